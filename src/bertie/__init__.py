@@ -1,0 +1,59 @@
+"""bertie: from a folder of text to a BERT that answers.
+
+    import bertie
+    model = bertie.load("runs/mine")
+    model.fill_mask("the cat sat on the [MASK].")
+
+The names below are all that is public here; each is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bertie.demo.main import demo
+    from bertie.errors import UsageError, UserError
+    from bertie.predict.predictor import Predictor, load
+    from bertie.text.prepare import prepare
+    from bertie.text.tokenizer import Tokenizer
+    from bertie.text.vocabulary import train_tokenizer
+    from bertie.training.finetune import finetune
+    from bertie.training.pretrain import pretrain
+
+__version__ = "0.1.0"
+__all__ = [
+    "Predictor",
+    "Tokenizer",
+    "UsageError",
+    "UserError",
+    "__version__",
+    "demo",
+    "finetune",
+    "load",
+    "prepare",
+    "pretrain",
+    "train_tokenizer",
+]
+
+_HOMES = {
+    "Predictor": "bertie.predict.predictor",
+    "Tokenizer": "bertie.text.tokenizer",
+    "UsageError": "bertie.errors",
+    "UserError": "bertie.errors",
+    "demo": "bertie.demo.main",
+    "finetune": "bertie.training.finetune",
+    "load": "bertie.predict.predictor",
+    "prepare": "bertie.text.prepare",
+    "pretrain": "bertie.training.pretrain",
+    "train_tokenizer": "bertie.text.vocabulary",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bertie' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value  # also where a sub-package of the same name (demo) was imported as an attribute
+    return value

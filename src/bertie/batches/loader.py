@@ -1,0 +1,94 @@
+"""Steps of pre-training rows, as a pure function of (seed, epoch, step in the epoch)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Generic, TypeVar
+
+from bertie.batches.collate import collate, filler
+from bertie.batches.layouts import Layout
+from bertie.batches.packing import pack, row_count
+from bertie.contracts import Batch
+from bertie.errors import UserError
+from bertie.text.shards import Corpus
+from bertie.text.tokenizer import Tokenizer
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A step is `count` rows of `tokens` tokens: the micro-batches. Ranks and workers may split rows, never change them."""
+
+    count: int
+    tokens: int
+
+    @classmethod
+    def of(cls, batch_size: int, max_length: int, row_tokens: int) -> Rows:
+        """Rows that hold batch_size × max_length tokens (the batch as the paper counts it), each of about row_tokens."""
+        total = batch_size * max_length
+        count = max(1, round(total / row_tokens))
+        return cls(count, max(max_length, math.ceil(total / count / 8) * 8))
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run stands in its data; all that resuming needs."""
+
+    epoch: int = 0
+    step: int = 0  # within the epoch
+
+
+@dataclass(frozen=True)
+class Step(Generic[T]):
+    """The batches of one optimizer step, where they stand, and where the next one does."""
+
+    batches: list[T]
+    position: Position
+    after: Position
+
+
+@dataclass(frozen=True, eq=False)
+class Loader:
+    corpus: Corpus
+    tokenizer: Tokenizer
+    layout: Layout
+    rows: Rows
+    seed: int
+
+    def steps(self, position: Position) -> Iterator[Step[Batch]]:
+        """Endless steps from `position` on. What came before is not read. Errors: UserError if a step is more than the corpus."""
+        while True:
+            epoch = self.layout.epoch(self.corpus, self.tokenizer, self.seed, position.epoch)
+            per_window = [row_count(epoch.lengths(w), self.rows.tokens) for w in range(epoch.windows)]
+            steps = sum(per_window) // self.rows.count
+            if steps == 0:
+                raise UserError(
+                    f"the corpus fills {sum(per_window)} rows of {self.rows.tokens} tokens and one step takes "
+                    f"{self.rows.count}: lower --training.batch-size or give more text"
+                )
+
+            @lru_cache(maxsize=2)  # a step's rows lie in one window, or two
+            def packed(window: int, epoch=epoch) -> tuple[list, list[list[int]]]:
+                spans = epoch.window(window)
+                return spans, pack(epoch.lengths(window), self.rows.tokens)
+
+            def row(index: int, epoch=epoch, per_window=per_window, packed=packed) -> Batch:
+                window = 0
+                while index >= per_window[window]:
+                    index -= per_window[window]
+                    window += 1
+                spans, rows = packed(window)
+                sequences = [epoch.sequence(spans[i]) for i in rows[index]]
+                gap = self.rows.tokens - sum(map(len, sequences))
+                limit = self.layout.max_length
+                return collate(sequences + filler(gap, self.tokenizer.pad_id, limit), limit)
+
+            for step in range(position.step, steps):
+                at, last = Position(position.epoch, step), step + 1 == steps
+                after = Position(position.epoch + 1, 0) if last else Position(position.epoch, step + 1)
+                yield Step([row(step * self.rows.count + r) for r in range(self.rows.count)], at, after)
+            position = Position(position.epoch + 1, 0)

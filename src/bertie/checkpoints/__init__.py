@@ -1,0 +1,1 @@
+"""Model ⇄ folder: Hugging Face's format, training state, verification, model card."""

@@ -1,0 +1,162 @@
+"""A model as a folder that `AutoModel….from_pretrained` loads as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import safetensors
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from bertie import storage
+from bertie.checkpoints.card import model_card
+from bertie.checkpoints.huggingface import from_config_json, to_config_json, to_ours, to_theirs
+from bertie.errors import UsageError, UserError
+from bertie.model.bert import BertModel
+from bertie.model.config import BertConfig
+from bertie.text.tokenizer import Tokenizer
+
+MANIFEST = "manifest.json"
+MODEL_FILES = (
+    "config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "vocab.txt",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A model folder, read and checked. weights: under our names, the pooler as `pooler.*`; labels: of its classifier."""
+
+    folder: Path
+    config: BertConfig
+    weights: dict[str, Tensor]
+    tokenizer: Tokenizer
+    labels: tuple[str, ...]
+
+    @property
+    def heads(self) -> frozenset[str]:
+        """The heads whose weights it carries: a subset of mlm, nsp, classify."""
+        return frozenset(name.split(".")[1] for name in self.weights if name.startswith("heads."))
+
+    def without_heads(self) -> Checkpoint:
+        """The encoder and the pooler: what another task starts from."""
+        return replace(self, weights={n: tensor for n, tensor in self.weights.items() if not n.startswith("heads.")})
+
+
+def write_model(
+    folder: Path, model: BertModel, tokenizer: Tokenizer, labels: tuple[str, ...] = (), about: str = ""
+) -> None:
+    """Write config.json, model.safetensors, the tokenizer's files and the model card into an existing folder.
+
+    The folder is no checkpoint before `seal`. about: what the model card says of how it was made, in Markdown.
+    """
+    heads = frozenset(model.heads)
+    weights = to_theirs({name: tensor.cpu() for name, tensor in model.state_dict().items()}, heads)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    storage.write_json(folder / "config.json", to_config_json(model.encoder.config, heads, labels, tokenizer.pad_id))
+    tokenizer.save(folder)
+    storage.write_atomic(folder / "README.md", model_card(model, heads, labels, about))
+
+
+def seal(folder: Path) -> None:
+    """Write the manifest: size and sha256 of the model's files and of training_state/. Without it a folder is not complete."""
+    state = sorted((folder / "training_state").glob("*"))
+    files = [path for name in MODEL_FILES if (path := folder / name).is_file()] + state
+    for path in files:
+        storage.fsync(path)
+    storage.write_json(folder / MANIFEST, {"format": 1, "files": storage.checksums(folder, files)})
+
+
+def verify(folder: Path) -> None:
+    """Compare a folder of ours with its manifest; other folders pass. Errors: UserError naming the file."""
+    if (folder / MANIFEST).is_file():
+        manifest = storage.read_json(folder / MANIFEST)
+        storage.verify(folder, manifest.get("files", {}), "restore it, or take another checkpoint")
+
+
+def read_checkpoint(source: str | Path) -> Checkpoint:
+    """Read a run, a checkpoint folder, any BERT folder of Hugging Face's, or a hub id. Errors: UsageError, UserError."""
+    folder = locate(source)
+    verify(folder)
+    config, labels = from_config_json(storage.read_json(folder / "config.json"), str(folder / "config.json"))
+    weights, _ = to_ours(_read_weights(folder / "model.safetensors"))
+    tokenizer = Tokenizer.load(folder)
+    words = weights.get("encoder.embeddings.word.weight")
+    if words is None:
+        raise UserError(f"{folder}/model.safetensors holds no BERT encoder")
+    if tokenizer.size > len(words):
+        raise UserError(f"{folder}: the vocabulary has {tokenizer.size} entries and the model only {len(words)}")
+    return Checkpoint(folder, config, weights, tokenizer, labels)
+
+
+def locate(source: str | Path) -> Path:
+    """The folder that holds config.json: `source` itself, a run's newest checkpoint, or the hub's copy of an id."""
+    folder = Path(source)
+    if (folder / "config.json").is_file():
+        return folder
+    steps = sorted((folder / "checkpoints").glob("step-*"))
+    if steps:
+        return steps[-1]
+    if folder.exists() or str(source).count("/") > 1 or str(source).startswith((".", "/", "~")):
+        what = "holds no config.json" if folder.exists() else "does not exist"
+        raise UsageError(f"{source} {what}: give a run, a checkpoint folder or a hub id")
+    return _from_hub(str(source))
+
+
+def _from_hub(name: str) -> Path:
+    import huggingface_hub
+
+    try:
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=list(MODEL_FILES)))
+    except Exception as error:  # the hub's client raises its own, its HTTP library's and the system's errors
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UsageError(f"{name} is no folder here, and the hub did not give it: {reason}") from error
+
+
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise UserError(f"{path} is missing (bertie reads safetensors only, never pickled weights)")
+    try:
+        return load_file(path)
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
+        raise UserError(f"{path} is damaged: {error}") from error
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What `load_weights` did: modules that had no weights in the checkpoint, heads of it that found no place."""
+
+    fresh: tuple[str, ...]
+    dropped: tuple[str, ...]
+
+
+def load_weights(model: BertModel, checkpoint: Checkpoint) -> Loaded:
+    """Copy what fits by name; heads that the checkpoint lacks keep their initial weights. Errors: UserError.
+
+    A head with another number of outputs counts as another task's: it is dropped and said so.
+    """
+    wanted = model.state_dict()
+    fresh, used = set(), set()
+    for name, tensor in wanted.items():
+        source = name if name in checkpoint.weights else name.split(".", 2)[-1]  # heads.X.pooler.w -> pooler.w
+        found = checkpoint.weights.get(source)
+        is_head = name.startswith("heads.")
+        if found is not None and found.shape == tensor.shape:
+            tensor.copy_(found)
+            used.add(source)
+        elif is_head:
+            fresh.add(name.rsplit(".", 1)[0])
+        else:
+            have = "nothing" if found is None else f"shape {tuple(found.shape)}"
+            raise UserError(f"{checkpoint.folder}: {name} should be {tuple(tensor.shape)}, the checkpoint has {have}")
+    heads = {name.split(".")[1] for name in checkpoint.weights if name.startswith("heads.") and name not in used}
+    return Loaded(tuple(sorted(fresh)), tuple(sorted(heads)))
+
+
+def parameters(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())

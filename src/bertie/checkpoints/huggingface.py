@@ -1,0 +1,127 @@
+"""Names and numbers in Hugging Face's BERT checkpoints, and ours: one table, read in both directions."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bertie.errors import UserError
+from bertie.model.config import BertConfig
+
+# (ours, theirs); {} is a layer's number. qkv and pooler, which are not one to one, are below.
+LAYER = [
+    ("attention.out", "attention.output.dense"),
+    ("attention_norm", "attention.output.LayerNorm"),
+    ("up", "intermediate.dense"),
+    ("down", "output.dense"),
+    ("norm", "output.LayerNorm"),
+]
+REST = [
+    ("encoder.embeddings.word", "bert.embeddings.word_embeddings"),
+    ("encoder.embeddings.position", "bert.embeddings.position_embeddings"),
+    ("encoder.embeddings.segment", "bert.embeddings.token_type_embeddings"),
+    ("encoder.embeddings.norm", "bert.embeddings.LayerNorm"),
+    ("pooler", "bert.pooler.dense"),
+    ("heads.mlm.dense", "cls.predictions.transform.dense"),
+    ("heads.mlm.norm", "cls.predictions.transform.LayerNorm"),
+    ("heads.mlm", "cls.predictions"),
+    ("heads.nsp.out", "cls.seq_relationship"),
+    ("heads.classify.out", "classifier"),
+]
+ARCHITECTURES = {
+    frozenset(): "BertModel",
+    frozenset({"mlm"}): "BertForMaskedLM",
+    frozenset({"nsp"}): "BertForNextSentencePrediction",
+    frozenset({"mlm", "nsp"}): "BertForPreTraining",
+    frozenset({"classify"}): "BertForSequenceClassification",
+}
+ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
+READ_ACTIVATIONS = {"gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh"}
+TIED_OR_DERIVED = re.compile(r"position_ids$|^cls\.predictions\.decoder\.")
+
+
+def to_theirs(weights: dict[str, Tensor], heads: frozenset[str]) -> dict[str, Tensor]:
+    """Our state dict under their names; a bare encoder goes without the `bert.` prefix, as BertModel does."""
+    table = _table(weights)
+    renamed = {}
+    for name, tensor in weights.items():
+        module, leaf = re.sub(r"^heads\.\w+\.pooler\.", "pooler.", name).rsplit(".", 1)
+        if module.endswith("attention.qkv"):
+            layer = module.split(".")[2]
+            parts = zip(("query", "key", "value"), tensor.chunk(3), strict=True)
+            renamed |= {f"bert.encoder.layer.{layer}.attention.self.{p}.{leaf}": t.contiguous() for p, t in parts}
+        else:
+            renamed[f"{table[module]}.{leaf}"] = tensor.contiguous()
+    return renamed if heads else {name.removeprefix("bert."): tensor for name, tensor in renamed.items()}
+
+
+def to_ours(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+    """Their tensors under our names (the pooler as `pooler.*`), and the names that mean nothing to a BERT.
+
+    Accepted: `gamma`/`beta`, a missing `bert.`, prefixes left by torch.compile and DataParallel.
+    """
+    cleaned = {_clean(name): tensor for name, tensor in weights.items()}
+    layers = {int(found[1]) for name in cleaned if (found := re.match(r"bert\.encoder\.layer\.(\d+)\.", name))}
+    renamed: dict[str, Tensor] = {}
+    for layer in layers:
+        for leaf in ("weight", "bias"):
+            parts = [f"bert.encoder.layer.{layer}.attention.self.{p}.{leaf}" for p in ("query", "key", "value")]
+            if all(part in cleaned for part in parts):
+                renamed[f"encoder.layers.{layer}.attention.qkv.{leaf}"] = torch.cat([cleaned.pop(p) for p in parts])
+    names = {theirs: ours for ours, theirs in _table([f"encoder.layers.{layer}." for layer in layers]).items()}
+    unknown = []
+    for name, tensor in cleaned.items():
+        module, _, leaf = name.rpartition(".")
+        if module in names:
+            renamed[f"{names[module]}.{leaf}"] = tensor
+        elif not TIED_OR_DERIVED.search(name):
+            unknown.append(name)
+    return renamed, unknown
+
+
+def _table(names: Any) -> dict[str, str]:
+    layers = {name.split(".")[2] for name in names if name.startswith("encoder.layers.")}
+    table = dict(REST)
+    for n in layers:
+        table |= {f"encoder.layers.{n}.{ours}": f"bert.encoder.layer.{n}.{theirs}" for ours, theirs in LAYER}
+    return table
+
+
+def _clean(name: str) -> str:
+    name = re.sub(r"^(_orig_mod\.|module\.)+", "", name)
+    name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
+    name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
+    return f"bert.{name}" if re.match(r"(embeddings|encoder|pooler)\.", name) else name
+
+
+def to_config_json(config: BertConfig, heads: frozenset[str], labels: tuple[str, ...], pad_id: int) -> dict[str, Any]:
+    values = asdict(config) | {"hidden_act": ACTIVATIONS[config.hidden_act]}
+    values |= {"architectures": [ARCHITECTURES[heads]], "model_type": "bert", "dtype": "float32"}
+    values |= {"pad_token_id": pad_id, "position_embedding_type": "absolute", "classifier_dropout": None}
+    if labels:
+        values["id2label"] = {str(i): label for i, label in enumerate(labels)}
+        values["label2id"] = {label: i for i, label in enumerate(labels)}
+    return values
+
+
+def from_config_json(values: dict[str, Any], where: str) -> tuple[BertConfig, tuple[str, ...]]:
+    """The configuration and the class labels, if any. Keys we do not know are ignored. Errors: UserError."""
+    for key, expected in (("model_type", "bert"), ("position_embedding_type", "absolute")):
+        if values.get(key, expected) != expected:
+            raise UserError(f"{where}: {key} is {values[key]!r}; bertie reads BERT checkpoints ({expected!r})")
+    names = {field.name for field in fields(BertConfig)}
+    known = {name: value for name, value in values.items() if name in names and value is not None}
+    activation = known.get("hidden_act", "gelu")
+    if activation not in READ_ACTIVATIONS:
+        raise UserError(f"{where}: hidden_act {activation!r} is none of {', '.join(READ_ACTIVATIONS)}")
+    try:
+        values_of_config: dict[str, Any] = known | {"hidden_act": READ_ACTIVATIONS[activation]}
+        config = BertConfig(**values_of_config)
+    except TypeError as error:
+        raise UserError(f"{where}: not a BERT configuration: {error}") from error
+    labels = values.get("id2label") or {}
+    return config, tuple(labels[key] for key in sorted(labels, key=int))

@@ -1,0 +1,126 @@
+"""TOML ⇄ frozen dataclasses, strictly: an unknown key, a wrong type or a misspelt `kind` is an error that names the key.
+
+A file may say `extends = "other.toml"` (one parent, relative to the file). Tables merge key by key; a table that names a
+`kind`, and every array, replaces the parent's whole, so that no key of another kind survives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+import types
+import typing
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union
+
+import tomli_w
+
+from bertie.errors import UsageError
+
+C = TypeVar("C")
+SHIPPED = Path(__file__).parent / "configs"
+
+
+def shipped(group: str) -> list[str]:
+    """Names of the configurations that come with the package: shipped("pretrain") -> ["base", "base-paper", …]."""
+    return sorted(path.stem for path in (SHIPPED / group).glob("*.toml"))
+
+
+def load(kind: type[C], name: str | Path, group: str) -> C:
+    """Read a TOML file, or the shipped one of that name in `group`. Errors: UsageError."""
+    path = Path(name)
+    if path.suffix != ".toml" and not path.is_file():
+        path = SHIPPED / group / f"{name}.toml"
+    if not path.is_file():
+        raise UsageError(f"no configuration {str(name)!r}: give a .toml file or one of {', '.join(shipped(group))}")
+    return build(kind, _read(path), "")
+
+
+def build(kind: Any, value: Any, where: str) -> Any:
+    """Turn plain TOML values into `kind`. `where` is the dotted key, for messages. Errors: UsageError."""
+    origin = typing.get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return _build_union([choice for choice in typing.get_args(kind) if choice is not type(None)], value, where)
+    if dataclasses.is_dataclass(kind):
+        return _build_dataclass(kind, value, where)
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise UsageError(f"{where}: expected an array, got {value!r}")
+        return tuple(build(typing.get_args(kind)[0], item, f"{where}.{i}") for i, item in enumerate(value))
+    if origin is Literal:
+        return _choose(value, list(typing.get_args(kind)), where)
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise UsageError(f"{where}: expected {kind.__name__}, got {value!r}")
+    return value
+
+
+def plain(config: Any) -> Any:
+    """A configuration as TOML values: dataclasses to tables, tuples to arrays; what is None is left out."""
+    if dataclasses.is_dataclass(config):
+        pairs = ((field.name, getattr(config, field.name)) for field in dataclasses.fields(config))
+        return {name: plain(value) for name, value in pairs if value is not None}
+    return [plain(item) for item in config] if isinstance(config, tuple) else config
+
+
+def dump(config: Any) -> str:
+    """The resolved configuration as TOML; `build` of it gives an equal one."""
+    return tomli_w.dumps(plain(config))
+
+
+def parse(text: str, where: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{where} is not TOML: {error}") from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    values = parse(path.read_text(encoding="utf-8"), str(path))
+    if "extends" not in values:
+        return values
+    parent = path.parent / values.pop("extends")
+    if not parent.is_file():
+        raise UsageError(f"{path}: extends {parent}, which does not exist")
+    return _merge(_read(parent), values)
+
+
+def _merge(parent: dict[str, Any], child: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(parent)
+    for key, value in child.items():
+        both_tables = isinstance(value, dict) and isinstance(parent.get(key), dict)
+        merged[key] = _merge(parent[key], value) if both_tables and "kind" not in value else value
+    return merged
+
+
+def _build_dataclass(kind: Any, value: Any, where: str) -> Any:
+    if not isinstance(value, dict):
+        raise UsageError(f"{where}: expected a table, got {value!r}")
+    hints = typing.get_type_hints(kind)
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    for key in value:
+        _choose(key, list(fields), f"{where or 'top level'}: key")
+    for name, field in fields.items():
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if required and name not in value:
+            raise UsageError(f"{where or 'top level'}: {name} is missing")
+    return kind(**{key: build(hints[key], item, f"{where}.{key}".lstrip(".")) for key, item in value.items()})
+
+
+def _build_union(choices: list[Any], value: Any, where: str) -> Any:
+    if len(choices) == 1:
+        return build(choices[0], value, where)
+    if not isinstance(value, dict) or "kind" not in value:
+        raise UsageError(f"{where}: expected a table with a kind, got {value!r}")
+    kinds = {typing.get_args(typing.get_type_hints(choice)["kind"])[0]: choice for choice in choices}
+    return build(kinds[_choose(value["kind"], list(kinds), f"{where}.kind")], value, where)
+
+
+def _choose(value: Any, choices: list[Any], where: str) -> Any:
+    if value in choices:
+        return value
+    close = difflib.get_close_matches(str(value), [str(choice) for choice in choices], n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(map(str, choices))}"
+    raise UsageError(f"{where}: {value!r} is not known; {hint}")

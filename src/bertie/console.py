@@ -1,0 +1,67 @@
+"""What people see while they wait. All of it goes to stderr: stdout belongs to results."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def warn(text: str) -> None:
+    say(f"warning: {text}")
+
+
+@dataclass
+class Progress:
+    """A bar on a terminal; elsewhere a plain line every 30 s. `advance` and `note` may be called as often as you like."""
+
+    title: str
+    total: float
+    unit: str
+    bar: Any = None
+    task: Any = None
+    done: float = 0
+    detail: str = ""
+    started: float = 0.0
+    printed: float = 0.0
+
+    def advance(self, amount: float = 1, detail: str = "") -> None:
+        self.done += amount
+        self.detail = detail or self.detail
+        if self.bar is not None:
+            self.bar.update(self.task, completed=self.done, detail=self.detail)
+        elif time.monotonic() - self.printed > 30:
+            self.printed = time.monotonic()
+            say(self.line())
+
+    def line(self) -> str:
+        seconds = max(time.monotonic() - self.started, 1e-9)
+        rate = self.done / seconds
+        left = f", {(self.total - self.done) / rate:.0f} s left" if self.total and self.done else ""
+        share = f" of {self.total:g}" if self.total else ""
+        return f"{self.title}: {self.done:g}{share} {self.unit}, {rate:.3g}/s{left}  {self.detail}".rstrip()
+
+
+@contextmanager
+def progress(title: str, total: float, unit: str, done: float = 0) -> Iterator[Progress]:
+    """Show work on `total` units (0: unknown), of which `done` are done already."""
+    now = time.monotonic()
+    if not sys.stderr.isatty():
+        yield Progress(title, total, unit, started=now, printed=now, done=done)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
+    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[detail]}"))
+    with RichProgress(*columns, *times, console=Console(stderr=True)) as bar:
+        task = bar.add_task(title, total=total or None, completed=int(done), detail="")
+        yield Progress(title, total, unit, bar, task, started=now, printed=now, done=done)

@@ -1,0 +1,1 @@
+"""Batch → Hidden → logits: BERT as published, on packed tokens."""

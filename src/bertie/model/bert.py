@@ -1,0 +1,30 @@
+"""An encoder and the heads on it: the whole model, as it is trained, saved and used."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from bertie.model.heads import MaskedLMHead, PooledHead
+from bertie.model.transformer import Encoder
+
+Head = MaskedLMHead | PooledHead
+
+
+class BertModel(nn.Module):
+    """heads: by the kind of objective or task that they serve."""
+
+    encoder: Encoder
+
+    def __init__(self, encoder: Encoder, heads: dict[str, Head]):
+        super().__init__()
+        self.encoder = encoder
+        self.heads = nn.ModuleDict(heads)
+
+    @property
+    def device(self) -> torch.device:
+        return self.encoder.embeddings.word.weight.device
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset(self.heads)

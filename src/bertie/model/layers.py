@@ -1,0 +1,64 @@
+"""One Transformer layer as BERT has it: attention, then feed-forward, each added to its input and then normalised."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from bertie.contracts import Ragged
+from bertie.model.attention import IMPLEMENTATIONS
+from bertie.model.config import Activation, BertConfig
+
+
+def activation(name: Activation, x: Tensor) -> Tensor:
+    return F.gelu(x, approximate="tanh" if name == "gelu_tanh" else "none")
+
+
+class SelfAttention(nn.Module):
+    def __init__(self, config: BertConfig, implementation: Literal["dense", "eager"]):
+        super().__init__()
+        self.heads = config.num_attention_heads
+        self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
+        self.out = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dropout = config.attention_probs_dropout_prob
+        self.attend = IMPLEMENTATIONS[implementation]
+
+    def forward(
+        self, x_TD: Float[Tensor, "T D"], ragged: Ragged, rows: Int[Tensor, " Q"] | None, queries: Ragged
+    ) -> Float[Tensor, "Q D"]:
+        if rows is None:
+            q, k, v = self.qkv(x_TD).unflatten(-1, (3, self.heads, -1)).unbind(1)
+        else:
+            size = x_TD.shape[-1]
+            weight, bias = self.qkv.weight, self.qkv.bias
+            q = F.linear(x_TD[rows], weight[:size], bias[:size]).unflatten(-1, (self.heads, -1))
+            k, v = F.linear(x_TD, weight[size:], bias[size:]).unflatten(-1, (2, self.heads, -1)).unbind(1)
+        mixed = self.attend(q, k, v, queries, ragged, dropout=self.dropout if self.training else 0.0)
+        return self.out(mixed.flatten(1))
+
+
+class Layer(nn.Module):
+    def __init__(self, config: BertConfig, implementation: Literal["dense", "eager"]):
+        super().__init__()
+        self.attention = SelfAttention(config, implementation)
+        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.up = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.down = nn.Linear(config.intermediate_size, config.hidden_size)
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.act: Activation = config.hidden_act
+        self.dropout = config.hidden_dropout_prob
+
+    def forward(
+        self, x_TD: Float[Tensor, "T D"], ragged: Ragged, rows: Int[Tensor, " Q"] | None = None
+    ) -> Float[Tensor, "Q D"]:
+        """rows: sorted positions in T whose output is wanted; None for all."""
+        queries = ragged if rows is None else Ragged(torch.searchsorted(rows, ragged.cu_seqlens), ragged.max_seqlen)
+        mixed = self.attention(x_TD, ragged, rows, queries)
+        x_QD = x_TD if rows is None else x_TD[rows]
+        x_QD = self.attention_norm(x_QD + F.dropout(mixed, self.dropout, self.training))
+        changed = self.down(activation(self.act, self.up(x_QD)))
+        return self.norm(x_QD + F.dropout(changed, self.dropout, self.training))

@@ -1,0 +1,63 @@
+"""Masked language modelling (Devlin et al. 2018, section 3.1, task 1)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from bertie.contracts import Batch, Targets
+from bertie.model.config import BertConfig
+from bertie.model.heads import MaskedLMHead
+from bertie.model.transformer import Encoder
+from bertie.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class MaskedLM:
+    """Choose tokens of every sequence at random; most become [MASK]; predict what they were."""
+
+    kind: Literal["mlm"] = "mlm"
+    weight: float = 1.0
+    """Factor of this loss in the sum."""
+    rate: float = 0.15
+    """Share of tokens to predict, at least one a sequence; special tokens are never chosen."""
+    mask_share: float = 0.8
+    """Of the chosen, how many become [MASK]."""
+    random_share: float = 0.1
+    """Of the chosen, how many become a random word piece; the rest stay as they are."""
+
+    def label(self, batch: Batch, tokenizer: Tokenizer, rng: np.random.Generator) -> tuple[Batch, Targets]:
+        """Corrupt a row [T] and say what was there. P = ceil(rate × T), whatever was chosen: the rest has weight 0."""
+        chosen = self._choose(batch, tokenizer, rng)
+        capacity = math.ceil(self.rate * len(batch.input_ids))
+        if len(chosen) > capacity:  # many very short sequences, of which each wants its one
+            chosen = np.sort(rng.choice(chosen, capacity, replace=False))
+        labels = batch.input_ids[chosen]
+
+        input_ids = batch.input_ids.copy()
+        draw = rng.random(len(chosen))
+        ordinary = np.setdiff1d(np.arange(tokenizer.size), tokenizer.special_ids)
+        random_ids = rng.choice(ordinary, len(chosen))
+        as_random = (draw >= self.mask_share) & (draw < self.mask_share + self.random_share)
+        input_ids[chosen[draw < self.mask_share]] = tokenizer.mask_id
+        input_ids[chosen[as_random]] = random_ids[as_random]
+
+        spare = (0, capacity - len(chosen))
+        weight = np.pad(np.ones(len(chosen), np.float32), spare)
+        return replace(batch, input_ids=input_ids), Targets(np.pad(chosen, spare), np.pad(labels, spare), weight)
+
+    def _choose(self, batch: Batch, tokenizer: Tokenizer, rng: np.random.Generator) -> np.ndarray:
+        """Sorted positions in T: round(rate × n) of each sequence's n ordinary tokens, at least one."""
+        positions = np.flatnonzero(~np.isin(batch.input_ids, tokenizer.special_ids))
+        sequence = np.searchsorted(batch.ragged.cu_seqlens, positions, side="right") - 1
+        counts = np.bincount(sequence, minlength=len(batch.kind))
+        quota = np.maximum(1, np.rint(self.rate * counts))
+        shuffled = np.lexsort((rng.random(len(positions)), sequence))
+        rank = np.arange(len(positions)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return np.sort(positions[shuffled[rank < quota[sequence]]])
+
+    def head(self, config: BertConfig, encoder: Encoder) -> MaskedLMHead:
+        return MaskedLMHead(config, encoder.embeddings.word)

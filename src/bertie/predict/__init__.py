@@ -1,0 +1,1 @@
+"""Using a model: `bertie.load` gives a Predictor."""

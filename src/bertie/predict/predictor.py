@@ -1,0 +1,180 @@
+"""A model, loaded: hidden states, masked words, classes, scores."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from bertie import config as configuration
+from bertie import runtime
+from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint
+from bertie.contracts import Batch, Sequence
+from bertie.errors import UsageError, UserError
+from bertie.model.bert import BertModel
+from bertie.model.heads import MaskedLMHead
+from bertie.model.transformer import Encoder
+from bertie.objectives import MaskedLM, NextSentence
+from bertie.tasks import Task
+from bertie.tasks.classify import Prediction
+from bertie.tasks.examples import Columns, Example, as_examples, read_examples
+from bertie.tasks.inference import infer, pooled_logits
+from bertie.text.tokenizer import Tokenizer
+
+Inputs = Iterable[str | tuple[str, str] | dict[str, Any] | Example]
+AT_ONCE = 1024  # examples that are read, computed and handed on together
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A word piece for a masked place, and its probability."""
+
+    token: str
+    probability: float
+
+
+def load(source: str | Path, *, threads: int = 0) -> Predictor:
+    """Load a run, a checkpoint folder, any BERT folder of Hugging Face's, or a hub id, for use in fp32.
+
+    threads: 0 = all this process may use. Errors: UsageError if there is nothing of the kind, UserError if it is damaged.
+    """
+    runtime.use_threads(threads)
+    checkpoint = read_checkpoint(source)
+    task = _task(checkpoint)
+    encoder = Encoder(checkpoint.config)
+    builders = {"mlm": MaskedLM(), "nsp": NextSentence()}
+    heads = {kind: o.head(checkpoint.config, encoder) for kind, o in builders.items() if kind in checkpoint.heads}
+    if task is not None:
+        heads[task.kind] = task.head(checkpoint.config)
+    model = BertModel(encoder, heads).eval()
+    loaded = load_weights(model, checkpoint)
+    if loaded.fresh:
+        raise UserError(f"{checkpoint.folder}/model.safetensors lacks the weights of {', '.join(loaded.fresh)}")
+    limit = _setting(checkpoint.folder, "max_length", checkpoint.config.max_position_embeddings)
+    return Predictor(checkpoint.folder, checkpoint.tokenizer, model.to(runtime.device()), task, limit)
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    """folder: where it was read from; task: what it was fine-tuned for, if anything; max_length: longer texts are cut."""
+
+    folder: Path
+    tokenizer: Tokenizer
+    model: BertModel
+    task: Task | None
+    max_length: int
+
+    def hidden_states(self, texts: Iterable[str | tuple[str, str]]) -> list[np.ndarray]:
+        """Per text (or pair) float32 [layers + 1, tokens, D]: the embeddings, then every layer's output.
+
+        tokens: [CLS], the text's pieces, [SEP] (and the second text's pieces, [SEP]).
+        """
+        sequences = self._sequences(list(texts))
+
+        def compute(batch: Batch) -> list[np.ndarray]:
+            layers = self.model.encoder(batch, all_layers=True).layers
+            stacked = torch.stack(list(layers or ())).float().cpu().numpy()
+            return np.split(stacked, batch.ragged.cu_seqlens[1:-1].cpu().numpy(), axis=1)
+
+        return infer(self.model, sequences, compute)
+
+    def fill_mask(self, text: str, top_k: int = 5) -> list[list[Guess]]:
+        """For every [MASK] in the text its `top_k` likeliest word pieces. Errors: UserError without a [MASK] or a head."""
+        if "mlm" not in self.model.heads:
+            raise UserError(f"{self.folder} has no masked-LM head: it was not pre-trained, or was fine-tuned since")
+        head = cast(MaskedLMHead, self.model.heads["mlm"])
+        sequence = self._masked(text)
+        places = np.flatnonzero(sequence.input_ids == self.tokenizer.mask_id)
+        if not len(places):
+            raise UsageError("there is no [MASK] in the text: put one where a word is to be guessed")
+
+        def compute(batch: Batch) -> list[np.ndarray]:
+            rows = torch.as_tensor(places, device=self.model.device)
+            logits = head.logits(self.model.encoder(batch, rows).last)
+            return [logits.float().softmax(-1).cpu().numpy()]
+
+        [probabilities] = infer(self.model, [sequence], compute)
+        best = np.argsort(-probabilities, axis=-1, kind="stable")[:, :top_k]
+        return [
+            [Guess(token, float(row[i])) for token, i in zip(self.tokenizer.tokens(ids), ids, strict=True)]
+            for row, ids in zip(probabilities, best, strict=True)
+        ]
+
+    def predict(self, inputs: Inputs) -> list[Prediction]:
+        """Classes for texts, (text, text) pairs, or dicts with the columns of the training data, in input order."""
+        return list(self.predict_stream(inputs))
+
+    def predict_stream(self, inputs: Inputs) -> Iterator[Prediction]:
+        """The same lazily, at constant memory whatever the number of inputs."""
+        task = self._require_task()
+        rest = iter(inputs)
+        while part := list(islice(rest, AT_ONCE)):
+            yield from self._predict(task, [_example(item, task) for item in part])
+
+    def evaluate(self, data: str | Path | Inputs) -> dict[str, Any]:
+        """{"scores": {…}, "examples": n, "seconds": s} on labelled examples. Errors: UserError for an unknown label."""
+        task = self._require_task()
+        started = time.monotonic()
+        from_file = isinstance(data, str | Path)
+        examples = read_examples(Path(data), task.columns) if from_file else [_example(row, task) for row in data]
+        task.check(examples)
+        scores = task.score(self._predict(task, examples), examples)
+        return {"scores": scores, "examples": len(examples), "seconds": round(time.monotonic() - started, 3)}
+
+    def _predict(self, task: Task, examples: list[Example]) -> list[Prediction]:
+        sequences = task.encode(examples, self.tokenizer, self.max_length)
+        return [task.decode(row) for row in pooled_logits(self.model, task.kind, sequences)]
+
+    def _require_task(self) -> Task:
+        if self.task is None:
+            raise UserError(f"{self.folder} was not fine-tuned for a task: run `bertie finetune` on it first")
+        return self.task
+
+    def _sequences(self, texts: list[str | tuple[str, str]]) -> list[Sequence]:
+        kinds = {isinstance(text, tuple) for text in texts}
+        if len(kinds) > 1:
+            raise UsageError("give either texts or pairs of texts, not both")
+        first = [text[0] if isinstance(text, tuple) else text for text in texts]
+        second = [text[1] for text in texts if isinstance(text, tuple)]
+        return self.tokenizer.sequences(first, second or None, max_length=self.max_length)
+
+    def _masked(self, text: str) -> Sequence:
+        """The text with each literal [MASK] as the mask token: here, and only here, that is what it means."""
+        parts = [self.tokenizer.encode([part])[0] for part in text.split("[MASK]")]
+        mask = np.array([self.tokenizer.mask_id], np.int32)
+        middle = np.concatenate([parts[0], *(piece for part in parts[1:] for piece in (mask, part))])
+        if len(middle) > self.max_length - 2:
+            raise UserError(f"the text has {len(middle)} tokens and the model reads {self.max_length - 2}: shorten it")
+        ids = np.concatenate([[self.tokenizer.cls_id], middle, [self.tokenizer.sep_id]]).astype(np.int32)
+        return Sequence(ids, np.zeros_like(ids), self.tokenizer.word_starts_table[ids])
+
+
+def _example(value: str | tuple[str, str] | dict[str, Any] | Example, task: Task) -> Example:
+    row = {"text": value[0], "text_pair": value[1]} if isinstance(value, tuple) else value
+    return as_examples([row], Columns() if isinstance(value, tuple) else task.columns)[0]
+
+
+def _task(checkpoint: Checkpoint) -> Task | None:
+    """What the checkpoint's head is for: from the run's config.toml where there is one, with the labels it carries."""
+    if "classify" not in checkpoint.heads:
+        return None
+    classes = len(checkpoint.weights["heads.classify.out.weight"])
+    labels = checkpoint.labels or tuple(f"LABEL_{i}" for i in range(classes))
+    if len(labels) != classes:
+        raise UserError(
+            f"{checkpoint.folder}: config.json names {len(labels)} labels and the head has {classes} outputs"
+        )
+    known = configuration.build(Task, _setting(checkpoint.folder, "task", {"kind": "classify"}), "task")
+    return replace(known, labels=labels)
+
+
+def _setting(folder: Path, key: str, default: Any) -> Any:
+    path = folder / "config.toml"
+    values = configuration.parse(path.read_text(encoding="utf-8"), str(path)) if path.is_file() else {}
+    return values.get(key, default)

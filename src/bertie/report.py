@@ -1,0 +1,224 @@
+"""Pages with pictures: one self-contained HTML file, light or dark as the reader's system is, on any width of screen.
+
+    page = Page("Pre-training", "What the run did.")
+    page.heading("Loss")
+    page.line_chart({"train": (steps, losses)}, "step", "loss (nats)", lines={"unigrams": 6.7})
+    storage.write_atomic(path, page.html())
+
+Nothing is fetched from anywhere. The same content gives the same bytes. All text that comes in is escaped.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Numbers = Sequence[float]
+
+# The colours of Okabe and Ito, told apart by colour-blind readers too; lightened for the dark page.
+_SERIES = {
+    "light": ("#0072b2", "#d55e00", "#00805f", "#a8517f", "#8a6d00", "#4b5563"),
+    "dark": ("#5db4e8", "#f0894d", "#3ecf9f", "#e09ac0", "#e3c04f", "#aab2bf"),
+}
+_INK = {"light": ("#1f2328", "#6b7076", "#e3e1da"), "dark": ("#e8e6e1", "#9b9fa6", "#34373d")}  # text, quiet, grid
+
+_STYLE = """
+:root { color-scheme: light dark; --paper: #fcfbf8; --ink: #1f2328; --quiet: #5f656d; --line: #e3e1da; --tint: #f3f1eb;
+  --accent: #0072b2; }
+@media (prefers-color-scheme: dark) { :root { --paper: #17191c; --ink: #e8e6e1; --quiet: #a0a4ab; --line: #34373d;
+  --tint: #1f2226; --accent: #5db4e8; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink); -webkit-text-size-adjust: 100%;
+  font: 17px/1.6 Charter, "Bitstream Charter", "Iowan Old Style", Georgia, Cambria, serif; }
+main { max-width: 46rem; margin: 0 auto; padding: clamp(1.5rem, 5vw, 4rem) clamp(1rem, 4vw, 2rem) 5rem; }
+h1 { font-size: clamp(1.7rem, 5vw, 2.3rem); line-height: 1.15; letter-spacing: -0.015em; margin: 0 0 0.6rem;
+  text-wrap: balance; }
+h2 { font-size: 1.3rem; line-height: 1.3; margin: 3rem 0 0.6rem; padding-top: 1.2rem; border-top: 1px solid var(--line);
+  text-wrap: balance; }
+p { margin: 0 0 1rem; max-width: 40rem; overflow-wrap: anywhere; text-wrap: pretty; }
+.intro { color: var(--quiet); font-size: 1.1rem; }
+figure { margin: 1.4rem 0 1.8rem; }
+figure svg { display: block; width: 100%; max-width: 37rem; height: auto; }
+figure.dark { display: none; }
+@media (prefers-color-scheme: dark) { figure.light { display: none; } figure.dark { display: block; } }
+@media print { figure.light { display: block; } figure.dark { display: none; } }
+.box { overflow-x: auto; margin: 1.2rem 0 1.8rem; }
+figure, table, .guesses { font-family: system-ui, "Segoe UI", "Helvetica Neue", Arial, sans-serif;
+  font-size: 0.85rem; line-height: 1.4; }
+table { border-collapse: collapse; min-width: 100%; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; vertical-align: top; padding: 0.45rem 1.4rem 0.45rem 0;
+  border-bottom: 1px solid var(--line); }
+th { color: var(--quiet); font-weight: 500; white-space: nowrap; border-bottom-color: var(--quiet); }
+th.number, td.number { text-align: right; white-space: nowrap; }
+td:not(.number) { min-width: 8.5rem; }
+th:last-child, td:last-child { padding-right: 0; }
+figcaption { color: var(--quiet); margin-bottom: 0.5rem; }
+.guesses { margin: 1.2rem 0 2rem; }
+.guesses p { font-family: Charter, "Bitstream Charter", Georgia, serif; font-size: 1.05rem; margin-bottom: 0.5rem; }
+.guess { display: grid; grid-template-columns: minmax(5rem, 9rem) 1fr 3.6rem; gap: 0.8rem; align-items: center;
+  padding: 0.12rem 0; }
+.guess span:first-child { text-align: right; overflow-wrap: anywhere; }
+.guess span:last-child { color: var(--quiet); font-variant-numeric: tabular-nums; }
+.bar { background: var(--tint); border-radius: 2px; height: 0.85rem; }
+.bar i { display: block; height: 100%; background: var(--accent); border-radius: 2px; }
+"""
+
+
+@dataclass
+class Page:
+    """Sections are added in order; `html()` gives the whole page."""
+
+    title: str
+    intro: str = ""
+    parts: list[str] = field(default_factory=list)
+
+    def heading(self, text: str) -> None:
+        self.parts.append(f"<h2>{escape(text)}</h2>")
+
+    def paragraph(self, text: str) -> None:
+        self.parts.append(f"<p>{escape(text)}</p>")
+
+    def table(self, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """Cells are shown with `str`, floats with four digits; columns of numbers only are set flush right."""
+        numeric = [all(isinstance(row[column], int | float) for row in rows) for column in range(len(header))]
+
+        def line(cells: Sequence[object], tag: str) -> str:
+            sides = [' class="number"' if right and rows else "" for right in numeric]
+            shown = (f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in cells)
+            pairs = zip(sides, shown, strict=True)
+            return "<tr>" + "".join(f"<{tag}{side}>{escape(text)}</{tag}>" for side, text in pairs) + "</tr>"
+
+        body = "\n".join(line(row, "td") for row in rows)
+        head = f"<thead>{line(header, 'th')}</thead>"
+        self.parts.append(f'<div class="box" tabindex="0"><table>{head}\n<tbody>{body}</tbody></table></div>')
+
+    def line_chart(
+        self,
+        series: dict[str, tuple[Numbers, Numbers]],
+        x_label: str,
+        y_label: str,
+        lines: dict[str, float] | None = None,
+    ) -> None:
+        """Curves, name -> (xs, ys); `lines` are levels to compare with, name -> y, drawn across and named."""
+
+        def draw(axes: Axes, theme: str) -> None:
+            _, quiet, _ = _INK[theme]
+            for (name, (xs, ys)), colour in zip(series.items(), _colours(theme, len(series)), strict=True):
+                axes.plot(xs, ys, color=colour, linewidth=1.8, label=name, marker="o" if len(xs) == 1 else "")
+            for name, level in (lines or {}).items():
+                axes.axhline(level, color=quiet, linewidth=1, linestyle=(0, (4, 3)))
+                place = {"xy": (1, level), "xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+                axes.annotate(name, xytext=(0, 4), ha="right", va="bottom", color=quiet, fontsize=10, **place)
+            axes.margins(x=0.02)
+            axes.grid(axis="y")
+            axes.locator_params(nbins=6)
+            axes.set_xlabel(x_label)
+            if len(series) > 1:
+                axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2, handlelength=1.4)
+
+        about = f"{y_label} against {x_label}: {', '.join([*series, *(lines or {})])}"
+        self.parts.append(_figure(draw, y_label, about, height=3.2))
+
+    def score_chart(self, scores: dict[str, tuple[float, float]], label: str) -> None:
+        """Scores to compare, name -> (mean, half-width of its 95 % interval; nan for none): a dot and a bar a row."""
+
+        def draw(axes: Axes, theme: str) -> None:
+            for row, (name, (mean, half)) in enumerate(scores.items()):
+                known = half == half  # not nan
+                axes.plot(mean, row, "o", markersize=7, color=_SERIES[theme][0])
+                if known:
+                    axes.plot([mean - half, mean + half], [row, row], linewidth=2.2, color=_SERIES[theme][0])
+                note = f"{name}\u2003{mean:.3f}" + (f" ± {half:.3f}" if known else "")
+                place = {"xy": (0, row), "xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+                axes.annotate(note, xytext=(0, 9), ha="left", va="bottom", fontsize=11, **place)
+            axes.margins(x=0.08)
+            axes.set_ylim(len(scores) - 0.5, -0.8)
+            axes.set_yticks(range(len(scores)), [""] * len(scores))
+            axes.grid(axis="y")
+            axes.locator_params(axis="x", nbins=6)
+
+        about = "; ".join(f"{name} {mean:.3f}" for name, (mean, _) in scores.items())
+        caption = f"{label}; bars: 95 % interval of the mean"
+        self.parts.append(_figure(draw, caption, f"{label}: {about}", height=0.5 + 0.6 * len(scores)))
+
+    def guesses(self, text: str, probabilities: dict[str, float]) -> None:
+        """A text with a gap, and what a model would put there: a bar for each word's probability, from 0 to 1."""
+        rows = "\n".join(
+            f'<div class="guess"><span>{escape(word)}</span><div class="bar"><i style="width:{100 * p:.1f}%"></i></div>'
+            f"<span>{100 * p:.1f} %</span></div>"
+            for word, p in probabilities.items()
+        )
+        self.parts.append(f'<div class="guesses"><p>{escape(text)}</p>\n{rows}</div>')
+
+    def html(self) -> str:
+        intro = f'<p class="intro">{escape(self.intro)}</p>' if self.intro else ""
+        body = "\n".join(self.parts)
+        return (
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f"<title>{escape(self.title)}</title>\n<style>{_STYLE}</style>\n</head>\n"
+            f"<body>\n<main>\n<h1>{escape(self.title)}</h1>\n{intro}\n{body}\n</main>\n</body>\n</html>\n"
+        )
+
+
+def _colours(theme: str, count: int) -> list[str]:
+    palette = _SERIES[theme]
+    return [palette[index % len(palette)] for index in range(count)]
+
+
+def _figure(draw: Any, caption: str, about: str, height: float) -> str:
+    """The picture in light and in dark; the page shows one. `draw(axes, theme)` fills axes 5.4 by `height` inches."""
+    return "\n".join(
+        f'<figure class="{theme}"><figcaption>{escape(caption)}</figcaption>{_svg(draw, theme, about, height)}</figure>'
+        for theme in ("light", "dark")
+    )
+
+
+def _svg(draw: Any, theme: str, about: str, height: float) -> str:
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    ink, quiet, grid = _INK[theme]
+    style: Any = {
+        "svg.fonttype": "none",  # text stays text: selectable, searchable, in the reader's own font
+        "svg.hashsalt": theme,  # ids that are the same in every run and differ between the two pictures
+        "font.family": "sans-serif",
+        "font.size": 11,
+        "text.parse_math": False,
+        "text.color": ink,
+        "axes.edgecolor": grid,
+        "axes.labelcolor": quiet,
+        "axes.facecolor": "none",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.spines.left": False,
+        "axes.axisbelow": True,
+        "xtick.color": quiet,
+        "ytick.color": quiet,
+        "xtick.major.size": 0,
+        "ytick.major.size": 0,
+        "grid.color": grid,
+        "grid.linewidth": 0.8,
+        "legend.frameon": False,
+    }
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(5.4, height), layout="constrained", facecolor="none")
+        FigureCanvasSVG(figure)
+        draw(figure.add_subplot(), theme)
+        stream = io.StringIO()
+        figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    svg = stream.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(
+        r'^<svg [^>]*?viewBox="([^"]*)"[^>]*>', rf'<svg viewBox="\1" role="img"><title>{escape(about)}</title>', svg
+    )
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # every figure has the same names for them, and nothing refers to them
+    return re.sub(r" font-family: [^;\"]*;?", "", svg)  # the page's fonts, not those of the machine that drew it

@@ -1,0 +1,118 @@
+"""The machine: device, precision, threads, seeds, versions. The only file that reads the environment."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from bertie import streams
+
+Precision = Literal["auto", "fp32", "bf16"]
+
+
+def device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def cpu_quota() -> int:
+    """Processors that this process may use: affinity, cut to the cgroup's quota (containers), at least 1."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        count = min(count, math.ceil(int(quota) / int(period)))
+    except (OSError, ValueError):  # no cgroup v2, or "max": no quota
+        pass
+    return max(count, 1)
+
+
+def use_threads(threads: int = 0) -> int:
+    """Set torch's threads (0: the quota) and return their number."""
+    torch.set_num_threads(threads or cpu_quota())
+    return torch.get_num_threads()
+
+
+def resolve_precision(precision: Precision, target: torch.device) -> Literal["fp32", "bf16"]:
+    """What `auto` means here: bf16 on a GPU that has it; on a CPU, bf16 where it is in hardware and measures faster.
+
+    On some CPUs with bf16 instructions, fp32 products are the faster ones, so the flag alone does not decide.
+    """
+    if precision != "auto":
+        return precision
+    if target.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    features = torch.cpu.get_capabilities()
+    if not any(features.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16")):
+        return "fp32"
+    return "bf16" if _product_seconds(torch.bfloat16) < 0.8 * _product_seconds(torch.float32) else "fp32"
+
+
+def _product_seconds(dtype: torch.dtype) -> float:
+    left, right = torch.ones(1024, 768, dtype=dtype), torch.ones(3072, 768, dtype=dtype)
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        torch.nn.functional.linear(left, right)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def autocast(precision: Literal["fp32", "bf16"], target: torch.device) -> AbstractContextManager[Any]:
+    return torch.autocast(target.type, torch.bfloat16) if precision == "bf16" else nullcontext()
+
+
+def reseed_torch(seed: int, *stream: int) -> None:
+    """Torch randomness (dropout, initial weights) as a pure function of the seed and a few integers."""
+    torch.manual_seed(streams.torch_seed(seed, *stream))
+
+
+def environment(threads: int) -> dict[str, Any]:
+    """Versions, hardware, commit and command, for environment.json."""
+    packages = ("bertie", "torch", "numpy", "tokenizers", "safetensors")
+    versions = {name: importlib.metadata.version(name) for name in packages}
+    accelerator = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "command": sys.argv,
+        "commit": _commit(),
+        "versions": {"python": platform.python_version(), **versions},
+        "platform": platform.platform(),
+        "cpu": _cpu_name(),
+        "cores": cpu_quota(),
+        "threads": threads,
+        "accelerator": accelerator,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def peak_memory() -> int:
+    """The largest resident size of this process so far, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _commit() -> str | None:
+    """The commit of bertie's own checkout, or None for an installed package."""
+    here = Path(__file__).parent
+    if not (here.parents[1] / ".git").exists():
+        return None
+    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or None

@@ -1,0 +1,107 @@
+"""Files that are either whole or not there: temporary name, fsync, rename. Checksums. JSON with readable errors."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bertie.errors import UsageError, UserError
+
+
+def sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def fsync(path: Path) -> None:
+    """Force a file, or a folder's list of names, to disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Write a file so that a reader, or a crash, sees the old content or the new one and nothing between."""
+    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    try:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        fsync(temporary)
+        os.replace(temporary, path)
+        fsync(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a hidden folder beside `path`; when the block ends well it is synced and takes the name, else it is removed.
+
+    `path` must not exist. A process killed inside the block leaves only a hidden `.NAME.tmp-PID`, which the next
+    `remove_leftovers` takes away.
+    """
+    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        yield temporary
+        for found in [*temporary.rglob("*"), temporary]:
+            fsync(found)
+        os.rename(temporary, path)
+        fsync(path.parent)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Take away what a killed process left half-written in `folder`."""
+    for found in folder.glob(".*.tmp-*"):
+        shutil.rmtree(found) if found.is_dir() else found.unlink()
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Errors: UsageError if there is no such file, UserError if it is not JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UsageError(f"no such file: {path}") from error
+    except (ValueError, OSError) as error:
+        raise UserError(f"{path} is damaged: {error}") from error
+
+
+def require_fresh(path: Path, what: str) -> None:
+    """Refuse to write into a folder that already holds something."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UsageError(f"{path} already exists: give {what} another --out, or remove it first")
+
+
+def checksums(folder: Path, files: list[Path]) -> dict[str, dict[str, Any]]:
+    """{"train/00000.tokens.npy": {"size": …, "sha256": …}, …}, relative to `folder`, in the order given."""
+    return {str(path.relative_to(folder)): {"size": path.stat().st_size, "sha256": sha256(path)} for path in files}
+
+
+def verify(folder: Path, files: dict[str, dict[str, Any]], remedy: str) -> None:
+    """Compare files with what `checksums` wrote. Errors: UserError naming the first that differs, and the remedy."""
+    for name, expected in files.items():
+        path = folder / name
+        if not path.is_file():
+            raise UserError(f"{path} is missing: {remedy}")
+        if path.stat().st_size != expected["size"]:
+            raise UserError(f"{path} has {path.stat().st_size} bytes and should have {expected['size']}: {remedy}")
+        if sha256(path) != expected["sha256"]:
+            raise UserError(f"{path} was altered (its sha256 is not the manifest's): {remedy}")

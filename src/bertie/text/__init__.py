@@ -1,0 +1,1 @@
+"""Raw text to token shards: readers, sentences, vocabulary training (wordpiece), tokenizer, shards, prepare."""

@@ -1,0 +1,239 @@
+"""BERT's tokenizer at run time: the library `tokenizers` with BERT's normalizer, word splitter and greedy WordPiece."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+from tokenizers import Encoding, decoders, models, normalizers, pre_tokenizers, processors
+
+from bertie import storage
+from bertie.contracts import Sequence
+from bertie.errors import UsageError, UserError
+
+PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+CONTINUATION = "##"
+LONGEST_WORD = 100  # characters; a longer word is [UNK], as in the paper's code of 2018 and in Hugging Face's
+
+
+def normalizer(lowercase: bool, strip_accents: bool | None = None, split_chinese: bool = True) -> Any:
+    """BERT's: no control characters, blanks around CJK ones; accents go when letters are lowered, or as told."""
+    return normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=split_chinese, strip_accents=strip_accents, lowercase=lowercase
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Tokenizer:
+    """Text to token ids and back. V = vocabulary size."""
+
+    backend: tokenizers.Tokenizer
+    lowercase: bool
+
+    @classmethod
+    def build(cls, words: list[str], lowercase: bool) -> Tokenizer:
+        """From a word list in id order that holds the five special tokens. Errors: UserError."""
+        return _build(words, normalizer(lowercase), "the vocabulary")
+
+    @classmethod
+    def load(cls, folder: Path) -> Tokenizer:
+        """From tokenizer.json, or else from vocab.txt; then tokenizer_config.json says the casing, or the words do.
+
+        Truncation and padding that a tokenizer.json carries are dropped. Errors: UsageError, UserError.
+        """
+        if (folder / "tokenizer.json").is_file():
+            return _load_json(folder / "tokenizer.json")
+        if (folder / "vocab.txt").is_file():
+            return _load_vocabulary(folder)
+        raise UsageError(f"{folder} holds no tokenizer: there is neither tokenizer.json nor vocab.txt in it")
+
+    def save(self, folder: Path) -> None:
+        """Write vocab.txt, tokenizer.json and two JSON files: AutoTokenizer reads the folder as is."""
+        folder.mkdir(parents=True, exist_ok=True)
+        names = {f"{token.strip('[]').lower()}_token": token for token in SPECIAL_TOKENS}
+        config = {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": self.lowercase,
+            "strip_accents": self.backend.normalizer.strip_accents,
+            "tokenize_chinese_chars": self.backend.normalizer.handle_chinese_chars,
+            "model_max_length": 512,
+            **names,
+        }
+        storage.write_atomic(folder / "vocab.txt", "".join(f"{word}\n" for word in self.words))
+        storage.write_atomic(folder / "tokenizer.json", self.backend.to_str(pretty=True) + "\n")
+        storage.write_json(folder / "tokenizer_config.json", config)
+        storage.write_json(folder / "special_tokens_map.json", names)
+
+    @cached_property
+    def words(self) -> list[str]:
+        """The vocabulary in id order, [V]."""
+        vocabulary = self.backend.get_vocab(with_added_tokens=True)
+        return sorted(vocabulary, key=vocabulary.__getitem__)
+
+    @property
+    def size(self) -> int:
+        return len(self.words)
+
+    @cached_property
+    def pad_id(self) -> int:
+        return self.words.index(PAD)
+
+    @cached_property
+    def unk_id(self) -> int:
+        return self.words.index(UNK)
+
+    @cached_property
+    def cls_id(self) -> int:
+        return self.words.index(CLS)
+
+    @cached_property
+    def sep_id(self) -> int:
+        return self.words.index(SEP)
+
+    @cached_property
+    def mask_id(self) -> int:
+        return self.words.index(MASK)
+
+    @cached_property
+    def special_ids(self) -> np.ndarray:
+        """int32 [5], sorted."""
+        return np.sort(np.array([self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id], np.int32))
+
+    @cached_property
+    def word_starts_table(self) -> np.ndarray:
+        """bool [V]: false for the pieces that continue a word ("##…")."""
+        return np.array([not word.startswith(CONTINUATION) for word in self.words])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 of everything that decides ids: two tokenizers with one fingerprint give the same ids for any text."""
+        rules = self.backend.normalizer
+        # None means "strip accents when lowering", so both ways to say it must hash alike.
+        strip = rules.lowercase if rules.strip_accents is None else rules.strip_accents
+        longest = self.backend.model.max_input_chars_per_word
+        settings = [rules.lowercase, strip, rules.handle_chinese_chars, rules.clean_text, longest]
+        return hashlib.sha256(json.dumps([self.words, settings]).encode()).hexdigest()
+
+    def encode(self, texts: list[str]) -> list[np.ndarray]:
+        """Per text its ids without special tokens, int32 [n]. A literal "[MASK]" in a text is text."""
+        encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
+        return [np.array(encoding.ids, np.int32) for encoding in encodings]
+
+    def sequences(self, texts: list[str], pairs: list[str] | None = None, *, max_length: int = 512) -> list[Sequence]:
+        """[CLS] A [SEP], or [CLS] A [SEP] B [SEP], of at most `max_length` tokens, with offsets into A's and B's text.
+
+        A pair that is too long loses tokens from the end of the longer text, of B where both are equal, one at a time
+        (Devlin et al. 2018, A.2, as their fine-tuning code does it).
+        """
+        first = self.backend.encode_batch(texts, add_special_tokens=False)
+        if pairs is None:
+            return [self._frame([encoding], [min(len(encoding), max_length - 2)]) for encoding in first]
+        second = self.backend.encode_batch(pairs, add_special_tokens=False)
+        return [self._frame([a, b], _cut(len(a), len(b), max_length - 3)) for a, b in zip(first, second, strict=True)]
+
+    def _frame(self, parts: list[Encoding], keep: list[int]) -> Sequence:
+        """Lay the first keep[i] tokens of each part out between special tokens."""
+        input_ids, token_type_ids, offsets = [self.cls_id], [0], [(0, 0)]
+        for segment, (part, count) in enumerate(zip(parts, keep, strict=True)):
+            input_ids += [*part.ids[:count], self.sep_id]
+            token_type_ids += [segment] * (count + 1)
+            offsets += [*part.offsets[:count], (0, 0)]
+        ids = np.array(input_ids, np.int32)
+        return Sequence(
+            ids, np.array(token_type_ids, np.int32), self.word_starts_table[ids], np.array(offsets, np.int32)
+        )
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        return [self.words[i] for i in ids]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Readable text: pieces joined to words, special tokens left out."""
+        return self.backend.decode([int(i) for i in ids])
+
+
+def _cut(first: int, second: int, budget: int) -> list[int]:
+    """How many tokens stay of each of two texts when the longer one is shortened, B on ties, until `budget` is met."""
+    keep_second = min(second, max(budget // 2, budget - first))
+    return [min(first, budget - keep_second), keep_second]
+
+
+def _build(words: list[str], rules: Any, where: str) -> Tokenizer:
+    vocabulary = {word: i for i, word in enumerate(words)}
+    _require_special(vocabulary, where)
+    model = models.WordPiece(
+        vocabulary, unk_token=UNK, continuing_subword_prefix=CONTINUATION, max_input_chars_per_word=LONGEST_WORD
+    )
+    backend = tokenizers.Tokenizer(model)
+    backend.normalizer = rules
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix=CONTINUATION)
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{CLS} $A {SEP}",
+        pair=f"{CLS} $A {SEP} $B:1 {SEP}:1",
+        special_tokens=[(CLS, vocabulary[CLS]), (SEP, vocabulary[SEP])],
+    )
+    backend.add_special_tokens(list(SPECIAL_TOKENS))
+    return _finish(backend)
+
+
+def _finish(backend: tokenizers.Tokenizer) -> Tokenizer:
+    backend.no_truncation()
+    backend.no_padding()
+    backend.encode_special_tokens = True
+    return Tokenizer(backend, backend.normalizer.lowercase)
+
+
+def _load_json(path: Path) -> Tokenizer:
+    try:
+        backend = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing narrower
+        raise UserError(f"{path} is damaged, or not a tokenizer: {error}") from error
+    parts = (backend.model, backend.normalizer, backend.pre_tokenizer)
+    kinds = (models.WordPiece, normalizers.BertNormalizer, pre_tokenizers.BertPreTokenizer)
+    for part, kind in zip(parts, kinds, strict=True):
+        if not isinstance(part, kind):
+            found = type(part).__name__ if part is not None else "none"
+            raise UserError(f"{path} is not BERT's tokenizer: it has {found} where {kind.__name__} belongs")
+    if backend.model.continuing_subword_prefix != CONTINUATION or backend.model.unk_token != UNK:
+        raise UserError(
+            f"{path} is not BERT's tokenizer: its pieces do not continue with ## or its unknown is not {UNK}"
+        )
+    vocabulary = backend.get_vocab(with_added_tokens=True)
+    _require_special(vocabulary, str(path.parent))
+    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
+        raise UserError(f"{path}: the ids of its {len(vocabulary)} tokens do not run from 0 to {len(vocabulary) - 1}")
+    return _finish(backend)
+
+
+def _load_vocabulary(folder: Path) -> Tokenizer:
+    path = folder / "vocab.txt"
+    try:
+        words = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # not splitlines: U+2028 is a token
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+    seen: dict[str, int] = {}
+    for number, word in enumerate(words, start=1):
+        if word in seen:
+            raise UserError(f"{path}:{number}: the token {word!r} stands on line {seen[word]} already")
+        seen[word] = number
+    beside = folder / "tokenizer_config.json"
+    config = storage.read_json(beside) if beside.is_file() else {}
+    # [unused0], [CLS], <S> say nothing about the casing of text.
+    cased = any(word != word.lower() for word in words if not re.fullmatch(r"\[.*]|<.*>", word))
+    lowercase = config.get("do_lower_case", not cased)
+    rules = normalizer(lowercase, config.get("strip_accents"), config.get("tokenize_chinese_chars", True))
+    return _build(words, rules, str(folder))
+
+
+def _require_special(vocabulary: dict[str, int], where: str) -> None:
+    for token in SPECIAL_TOKENS:
+        if token not in vocabulary:
+            raise UserError(f"{where} has no token {token}: BERT needs {' '.join(SPECIAL_TOKENS)}")

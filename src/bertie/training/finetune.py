@@ -1,0 +1,231 @@
+"""Fine-tuning: examples → sequences → encoder and one added layer → a run folder, or a model in memory."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from bertie import config as configuration
+from bertie import console, runtime, streams
+from bertie.batches.collate import collate
+from bertie.batches.loader import Position, Step
+from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint
+from bertie.contracts import MicroBatch, Sequence
+from bertie.errors import UsageError
+from bertie.model.bert import BertModel
+from bertie.model.config import BertConfig
+from bertie.model.transformer import Encoder, initialise
+from bertie.tasks import Task
+from bertie.tasks.examples import Example, as_examples, read_examples
+from bertie.tasks.inference import pooled_logits
+from bertie.text.tokenizer import Tokenizer
+from bertie.training import trainer
+from bertie.training.loop import Descent, evaluate
+from bertie.training.optimizers import Optimizer
+from bertie.training.run import RunFolder
+from bertie.training.schedules import Schedule
+
+Examples = str | Path | Iterable[dict[str, Any] | Example]
+
+
+@dataclass(frozen=True)
+class FinetuneTraining:
+    epochs: int = 3
+    """Passes over the training examples."""
+    steps: int = 0
+    """Optimizer steps in all; 0: as many as the epochs take."""
+    batch_size: int = 32
+    """Examples a step."""
+    learning_rate: float = 5e-5
+    """The highest the schedule reaches."""
+    clip: float = 1.0
+    """Largest norm of the gradient."""
+    row_tokens: int = 8192
+    """Most tokens of one forward pass; larger batches are split."""
+    precision: runtime.Precision = "auto"
+    """auto: bf16 where it is in hardware and faster."""
+    eval_every: int = 0
+    """Steps between evaluations of the dev loss; 0: only at the end."""
+    checkpoint_every: int = 0
+    """Steps between checkpoints; 0: only at the end."""
+    keep_checkpoints: int = 1
+
+
+@dataclass(frozen=True)
+class FinetuneConfig:
+    task: Task
+    optimizer: Optimizer
+    schedule: Schedule
+    training: FinetuneTraining
+    seed: int = 0
+    max_length: int = 128
+    """Tokens in the longest sequence; longer examples are cut."""
+    max_train_examples: int = 0
+    """Use a random part of this many training examples (the same for every seed); 0: all."""
+    from_scratch: bool = False
+    """Take the checkpoint's size and vocabulary but new weights: the baseline that pre-training has to beat."""
+    hidden_dropout_prob: float = 0.1
+    """Dropout of the hidden layers and before the added layer, whatever pre-training used."""
+    attention_probs_dropout_prob: float = 0.1
+    """Dropout of the attention weights, whatever pre-training used."""
+
+
+@dataclass(frozen=True, eq=False)
+class Finetuned:
+    """What fine-tuning made. scores: on the dev examples, fp32; losses: of every step; run: the folder, if any."""
+
+    model: BertModel
+    task: Task
+    tokenizer: Tokenizer
+    scores: dict[str, float]
+    losses: list[float]
+    run: Path | None
+
+
+def finetune(
+    config: FinetuneConfig | str,
+    train: Examples,
+    dev: Examples,
+    model: str | Path | Checkpoint,
+    out: str | Path | None = None,
+    *,
+    threads: int = 0,
+) -> Finetuned:
+    """Fine-tune a checkpoint on labelled examples and score the result on others.
+
+    config: a FinetuneConfig, a TOML file or the kind of a task. train, dev: files (.tsv, .csv, .jsonl) or Python values
+    ({"text": …, "text_pair": …, "label": …}). out: the run folder; None keeps everything in memory. A run that was
+    killed resumes when called again; a finished one is left alone. Errors: UsageError, UserError.
+    """
+    if isinstance(config, str):
+        config = configuration.load(FinetuneConfig, config, "finetune")
+    threads = trainer.run_threads(Path(out), threads) if out else runtime.use_threads(threads)
+    checkpoint = model if isinstance(model, Checkpoint) else read_checkpoint(model)
+    data = _read(config, train, dev, checkpoint)
+    run = RunFolder(Path(out), configuration.plain(config), threads) if out else None
+    if run is not None and run.finished:
+        console.say(f"{out} is finished: nothing to do")
+        bert = _model(config, data.task, checkpoint.config)
+        load_weights(bert, read_checkpoint(run.path))
+        return Finetuned(bert, data.task, checkpoint.tokenizer, run.scores(), [], run.path)
+    bert = _started_model(config, data.task, checkpoint)
+    asked = config.training.precision
+    precision = run.precision(asked) if run else runtime.resolve_precision(asked, bert.device)
+    losses: list[float] = []
+    job = _job(config, data, bert, checkpoint.tokenizer, precision, lambda record: losses.append(record["loss"]))
+    trainer.train(job, run)
+    logits = pooled_logits(bert, data.task.kind, data.dev_sequences)
+    scores = data.task.score([data.task.decode(row) for row in logits], data.dev)
+    if run is not None:
+        told = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
+        run.write_scores(scores)
+        trainer.finish(job, run, f"Fine-tuned from {checkpoint.folder.name}. On {len(data.dev)} dev examples: {told}.")
+    return Finetuned(bert, data.task, checkpoint.tokenizer, scores, losses, run.path if run else None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Data:
+    task: Task
+    dev: list[Example]
+    train_sequences: list[Sequence]
+    dev_sequences: list[Sequence]
+
+
+def _read(config: FinetuneConfig, train: Examples, dev: Examples, checkpoint: Checkpoint) -> _Data:
+    most = checkpoint.config.max_position_embeddings
+    if not 4 <= config.max_length <= most:
+        raise UsageError(f"max_length is {config.max_length}: the model reads 4 to {most} tokens")
+    train_examples, dev_examples = _examples(train, config.task), _examples(dev, config.task)
+    if 0 < config.max_train_examples < len(train_examples):
+        chosen = streams.generator(0, streams.SUBSET).permutation(len(train_examples))[: config.max_train_examples]
+        train_examples = [train_examples[i] for i in sorted(chosen)]
+    task = config.task.fit(train_examples)
+    task.check(dev_examples)
+    encoded = (task.encode(part, checkpoint.tokenizer, config.max_length) for part in (train_examples, dev_examples))
+    return _Data(task, dev_examples, *encoded)
+
+
+def _examples(source: Examples, task: Task) -> list[Example]:
+    if isinstance(source, str | Path):
+        return read_examples(Path(source), task.columns)
+    return as_examples(source, task.columns)
+
+
+def _model(config: FinetuneConfig, task: Task, size: BertConfig) -> BertModel:
+    """New weights, a pure function of the seed."""
+    dropout = {name: getattr(config, name) for name in ("hidden_dropout_prob", "attention_probs_dropout_prob")}
+    size = replace(size, **dropout)
+    model = BertModel(Encoder(size), {task.kind: task.head(size)})
+    runtime.reseed_torch(config.seed, streams.WEIGHTS)
+    initialise(model, size.initializer_range)
+    return model
+
+
+def _started_model(config: FinetuneConfig, task: Task, checkpoint: Checkpoint) -> BertModel:
+    model = _model(config, task, checkpoint.config)
+    if config.from_scratch:
+        console.say(f"new weights in the size of {checkpoint.folder}")
+        return model.to(runtime.device())
+    loaded = load_weights(model, checkpoint.without_heads())
+    dropped = f"; its {', '.join(sorted(checkpoint.heads))} head is dropped" if checkpoint.heads else ""
+    console.say(f"starting from {checkpoint.folder}{dropped}; new: {', '.join(loaded.fresh)}")
+    return model.to(runtime.device())
+
+
+def _job(
+    config: FinetuneConfig,
+    data: _Data,
+    model: BertModel,
+    tokenizer: Tokenizer,
+    precision: Literal["fp32", "bf16"],
+    on_step: Callable[[dict[str, Any]], None],
+) -> trainer.Job:
+    settings, task, examples = config.training, data.task, data.train_sequences
+    per_epoch = -(-len(examples) // settings.batch_size)
+    steps = settings.steps or settings.epochs * per_epoch
+
+    def work(sequences: list[Sequence]) -> MicroBatch:
+        batch = collate(sequences, config.max_length)
+        return MicroBatch.of(batch, {task.kind: task.targets(batch, sequences)})
+
+    def split(sequences: list[Sequence]) -> list[MicroBatch]:
+        room = max(1, settings.row_tokens // config.max_length)
+        return [work(sequences[i : i + room]) for i in range(0, len(sequences), room)]
+
+    def stream(position: Position) -> Iterator[Step[MicroBatch]]:
+        while True:
+            order = streams.generator(config.seed, streams.EXAMPLES, position.epoch).permutation(len(examples))
+            for step in range(position.step, per_epoch):
+                chosen = [examples[i] for i in order[step * settings.batch_size : (step + 1) * settings.batch_size]]
+                last = step + 1 == per_epoch
+                after = Position(position.epoch + 1, 0) if last else Position(position.epoch, step + 1)
+                yield Step(split(chosen), Position(position.epoch, step), after)
+            position = Position(position.epoch + 1, 0)
+
+    return trainer.Job(
+        title="finetune",
+        model=model,
+        tokenizer=tokenizer,
+        labels=task.labels,
+        optimizer=config.optimizer.build(model),
+        schedule=config.schedule,
+        descent=Descent(steps, settings.learning_rate, settings.clip, config.seed, precision, {task.kind: 1.0}),
+        stream=stream,
+        evaluate=lambda: evaluate(model, split(data.dev_sequences), precision),
+        eval_every=settings.eval_every,
+        checkpoint_every=settings.checkpoint_every,
+        keep_checkpoints=settings.keep_checkpoints,
+        data=_fingerprint(examples, data.dev_sequences),
+        on_step=on_step,
+    )
+
+
+def _fingerprint(*parts: list[Sequence]) -> str:
+    digest = hashlib.sha256()
+    for sequences in parts:
+        for sequence in sequences:
+            digest.update(sequence.input_ids.tobytes() + str(sequence.target).encode())
+    return digest.hexdigest()

@@ -1,0 +1,56 @@
+"""Optimizers: the published one, and today's. Decay spares biases and norms, as in BERT."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+
+# Bias correction divides by 1 − β^step. From here on that is exactly 1 in fp32, and fp32 still counts in ones.
+NO_BIAS_CORRECTION = 8_000_000.0
+
+
+@dataclass(frozen=True)
+class AdamW:
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019), bias correction included."""
+
+    kind: Literal["adamw"] = "adamw"
+    betas: tuple[float, ...] = (0.9, 0.999)
+    eps: float = 1e-6
+    weight_decay: float = 0.01
+
+    def build(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(
+            _groups(model, self.weight_decay), lr=0.0, betas=(self.betas[0], self.betas[1]), eps=self.eps, fused=True
+        )
+
+
+@dataclass(frozen=True)
+class BertAdam:
+    """The optimizer of BERT's release: AdamW without bias correction, so early steps are larger."""
+
+    kind: Literal["bert_adam"] = "bert_adam"
+    betas: tuple[float, ...] = (0.9, 0.999)
+    eps: float = 1e-6
+    weight_decay: float = 0.01
+
+    def build(self, model: nn.Module) -> torch.optim.Optimizer:
+        optimizer = AdamW(betas=self.betas, eps=self.eps, weight_decay=self.weight_decay).build(model)
+        for parameter in model.parameters():
+            optimizer.state[parameter] = {
+                "step": torch.tensor(NO_BIAS_CORRECTION, device=parameter.device),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+        return optimizer
+
+
+Optimizer = AdamW | BertAdam
+
+
+def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
+    decayed = [p for p in model.parameters() if p.ndim > 1]  # matrices; biases and norms are vectors
+    spared = [p for p in model.parameters() if p.ndim <= 1]
+    return [{"params": decayed, "weight_decay": weight_decay}, {"params": spared, "weight_decay": 0.0}]

@@ -1,0 +1,196 @@
+"""Pre-training: shards → rows → corrupted rows → encoder → heads → a run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bertie import config as configuration
+from bertie import console, runtime, storage, streams
+from bertie.batches.collate import collate
+from bertie.batches.layouts import Layout
+from bertie.batches.loader import Loader, Position, Rows, Step
+from bertie.checkpoints.folder import parameters
+from bertie.contracts import Batch, MicroBatch, Targets
+from bertie.errors import UsageError
+from bertie.model.bert import BertModel
+from bertie.model.config import BertConfig
+from bertie.model.transformer import Encoder, initialise
+from bertie.objectives import Objective
+from bertie.text.shards import Corpus, Shards, open_shards
+from bertie.text.tokenizer import Tokenizer
+from bertie.training import trainer
+from bertie.training.loop import Descent, evaluate
+from bertie.training.optimizers import Optimizer
+from bertie.training.run import RunFolder
+from bertie.training.schedules import Schedule
+
+
+@dataclass(frozen=True)
+class Training:
+    steps: int
+    """Optimizer steps in all."""
+    batch_size: int
+    """Sequences of full length whose tokens make up one step."""
+    learning_rate: float
+    """The highest the schedule reaches."""
+    clip: float = 1.0
+    """Largest norm of the gradient."""
+    row_tokens: int = 4096
+    """Tokens of one forward pass; a step is as many of these rows as its batch needs."""
+    precision: runtime.Precision = "auto"
+    """auto: bf16 where it is in hardware and faster."""
+    eval_every: int = 500
+    """Steps between evaluations on held-out documents; 0: only at the end."""
+    eval_tokens: int = 131072
+    """Most tokens of held-out text to evaluate on."""
+    checkpoint_every: int = 500
+    """Steps between checkpoints; 0: only at the end."""
+    keep_checkpoints: int = 2
+
+
+@dataclass(frozen=True)
+class PretrainConfig:
+    model: BertConfig
+    layout: Layout
+    objectives: tuple[Objective, ...]
+    optimizer: Optimizer
+    schedule: Schedule
+    training: Training
+    seed: int = 0
+
+
+def pretrain(config: PretrainConfig | str, data: str | Path, out: str | Path, *, threads: int = 0) -> dict[str, Any]:
+    """Pre-train on shards into the run folder `out`; called again, it resumes, and a finished run is left alone.
+
+    config: a PretrainConfig, a TOML file or the name of a shipped one. threads: 0 = those of the run, or all there are.
+    Returns {"run", "finished_before", "parameters", "eval": the last evaluation's record}. Errors: UsageError, UserError.
+    """
+    if isinstance(config, str):
+        config = configuration.load(PretrainConfig, config, "pretrain")
+    threads = trainer.run_threads(Path(out), threads)
+    shards = open_shards(Path(data))
+    config = replace(config, model=_fitting(config, shards.tokenizer))
+    run = RunFolder(Path(out), configuration.plain(config), threads)
+    if run.finished:
+        console.say(f"{out} is finished: nothing to do")
+        return {"run": str(out), "finished_before": True, "eval": _last_eval(run)}
+    job = _job(config, shards, run)
+    console.say(_opening(config, shards, job, threads))
+    trainer.train(job, run)
+    trainer.finish(job, run, _about(config, shards, _last_eval(run)))
+    return {"run": str(out), "finished_before": False, "parameters": parameters(job.model), "eval": _last_eval(run)}
+
+
+def new_model(config: BertConfig, objectives: tuple[Objective, ...], seed: int) -> BertModel:
+    """An encoder and the objectives' heads with BERT's initial weights, a pure function of the seed."""
+    encoder = Encoder(config)
+    model = BertModel(encoder, {objective.kind: objective.head(config, encoder) for objective in objectives})
+    runtime.reseed_torch(seed, streams.WEIGHTS)
+    initialise(model, config.initializer_range)
+    return model
+
+
+def label(batch: Batch, objectives: tuple[Objective, ...], tokenizer: Tokenizer, seed: int, *stream: int) -> MicroBatch:
+    """Let every objective corrupt the batch and say what it wants predicted: a pure function of the seed and stream."""
+    targets: dict[str, Targets] = {}
+    for number, objective in enumerate(objectives):
+        batch, targets[objective.kind] = objective.label(batch, tokenizer, streams.generator(seed, *stream, number))
+    return MicroBatch.of(batch, targets)
+
+
+def held_out(config: PretrainConfig, corpus: Corpus, tokenizer: Tokenizer) -> list[MicroBatch]:
+    """Held-out documents, laid out and masked once and for all: the same for every step, run and resume."""
+    epoch = config.layout.epoch(corpus, tokenizer, config.seed, 0)
+    work, sequences, tokens = [], [], 0
+    for window in range(epoch.windows):
+        for span in epoch.window(window):
+            if sequences and sum(map(len, sequences)) + len(span) > config.training.row_tokens:
+                work.append(sequences)
+                sequences = []
+            if tokens + len(span) > config.training.eval_tokens:
+                break
+            sequences.append(epoch.sequence(span))
+            tokens += len(span)
+    batches = [collate(group, config.layout.max_length) for group in [*work, sequences] if group]
+    return [
+        label(batch, config.objectives, tokenizer, config.seed, streams.EVAL_LABELS, i)
+        for i, batch in enumerate(batches)
+    ]
+
+
+def _job(config: PretrainConfig, shards: Shards, run: RunFolder) -> trainer.Job:
+    settings = config.training
+    precision = run.precision(settings.precision)
+    model = new_model(config.model, config.objectives, config.seed).to(runtime.device())
+    rows = Rows.of(settings.batch_size, config.layout.max_length, settings.row_tokens)
+    loader = Loader(shards.train, shards.tokenizer, config.layout, rows, config.seed)
+    held = held_out(config, shards.eval, shards.tokenizer)
+
+    def stream(position: Position) -> Iterator[Step[MicroBatch]]:
+        for step in loader.steps(position):
+            at = (streams.LABELS, step.position.epoch, step.position.step)
+            work = [
+                label(batch, config.objectives, shards.tokenizer, config.seed, *at, row)
+                for row, batch in enumerate(step.batches)
+            ]
+            yield Step(work, step.position, step.after)
+
+    weights = {objective.kind: objective.weight for objective in config.objectives}
+    return trainer.Job(
+        title="pretrain",
+        model=model,
+        tokenizer=shards.tokenizer,
+        labels=(),
+        optimizer=config.optimizer.build(model),
+        schedule=config.schedule,
+        descent=Descent(settings.steps, settings.learning_rate, settings.clip, config.seed, precision, weights),
+        stream=stream,
+        evaluate=lambda: evaluate(model, held, precision),
+        eval_every=settings.eval_every,
+        checkpoint_every=settings.checkpoint_every,
+        keep_checkpoints=settings.keep_checkpoints,
+        data=storage.sha256(shards.folder / "manifest.json"),
+    )
+
+
+def _fitting(config: PretrainConfig, tokenizer: Tokenizer) -> BertConfig:
+    """The model's configuration with the tokenizer's vocabulary. Errors: UsageError where they contradict."""
+    model = config.model
+    if model.vocab_size not in (0, tokenizer.size):
+        raise UsageError(
+            f"model.vocab_size is {model.vocab_size} and the shards' vocabulary has {tokenizer.size} entries: "
+            "leave it out, or prepare the text with that vocabulary"
+        )
+    if config.layout.max_length > model.max_position_embeddings:
+        raise UsageError(
+            f"layout.max_length {config.layout.max_length} is more than model.max_position_embeddings "
+            f"{model.max_position_embeddings}"
+        )
+    if not config.objectives:
+        raise UsageError("objectives is empty: nothing would be learned")
+    return replace(model, vocab_size=tokenizer.size)
+
+
+def _opening(config: PretrainConfig, shards: Shards, job: trainer.Job, threads: int) -> str:
+    settings = config.training
+    tokens = int(shards.train.document_starts[-1])
+    return (
+        f"{parameters(job.model):,} parameters, {tokens:,} training tokens, {settings.steps:,} steps of "
+        f"{settings.batch_size} × {config.layout.max_length} tokens; {job.descent.precision}, {threads} threads, "
+        f"{runtime.device()}; unigram entropy {shards.train.unigram_entropy:.2f} nats"
+    )
+
+
+def _last_eval(run: RunFolder) -> dict[str, Any]:
+    return run.metrics("eval")[-1]
+
+
+def _about(config: PretrainConfig, shards: Shards, last: dict[str, Any]) -> str:
+    scores = ", ".join(f"{name} {last[name]:.4g}" for name in last if name.endswith(("_loss", "_accuracy")))
+    return (
+        f"Pre-trained for {config.training.steps:,} steps ({last['tokens']:,} tokens). On held-out documents: {scores} "
+        f"(unigram entropy {shards.eval.unigram_entropy:.4g} nats)."
+    )

@@ -1,0 +1,111 @@
+"""A run's folder: made, resumed, refused or found finished; its metrics."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+
+from bertie import config, runtime, storage
+from bertie.checkpoints.folder import MANIFEST, seal
+from bertie.errors import UsageError, UserError
+
+
+class RunFolder:
+    """runs/NAME: config.toml, environment.json, metrics.jsonl, checkpoints/ and, once finished, the model itself.
+
+    Opening it with the same resolved configuration again resumes; with another one it is refused.
+    Errors: UsageError for a folder that holds something else, or that another process is writing.
+    """
+
+    def __init__(self, path: Path, resolved: dict[str, Any], threads: int):
+        self.path = path
+        text = tomli_w.dumps(resolved)
+        if path.exists():
+            self._check_same(text)
+        else:
+            with storage.atomic_folder(path) as folder:
+                storage.write_atomic(folder / "config.toml", text)
+                storage.write_json(folder / "environment.json", runtime.environment(threads))
+        self._lock = open(path / "config.toml")  # noqa: SIM115 - held as long as the run, released when the process ends
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(f"another process is writing {path}") from error
+        storage.remove_leftovers(path)
+        self._metrics: list[str] = []
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / MANIFEST).is_file()
+
+    def _check_same(self, text: str) -> None:
+        known = self.path / "config.toml"
+        if not known.is_file():
+            raise UsageError(f"{self.path} already exists and is no run of bertie's: give another --out")
+        old = _flat(config.parse(known.read_text(encoding="utf-8"), str(known)))
+        new = _flat(config.parse(text, "this configuration"))
+        for key in sorted(old.keys() | new.keys()):
+            if old.get(key) != new.get(key):
+                raise UsageError(
+                    f"{self.path} already holds another run: {key} is {old.get(key)!r} there and {new.get(key)!r} here; "
+                    "give another --out, or the same settings to resume"
+                )
+
+    def log(self, record: dict[str, Any]) -> None:
+        """Keep a metrics record; `flush` writes what was kept."""
+        self._metrics.append(json.dumps({k: _rounded(v) for k, v in record.items()}) + "\n")
+
+    def flush(self) -> int:
+        """Append to metrics.jsonl, durably; returns the file's size in bytes."""
+        with open(self.path / "metrics.jsonl", "a", encoding="utf-8") as file:
+            file.writelines(self._metrics)
+            file.flush()
+            os.fsync(file.fileno())
+            self._metrics.clear()
+            return file.tell()
+
+    def cut_metrics(self, size: int) -> None:
+        """Back to what stood there at the checkpoint. Errors: UserError if the file is shorter."""
+        path = self.path / "metrics.jsonl"
+        path.touch()
+        if path.stat().st_size < size:
+            raise UserError(f"{path} is shorter than its checkpoint says: restore it, or start over with another --out")
+        os.truncate(path, size)
+
+    def metrics(self, split: str) -> list[dict[str, Any]]:
+        """The records of metrics.jsonl of one split ("train" or "eval")."""
+        lines = (self.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        return [record for line in lines if (record := json.loads(line))["split"] == split]
+
+    def precision(self, asked: runtime.Precision) -> Literal["fp32", "bf16"]:
+        """What the run computes in: `auto` is decided once, at the start, and kept."""
+        environment = storage.read_json(self.path / "environment.json")
+        if "precision" not in environment:
+            environment["precision"] = runtime.resolve_precision(asked, runtime.device())
+            storage.write_json(self.path / "environment.json", environment)
+        return environment["precision"]
+
+    def write_scores(self, scores: dict[str, float]) -> None:
+        storage.write_json(self.path / "scores.json", scores)
+
+    def scores(self) -> dict[str, float]:
+        return storage.read_json(self.path / "scores.json")
+
+    def finish(self) -> None:
+        """Everything is written: from now on the folder is a model, and opening it again finds it finished."""
+        seal(self.path)
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.7g}") if isinstance(value, float) else value
+
+
+def _flat(values: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(values, dict):
+        return {prefix: values}
+    return {k: v for key, value in values.items() for k, v in _flat(value, f"{prefix}.{key}".lstrip(".")).items()}

@@ -1,0 +1,176 @@
+"""Around the loop: resume, evaluate, log, save, finish. The same for pre-training and for every task."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertie import console, runtime, storage
+from bertie.batches.loader import Position, Step
+from bertie.checkpoints.folder import write_model
+from bertie.checkpoints.state import load_state, newest_state, save_state
+from bertie.contracts import Loss, MicroBatch
+from bertie.errors import UserError
+from bertie.model.bert import BertModel
+from bertie.text.tokenizer import Tokenizer
+from bertie.training.loop import Descent, Progress, fit
+from bertie.training.run import RunFolder
+from bertie.training.schedules import Schedule
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Everything a training needs. stream: steps from a position on; evaluate: held-out losses of the model as it is.
+
+    eval_every, checkpoint_every: in steps, 0 = only at the end. data: what the steps are made of, as a fingerprint.
+    """
+
+    title: str
+    model: BertModel
+    tokenizer: Tokenizer
+    labels: tuple[str, ...]
+    optimizer: torch.optim.Optimizer
+    schedule: Schedule
+    descent: Descent
+    stream: Callable[[Position], Iterator[Step[MicroBatch]]]
+    evaluate: Callable[[], dict[str, Loss]]
+    eval_every: int
+    checkpoint_every: int
+    keep_checkpoints: int
+    data: str
+    on_step: Callable[[dict[str, Any]], None] | None = None
+
+
+@dataclass
+class Counters:
+    """Where a run stands: with the model's and the optimizer's tensors, all that resuming needs."""
+
+    step: int = 0
+    epoch: int = 0
+    epoch_step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    metrics_bytes: int = 0
+    data: str = ""
+
+
+def train(job: Job, run: RunFolder | None) -> None:
+    """Run the job to its end, from the run folder's newest checkpoint if it has one.
+
+    Without a run folder nothing is written. Errors: UserError, also when the loss is no longer a number.
+    """
+    counters = Counters(data=job.data)
+    if run is not None:
+        _resume(job, run, counters)
+    clock = time.monotonic() - counters.seconds
+    job.model.train()
+    steps = fit(
+        job.model,
+        job.stream(Position(counters.epoch, counters.epoch_step)),
+        job.optimizer,
+        job.schedule,
+        job.descent,
+        counters.step,
+    )
+    with console.progress(job.title, job.descent.steps, "steps", done=counters.step) as bar:
+        for progress in steps:
+            before = counters.seconds
+            counters.step, counters.seconds = progress.step + 1, time.monotonic() - clock
+            counters.epoch, counters.epoch_step = progress.after.epoch, progress.after.step
+            counters.tokens += progress.tokens
+            record = _train_record(job, progress, counters, counters.seconds - before)
+            _check_finite(record, job, run)
+            bar.advance(1, f"loss {record['loss']:.3f}  {record['tokens_per_second']:,.0f} tokens/s")
+            if job.on_step is not None:
+                job.on_step(record)
+            if run is None:
+                continue
+            run.log(record)
+            if _due(counters.step, job.eval_every, job.descent.steps):
+                run.log({"split": "eval", **_place(counters), **summary(job.evaluate(), job.descent.weights)})
+            if _due(counters.step, job.checkpoint_every, job.descent.steps):
+                _save(job, run, counters)
+
+
+def finish(job: Job, run: RunFolder, about: str) -> None:
+    """Write the model itself into the run folder and seal it."""
+    write_model(run.path, job.model, job.tokenizer, job.labels, about)
+    run.finish()
+
+
+def summary(losses: dict[str, Loss], weights: dict[str, float]) -> dict[str, float]:
+    """{"loss": weighted sum, "mlm_loss": nats a prediction, "mlm_accuracy": 0..1, …}"""
+    values: dict[str, float] = {"loss": 0.0}
+    for name, loss in losses.items():
+        count = max(float(loss.count), 1.0)
+        values["loss"] += weights[name] * float(loss.total) / count
+        values[f"{name}_loss"] = float(loss.total) / count
+        if loss.hits is not None:
+            values[f"{name}_accuracy"] = float(loss.hits) / count
+    return values
+
+
+def _due(step: int, every: int, steps: int) -> bool:
+    return step == steps or (every > 0 and step % every == 0)
+
+
+def _train_record(job: Job, progress: Progress, counters: Counters, seconds: float) -> dict[str, Any]:
+    measures = {"lr": progress.learning_rate, "grad_norm": float(progress.grad_norm)}
+    values = summary(progress.losses, job.descent.weights)
+    speed = {"tokens_per_second": progress.tokens / max(seconds, 1e-9)}
+    return {"split": "train", **_place(counters), **values, **measures, **speed}
+
+
+def _place(counters: Counters) -> dict[str, Any]:
+    names = ("step", "epoch", "tokens", "seconds")
+    return {name: getattr(counters, name) for name in names}
+
+
+def _check_finite(record: dict[str, Any], job: Job, run: RunFolder | None) -> None:
+    if not all(map(torch.isfinite, map(torch.tensor, (record["loss"], record["grad_norm"])))):
+        if run is not None:
+            run.log(record)
+            run.flush()
+        raise UserError(
+            f"step {record['step']}: loss {record['loss']}, gradient norm {record['grad_norm']}: "
+            f"the training has diverged; lower --training.learning-rate (now {job.descent.learning_rate:g})"
+        )
+
+
+def _save(job: Job, run: RunFolder, counters: Counters) -> None:
+    counters.metrics_bytes = run.flush()
+    save_state(
+        run.path,
+        counters.step,
+        job.model,
+        job.optimizer,
+        job.tokenizer,
+        job.labels,
+        asdict(counters),
+        job.keep_checkpoints,
+    )
+
+
+def _resume(job: Job, run: RunFolder, counters: Counters) -> None:
+    state = newest_state(run.path)
+    saved = Counters(**load_state(state, job.model, job.optimizer)) if state else counters
+    if saved.data != job.data:
+        raise UserError(f"{run.path} was started on other data: give that, or another --out")
+    counters.__dict__.update(asdict(saved))
+    run.cut_metrics(saved.metrics_bytes)
+    if state:
+        console.say(f"resuming {run.path} after step {saved.step} of {job.descent.steps}")
+
+
+def run_threads(run: Path, asked: int) -> int:
+    """The threads a run was started with, so that it stays repeatable; warns where another number is asked for."""
+    known = run / "environment.json"
+    saved = storage.read_json(known)["threads"] if known.is_file() else 0
+    if saved and asked and saved != asked:
+        console.warn(f"{run} ran with {saved} threads and goes on with {asked}: results will differ in rounding")
+    return runtime.use_threads(asked or saved)

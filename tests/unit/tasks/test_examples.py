@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertie.errors import UsageError, UserError
+from bertie.tasks.examples import Columns, Example, as_examples, read_examples, stream_examples
+
+# What the data's own README states.
+GLUE = {
+    "CoLA": {"train": 8551, "dev": 1043},
+    "SST-2": {"train": 67349, "dev": 872},
+    "MRPC": {"train": 3668, "dev": 408},
+    "STS-B": {"train": 5749, "dev": 1500},
+    "RTE": {"train": 2490, "dev": 277},
+    "WNLI": {"train": 635, "dev": 71},
+    "QNLI": {"train-subset": 9999, "dev": 5463},
+    "MNLI": {"train-subset": 19642, "dev_matched": 9815},
+    "QQP": {"train-subset": 8999, "dev-subset": 1000},
+    "diagnostic": {"diagnostic": 1104},
+}
+LABELS = {
+    "CoLA": {"0", "1"},
+    "SST-2": {"0", "1"},
+    "MRPC": {"0", "1"},
+    "STS-B": {None},
+    "RTE": {"entailment", "not_entailment"},
+    "WNLI": {"0", "1"},
+    "QNLI": {"entailment", "not_entailment"},
+    "MNLI": {"entailment", "neutral", "contradiction"},
+    "QQP": {"0", "1"},
+    "diagnostic": {None},
+}
+
+
+def write(path: Path, text: str | bytes) -> Path:
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+@pytest.mark.parametrize("task", GLUE)
+def test_every_glue_file_has_the_stated_rows(shared_data: Path, task: str):
+    for split, rows in GLUE[task].items():
+        found = read_examples(shared_data / "glue" / task / f"{split}.tsv")
+        assert len(found) == rows
+        assert {example.label for example in found} == LABELS[task]
+        assert {example.text_pair is None for example in found} == {task in ("CoLA", "SST-2")}
+
+
+@pytest.mark.parametrize("task", ["CoLA", "SST-2", "MRPC", "STS-B", "RTE", "WNLI"])
+def test_glue_test_files_are_unlabelled(shared_data: Path, task: str):
+    path = shared_data / "glue" / task / "test.tsv"
+    found = read_examples(path)
+    assert len(found) == len(path.read_bytes().rstrip(b"\n").split(b"\n")) - 1
+    assert {example.label for example in found} == {None}
+
+
+def test_first_rows_of_original_layouts(shared_data: Path):
+    cola = read_examples(shared_data / "glue/CoLA/dev.tsv")[0]
+    assert cola == Example("The sailors rode the breeze clear of the rocks.", None, "1", "dev.tsv:1")
+    mrpc = read_examples(shared_data / "glue/MRPC/dev.tsv")[0]  # a byte order mark before, a lone quote inside
+    assert mrpc.label == "1"
+    assert mrpc.source == "dev.tsv:2"
+    assert (mrpc.text_pair or "").startswith('" The foodservice')
+    qnli = read_examples(shared_data / "glue/QNLI/dev.tsv")[0]
+    assert qnli.text == "What came into force after the new constitution was herald?"
+
+
+def test_official_mnli_columns_and_no_agreement(tmp_path: Path):
+    header = "index\tpairID\tsentence1_parse\tsentence2_parse\tsentence1\tsentence2\tlabel1\tlabel2\tgold_label\n"
+    rows = "0\ta\t(p)\t(q)\tA man.\tA person.\tneutral\tentailment\tentailment\n1\tb\t(p)\t(q)\tC\tD\tx\ty\t-\n"
+    path = write(tmp_path / "dev.tsv", header + rows)
+    assert read_examples(path) == [Example("A man.", "A person.", "entailment", "dev.tsv:2")]
+    streamed = list(stream_examples(path))  # prediction answers every row
+    assert [example.label for example in streamed] == ["entailment", None]
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "expected"),
+    [
+        ("text,label", "t,l", ("t", None, "l")),
+        ("Premise,Hypothesis,Label", "p,h,l", ("p", "h", "l")),
+        ("text_a,text_b,class", "a,b,c", ("a", "b", "c")),
+        ("id,question,sentence,label", "0,q,s,l", ("q", "s", "l")),
+        ("text,text_pair", "a,b", ("a", "b", None)),
+        ("sentence", "s", ("s", None, None)),
+        ("id,qid1,qid2,question1,question2,is_duplicate", "0,1,2,a,b,1", ("a", "b", "1")),
+    ],
+)
+def test_names_that_are_recognised(tmp_path: Path, header: str, row: str, expected: tuple[str, str | None, str | None]):
+    (found,) = read_examples(write(tmp_path / "x.csv", f"{header}\n{row}\n"))
+    assert (found.text, found.text_pair, found.label) == expected
+
+
+def test_columns_by_name(tmp_path: Path):
+    path = write(tmp_path / "x.csv", "headline,body,topic,score,label\nh,b,t,0.5,l\n")
+    (found,) = read_examples(path, Columns(text="headline", text_pair="body", label="topic"))
+    assert (found.text, found.text_pair, found.label) == ("h", "b", "t")
+    (scored,) = read_examples(path, Columns(text="body", label="score"))
+    assert (scored.text_pair, scored.label) == (None, "0.5")
+
+
+def test_a_named_label_may_be_missing_only_for_prediction(tmp_path: Path):
+    path = write(tmp_path / "x.csv", "text\nhello\n")
+    assert next(stream_examples(path, Columns(label="topic"))).label is None
+    with pytest.raises(UsageError, match=r"no column 'topic'; its columns are: text\. Choose with --task\.label"):
+        read_examples(path, Columns(label="topic"))
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "message"),
+    [
+        (
+            "headline,topic\na,b\n",
+            Columns(),
+            r"cannot tell.*headline, topic.*--task\.text.*--task\.text-pair.*--task\.label",
+        ),
+        ("text,sentence\na,b\n", Columns(), "more than one column could be the text"),
+        ("sentence1,label\na,b\n", Columns(), "cannot tell"),
+        ("text,label,gold_label\na,b,c\n", Columns(), r"more than one column could be the label.*--task\.label"),
+        ("text,label\na,b\n", Columns(text="txet"), "no column 'txet'"),
+        ("text,other\na,b\n", Columns(text_pair="other"), r"--task\.text-pair without --task\.text"),
+    ],
+)
+def test_columns_that_cannot_be_told(tmp_path: Path, text: str, columns: Columns, message: str):
+    with pytest.raises(UsageError, match=message) as caught:
+        read_examples(write(tmp_path / "x.csv", text), columns)
+    assert str(caught.value).startswith(str(tmp_path / "x.csv"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.tsv", "", "is empty"),
+        ("x.csv", "text,label\n", "no examples"),
+        ("x.jsonl", "\n\n", "no examples"),
+        ("x.tsv", "text\tlabel\na\t1\nb\n", r"x\.tsv:3: 1 columns, but the first line has 2"),
+        ("x.csv", 'text,label\n"a\nb",1\nc\n', r"x\.csv:4: 1 columns"),
+        ("x.csv", 'text,label\n"a,1\n', r"x\.csv:2: not valid CSV"),
+        ("x.csv", "text,text\na,b\n", "two columns are named 'text'"),
+        ("x.tsv", b"text\tlabel\nna\xefve\t1\n", r"x\.tsv:2: not UTF-8"),
+        ("x.jsonl", '{"text": "a"}\n{"text": \n', r"x\.jsonl:2: not valid JSON"),
+        ("x.jsonl", '["a"]\n', r"x\.jsonl:1: expected a JSON object"),
+        ("x.jsonl", '{"text": 5, "label": "a"}\n', r"x\.jsonl:1: 'text' must be a string, found 5"),
+        ("x.jsonl", '{"text": "a"}\n{"label": "a"}\n', r"x\.jsonl:2: cannot tell which column"),
+        ("x.jsonl", '{"text": "a", "text_pair": "b"}\n{"text": "a"}\n', r"x\.jsonl:2: found 'text', but 'text' and"),
+        ("x.jsonl", '{"text": "a", "label": ["b"]}\n', r"x\.jsonl:1: 'label' must be a string"),
+        ("x.jsonl", '{"text": "\\ud800"}\n', r"x\.jsonl:1: 'text' holds half of a surrogate pair"),
+    ],
+)
+def test_bad_content_is_named_with_its_line(tmp_path: Path, name: str, content: str | bytes, message: str):
+    with pytest.raises(UserError, match=message) as caught:
+        read_examples(write(tmp_path / name, content))
+    assert caught.value.exit_code == 1
+    assert "\n" not in str(caught.value)
+
+
+def test_wrong_paths(tmp_path: Path):
+    with pytest.raises(UsageError, match="no such file"):
+        stream_examples(tmp_path / "none.tsv")
+    with pytest.raises(UsageError, match=r"\.tsv, \.csv, \.jsonl"):
+        read_examples(write(tmp_path / "x.xlsx", "text\n"))
+
+
+def test_tsv_does_not_quote_and_only_line_feeds_end_lines(tmp_path: Path):
+    path = write(tmp_path / "x.tsv", 'sentence\tlabel\r\n"a lone quote\t1\r\nline\u2028separator\t 0 \r\n\r\n')
+    assert [(e.text, e.label) for e in read_examples(path)] == [('"a lone quote', "1"), ("line\u2028separator", "0")]
+
+
+def test_labels_of_jsonl_become_strings(tmp_path: Path):
+    rows = [{"text": "a", "label": label} for label in (1, "x", True, 0.5, None, "")]
+    path = write(tmp_path / "x.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    assert [example.label for example in read_examples(path)] == ["1", "x", "true", "0.5", None, None]
+
+
+def test_streaming_is_lazy(tmp_path: Path):
+    stream = stream_examples(write(tmp_path / "x.jsonl", '{"text": "a"}\nbroken\n'))
+    assert next(stream).text == "a"
+    with pytest.raises(UserError, match=":2"):
+        next(stream)
+
+
+def test_python_values():
+    ready = Example("c", None, "x", "mine")
+    found = as_examples([{"text": "a", "label": 1}, "b", ready])
+    assert found == [Example("a", None, "1", "example 1"), Example("b", None, None, "example 2"), ready]
+    (pair,) = as_examples([{"premise": "p", "hypothesis": "h"}])
+    assert pair.text_pair == "h"
+    (named,) = as_examples(["plain"], Columns(text="headline", label="topic"))
+    assert (named.text, named.label) == ("plain", None)
+    with pytest.raises(UserError, match="example 1: expected a dict, a string or an Example, got tuple"):
+        as_examples([("a", "b")])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UserError, match="no examples"):
+        as_examples([])
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\t\x00"), min_size=1)
+
+
+@given(st.lists(st.tuples(texts, st.from_regex(r"[a-z]{1,5}", fullmatch=True)), min_size=1, max_size=8))
+def test_all_three_formats_give_back_what_was_written(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]
+):
+    folder = tmp_path_factory.mktemp("formats")
+    tsv = "text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows)
+    jsonl = "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows)
+    with open(folder / "x.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("text", "label"), *rows])
+    for path in (write(folder / "x.tsv", tsv), write(folder / "x.jsonl", jsonl), folder / "x.csv"):
+        assert [(example.text, example.label) for example in read_examples(path)] == rows

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertie.tasks.metrics import classification_scores, confusion, difference, mean_and_interval
+
+
+def test_two_classes_by_hand():
+    gold, predicted = ["1", "1", "1", "0", "0"], ["1", "1", "0", "1", "0"]  # tp 2, fn 1, fp 1, tn 1
+    scores = classification_scores(gold, predicted, ["0", "1"])
+    assert scores["accuracy"] == pytest.approx(3 / 5)
+    assert scores["f1"] == pytest.approx(2 / 3)
+    assert scores["matthews"] == pytest.approx((2 * 1 - 1 * 1) / math.sqrt(3 * 3 * 2 * 2))
+    assert confusion(gold, predicted, ["0", "1"]).tolist() == [[1, 1], [1, 2]]
+
+
+def test_f1_is_of_the_second_label_or_the_mean():
+    gold, predicted = ["a", "a", "b", "c"], ["a", "b", "b", "b"]
+    assert classification_scores(gold, predicted, ["a", "b", "c"])["f1"] == pytest.approx((2 / 3 + 1 / 2 + 0) / 3)
+    assert classification_scores(["b", "a"], ["a", "a"], ["b", "a"])["f1"] == pytest.approx(2 / 3)
+
+
+def test_a_class_never_predicted_counts_as_zero_without_a_warning():
+    scores = classification_scores(["0", "0", "1"], ["0", "0", "0"], ["0", "1"])
+    assert scores == {"accuracy": pytest.approx(2 / 3), "f1": 0.0, "matthews": 0.0}
+    alone = classification_scores(["0"], ["0"], ["0", "1"])
+    assert (alone["accuracy"], alone["f1"], alone["matthews"]) == (1.0, 0.0, 0.0)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), min_size=1, max_size=30))
+def test_scores_agree_with_the_confusion(pairs: list[tuple[str, str]]):
+    gold, predicted = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    scores, table = classification_scores(gold, predicted, ["a", "b", "c"]), confusion(gold, predicted, ["a", "b", "c"])
+    assert scores["accuracy"] == pytest.approx(np.trace(table) / len(pairs))
+    f1 = [2 * table[i, i] / (table[i].sum() + table[:, i].sum() or 1) for i in range(3)]
+    assert scores["f1"] == pytest.approx(np.mean(f1))
+    assert -1 <= scores["matthews"] <= 1
+
+
+def test_interval_by_hand():
+    mean, error, half = mean_and_interval([0.8, 0.82, 0.84])
+    assert mean == pytest.approx(0.82)
+    assert error == pytest.approx(0.02 / math.sqrt(3))
+    assert half == pytest.approx(4.302653 * 0.02 / math.sqrt(3), rel=1e-6)  # t of 2 degrees of freedom, from a table
+
+
+def test_one_value_has_no_interval():
+    mean, error, half = mean_and_interval([0.5])
+    assert mean == 0.5
+    assert math.isnan(error)
+    assert math.isnan(half)
+
+
+def test_the_interval_covers_the_mean_in_95_of_100_samples():
+    rng = np.random.default_rng(0)
+    covered = 0
+    for sample in rng.normal(3.0, 2.0, size=(2000, 4)):
+        mean, _, half = mean_and_interval(sample.tolist())
+        covered += abs(mean - 3.0) <= half
+    assert covered / 2000 == pytest.approx(0.95, abs=0.015)  # three standard errors
+
+
+def test_difference():
+    a, b = [0.9, 0.8, 0.85], [0.5, 0.7]
+    gap, error = difference(a, b)
+    assert gap == pytest.approx(0.25)
+    assert error == pytest.approx(math.sqrt(np.var(a, ddof=1) / 3 + np.var(b, ddof=1) / 2))
+    assert difference(b, a) == pytest.approx((-gap, error))

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import math
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from bertie.report import Page
+
+EVIL = "<script>alert('x')</script> & \"quotes\" $x_1$"
+VOID = {"meta", "link", "br"}
+
+
+def everything(text: str = EVIL) -> Page:
+    page = Page(text, text)
+    page.heading(text)
+    page.paragraph(text)
+    page.table([text, "n"], [[text, 1], ["b", 0.12345]])
+    page.line_chart({text: ([1, 2, 3], [3.0, 2.0, 1.5]), "other": ([2], [2.0])}, text, text, lines={text: 2.5})
+    page.score_chart({text: (0.5, 0.1), "one run": (0.25, math.nan)}, text)
+    page.guesses(text, {text: 0.75, "b": 0.0312})
+    return page
+
+
+class Reader(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]):  # noqa: ARG002
+        self.tags.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]):  # noqa: ARG002
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str):
+        self.text += data
+
+
+def read(page: Page) -> Reader:
+    reader = Reader()
+    reader.feed(page.html())
+    reader.close()
+    return reader
+
+
+def test_all_text_is_escaped_and_all_tags_closed():
+    reader = read(everything())
+    assert "script" not in reader.tags
+    assert reader.open == []
+    # title, h1, intro, h2, paragraph, table twice, and both themes of both charts, guess twice
+    assert reader.text.count("<script>alert('x')</script>") >= 15
+
+
+def test_nothing_is_fetched():
+    html = everything().html()
+    assert not re.search(r"(?:src|href)\s*=\s*[\"'](?!#)", html)
+    assert "url(http" not in html
+    assert "@import" not in html
+
+
+def test_the_same_content_gives_the_same_bytes():
+    assert everything().html() == everything().html()
+
+
+def test_pictures_come_light_and_dark_with_names_and_real_text():
+    page = Page("t")
+    page.line_chart({"train": ([1, 2], [3.0, 2.0])}, "step", "loss (nats)", lines={"chance": 2.5})
+    html = page.html()
+    assert html.count('<figure class="light">') == html.count('<figure class="dark">') == 1
+    assert html.count('role="img"><title>loss (nats) against step: train, chance</title>') == 2
+    assert len(re.findall(r"<text[^>]*>chance</text>", html)) == 2
+    assert "DejaVu" not in html
+    light, dark = html.split('<figure class="dark">')
+    clips = [set(re.findall(r'<clipPath id="(.*?)"', half)) for half in (light, dark)]
+    assert clips[0]
+    assert clips[0].isdisjoint(clips[1])
+
+
+def test_table_cells():
+    page = Page("t")
+    page.table(["name", "score"], [["a", 0.123456], ["b", 7]])
+    (table,) = page.parts
+    assert '<th>name</th><th class="number">score</th>' in table
+    assert '<td>a</td><td class="number">0.1235</td>' in table
+    assert '<td class="number">7</td>' in table
+
+
+def test_a_row_of_another_length_is_a_bug():
+    with pytest.raises(ValueError, match="zip"):
+        Page("t").table(["a", "b"], [[1, 2, 3]])
+
+
+def test_scores_show_mean_and_interval():
+    page = Page("t")
+    page.score_chart({"ours": (0.6123, 0.0214), "once": (0.5, math.nan)}, "accuracy")
+    assert "ours\u20030.612 ± 0.021" in page.html()
+    assert "once\u20030.500<" in page.html()
+    assert "nan" not in re.sub(r"<style>.*?</style>", "", page.html(), flags=re.DOTALL)
+
+
+def test_guesses_are_as_long_as_they_are_probable():
+    page = Page("t")
+    page.guesses("a [MASK] b", {"x": 0.75, "y": 0.0312})
+    assert re.findall(r"width:([\d.]+)%", page.parts[0]) == ["75.0", "3.1"]

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+import math
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertie import storage
+from bertie.errors import UsageError, UserError
+from bertie.text import shards
+from bertie.text.shards import open_shards
+from bertie.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+
+#             two shards of the train side; documents of sentences
+TRAIN = [[[[5, 6, 7], [8]], [[9, 10]]], [[[11], [5, 8]]]]
+EVAL = [[[[6]], [[9, 8]]]]
+
+
+def write(folder: Path) -> Path:
+    folder.mkdir()
+    tokenizer = Tokenizer.build([*SPECIAL_TOKENS, "a", "##b", "c", "##d", "e", "##f", "##g"], lowercase=True)
+    tokenizer.save(folder / "tokenizer")
+    splits = {}
+    for name, parts in (("train", TRAIN), ("eval", EVAL)):
+        counts = np.zeros(tokenizer.size, np.int64)
+        for number, documents in enumerate(parts):
+            arrays = [[np.array(sentence, np.int32) for sentence in document] for document in documents]
+            counts += shards.write_shard(folder / name, number, arrays, tokenizer)
+        splits[name] = {"shards": len(parts), "unigram_entropy": shards.entropy(counts)}
+    shards.write_manifest(folder, tokenizer, splits, {})
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write(tmp_path / "shards")
+
+
+def test_starts_run_through_all_shards(folder: Path) -> None:
+    opened = open_shards(folder)
+    assert opened.train.document_starts.tolist() == [0, 4, 6, 9]
+    assert opened.train.sentence_starts.tolist() == [0, 3, 4, 6, 7, 9]
+    assert opened.eval.document_starts.tolist() == [0, 1, 3]
+    assert opened.train.document_starts.dtype == opened.train.sentence_starts.dtype == np.int64
+    assert opened.train.shard_starts.tolist() == [0, 6, 9]
+
+
+def test_slices_of_any_shard(folder: Path) -> None:
+    train = open_shards(folder).train
+    flat = [token for part in TRAIN for document in part for sentence in document for token in sentence]
+    starts = train.document_starts.tolist()
+    for first, last in pairwise(starts):
+        for start in range(first, last):
+            for stop in range(start + 1, last + 1):
+                ids, word_starts = train.slice(start, stop)
+                assert ids.tolist() == flat[start:stop]
+                assert word_starts.tolist() == [token in (5, 7, 9) for token in flat[start:stop]]
+
+
+def test_arrays_are_plain_and_small(folder: Path) -> None:
+    assert np.load(folder / "train" / "00001.tokens.npy").tolist() == [11, 5, 8]
+    assert np.load(folder / "train" / "00001.tokens.npy").dtype == np.uint16
+    assert np.load(folder / "train" / "00000.sentences.npy").tolist() == [0, 3, 4, 6]
+    assert np.load(folder / "train" / "00000.documents.npy").tolist() == [0, 4, 6]
+
+
+def test_token_type_follows_the_vocabulary() -> None:
+    assert shards.token_dtype(65536) == np.uint16
+    assert shards.token_dtype(65537) == np.uint32
+
+
+def test_entropy_in_nats() -> None:
+    assert shards.entropy(np.array([3, 0, 3, 3, 3])) == pytest.approx(math.log(4))
+    assert shards.entropy(np.array([0, 7])) == 0
+
+
+def test_not_shards(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"holds no token shards .*`bertie prepare`"):
+        open_shards(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["train/00001.tokens.npy", "eval/00000.documents.npy", "tokenizer/vocab.txt"])
+def test_missing_cut_or_altered_files_are_named(folder: Path, name: str) -> None:
+    path = folder / name
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(UserError, match=rf"{name} was altered .*prepare again"):
+        open_shards(folder)
+    open_shards(folder, verify=False)
+    path.write_bytes(whole[:-1])
+    for verify in (True, False):
+        with pytest.raises(UserError, match=rf"{name} has \d+ bytes instead of {len(whole)}: .*prepare again"):
+            open_shards(folder, verify=verify)
+    path.unlink()
+    with pytest.raises(UserError, match=rf"{name} is missing: prepare again"):
+        open_shards(folder)
+
+
+def test_unknown_format(folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    storage.write_json(folder / "manifest.json", {**manifest, "format": 99})
+    with pytest.raises(UserError, match=r"manifest\.json: format 99, but this version reads 1: prepare again"):
+        open_shards(folder)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"format": 1}', '{"format": 1, "files": 3}'])
+def test_damaged_manifest(folder: Path, content: str) -> None:
+    (folder / "manifest.json").write_text(content)
+    with pytest.raises(UserError, match=r"manifest\.json"):
+        open_shards(folder)
+
+
+def test_another_tokenizer(folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["tokenizer"]["fingerprint"] = "0" * 64
+    storage.write_json(folder / "manifest.json", manifest)
+    with pytest.raises(UserError, match="not the tokenizer that made these shards"):
+        open_shards(folder)
