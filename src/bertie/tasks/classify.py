@@ -47,9 +47,7 @@ class Classify:
                 raise UserError(f"{example.source}: no label to train on; name its column with --task.label")
         labels: tuple[str, ...] = self.labels or tuple(sorted({str(example.label) for example in examples}))
         if len(labels) < 2:
-            raise UserError(
-                f"{examples[0].source}: every example has the label {labels[0]!r}: there is nothing to learn"
-            )
+            raise UserError(f"every example has the label {min(labels)!r} ({examples[0].source} …): nothing to learn")
         fitted = replace(self, labels=labels)
         fitted.check(examples)
         return fitted

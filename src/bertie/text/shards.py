@@ -52,6 +52,14 @@ class Corpus:
         start, stop = start - int(self.shard_starts[shard]), stop - int(self.shard_starts[shard])
         return self.tokens[shard][start:stop].astype(np.int32), np.array(self.word_starts[shard][start:stop])
 
+    def frequencies(self, vocabulary_size: int, most: int = 50_000_000) -> np.ndarray:
+        """int64 [vocabulary_size]: how often each id occurs in the first shards, up to about `most` tokens."""
+        counts = np.zeros(vocabulary_size, np.int64)
+        for shard, start in zip(self.tokens, self.shard_starts, strict=False):
+            if start < most:
+                counts += np.bincount(shard, minlength=vocabulary_size)
+        return counts
+
 
 @dataclass(frozen=True, eq=False)
 class Shards:

@@ -18,11 +18,13 @@ def train_tokenizer(
     lowercase: bool = True,
     alphabet_limit: int = 1000,
     min_frequency: int = 2,
+    exact: bool = True,
     documents: readers.Boundary = "blank-line",
     text_field: str = "text",
 ) -> Tokenizer:
     """Train a WordPiece vocabulary on text files and write it, as a tokenizer, to the new folder `out`.
 
+    exact: a text that cannot fill vocab_size is an error, else the vocabulary is as large as the text makes it.
     Errors: UsageError, UserError; `out` is then not there.
     """
     storage.require_fresh(out, "the tokenizer")
@@ -36,6 +38,7 @@ def train_tokenizer(
         lowercase=lowercase,
         alphabet_limit=alphabet_limit,
         min_frequency=min_frequency,
+        exact=exact,
     )
     tokenizer = Tokenizer.build(words, lowercase)
     with storage.atomic_folder(out) as folder:

@@ -31,11 +31,12 @@ def train(
     lowercase: bool = True,
     alphabet_limit: int = 1000,
     min_frequency: int = 2,
+    exact: bool = True,
 ) -> list[str]:
     """The word list in id order: special tokens, alphabet, its "##" forms, merges. Same texts, same list.
 
     texts: called twice, gives the same texts each time. alphabet_limit: keep this many characters, the most frequent.
-    min_frequency: pieces seen less often together are not merged.
+    min_frequency: pieces seen less often together are not merged. exact: a text that cannot fill vocab_size is an error.
     Errors: UsageError where vocab_size cannot hold the alphabet, UserError where the text is empty or cannot fill it.
     """
     rules = normalizer(lowercase)
@@ -62,7 +63,7 @@ def train(
     with console.progress("count words", int(characters.sum()) / 1e6, "M characters") as bar:
         backend.train_from_iterator(_without(foreign, texts(), bar), trainer)
     vocabulary = backend.get_vocab()
-    if len(vocabulary) < vocab_size:
+    if exact and len(vocabulary) < vocab_size:
         raise UserError(
             f"the text fills a vocabulary of only {len(vocabulary)} entries: "
             f"ask for --vocab-size {len(vocabulary)} or give more text"

@@ -111,7 +111,9 @@ def finetune(
         bert = _model(config, data.task, checkpoint.config)
         load_weights(bert, read_checkpoint(run.path))
         return Finetuned(bert, data.task, checkpoint.tokenizer, run.scores(), [], run.path)
-    bert = _started_model(config, data.task, checkpoint)
+    bert, started = _started_model(config, data.task, checkpoint)
+    if run is not None:
+        console.say(started)
     asked = config.training.precision
     precision = run.precision(asked) if run else runtime.resolve_precision(asked, bert.device)
     losses: list[float] = []
@@ -164,15 +166,15 @@ def _model(config: FinetuneConfig, task: Task, size: BertConfig) -> BertModel:
     return model
 
 
-def _started_model(config: FinetuneConfig, task: Task, checkpoint: Checkpoint) -> BertModel:
+def _started_model(config: FinetuneConfig, task: Task, checkpoint: Checkpoint) -> tuple[BertModel, str]:
+    """The model to train, on its device, and a line that says what it starts from."""
     model = _model(config, task, checkpoint.config)
     if config.from_scratch:
-        console.say(f"new weights in the size of {checkpoint.folder}")
-        return model.to(runtime.device())
+        return model.to(runtime.device()), f"new weights in the size of {checkpoint.folder}"
     loaded = load_weights(model, checkpoint.without_heads())
-    dropped = f"; its {', '.join(sorted(checkpoint.heads))} head is dropped" if checkpoint.heads else ""
-    console.say(f"starting from {checkpoint.folder}{dropped}; new: {', '.join(loaded.fresh)}")
-    return model.to(runtime.device())
+    dropped = f"; its {' and '.join(sorted(checkpoint.heads))} head is dropped" if checkpoint.heads else ""
+    new = ", ".join(loaded.fresh)
+    return model.to(runtime.device()), f"starting from {checkpoint.folder}{dropped}; new: {new}"
 
 
 def _job(

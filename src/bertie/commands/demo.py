@@ -1,0 +1,27 @@
+"""bertie demo"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bertie.commands.common import Output, OutputFlags
+from bertie.demo.main import demo
+
+
+@dataclass(frozen=True)
+class Args:
+    """Train a vocabulary and a small BERT, fine-tune it, compare, and write report.html."""
+
+    out: Path = Path("runs/demo")
+    """Folder for everything that is made."""
+    corpus: list[Path] = field(default_factory=list)
+    """Your own text instead of Python's documentation: files or folders."""
+    scale: float = 1.0
+    """Size of the demo: steps and repetitions, 0.05 is a quick look."""
+    output: OutputFlags = Output()
+
+
+def run(args: Args) -> dict[str, Any]:
+    return demo(args.out, args.corpus, args.scale)

@@ -1,0 +1,109 @@
+"""What pre-training was worth: the same classifier from the pre-trained model, from new weights, and a bag of words."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bertie import config as configuration
+from bertie import console
+from bertie.checkpoints.folder import Checkpoint, read_checkpoint
+from bertie.demo.corpus import DemoData
+from bertie.tasks.examples import Example
+from bertie.tasks.metrics import classification_scores, difference, mean_and_interval
+from bertie.training.finetune import FinetuneConfig, finetune
+
+RATES = (1e-4, 3e-4, 1e-3)
+START = {False: "pre-trained", True: "from scratch"}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Accuracies on the test examples, 0 to 1, one a seed; sweep: on held-back training examples, by start and rate."""
+
+    sweep: dict[str, dict[str, float]]
+    accuracy: dict[str, list[float]]
+    bag_of_words: float
+    majority: float
+    epochs: int
+    examples: dict[str, int]
+
+    @property
+    def gain(self) -> tuple[float, float]:
+        """Pre-trained minus from scratch, and its standard error."""
+        return difference(self.accuracy[START[False]], self.accuracy[START[True]])
+
+    def table(self) -> list[list[Any]]:
+        rows: list[list[Any]] = []
+        for start, values in self.accuracy.items():
+            mean, _, half = mean_and_interval(values)
+            rate = max(self.sweep[start], key=lambda rate: self.sweep[start][rate])
+            rows.append([start, f"{mean:.3f} ± {half:.3f}", ", ".join(f"{value:.3f}" for value in values), rate])
+        rows.append(["bag of words (TF-IDF, logistic regression)", f"{self.bag_of_words:.3f}", "", ""])
+        return [*rows, ["always the commonest class", f"{self.majority:.3f}", "", ""]]
+
+
+def compare(data: DemoData, bert: Path, epochs: int, seeds: int) -> Comparison:
+    """Fine-tune from the checkpoint and from scratch: a sweep of rates on held-back examples, then every seed on the test.
+
+    Both starts get the same examples, steps, rates and seeds; neither the sweep nor anything else looks at the test.
+    """
+    checkpoint = read_checkpoint(bert)
+    train, held_back = _hold_back(data.train)
+    base = configuration.load(FinetuneConfig, "classify", "finetune")
+    base = replace(base, training=replace(base.training, epochs=epochs))
+    sweep: dict[str, dict[str, float]] = {}
+    accuracy: dict[str, list[float]] = {}
+    with console.progress("compare", len(START) * (len(RATES) + seeds), "models") as bar:
+        for scratch, start in START.items():
+            config = replace(base, from_scratch=scratch)
+            sweep[start] = {}
+            for rate in RATES:
+                sweep[start][f"{rate:g}"] = _accuracy(config, rate, 0, train, held_back, checkpoint)
+                bar.advance(1, f"{start}, rate {rate:g}: {sweep[start][f'{rate:g}']:.3f}")
+            best = max(RATES, key=lambda rate, start=start: sweep[start][f"{rate:g}"])
+            accuracy[start] = []
+            for seed in range(seeds):
+                accuracy[start].append(_accuracy(config, best, seed, train, data.test, checkpoint))
+                bar.advance(1, f"{start}, seed {seed}: {accuracy[start][-1]:.3f}")
+    sizes = {"train": len(train), "held back": len(held_back), "test": len(data.test)}
+    return Comparison(sweep, accuracy, bag_of_words(train, data.test), _majority(train, data.test), epochs, sizes)
+
+
+def _accuracy(
+    config: FinetuneConfig, rate: float, seed: int, train: list[Example], dev: list[Example], checkpoint: Checkpoint
+) -> float:
+    config = replace(config, seed=seed, training=replace(config.training, learning_rate=rate))
+    return finetune(config, train, dev, checkpoint).scores["accuracy"]
+
+
+def _hold_back(examples: list[Example]) -> tuple[list[Example], list[Example]]:
+    """A sixth or so of the documents, whole, to choose the rate by; every label stays in training."""
+
+    def chosen(example: Example) -> bool:
+        return hashlib.sha256(example.source.encode()).digest()[0] % 6 == 0
+
+    left = {example.label for example in examples if not chosen(example)}
+    held_back = [example for example in examples if chosen(example) and example.label in left]
+    return [example for example in examples if not chosen(example) or example.label not in left], held_back
+
+
+def bag_of_words(train: list[Example], test: list[Example]) -> float:
+    """Accuracy of TF-IDF and logistic regression, scikit-learn's defaults."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    gold = [str(example.label) for example in test]
+    model = make_pipeline(TfidfVectorizer(), LogisticRegression(max_iter=1000))
+    model.fit([example.text for example in train], [str(example.label) for example in train])
+    predicted = [str(label) for label in model.predict([example.text for example in test])]
+    return classification_scores(gold, predicted, sorted(set(gold)))["accuracy"]
+
+
+def _majority(train: list[Example], test: list[Example]) -> float:
+    labels = [example.label for example in train]
+    commonest = max(sorted({str(label) for label in labels}), key=labels.count)
+    return sum(example.label == commonest for example in test) / len(test)

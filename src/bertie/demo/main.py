@@ -1,0 +1,131 @@
+"""`bertie demo`: the whole way on one small corpus, and a page that shows what came of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from bertie import config as configuration
+from bertie import console, storage
+from bertie.demo.compare import Comparison, compare
+from bertie.demo.corpus import DemoData, folder_data, python_data
+from bertie.demo.page import page
+from bertie.errors import UsageError
+from bertie.predict.predictor import load
+from bertie.text.prepare import prepare
+from bertie.text.tokenizer import Tokenizer
+from bertie.text.vocabulary import train_tokenizer
+from bertie.training.pretrain import PretrainConfig, pretrain
+
+VOCABULARY, EPOCHS, SEEDS = 8000, 4, 5
+PROGRAMMERS = (
+    "Return the [MASK] of the list.",
+    "If the file does not [MASK], an exception is raised.",
+    "The default [MASK] of this argument is None.",
+    "Read up to n [MASK] from the stream.",
+    "This method is called when the [MASK] is closed.",
+    "Remove and [MASK] an item from the end of the list.",
+)
+
+
+def demo(out: str | Path, corpus: list[Path] | None = None, scale: float = 1.0) -> dict[str, Any]:
+    """Vocabulary, shards, pre-training, fine-tuning and a report, in the folder `out`; stages that are done are kept.
+
+    corpus: the user's files or folders; none: Python's documentation. scale: factor on steps, epochs and seeds.
+    Returns {"report", "run", "seconds", "eval": held-out scores, "accuracy": …, "gain", "gain_error"}.
+    """
+    if not 0 < scale <= 100:
+        raise UsageError(f"--scale {scale:g}: give a positive number, 1 is the usual size")
+    out, paths = Path(out), corpus or []
+    _open_folder(out, {"corpus": [str(path.absolute()) for path in paths], "scale": scale})
+    seconds: dict[str, float] = {}
+    with _timed("read the text", seconds):
+        data = folder_data(paths) if paths else python_data()
+        text = _write_documents(out, data)
+    with _timed("train the vocabulary", seconds):
+        if not (out / "tokenizer").exists():
+            train_tokenizer([text], out / "tokenizer", vocab_size=VOCABULARY, exact=False)
+    with _timed("prepare shards", seconds):
+        if not (out / "shards").exists():
+            prepare([text], Tokenizer.load(out / "tokenizer"), out / "shards", eval_share=0.05)
+    with _timed("pre-train", seconds):
+        config = configuration.load(PretrainConfig, "demo", "pretrain")
+        steps = max(10, round(config.training.steps * scale))
+        config = replace(config, training=replace(config.training, steps=steps))
+        trained = pretrain(config, out / "shards", out / "bert")
+    with _timed("fine-tune and compare", seconds):
+        comparison = _comparison(out, data, scale)
+    model = load(out / "bert")
+    texts = list(PROGRAMMERS) if not paths else _own_masks(data)
+    guesses = {text: model.fill_mask(text)[0] for text in texts}
+    storage.write_atomic(out / "report.html", page(out, data, comparison, guesses, seconds))
+    _tell(out, trained["eval"], comparison)
+    result = {"report": str(out / "report.html"), "run": str(out / "bert"), "seconds": round(sum(seconds.values()), 1)}
+    if comparison is not None:
+        gain, error = comparison.gain
+        result |= {"accuracy": comparison.accuracy, "bag_of_words": comparison.bag_of_words}
+        result |= {"gain": gain, "gain_error": error}
+    return result | {"eval": trained["eval"]}
+
+
+def _open_folder(out: Path, settings: dict[str, Any]) -> None:
+    if out.exists():
+        known = out / "demo.json"
+        if not known.is_file():
+            raise UsageError(f"{out} already exists and is no demo of bertie's: give another --out")
+        if storage.read_json(known) != settings:
+            raise UsageError(f"{out} holds a demo of another corpus or scale: give another --out")
+        return
+    with storage.atomic_folder(out) as folder:
+        storage.write_json(folder / "demo.json", settings)
+
+
+def _write_documents(out: Path, data: DemoData) -> Path:
+    path = out / "corpus.jsonl"
+    lines = [json.dumps({"text": document.text, "source": document.source}) for document in data.documents]
+    storage.write_atomic(path, "".join(line + "\n" for line in lines))
+    return path
+
+
+def _comparison(out: Path, data: DemoData, scale: float) -> Comparison | None:
+    """None where the text holds no question. Kept in comparison.json, so that a second call has nothing to do."""
+    if not data.test:
+        console.say("the text has no files or folders to tell apart: no classifier")
+        return None
+    known = out / "comparison.json"
+    if not known.is_file():
+        epochs, seeds = max(1, round(EPOCHS * scale)), max(2, round(SEEDS * min(scale, 1)))
+        storage.write_json(known, asdict(compare(data, out / "bert", epochs, seeds)))
+    return Comparison(**storage.read_json(known))
+
+
+def _own_masks(data: DemoData, count: int = 6) -> list[str]:
+    """Sentences that pre-training did not read, each with its longest word masked; the same for the same text."""
+    texts = [example.text for example in data.test] or [document.text[:200] for document in data.documents]
+    fitting = [text for text in texts if 5 <= len(text.split()) <= 20] or texts
+    chosen = sorted(fitting, key=lambda text: hashlib.sha256(text.encode()).digest())[:count]
+    return [text.replace(max(text.split(), key=len), "[MASK]", 1) for text in chosen]
+
+
+@contextmanager
+def _timed(title: str, seconds: dict[str, float]) -> Iterator[None]:
+    console.say(f"── {title}")
+    started = time.monotonic()
+    yield
+    seconds[title] = time.monotonic() - started
+
+
+def _tell(out: Path, last: dict[str, Any], comparison: Comparison | None) -> None:
+    console.say(f"held-out documents: masked-LM loss {last['mlm_loss']:.2f}, next sentence {last['nsp_accuracy']:.3f}")
+    if comparison is not None:
+        for name, accuracy, *_ in comparison.table():
+            console.say(f"  {accuracy:>16}  {name}")
+        gain, error = comparison.gain
+        console.say(f"pre-training gains {100 * gain:.1f} points, standard error {100 * error:.1f}")
+    console.say(f'look at {out / "report.html"}; ask {out / "bert"}: bertie fill-mask {out / "bert"} "… [MASK] …"')

@@ -1,0 +1,104 @@
+"""The demo's report.html."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bertie import storage
+from bertie.demo.compare import Comparison
+from bertie.demo.corpus import DemoData
+from bertie.predict.predictor import Guess
+from bertie.report import Page
+from bertie.tasks.metrics import mean_and_interval
+
+
+def page(
+    out: Path,
+    data: DemoData,
+    comparison: Comparison | None,
+    guesses: dict[str, list[Guess]],
+    seconds: dict[str, float],
+) -> str:
+    """Curves, comparison and examples as one HTML file. Reads the run's metrics and the shards' manifest from `out`."""
+    manifest = storage.read_json(out / "shards" / "manifest.json")
+    environment = storage.read_json(out / "bert" / "environment.json")
+    records = [json.loads(line) for line in (out / "bert" / "metrics.jsonl").read_text().splitlines()]
+    held_out = [record for record in records if record["split"] == "eval"]
+    made = Page("A BERT from start to finish", _intro(data, manifest, held_out[-1]))
+    _learning(made, [r for r in records if r["split"] == "train"], held_out, manifest)
+    if comparison is not None:
+        _worth(made, data, comparison)
+    made.heading("What it says")
+    made.paragraph("The likeliest word pieces for each gap.")
+    for text, places in guesses.items():
+        made.guesses(text, {guess.token: guess.probability for guess in places})
+    made.heading("How it was made")
+    made.table(["Stage", "Seconds"], [[stage, round(time, 1)] for stage, time in seconds.items()])
+    versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
+    cores = f"{environment['threads']} threads of {environment['cpu']}"
+    made.paragraph(f"On {cores}, in {environment['precision']}; {versions}.")
+    return made.html()
+
+
+def _intro(data: DemoData, manifest: dict[str, Any], last: dict[str, Any]) -> str:
+    train, size = manifest["splits"]["train"], manifest["tokenizer"]["size"]
+    return (
+        f"From {len(data.documents):,} documents ({train['tokens']:,} tokens to train on, {size:,} entries in the "
+        f"vocabulary), {last['tokens']:,} tokens of pre-training, and {len(data.train):,} labelled sentences."
+    )
+
+
+def _learning(
+    made: Page, steps: list[dict[str, Any]], held_out: list[dict[str, Any]], manifest: dict[str, Any]
+) -> None:
+    entropy = manifest["splits"]["eval"]["unigram_entropy"]
+    made.heading("What it learned from the text")
+    made.paragraph(
+        "The loss at masked words, in nats. The line is the entropy of single words: a model that knows how frequent "
+        "each word is, and reads nothing, cannot do better than that."
+    )
+    smooth = _means([step["tokens"] / 1e6 for step in steps], [step["mlm_loss"] for step in steps])
+    curve = ([r["tokens"] / 1e6 for r in held_out], [r["mlm_loss"] for r in held_out])
+    series = {"training text": smooth, "held-out documents": curve}
+    made.line_chart(series, "million tokens read", "Masked-LM loss", {f"entropy of words {entropy:.2f}": entropy})
+    last = held_out[-1]
+    made.table(
+        ["On held-out documents", "", "Without reading"],
+        [
+            ["masked-LM loss, nats", f"{last['mlm_loss']:.3f}", f"{entropy:.3f}"],
+            ["masked words guessed right", f"{100 * last['mlm_accuracy']:.1f} %", ""],
+            ["next sentence told from another", f"{100 * last['nsp_accuracy']:.1f} %", "50 %"],
+        ],
+    )
+
+
+def _worth(made: Page, data: DemoData, comparison: Comparison) -> None:
+    gain, error = comparison.gain
+    sizes, seeds = comparison.examples, len(next(iter(comparison.accuracy.values())))
+    made.heading("What that is worth")
+    made.paragraph(
+        f"{data.question} {sizes['train']:,} sentences to learn from, {sizes['test']:,} of other documents to be "
+        f"judged by, {comparison.epochs} epochs, {seeds} seeds, the same sweep of learning rates for both. Pre-training gains "
+        f"{100 * gain:.1f} points (standard error {100 * error:.1f})."
+    )
+    scores = {}
+    for start, values in comparison.accuracy.items():
+        mean, _, half = mean_and_interval(values)
+        scores[start] = (mean, half)
+    alone = float("nan")
+    scores |= {"bag of words": (comparison.bag_of_words, alone), "commonest class": (comparison.majority, alone)}
+    made.score_chart(scores, "Accuracy on the test sentences")
+    made.table(["Start", "Accuracy", "Each seed", "Learning rate"], comparison.table())
+    rates = list(next(iter(comparison.sweep.values())))
+    rows = [[start, *(values[rate] for rate in rates)] for start, values in comparison.sweep.items()]
+    made.paragraph("The sweep, on held-back training sentences:")
+    made.table(["Learning rate", *rates], rows)
+
+
+def _means(xs: list[float], ys: list[float], points: int = 60) -> tuple[list[float], list[float]]:
+    """At most `points` means of neighbouring steps: single steps are too noisy to see."""
+    size = -(-len(xs) // points)
+    groups = [slice(i, i + size) for i in range(0, len(xs), size)]
+    return [sum(xs[g]) / len(xs[g]) for g in groups], [sum(ys[g]) / len(ys[g]) for g in groups]
