@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import io
 import json
+import os
 import re
 import sys
 from types import ModuleType
@@ -39,6 +40,7 @@ VERBS = {
     "predict": "bertie.commands.predict",
     "fill-mask": "bertie.commands.fill_mask",
 }
+RESUMING = ("demo", "pretrain", "finetune")
 USUAL = {"pretrain": "mini", "finetune": "classify"}  # verbs that take a CONFIG first, and one for --help to show
 
 
@@ -61,18 +63,33 @@ def main(argv: list[str] | None = None) -> int:
         result = command.run(args)
         if args.output.json:
             print(json.dumps(result))
+        print(end="", flush=True)  # here a broken pipe can still be caught
+    except BrokenPipeError:  # the reader of our output, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # stdout, for what Python still flushes at its end
     except UserError as error:
         if debug:
             raise
         console.say(f"bertie: {error}")
         return error.exit_code
+    except (OSError, MemoryError, RuntimeError) as error:
+        trouble = _trouble(error)
+        if debug or trouble is None:
+            raise
+        console.say(f"bertie: {trouble} (--debug shows where)")
+        return 1
     except KeyboardInterrupt:
-        console.say("bertie: stopped; the same command goes on from the last checkpoint")
+        console.say("bertie: stopped" + "; the same command goes on where it was" * (argv[0] in RESUMING))
         return 130
-    except BrokenPipeError:  # the reader of our output, such as head, has seen enough
-        sys.stdout = None
-        return 0
     return 0
+
+
+def _trouble(error: Exception) -> str | None:
+    """What the machine refuses, in a line; None for what is a bug."""
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    if isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error):
+        return "out of memory: take a smaller model, or fewer --training.row-tokens"
+    return None
 
 
 def _verb(argv: list[str]) -> tuple[str, list[str]]:
@@ -106,7 +123,7 @@ def _parse(name: str, command: ModuleType, argv: list[str]) -> Any:
 
 def _one_line(complaint: str) -> str:
     """The parser's framed complaint as a sentence: what comes before its rules and hints."""
-    lines = [re.sub(r"[│╭╮╰╯─]+", "", line).strip() for line in complaint.splitlines()]
+    lines = [re.sub(r"[│╭╮╰╯─]+|-{5,}", "", line).strip() for line in complaint.splitlines()]
     told = " ".join(line for line in lines[1:] if line)
     told = re.split(r"\s*(?:For full helptext|Argument helptext)", told)[0]
     return re.sub(r"Missing from (bertie [\w-]+)", r"\1 lacks", told).replace(" (required)", "").strip()

@@ -34,7 +34,11 @@ def load(kind: type[C], name: str | Path, group: str) -> C:
         path = SHIPPED / group / f"{name}.toml"
     if not path.is_file():
         raise UsageError(f"no configuration {str(name)!r}: give a .toml file or one of {', '.join(shipped(group))}")
-    return build(kind, _read(path), "")
+    values = _read(path, ())
+    try:
+        return build(kind, values, "")
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
 
 
 def build(kind: Any, value: Any, where: str) -> Any:
@@ -50,7 +54,7 @@ def build(kind: Any, value: Any, where: str) -> Any:
         return tuple(build(typing.get_args(kind)[0], item, f"{where}.{i}") for i, item in enumerate(value))
     if origin is Literal:
         return _choose(value, list(typing.get_args(kind)), where)
-    if kind is float and type(value) is int:
+    if kind is float and type(value) is int and abs(value) < 1 << 1000:
         return float(value)
     if type(value) is not kind:
         raise UsageError(f"{where}: expected {kind.__name__}, got {value!r}")
@@ -73,18 +77,30 @@ def dump(config: Any) -> str:
 def parse(text: str, where: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{where} is not TOML: {error}") from error
 
 
-def _read(path: Path) -> dict[str, Any]:
-    values = parse(path.read_text(encoding="utf-8"), str(path))
+def read(path: Path) -> dict[str, Any]:
+    """The values of a TOML file as they stand there. Errors: UsageError."""
+    try:
+        return parse(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {error}") from error
+
+
+def _read(path: Path, children: tuple[Path, ...]) -> dict[str, Any]:
+    values = read(path)
     if "extends" not in values:
         return values
-    parent = path.parent / values.pop("extends")
-    if not parent.is_file():
-        raise UsageError(f"{path}: extends {parent}, which does not exist")
-    return _merge(_read(parent), values)
+    name = values.pop("extends")
+    parent = path.parent / str(name)
+    if not isinstance(name, str) or not parent.is_file():
+        raise UsageError(f"{path}: extends {name!r}, but there is no file {parent}")
+    chain = (*children, path.resolve())
+    if parent.resolve() in chain:
+        raise UsageError(f"{path}: extends {name!r}, which extends this file in turn")
+    return _merge(_read(parent, chain), values)
 
 
 def _merge(parent: dict[str, Any], child: dict[str, Any]) -> dict[str, Any]:

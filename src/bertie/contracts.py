@@ -148,7 +148,7 @@ class MicroBatch:
         import torch
 
         targets = {name: target.tensors(device) for name, target in self.targets.items()}
-        return MicroBatch(self.batch.tensors(device), targets, torch.as_tensor(self.rows).to(device))
+        return MicroBatch(self.batch.tensors(device), targets, torch.as_tensor(self.rows).to(device, torch.int64))
 
 
 @dataclass(frozen=True, eq=False)

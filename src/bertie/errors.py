@@ -1,5 +1,7 @@
 """What a user can mend. The command line prints these in a line or two; everything else is a bug and keeps its traceback."""
 
+import math
+
 
 class UserError(Exception):
     """Something in the data or on the machine stops the work: what, where, what to do. Exit code 1."""
@@ -11,3 +13,18 @@ class UsageError(UserError):
     """The command, a flag or a configuration key is wrong: nothing was started. Exit code 2."""
 
     exit_code = 2
+
+
+def require_range(
+    where: str, config: object, *names: str, low: float, high: float = math.inf, above: bool = False
+) -> None:
+    """Errors: UsageError naming the first of a configuration's numbers that is nan, infinite, or not in low … high.
+
+    where: the configuration's dotted key. above: `low` itself is refused too.
+    """
+    for name in names:
+        value = getattr(config, name)
+        if not low <= value <= high or value == math.inf or (above and value == low):
+            least = "more than" if above else "at least"
+            most = "" if high == math.inf else f", at most {high:g}"
+            raise UsageError(f"{f'{where}.{name}'.lstrip('.')} is {value}: give {least} {low:g}{most}")

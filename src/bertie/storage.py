@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -45,13 +46,17 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield a hidden folder beside `path`; when the block ends well it is synced and takes the name, else it is removed.
 
-    `path` must not exist. A process killed inside the block leaves only a hidden `.NAME.tmp-PID`, which the next
-    `remove_leftovers` takes away.
+    `path` must not exist, or be an empty folder. A process killed inside the block leaves only a hidden
+    `.NAME.tmp-PID`, which the next `atomic_folder` of that name, or `remove_leftovers`, takes away.
     """
+    if not path.name:
+        raise UsageError(f"{str(path)!r} has no name: give the folder one")
+    path = path.resolve()  # a link to a folder elsewhere stays a link
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(temporary, ignore_errors=True)
+        for found in [*_abandoned(path), temporary]:
+            shutil.rmtree(found, ignore_errors=True)
         temporary.mkdir()
         yield temporary
         for found in [*temporary.rglob("*"), temporary]:
@@ -64,6 +69,17 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def _abandoned(path: Path) -> Iterator[Path]:
+    """Temporary folders of `path` whose processes are no more."""
+    for found in path.parent.glob(f".{glob.escape(path.name)}.tmp-*"):
+        try:
+            os.kill(int(found.name.rpartition("-")[2]), 0)
+        except ProcessLookupError:
+            yield found
+        except (ValueError, OSError):  # not ours, or a living process of somebody else's
+            continue
+
+
 def remove_leftovers(folder: Path) -> None:
     """Take away what a killed process left half-written in `folder`."""
     for found in folder.glob(".*.tmp-*"):
@@ -74,14 +90,17 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def read_json(path: Path) -> Any:
-    """Errors: UsageError if there is no such file, UserError if it is not JSON."""
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object. Errors: UsageError if there is no such file, UserError if it is not JSON, or another value."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise UsageError(f"no such file: {path}") from error
-    except (ValueError, OSError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise UserError(f"{path} is damaged: {error}") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path} is damaged: it holds no JSON object")
+    return value
 
 
 def require_fresh(path: Path, what: str) -> None:

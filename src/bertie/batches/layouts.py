@@ -10,7 +10,7 @@ import numpy as np
 
 from bertie import streams
 from bertie.contracts import Sequence
-from bertie.errors import UserError
+from bertie.errors import UserError, require_range
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
 
@@ -35,6 +35,10 @@ class Pairs:
     """Tokens in the longest sequence, with [CLS] and both [SEP]."""
     short_share: float = 0.1
     """Share of chunks that stop at a random shorter length, so that the model sees short inputs too."""
+
+    def __post_init__(self) -> None:
+        require_range("layout", self, "max_length", low=5)  # three special tokens, and one each of A and B
+        require_range("layout", self, "short_share", low=0, high=1)
 
     def epoch(self, corpus: Corpus, tokenizer: Tokenizer, seed: int, epoch: int) -> PairsEpoch:
         """The order of one pass over the corpus. Errors: UserError where pairs cannot be made."""

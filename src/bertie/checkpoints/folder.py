@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -57,10 +58,19 @@ def write_model(
     """
     heads = frozenset(model.heads)
     weights = to_theirs({name: tensor.cpu() for name, tensor in model.state_dict().items()}, heads)
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    storage.write_json(folder / "config.json", to_config_json(model.encoder.config, heads, labels, tokenizer.pad_id))
+    save_tensors(weights, folder / "model.safetensors")
     tokenizer.save(folder)
     storage.write_atomic(folder / "README.md", model_card(model, heads, labels, about))
+    # Last, because this is the file that makes a folder a model for `locate`.
+    storage.write_json(folder / "config.json", to_config_json(model.encoder.config, heads, labels, tokenizer.pad_id))
+
+
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Errors: UserError where the disk is full, or takes no writing."""
+    try:
+        save_file(tensors, path, metadata={"format": "pt"})
+    except (safetensors.SafetensorError, OSError) as error:
+        raise UserError(f"cannot write {path}: {error}") from error
 
 
 def seal(folder: Path) -> None:
@@ -75,8 +85,11 @@ def seal(folder: Path) -> None:
 def verify(folder: Path) -> None:
     """Compare a folder of ours with its manifest; other folders pass. Errors: UserError naming the file."""
     if (folder / MANIFEST).is_file():
-        manifest = storage.read_json(folder / MANIFEST)
-        storage.verify(folder, manifest.get("files", {}), "restore it, or take another checkpoint")
+        manifest, remedy = storage.read_json(folder / MANIFEST), "restore it, or take another checkpoint"
+        try:
+            storage.verify(folder, manifest["files"], remedy)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise UserError(f"{folder / MANIFEST} is damaged: {remedy}") from error
 
 
 def read_checkpoint(source: str | Path) -> Checkpoint:
@@ -99,13 +112,17 @@ def locate(source: str | Path) -> Path:
     folder = Path(source)
     if (folder / "config.json").is_file():
         return folder
-    steps = sorted((folder / "checkpoints").glob("step-*"))
-    if steps:
+    if steps := states(folder):
         return steps[-1]
     if folder.exists() or str(source).count("/") > 1 or str(source).startswith((".", "/", "~")):
         what = "holds no config.json" if folder.exists() else "does not exist"
         raise UsageError(f"{source} {what}: give a run, a checkpoint folder or a hub id")
     return _from_hub(str(source))
+
+
+def states(run: Path) -> list[Path]:
+    """The checkpoints of a run, oldest first; what a user put beside them under other names is not one."""
+    return sorted(path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d{8}", path.name))
 
 
 def _from_hub(name: str) -> Path:
@@ -154,7 +171,12 @@ def load_weights(model: BertModel, checkpoint: Checkpoint) -> Loaded:
         else:
             have = "nothing" if found is None else f"shape {tuple(found.shape)}"
             raise UserError(f"{checkpoint.folder}: {name} should be {tuple(tensor.shape)}, the checkpoint has {have}")
-    heads = {name.split(".")[1] for name in checkpoint.weights if name.startswith("heads.") and name not in used}
+    spare = sorted(checkpoint.weights.keys() - used)
+    if layers := [name for name in spare if name.startswith("encoder.")]:
+        raise UserError(
+            f"{checkpoint.folder}: config.json describes a model without {layers[0]}, which is in the weights"
+        )
+    heads = {name.split(".")[1] for name in spare if name.startswith("heads.")}
     return Loaded(tuple(sorted(fresh)), tuple(sorted(heads)))
 
 

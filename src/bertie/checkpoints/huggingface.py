@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bertie.errors import UserError
+from bertie import config as configuration
+from bertie.errors import UsageError, UserError
 from bertie.model.config import BertConfig
 
 # (ours, theirs); {} is a layer's number. qkv and pooler, which are not one to one, are below.
@@ -70,7 +71,8 @@ def to_ours(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
     for layer in layers:
         for leaf in ("weight", "bias"):
             parts = [f"bert.encoder.layer.{layer}.attention.self.{p}.{leaf}" for p in ("query", "key", "value")]
-            if all(part in cleaned for part in parts):
+            shapes = [cleaned[part].shape for part in parts if part in cleaned]
+            if len(shapes) == 3 and len(set(shapes)) == 1:
                 renamed[f"encoder.layers.{layer}.attention.qkv.{leaf}"] = torch.cat([cleaned.pop(p) for p in parts])
     names = {theirs: ours for ours, theirs in _table([f"encoder.layers.{layer}." for layer in layers]).items()}
     unknown = []
@@ -115,13 +117,15 @@ def from_config_json(values: dict[str, Any], where: str) -> tuple[BertConfig, tu
             raise UserError(f"{where}: {key} is {values[key]!r}; bertie reads BERT checkpoints ({expected!r})")
     names = {field.name for field in fields(BertConfig)}
     known = {name: value for name, value in values.items() if name in names and value is not None}
-    activation = known.get("hidden_act", "gelu")
+    activation = str(known.get("hidden_act", "gelu"))
     if activation not in READ_ACTIVATIONS:
         raise UserError(f"{where}: hidden_act {activation!r} is none of {', '.join(READ_ACTIVATIONS)}")
     try:
-        values_of_config: dict[str, Any] = known | {"hidden_act": READ_ACTIVATIONS[activation]}
-        config = BertConfig(**values_of_config)
-    except TypeError as error:
+        config = configuration.build(BertConfig, known | {"hidden_act": READ_ACTIVATIONS[activation]}, "")
+        labels = values.get("id2label") or {}
+        named = tuple(str(labels[key]) for key in sorted(labels, key=int))
+    except (TypeError, ValueError, IndexError, UsageError) as error:
         raise UserError(f"{where}: not a BERT configuration: {error}") from error
-    labels = values.get("id2label") or {}
-    return config, tuple(labels[key] for key in sorted(labels, key=int))
+    if len(set(named)) < len(named):
+        raise UserError(f"{where}: two classes of id2label have one name: {', '.join(named)}")
+    return config, named

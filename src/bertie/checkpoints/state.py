@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from bertie import storage
-from bertie.checkpoints.folder import load_weights, read_checkpoint, seal, write_model
+from bertie.checkpoints.folder import (
+    MANIFEST,
+    load_weights,
+    read_checkpoint,
+    save_tensors,
+    seal,
+    states,
+    write_model,
+)
 from bertie.errors import UserError
 from bertie.model.bert import BertModel
 from bertie.text.tokenizer import Tokenizer
@@ -35,11 +44,13 @@ def save_state(
             write_model(folder, model, tokenizer, labels, f"Training state after step {step}.")
             state = folder / "training_state"
             state.mkdir()
-            save_file(_optimizer_tensors(optimizer, model), state / "optimizer.safetensors")
+            save_tensors(_optimizer_tensors(optimizer, model), state / "optimizer.safetensors")
             storage.write_json(state / "counters.json", counters)
             seal(folder)
-    for old in sorted(checkpoints.glob("step-*"))[:-keep]:
-        shutil.rmtree(old)
+    for old in states(run)[:-keep]:
+        doomed = old.with_name(f".{old.name}.tmp-{os.getpid()}")  # half removed must not look like a checkpoint
+        os.rename(old, doomed)
+        shutil.rmtree(doomed)
 
 
 def newest_state(run: Path) -> Path | None:
@@ -48,11 +59,13 @@ def newest_state(run: Path) -> Path | None:
     if not checkpoints.is_dir():
         return None
     storage.remove_leftovers(checkpoints)
-    return max(checkpoints.glob("step-*"), default=None)
+    return max(states(run), default=None)
 
 
 def load_state(folder: Path, model: BertModel, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Restore model and optimizer in place; returns the counters. Errors: UserError if anything is damaged or missing."""
+    if not (folder / MANIFEST).is_file():
+        raise UserError(f"{folder / MANIFEST} is missing: restore it, or remove {folder} to go on from an older one")
     loaded = load_weights(model, read_checkpoint(folder))
     if loaded.fresh or loaded.dropped:
         raise UserError(f"{folder} is of another model: it lacks {loaded.fresh} and has {loaded.dropped} to spare")
@@ -60,6 +73,10 @@ def load_state(folder: Path, model: BertModel, optimizer: torch.optim.Optimizer)
     for name, parameter in model.named_parameters():
         state = {key: tensor for key, tensor in tensors.items() if key.split("|")[1] == name}
         optimizer.state[parameter] = {key.split("|")[0]: tensor.to(parameter.device) for key, tensor in state.items()}
+    return read_counters(folder)
+
+
+def read_counters(folder: Path) -> dict[str, Any]:
     return storage.read_json(folder / "training_state" / "counters.json")
 
 

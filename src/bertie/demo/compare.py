@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from bertie.tasks.examples import Example
 from bertie.tasks.metrics import classification_scores, difference, mean_and_interval
 from bertie.training.finetune import FinetuneConfig, finetune
 
-RATES = (1e-4, 3e-4, 1e-3)
+RATES = (5e-4, 1e-3, 2e-3)
 START = {False: "pre-trained", True: "from scratch"}
 
 
@@ -80,14 +81,17 @@ def _accuracy(
 
 
 def _hold_back(examples: list[Example]) -> tuple[list[Example], list[Example]]:
-    """A sixth or so of the documents, whole, to choose the rate by; every label stays in training."""
-
-    def chosen(example: Example) -> bool:
-        return hashlib.sha256(example.source.encode()).digest()[0] % 6 == 0
-
-    left = {example.label for example in examples if not chosen(example)}
-    held_back = [example for example in examples if chosen(example) and example.label in left]
-    return [example for example in examples if not chosen(example) or example.label not in left], held_back
+    """To choose the rate by: of every label whole documents, in the order of a hash, while they are under a sixth."""
+    sizes = Counter(example.label for example in examples)
+    parts = Counter((example.label, example.source) for example in examples)
+    held: Counter[str | None] = Counter()
+    chosen = set()
+    for label, source in sorted(parts, key=lambda part: hashlib.sha256(part[1].encode()).digest()):
+        if held[label] + parts[label, source] <= sizes[label] / 6:
+            held[label] += parts[label, source]
+            chosen.add((label, source))
+    kept = [example for example in examples if (example.label, example.source) not in chosen]
+    return kept, [example for example in examples if (example.label, example.source) in chosen]
 
 
 def bag_of_words(train: list[Example], test: list[Example]) -> float:

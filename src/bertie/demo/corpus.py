@@ -24,7 +24,7 @@ from bertie.text import readers
 from bertie.text.sentences import sentences
 
 _DOCUMENTS, _SENTENCES = 4, 50  # a label has at least so many of each
-_TRAIN, _TEST = 400, 100  # a label has at most so many examples: no label outweighs the others
+_TRAIN, _TEST = 300, 100  # a label has at most so many examples: no label outweighs the others
 
 # Left out of the standard library: tests, what was installed into it, and copies of grammars.
 _SKIPPED = {"test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3", "__pycache__", "__phello__"}

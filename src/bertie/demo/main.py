@@ -23,7 +23,7 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import train_tokenizer
 from bertie.training.pretrain import PretrainConfig, pretrain
 
-VOCABULARY, EPOCHS, SEEDS = 8000, 4, 5
+VOCABULARY, EPOCHS, SEEDS = 8000, 3, 5
 PROGRAMMERS = (
     "Return the [MASK] of the list.",
     "If the file does not [MASK], an exception is raised.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from bertie.errors import UsageError
+from bertie.errors import UsageError, require_range
 
 Activation = Literal["gelu", "gelu_tanh"]
 
@@ -29,6 +29,10 @@ class BertConfig:
     layer_norm_eps: float = 1e-12
 
     def __post_init__(self) -> None:
+        sizes = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
+        require_range("model", self, *sizes, "max_position_embeddings", "type_vocab_size", low=1)
+        require_range("model", self, "vocab_size", "initializer_range", "layer_norm_eps", low=0)
+        require_range("model", self, "hidden_dropout_prob", "attention_probs_dropout_prob", low=0, high=1)
         if self.hidden_size % self.num_attention_heads:
             raise UsageError(
                 f"model.hidden_size {self.hidden_size} is not a multiple of {self.num_attention_heads} heads"

@@ -1,4 +1,4 @@
-"""From hidden rows to logits, and from logits to losses."""
+"""From hidden rows to logits, one layer added for each use."""
 
 from __future__ import annotations
 
@@ -10,15 +10,7 @@ from torch import Tensor, nn
 from bertie.contracts import Hidden, Loss, Targets
 from bertie.model.config import Activation, BertConfig
 from bertie.model.layers import activation
-
-
-def cross_entropy(logits_PC: Float[Tensor, "P C"], targets: Targets) -> Loss:
-    """Weighted sum of −log p(label), in nats, in fp32 at least; with the weighted number of right answers."""
-    logits_PC = logits_PC.float() if logits_PC.dtype != torch.float64 else logits_PC
-    each = F.cross_entropy(logits_PC, targets.label, reduction="none")
-    with torch.no_grad():
-        hits = ((logits_PC.argmax(-1) == targets.label) * targets.weight).sum()
-    return Loss((each * targets.weight).sum(), targets.weight.sum(), hits)
+from bertie.model.losses import cross_entropy
 
 
 class MaskedLMHead(nn.Module):

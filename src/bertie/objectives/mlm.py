@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from bertie.contracts import Batch, Targets
+from bertie.errors import UsageError, require_range
 from bertie.model.config import BertConfig
 from bertie.model.heads import MaskedLMHead
 from bertie.model.transformer import Encoder
@@ -33,6 +34,12 @@ class MaskedLM:
     """Of the chosen, how many become a random word piece; the rest stay as they are."""
     start_at_frequencies: bool = False
     """Start the output bias at the log frequency of each word piece instead of at 0: the first steps then need not learn it."""
+
+    def __post_init__(self) -> None:
+        require_range("objectives.mlm", self, "weight", "mask_share", "random_share", low=0)
+        require_range("objectives.mlm", self, "rate", low=0, high=1, above=True)
+        if self.mask_share + self.random_share > 1:
+            raise UsageError("objectives.mlm: mask_share and random_share are more than 1 together")
 
     def label(self, batch: Batch, tokenizer: Tokenizer, rng: np.random.Generator) -> tuple[Batch, Targets]:
         """Corrupt a row [T] and say what was there. P = ceil(rate × T), whatever was chosen: the rest has weight 0."""

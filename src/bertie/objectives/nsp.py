@@ -9,6 +9,7 @@ import numpy as np
 from torch import nn
 
 from bertie.contracts import Batch, Targets
+from bertie.errors import require_range
 from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
 from bertie.model.transformer import Encoder
@@ -23,6 +24,9 @@ class NextSentence:
     kind: Literal["nsp"] = "nsp"
     weight: float = 1.0
     """Factor of this loss in the sum."""
+
+    def __post_init__(self) -> None:
+        require_range("objectives.nsp", self, "weight", low=0)
 
     def label(self, batch: Batch, tokenizer: Tokenizer, rng: np.random.Generator) -> tuple[Batch, Targets]:  # noqa: ARG002
         """Targets at the first token of every sequence [S]; nothing is corrupted."""

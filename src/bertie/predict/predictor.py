@@ -56,7 +56,12 @@ def load(source: str | Path, *, threads: int = 0) -> Predictor:
     loaded = load_weights(model, checkpoint)
     if loaded.fresh:
         raise UserError(f"{checkpoint.folder}/model.safetensors lacks the weights of {', '.join(loaded.fresh)}")
-    limit = _setting(checkpoint.folder, "max_length", checkpoint.config.max_position_embeddings)
+    most = checkpoint.config.max_position_embeddings
+    limit = _setting(checkpoint.folder, "max_length", most)
+    if type(limit) is not int or not 4 <= limit <= most:
+        raise UserError(
+            f"{checkpoint.folder / 'config.toml'}: max_length is {limit!r}: the model reads 4 to {most} tokens"
+        )
     return Predictor(checkpoint.folder, checkpoint.tokenizer, model.to(runtime.device()), task, limit)
 
 
@@ -75,7 +80,7 @@ class Predictor:
 
         tokens: [CLS], the text's pieces, [SEP] (and the second text's pieces, [SEP]).
         """
-        sequences = self._sequences(list(texts))
+        sequences = self._sequences(list(_several(texts)))
 
         def compute(batch: Batch) -> list[np.ndarray]:
             layers = self.model.encoder(batch, all_layers=True).layers
@@ -86,6 +91,8 @@ class Predictor:
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[list[Guess]]:
         """For every [MASK] in the text its `top_k` likeliest word pieces. Errors: UserError without a [MASK] or a head."""
+        if top_k < 1:
+            raise UsageError(f"--top-k {top_k}: ask for at least 1 guess")
         if "mlm" not in self.model.heads:
             raise UserError(f"{self.folder} has no masked-LM head: it was not pre-trained, or was fine-tuned since")
         head = cast(MaskedLMHead, self.model.heads["mlm"])
@@ -100,7 +107,8 @@ class Predictor:
             return [logits.float().softmax(-1).cpu().numpy()]
 
         [probabilities] = infer(self.model, [sequence], compute)
-        best = np.argsort(-probabilities, axis=-1, kind="stable")[:, :top_k]
+        known = probabilities[:, : self.tokenizer.size]  # a checkpoint may round its vocabulary up
+        best = np.argsort(-known, axis=-1, kind="stable")[:, :top_k]
         return [
             [Guess(token, float(row[i])) for token, i in zip(self.tokenizer.tokens(ids), ids, strict=True)]
             for row, ids in zip(probabilities, best, strict=True)
@@ -113,7 +121,7 @@ class Predictor:
     def predict_stream(self, inputs: Inputs) -> Iterator[Prediction]:
         """The same lazily, at constant memory whatever the number of inputs."""
         task = self._require_task()
-        rest = iter(inputs)
+        rest = iter(_several(inputs))
         while part := list(islice(rest, AT_ONCE)):
             yield from self._predict(task, [_example(item, task) for item in part])
 
@@ -123,6 +131,8 @@ class Predictor:
         started = time.monotonic()
         from_file = isinstance(data, str | Path)
         examples = read_examples(Path(data), task.columns) if from_file else [_example(row, task) for row in data]
+        if not examples:
+            raise UserError("there are no examples to score")
         task.check(examples)
         scores = task.score(self._predict(task, examples), examples)
         return {"scores": scores, "examples": len(examples), "seconds": round(time.monotonic() - started, 3)}
@@ -155,6 +165,13 @@ class Predictor:
         return Sequence(ids, np.zeros_like(ids), self.tokenizer.word_starts_table[ids])
 
 
+def _several(texts: Any) -> Any:
+    """A string is iterable too: its characters would each be taken for a text."""
+    if isinstance(texts, str):
+        raise UsageError("expected a list of texts and got one: put it in brackets")
+    return texts
+
+
 def _example(value: str | tuple[str, str] | dict[str, Any] | Example, task: Task) -> Example:
     row = {"text": value[0], "text_pair": value[1]} if isinstance(value, tuple) else value
     return as_examples([row], Columns() if isinstance(value, tuple) else task.columns)[0]
@@ -162,7 +179,7 @@ def _example(value: str | tuple[str, str] | dict[str, Any] | Example, task: Task
 
 def _task(checkpoint: Checkpoint) -> Task | None:
     """What the checkpoint's head is for: from the run's config.toml where there is one, with the labels it carries."""
-    if "classify" not in checkpoint.heads:
+    if "heads.classify.out.weight" not in checkpoint.weights:
         return None
     classes = len(checkpoint.weights["heads.classify.out.weight"])
     labels = checkpoint.labels or tuple(f"LABEL_{i}" for i in range(classes))
@@ -176,5 +193,4 @@ def _task(checkpoint: Checkpoint) -> Task | None:
 
 def _setting(folder: Path, key: str, default: Any) -> Any:
     path = folder / "config.toml"
-    values = configuration.parse(path.read_text(encoding="utf-8"), str(path)) if path.is_file() else {}
-    return values.get(key, default)
+    return configuration.read(path).get(key, default) if path.is_file() else default

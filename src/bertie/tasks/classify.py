@@ -36,6 +36,10 @@ class Classify:
     labels: tuple[str, ...] = ()
     """The classes; empty: those of the training examples, sorted."""
 
+    def __post_init__(self) -> None:
+        if len(set(self.labels)) < len(self.labels):
+            raise UsageError(f"task.labels names a class twice: {', '.join(self.labels)}")
+
     @property
     def columns(self) -> Columns:
         return Columns(self.text, self.text_pair, self.label)

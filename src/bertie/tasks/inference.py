@@ -27,12 +27,12 @@ def infer(
     compute: from a batch on the model's device to one result a sequence, in the batch's order. The model is put into
     eval mode; nothing is recorded for gradients.
     """
-    limit = model.encoder.config.max_position_embeddings
     results: dict[int, Result] = {}
     model.eval()
     with torch.inference_mode():
         for group in _groups(sequences, batch_tokens):
-            batch = collate([sequences[i] for i in group], limit).tensors(model.device)
+            longest = len(sequences[group[0]])  # a closer bound than the model's: attention's grid grows with it
+            batch = collate([sequences[i] for i in group], longest).tensors(model.device)
             results.update(zip(group, compute(batch), strict=True))
     return [results[i] for i in range(len(sequences))]
 
@@ -49,6 +49,7 @@ def pooled_logits(model: BertModel, kind: str, sequences: list[Sequence]) -> lis
 
 
 def _groups(sequences: list[Sequence], batch_tokens: int) -> list[list[int]]:
+    """Indices of the sequences of each batch, the longest first."""
     groups: list[list[int]] = []
     size = 0
     for i in sorted(range(len(sequences)), key=lambda i: -len(sequences[i])):

@@ -97,6 +97,7 @@ def prepare(
     Errors: UsageError; UserError, also where a side has fewer than two documents (a pair of texts takes two).
     """
     storage.require_fresh(out, "the shards")
+    readers.require_outside(out, paths)
     if not 0 < eval_share < 1:
         raise UsageError(f"--eval-share {eval_share:g}: give a share of the documents between 0 and 1, such as 0.01")
     if shard_bytes < 1:

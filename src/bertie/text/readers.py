@@ -26,7 +26,7 @@ def read(
     text_field: str = "text",
     on_bytes: Callable[[int], None] | None = None,
 ) -> Iterator[Document]:
-    """Stream the documents of files and folders (all files of known suffixes in them, sorted); blank ones are skipped.
+    """Stream the documents of files and folders (files of known suffixes in them, sorted, none hidden), no blank ones.
 
     In .txt a blank line ends a document, or with documents="file" only the file's end does; in .jsonl each line is an
     object with `text_field`. `on_bytes` hears how many more bytes on disk have been read, `expected_bytes` in total.
@@ -45,17 +45,30 @@ def files(paths: list[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(item for item in path.rglob("*") if item.is_file() and item.name.endswith(SUFFIXES))
+            named = (item for item in path.rglob("*") if item.name.endswith(SUFFIXES) and item.is_file())
+            inside = sorted(item for item in named if not _hidden(item.relative_to(path)))
             if not inside:
                 raise UsageError(f"{path}: no text in this folder (looked for {', '.join(SUFFIXES)})")
             found += inside
-        elif not path.exists():
+        elif not path.is_file():
             raise UsageError(f"no such file: {path}")
         elif not path.name.endswith(SUFFIXES):
             raise UsageError(f"{path}: cannot tell the format from the name: use one of {', '.join(SUFFIXES)}")
         else:
             found.append(path)
     return found
+
+
+def require_outside(out: Path, paths: list[Path]) -> None:
+    """Errors: UsageError where `out` lies in a folder of text, so that the next reading would take it for text."""
+    for path in paths:
+        if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
+            raise UsageError(f"{out} lies in {path}, which is read for text: give an --out elsewhere")
+
+
+def _hidden(path: Path) -> bool:
+    """What file systems and editors leave about, and folders that are still being written."""
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _read(

@@ -124,19 +124,25 @@ class Tokenizer:
 
     def encode(self, texts: list[str]) -> list[np.ndarray]:
         """Per text its ids without special tokens, int32 [n]. A literal "[MASK]" in a text is text."""
-        encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
+        try:
+            encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
+        except TypeError as error:
+            raise _no_text(texts) from error
         return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
     def sequences(self, texts: list[str], pairs: list[str] | None = None, *, max_length: int = 512) -> list[Sequence]:
         """[CLS] A [SEP], or [CLS] A [SEP] B [SEP], of at most `max_length` tokens, with offsets into A's and B's text.
 
         A pair that is too long loses tokens from the end of the longer text, of B where both are equal, one at a time
-        (Devlin et al. 2018, A.2, as their fine-tuning code does it).
+        (Devlin et al. 2018, A.2, as their fine-tuning code does it). Errors: UserError for what is no text.
         """
-        first = self.backend.encode_batch(texts, add_special_tokens=False)
+        try:
+            first = self.backend.encode_batch(texts, add_special_tokens=False)
+            second = self.backend.encode_batch(pairs or [], add_special_tokens=False)
+        except TypeError as error:
+            raise _no_text([*texts, *(pairs or [])]) from error
         if pairs is None:
             return [self._frame([encoding], [min(len(encoding), max_length - 2)]) for encoding in first]
-        second = self.backend.encode_batch(pairs, add_special_tokens=False)
         return [self._frame([a, b], _cut(len(a), len(b), max_length - 3)) for a, b in zip(first, second, strict=True)]
 
     def _frame(self, parts: list[Encoding], keep: list[int]) -> Sequence:
@@ -157,6 +163,16 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """Readable text: pieces joined to words, special tokens left out."""
         return self.backend.decode([int(i) for i in ids])
+
+
+def _no_text(texts: list[Any]) -> UserError:
+    """What to say where the library refused one of the texts without naming it."""
+    for text in texts:
+        if not isinstance(text, str):
+            return UserError(f"{text!r:.60} is no text but of type {type(text).__name__}: give a string")
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            return UserError(f"the text {text[:60]!a} holds half of a surrogate pair, which is no character")
+    return UserError("the tokenizer refused the texts")
 
 
 def _cut(first: int, second: int, budget: int) -> list[int]:
@@ -229,7 +245,10 @@ def _load_vocabulary(folder: Path) -> Tokenizer:
     # [unused0], [CLS], <S> say nothing about the casing of text.
     cased = any(word != word.lower() for word in words if not re.fullmatch(r"\[.*]|<.*>", word))
     lowercase = config.get("do_lower_case", not cased)
-    rules = normalizer(lowercase, config.get("strip_accents"), config.get("tokenize_chinese_chars", True))
+    try:
+        rules = normalizer(lowercase, config.get("strip_accents"), config.get("tokenize_chinese_chars", True))
+    except TypeError as error:
+        raise UserError(f"{beside} is damaged: {' '.join(str(error).split())}") from error
     return _build(words, rules, str(folder))
 
 

@@ -28,6 +28,7 @@ def train_tokenizer(
     Errors: UsageError, UserError; `out` is then not there.
     """
     storage.require_fresh(out, "the tokenizer")
+    readers.require_outside(out, paths)
 
     def texts() -> Iterator[str]:
         return (document.text for document in readers.read(paths, documents=documents, text_field=text_field))

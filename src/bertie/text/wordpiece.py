@@ -39,6 +39,10 @@ def train(
     min_frequency: pieces seen less often together are not merged. exact: a text that cannot fill vocab_size is an error.
     Errors: UsageError where vocab_size cannot hold the alphabet, UserError where the text is empty or cannot fill it.
     """
+    flags = {"--vocab-size": vocab_size, "--alphabet-limit": alphabet_limit, "--min-frequency": min_frequency}
+    for flag, value in flags.items():
+        if not 1 <= value < 1 << 31:
+            raise UsageError(f"{flag} {value}: give a number from 1 to {(1 << 31) - 1:,}")
     rules = normalizer(lowercase)
     characters = _count_characters(texts())
     alphabet, foreign = _choose_alphabet(characters, rules, alphabet_limit)

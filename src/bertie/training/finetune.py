@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from bertie import config as configuration
-from bertie import console, runtime, streams
+from bertie import console, runtime, storage, streams
 from bertie.batches.collate import collate
 from bertie.batches.loader import Position, Step
 from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint
 from bertie.contracts import MicroBatch, Sequence
-from bertie.errors import UsageError
+from bertie.errors import UsageError, require_range
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.model.transformer import Encoder, initialise
@@ -53,6 +55,11 @@ class FinetuneTraining:
     """Steps between checkpoints; 0: only at the end."""
     keep_checkpoints: int = 1
 
+    def __post_init__(self) -> None:
+        require_range("training", self, "epochs", "batch_size", "row_tokens", "keep_checkpoints", low=1)
+        require_range("training", self, "steps", "learning_rate", "eval_every", "checkpoint_every", low=0)
+        require_range("training", self, "clip", low=0, above=True)
+
 
 @dataclass(frozen=True)
 class FinetuneConfig:
@@ -71,6 +78,10 @@ class FinetuneConfig:
     """Dropout of the hidden layers and before the added layer, whatever pre-training used."""
     attention_probs_dropout_prob: float = 0.1
     """Dropout of the attention weights, whatever pre-training used."""
+
+    def __post_init__(self) -> None:
+        require_range("", self, "seed", "max_train_examples", low=0)
+        require_range("", self, "hidden_dropout_prob", "attention_probs_dropout_prob", low=0, high=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,10 +116,15 @@ def finetune(
     threads = trainer.run_threads(Path(out), threads) if out else runtime.use_threads(threads)
     checkpoint = model if isinstance(model, Checkpoint) else read_checkpoint(model)
     data = _read(config, train, dev, checkpoint)
-    run = RunFolder(Path(out), configuration.plain(config), threads) if out else None
+    with RunFolder(Path(out), configuration.plain(config), threads) if out else nullcontext() as run:
+        return _finetune(config, data, checkpoint, run)
+
+
+def _finetune(config: FinetuneConfig, data: _Data, checkpoint: Checkpoint, run: RunFolder | None) -> Finetuned:
     if run is not None and run.finished:
-        console.say(f"{out} is finished: nothing to do")
-        bert = _model(config, data.task, checkpoint.config)
+        trainer.require_same_data(run.path, data.fingerprint)
+        console.say(f"{run.path} is finished: nothing to do")
+        bert = _model(config, data.task, checkpoint.config).to(runtime.device())
         load_weights(bert, read_checkpoint(run.path))
         return Finetuned(bert, data.task, checkpoint.tokenizer, run.scores(), [], run.path)
     bert, started = _started_model(config, data.task, checkpoint)
@@ -134,6 +150,15 @@ class _Data:
     dev: list[Example]
     train_sequences: list[Sequence]
     dev_sequences: list[Sequence]
+    start: Path
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of all that training starts from: the examples as the model reads them, and the model's weights."""
+        digest = hashlib.sha256(storage.sha256(self.start / "model.safetensors").encode())
+        for sequence in [*self.train_sequences, *self.dev_sequences]:
+            digest.update(sequence.input_ids.tobytes() + str(sequence.target).encode())
+        return digest.hexdigest()
 
 
 def _read(config: FinetuneConfig, train: Examples, dev: Examples, checkpoint: Checkpoint) -> _Data:
@@ -147,7 +172,7 @@ def _read(config: FinetuneConfig, train: Examples, dev: Examples, checkpoint: Ch
     task = config.task.fit(train_examples)
     task.check(dev_examples)
     encoded = (task.encode(part, checkpoint.tokenizer, config.max_length) for part in (train_examples, dev_examples))
-    return _Data(task, dev_examples, *encoded)
+    return _Data(task, dev_examples, *encoded, start=checkpoint.folder)
 
 
 def _examples(source: Examples, task: Task) -> list[Example]:
@@ -220,14 +245,6 @@ def _job(
         eval_every=settings.eval_every,
         checkpoint_every=settings.checkpoint_every,
         keep_checkpoints=settings.keep_checkpoints,
-        data=_fingerprint(examples, data.dev_sequences),
+        data=data.fingerprint,
         on_step=on_step,
     )
-
-
-def _fingerprint(*parts: list[Sequence]) -> str:
-    digest = hashlib.sha256()
-    for sequences in parts:
-        for sequence in sequences:
-            digest.update(sequence.input_ids.tobytes() + str(sequence.target).encode())
-    return digest.hexdigest()

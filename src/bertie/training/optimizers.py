@@ -8,6 +8,8 @@ from typing import Literal
 import torch
 from torch import nn
 
+from bertie.errors import UsageError, require_range
+
 # Bias correction divides by 1 − β^step. From here on that is exactly 1 in fp32, and fp32 still counts in ones.
 NO_BIAS_CORRECTION = 8_000_000.0
 
@@ -20,6 +22,9 @@ class AdamW:
     betas: tuple[float, ...] = (0.9, 0.999)
     eps: float = 1e-6
     weight_decay: float = 0.01
+
+    def __post_init__(self) -> None:
+        _check(self)
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.AdamW(
@@ -36,6 +41,9 @@ class BertAdam:
     eps: float = 1e-6
     weight_decay: float = 0.01
 
+    def __post_init__(self) -> None:
+        _check(self)
+
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         optimizer = AdamW(betas=self.betas, eps=self.eps, weight_decay=self.weight_decay).build(model)
         for parameter in model.parameters():
@@ -48,6 +56,14 @@ class BertAdam:
 
 
 Optimizer = AdamW | BertAdam
+
+
+def _check(optimizer: Optimizer) -> None:
+    require_range("optimizer", optimizer, "eps", "weight_decay", low=0)
+    if len(optimizer.betas) != 2 or not all(0 <= beta < 1 for beta in optimizer.betas):
+        raise UsageError(
+            f"optimizer.betas is {list(optimizer.betas)}: give two numbers, each at least 0 and less than 1"
+        )
 
 
 def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:

@@ -14,7 +14,7 @@ from bertie.batches.layouts import Layout
 from bertie.batches.loader import Loader, Position, Rows, Step
 from bertie.checkpoints.folder import parameters
 from bertie.contracts import Batch, MicroBatch, Targets
-from bertie.errors import UsageError
+from bertie.errors import UsageError, UserError, require_range
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.model.transformer import Encoder, initialise
@@ -50,6 +50,11 @@ class Training:
     """Steps between checkpoints; 0: only at the end."""
     keep_checkpoints: int = 2
 
+    def __post_init__(self) -> None:
+        require_range("training", self, "steps", "batch_size", "row_tokens", "eval_tokens", "keep_checkpoints", low=1)
+        require_range("training", self, "learning_rate", "eval_every", "checkpoint_every", low=0)
+        require_range("training", self, "clip", low=0, above=True)
+
 
 @dataclass(frozen=True)
 class PretrainConfig:
@@ -60,6 +65,9 @@ class PretrainConfig:
     schedule: Schedule
     training: Training
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_range("", self, "seed", low=0)
 
 
 def pretrain(config: PretrainConfig | str, data: str | Path, out: str | Path, *, threads: int = 0) -> dict[str, Any]:
@@ -73,15 +81,19 @@ def pretrain(config: PretrainConfig | str, data: str | Path, out: str | Path, *,
     threads = trainer.run_threads(Path(out), threads)
     shards = open_shards(Path(data))
     config = replace(config, model=_fitting(config, shards.tokenizer))
-    run = RunFolder(Path(out), configuration.plain(config), threads)
-    if run.finished:
-        console.say(f"{out} is finished: nothing to do")
-        return {"run": str(out), "finished_before": True, "eval": _last_eval(run)}
-    job = _job(config, shards, run)
-    console.say(_opening(config, shards, job, threads))
-    trainer.train(job, run)
-    trainer.finish(job, run, _about(config, shards, _last_eval(run)))
-    return {"run": str(out), "finished_before": False, "parameters": parameters(job.model), "eval": _last_eval(run)}
+    loader, held = _loader(config, shards), held_out(config, shards.eval, shards.tokenizer)
+    if not (Path(out) / "config.toml").is_file():
+        next(loader.steps(Position()))  # a corpus that is too small is refused before the folder is made
+    with RunFolder(Path(out), configuration.plain(config), threads) as run:
+        if run.finished:
+            trainer.require_same_data(run.path, _fingerprint(shards))
+            console.say(f"{out} is finished: nothing to do")
+            return {"run": str(out), "finished_before": True, "eval": _last_eval(run)}
+        job = _job(config, shards, loader, held, run)
+        console.say(_opening(config, shards, job, threads))
+        trainer.train(job, run)
+        trainer.finish(job, run, _about(config, shards, _last_eval(run)))
+        return {"run": str(out), "finished_before": False, "parameters": parameters(job.model), "eval": _last_eval(run)}
 
 
 def new_model(config: BertConfig, objectives: tuple[Objective, ...], seed: int) -> BertModel:
@@ -102,7 +114,10 @@ def label(batch: Batch, objectives: tuple[Objective, ...], tokenizer: Tokenizer,
 
 
 def held_out(config: PretrainConfig, corpus: Corpus, tokenizer: Tokenizer) -> list[MicroBatch]:
-    """Held-out documents, laid out and masked once and for all: the same for every step, run and resume."""
+    """Held-out documents, laid out and masked once and for all: the same for every step, run and resume.
+
+    Errors: UserError where they are too short for a single sequence.
+    """
     epoch = config.layout.epoch(corpus, tokenizer, config.seed, 0)
     work, sequences, tokens = [], [], 0
     for window in range(epoch.windows):
@@ -110,27 +125,33 @@ def held_out(config: PretrainConfig, corpus: Corpus, tokenizer: Tokenizer) -> li
             if sequences and sum(map(len, sequences)) + len(span) > config.training.row_tokens:
                 work.append(sequences)
                 sequences = []
-            if tokens + len(span) > config.training.eval_tokens:
+            if tokens and tokens + len(span) > config.training.eval_tokens:
                 break
             sequences.append(epoch.sequence(span))
             tokens += len(span)
-    batches = [collate(group, config.layout.max_length) for group in [*work, sequences] if group]
+    groups = [group for group in [*work, sequences] if group]
+    if not groups:
+        raise UserError("the held-out documents are all of a single token: prepare more text")
+    batches = [collate(group, config.layout.max_length) for group in groups]
     return [
         label(batch, config.objectives, tokenizer, config.seed, streams.EVAL_LABELS, i)
         for i, batch in enumerate(batches)
     ]
 
 
-def _job(config: PretrainConfig, shards: Shards, run: RunFolder) -> trainer.Job:
+def _loader(config: PretrainConfig, shards: Shards) -> Loader:
+    settings = config.training
+    rows = Rows.of(settings.batch_size, config.layout.max_length, settings.row_tokens)
+    return Loader(shards.train, shards.tokenizer, config.layout, rows, config.seed)
+
+
+def _job(config: PretrainConfig, shards: Shards, loader: Loader, held: list[MicroBatch], run: RunFolder) -> trainer.Job:
     settings = config.training
     precision = run.precision(settings.precision)
     model = new_model(config.model, config.objectives, config.seed)
     for objective in config.objectives:
         objective.start(model.heads[objective.kind], shards.train)
     model.to(runtime.device())
-    rows = Rows.of(settings.batch_size, config.layout.max_length, settings.row_tokens)
-    loader = Loader(shards.train, shards.tokenizer, config.layout, rows, config.seed)
-    held = held_out(config, shards.eval, shards.tokenizer)
 
     def stream(position: Position) -> Iterator[Step[MicroBatch]]:
         for step in loader.steps(position):
@@ -155,8 +176,12 @@ def _job(config: PretrainConfig, shards: Shards, run: RunFolder) -> trainer.Job:
         eval_every=settings.eval_every,
         checkpoint_every=settings.checkpoint_every,
         keep_checkpoints=settings.keep_checkpoints,
-        data=storage.sha256(shards.folder / "manifest.json"),
+        data=_fingerprint(shards),
     )
+
+
+def _fingerprint(shards: Shards) -> str:
+    return storage.sha256(shards.folder / "manifest.json")
 
 
 def _fitting(config: PretrainConfig, tokenizer: Tokenizer) -> BertConfig:
@@ -172,8 +197,11 @@ def _fitting(config: PretrainConfig, tokenizer: Tokenizer) -> BertConfig:
             f"layout.max_length {config.layout.max_length} is more than model.max_position_embeddings "
             f"{model.max_position_embeddings}"
         )
-    if not config.objectives:
-        raise UsageError("objectives is empty: nothing would be learned")
+    if model.type_vocab_size < 2:
+        raise UsageError(f"model.type_vocab_size is {model.type_vocab_size}: pairs of texts need 2")
+    kinds = [objective.kind for objective in config.objectives]
+    if not kinds or len(set(kinds)) < len(kinds):
+        raise UsageError(f"objectives is {kinds}: give one or more, each of another kind")
     return replace(model, vocab_size=tokenizer.size)
 
 
@@ -188,7 +216,10 @@ def _opening(config: PretrainConfig, shards: Shards, job: trainer.Job, threads: 
 
 
 def _last_eval(run: RunFolder) -> dict[str, Any]:
-    return run.metrics("eval")[-1]
+    records = run.metrics("eval")
+    if not records:
+        raise UserError(f"{run.path / 'metrics.jsonl'} is damaged: it holds no evaluation")
+    return records[-1]
 
 
 def _about(config: PretrainConfig, shards: Shards, last: dict[str, Any]) -> str:

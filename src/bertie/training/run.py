@@ -18,26 +18,33 @@ from bertie.errors import UsageError, UserError
 class RunFolder:
     """runs/NAME: config.toml, environment.json, metrics.jsonl, checkpoints/ and, once finished, the model itself.
 
-    Opening it with the same resolved configuration again resumes; with another one it is refused.
-    Errors: UsageError for a folder that holds something else, or that another process is writing.
+    Opening it with the same resolved configuration again resumes; with another one it is refused. It is locked until
+    its `with` block ends. Errors: UsageError for a folder that holds something else, or that is locked.
     """
 
     def __init__(self, path: Path, resolved: dict[str, Any], threads: int):
         self.path = path
         text = tomli_w.dumps(resolved)
-        if path.exists():
+        if path.is_file() or (path.is_dir() and any(path.iterdir())):
             self._check_same(text)
         else:
             with storage.atomic_folder(path) as folder:
                 storage.write_atomic(folder / "config.toml", text)
                 storage.write_json(folder / "environment.json", runtime.environment(threads))
-        self._lock = open(path / "config.toml")  # noqa: SIM115 - held as long as the run, released when the process ends
+        self._lock = open(path / "config.toml")  # noqa: SIM115 - held as long as the run, or the process
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
+            self._lock.close()
             raise UsageError(f"another process is writing {path}") from error
         storage.remove_leftovers(path)
         self._metrics: list[str] = []
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.close()
 
     @property
     def finished(self) -> bool:
@@ -47,7 +54,7 @@ class RunFolder:
         known = self.path / "config.toml"
         if not known.is_file():
             raise UsageError(f"{self.path} already exists and is no run of bertie's: give another --out")
-        old = _flat(config.parse(known.read_text(encoding="utf-8"), str(known)))
+        old = _flat(config.read(known))
         new = _flat(config.parse(text, "this configuration"))
         for key in sorted(old.keys() | new.keys()):
             if old.get(key) != new.get(key):
@@ -61,13 +68,17 @@ class RunFolder:
         self._metrics.append(json.dumps({k: _rounded(v) for k, v in record.items()}) + "\n")
 
     def flush(self) -> int:
-        """Append to metrics.jsonl, durably; returns the file's size in bytes."""
-        with open(self.path / "metrics.jsonl", "a", encoding="utf-8") as file:
-            file.writelines(self._metrics)
-            file.flush()
-            os.fsync(file.fileno())
-            self._metrics.clear()
-            return file.tell()
+        """Append to metrics.jsonl, durably; returns the file's size in bytes. Errors: UserError where the disk is full."""
+        path = self.path / "metrics.jsonl"
+        try:
+            with open(path, "a", encoding="utf-8") as file:
+                file.writelines(self._metrics)
+                file.flush()
+                os.fsync(file.fileno())
+                self._metrics.clear()
+                return file.tell()
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror or error}") from error
 
     def cut_metrics(self, size: int) -> None:
         """Back to what stood there at the checkpoint. Errors: UserError if the file is shorter."""
@@ -78,9 +89,13 @@ class RunFolder:
         os.truncate(path, size)
 
     def metrics(self, split: str) -> list[dict[str, Any]]:
-        """The records of metrics.jsonl of one split ("train" or "eval")."""
-        lines = (self.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        return [record for line in lines if (record := json.loads(line))["split"] == split]
+        """The records of metrics.jsonl of one split ("train" or "eval"). Errors: UserError if the file is damaged."""
+        path = self.path / "metrics.jsonl"
+        try:
+            records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+            return [record for record in records if record["split"] == split]
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise UserError(f"{path} is damaged: {error}") from error
 
     def precision(self, asked: runtime.Precision) -> Literal["fp32", "bf16"]:
         """What the run computes in: `auto` is decided once, at the start, and kept."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from bertie.errors import require_range
+
 
 @dataclass(frozen=True)
 class Linear:
@@ -13,6 +15,9 @@ class Linear:
     kind: Literal["linear"] = "linear"
     warmup: float = 0.01
     """Share of the steps that the rate takes to rise."""
+
+    def __post_init__(self) -> None:
+        require_range("schedule", self, "warmup", low=0, high=1)
 
     def factor(self, step: int, steps: int) -> float:
         """What to multiply the learning rate with in `step` (from 0) of `steps`."""

@@ -13,9 +13,9 @@ import torch
 from bertie import console, runtime, storage
 from bertie.batches.loader import Position, Step
 from bertie.checkpoints.folder import write_model
-from bertie.checkpoints.state import load_state, newest_state, save_state
+from bertie.checkpoints.state import load_state, newest_state, read_counters, save_state
 from bertie.contracts import Loss, MicroBatch
-from bertie.errors import UserError
+from bertie.errors import UsageError, UserError
 from bertie.model.bert import BertModel
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.loop import Descent, Progress, fit
@@ -157,20 +157,28 @@ def _save(job: Job, run: RunFolder, counters: Counters) -> None:
 
 
 def _resume(job: Job, run: RunFolder, counters: Counters) -> None:
+    require_same_data(run.path, job.data)
     state = newest_state(run.path)
     saved = Counters(**load_state(state, job.model, job.optimizer)) if state else counters
-    if saved.data != job.data:
-        raise UserError(f"{run.path} was started on other data: give that, or another --out")
     counters.__dict__.update(asdict(saved))
     run.cut_metrics(saved.metrics_bytes)
     if state:
         console.say(f"resuming {run.path} after step {saved.step} of {job.descent.steps}")
 
 
+def require_same_data(run: Path, data: str) -> None:
+    """Errors: UsageError where the run's newest checkpoint was made from something else than what `Job.data` now says."""
+    state = newest_state(run)
+    if state and read_counters(state).get("data") != data:
+        raise UsageError(f"{run} was made from other data or another model: give the same again, or another --out")
+
+
 def run_threads(run: Path, asked: int) -> int:
     """The threads a run was started with, so that it stays repeatable; warns where another number is asked for."""
+    if asked < 0:
+        raise UsageError(f"--threads {asked}: give the number of threads, or 0 for all")
     known = run / "environment.json"
-    saved = storage.read_json(known)["threads"] if known.is_file() else 0
+    saved = storage.read_json(known).get("threads", 0) if known.is_file() else 0
     if saved and asked and saved != asked:
         console.warn(f"{run} ran with {saved} threads and goes on with {asked}: results will differ in rounding")
     return runtime.use_threads(asked or saved)

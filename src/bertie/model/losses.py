@@ -1,0 +1,48 @@
+"""From logits to losses: sums and counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from bertie.contracts import Loss, Targets
+
+
+def cross_entropy(logits_PC: Float[Tensor, "P C"], targets: Targets) -> Loss:
+    """Weighted sum of −log p(label), in nats, in fp32 at least; with the weighted number of right answers."""
+    each_P, best_P = _CrossEntropy.apply(logits_PC, targets.label)
+    hits = (best_P.detach() * targets.weight).sum()
+    return Loss((each_P * targets.weight).sum(), targets.weight.sum(), hits)
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Softmax and −log p in as few passes over [P, C] as there can be: with a vocabulary for C, passes are what it costs.
+
+    The backward pass works in place on the probabilities that the forward pass left, so it runs once.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits_PC: Tensor, label_P: Int[Tensor, " P"]) -> tuple[Tensor, Tensor]:
+        label_P1 = label_P[:, None]
+        exact_PC = logits_PC.float() if logits_PC.dtype in (torch.bfloat16, torch.float16) else logits_PC
+        peak_P1 = exact_PC.amax(-1, keepdim=True)
+        own_P1 = exact_PC.gather(1, label_P1)
+        p_PC = (exact_PC - peak_P1).exp_()
+        total_P1 = p_PC.sum(-1, keepdim=True)
+        p_PC.div_(total_P1)
+        ctx.save_for_backward(p_PC, label_P1)
+        ctx.dtype = logits_PC.dtype
+        best_P = (own_P1 >= peak_P1)[:, 0].to(exact_PC.dtype)
+        ctx.mark_non_differentiable(best_P)
+        return (total_P1.log() + peak_P1 - own_P1)[:, 0], best_P
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        p_PC, label_P1 = ctx.saved_tensors
+        p_PC.scatter_add_(1, label_P1, p_PC.new_full((1, 1), -1.0).expand_as(label_P1))
+        return p_PC.mul_(gradients[0][:, None]).to(ctx.dtype), None

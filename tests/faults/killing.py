@@ -1,0 +1,133 @@
+"""Starting, killing and comparing runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+TIMING = ("seconds", "tokens_per_second", "metrics_bytes")
+TINY = (
+    "--model.hidden-size 32 --model.num-attention-heads 2 --model.intermediate-size 64 --model.hidden-dropout-prob 0.1 "
+    "--layout.max-length 32 --training.batch-size 16 --training.row-tokens 256 --training.eval-tokens 600 "
+    "--training.eval-every 5 --training.checkpoint-every 3 --training.precision fp32 --threads 1"
+)
+
+
+@dataclass
+class Victim:
+    """A running command. `started`: whether it said that it is training."""
+
+    pid: int
+    log: Path
+    answers: Any
+
+    @property
+    def text(self) -> str:
+        return self.log.read_text(encoding="utf-8") if self.log.exists() else ""
+
+    def wait_until(self, true: Callable[[], bool], seconds: float = 60) -> bool:
+        """Whether it became true before the command ended."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if true():
+                return True
+            if not self.alive():
+                return true()
+            time.sleep(0.0005)
+        raise TimeoutError(f"nothing happened: {self.text}")
+
+    def alive(self) -> bool:
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def started(self) -> bool:
+        return any(word in self.text for word in ("unigram entropy", "resuming", "starting from"))
+
+    def kill(self, how: int = signal.SIGKILL) -> int:
+        """Returns the exit code: another one than -9 where it had ended before."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, how)
+        return self.wait()
+
+    def wait(self) -> int:
+        return int(self.answers.readline())
+
+
+@dataclass
+class Nursery:
+    """Starts commands, one at a time, by forking a process that has imported everything."""
+
+    server: subprocess.Popen[str]
+    folder: Path
+    number: int = 0
+
+    def start(self, argv: list[str], *patches: list[Any]) -> Victim:
+        self.number += 1
+        log = self.folder / f"{self.number}.log"
+        log.unlink(missing_ok=True)
+        order = {"argv": argv, "log": str(log), "patches": patches}
+        assert self.server.stdin
+        assert self.server.stdout
+        self.server.stdin.write(json.dumps(order) + "\n")
+        self.server.stdin.flush()
+        return Victim(int(self.server.stdout.readline()), log, self.server.stdout)
+
+    def run(self, argv: list[str], *patches: list[Any]) -> tuple[int, str]:
+        """The exit code, and what was printed."""
+        victim = self.start(argv, *patches)
+        return victim.wait(), victim.text
+
+
+@contextmanager
+def nursery(folder: Path) -> Iterator[Nursery]:
+    """folder: for the logs."""
+    command = [sys.executable, str(Path(__file__).with_name("victim.py"))]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, text=True, env=os.environ | ONE_THREAD) as server:
+        assert server.stdin
+        assert server.stdout
+        assert server.stdout.readline() == "ready\n"
+        yield Nursery(server, folder)
+        server.stdin.close()
+
+
+def pretrain_command(shards: Path, out: Path, steps: int) -> list[str]:
+    flags = ["--data", str(shards), "--out", str(out), "--training.steps", str(steps)]
+    return ["pretrain", "tiny", *flags, *TINY.split()]
+
+
+def without_timing(record: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key not in TIMING}
+
+
+def content(run: Path) -> dict[str, Any]:
+    """All of a run that must not depend on when it was killed, by file name."""
+    found: dict[str, Any] = {}
+    for path in sorted(path for path in run.rglob("*") if path.is_file()):
+        name = str(path.relative_to(run))
+        if path.name == "counters.json":
+            found[name] = without_timing(json.loads(path.read_text()))
+        elif path.name == "metrics.jsonl":
+            found[name] = [without_timing(json.loads(line)) for line in path.read_text().splitlines()]
+        elif path.name not in ("environment.json", "manifest.json"):  # these hold the time, or sums of what does
+            found[name] = path.read_bytes()
+    return found
+
+
+def differences(one: Path, other: Path) -> list[str]:
+    """The files in which two runs differ."""
+    left, right = content(one), content(other)
+    return sorted(name for name in left.keys() | right.keys() if left.get(name) != right.get(name))

@@ -1,0 +1,123 @@
+"""Runs bertie's commands in processes that can be killed cheaply: this one imports everything once and forks for each.
+
+Read from stdin, a line each: {"argv": […], "log": FILE, "patches": [[NAME, NUMBER], …]}. Answered on stdout: the child's
+process id as soon as it runs, then its exit code, -9 if it was killed. What the child prints goes to the log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import torch._dynamo  # noqa: F401 - what optimizers import when they are first made: a second
+
+from bertie import storage
+from bertie.checkpoints import folder as model_folder
+from bertie.cli import main
+from bertie.commands import finetune, pretrain  # noqa: F401 - imported here, once, because it takes seconds
+from bertie.training import trainer
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def after_save(step: int, act: Callable[[], None]) -> None:
+    save = trainer.save_state
+
+    def patched(run: Any, at: int, *rest: Any) -> None:
+        save(run, at, *rest)
+        if at == step:
+            act()
+
+    trainer.save_state = patched
+
+
+def die_after_step(step: int) -> None:
+    """Right after the checkpoint of that step."""
+    after_save(step, die)
+
+
+def die_at_write(number: int) -> None:
+    """Just before the `number`th file is written, made durable, renamed or removed, whatever it is."""
+    passed = count(1)
+
+    def counting(act: Callable[..., Any]) -> Callable[..., Any]:
+        def patched(*args: Any, **named: Any) -> Any:
+            if next(passed) == number:
+                die()
+            return act(*args, **named)
+
+        return patched
+
+    for module, names in (
+        (storage, ("write_atomic",)),
+        (os, ("fsync", "rename", "replace", "unlink", "rmdir", "truncate")),
+        (model_folder, ("save_file",)),
+    ):
+        for name in names:
+            setattr(module, name, counting(getattr(module, name)))
+
+
+def disk_full_after_step(step: int, largest: int) -> None:
+    """From the checkpoint of that step on, no file may grow beyond `largest` bytes."""
+    after_save(step, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest)))
+
+
+def change_what_is_restored(change: Callable[[dict[str, Any], Any], dict[str, Any]]) -> None:
+    load = trainer.load_state
+
+    def patched(folder: Any, model: Any, optimizer: Any) -> dict[str, Any]:
+        return change(load(folder, model, optimizer), optimizer)
+
+    trainer.load_state = patched
+
+
+def forget_optimizer() -> None:
+    def change(counters: dict[str, Any], optimizer: Any) -> dict[str, Any]:
+        optimizer.state.clear()
+        return counters
+
+    change_what_is_restored(change)
+
+
+def forget_position() -> None:
+    change_what_is_restored(lambda counters, _: counters | {"epoch": 0, "epoch_step": 0})
+
+
+def forget_step() -> None:
+    change_what_is_restored(lambda counters, _: counters | {"step": counters["step"] - 1})
+
+
+PATCHES = (die_after_step, die_at_write, disk_full_after_step, forget_optimizer, forget_position, forget_step)
+
+
+def child(order: dict[str, Any]) -> int:
+    log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    known = {patch.__name__: patch for patch in PATCHES}
+    for name, *arguments in order["patches"]:
+        known[name](*arguments)
+    return main(order["argv"])
+
+
+if __name__ == "__main__":
+    print("ready", flush=True)
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            code = 99  # a traceback
+            try:
+                code = child(json.loads(line))
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        print(pid, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)

@@ -1,0 +1,326 @@
+"""Against transformers' BERT: the same numbers from the same weights, in both directions, and the same training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import bertie
+from bertie import streams
+from bertie.batches.collate import collate
+from bertie.batches.layouts import Pairs
+from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint
+from bertie.checkpoints.huggingface import to_ours, to_theirs
+from bertie.contracts import MicroBatch, Sequence, Targets
+from bertie.model.bert import BertModel
+from bertie.model.config import BertConfig
+from bertie.model.heads import MaskedLMHead, PooledHead
+from bertie.model.transformer import Encoder
+from bertie.objectives import MaskedLM, NextSentence
+from bertie.tasks.classify import Classify
+from bertie.tasks.examples import read_examples
+from bertie.text.tokenizer import Tokenizer
+from bertie.training.finetune import FinetuneConfig, FinetuneTraining
+from bertie.training.loop import forward
+from bertie.training.optimizers import AdamW
+from bertie.training.pretrain import PretrainConfig, Training
+from bertie.training.schedules import Linear
+
+transformers = pytest.importorskip("transformers")
+OBJECTIVES = (MaskedLM(), NextSentence())
+LENGTHS = (9, 40, 3, 21)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quiet() -> Iterator[None]:
+    """One thread, as threads wait for one another on a busy machine; and transformers without its bars."""
+    before = torch.get_num_threads()
+    transformers.utils.logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def base() -> Any:
+    """BERT-base with both heads and random weights, larger than at a start so that attention is uneven."""
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        initializer_range=0.03, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, attn_implementation="eager"
+    )
+    return transformers.BertForPreTraining(config).eval()
+
+
+@pytest.fixture(scope="module")
+def our_base(base: Any, small_tokenizer: Tokenizer) -> BertModel:
+    config = BertConfig(12, 768, 12, 3072, 30522, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    encoder = Encoder(config)
+    model = BertModel(encoder, {o.kind: o.head(config, encoder) for o in OBJECTIVES})
+    weights, unknown = to_ours(base.state_dict())
+    assert unknown == []
+    loaded = load_weights(model, Checkpoint(Path("random"), config, weights, small_tokenizer, ()))
+    assert (loaded.fresh, loaded.dropped) == ((), ())
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def sequences() -> list[Sequence]:
+    rng = np.random.default_rng(0)
+    made = []
+    for n in LENGTHS:
+        ids, segments = rng.integers(0, 30522, n).astype(np.int32), (np.arange(n) > n // 2).astype(np.int32)
+        made.append(Sequence(ids, segments, np.ones(n, bool), kind=int(rng.integers(0, 2))))
+    return made
+
+
+def padded(sequences: list[Sequence]) -> dict[str, Tensor]:
+    """transformers' inputs."""
+
+    def rows(arrays: list[np.ndarray]) -> Tensor:
+        return torch.nn.utils.rnn.pad_sequence(
+            [torch.as_tensor(a, dtype=torch.int64) for a in arrays], batch_first=True
+        )
+
+    return {
+        "input_ids": rows([s.input_ids for s in sequences]),
+        "token_type_ids": rows([s.token_type_ids for s in sequences]),
+        "attention_mask": rows([np.ones(len(s)) for s in sequences]),
+    }
+
+
+def test_logits_of_bert_base(base: Any, our_base: BertModel, sequences: list[Sequence]) -> None:
+    mlm, nsp = our_base.heads["mlm"], our_base.heads["nsp"]
+    assert isinstance(mlm, MaskedLMHead)
+    assert isinstance(nsp, PooledHead)
+    batch = collate(sequences, 64).tensors()
+    with torch.inference_mode():
+        theirs = base(**padded(sequences))
+        hidden = our_base.encoder(batch).last
+        ours = mlm.logits(hidden).split(LENGTHS), nsp.logits(hidden[batch.ragged.cu_seqlens[:-1]])
+    assert theirs.prediction_logits.std() > 0.1  # not all alike
+    for number, (found, n) in enumerate(zip(ours[0], LENGTHS, strict=True)):
+        assert (found - theirs.prediction_logits[number, :n]).abs().max() < 2e-5
+    assert (ours[1] - theirs.seq_relationship_logits).abs().max() < 2e-5
+
+
+def test_gradients_of_every_parameter_of_bert_base(base: Any, our_base: BertModel, sequences: list[Sequence]) -> None:
+    """One batch of both objectives, single precision: the losses, and every gradient to a ten-thousandth of its size."""
+    rng = np.random.default_rng(1)
+    batch = collate(sequences, 64)
+    index = np.sort(rng.choice(sum(LENGTHS), 12, replace=False))
+    spare = np.zeros(3, np.int64)  # filler of weight 0
+    mlm = Targets(
+        np.append(index, spare), np.append(rng.integers(0, 30522, 12), spare), np.repeat(np.float32([1, 0]), [12, 3])
+    )
+    nsp = Targets(batch.ragged.cu_seqlens[:-1], batch.kind, np.ones(4, np.float32))
+    losses = forward(our_base, MicroBatch.of(batch, {"mlm": mlm, "nsp": nsp}).tensors())
+    sum(loss.total / loss.count for loss in losses.values()).backward()  # type: ignore[union-attr]
+
+    flat = np.full(sum(LENGTHS), -100)
+    flat[index] = mlm.label[:12]
+    labels = torch.full((4, max(LENGTHS)), -100)
+    for row, part in enumerate(np.split(flat, np.cumsum(LENGTHS)[:-1])):
+        labels[row, : len(part)] = torch.as_tensor(part)
+    theirs = base(
+        **padded(sequences), labels=labels, next_sentence_label=torch.as_tensor(batch.kind, dtype=torch.int64)
+    )
+    theirs.loss.backward()
+    ours = sum(float(loss.total.detach() / loss.count) for loss in losses.values())
+    assert ours == pytest.approx(theirs.loss.item(), rel=1e-6)
+
+    found = {name: parameter.grad for name, parameter in our_base.named_parameters()}
+    gradients = to_theirs({name: gradient for name, gradient in found.items() if gradient is not None}, our_base.kinds)
+    expected = {name: parameter.grad for name, parameter in base.named_parameters() if parameter.grad is not None}
+    assert gradients.keys() == expected.keys()
+    assert len(gradients) == 5 + 12 * 16 + 2 + 5 + 2
+    for name, gradient in gradients.items():
+        if name.endswith("attention.self.key.bias"):  # shifts every score of a row alike: 0 but for rounding
+            assert gradient.abs().max() < 1e-6
+            assert expected[name].abs().max() < 1e-6
+        else:
+            assert (gradient - expected[name]).norm() < 1e-4 * expected[name].norm(), name
+    base.zero_grad(set_to_none=True)
+
+
+@pytest.fixture(scope="module")
+def sentences(shared_data: Path) -> list[str]:
+    """200 real ones, of 2 to some 60 tokens."""
+    return [example.text for example in read_examples(shared_data / "glue" / "SST-2" / "dev.tsv")[:200]]
+
+
+def furthest(a: list[np.ndarray], b: list[np.ndarray]) -> float:
+    return max(float(np.abs(x - y).max()) for x, y in zip(a, b, strict=True))
+
+
+def test_hidden_states_of_minilm(minilm: Path, sentences: list[str]) -> None:
+    model = bertie.load(minilm, threads=1)
+    packed = model.hidden_states(sentences)
+    alone = [model.hidden_states([text])[0] for text in sentences]
+    exact = replace(model, model=bertie.load(minilm, threads=1).model.double()).hidden_states(sentences)
+    assert furthest(packed, exact) < 1e-5
+    assert furthest(alone, exact) < 1e-5
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
+    theirs = transformers.BertModel.from_pretrained(minilm, attn_implementation="eager").eval()
+    for start in range(0, 200, 50):
+        inputs = tokenizer(sentences[start : start + 50], padding=True, return_tensors="pt")
+        with torch.inference_mode():
+            layers = torch.stack(theirs(**inputs, output_hidden_states=True).hidden_states, dim=1).numpy()
+        lengths = inputs["attention_mask"].sum(1).tolist()
+        expected = [rows[:, :n] for rows, n in zip(layers, lengths, strict=True)]
+        assert furthest(packed[start : start + 50], expected) < 2e-5
+
+
+@pytest.fixture(scope="module")
+def run(small_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished pre-training run of a small model."""
+    size = BertConfig(2, 32, 4, 64, max_position_embeddings=64)
+    settings = Training(steps=20, batch_size=16, learning_rate=1e-2, row_tokens=512, precision="fp32")
+    config = PretrainConfig(size, Pairs(max_length=32), OBJECTIVES, AdamW(), Linear(), settings)
+    out = tmp_path_factory.mktemp("parity") / "run"
+    bertie.pretrain(config, small_shards, out, threads=1)
+    return out
+
+
+def loaded(auto: Any, folder: Path) -> Any:
+    """A model in which transformers found every weight it wanted, and none to spare."""
+    model, about = auto.from_pretrained(folder, output_loading_info=True, attn_implementation="eager")
+    assert not about["missing_keys"]
+    assert not about["mismatched_keys"]
+    assert not about["unexpected_keys"] or auto is not transformers.AutoModelForPreTraining
+    return model.eval()
+
+
+def our_logits(folder: Path, texts: list[str]) -> tuple[list[np.ndarray], np.ndarray]:
+    """Of every token over the vocabulary, and of every text for the two classes of next sentence prediction."""
+    model = bertie.load(folder, threads=1)
+    mlm, nsp = model.model.heads["mlm"], model.model.heads["nsp"]
+    assert isinstance(mlm, MaskedLMHead)
+    assert isinstance(nsp, PooledHead)
+    with torch.inference_mode():
+        hidden = [torch.from_numpy(layers[-1]) for layers in model.hidden_states(texts)]
+        first = nsp.logits(torch.stack([one[0] for one in hidden]))
+        return [mlm.logits(one).numpy() for one in hidden], first.numpy()
+
+
+def test_a_run_loads_in_transformers(run: Path, small_texts: list[str]) -> None:
+    texts = [text[:120] for text in small_texts[:20]]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(run)
+    inputs = tokenizer(texts, padding=True, return_tensors="pt")
+    assert inputs["input_ids"].shape[1] < 64
+    ours = our_logits(run, texts)
+    with torch.inference_mode():
+        both = loaded(transformers.AutoModelForPreTraining, run)(**inputs)
+        masked = loaded(transformers.AutoModelForMaskedLM, run)(**inputs).logits
+    for number, found in enumerate(ours[0]):
+        for logits in (both.prediction_logits, masked):
+            np.testing.assert_allclose(found, logits[number, : len(found)].numpy(), atol=2e-5)
+    np.testing.assert_allclose(ours[1], both.seq_relationship_logits.numpy(), atol=2e-5)
+    assert len(ours[0][0]) == int(inputs["attention_mask"][0].sum())
+    assert both.prediction_logits.std() > 0.1
+
+
+def test_the_tokenizer_is_the_same_in_transformers(run: Path, small_texts: list[str]) -> None:
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(run), Tokenizer.load(run)
+    assert theirs.mask_token == "[MASK]"
+    assert (theirs.cls_token_id, theirs.sep_token_id, theirs.pad_token_id) == (ours.cls_id, ours.sep_id, ours.pad_id)
+    found = theirs(small_texts[:50], small_texts[50:100], add_special_tokens=True, verbose=False)
+    expected = ours.sequences(small_texts[:50], small_texts[50:100], max_length=10_000)
+    assert found["input_ids"] == [sequence.input_ids.tolist() for sequence in expected]
+    assert found["token_type_ids"] == [sequence.token_type_ids.tolist() for sequence in expected]
+
+
+def test_what_transformers_saves_is_read(run: Path, tmp_path: Path, small_texts: list[str]) -> None:
+    loaded(transformers.AutoModelForPreTraining, run).save_pretrained(tmp_path)
+    transformers.AutoTokenizer.from_pretrained(run).save_pretrained(tmp_path)
+    texts = [text[:120] for text in small_texts[:5]]
+    for before, after in zip(our_logits(run, texts)[0], our_logits(tmp_path, texts)[0], strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+def examples(texts: list[str]) -> list[dict[str, Any]]:
+    return [
+        {"text": text[:80], "text_pair": text[80:160], "label": ("no", "yes")[i % 2]} for i, text in enumerate(texts)
+    ]
+
+
+def test_a_fine_tuned_run_loads_in_transformers(run: Path, tmp_path: Path, small_texts: list[str]) -> None:
+    settings = FinetuneTraining(steps=10, batch_size=8, learning_rate=1e-2, precision="fp32")
+    config = FinetuneConfig(Classify(), AdamW(), Linear(), settings, max_length=64)
+    rows = examples(small_texts[:40])
+    bertie.finetune(config, rows, rows, run, tmp_path / "tuned", threads=1)
+    theirs = loaded(transformers.AutoModelForSequenceClassification, tmp_path / "tuned")
+    assert theirs.config.id2label == {0: "no", 1: "yes"}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "tuned")
+    pairs = [(row["text"], row["text_pair"]) for row in rows]
+    inputs = tokenizer(*map(list, zip(*pairs, strict=True)), padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        expected = theirs(**inputs).logits.softmax(-1).numpy()
+    found = bertie.load(tmp_path / "tuned", threads=1).predict(pairs)
+    for prediction, row in zip(found, expected, strict=True):
+        assert list(prediction.probabilities) == ["no", "yes"]
+        np.testing.assert_allclose(list(prediction.probabilities.values()), row, atol=1e-5)
+    assert expected.std(0).max() > 1e-4
+
+
+def test_fine_tuning_goes_as_in_transformers(minilm: Path, shared_data: Path) -> None:
+    """The first 20 losses on MRPC: the same start, batches, AdamW, schedule and clipping, without dropout."""
+    steps, size, rate = 20, 8, 5e-5
+    data = read_examples(shared_data / "glue" / "MRPC" / "train.tsv")[:400]
+    training = FinetuneTraining(steps=steps, batch_size=size, learning_rate=rate, clip=1.0, precision="fp32")
+    config = FinetuneConfig(
+        Classify(),
+        AdamW(weight_decay=0.01),
+        Linear(warmup=0.2),
+        training,
+        seed=3,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    ours = bertie.finetune(config, data, data[:8], minilm, threads=1)
+
+    still = replace(config, training=replace(training, learning_rate=0.0, steps=1))  # gives the weights of the start
+    start = bertie.finetune(still, data, data[:8], minilm, threads=1).model
+    theirs = transformers.BertForSequenceClassification.from_pretrained(
+        minilm, num_labels=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, attn_implementation="eager"
+    )
+    theirs.load_state_dict(to_theirs(start.state_dict(), start.kinds))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
+    spared = [p for name, p in theirs.named_parameters() if "LayerNorm" in name or name.endswith("bias")]
+    decayed = [p for name, p in theirs.named_parameters() if "LayerNorm" not in name and not name.endswith("bias")]
+    groups = [{"params": decayed, "weight_decay": 0.01}, {"params": spared, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=rate, eps=1e-6)
+
+    def factor(step: int) -> float:
+        return (step + 1) / 5 if step < 4 else (steps - step) / (steps - 4)
+
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+    order = streams.generator(3, streams.EXAMPLES, 0).permutation(len(data))
+    losses = []
+    for step in range(steps):
+        chosen = [data[i] for i in order[step * size : (step + 1) * size]]
+        texts, pairs = [e.text for e in chosen], [str(e.text_pair) for e in chosen]
+        inputs = tokenizer(texts, pairs, padding=True, truncation=True, max_length=128, return_tensors="pt")
+        loss = theirs(**inputs, labels=torch.tensor([int(str(e.label)) for e in chosen])).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert len(ours.losses) == steps
+    assert max(losses) - min(losses) > 0.05
+    assert ours.losses == pytest.approx(losses, rel=1e-4)
+
+
+def test_the_same_weights_are_in_the_run_and_in_memory(run: Path) -> None:
+    weights = read_checkpoint(run).weights
+    theirs = loaded(transformers.AutoModelForPreTraining, run).state_dict()
+    assert all(torch.equal(weights[name], tensor) for name, tensor in to_ours(theirs)[0].items())

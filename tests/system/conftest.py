@@ -1,0 +1,94 @@
+"""Text made up for the system tests: three files of short documents, each with words of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+COMMON = [
+    "the",
+    "a",
+    "of",
+    "and",
+    "to",
+    "in",
+    "is",
+    "that",
+    "it",
+    "was",
+    "for",
+    "on",
+    "with",
+    "as",
+    "at",
+    "by",
+    "this",
+    "from",
+]
+OWN = {
+    "sea": [
+        "ship",
+        "wave",
+        "harbour",
+        "sail",
+        "captain",
+        "storm",
+        "island",
+        "tide",
+        "anchor",
+        "fish",
+        "deck",
+        "wind",
+        "coast",
+        "boat",
+    ],
+    "law": [
+        "court",
+        "judge",
+        "contract",
+        "clause",
+        "party",
+        "appeal",
+        "claim",
+        "statute",
+        "verdict",
+        "witness",
+        "duty",
+        "order",
+        "right",
+        "trial",
+    ],
+    "code": [
+        "function",
+        "value",
+        "list",
+        "object",
+        "module",
+        "string",
+        "error",
+        "file",
+        "class",
+        "method",
+        "index",
+        "loop",
+        "key",
+        "test",
+    ],
+}
+
+
+@pytest.fixture(scope="session")
+def corpus_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    for number, (name, words) in enumerate(OWN.items()):
+        rng = np.random.default_rng(number)
+
+        def sentence(words: list[str] = words, rng: np.random.Generator = rng) -> str:
+            chosen = [str(rng.choice(words if rng.random() < 0.5 else COMMON)) for _ in range(rng.integers(6, 14))]
+            return " ".join(chosen).capitalize() + "."
+
+        documents = [" ".join(sentence() for _ in range(rng.integers(4, 9))) for _ in range(120)]
+        (folder / f"{name}.txt").write_text("\n\n".join(documents) + "\n")
+    return folder

@@ -1,0 +1,56 @@
+"""The demo at a twentieth of its size, on Python's documentation, and on a folder of one's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bertie.cli import main
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("demo") / "out"
+    assert main(["demo", "--out", str(out), "--scale", "0.05"]) == 0
+    return out
+
+
+def test_demo_goes_the_whole_way(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (demo / "report.html").read_text()
+    for part in ("What it learned from the text", "What that is worth", "What it says", "How it was made", "<svg"):
+        assert part in page
+    comparison = json.loads((demo / "comparison.json").read_text())
+    assert set(comparison["accuracy"]) == {"pre-trained", "from scratch"}
+    assert comparison["bag_of_words"] > 2 * comparison["majority"] > 0
+    assert all(len(values) >= 2 for values in comparison["accuracy"].values())
+    assert main(["fill-mask", str(demo / "bert"), "Return the [MASK] of the list.", "--json"]) == 0
+    [guesses] = json.loads(capsys.readouterr().out.splitlines()[-1])["masks"]
+    assert len(guesses) == 5
+    assert guesses[0]["probability"] >= guesses[-1]["probability"] > 0
+
+
+def test_demo_learns(demo: Path) -> None:
+    records = [json.loads(line) for line in (demo / "bert" / "metrics.jsonl").read_text().splitlines()]
+    losses = [record["mlm_loss"] for record in records if record["split"] == "train"]
+    assert sum(losses[-10:]) / 10 < sum(losses[:10]) / 10 - 0.2
+
+
+def test_demo_again_has_nothing_to_do(demo: Path) -> None:
+    before = (demo / "bert" / "model.safetensors").stat().st_mtime_ns
+    assert main(["demo", "--out", str(demo), "--scale", "0.05"]) == 0
+    assert (demo / "bert" / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_demo_of_another_scale_is_refused(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--out", str(demo), "--scale", "0.1"]) == 2
+    assert "another" in capsys.readouterr().err
+
+
+def test_demo_of_ones_own_text(tmp_path: Path, corpus_folder: Path) -> None:
+    out = tmp_path / "own"
+    assert main(["demo", "--out", str(out), "--scale", "0.02", "--corpus", str(corpus_folder)]) == 0
+    page = (out / "report.html").read_text()
+    assert "From which of" in page
+    assert "[MASK]" in page

@@ -1,0 +1,109 @@
+"""The README's commands, in their order, on small text; and every shipped TOML."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import bertie
+from bertie import config
+from bertie.cli import HELP, VERBS, main
+from bertie.training.finetune import FinetuneConfig
+from bertie.training.pretrain import PretrainConfig, new_model
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+
+
+def commands() -> list[list[str]]:
+    """The `bertie …` lines of the step-by-step block."""
+    block = README.read_text().split("## The whole way, step by step")[1].split("```")[1]
+    return [shlex.split(line, comments=True)[1:] for line in block.splitlines() if line.startswith("bertie ")]
+
+
+def test_readme_commands_run(tmp_path: Path, corpus_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they stand there, but for the text, the size of the vocabulary and the number of steps."""
+    monkeypatch.chdir(tmp_path)
+    glue = tmp_path / "SST-2"
+    glue.mkdir()
+    rows = "".join(f"a {word} film {i}\t{label}\n" for i in range(40) for word, label in (("fine", 1), ("bad", 0)))
+    for name in ("train.tsv", "dev.tsv"):
+        (glue / name).write_text("sentence\tlabel\n" + rows)
+    smaller = {
+        "tokenizer": ["--vocab-size", "200"],
+        "prepare": ["--eval-share", "0.1"],
+        "pretrain": ["--training.steps", "3", "--training.batch-size", "4", "--training.row-tokens", "512"],
+        "finetune": ["--training.steps", "2"],
+    }
+    verbs = []
+    for line in commands():
+        argv = [str(corpus_folder) if word == "wiki.jsonl.xz" else word for word in line]
+        argv = [word for word in argv if word not in ("--vocab-size", "30000")]
+        assert main(argv + smaller.get(line[0], [])) == 0, " ".join(line)
+        verbs.append(line[0])
+    assert set(verbs) == {"tokenizer", "prepare", "pretrain", "fill-mask", "finetune", "evaluate", "predict"}
+
+
+def test_recipe_script_names_only_real_flags() -> None:
+    script = (README.parent / "recipes" / "own-text.sh").read_text()
+    assert set(re.findall(r"^\s*(?:\[.*\|\| )?bertie (tokenizer train|[\w-]+)", script, re.MULTILINE)) <= set(VERBS)
+
+
+def test_readme_map_names_files_that_exist() -> None:
+    table = README.read_text().split("| Where do I look for … | |")[1].split("To follow one batch")[0]
+    for name in re.findall(r"`([\w/]+\.py|[\w/]+/)`", table):
+        root = README.parent if name.startswith("docs") else README.parent / "src" / "bertie"
+        assert (root / name).exists(), name
+
+
+def test_help_lists_every_verb() -> None:
+    for verb in VERBS:
+        assert f"  {verb} " in HELP
+
+
+def test_public_names_are_there() -> None:
+    for name in bertie.__all__:
+        assert getattr(bertie, name) is not None
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = bertie.nothing
+
+
+@pytest.mark.parametrize("name", config.shipped("pretrain"))
+def test_every_pretraining_recipe_builds_and_round_trips(name: str) -> None:
+    recipe = config.load(PretrainConfig, name, "pretrain")
+    assert config.build(PretrainConfig, config.parse(config.dump(recipe), "dump"), "") == recipe
+    with torch.device("meta"):
+        model = new_model(replace(recipe.model, vocab_size=30522), recipe.objectives, 0)
+    assert model.kinds == {"mlm", "nsp"}
+
+
+@pytest.mark.parametrize("name", [name for name in config.shipped("pretrain") if name[:4] in ("tiny", "mini", "demo")])
+def test_every_small_recipe_trains(name: str, tmp_path: Path, trained_shards: Path) -> None:
+    flags = {"steps": "3", "batch-size": "4", "row-tokens": "512", "eval-every": "2"}
+    argv = ["pretrain", name, "--data", str(trained_shards), "--out", str(tmp_path / "run"), "--json"]
+    assert main(argv + [word for flag, value in flags.items() for word in (f"--training.{flag}", value)]) == 0
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [(r["split"], r["step"]) for r in records] == [
+        ("train", 1), ("train", 2), ("eval", 2), ("train", 3), ("eval", 3)
+    ]  # fmt: skip
+    wanted = {"split", "step", "epoch", "tokens", "seconds", "loss", "mlm_loss", "mlm_accuracy", "nsp_accuracy", "lr"}
+    assert wanted | {"grad_norm", "tokens_per_second"} <= set(records[0])
+
+
+@pytest.mark.parametrize("name", config.shipped("finetune"))
+def test_every_finetuning_recipe_round_trips(name: str) -> None:
+    recipe = config.load(FinetuneConfig, name, "finetune")
+    assert config.build(FinetuneConfig, config.parse(config.dump(recipe), "dump"), "") == recipe
+
+
+@pytest.fixture(scope="session")
+def trained_shards(tmp_path_factory: pytest.TempPathFactory, corpus_folder: Path) -> Path:
+    folder = tmp_path_factory.mktemp("shards")
+    bertie.train_tokenizer([corpus_folder], folder / "tokenizer", vocab_size=200)
+    bertie.prepare([corpus_folder], bertie.Tokenizer.load(folder / "tokenizer"), folder / "shards", eval_share=0.1)
+    return folder / "shards"

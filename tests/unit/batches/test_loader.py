@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertie.batches import layouts
+from bertie.batches.layouts import Pairs
+from bertie.batches.loader import Loader, Position, Rows, Step
+from bertie.contracts import FILLER, Batch
+from bertie.errors import UserError
+from bertie.text.shards import Shards, open_shards
+
+
+@pytest.fixture(scope="module")
+def shards(small_shards: Path) -> Shards:
+    return open_shards(small_shards)
+
+
+@pytest.fixture
+def loader(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> Loader:
+    """Windows of 300 sequences: a step's rows cross their borders."""
+    monkeypatch.setattr(layouts, "WINDOW", 300)
+    return Loader(shards.train, shards.tokenizer, Pairs(max_length=64), Rows(3, 512), seed=0)
+
+
+def arrays(batch: Batch) -> list[list[int]]:
+    names = ("input_ids", "token_type_ids", "position_ids", "word_starts", "kind", "example")
+    return [getattr(batch, name).tolist() for name in names] + [batch.ragged.cu_seqlens.tolist()]
+
+
+def contents(steps: list[Step[Batch]]) -> list[list[list[list[int]]]]:
+    return [[arrays(batch) for batch in step.batches] for step in steps]
+
+
+def epoch_of(loader: Loader, epoch: int) -> list[Step[Batch]]:
+    steps = []
+    for step in loader.steps(Position(epoch, 0)):
+        if step.position.epoch != epoch:
+            break
+        steps.append(step)
+    return steps
+
+
+def sequences(steps: list[Step[Batch]]) -> list[tuple[int, ...]]:
+    """The tokens of every sequence that is no filler."""
+    found = []
+    for step in steps:
+        for batch in step.batches:
+            parts = np.split(batch.input_ids, batch.ragged.cu_seqlens[1:-1])
+            found += [tuple(p.tolist()) for p, e in zip(parts, batch.example, strict=True) if e != FILLER]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "max_length", "row_tokens", "expected"),
+    [
+        (256, 128, 4096, Rows(8, 4096)),
+        (32, 128, 4096, Rows(1, 4096)),
+        (48, 128, 4096, Rows(2, 3072)),  # 1.5 rows
+        (1, 128, 4096, Rows(1, 128)),
+        (4, 512, 100, Rows(20, 512)),  # a row holds at least one sequence
+        (5, 50, 4096, Rows(1, 256)),  # a multiple of 8
+    ],
+)
+def test_rows_hold_the_batch(batch_size: int, max_length: int, row_tokens: int, expected: Rows) -> None:
+    assert Rows.of(batch_size, max_length, row_tokens) == expected
+
+
+def test_rows_are_full_and_filled_up(loader: Loader, shards: Shards) -> None:
+    filled = 0
+    for step in epoch_of(loader, 0):
+        assert len(step.batches) == 3
+        for batch in step.batches:
+            assert len(batch.input_ids) == batch.ragged.cu_seqlens[-1] == 512
+            assert batch.ragged.max_seqlen == 64
+            assert batch.ragged.lengths.max() <= 64
+            assert batch.position_ids.max() < 64
+            is_filler = np.repeat(batch.example == FILLER, batch.ragged.lengths)
+            assert (batch.input_ids[is_filler] == shards.tokenizer.pad_id).all()
+            assert (batch.input_ids[~is_filler] != shards.tokenizer.pad_id).all()
+            filled += is_filler.sum()
+    assert filled
+
+
+def test_no_sequence_twice_in_an_epoch_and_nearly_all_once(loader: Loader) -> None:
+    found = sequences(epoch_of(loader, 0))
+    epoch = loader.layout.epoch(loader.corpus, loader.tokenizer, 0, 0)
+    spans = [span for window in range(epoch.windows) for span in epoch.window(window)]
+    available = Counter(tuple(epoch.sequence(span).input_ids.tolist()) for span in spans)
+    assert not Counter(found) - available
+    # Left out: less than a row of each of three windows, and less than a step.
+    assert len(found) > 0.9 * len(spans)
+
+
+def test_epochs_differ(loader: Loader) -> None:
+    first, second = (set(sequences(epoch_of(loader, number))) for number in (0, 1))
+    assert len(first & second) < 0.1 * len(first)
+
+
+def test_any_position_goes_on_as_if_nothing_had_been_before(loader: Loader) -> None:
+    steps = list(islice(loader.steps(Position(0, 0)), 60))
+    per_epoch = sum(step.position.epoch == 0 for step in steps)
+    assert 20 < per_epoch < 50  # the steps reach into a second epoch
+    expected = contents(steps)
+    for start in (1, 7, per_epoch - 1, per_epoch, per_epoch + 3):
+        position = steps[start].position
+        assert position == steps[start - 1].after
+        again = list(islice(loader.steps(position), 60 - start))
+        assert contents(again) == expected[start:]
+        assert [step.position for step in again] == [step.position for step in steps[start:]]
+
+
+def test_positions_count_through_the_epoch(loader: Loader) -> None:
+    steps = list(islice(loader.steps(Position(0, 0)), 60))
+    per_epoch = sum(step.position.epoch == 0 for step in steps)
+    at = [step.position for step in steps]
+    assert at[:per_epoch] == [Position(0, number) for number in range(per_epoch)]
+    assert at[per_epoch : per_epoch + 2] == [Position(1, 0), Position(1, 1)]
+    assert steps[per_epoch - 1].after == Position(1, 0)
+
+
+def test_another_seed_gives_other_steps(loader: Loader, shards: Shards) -> None:
+    other = Loader(shards.train, shards.tokenizer, loader.layout, loader.rows, seed=1)
+    assert contents([next(other.steps(Position()))]) != contents([next(loader.steps(Position()))])
+
+
+def test_a_step_larger_than_the_corpus_is_refused(shards: Shards) -> None:
+    loader = Loader(shards.train, shards.tokenizer, Pairs(max_length=64), Rows(64, 4096), seed=0)
+    with pytest.raises(UserError, match=r"lower --training\.batch-size or give more text"):
+        next(loader.steps(Position()))
+
+
+def test_filler_is_rare_on_real_text(wiki_shards: Path) -> None:
+    opened = open_shards(wiki_shards)
+    for max_length in (128, 512):
+        loader = Loader(opened.train, opened.tokenizer, Pairs(max_length=max_length), Rows(8, 4096), seed=0)
+        batches = [batch for step in epoch_of(loader, 0) for batch in step.batches]
+        filled = sum(int(batch.ragged.lengths[batch.example == FILLER].sum()) for batch in batches)
+        assert len(batches) > 200
+        assert 0 < filled / (4096 * len(batches)) <= 0.005

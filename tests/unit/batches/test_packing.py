@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertie.batches.packing import pack, row_count
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 30), max_size=80),
+    row_tokens=st.integers(30, 120),
+)
+def test_no_sequence_twice_and_no_row_too_full(lengths: list[int], row_tokens: int) -> None:
+    array = np.array(lengths, np.int64)
+    rows = pack(array, row_tokens)
+    assert len(rows) == row_count(array, row_tokens) == sum(lengths) // row_tokens
+    taken = [index for row in rows for index in row]
+    assert len(taken) == len(set(taken))
+    assert all(row for row in rows)
+    for row in rows:
+        assert array[row].sum() <= row_tokens
+    # A gap stays only where nothing that is left would fit.
+    left = set(range(len(lengths)))
+    for row in rows:
+        left -= set(row)
+        gap = row_tokens - array[row].sum()
+        assert all(lengths[index] > gap for index in left)
+
+
+def test_rows_keep_the_order_given_but_for_their_ends() -> None:
+    lengths = np.random.default_rng(0).integers(5, 128, 5000)
+    rows = pack(lengths, 4096)
+    first = [row[0] for row in rows]
+    assert first == sorted(first)
+    in_order = [np.mean(np.diff(row) == 1) for row in rows[:40]]
+    assert np.mean(in_order) > 0.7
+
+
+def test_closes_the_gap_with_the_longest_that_fits() -> None:
+    assert pack(np.array([7, 8, 2, 3, 1]), 10) == [[0, 3], [1, 2]]
+
+
+def test_constant_lengths_leave_no_gap() -> None:
+    rows = pack(np.full(1000, 128), 4096)
+    assert [len(row) for row in rows] == [32] * 31
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gaps_are_small_when_lengths_vary(seed: int) -> None:
+    lengths = np.random.default_rng(seed).integers(10, 129, 8192)
+    rows = pack(lengths, 4096)
+    used = sum(int(lengths[row].sum()) for row in rows)
+    assert 1 - used / (4096 * len(rows)) < 0.001

@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from bertie.checkpoints.folder import (
+    MODEL_FILES,
+    Checkpoint,
+    load_weights,
+    locate,
+    read_checkpoint,
+    seal,
+    verify,
+    write_model,
+)
+from bertie.errors import UsageError, UserError
+from bertie.model.bert import BertModel
+from bertie.model.config import BertConfig
+from bertie.model.heads import PooledHead
+from bertie.model.transformer import Encoder
+from bertie.objectives import MaskedLM, NextSentence
+from bertie.text.tokenizer import Tokenizer
+
+
+def pretrained(config: BertConfig, seed: int = 0) -> BertModel:
+    torch.manual_seed(seed)
+    encoder = Encoder(config)
+    return BertModel(encoder, {o.kind: o.head(config, encoder) for o in (MaskedLM(), NextSentence())})
+
+
+def classifier(config: BertConfig, classes: int = 3) -> BertModel:
+    return BertModel(Encoder(config), {"classify": PooledHead(config, classes, 0.1)})
+
+
+@pytest.fixture
+def folder(tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer) -> Path:
+    """A pre-trained model, written and sealed."""
+    made = tmp_path / "model"
+    made.mkdir()
+    write_model(made, pretrained(tiny_config), small_tokenizer, about="Made for a test.")
+    seal(made)
+    return made
+
+
+def unsealed(folder: Path) -> Path:
+    (folder / "manifest.json").unlink()
+    return folder
+
+
+def test_round_trip(folder: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:
+    checkpoint = read_checkpoint(folder)
+    assert checkpoint.config == tiny_config
+    assert checkpoint.heads == {"mlm", "nsp"}
+    assert checkpoint.labels == ()
+    assert checkpoint.tokenizer.fingerprint == small_tokenizer.fingerprint
+    other = pretrained(tiny_config, seed=1)
+    loaded = load_weights(other, checkpoint)
+    assert (loaded.fresh, loaded.dropped) == ((), ())
+    for name, tensor in pretrained(tiny_config).state_dict().items():
+        assert torch.equal(tensor, other.state_dict()[name]), name
+
+
+def test_the_folder_holds_what_it_should(folder: Path) -> None:
+    assert {path.name for path in folder.iterdir()} == {*MODEL_FILES, "README.md", "manifest.json"}
+    listed = json.loads((folder / "manifest.json").read_text())["files"]
+    assert set(listed) == set(MODEL_FILES)
+    card = (folder / "README.md").read_text()
+    assert "pipeline_tag: fill-mask" in card
+    assert "Made for a test." in card
+    count = sum(p.numel() for p in pretrained(read_checkpoint(folder).config).parameters())
+    assert f"{count:,} parameters" in card
+
+
+def test_labels_are_kept(tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:
+    write_model(tmp_path, classifier(tiny_config), small_tokenizer, ("b", "a", "c"))
+    checkpoint = read_checkpoint(tmp_path)
+    assert checkpoint.heads == {"classify"}
+    assert checkpoint.labels == ("b", "a", "c")
+
+
+@pytest.mark.parametrize("name", MODEL_FILES)
+@pytest.mark.parametrize("damage", ["altered", "cut", "gone"])
+def test_damage_is_found_and_named(folder: Path, name: str, damage: str) -> None:
+    path = folder / name
+    content = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+        if name == "config.json":
+            with pytest.raises(UsageError, match=r"holds no config\.json"):
+                read_checkpoint(folder)
+            return
+    else:
+        middle = len(content) // 2
+        flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+        path.write_bytes(flipped if damage == "altered" else content[:middle])
+    with pytest.raises(UserError) as raised:
+        read_checkpoint(folder)
+    assert str(path) in str(raised.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\x00" * 100, b'{"a": 1}'])
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_damage_is_found_without_a_manifest(folder: Path, name: str, content: bytes) -> None:
+    (unsealed(folder) / name).write_bytes(content)
+    with pytest.raises(UserError) as raised:
+        read_checkpoint(folder)
+    assert str(folder) in str(raised.value)
+
+
+def test_truncated_weights_without_a_manifest(folder: Path) -> None:
+    path = unsealed(folder) / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(UserError, match=r"model\.safetensors is damaged"):
+        read_checkpoint(folder)
+
+
+@pytest.mark.parametrize("content", ["[]", '{"files": []}', '{"files": {"config.json": 3}}', "{}", "x"])
+def test_a_damaged_manifest_is_named(folder: Path, content: str) -> None:
+    (folder / "manifest.json").write_text(content)
+    with pytest.raises(UserError, match=r"manifest\.json is damaged"):
+        verify(folder)
+
+
+def test_pickled_weights_are_refused(folder: Path) -> None:
+    (unsealed(folder) / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match="safetensors only"):
+        read_checkpoint(folder)
+
+
+def rewrite(folder: Path, change: dict[str, torch.Tensor | None]) -> Path:
+    path = unsealed(folder) / "model.safetensors"
+    weights = load_file(path) | change
+    save_file({name: tensor for name, tensor in weights.items() if tensor is not None}, path)
+    return folder
+
+
+def test_no_bert_at_all(folder: Path) -> None:
+    save_file({"a": torch.zeros(3)}, unsealed(folder) / "model.safetensors")
+    with pytest.raises(UserError, match="holds no BERT encoder"):
+        read_checkpoint(folder)
+
+
+def test_a_vocabulary_larger_than_the_model(folder: Path) -> None:
+    rewrite(folder, {"bert.embeddings.word_embeddings.weight": torch.zeros(499, 32)})
+    with pytest.raises(UserError, match="the vocabulary has 500 entries and the model only 499"):
+        read_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "message"),
+    [
+        (
+            "bert.encoder.layer.1.output.dense.weight",
+            torch.zeros(32, 63),
+            r"layers\.1\.down\.weight should be \(32, 64\)",
+        ),
+        ("bert.encoder.layer.0.attention.self.key.bias", None, r"layers\.0\.attention\.qkv\.bias .* has nothing"),
+        ("bert.embeddings.position_embeddings.weight", torch.zeros(60, 32), r"position\.weight .* shape \(60, 32\)"),
+    ],
+)
+def test_wrong_shapes(folder: Path, name: str, tensor: torch.Tensor | None, message: str) -> None:
+    checkpoint = read_checkpoint(rewrite(folder, {name: tensor}))
+    with pytest.raises(UserError, match=message) as raised:
+        load_weights(pretrained(checkpoint.config), checkpoint)
+    assert str(folder) in str(raised.value)
+
+
+def test_layers_to_spare_are_not_left_out_in_silence(folder: Path) -> None:
+    values = json.loads((folder / "config.json").read_text()) | {"num_hidden_layers": 1}
+    (unsealed(folder) / "config.json").write_text(json.dumps(values))
+    checkpoint = read_checkpoint(folder)
+    with pytest.raises(UserError, match=r"layers\.1"):
+        load_weights(pretrained(checkpoint.config), checkpoint)
+
+
+def test_half_precision_weights_are_read(folder: Path, tiny_config: BertConfig) -> None:
+    path = unsealed(folder) / "model.safetensors"
+    save_file({name: tensor.half() for name, tensor in load_file(path).items()}, path)
+    model = pretrained(tiny_config, seed=1)
+    load_weights(model, read_checkpoint(folder))
+    expected = pretrained(tiny_config).encoder.embeddings.word.weight
+    assert model.encoder.embeddings.word.weight.dtype == torch.float32
+    torch.testing.assert_close(model.encoder.embeddings.word.weight, expected, atol=1e-3, rtol=1e-3)
+
+
+def test_a_task_starts_from_encoder_and_pooler(folder: Path, tiny_config: BertConfig) -> None:
+    checkpoint = read_checkpoint(folder)
+    model = classifier(tiny_config)
+    before = model.heads["classify"].state_dict()["out.weight"].clone()
+    loaded = load_weights(model, checkpoint)
+    assert loaded.fresh == ("heads.classify.out",)
+    assert loaded.dropped == ("mlm", "nsp")
+    assert torch.equal(model.heads["classify"].state_dict()["pooler.weight"], checkpoint.weights["pooler.weight"])
+    assert torch.equal(model.heads["classify"].state_dict()["out.weight"], before)
+    assert load_weights(model, checkpoint.without_heads()).dropped == ()
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_another_tasks_head_is_not_taken_over(
+    tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer, classes: int
+) -> None:
+    write_model(tmp_path, classifier(tiny_config, 3), small_tokenizer, ("a", "b", "c"))
+    model = classifier(tiny_config, classes)
+    before = model.heads["classify"].state_dict()["out.weight"].clone()
+    loaded = load_weights(model, read_checkpoint(tmp_path).without_heads())
+    assert loaded.fresh == ("heads.classify.out",)
+    assert torch.equal(model.heads["classify"].state_dict()["out.weight"], before)
+
+
+def test_a_head_of_another_size_is_dropped(tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:
+    write_model(tmp_path, classifier(tiny_config, 3), small_tokenizer, ("a", "b", "c"))
+    loaded = load_weights(classifier(tiny_config, 2), read_checkpoint(tmp_path))
+    assert (loaded.fresh, loaded.dropped) == (("heads.classify.out",), ("classify",))
+
+
+def test_a_run_is_its_newest_checkpoint_until_it_is_finished(folder: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for step in (5, 20, 100):
+        (run / "checkpoints" / f"step-{step:08d}").mkdir(parents=True)
+    newest = run / "checkpoints" / "step-00000100"
+    assert locate(run) == newest
+    (run / "config.json").write_text((folder / "config.json").read_text())
+    assert locate(run) == run
+
+
+def test_where_there_is_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"holds no config\.json"):
+        read_checkpoint(tmp_path)
+    with pytest.raises(UsageError, match="does not exist"):
+        read_checkpoint(tmp_path / "missing")
+
+
+def test_a_hub_id_that_the_hub_does_not_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    def refuse(name: str, **_: object) -> str:
+        raise OSError(f"no route to {name}\nand more")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    with pytest.raises(
+        UsageError, match=r"some/bert is no folder here, and the hub did not give it: no route to some/bert$"
+    ):
+        read_checkpoint("some/bert")
+
+
+def test_a_hub_id_that_the_hub_gives(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(folder))
+    found = read_checkpoint("some/bert")
+    assert isinstance(found, Checkpoint)
+    assert found.folder == folder
+
+
+def test_reading_minilm(minilm: Path) -> None:
+    checkpoint = read_checkpoint(minilm)
+    config = checkpoint.config
+    assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == (6, 384, 12)
+    assert checkpoint.tokenizer.size == config.vocab_size == 30522
+    loaded = load_weights(classifier(replace(config), 2), checkpoint)
+    assert loaded.fresh == ("heads.classify.out",)

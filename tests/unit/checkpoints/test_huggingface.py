@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from bertie.checkpoints.huggingface import from_config_json, to_config_json, to_ours, to_theirs
+from bertie.errors import UserError
+from bertie.model.bert import BertModel, Head
+from bertie.model.config import BertConfig
+from bertie.model.heads import PooledHead
+from bertie.model.transformer import Encoder
+from bertie.objectives import MaskedLM, NextSentence
+
+KINDS = [frozenset(), frozenset({"mlm"}), frozenset({"nsp"}), frozenset({"mlm", "nsp"}), frozenset({"classify"})]
+
+
+def model_of(config: BertConfig, kinds: frozenset[str]) -> BertModel:
+    encoder = Encoder(config)
+    heads: dict[str, Head] = {o.kind: o.head(config, encoder) for o in (MaskedLM(), NextSentence()) if o.kind in kinds}
+    if "classify" in kinds:
+        heads["classify"] = PooledHead(config, 3, 0.1)
+    return BertModel(encoder, heads)
+
+
+def pooled(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """With the pooler's name free of its head, as `to_ours` gives it."""
+    return {name[name.index("pooler") :] if ".pooler." in name else name: tensor for name, tensor in weights.items()}
+
+
+def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize("kinds", KINDS, ids=lambda kinds: "+".join(sorted(kinds)) or "encoder")
+def test_there_and_back(tiny_config: BertConfig, kinds: frozenset[str]) -> None:
+    weights = model_of(tiny_config, kinds).state_dict()
+    theirs = to_theirs(weights, kinds)
+    back, unknown = to_ours(theirs)
+    assert unknown == []
+    assert same(back, pooled(weights))
+    assert sum(t.numel() for t in theirs.values()) == sum(t.numel() for t in weights.values())
+
+
+def test_names_are_those_of_bert(tiny_config: BertConfig) -> None:
+    theirs = to_theirs(model_of(tiny_config, KINDS[3]).state_dict(), KINDS[3])
+    layer = "bert.encoder.layer.1"
+    for name, shape in {
+        "bert.embeddings.word_embeddings.weight": (500, 32),
+        "bert.embeddings.position_embeddings.weight": (64, 32),
+        "bert.embeddings.token_type_embeddings.weight": (2, 32),
+        "bert.embeddings.LayerNorm.bias": (32,),
+        f"{layer}.attention.self.query.weight": (32, 32),
+        f"{layer}.attention.self.value.bias": (32,),
+        f"{layer}.attention.output.dense.weight": (32, 32),
+        f"{layer}.attention.output.LayerNorm.weight": (32,),
+        f"{layer}.intermediate.dense.weight": (64, 32),
+        f"{layer}.output.dense.weight": (32, 64),
+        f"{layer}.output.LayerNorm.weight": (32,),
+        "bert.pooler.dense.weight": (32, 32),
+        "cls.predictions.transform.dense.weight": (32, 32),
+        "cls.predictions.transform.LayerNorm.weight": (32,),
+        "cls.predictions.bias": (500,),
+        "cls.seq_relationship.weight": (2, 32),
+    }.items():
+        assert tuple(theirs[name].shape) == shape, name
+    assert len(theirs) == 5 + 2 * 16 + 2 + 5 + 2
+
+
+def test_query_key_and_value_are_cut_in_this_order(tiny_config: BertConfig) -> None:
+    model = model_of(tiny_config, KINDS[0])
+    theirs = to_theirs(model.state_dict(), KINDS[0])
+    qkv = model.encoder.state_dict()["layers.0.attention.qkv.weight"]
+    for part, name in enumerate(("query", "key", "value")):
+        found = theirs[f"encoder.layer.0.attention.self.{name}.weight"]
+        assert torch.equal(found, qkv[32 * part : 32 * part + 32])
+
+
+@pytest.fixture
+def theirs(tiny_config: BertConfig) -> dict[str, Tensor]:
+    return to_theirs(model_of(tiny_config, KINDS[3]).state_dict(), KINDS[3])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("LayerNorm.weight", "LayerNorm.gamma"),
+        ("LayerNorm.bias", "LayerNorm.beta"),
+        ("bert.", ""),
+        ("bert.", "_orig_mod.bert."),
+        ("bert.", "module.bert."),
+        ("bert.", "module._orig_mod.bert."),
+    ],
+)
+def test_other_spellings(theirs: dict[str, Tensor], old: str, new: str) -> None:
+    spelt = {name.replace(old, new): tensor for name, tensor in theirs.items()}
+    assert spelt.keys() != theirs.keys()
+    found, unknown = to_ours(spelt)
+    assert unknown == []
+    assert same(found, to_ours(theirs)[0])
+
+
+def test_what_is_tied_or_derived_is_passed_over(theirs: dict[str, Tensor]) -> None:
+    extra = {
+        "bert.embeddings.position_ids": torch.arange(64)[None],
+        "cls.predictions.decoder.weight": torch.zeros(500, 32),
+        "cls.predictions.decoder.bias": torch.zeros(500),
+    }
+    found, unknown = to_ours(theirs | extra)
+    assert unknown == []
+    assert same(found, to_ours(theirs)[0])
+    assert to_ours(theirs | {"bert.surprise.weight": torch.zeros(1)})[1] == ["bert.surprise.weight"]
+
+
+def test_more_than_ten_layers_keep_their_order(tiny_config: BertConfig) -> None:
+    model = model_of(replace(tiny_config, num_hidden_layers=12), KINDS[0])
+    for number, layer in enumerate(model.encoder.layers):
+        for parameter in layer.parameters():
+            parameter.data.fill_(number)
+    theirs = to_theirs(model.state_dict(), KINDS[0])
+    assert theirs["encoder.layer.10.output.dense.weight"][0, 0] == 10
+    assert same(to_ours(theirs)[0], dict(model.state_dict()))
+
+
+@pytest.mark.parametrize("act", ["gelu", "gelu_tanh"])
+def test_config_there_and_back(tiny_config: BertConfig, act: str) -> None:
+    config = replace(tiny_config, hidden_act=act, hidden_dropout_prob=0.25, layer_norm_eps=1e-7)  # type: ignore[arg-type]
+    values = to_config_json(config, KINDS[4], ("no", "yes"), pad_id=0)
+    assert values["architectures"] == ["BertForSequenceClassification"]
+    assert values["id2label"] == {"0": "no", "1": "yes"}
+    assert values["label2id"] == {"no": 0, "yes": 1}
+    assert from_config_json(values, "config.json") == (config, ("no", "yes"))
+    assert from_config_json(values | {"surprise": 1, "hidden_act": "gelu_new"}, "")[0].hidden_act == "gelu_tanh"
+
+
+def test_eleven_labels_keep_their_order(tiny_config: BertConfig) -> None:
+    labels = tuple(f"c{i}" for i in range(11))
+    assert from_config_json(to_config_json(tiny_config, KINDS[4], labels, 0), "")[1] == labels
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "roberta"}, "model_type is 'roberta'"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
+        ({"hidden_act": "relu"}, "hidden_act 'relu' is none of"),
+        ({"hidden_size": None}, "hidden_size"),
+        ({"hidden_size": 33}, "not a multiple"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
+        ({"hidden_size": "wide"}, "not a BERT configuration"),
+        ({"id2label": ["a", "b"]}, "not a BERT configuration"),
+        ({"id2label": {"one": "a"}}, "not a BERT configuration"),
+    ],
+)
+def test_configs_that_cannot_be_read(tiny_config: BertConfig, change: dict[str, object], message: str) -> None:
+    values = to_config_json(tiny_config, KINDS[3], (), 0) | change
+    with pytest.raises(UserError, match=message) as raised:
+        from_config_json(values, "there/config.json")
+    assert str(raised.value).startswith("there/config.json: ")

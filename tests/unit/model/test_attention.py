@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bertie.contracts import Ragged
+from bertie.model.attention import dense, eager
+
+RAGGED = [[1], [5], [3, 1, 7, 2], [1, 1, 1], [16, 1, 16]]
+
+
+def ragged(lengths: list[int], limit: int = 16) -> Ragged:
+    return Ragged(torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()]), limit)
+
+
+def qkv(
+    tokens: int, dtype: torch.dtype = torch.float32, heads: int = 3, size: int = 4
+) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(tokens)
+    made = torch.randn(3, tokens, heads, size, generator=generator, dtype=dtype)
+    q, k, v = (one.detach().requires_grad_() for one in made.unbind())
+    return q, k, v
+
+
+def formula(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """softmax(Q Kᵀ / √H) V of one sequence, head by head."""
+    heads = []
+    for n in range(q.shape[1]):
+        scores = q[:, n] @ k[:, n].T / math.sqrt(q.shape[2])
+        heads.append(torch.softmax(scores, dim=1) @ v[:, n])
+    return torch.stack(heads, dim=1)
+
+
+@pytest.mark.parametrize("lengths", RAGGED, ids=str)
+def test_eager_is_the_formula_of_each_sequence(lengths: list[int]) -> None:
+    q, k, v = qkv(sum(lengths), torch.float64)
+    parts = zip(*(one.split(lengths) for one in (q, k, v)), strict=True)
+    expected = torch.cat([formula(*part) for part in parts])
+    torch.testing.assert_close(eager(q, k, v, ragged(lengths), ragged(lengths), dropout=0.0), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("lengths", RAGGED, ids=str)
+def test_dense_is_eager_forward_and_backward(lengths: list[int], dtype: torch.dtype) -> None:
+    inputs = qkv(sum(lengths), dtype)
+    weight = torch.randn(sum(lengths), 3, 4, dtype=dtype, generator=torch.Generator().manual_seed(1))
+    found, gradients = [], []
+    for attend in (dense, eager):
+        output = attend(*inputs, ragged(lengths), ragged(lengths), dropout=0.0)
+        found.append(output.detach())
+        gradients.append(torch.autograd.grad((output * weight).sum(), inputs))
+    torch.testing.assert_close(found[0], found[1])
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=6))
+def test_dense_is_eager_where_only_some_rows_ask(lengths: list[tuple[int, int]]) -> None:
+    """Sequences of any length, of which any number of rows, none too, are queries."""
+    keys = [n for n, _ in lengths]
+    queries = [min(n, asked) for n, asked in lengths]
+    if sum(queries) == 0:
+        queries[0] = 1
+    q, k, v = qkv(sum(keys), torch.float64)
+    q = q[: sum(queries)]
+    arguments = (q, k, v, ragged(queries), ragged(keys))
+    torch.testing.assert_close(dense(*arguments, dropout=0.0), eager(*arguments, dropout=0.0))
+
+
+@pytest.mark.parametrize(("queries", "keys"), [([4, 1, 3], [4, 1, 3]), ([2, 0, 1], [3, 1, 4]), ([1], [1])])
+def test_gradients_are_those_of_finite_differences(queries: list[int], keys: list[int]) -> None:
+    q, k, v = qkv(sum(keys), torch.float64, heads=2, size=3)
+    q = q[: sum(queries)].detach().requires_grad_()
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return dense(q, k, v, ragged(queries), ragged(keys), dropout=0.0)
+
+    assert torch.autograd.gradcheck(attend, (q, k, v))
+
+
+def test_no_sequence_sees_another() -> None:
+    lengths = [4, 6, 2]
+    q, k, v = qkv(12)
+    for attend in (dense, eager):
+        output = attend(q, k, v, ragged(lengths), ragged(lengths), dropout=0.0)
+        [reach] = torch.autograd.grad(output[4:10].sum(), v)
+        assert reach[4:10].abs().min() > 0
+        assert not reach[:4].any()
+        assert not reach[10:].any()
+
+
+def test_half_precision_takes_its_softmax_in_single() -> None:
+    q, k, v = (one.detach() for one in qkv(16))
+    both = [one.to(torch.bfloat16) for one in (q, k, v)]
+    exact = dense(*(one.float() for one in both), ragged([16]), ragged([16]), dropout=0.0)
+    found = dense(*both, ragged([16]), ragged([16]), dropout=0.0)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), exact, atol=0.03, rtol=0.02)
+
+
+@pytest.mark.parametrize("attend", [dense, eager])
+def test_dropout_drops_weights_and_keeps_their_mean(attend: object) -> None:
+    """With one-hot values the output is the weights themselves: uniform 1/16, of which a share p is 0, the rest larger."""
+    tokens, heads, p = 16, 400, 0.3
+    zeros = torch.zeros(tokens, heads, tokens)
+    values = torch.eye(tokens)[:, None, :].expand(tokens, heads, tokens).contiguous()
+    torch.manual_seed(0)
+    weights = attend(zeros, zeros, values, ragged([tokens]), ragged([tokens]), dropout=p)  # type: ignore[operator]
+    dropped = (weights == 0).float().mean().item()
+    assert dropped == pytest.approx(p, abs=0.006)  # of 102,400 weights
+    torch.testing.assert_close(weights[weights != 0].unique(), torch.tensor([1 / tokens / (1 - p)]))

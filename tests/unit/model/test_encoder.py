@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from bertie.batches.collate import collate, filler
+from bertie.contracts import Batch, MicroBatch, Sequence, Targets
+from bertie.model.bert import BertModel
+from bertie.model.config import BertConfig
+from bertie.model.heads import MaskedLMHead, PooledHead, cross_entropy
+from bertie.model.layers import Layer
+from bertie.model.transformer import Encoder, initialise
+from bertie.objectives import MaskedLM, NextSentence
+from bertie.training.loop import forward
+
+LENGTHS = [7, 1, 20, 64, 2, 33]
+OBJECTIVES = (MaskedLM(), NextSentence())
+
+
+def sequences(lengths: list[int] = LENGTHS) -> list[Sequence]:
+    rng = np.random.default_rng(1)
+    made = []
+    for n in lengths:
+        ids = rng.integers(0, 500, n).astype(np.int32)
+        segments = (np.arange(n) > n // 2).astype(np.int32)
+        made.append(Sequence(ids, segments, np.ones(n, bool), kind=int(rng.integers(0, 2))))
+    return made
+
+
+def new_encoder(config: BertConfig, attention: str = "dense", spread: float = 0.1) -> Encoder:
+    """Larger weights than at a start, so that attention is far from even."""
+    torch.manual_seed(0)
+    encoder = Encoder(config, attention)  # type: ignore[arg-type]
+    initialise(encoder, spread)
+    return encoder.eval()
+
+
+def new_model(config: BertConfig) -> BertModel:
+    encoder = new_encoder(config)
+    model = BertModel(encoder, {o.kind: o.head(config, encoder) for o in OBJECTIVES})
+    initialise(model, 0.1)
+    return model.eval()
+
+
+def packed(made: list[Sequence]) -> Batch:
+    return collate(made, 64).tensors()
+
+
+def random_targets(batch: Batch) -> dict[str, Targets]:
+    rng = np.random.default_rng(2)
+    index = np.sort(rng.choice(len(batch.input_ids), 25, replace=False))
+    weight = (rng.random(25) < 0.8).astype(np.float32)
+    mlm = Targets(index, rng.integers(0, 500, 25), weight)
+    return {"mlm": mlm, "nsp": NextSentence().label(batch, tokenizer=None, rng=rng)[1]}  # type: ignore[arg-type]
+
+
+def test_packed_is_one_at_a_time(tiny_config: BertConfig) -> None:
+    encoder = new_encoder(tiny_config).double()
+    made = sequences()
+    together = encoder(packed(made)).last.split(LENGTHS)
+    for sequence, found in zip(made, together, strict=True):
+        torch.testing.assert_close(found, encoder(packed([sequence])).last)
+
+
+def test_filler_changes_nothing(tiny_config: BertConfig) -> None:
+    encoder = new_encoder(tiny_config).double()
+    made = sequences()
+    without = encoder(packed(made)).last
+    torch.testing.assert_close(encoder(packed([*made, *filler(70, 0, 64)])).last[: sum(LENGTHS)], without)
+
+
+def test_eager_gives_the_same(tiny_config: BertConfig) -> None:
+    batch = packed(sequences())
+    torch.testing.assert_close(
+        new_encoder(tiny_config, "eager").double()(batch).last, new_encoder(tiny_config).double()(batch).last
+    )
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_rows_are_those_rows_of_the_last_layer(tiny_config: BertConfig, layers: int) -> None:
+    encoder = new_encoder(replace(tiny_config, num_hidden_layers=layers)).double()
+    batch = packed(sequences())
+    every = encoder(batch).last
+    for wanted in ([0, 3, 8, 9, 27, 28, 126], [126], [7], list(range(127)), batch.ragged.cu_seqlens[:-1].tolist()):
+        rows = torch.tensor(wanted)
+        torch.testing.assert_close(encoder(batch, rows).last, every[rows])
+
+
+def test_losses_and_gradients_of_rows_are_those_of_all(tiny_config: BertConfig) -> None:
+    """MicroBatch.of computes the last layer where a target looks; computing it everywhere gives the same."""
+    model = new_model(tiny_config).double()
+    batch = collate([*sequences(), *filler(5, 0, 64)], 64)
+    targets = random_targets(batch)
+    some = MicroBatch.of(batch, targets)
+    assert len(some.rows) < 0.3 * len(batch.input_ids)
+    every = MicroBatch(batch, targets, np.arange(len(batch.input_ids)))
+    gradients = []
+    losses = []
+    for micro in (some, every):
+        found = forward(model, micro.tensors())
+        losses.append({name: (loss.total.item(), loss.count.item(), loss.hits.item()) for name, loss in found.items()})
+        objective = torch.stack([loss.total for loss in found.values()]).sum()
+        gradients.append(torch.autograd.grad(objective, list(model.parameters())))
+    for name in targets:
+        assert losses[0][name] == pytest.approx(losses[1][name])
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_all_layers(tiny_config: BertConfig) -> None:
+    encoder = new_encoder(tiny_config)
+    batch = packed(sequences())
+    hidden = encoder(batch, all_layers=True)
+    assert hidden.layers is not None
+    assert len(hidden.layers) == 3
+    torch.testing.assert_close(hidden.layers[0], encoder.embeddings(batch))
+    torch.testing.assert_close(hidden.layers[1], encoder.layers[0](hidden.layers[0], batch.ragged))
+    assert hidden.layers[2] is hidden.last
+    assert encoder(batch).layers is None
+
+
+def test_one_layer_is_the_papers_formula(tiny_config: BertConfig) -> None:
+    layer = Layer(tiny_config, "dense")
+    initialise(layer, 0.1)
+    layer = layer.double().eval()
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(9, 32, dtype=torch.float64, generator=generator)
+    for norm in (layer.attention_norm, layer.norm):
+        nn.init.normal_(norm.weight, 1.0, 0.3, generator=generator)
+        nn.init.normal_(norm.bias, 0.0, 0.3, generator=generator)
+    ragged = packed(sequences([9])).ragged
+
+    def norm(x: torch.Tensor, by: nn.LayerNorm) -> torch.Tensor:
+        spread = (x.var(-1, unbiased=False, keepdim=True) + 1e-12).sqrt()
+        return (x - x.mean(-1, keepdim=True)) / spread * by.weight + by.bias
+
+    q, k, v = (x @ layer.attention.qkv.weight.T + layer.attention.qkv.bias).chunk(3, dim=-1)
+    heads = []
+    for n in range(4):
+        part = slice(8 * n, 8 * n + 8)
+        heads.append(torch.softmax(q[:, part] @ k[:, part].T / math.sqrt(8), -1) @ v[:, part])
+    mixed = norm(
+        x + F.linear(torch.cat(heads, -1), layer.attention.out.weight, layer.attention.out.bias), layer.attention_norm
+    )
+    up = F.linear(mixed, layer.up.weight, layer.up.bias)
+    gelu = up * 0.5 * (1 + torch.erf(up / math.sqrt(2)))
+    expected = norm(mixed + F.linear(gelu, layer.down.weight, layer.down.bias), layer.norm)
+    torch.testing.assert_close(layer(x, ragged), expected)
+
+
+def test_the_other_gelu_is_the_tanh_one(tiny_config: BertConfig) -> None:
+    batch = packed(sequences())
+    erf, tanh = (new_encoder(replace(tiny_config, hidden_act=act))(batch).last for act in ("gelu", "gelu_tanh"))
+    assert 0 < (erf - tanh).abs().max() < 0.01
+
+
+def test_cross_entropy_is_a_weighted_sum() -> None:
+    logits = torch.tensor([[2.0, 0.0, 1.0], [0.0, 3.0, 0.0], [1.0, 1.0, 5.0]])
+    targets = Targets(torch.arange(3), torch.tensor([0, 1, 0]), torch.tensor([1.0, 0.0, 2.0]))
+    loss = cross_entropy(logits, targets)
+    first = math.log(math.exp(2) + 1 + math.e) - 2
+    third = math.log(2 * math.e + math.exp(5)) - 1
+    assert loss.total.item() == pytest.approx(first + 2 * third, rel=1e-6)
+    assert loss.count.item() == 3
+    assert loss.hits is not None
+    assert loss.hits.item() == 1
+    half = cross_entropy(logits.bfloat16(), targets)
+    assert half.total.dtype == torch.float32
+
+
+def test_heads_read_their_rows(tiny_config: BertConfig) -> None:
+    model = new_model(tiny_config)
+    hidden = model.encoder(packed(sequences()))
+    mlm, nsp = model.heads["mlm"], model.heads["nsp"]
+    assert isinstance(mlm, MaskedLMHead)
+    assert isinstance(nsp, PooledHead)
+    with torch.no_grad():
+        mlm.bias.copy_(torch.arange(500) / 100)
+    x = hidden.last[[4, 9]]
+    transformed = mlm.norm(F.gelu(mlm.dense(x)))
+    expected = transformed @ model.encoder.embeddings.word.weight.T + mlm.bias
+    torch.testing.assert_close(mlm.logits(x), expected)
+    torch.testing.assert_close(nsp.logits(x), nsp.out(torch.tanh(nsp.pooler(x))))
+
+
+def test_the_output_matrix_is_the_word_embeddings(tiny_config: BertConfig) -> None:
+    model = new_model(tiny_config)
+    assert not any("word" in name for name, _ in model.heads.named_parameters())
+    before = model.heads["mlm"].logits(torch.ones(1, 32))
+    model.encoder.embeddings.word.weight.data.mul_(2)
+    assert not torch.equal(model.heads["mlm"].logits(torch.ones(1, 32)), before)
+
+
+def test_initial_weights(tiny_config: BertConfig) -> None:
+    config = replace(tiny_config, hidden_size=128, intermediate_size=512, vocab_size=2000)
+    torch.manual_seed(0)
+    encoder = Encoder(config)
+    model = BertModel(encoder, {o.kind: o.head(config, encoder) for o in OBJECTIVES})
+    initialise(model, 0.02)
+    matrices = 0
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 1:
+            assert torch.equal(parameter, torch.full_like(parameter, float("norm.weight" in name))), name
+            continue
+        matrices += 1
+        assert parameter.abs().max() <= 0.04, name
+        noise = 5 * 0.02 / math.sqrt(parameter.numel())
+        assert abs(parameter.mean()) < noise, name
+        # A normal distribution cut at two standard deviations has 0.8796 of its standard deviation.
+        assert parameter.std().item() == pytest.approx(0.8796 * 0.02, abs=noise), name
+    assert matrices == 3 + 2 * 4 + 1 + 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hidden_size": 33}, "not a multiple of 4 heads"),
+        ({"num_hidden_layers": 0}, r"model\.num_hidden_layers is 0"),
+        ({"num_attention_heads": 0}, r"model\.num_attention_heads is 0"),
+        ({"hidden_size": -4}, r"model\.hidden_size is -4"),
+    ],
+)
+def test_impossible_sizes_are_refused(tiny_config: BertConfig, change: dict[str, int], message: str) -> None:
+    from bertie.errors import UsageError
+
+    with pytest.raises(UsageError, match=message):
+        replace(tiny_config, **change)  # type: ignore[arg-type]

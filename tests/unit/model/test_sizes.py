@@ -1,0 +1,68 @@
+"""The sizes that the paper states, from the configurations that come with the package."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from bertie import config as configuration
+from bertie.checkpoints.folder import parameters
+from bertie.model.bert import BertModel
+from bertie.model.heads import PooledHead
+from bertie.model.transformer import Encoder
+from bertie.training.pretrain import PretrainConfig
+
+VOCABULARY = 30522
+PRETRAINING = configuration.shipped("pretrain")
+
+
+def built(name: str) -> tuple[PretrainConfig, BertModel]:
+    """The whole pre-training model, without memory for its weights."""
+    config = configuration.load(PretrainConfig, name, "pretrain")
+    size = replace(config.model, vocab_size=VOCABULARY)
+    with torch.device("meta"):
+        encoder = Encoder(size)
+        return config, BertModel(encoder, {o.kind: o.head(size, encoder) for o in config.objectives})
+
+
+@pytest.mark.parametrize(
+    ("name", "encoder_and_pooler", "pretraining"),
+    [("base", 109_482_240, 110_106_428), ("large", 335_141_888, 336_226_108)],
+)
+@pytest.mark.parametrize("recipe", ["", "-paper"])
+def test_parameter_counts(name: str, encoder_and_pooler: int, pretraining: int, recipe: str) -> None:
+    _, model = built(name + recipe)
+    assert parameters(model) == pretraining
+    nsp = model.heads["nsp"]
+    assert isinstance(nsp, PooledHead)
+    assert parameters(model.encoder) + parameters(nsp.pooler) == encoder_and_pooler
+
+
+@pytest.mark.parametrize("name", PRETRAINING)
+def test_every_shipped_configuration_builds(name: str) -> None:
+    config, model = built(name)
+    assert {objective.kind for objective in config.objectives} == set(model.heads)
+    size = config.model
+    assert size.head_size == 64
+    assert size.intermediate_size == 4 * size.hidden_size
+    assert config.optimizer.build(BertModel(Encoder(replace(size, vocab_size=9, num_hidden_layers=1)), {}))
+    dropout = 0.1 if name.endswith("-paper") else 0.0
+    assert size.hidden_dropout_prob == size.attention_probs_dropout_prob == dropout
+
+
+def test_paper_sizes() -> None:
+    known = {
+        "tiny": (2, 128),
+        "mini": (4, 256),
+        "small": (4, 512),
+        "medium": (8, 512),
+        "base": (12, 768),
+        "large": (24, 1024),
+    }
+    for name, (layers, width) in known.items():
+        for recipe in ("", "-paper"):
+            size = configuration.load(PretrainConfig, name + recipe, "pretrain").model
+            assert (size.num_hidden_layers, size.hidden_size) == (layers, width)
+            assert size.max_position_embeddings == 512

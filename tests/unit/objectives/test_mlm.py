@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertie.batches.collate import collate, filler
+from bertie.batches.layouts import Pairs
+from bertie.batches.loader import Loader, Position, Rows, Step
+from bertie.contracts import FILLER, Batch, Sequence, Targets
+from bertie.model.config import BertConfig
+from bertie.model.transformer import Encoder
+from bertie.objectives.mlm import MaskedLM
+from bertie.text.shards import Corpus, open_shards
+from bertie.text.tokenizer import Tokenizer
+from bertie.training.pretrain import label
+
+
+def rows_of(tokenizer: Tokenizer, count: int, tokens: int = 1024) -> list[Batch]:
+    """Rows of pairs of random ordinary word pieces, with some filler at the end."""
+    rng = np.random.default_rng(0)
+    ordinary = np.setdiff1d(np.arange(tokenizer.size), tokenizer.special_ids)
+    rows = []
+    for _ in range(count):
+        sequences, left = [], tokens - 9
+        while left >= 12:
+            n = min(left, int(rng.integers(12, 65)))
+            ids = rng.choice(ordinary, n).astype(np.int32)
+            ids[[0, n // 2, n - 1]] = [tokenizer.cls_id, tokenizer.sep_id, tokenizer.sep_id]
+            sequences.append(Sequence(ids, np.zeros(n, np.int32), np.ones(n, bool), kind=0))
+            left -= n
+        rows.append(collate([*sequences, *filler(left + 9, tokenizer.pad_id, 64)], 64))
+    return rows
+
+
+def corrupted(objective: MaskedLM, batch: Batch, tokenizer: Tokenizer, seed: int = 0) -> tuple[Batch, Targets]:
+    return objective.label(batch, tokenizer, np.random.default_rng(seed))
+
+
+def real(targets: Targets) -> np.ndarray:
+    """Positions that are predicted, without filler."""
+    return targets.index[targets.weight > 0]
+
+
+@pytest.fixture(scope="module")
+def batches(small_tokenizer: Tokenizer) -> list[Batch]:
+    return rows_of(small_tokenizer, 150)
+
+
+def test_shares(batches: list[Batch], small_tokenizer: Tokenizer) -> None:
+    chosen = ordinary = masked = kept = changed = 0
+    for number, batch in enumerate(batches):
+        after, targets = corrupted(MaskedLM(), batch, small_tokenizer, number)
+        at = real(targets)
+        ordinary += (~np.isin(batch.input_ids, small_tokenizer.special_ids)).sum()
+        chosen += len(at)
+        masked += (after.input_ids[at] == small_tokenizer.mask_id).sum()
+        kept += (after.input_ids[at] == batch.input_ids[at]).sum()
+        changed += (
+            (after.input_ids[at] != small_tokenizer.mask_id) & (after.input_ids[at] != batch.input_ids[at])
+        ).sum()
+    assert chosen > 20_000
+    assert chosen / ordinary == pytest.approx(0.15, abs=0.002)
+    noise = 4 * math.sqrt(0.8 * 0.2 / chosen)
+    assert masked / chosen == pytest.approx(0.8, abs=noise)
+    same = 1 / (small_tokenizer.size - 5)  # a random piece may be the one that was there
+    assert kept / chosen == pytest.approx(0.1 * (1 + same), abs=noise)
+    assert changed / chosen == pytest.approx(0.1 * (1 - same), abs=noise)
+
+
+def test_what_is_chosen(batches: list[Batch], small_tokenizer: Tokenizer) -> None:
+    for number, batch in enumerate(batches[:30]):
+        after, targets = corrupted(MaskedLM(), batch, small_tokenizer, number)
+        at = real(targets)
+        assert len(set(at.tolist())) == len(at)
+        assert not np.isin(batch.input_ids[at], small_tokenizer.special_ids).any()
+        is_filler = np.repeat(batch.example == FILLER, batch.ragged.lengths)
+        assert not is_filler[at].any()
+        assert targets.label[targets.weight > 0].tolist() == batch.input_ids[at].tolist()
+        elsewhere = np.setdiff1d(np.arange(len(batch.input_ids)), at)
+        assert (after.input_ids[elsewhere] == batch.input_ids[elsewhere]).all()
+        # What replaces a word piece is the mask or an ordinary one.
+        others = np.setdiff1d(small_tokenizer.special_ids, [small_tokenizer.mask_id])
+        assert not np.isin(after.input_ids[at], others).any()
+        for name in ("token_type_ids", "position_ids", "word_starts", "kind", "example", "ragged"):
+            assert getattr(after, name) is getattr(batch, name)
+
+
+def test_every_sequence_has_its_share(batches: list[Batch], small_tokenizer: Tokenizer) -> None:
+    batch = batches[0]
+    _, targets = corrupted(MaskedLM(), batch, small_tokenizer)
+    owner = np.searchsorted(batch.ragged.cu_seqlens, real(targets), side="right") - 1
+    found = np.bincount(owner, minlength=len(batch.kind))
+    ordinary = batch.ragged.lengths - 3
+    expected = np.maximum(1, np.rint(0.15 * ordinary))
+    is_pair = batch.example != FILLER
+    assert found[is_pair].tolist() == expected[is_pair].tolist()
+    assert not found[~is_pair].any()
+
+
+def test_every_place_is_chosen_alike(small_tokenizer: Tokenizer) -> None:
+    """Over many draws each of a sequence's 20 ordinary tokens is chosen 3 times in 20."""
+    ids = np.array([small_tokenizer.cls_id, *range(20, 40), small_tokenizer.sep_id], np.int32)
+    batch = collate([Sequence(ids, np.zeros(22, np.int32), np.ones(22, bool))], 64)
+    counts = np.zeros(22)
+    for seed in range(4000):
+        _, targets = corrupted(MaskedLM(), batch, small_tokenizer, seed)
+        counts[real(targets)] += 1
+    assert counts[[0, 21]].tolist() == [0, 0]
+    assert np.abs(counts[1:21] / 4000 - 0.15).max() < 5 * math.sqrt(0.15 * 0.85 / 4000)
+
+
+def test_the_number_of_targets_is_constant(batches: list[Batch], small_tokenizer: Tokenizer) -> None:
+    for batch in batches[:20]:
+        _, targets = corrupted(MaskedLM(), batch, small_tokenizer)
+        assert len(targets.index) == len(targets.label) == len(targets.weight) == math.ceil(0.15 * 1024)
+        assert set(targets.weight.tolist()) == {0.0, 1.0}
+        spare = targets.weight == 0
+        assert not targets.index[spare].any()
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    ordinary=st.lists(st.integers(1, 6), min_size=1, max_size=40),
+    rate=st.sampled_from([0.01, 0.15, 0.5, 1.0]),
+)
+def test_very_short_sequences(ordinary: list[int], rate: float, small_tokenizer: Tokenizer) -> None:
+    """Each wants at least one target, and the row still has no more than its constant number."""
+    cls, sep = small_tokenizer.cls_id, small_tokenizer.sep_id
+    ids = [np.array([cls, *range(50, 50 + n), sep], np.int32) for n in ordinary]
+    batch = collate([Sequence(i, np.zeros(len(i), np.int32), np.ones(len(i), bool)) for i in ids], 64)
+    _, targets = corrupted(MaskedLM(rate=rate), batch, small_tokenizer)
+    capacity = math.ceil(rate * len(batch.input_ids))
+    wanted = sum(max(1, round(rate * n)) for n in ordinary)
+    assert len(targets.index) == capacity
+    assert targets.weight.sum() == min(capacity, wanted)
+    at = real(targets)
+    assert at.tolist() == sorted(set(at.tolist()))
+    assert targets.label[targets.weight > 0].tolist() == batch.input_ids[at].tolist()
+
+
+def test_a_row_of_filler_alone_predicts_nothing(small_tokenizer: Tokenizer) -> None:
+    after, targets = corrupted(MaskedLM(), collate(filler(100, small_tokenizer.pad_id, 64), 64), small_tokenizer)
+    assert targets.weight.tolist() == [0.0] * 15
+    assert set(after.input_ids.tolist()) == {small_tokenizer.pad_id}
+
+
+def test_other_shares(batches: list[Batch], small_tokenizer: Tokenizer) -> None:
+    after, targets = corrupted(MaskedLM(rate=0.4, mask_share=1.0, random_share=0.0), batches[0], small_tokenizer)
+    assert (after.input_ids[real(targets)] == small_tokenizer.mask_id).all()
+    assert len(real(targets)) > 0.35 * 1024
+    after, targets = corrupted(MaskedLM(mask_share=0.0, random_share=0.0), batches[0], small_tokenizer)
+    assert after.input_ids.tolist() == batches[0].input_ids.tolist()
+    assert len(real(targets)) > 100
+
+
+def test_deterministic_and_the_row_is_left_as_it_was(batches: list[Batch], small_tokenizer: Tokenizer) -> None:
+    before = batches[0].input_ids.copy()
+    (first, a), (second, b) = (corrupted(MaskedLM(), batches[0], small_tokenizer, 5) for _ in range(2))
+    assert first.input_ids.tolist() == second.input_ids.tolist()
+    assert a.index.tolist() == b.index.tolist()
+    assert batches[0].input_ids.tolist() == before.tolist()
+
+
+def test_fresh_at_every_epoch_step_and_row(batches: list[Batch], small_tokenizer: Tokenizer) -> None:
+    def chosen(seed: int, *stream: int) -> list[int]:
+        return label(batches[0], (MaskedLM(),), small_tokenizer, seed, *stream).rows.tolist()
+
+    streams = [(0, 2, 0, 0, 0), (1, 2, 0, 0, 0), (0, 2, 1, 0, 0), (0, 2, 0, 1, 0), (0, 2, 0, 0, 1)]
+    found = [chosen(*stream) for stream in streams]
+    assert len({tuple(one) for one in found}) == len(streams)
+    assert found == [chosen(*stream) for stream in streams]
+
+
+def test_on_the_loaders_rows(small_shards: Path) -> None:
+    shards = open_shards(small_shards)
+    loader = Loader(shards.train, shards.tokenizer, Pairs(max_length=64), Rows(2, 2048), seed=0)
+    step: Step[Batch] = next(loader.steps(Position()))
+    chosen = ordinary = 0
+    for batch in step.batches:
+        _, targets = corrupted(MaskedLM(), batch, shards.tokenizer)
+        chosen += int(targets.weight.sum())
+        ordinary += int((~np.isin(batch.input_ids, shards.tokenizer.special_ids)).sum())
+    assert chosen / ordinary == pytest.approx(0.15, abs=0.01)
+
+
+def test_the_bias_may_start_at_the_frequencies(tiny_config: BertConfig, small_shards: Path) -> None:
+    corpus: Corpus = open_shards(small_shards).train
+    counts = np.bincount(np.concatenate(corpus.tokens), minlength=500)
+    encoder = Encoder(tiny_config)
+    for objective, expected in ((MaskedLM(), np.zeros(500)), (replace(MaskedLM(), start_at_frequencies=True), None)):
+        head = objective.head(tiny_config, encoder)
+        objective.start(head, corpus)
+        if expected is None:
+            expected = np.log((counts + 1) / (counts + 1).sum())
+        assert head.bias.detach().numpy() == pytest.approx(expected, abs=1e-5)

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertie import config
+from bertie.errors import UsageError, require_range
+from bertie.training.finetune import FinetuneConfig
+from bertie.training.pretrain import PretrainConfig
+
+
+@dataclass(frozen=True)
+class Square:
+    kind: Literal["square"] = "square"
+    side: float = 1.0
+
+
+@dataclass(frozen=True)
+class Circle:
+    kind: Literal["circle"] = "circle"
+    radius: float = 2.0
+
+
+@dataclass(frozen=True)
+class Size:
+    width: int
+    name: str = "plain"
+    fast: bool = False
+    precision: Literal["auto", "fp32"] = "auto"
+    limit: float | None = None
+
+
+@dataclass(frozen=True)
+class Drawing:
+    size: Size
+    shape: Square | Circle = field(default_factory=Square)
+    shapes: tuple[Square | Circle, ...] = ()
+    numbers: tuple[float, ...] = (1.0,)
+    seed: int = 0
+
+
+def build(text: str) -> Drawing:
+    return config.build(Drawing, config.parse(text, "here"), "")
+
+
+def load(folder: Path, **files: str) -> Drawing:
+    """Write files and load the first."""
+    for name, text in files.items():
+        (folder / f"{name}.toml").write_text(text)
+    return config.load(Drawing, folder / f"{next(iter(files))}.toml", "pretrain")
+
+
+def test_values_of_every_type() -> None:
+    found = build(
+        """
+        seed = 3
+        numbers = [1, 2.5]
+        [size]
+        width = 4
+        name = "wide"
+        fast = true
+        precision = "fp32"
+        limit = 3
+        [shape]
+        kind = "circle"
+        radius = 1
+        [[shapes]]
+        kind = "square"
+        [[shapes]]
+        kind = "circle"
+        """
+    )
+    size = Size(4, "wide", True, "fp32", 3.0)
+    assert found == Drawing(size, Circle(radius=1.0), (Square(), Circle()), (1.0, 2.5), 3)
+    assert isinstance(found.size.limit, float)
+
+
+@given(
+    st.builds(
+        Drawing,
+        size=st.builds(
+            Size,
+            width=st.integers(-(2**60), 2**60),
+            name=st.text(),
+            fast=st.booleans(),
+            precision=st.sampled_from(["auto", "fp32"]),
+            limit=st.none() | st.floats(allow_nan=False),
+        ),
+        shape=st.builds(Circle, radius=st.floats(allow_nan=False)) | st.builds(Square),
+        shapes=st.lists(st.builds(Circle) | st.builds(Square), max_size=3).map(tuple),
+        numbers=st.lists(st.floats(allow_nan=False), max_size=3).map(tuple),
+    )
+)
+def test_what_is_dumped_is_read_back(drawing: Drawing) -> None:
+    assert build(config.dump(drawing)) == drawing
+
+
+@pytest.mark.parametrize("group", ["pretrain", "finetune"])
+def test_shipped_configurations_are_read_back(group: str) -> None:
+    kind = {"pretrain": PretrainConfig, "finetune": FinetuneConfig}[group]
+    assert config.shipped(group)
+    for name in config.shipped(group):
+        found = config.load(kind, name, group)
+        assert config.build(kind, config.parse(config.dump(found), name), "") == found
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("size.width = 1\nsede = 1", "top level: key: 'sede' is not known; did you mean 'seed'?"),
+        ("size.width = 1\nsize.qqq = 1", "size: key: 'qqq' is not known; choose from width, name, fast"),
+        ("seed = 1", "top level: size is missing"),
+        ("[size]", "size: width is missing"),
+        ("size.width = 1.0", "size.width: expected int, got 1.0"),
+        ("size.width = true", "size.width: expected int, got True"),
+        ('size.width = "1"', "size.width: expected int, got '1'"),
+        ("size.width = 1\nsize.fast = 1", "size.fast: expected bool, got 1"),
+        ("size.width = 1\nsize.name = 1", "size.name: expected str, got 1"),
+        ("size = 1", "size: expected a table, got 1"),
+        ('size.width = 1\nsize.precision = "fp23"', "size.precision: 'fp23' is not known; did you mean 'fp32'?"),
+        ('size.width = 1\nshape.kind = "sqare"', "shape.kind: 'sqare' is not known; did you mean 'square'?"),
+        ("size.width = 1\nshape.side = 1", "shape: expected a table with a kind, got {'side': 1}"),
+        ('size.width = 1\nshape = {kind = "square", radius = 1}', "shape: key: 'radius' is not known"),
+        ("size.width = 1\nnumbers = 1", "numbers: expected an array, got 1"),
+        ('size.width = 1\nnumbers = [1, "a"]', "numbers.1: expected float, got 'a'"),
+        ('size.width = 1\n[[shapes]]\nkind = "cube"', "shapes.0.kind: 'cube' is not known"),
+        ("size.width = ", "here is not TOML"),
+        ("size.width = 1\nsize.width = 2", "here is not TOML"),
+    ],
+)
+def test_mistakes_are_named(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        build(text)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_extends_merges_tables_and_replaces_kinds_and_arrays(tmp_path: Path) -> None:
+    found = load(
+        tmp_path,
+        child='extends = "parent.toml"\nnumbers = [7]\n[size]\nname = "child"\n[shape]\nkind = "circle"\n',
+        parent='extends = "grandparent.toml"\nnumbers = [1, 2]\nsize.fast = true\nshape = {kind = "square", side = 3}',
+        grandparent="seed = 9\nsize.width = 5",
+    )
+    assert found == Drawing(Size(5, "child", True), Circle(), (), (7.0,), 9)
+
+
+def test_a_table_without_kind_changes_the_parents(tmp_path: Path) -> None:
+    found = load(
+        tmp_path,
+        child='extends = "parent.toml"\nshape.side = 4',
+        parent='size.width = 1\nshape = {kind = "square", side = 3}',
+    )
+    assert found.shape == Square(side=4.0)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"a": 'extends = "missing.toml"'}, "missing.toml"),
+        ({"a": 'extends = "a.toml"'}, "extends this file in turn"),
+        ({"a": 'extends = "b.toml"', "b": 'extends = "a.toml"'}, "extends this file in turn"),
+        ({"a": "extends = 3"}, "extends 3"),
+    ],
+)
+def test_extends_that_leads_nowhere(tmp_path: Path, files: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        load(tmp_path, **files)
+
+
+def test_names_files_and_what_is_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert config.load(PretrainConfig, "mini", "pretrain").model.num_hidden_layers == 4
+    with pytest.raises(UsageError, match=r"no configuration 'minni': give a \.toml file or one of .*mini"):
+        config.load(PretrainConfig, "minni", "pretrain")
+    with pytest.raises(UsageError, match=r"no configuration 'mine\.toml'"):
+        config.load(PretrainConfig, "mine.toml", "pretrain")
+    Path("mini").mkdir()  # a folder of that name does not hide the shipped one
+    assert config.load(PretrainConfig, "mini", "pretrain").model.num_hidden_layers == 4
+    Path("mine.toml").write_bytes(b"seed = '\xff'")
+    with pytest.raises(UsageError, match=r"mine\.toml"):
+        config.load(PretrainConfig, "mine.toml", "pretrain")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"low": 2}, "drawing.side is 1.0: give at least 2"),
+        ({"low": 0, "high": 0.5}, "drawing.side is 1.0: give at least 0, at most 0.5"),
+        ({"low": 1, "above": True}, "drawing.side is 1.0: give more than 1"),
+    ],
+)
+def test_require_range(arguments: dict[str, float], message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        require_range("drawing", Square(), "side", **arguments)  # type: ignore[arg-type]
+    assert str(raised.value) == message
+    require_range("drawing", Square(), "side", low=1, high=1)
+    for value in (float("nan"), float("inf")):
+        with pytest.raises(UsageError):
+            require_range("drawing", Square(side=value), "side", low=0)

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bertie import storage
+from bertie.errors import UsageError, UserError
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_sha256(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc" * 1_000_000)
+    assert storage.sha256(tmp_path / "a") == hashlib.sha256(b"abc" * 1_000_000).hexdigest()
+
+
+def test_write_atomic(tmp_path: Path) -> None:
+    for content in ("first\n", b"second", "dritte ü"):
+        storage.write_atomic(tmp_path / "a", content)
+        expected = content if isinstance(content, bytes) else content.encode()
+        assert (tmp_path / "a").read_bytes() == expected
+    assert names(tmp_path) == {"a"}
+
+
+@pytest.mark.parametrize("stage", ["fsync", "replace"])
+def test_what_stood_there_stays_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    storage.write_atomic(tmp_path / "a", "old")
+    monkeypatch.setattr(os, stage, fail)
+    with pytest.raises(UserError, match=r"cannot write .*a: No space left on device"):
+        storage.write_atomic(tmp_path / "a", "new")
+    assert (tmp_path / "a").read_text() == "old"
+    assert names(tmp_path) == {"a"}
+
+
+def test_write_where_there_is_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"cannot write .*missing"):
+        storage.write_atomic(tmp_path / "missing" / "a", "x")
+
+
+def test_atomic_folder(tmp_path: Path) -> None:
+    with storage.atomic_folder(tmp_path / "deep" / "out") as folder:
+        (folder / "inner").mkdir()
+        (folder / "inner" / "a").write_text("x")
+        assert not (tmp_path / "deep" / "out").exists()
+        assert folder.name.startswith(".")
+    assert (tmp_path / "deep" / "out" / "inner" / "a").read_text() == "x"
+    assert names(tmp_path / "deep") == {"out"}
+
+
+@pytest.mark.parametrize("error", [ValueError, UserError, KeyboardInterrupt])
+def test_a_folder_whose_making_fails_is_not_there(tmp_path: Path, error: type[BaseException]) -> None:
+    def make() -> None:
+        with storage.atomic_folder(tmp_path / "out") as folder:
+            (folder / "a").write_text("x")
+            raise error
+
+    with pytest.raises(error):
+        make()
+    assert names(tmp_path) == set()
+
+
+def test_a_full_disk_while_making_a_folder(tmp_path: Path) -> None:
+    def make() -> None:
+        with storage.atomic_folder(tmp_path / "out"):
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(UserError, match=r"cannot write .*out: No space left on device"):
+        make()
+    assert names(tmp_path) == set()
+
+
+def test_a_killed_process_leaves_nothing_that_looks_whole(tmp_path: Path) -> None:
+    code = (
+        "import os, pathlib, sys; from bertie import storage\n"
+        "with storage.atomic_folder(pathlib.Path(sys.argv[1])) as folder:\n"
+        "    (folder / 'a').write_text('x'); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "out")], check=False)
+    [left] = names(tmp_path)
+    assert left.startswith(".out.tmp-")
+    (tmp_path / ".b.tmp-123").write_text("half")
+    (tmp_path / "kept").write_text("whole")
+    storage.remove_leftovers(tmp_path)
+    assert names(tmp_path) == {"kept"}
+
+
+def test_json_there_and_back(tmp_path: Path) -> None:
+    value = {"a": [1, 2.5, None, True], "ü": {"b": "ß"}}
+    storage.write_json(tmp_path / "a.json", value)
+    assert storage.read_json(tmp_path / "a.json") == value
+    assert "ü" in (tmp_path / "a.json").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"a": 1', b"\xff\xfe", b"[1]", b"3", b"[" * 100_000])
+def test_damaged_json_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"a\.json is damaged"):
+        storage.read_json(tmp_path / "a.json")
+
+
+def test_missing_json(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no such file: .*a\.json"):
+        storage.read_json(tmp_path / "a.json")
+
+
+def test_require_fresh(tmp_path: Path) -> None:
+    storage.require_fresh(tmp_path / "new", "the run")
+    storage.require_fresh(tmp_path, "the run")  # an empty folder will do
+    (tmp_path / "a").write_text("x")
+    for path in (tmp_path, tmp_path / "a"):
+        with pytest.raises(UsageError, match="already exists: give the run another --out"):
+            storage.require_fresh(path, "the run")
+
+
+def test_checksums_and_verify(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    paths = [tmp_path / "inner" / "b", tmp_path / "a"]
+    for path in paths:
+        path.write_text(f"content of {path.name}")
+    found = storage.checksums(tmp_path, paths)
+    assert list(found) == ["inner/b", "a"]
+    assert json.loads(json.dumps(found)) == found
+    storage.verify(tmp_path, found, "do something")
+    damages = {
+        "was altered": "content of B",
+        "bytes and should have": "content",
+    }
+    for message, content in damages.items():
+        (tmp_path / "inner" / "b").write_text(content)
+        with pytest.raises(UserError, match=f"inner/b .*{message}.*: do something"):
+            storage.verify(tmp_path, found, "do something")
+    (tmp_path / "inner" / "b").unlink()
+    with pytest.raises(UserError, match="inner/b is missing: do something"):
+        storage.verify(tmp_path, found, "do something")

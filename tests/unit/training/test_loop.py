@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice, repeat
+
+import numpy as np
+import pytest
+import torch
+
+from bertie.batches.collate import collate
+from bertie.batches.loader import Position, Step
+from bertie.contracts import Loss, MicroBatch, Sequence
+from bertie.model.bert import BertModel
+from bertie.model.config import BertConfig
+from bertie.objectives import MaskedLM, NextSentence
+from bertie.text.tokenizer import Tokenizer
+from bertie.training.loop import Descent, Progress, add_losses, evaluate, fit, forward
+from bertie.training.optimizers import AdamW
+from bertie.training.pretrain import label, new_model
+from bertie.training.schedules import Linear
+
+OBJECTIVES = (MaskedLM(), NextSentence())
+DESCENT = Descent(5, 1e-3, 1.0, seed=0, precision="fp32", weights={"mlm": 1.0, "nsp": 0.5})
+
+
+def sequences(count: int, seed: int = 0) -> list[Sequence]:
+    rng = np.random.default_rng(seed)
+    made = []
+    for _ in range(count):
+        n = int(rng.integers(8, 40))
+        ids = rng.integers(60, 500, n).astype(np.int32)
+        made.append(Sequence(ids, np.zeros(n, np.int32), np.ones(n, bool), kind=int(rng.integers(0, 2))))
+    return made
+
+
+@pytest.fixture
+def micro(small_tokenizer: Tokenizer) -> MicroBatch:
+    return label(collate(sequences(12), 64), OBJECTIVES, small_tokenizer, 0, 0)
+
+
+def step_of(*batches: MicroBatch) -> Step[MicroBatch]:
+    return Step(list(batches), Position(0, 0), Position(0, 1))
+
+
+def train(model: BertModel, stream: Iterator[Step[MicroBatch]], descent: Descent, first: int = 0) -> list[Progress]:
+    return list(fit(model, stream, AdamW().build(model), Linear(), descent, first))
+
+
+def split(micro: MicroBatch) -> list[MicroBatch]:
+    """The same sequences and targets as two micro-batches, of four and of eight sequences."""
+    whole = micro.batch
+    border = int(whole.ragged.cu_seqlens[4])
+    parts = []
+    for low, high, some in ((0, border, slice(0, 4)), (border, len(whole.input_ids), slice(4, 12))):
+        kinds = whole.kind[some]
+        made = [
+            Sequence(ids, np.zeros(len(ids), np.int32), np.ones(len(ids), bool), kind=int(kind))
+            for ids, kind in zip(np.split(whole.input_ids, whole.ragged.cu_seqlens[1:-1])[some], kinds, strict=True)
+        ]
+        targets = {}
+        for name, target in micro.targets.items():
+            at = micro.rows[target.index]
+            inside = (at >= low) & (at < high)
+            targets[name] = replace(
+                target, index=at[inside] - low, label=target.label[inside], weight=target.weight[inside]
+            )
+        parts.append(MicroBatch.of(collate(made, 64), targets))
+    return parts
+
+
+def test_the_split_into_micro_batches_changes_nothing(micro: MicroBatch, tiny_config: BertConfig) -> None:
+    """Losses are sums over the step's count: one batch of 12, or 4 and 8, are one step."""
+    found, weights = [], []
+    for work in ([micro], split(micro)):
+        model = new_model(tiny_config, OBJECTIVES, 0).double()
+        [progress] = train(model, repeat(step_of(*work)), replace(DESCENT, steps=1))
+        losses = {name: (float(loss.total), float(loss.count)) for name, loss in progress.losses.items()}
+        found.append((losses, float(progress.grad_norm), progress.tokens))
+        weights.append(list(model.parameters()))
+    for name in ("mlm", "nsp"):
+        assert found[0][0][name] == pytest.approx(found[1][0][name], rel=1e-6)
+    assert found[0][1] == pytest.approx(found[1][1], rel=1e-6)
+    assert found[0][2] == found[1][2]
+    for a, b in zip(*weights, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
+
+
+def test_a_step_is_the_textbooks(micro: MicroBatch, tiny_config: BertConfig) -> None:
+    """One step of `fit` against mean losses, plain clipping and torch's AdamW, written out."""
+    ours, plain = new_model(tiny_config, OBJECTIVES, 0), new_model(tiny_config, OBJECTIVES, 0)
+    descent = replace(DESCENT, clip=0.1)
+    [progress] = list(islice(train(ours, repeat(step_of(micro)), replace(descent, steps=1)), 1))
+    losses = forward(plain.train(), micro.tensors())
+    objective = losses["mlm"].total / losses["mlm"].count + 0.5 * losses["nsp"].total / losses["nsp"].count
+    objective.backward()
+    norm = torch.nn.utils.clip_grad_norm_(plain.parameters(), 0.1)
+    assert norm > 0.1  # so it was clipped
+    optimizer = AdamW().build(plain)
+    for group in optimizer.param_groups:
+        group["lr"] = 1e-3
+    optimizer.step()
+    assert float(progress.grad_norm) == pytest.approx(float(norm), rel=1e-5)
+    assert progress.learning_rate == 1e-3
+    for a, b in zip(ours.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+
+
+def test_learns_and_counts_steps(micro: MicroBatch, tiny_config: BertConfig) -> None:
+    descent = replace(DESCENT, steps=60, learning_rate=1e-2)
+    progress = train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(micro)), descent)
+    assert [p.step for p in progress] == list(range(60))
+    mlm = [float(p.losses["mlm"].total / p.losses["mlm"].count) for p in progress]
+    assert mlm[0] == pytest.approx(np.log(500), abs=0.1)
+    assert mlm[-1] < 0.5 * mlm[0]
+    assert [p.learning_rate for p in progress] == [1e-2 * Linear().factor(step, 60) for step in range(60)]
+
+
+def test_repeats_and_resumes_with_dropout(micro: MicroBatch, tiny_config: BertConfig) -> None:
+    """Dropout is a function of seed, step and row: a run started in the middle draws what the whole one did."""
+    config = replace(tiny_config, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3)
+
+    def losses(seed: int, noise: int = 0) -> list[float]:
+        model = new_model(config, OBJECTIVES, 0)
+        torch.manual_seed(noise)
+        progress = train(model, repeat(step_of(micro, micro)), replace(DESCENT, seed=seed))
+        return [float(p.losses["mlm"].total) for p in progress]
+
+    assert losses(0) == losses(0, noise=1)
+    assert losses(0) != losses(1)
+    still = replace(DESCENT, learning_rate=0.0)
+    whole = train(new_model(config, OBJECTIVES, 0), repeat(step_of(micro)), still)
+    rest = train(new_model(config, OBJECTIVES, 0), repeat(step_of(micro)), still, first=3)
+    totals = [[float(p.losses["mlm"].total) for p in part] for part in (whole, rest)]
+    assert totals[0][3:] == totals[1]
+    assert len(set(totals[0])) == 5  # every step its own dropout
+
+
+def test_rows_of_a_step_have_their_own_dropout(
+    micro: MicroBatch, tiny_config: BertConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bertie import runtime
+
+    seeds: list[tuple[int, ...]] = []
+    monkeypatch.setattr(runtime, "reseed_torch", lambda *key: seeds.append(key))
+    train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(micro, micro)), replace(DESCENT, steps=2))
+    assert len(seeds) == len(set(seeds)) == 1 + 4  # the weights', and two rows of two steps
+
+
+def test_nothing_of_a_kind_to_predict_is_no_loss(tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:
+    unlabelled = [replace(sequence, kind=-1) for sequence in sequences(4)]
+    micro = label(collate(unlabelled, 64), OBJECTIVES, small_tokenizer, 0, 0)
+    [progress] = train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(micro)), replace(DESCENT, steps=1))
+    assert float(progress.losses["nsp"].total) == 0
+    assert torch.isfinite(progress.grad_norm)
+
+
+def test_evaluate_is_without_dropout_and_leaves_the_model_alone(micro: MicroBatch, tiny_config: BertConfig) -> None:
+    model = new_model(replace(tiny_config, hidden_dropout_prob=0.5), OBJECTIVES, 0).train()
+    before = [parameter.clone() for parameter in model.parameters()]
+    first, second = (evaluate(model, [micro, micro], "fp32") for _ in range(2))
+    assert float(first["mlm"].total) == float(second["mlm"].total)
+    assert float(first["mlm"].count) == 2 * micro.counts["mlm"]
+    alone = evaluate(model, [micro], "fp32")
+    assert float(first["mlm"].total) == pytest.approx(2 * float(alone["mlm"].total))
+    assert model.training
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_add_losses() -> None:
+    def loss(total: float, count: float, hits: float) -> Loss:
+        return Loss(torch.tensor(total), torch.tensor(count), torch.tensor(hits))
+
+    added = add_losses([{"a": loss(1.0, 2.0, 1.0)}, {"a": loss(3.0, 5.0, 4.0)}])["a"]
+    assert (float(added.total), float(added.count), float(added.hits or 0)) == (4, 7, 5)
+
+
+def test_bf16_is_near_fp32(micro: MicroBatch, tiny_config: BertConfig) -> None:
+    found = []
+    for precision in ("fp32", "bf16"):
+        descent = replace(DESCENT, precision=precision)
+        model = new_model(tiny_config, OBJECTIVES, 0)
+        progress = train(model, repeat(step_of(micro)), descent)
+        assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+        found.append([float(p.losses["mlm"].total / p.losses["mlm"].count) for p in progress])
+    assert found[0] == pytest.approx(found[1], rel=0.01)
+    assert found[0] != found[1]

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bertie.model.bert import BertModel
+from bertie.model.config import BertConfig
+from bertie.model.transformer import Encoder
+from bertie.objectives import MaskedLM, NextSentence
+from bertie.training.optimizers import AdamW, BertAdam, Optimizer
+
+
+class Model(nn.Module):
+    """One matrix and one bias, in double precision, so that rounding hides nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        rng = np.random.default_rng(0)
+        self.matrix = nn.Parameter(torch.from_numpy(rng.normal(size=(3, 2))))
+        self.bias = nn.Parameter(torch.from_numpy(rng.normal(size=3)))
+
+
+RATES = [0.01, 0.02, 0.03, 0.02, 0.01, 0.0]
+BETAS, EPS, DECAY = (0.8, 0.95), 1e-3, 0.1
+
+
+def gradients() -> list[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(1)
+    return [{"matrix": rng.normal(size=(3, 2)), "bias": rng.normal(size=3)} for _ in RATES]
+
+
+def trained(optimizer: Optimizer) -> dict[str, np.ndarray]:
+    model = Model()
+    made = optimizer.build(model)
+    for rate, gradient in zip(RATES, gradients(), strict=True):
+        for group in made.param_groups:
+            group["lr"] = rate
+        for name, parameter in model.named_parameters():
+            parameter.grad = torch.from_numpy(gradient[name])
+        made.step()
+    return {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
+
+
+def reference(bias_correction: bool) -> dict[str, np.ndarray]:
+    """Loshchilov & Hutter's algorithm 2, or with no bias correction the update of BERT's release:
+    update = m / (√v + ε) + decay · w;  w ← w - rate · update, the decay on matrices only.
+    """
+    found = {}
+    for name, parameter in Model().named_parameters():
+        w, m, v = parameter.detach().numpy().copy(), 0.0, 0.0
+        decay = DECAY if name == "matrix" else 0.0
+        for step, (rate, gradient) in enumerate(zip(RATES, gradients(), strict=True), 1):
+            g = gradient[name]
+            m = BETAS[0] * m + (1 - BETAS[0]) * g
+            v = BETAS[1] * v + (1 - BETAS[1]) * g**2
+            m_hat = m / (1 - BETAS[0] ** step) if bias_correction else m
+            v_hat = v / (1 - BETAS[1] ** step) if bias_correction else v
+            w = w - rate * (m_hat / (np.sqrt(v_hat) + EPS) + decay * w)
+        found[name] = w
+    return found
+
+
+@pytest.mark.parametrize(("kind", "bias_correction"), [(AdamW, True), (BertAdam, False)])
+def test_against_the_published_rule(kind: type[AdamW] | type[BertAdam], bias_correction: bool) -> None:
+    found, expected = trained(kind(betas=BETAS, eps=EPS, weight_decay=DECAY)), reference(bias_correction)
+    for name in expected:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-12)
+
+
+def test_the_two_rules_differ() -> None:
+    """Without the correction early steps are larger: m is divided by 1 - β₁, the root of v by √(1 - β₂)."""
+    assert np.abs(reference(True)["matrix"] - reference(False)["matrix"]).max() > 0.01
+
+
+def test_bert_adam_counts_on_in_single_precision() -> None:
+    """What stands for "no correction" must neither round to one nor stop counting within any run."""
+    model = Model().float()
+    optimizer = BertAdam().build(model)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    before = [float(state["step"]) for state in optimizer.state.values()]
+    optimizer.step()
+    after = [float(state["step"]) for state in optimizer.state.values()]
+    assert [b - a for a, b in zip(before, after, strict=True)] == [1.0, 1.0]
+    assert np.float32(1 - 0.9999 ** before[0]) == 1
+    assert before[0] + 1_000_000 < 2**24
+
+
+def test_decay_is_for_matrices(tiny_config: BertConfig) -> None:
+    encoder = Encoder(tiny_config)
+    heads = {o.kind: o.head(tiny_config, encoder) for o in (MaskedLM(), NextSentence())}
+    model = BertModel(encoder, heads)
+    for kind in (AdamW, BertAdam):
+        decay = {
+            id(parameter): group["weight_decay"]
+            for group in kind().build(model).param_groups
+            for parameter in group["params"]
+        }
+        found = {name: decay[id(parameter)] for name, parameter in model.named_parameters()}
+        # BERT's release excludes these by name.
+        spared = {name for name in found if "norm" in name or name.endswith("bias")}
+        assert {name for name, value in found.items() if value == 0} == spared
+        assert {value for name, value in found.items() if name not in spared} == {0.01}
+        assert len(decay) == len(list(model.parameters()))
+
+
+def test_papers_settings() -> None:
+    for optimizer in (AdamW(), BertAdam()):
+        assert (optimizer.betas, optimizer.eps, optimizer.weight_decay) == ((0.9, 0.999), 1e-6, 0.01)
