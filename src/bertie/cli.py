@@ -47,25 +47,14 @@ USUAL = {"pretrain": "mini", "finetune": "classify"}  # verbs that take a CONFIG
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns the exit code: 0 done, 1 failed, 2 wrong use."""
     argv = sys.argv[1:] if argv is None else argv
-    if argv in ([], ["-h"], ["--help"]):
-        print(HELP)
-        return 0 if argv else 2
-    if argv == ["--version"]:
-        from bertie import __version__
-
-        print(__version__)
-        return 0
     debug = "--debug" in argv
     try:
-        name, rest = _verb(argv)
-        command = importlib.import_module(VERBS[name])
-        args = _parse(name, command, rest)
-        result = command.run(args)
-        if args.output.json:
-            print(json.dumps(result))
+        code = _run(argv)
         print(end="", flush=True)  # here a broken pipe can still be caught
+        return code
     except BrokenPipeError:  # the reader of our output, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # stdout, for what Python still flushes at its end
+        return 0
     except UserError as error:
         if debug:
             raise
@@ -80,6 +69,23 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         console.say("bertie: stopped" + "; the same command goes on where it was" * (argv[0] in RESUMING))
         return 130
+
+
+def _run(argv: list[str]) -> int:
+    if argv in ([], ["-h"], ["--help"]):
+        print(HELP)
+        return 0 if argv else 2
+    if argv == ["--version"]:
+        from bertie import __version__
+
+        print(__version__)
+        return 0
+    name, rest = _verb(argv)
+    command = importlib.import_module(VERBS[name])
+    args = _parse(name, command, rest)
+    result = command.run(args)
+    if args.output.json:
+        print(json.dumps(result))
     return 0
 
 

@@ -20,7 +20,7 @@ def warn(text: str) -> None:
 
 @dataclass
 class Progress:
-    """A bar on a terminal; elsewhere a plain line every 30 s. `advance` and `note` may be called as often as you like."""
+    """A bar on a terminal; elsewhere a plain line every 30 s. `advance` may be called as often as you like."""
 
     title: str
     total: float
@@ -28,6 +28,7 @@ class Progress:
     bar: Any = None
     task: Any = None
     done: float = 0
+    before: float = 0  # what was done when this process began: it took none of its time
     detail: str = ""
     started: float = 0.0
     printed: float = 0.0
@@ -43,8 +44,8 @@ class Progress:
 
     def line(self) -> str:
         seconds = max(time.monotonic() - self.started, 1e-9)
-        rate = self.done / seconds
-        left = f", {(self.total - self.done) / rate:.0f} s left" if self.total and self.done else ""
+        rate = (self.done - self.before) / seconds
+        left = f", {(self.total - self.done) / rate:.0f} s left" if self.total and rate else ""
         share = f" of {self.total:g}" if self.total else ""
         return f"{self.title}: {self.done:g}{share} {self.unit}, {rate:.3g}/s{left}  {self.detail}".rstrip()
 
@@ -54,7 +55,7 @@ def progress(title: str, total: float, unit: str, done: float = 0) -> Iterator[P
     """Show work on `total` units (0: unknown), of which `done` are done already."""
     now = time.monotonic()
     if not sys.stderr.isatty():
-        yield Progress(title, total, unit, started=now, printed=now, done=done)
+        yield Progress(title, total, unit, started=now, printed=now, done=done, before=done)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -64,4 +65,4 @@ def progress(title: str, total: float, unit: str, done: float = 0) -> Iterator[P
     times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[detail]}"))
     with RichProgress(*columns, *times, console=Console(stderr=True)) as bar:
         task = bar.add_task(title, total=total or None, completed=int(done), detail="")
-        yield Progress(title, total, unit, bar, task, started=now, printed=now, done=done)
+        yield Progress(title, total, unit, bar, task, started=now, printed=now, done=done, before=done)

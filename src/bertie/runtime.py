@@ -131,5 +131,8 @@ def _commit() -> str | None:
     if not (here.parents[1] / ".git").exists():
         return None
     command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:  # no git on this machine
+        return None
     return found.stdout.strip() or None

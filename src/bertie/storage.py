@@ -110,17 +110,22 @@ def require_fresh(path: Path, what: str) -> None:
 
 
 def checksums(folder: Path, files: list[Path]) -> dict[str, dict[str, Any]]:
-    """{"train/00000.tokens.npy": {"size": …, "sha256": …}, …}, relative to `folder`, in the order given."""
-    return {str(path.relative_to(folder)): {"size": path.stat().st_size, "sha256": sha256(path)} for path in files}
+    """{"train/00000.tokens.npy": {"bytes": …, "sha256": …}, …}, relative to `folder`, in the order given."""
+    return {
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in files
+    }
 
 
-def verify(folder: Path, files: dict[str, dict[str, Any]], remedy: str) -> None:
-    """Compare files with what `checksums` wrote. Errors: UserError naming the first that differs, and the remedy."""
+def verify(folder: Path, files: dict[str, dict[str, Any]], remedy: str, contents: bool = True) -> None:
+    """Compare files with what `checksums` wrote, without `contents` only their sizes.
+
+    Errors: UserError naming the first that differs, and the remedy.
+    """
     for name, expected in files.items():
         path = folder / name
         if not path.is_file():
             raise UserError(f"{path} is missing: {remedy}")
-        if path.stat().st_size != expected["size"]:
-            raise UserError(f"{path} has {path.stat().st_size} bytes and should have {expected['size']}: {remedy}")
-        if sha256(path) != expected["sha256"]:
+        if (found := path.stat().st_size) != expected["bytes"]:
+            raise UserError(f"{path} has {found} bytes instead of {expected['bytes']}: it was cut or altered; {remedy}")
+        if contents and sha256(path) != expected["sha256"]:
             raise UserError(f"{path} was altered (its sha256 is not the manifest's): {remedy}")

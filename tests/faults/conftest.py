@@ -34,3 +34,31 @@ def shards(small_texts: list[str], small_tokenizer: Tokenizer, tmp_path_factory:
     (folder / "text.jsonl").write_text("".join(lines))
     prepare([folder / "text.jsonl"], small_tokenizer, folder / "shards", eval_share=0.2)
     return folder / "shards"
+
+
+@pytest.fixture(scope="session")
+def undisturbed(nursery: killing.Nursery, shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was left alone."""
+    run = tmp_path_factory.mktemp("undisturbed") / "run"
+    code, text = nursery.run(killing.pretrain_command(shards, run))
+    assert code == 0, text
+    return run
+
+
+@pytest.fixture(scope="session")
+def halfway(nursery: killing.Nursery, shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run, killed after step 12: copy it. Its command is that of `pretrain_command` for the copy."""
+    run = tmp_path_factory.mktemp("halfway") / "run"
+    code, text = nursery.run(killing.pretrain_command(shards, run), ["die_after_step", 12])
+    assert code == -9, text
+    return run
+
+
+@pytest.fixture(scope="session")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """train.jsonl and dev.jsonl: sentences of two kinds."""
+    folder = tmp_path_factory.mktemp("examples")
+    for name, count in (("train", 64), ("dev", 16)):
+        rows = [{"text": f"the {'abcdefgh'[i % 8] * (i % 5 + 1)} ship", "label": "xy"[i % 2]} for i in range(count)]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -14,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+STEPS = 30  # of the pre-training that most tests disturb
 TIMING = ("seconds", "tokens_per_second", "metrics_bytes")
 TINY = (
     "--model.hidden-size 32 --model.num-attention-heads 2 --model.intermediate-size 64 --model.hidden-dropout-prob 0.1 "
@@ -25,24 +27,25 @@ TINY = (
 
 @dataclass
 class Victim:
-    """A running command. `started`: whether it said that it is training."""
+    """A command that was started."""
 
     pid: int
     log: Path
     answers: Any
+    code: int | None = None
 
     @property
     def text(self) -> str:
         return self.log.read_text(encoding="utf-8") if self.log.exists() else ""
 
-    def wait_until(self, true: Callable[[], bool], seconds: float = 60) -> bool:
+    def wait_until(self, true: Callable[[], object], seconds: float = 60) -> bool:
         """Whether it became true before the command ended."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             if true():
                 return True
             if not self.alive():
-                return true()
+                return bool(true())
             time.sleep(0.0005)
         raise TimeoutError(f"nothing happened: {self.text}")
 
@@ -53,17 +56,22 @@ class Victim:
             return False
         return True
 
-    def started(self) -> bool:
-        return any(word in self.text for word in ("unigram entropy", "resuming", "starting from"))
+    def started(self, run: Path) -> bool:
+        """Whether it said that it is training, or that it goes on where it stood."""
+        resumes = any((run / "checkpoints").glob("step-*"))
+        return any(word in self.text for word in (["resuming"] if resumes else ["unigram entropy", "starting from"]))
 
     def kill(self, how: int = signal.SIGKILL) -> int:
         """Returns the exit code: another one than -9 where it had ended before."""
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, how)
+        if self.code is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, how)
         return self.wait()
 
     def wait(self) -> int:
-        return int(self.answers.readline())
+        if self.code is None:
+            self.code = int(self.answers.readline())
+        return self.code
 
 
 @dataclass
@@ -73,8 +81,11 @@ class Nursery:
     server: subprocess.Popen[str]
     folder: Path
     number: int = 0
+    last: Victim | None = None
 
     def start(self, argv: list[str], *patches: list[Any]) -> Victim:
+        if self.last:
+            self.last.kill()  # where a test failed before it could
         self.number += 1
         log = self.folder / f"{self.number}.log"
         log.unlink(missing_ok=True)
@@ -83,7 +94,8 @@ class Nursery:
         assert self.server.stdout
         self.server.stdin.write(json.dumps(order) + "\n")
         self.server.stdin.flush()
-        return Victim(int(self.server.stdout.readline()), log, self.server.stdout)
+        self.last = Victim(int(self.server.stdout.readline()), log, self.server.stdout)
+        return self.last
 
     def run(self, argv: list[str], *patches: list[Any]) -> tuple[int, str]:
         """The exit code, and what was printed."""
@@ -104,9 +116,17 @@ def nursery(folder: Path) -> Iterator[Nursery]:
         server.stdin.close()
 
 
-def pretrain_command(shards: Path, out: Path, steps: int) -> list[str]:
+def pretrain_command(shards: Path, out: Path, steps: int = STEPS) -> list[str]:
     flags = ["--data", str(shards), "--out", str(out), "--training.steps", str(steps)]
     return ["pretrain", "tiny", *flags, *TINY.split()]
+
+
+def finetune_command(examples: Path, model: Path, out: Path) -> list[str]:
+    """examples: folder of train.jsonl and dev.jsonl."""
+    data = ["--train", str(examples / "train.jsonl"), "--dev", str(examples / "dev.jsonl")]
+    flags = "--max-length 32 --training.batch-size 8 --training.checkpoint-every 2 --training.eval-every 3"
+    machine = "--training.precision fp32 --threads 1"
+    return ["finetune", "classify", *data, "--model", str(model), "--out", str(out), *flags.split(), *machine.split()]
 
 
 def without_timing(record: dict[str, Any]) -> dict[str, Any]:
@@ -131,3 +151,40 @@ def differences(one: Path, other: Path) -> list[str]:
     """The files in which two runs differ."""
     left, right = content(one), content(other)
     return sorted(name for name in left.keys() | right.keys() if left.get(name) != right.get(name))
+
+
+def half_written(run: Path) -> set[str]:
+    """Checkpoints that a living process is writing, or a killed one left behind."""
+    return {path.name for path in (run / "checkpoints").glob(".step-*.tmp-*")}
+
+
+@dataclass
+class Toll:
+    kills: int = 0
+    in_saves: int = 0
+
+
+def disturb(
+    nursery: Nursery, command: list[str], run: Path, rng: random.Random, kills: int, pause: float = 0.5
+) -> Toll:
+    """Start the command and kill it, until it was killed `kills` times while it trained, or is done.
+
+    Every other kill is aimed at the writing of a checkpoint; the others come up to `pause` seconds after the start.
+    """
+    toll = Toll()
+    while toll.kills < kills:
+        before = half_written(run)
+        victim = nursery.start(command)
+        victim.wait_until(lambda victim=victim: victim.started(run))
+        if toll.kills % 2:
+            victim.wait_until(lambda before=before: half_written(run) - before)
+            time.sleep(rng.uniform(0, 0.02))
+        else:
+            time.sleep(rng.uniform(0, pause))
+        code = victim.kill()
+        assert code in (0, -signal.SIGKILL), victim.text
+        if code == 0:
+            break
+        toll.kills += 1
+        toll.in_saves += bool(half_written(run) - before)
+    return toll

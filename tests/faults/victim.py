@@ -1,6 +1,6 @@
 """Runs bertie's commands in processes that can be killed cheaply: this one imports everything once and forks for each.
 
-Read from stdin, a line each: {"argv": […], "log": FILE, "patches": [[NAME, NUMBER], …]}. Answered on stdout: the child's
+Read from stdin, a line each: {"argv": […], "log": FILE, "patches": [[NAME, ARGUMENT, …], …]}. Answered on stdout: the child's
 process id as soon as it runs, then its exit code, -9 if it was killed. What the child prints goes to the log.
 """
 
@@ -44,13 +44,15 @@ def die_after_step(step: int) -> None:
     after_save(step, die)
 
 
-def die_at_write(number: int) -> None:
-    """Just before the `number`th file is written, made durable, renamed or removed, whatever it is."""
+def die_before(what: str, number: int) -> None:
+    """Just before the `number`th write, renaming or removal whose "name path" (or "fsync") holds all words of `what`."""
     passed = count(1)
 
-    def counting(act: Callable[..., Any]) -> Callable[..., Any]:
+    def watched(act: Callable[..., Any]) -> Callable[..., Any]:
         def patched(*args: Any, **named: Any) -> Any:
-            if next(passed) == number:
+            paths = [str(value) for value in args if isinstance(value, str | os.PathLike)]
+            called = " ".join([act.__name__, *paths[:1]])
+            if all(word in called for word in what.split()) and next(passed) == number:
                 die()
             return act(*args, **named)
 
@@ -62,7 +64,7 @@ def die_at_write(number: int) -> None:
         (model_folder, ("save_file",)),
     ):
         for name in names:
-            setattr(module, name, counting(getattr(module, name)))
+            setattr(module, name, watched(getattr(module, name)))
 
 
 def disk_full_after_step(step: int, largest: int) -> None:
@@ -70,32 +72,27 @@ def disk_full_after_step(step: int, largest: int) -> None:
     after_save(step, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest)))
 
 
-def change_what_is_restored(change: Callable[[dict[str, Any], Any], dict[str, Any]]) -> None:
+def forget(part: str) -> None:
+    """Restore all of a checkpoint but one part: the weights, the optimizer, the step, or the position in the data."""
     load = trainer.load_state
 
     def patched(folder: Any, model: Any, optimizer: Any) -> dict[str, Any]:
-        return change(load(folder, model, optimizer), optimizer)
+        initial = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        counters = load(folder, model, optimizer)
+        if part == "weights":
+            model.load_state_dict(initial)
+        if part == "optimizer":
+            optimizer.state.clear()
+        if part == "step":
+            counters["step"] -= 1
+        if part == "position":
+            counters |= {"epoch": 0, "epoch_step": 0}
+        return counters
 
     trainer.load_state = patched
 
 
-def forget_optimizer() -> None:
-    def change(counters: dict[str, Any], optimizer: Any) -> dict[str, Any]:
-        optimizer.state.clear()
-        return counters
-
-    change_what_is_restored(change)
-
-
-def forget_position() -> None:
-    change_what_is_restored(lambda counters, _: counters | {"epoch": 0, "epoch_step": 0})
-
-
-def forget_step() -> None:
-    change_what_is_restored(lambda counters, _: counters | {"step": counters["step"] - 1})
-
-
-PATCHES = (die_after_step, die_at_write, disk_full_after_step, forget_optimizer, forget_position, forget_step)
+PATCHES = (die_after_step, die_before, disk_full_after_step, forget)
 
 
 def child(order: dict[str, Any]) -> int:

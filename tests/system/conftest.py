@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -92,3 +93,34 @@ def corpus_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         documents = [" ".join(sentence() for _ in range(rng.integers(4, 9))) for _ in range(120)]
         (folder / f"{name}.txt").write_text("\n\n".join(documents) + "\n")
     return folder
+
+
+@pytest.fixture
+def refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """refuse(argv, code, *words): the command ends with that exit code and one line on stderr that holds the words.
+
+    Nothing is on stdout, and nothing is left in `tmp_path` that was not there before. Returns the line.
+    """
+    from bertie.cli import main
+
+    monkeypatch.setattr("bertie.runtime.cpu_quota", lambda: 1)
+
+    def files() -> set[Path]:
+        return set(tmp_path.rglob("*"))
+
+    def refuse(argv: list[str], code: int, *words: str) -> str:
+        before = files()
+        capsys.readouterr()
+        assert main(argv) == code
+        said = capsys.readouterr()
+        *others, line = said.err.splitlines()
+        assert line.startswith("bertie: "), said.err
+        assert not any(other.startswith("bertie: ") for other in others)
+        for word in words:
+            assert word in line
+        assert len(line) < 1000
+        assert said.out == ""
+        assert files() == before
+        return line
+
+    return refuse

@@ -64,8 +64,8 @@ def newest_state(run: Path) -> Path | None:
 
 def load_state(folder: Path, model: BertModel, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Restore model and optimizer in place; returns the counters. Errors: UserError if anything is damaged or missing."""
-    if not (folder / MANIFEST).is_file():
-        raise UserError(f"{folder / MANIFEST} is missing: restore it, or remove {folder} to go on from an older one")
+    _require(folder / MANIFEST)
+    _require(folder / "config.json")
     loaded = load_weights(model, read_checkpoint(folder))
     if loaded.fresh or loaded.dropped:
         raise UserError(f"{folder} is of another model: it lacks {loaded.fresh} and has {loaded.dropped} to spare")
@@ -77,7 +77,15 @@ def load_state(folder: Path, model: BertModel, optimizer: torch.optim.Optimizer)
 
 
 def read_counters(folder: Path) -> dict[str, Any]:
-    return storage.read_json(folder / "training_state" / "counters.json")
+    """Errors: UserError where they are missing or damaged."""
+    path = folder / "training_state" / "counters.json"
+    _require(path)
+    return storage.read_json(path)
+
+
+def _require(path: Path) -> None:
+    if not path.is_file():
+        raise UserError(f"{path} is missing: restore it, or remove its checkpoint to go on from the one before")
 
 
 def _optimizer_tensors(optimizer: torch.optim.Optimizer, model: BertModel) -> dict[str, torch.Tensor]:

@@ -42,7 +42,7 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         p_PC, label_P1 = ctx.saved_tensors
         p_PC.scatter_add_(1, label_P1, p_PC.new_full((1, 1), -1.0).expand_as(label_P1))
         return p_PC.mul_(gradients[0][:, None]).to(ctx.dtype), None

@@ -84,7 +84,7 @@ def open_shards(folder: Path, verify: bool = True) -> Shards:
     if found != FORMAT:
         raise UserError(f"{folder / MANIFEST}: format {found!r}, but this version reads {FORMAT}: prepare again")
     try:
-        _check_files(folder, manifest["files"], verify)
+        storage.verify(folder, manifest["files"], "prepare again", contents=verify)
         tokenizer = Tokenizer.load(folder / TOKENIZER)
         if tokenizer.fingerprint != manifest["tokenizer"]["fingerprint"]:
             raise UserError(f"{folder / TOKENIZER} is not the tokenizer that made these shards: prepare again")
@@ -92,19 +92,6 @@ def open_shards(folder: Path, verify: bool = True) -> Shards:
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise UserError(f"{folder / MANIFEST} is damaged ({error}): prepare again") from error
     return Shards(folder, tokenizer, train, held_out, manifest)
-
-
-def _check_files(folder: Path, files: dict[str, dict[str, Any]], verify: bool) -> None:
-    for name, expected in files.items():
-        path = folder / name
-        if not path.is_file():
-            raise UserError(f"{path} is missing: prepare again")
-        if (size := path.stat().st_size) != expected["bytes"]:
-            raise UserError(
-                f"{path} has {size} bytes instead of {expected['bytes']}: it was cut or altered; prepare again"
-            )
-        if verify and storage.sha256(path) != expected["sha256"]:
-            raise UserError(f"{path} was altered (its sha256 is not the manifest's): prepare again")
 
 
 def _open_split(folder: Path, counts: dict[str, Any]) -> Corpus:
@@ -167,17 +154,13 @@ def write_manifest(
 ) -> dict:
     """Close the folder: list every file in it with size and sha256. Returns the manifest."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    files = {
-        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": storage.sha256(path)}
-        for path in paths
-    }
     manifest = {
         "format": FORMAT,
         "tokenizer": {"fingerprint": tokenizer.fingerprint, "size": tokenizer.size, "lowercase": tokenizer.lowercase},
         "dtype": token_dtype(tokenizer.size).name,
         "splits": splits,
         **settings,
-        "files": files,
+        "files": storage.checksums(folder, paths),
     }
     storage.write_json(folder / MANIFEST, manifest)
     return manifest

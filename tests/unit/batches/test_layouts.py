@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bertie import streams
 from bertie.batches import layouts
 from bertie.batches.layouts import IS_NEXT, IS_RANDOM, UNLABELLED, Pairs, PairsEpoch, PairSpan
 from bertie.errors import UsageError, UserError
@@ -61,6 +62,7 @@ def times_read(corpus: Corpus, spans: list[PairSpan]) -> np.ndarray:
 
 def check(corpus: Corpus, spans: list[PairSpan], max_length: int) -> None:
     """What holds of every epoch of every corpus."""
+    sentences = set(corpus.sentence_starts.tolist())
     for span in spans:
         assert len(span) <= max_length
         for start, stop in (span.a, span.b):
@@ -70,6 +72,8 @@ def check(corpus: Corpus, spans: list[PairSpan], max_length: int) -> None:
         assert same == (span.kind != IS_RANDOM)
         if span.kind != IS_RANDOM:
             assert span.a[1] == span.b[0]
+        # Else a B that begins in mid-sentence after an A that ends one would give the exchange away.
+        assert (span.a[1] in sentences) == (span.b[0] in sentences)
     assert times_read(corpus, spans).max(initial=0) <= 1
 
 
@@ -145,11 +149,21 @@ def test_pure_function_of_seed_epoch_and_window(shards: Shards, monkeypatch: pyt
     assert {s.a for s in first[0]}.isdisjoint({s.a for s in first[1]})
 
 
-def test_coins_differ_between_windows(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_window_draws_from_its_own_stream(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layouts, "WINDOW", 200)
-    epoch = Pairs(max_length=64).epoch(shards.train, shards.tokenizer, 0, 0)
-    kinds = [[span.kind for span in epoch.window(window)] for window in range(3)]
-    assert kinds[0] != kinds[1] != kinds[2]
+    keys: list[tuple[int, ...]] = []
+    original = streams.generator
+
+    def generator(seed: int, *stream: int) -> np.random.Generator:
+        keys.append((seed, *stream))
+        return original(seed, *stream)
+
+    monkeypatch.setattr(streams, "generator", generator)
+    for seed, number in ((0, 0), (0, 1), (1, 0)):
+        epoch = Pairs(max_length=64).epoch(shards.train, shards.tokenizer, seed, number)
+        for window in range(3):
+            epoch.window(window)
+    assert len(keys) == len(set(keys)) == 3 * (1 + 3)
 
 
 def test_lengths_are_upper_bounds_and_nearly_exact(wiki: Shards) -> None:

@@ -11,9 +11,10 @@ from torch import nn
 
 from bertie.batches.collate import collate, filler
 from bertie.contracts import Batch, MicroBatch, Sequence, Targets
+from bertie.errors import UsageError
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
-from bertie.model.heads import MaskedLMHead, PooledHead, cross_entropy
+from bertie.model.heads import MaskedLMHead, PooledHead
 from bertie.model.layers import Layer
 from bertie.model.transformer import Encoder, initialise
 from bertie.objectives import MaskedLM, NextSentence
@@ -160,20 +161,6 @@ def test_the_other_gelu_is_the_tanh_one(tiny_config: BertConfig) -> None:
     assert 0 < (erf - tanh).abs().max() < 0.01
 
 
-def test_cross_entropy_is_a_weighted_sum() -> None:
-    logits = torch.tensor([[2.0, 0.0, 1.0], [0.0, 3.0, 0.0], [1.0, 1.0, 5.0]])
-    targets = Targets(torch.arange(3), torch.tensor([0, 1, 0]), torch.tensor([1.0, 0.0, 2.0]))
-    loss = cross_entropy(logits, targets)
-    first = math.log(math.exp(2) + 1 + math.e) - 2
-    third = math.log(2 * math.e + math.exp(5)) - 1
-    assert loss.total.item() == pytest.approx(first + 2 * third, rel=1e-6)
-    assert loss.count.item() == 3
-    assert loss.hits is not None
-    assert loss.hits.item() == 1
-    half = cross_entropy(logits.bfloat16(), targets)
-    assert half.total.dtype == torch.float32
-
-
 def test_heads_read_their_rows(tiny_config: BertConfig) -> None:
     model = new_model(tiny_config)
     hidden = model.encoder(packed(sequences()))
@@ -227,7 +214,5 @@ def test_initial_weights(tiny_config: BertConfig) -> None:
     ],
 )
 def test_impossible_sizes_are_refused(tiny_config: BertConfig, change: dict[str, int], message: str) -> None:
-    from bertie.errors import UsageError
-
     with pytest.raises(UsageError, match=message):
         replace(tiny_config, **change)  # type: ignore[arg-type]

@@ -1,0 +1,186 @@
+"""A run that is killed at any moment, and called again until it is done, ends in the same bytes as one left alone."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from killing import (
+    ONE_THREAD,
+    STEPS,
+    Nursery,
+    Toll,
+    content,
+    differences,
+    disturb,
+    finetune_command,
+    half_written,
+    pretrain_command,
+)
+
+
+def finish(nursery: Nursery, command: list[str], run: Path) -> None:
+    code, text = nursery.run(command)
+    assert code == 0, text
+    assert not list(run.rglob("*.tmp-*"))
+
+
+def test_pretraining_killed_more_than_twenty_times(
+    nursery: Nursery, shards: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    rng, total = random.Random(0), Toll()
+    while total.kills < 22:  # a run that gets done before is compared, and another one begun
+        run = tmp_path / f"run{total.kills}"
+        command = pretrain_command(shards, run)
+        toll = disturb(nursery, command, run, rng, 22 - total.kills)
+        finish(nursery, command, run)
+        assert differences(run, undisturbed) == []
+        total.kills += toll.kills
+        total.in_saves += toll.in_saves
+    assert total.in_saves >= 5
+
+
+def test_finetuning_killed(nursery: Nursery, examples: Path, undisturbed: Path, tmp_path: Path) -> None:
+    alone, run = tmp_path / "alone", tmp_path / "killed"
+    finish(nursery, finetune_command(examples, undisturbed, alone), alone)
+    command = finetune_command(examples, undisturbed, run)
+    toll = disturb(nursery, command, run, random.Random(1), 6, pause=0.2)
+    finish(nursery, command, run)
+    assert differences(run, alone) == []
+    assert "scores.json" in content(run)
+    assert toll.kills >= 3
+
+
+@pytest.mark.parametrize(
+    ("what", "number"),
+    [("write_atomic .run.tmp config.toml", 1), ("rename .run.tmp", 1), ("write_atomic environment.json", 2)],
+)
+def test_killed_while_the_run_folder_is_made(
+    nursery: Nursery, shards: Path, undisturbed: Path, tmp_path: Path, what: str, number: int
+) -> None:
+    run = tmp_path / "run"
+    command = pretrain_command(shards, run)
+    assert nursery.run(command, ["die_before", what, number])[0] == -signal.SIGKILL
+    finish(nursery, command, run)
+    assert differences(run, undisturbed) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]  # what lay half-made beside it is gone
+
+
+@pytest.mark.parametrize(
+    ("what", "number"),
+    [
+        ("truncate", 1),  # of metrics.jsonl, to go on
+        ("fsync", 1),  # metrics.jsonl before the checkpoint
+        ("save_file model", 1),
+        ("save_file optimizer", 1),
+        ("write_atomic counters", 1),
+        ("replace manifest", 1),
+        ("rename /.step-", 1),  # a whole checkpoint gets its name
+        ("rename /step-", 1),  # an old one loses it
+        ("unlink", 4),
+        ("rmdir", 2),
+        ("save_file /run/model", 1),  # the finished model
+        ("write_atomic /run/config.json", 1),
+        ("write_atomic /run/manifest", 1),
+    ],
+)
+def test_killed_at_every_kind_of_write(
+    nursery: Nursery, shards: Path, undisturbed: Path, halfway: Path, tmp_path: Path, what: str, number: int
+) -> None:
+    run = shutil.copytree(halfway, tmp_path / "run")
+    command = pretrain_command(shards, run)
+    assert nursery.run(command, ["die_before", what, number])[0] == -signal.SIGKILL
+    finish(nursery, command, run)
+    assert differences(run, undisturbed) == []
+
+
+def test_resumes_at_the_edges_of_epochs_and_twice_in_a_row(
+    nursery: Nursery, shards: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    records = [json.loads(line) for line in (undisturbed / "metrics.jsonl").read_text().splitlines()]
+    train = [record for record in records if record["split"] == "train"]
+    edges = [a["step"] for before, a in itertools.pairwise(train) if a["epoch"] > before["epoch"]]
+    assert len(edges) >= 2
+    alone, run = tmp_path / "alone", tmp_path / "killed"
+    flags = ["--training.checkpoint-every", "1", "--training.keep-checkpoints", "1"]
+    finish(nursery, [*pretrain_command(shards, alone, edges[1] + 1), *flags], alone)
+    command = [*pretrain_command(shards, run, edges[1] + 1), *flags]
+    for edge in edges[:2]:
+        assert nursery.run(command, ["die_after_step", edge])[0] == -signal.SIGKILL
+        [state] = (run / "checkpoints").iterdir()
+        counters = json.loads((state / "training_state" / "counters.json").read_text())
+        assert (counters["step"], counters["epoch_step"]) == (edge, 0)
+        assert nursery.run(command, ["die_before", "save_file", 1])[0] == -signal.SIGKILL
+    finish(nursery, command, run)
+    assert differences(run, alone) == []
+
+
+def test_killed_between_the_last_checkpoint_and_the_finished_model(
+    nursery: Nursery, shards: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    command = pretrain_command(shards, run)
+    assert nursery.run(command, ["die_after_step", STEPS])[0] == -signal.SIGKILL
+    assert not (run / "model.safetensors").exists()
+    finish(nursery, command, run)
+    assert differences(run, undisturbed) == []
+
+
+@pytest.mark.parametrize("part", ["weights", "optimizer", "step", "position"])
+def test_a_part_that_is_not_restored_shows(
+    nursery: Nursery, shards: Path, undisturbed: Path, halfway: Path, tmp_path: Path, part: str
+) -> None:
+    """The comparison above can fail: it does as soon as resuming forgets anything."""
+    run = shutil.copytree(halfway, tmp_path / "run")
+    assert nursery.run(pretrain_command(shards, run), ["forget", part])[0] == 0
+    different = differences(run, undisturbed)
+    assert "model.safetensors" in different
+    assert "metrics.jsonl" in different
+    assert f"checkpoints/step-{STEPS:08d}/training_state/optimizer.safetensors" in different
+
+
+def test_ctrl_c_at_any_moment(nursery: Nursery, shards: Path, undisturbed: Path, tmp_path: Path) -> None:
+    run, rng = tmp_path / "run", random.Random(2)
+    command = pretrain_command(shards, run)
+    for turn in range(5):
+        victim = nursery.start(command)
+        victim.wait_until(lambda victim=victim: victim.started(run))
+        if turn % 2:
+            victim.wait_until(lambda: half_written(run))
+        time.sleep(rng.uniform(0, 0.1))
+        assert victim.kill(signal.SIGINT) == 130, victim.text
+        lines = victim.text.splitlines()
+        assert lines[-1] == "bertie: stopped; the same command goes on where it was"
+        assert sum(line.startswith("bertie:") for line in lines) == 1
+        assert "Traceback" not in victim.text
+        assert not half_written(run)
+    finish(nursery, command, run)
+    assert differences(run, undisturbed) == []
+
+
+def test_the_command_itself(shards: Path, undisturbed: Path, tmp_path: Path) -> None:
+    """`bertie pretrain` as a user starts it: interrupted, killed, and called until it is done."""
+    run = tmp_path / "run"
+    command = [str(Path(sys.executable).with_name("bertie")), *pretrain_command(shards, run)]
+    for step, how, code in ((6, signal.SIGINT, 130), (12, signal.SIGKILL, -9)):
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | ONE_THREAD) as process:
+            while not (run / "checkpoints" / f"step-{step:08d}").exists():
+                assert process.poll() is None
+                time.sleep(0.001)
+            process.send_signal(how)
+            said = process.communicate()[1]
+        assert process.returncode == code
+        assert "Traceback" not in said
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | ONE_THREAD, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "resuming" in done.stderr
+    assert differences(run, undisturbed) == []

@@ -1,0 +1,218 @@
+"""What a run folder refuses, warns of and survives."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from killing import Nursery, differences, finetune_command, pretrain_command
+
+STATE = "checkpoints/step-00000012"
+
+
+def listing(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def complaint(text: str) -> str:
+    """The one line that says what is wrong."""
+    assert "Traceback" not in text
+    [line] = [line for line in text.splitlines() if line.startswith("bertie:")]
+    assert text.rstrip().endswith(line)
+    return line
+
+
+def test_a_finished_run_is_left_alone(nursery: Nursery, shards: Path, undisturbed: Path) -> None:
+    before = listing(undisturbed)
+    code, text = nursery.run(pretrain_command(shards, undisturbed))
+    assert code == 0
+    assert "is finished: nothing to do" in text
+    assert listing(undisturbed) == before
+
+
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize(
+    ("flags", "key"),
+    [
+        (["--training.learning-rate", "0.001"], "training.learning_rate is 0.002 there and 0.001 here"),
+        (["--seed", "1"], "seed is 0 there and 1 here"),
+        (["--training.steps", "31"], "training.steps is 30 there and 31 here"),
+    ],
+)
+def test_another_configuration_is_refused(
+    nursery: Nursery, shards: Path, undisturbed: Path, halfway: Path, finished: bool, flags: list[str], key: str
+) -> None:
+    run = undisturbed if finished else halfway
+    before = listing(run)
+    code, text = nursery.run([*pretrain_command(shards, run), *flags])
+    assert code == 2
+    assert key in complaint(text)
+    assert listing(run) == before
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_other_data_are_refused(
+    nursery: Nursery, small_shards: Path, undisturbed: Path, halfway: Path, finished: bool
+) -> None:
+    run = undisturbed if finished else halfway
+    before = listing(run)
+    code, text = nursery.run(pretrain_command(small_shards, run))
+    assert code == 2
+    assert f"{run} was made from other data" in complaint(text)
+    assert listing(run) == before
+
+
+def test_a_finetuned_run_knows_its_examples_and_its_model(
+    nursery: Nursery, examples: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    assert nursery.run(finetune_command(examples, undisturbed, run))[0] == 0
+    code, text = nursery.run(finetune_command(examples, undisturbed, run))
+    assert (code, "is finished: nothing to do" in text) == (0, True)
+    fewer = shutil.copytree(examples, tmp_path / "fewer")
+    lines = (fewer / "train.jsonl").read_text().splitlines(keepends=True)
+    (fewer / "train.jsonl").write_text("".join(lines[:-1]))
+    for other in (
+        finetune_command(fewer, undisturbed, run),
+        finetune_command(examples, min((undisturbed / "checkpoints").iterdir()), run),
+    ):
+        code, text = nursery.run(other)
+        assert code == 2
+        assert "was made from other data or another model" in complaint(text)
+
+
+def test_another_number_of_threads_warns(nursery: Nursery, shards: Path, halfway: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(halfway, tmp_path / "run")
+    victim = nursery.start([*pretrain_command(shards, run), "--threads", "2"])
+    assert victim.wait_until(lambda: "resuming" in victim.text)
+    victim.kill()
+    assert f"warning: {run} ran with 1 threads and goes on with 2" in victim.text
+
+
+def test_the_number_of_threads_is_kept(
+    nursery: Nursery, shards: Path, undisturbed: Path, halfway: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(halfway, tmp_path / "run")
+    code, text = nursery.run([*pretrain_command(shards, run), "--threads", "0"])
+    assert code == 0
+    assert "1 threads" in text
+    assert "warning" not in text
+    assert differences(run, undisturbed) == []
+
+
+def test_a_second_process_is_refused(
+    nursery: Nursery, shards: Path, undisturbed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from bertie.cli import main
+
+    run = tmp_path / "run"
+    command = pretrain_command(shards, run)
+    first = nursery.start(command)
+    first.wait_until(lambda: first.started(run))
+    os.kill(first.pid, signal.SIGSTOP)
+    assert main(command) == 2
+    os.kill(first.pid, signal.SIGCONT)
+    assert capsys.readouterr().err == f"bertie: another process is writing {run}\n"
+    assert first.wait() == 0
+    assert differences(run, undisturbed) == []
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [cut, flip, Path.unlink], ids=["cut", "altered", "missing"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.safetensors",
+        "config.json",
+        "tokenizer.json",
+        "manifest.json",
+        "training_state/optimizer.safetensors",
+        "training_state/counters.json",
+    ],
+)
+def test_a_damaged_checkpoint_is_named(
+    nursery: Nursery, shards: Path, halfway: Path, tmp_path: Path, name: str, damage: Callable[[Path], None]
+) -> None:
+    run = shutil.copytree(halfway, tmp_path / "run")
+    damage(run / STATE / name)
+    before = listing(run)
+    code, text = nursery.run(pretrain_command(shards, run))
+    assert code == 1
+    assert str(run / STATE / name) in complaint(text)
+    assert listing(run) == before
+
+
+def test_the_one_before_serves_when_the_newest_is_taken_away(
+    nursery: Nursery, shards: Path, undisturbed: Path, halfway: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(halfway, tmp_path / "run")
+    shutil.rmtree(run / STATE)
+    code, text = nursery.run(pretrain_command(shards, run))
+    assert code == 0
+    assert "after step 9 of" in text
+    assert differences(run, undisturbed) == []
+
+
+def test_a_copy_that_somebody_put_aside_is_neither_resumed_nor_removed(
+    nursery: Nursery, shards: Path, halfway: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(halfway, tmp_path / "run")
+    aside = shutil.copytree(run / "checkpoints" / "step-00000009", run / "checkpoints" / "step-00000009-best")
+    before = listing(aside)
+    code, text = nursery.run(pretrain_command(shards, run))
+    assert code == 0
+    assert "after step 12 of" in text
+    assert listing(aside) == before
+
+
+@pytest.mark.parametrize(
+    ("largest", "what"),
+    [(2_000, "metrics.jsonl"), (100_000, "model.safetensors"), (300_000, "optimizer.safetensors")],
+)
+def test_a_full_disk(
+    nursery: Nursery, shards: Path, undisturbed: Path, tmp_path: Path, largest: int, what: str
+) -> None:
+    """As a limit on the size of files, which fails in the same place and way; it sets in after step 6."""
+    run = tmp_path / "run"
+    command = pretrain_command(shards, run)
+    code, text = nursery.run(command, ["disk_full_after_step", 6, largest])
+    assert code == 1
+    line = complaint(text)
+    assert line.startswith(f"bertie: cannot write {run}")
+    assert what in line
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step-00000003", "step-00000006"]
+    assert nursery.run(command)[0] == 0
+    assert differences(run, undisturbed) == []
+
+
+def test_metrics_that_were_cut_are_missed(nursery: Nursery, shards: Path, halfway: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(halfway, tmp_path / "run")
+    cut(run / "metrics.jsonl")
+    before = listing(run)
+    code, text = nursery.run(pretrain_command(shards, run))
+    assert code == 1
+    assert f"{run}/metrics.jsonl is shorter than its checkpoint says" in complaint(text)
+    assert listing(run) == before
+
+
+def test_metrics_that_were_written_after_the_checkpoint_are_cut(
+    nursery: Nursery, shards: Path, undisturbed: Path, halfway: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(halfway, tmp_path / "run")
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"split": "train", "step": 13, "lo')
+    assert nursery.run(pretrain_command(shards, run))[0] == 0
+    assert differences(run, undisturbed) == []

@@ -1,0 +1,325 @@
+"""Bad text, bad flags, bad configurations: one clear line each, the right exit code, and nothing half-written."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from bertie.text.tokenizer import Tokenizer
+
+Refuse = Callable[..., str]
+SMALL = (
+    "--model.hidden-size 16 --model.num-attention-heads 2 --model.intermediate-size 32 --layout.max-length 32 "
+    "--training.batch-size 4 --training.row-tokens 128 --training.steps 2 --training.eval-tokens 200 --threads 1"
+)
+TWO_DOCUMENTS = b"One document. It has two sentences.\n\nAnother document.\n"
+
+
+def pretrain(shards: Path | str, out: Path, *flags: str, config: str = "tiny") -> list[str]:
+    return ["pretrain", config, "--data", str(shards), "--out", str(out), *SMALL.split(), *flags]
+
+
+@pytest.fixture(scope="module")
+def tokenizer_folder(small_shards: Path) -> Path:
+    return small_shards / "tokenizer"
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+TEXTS: list[tuple[str, bytes, int, str]] = [
+    ("binary.txt", b"plain\n\x80\x81\xfe", 1, "binary.txt:2: byte 0x80 is not UTF-8"),
+    ("latin.txt", "fine\ncafé\n".encode("latin-1"), 1, "latin.txt:2: byte 0xe9 is not UTF-8"),
+    ("utf16.txt", "some text".encode("utf-16"), 1, "utf16.txt:1: a NUL byte"),
+    ("nul.txt", b"one\ntwo\0\n", 1, "nul.txt:2: a NUL byte"),
+    ("text.md", b"text", 2, "cannot tell the format from the name: use one of .txt"),
+    ("not.jsonl", b'{"text": "a"}\n{"text": \n', 1, "not.jsonl:2: not JSON"),
+    ("deep.jsonl", b"[" * 100_000, 1, "deep.jsonl:1: not JSON"),
+    ("field.jsonl", b'{"text": "a"}\n{"txet": "b"}\n', 1, "field.jsonl:2: no field 'text' (it has 'txet')"),
+    ("number.jsonl", b'{"text": 3}\n', 1, "number.jsonl:1: field 'text' is not a string: 3"),
+    ("list.jsonl", b"[1]\n", 1, "list.jsonl:1: no field 'text' (it is no object)"),
+    ("half.jsonl", b'{"text": "\\ud800"}\n', 1, "half.jsonl:1: field 'text' has half a surrogate pair"),
+    ("cut.txt.gz", gzip.compress(b"text " * 1000)[:30], 1, "truncated, or not really .gz"),
+    ("not.txt.xz", b"plain text", 1, "truncated, or not really .xz"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "code", "words"), TEXTS, ids=[case[0] for case in TEXTS])
+def test_text_that_is_none(
+    refuse: Refuse, tokenizer_folder: Path, tmp_path: Path, out: Path, name: str, content: bytes, code: int, words: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    refuse(["tokenizer", "train", str(path), "--out", str(out)], code, words)
+    refuse(["prepare", str(path), "--tokenizer", str(tokenizer_folder), "--out", str(out)], code, words)
+
+
+@pytest.mark.parametrize("content", [b"", b" \n\n\t\n \r\n", b"\x01\x02\n\n\x03"], ids=["empty", "blanks", "controls"])
+def test_text_without_text(refuse: Refuse, tokenizer_folder: Path, tmp_path: Path, out: Path, content: bytes) -> None:
+    path = tmp_path / "text.txt"
+    path.write_bytes(content)
+    refuse(["tokenizer", "train", str(path), "--out", str(out)], 1, "the text is empty")
+    refuse(["prepare", str(path), "--tokenizer", str(tokenizer_folder), "--out", str(out)], 1, "no text to prepare")
+
+
+def test_paths_that_hold_no_text(refuse: Refuse, tokenizer_folder: Path, tmp_path: Path, out: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / ".hidden.txt").write_bytes(TWO_DOCUMENTS)
+    (tmp_path / "link.txt").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "pipe.txt")
+    for path, words in (
+        (tmp_path / "nosuch.txt", "no such file"),
+        (tmp_path / "link.txt", "no such file"),
+        (tmp_path / "pipe.txt", "no such file"),
+        (tmp_path / "folder", "no text in this folder"),
+    ):
+        refuse(["tokenizer", "train", str(path), "--out", str(out)], 2, words, str(path))
+        refuse(["prepare", str(path), "--tokenizer", str(tokenizer_folder), "--out", str(out)], 2, words)
+    refuse(
+        ["prepare", "b" * 300 + ".txt", "--tokenizer", str(tokenizer_folder), "--out", str(out)],
+        1,
+        "File name too long",
+    )
+
+
+def test_vocabularies_that_cannot_be(refuse: Refuse, tmp_path: Path, out: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_bytes(TWO_DOCUMENTS)
+    train = ["tokenizer", "train", str(text), "--out", str(out)]
+    refuse(train, 1, "the text fills a vocabulary of only", "ask for --vocab-size", "or give more text")
+    refuse([*train, "--vocab-size", "30"], 2, "--vocab-size 30 is too small: the", "characters of this text")
+    for flag in ("--vocab-size", "--alphabet-limit", "--min-frequency"):
+        for value in ("0", "-3", "9" * 30):
+            refuse([*train, flag, value], 2, f"{flag} {value}: give a number from 1 to")
+    refuse([*train, "--documents", "page"], 2, "invalid choice 'page'")
+
+
+def test_corpora_that_cannot_be_split(refuse: Refuse, tokenizer_folder: Path, tmp_path: Path, out: Path) -> None:
+    text = tmp_path / "one.txt"
+    text.write_text("A single document. It has two sentences.\n")
+    prepare = ["prepare", str(text), "--tokenizer", str(tokenizer_folder), "--out", str(out)]
+    refuse(prepare, 1, "0 of 1 documents on the eval side, which needs at least 2", "give more documents")
+    for share in ("0", "1", "2", "-0.5", "nan", "inf"):
+        refuse([*prepare, "--eval-share", share], 2, f"--eval-share {share}: give a share of the documents")
+    refuse([*prepare, "--eval-share", "few"], 2, "--eval-share", "'few'")
+    for folder in (tmp_path / "nosuch", text):
+        refuse([*prepare[:3], str(folder), *prepare[4:]], 2, f"{folder} holds no tokenizer")
+
+
+def test_places_that_cannot_be_written(refuse: Refuse, tokenizer_folder: Path, tmp_path: Path) -> None:
+    text = tmp_path / "texts" / "text.txt"
+    text.parent.mkdir()
+    text.write_bytes(TWO_DOCUMENTS)
+    for command in (
+        ["tokenizer", "train", str(text.parent)],
+        ["prepare", str(text.parent), "--tokenizer", str(tokenizer_folder)],
+    ):
+        refuse([*command, "--out", str(text)], 2, f"{text} already exists")
+        refuse([*command, "--out", str(text.parent)], 2, f"{text.parent} already exists")
+        refuse([*command, "--out", str(text.parent / "out")], 2, "which is read for text: give an --out elsewhere")
+        refuse([*command, "--out", "x" * 300], 1, "File name too long")
+    assert text.read_bytes() == TWO_DOCUMENTS
+
+
+def test_a_folder_inside_a_file(refuse: Refuse, small_shards: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    refuse(pretrain(small_shards, tmp_path / "file" / "run"), 1, "cannot write", str(tmp_path / "file"))
+    refuse(
+        pretrain(small_shards, tmp_path / "file"), 2, f"{tmp_path / 'file'} already exists and is no run of bertie's"
+    )
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_the_current_folder(
+    refuse: Refuse, small_shards: Path, tokenizer_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "text.txt").write_bytes(TWO_DOCUMENTS)
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    refuse(["prepare", "../text.txt", "--tokenizer", str(tokenizer_folder), "--out", "."], 2, "'.' has no name")
+    refuse(pretrain(small_shards, Path()), 2, "'.' has no name")
+
+
+FLAGS: list[tuple[str, str, str]] = [
+    ("--training.steps", "0", "training.steps is 0: give at least 1"),
+    ("--training.steps", "-3", "training.steps is -3: give at least 1"),
+    ("--training.steps", "1e3", "--training.steps: invalid literal for int()"),
+    ("--training.steps", "1" * 5000, "--training.steps"),
+    ("--training.batch-size", "0", "training.batch_size is 0: give at least 1"),
+    ("--training.row-tokens", "0", "training.row_tokens is 0: give at least 1"),
+    ("--training.learning-rate", "nan", "training.learning_rate is nan: give at least 0"),
+    ("--training.learning-rate", "inf", "training.learning_rate is inf: give at least 0"),
+    ("--training.learning-rate", "-1", "training.learning_rate is -1.0: give at least 0"),
+    ("--training.learning-rate", "fast", "--training.learning-rate: could not convert"),
+    ("--training.clip", "0", "training.clip is 0.0: give more than 0"),
+    ("--training.eval-every", "-1", "training.eval_every is -1: give at least 0"),
+    ("--training.eval-tokens", "0", "training.eval_tokens is 0: give at least 1"),
+    ("--training.checkpoint-every", "-1", "training.checkpoint_every is -1: give at least 0"),
+    ("--training.keep-checkpoints", "0", "training.keep_checkpoints is 0: give at least 1"),
+    ("--training.precision", "fp8", "'fp8'"),
+    ("--training.stesp", "3", "--training.stesp"),
+    ("--nosuch", "3", "--nosuch"),
+    ("--seed", "-1", "seed is -1: give at least 0"),
+    ("--threads", "-1", "--threads -1"),
+    ("--model.num-hidden-layers", "0", "model.num_hidden_layers is 0"),
+    ("--model.num-attention-heads", "0", "model.num_attention_heads is 0"),
+    ("--model.hidden-size", "0", "model.hidden_size is 0"),
+    ("--model.hidden-size", "33", "model.hidden_size 33 is not a multiple of 2 heads"),
+    ("--model.intermediate-size", "-1", "model.intermediate_size is -1"),
+    ("--model.vocab-size", "7", "model.vocab_size is 7 and the shards' vocabulary has 500 entries"),
+    ("--model.vocab-size", "-7", "model.vocab_size is -7"),
+    ("--model.type-vocab-size", "1", "model.type_vocab_size is 1: pairs of texts need 2"),
+    ("--model.max-position-embeddings", "16", "layout.max_length 32 is more than model.max_position_embeddings 16"),
+    ("--model.hidden-dropout-prob", "1.5", "model.hidden_dropout_prob is 1.5: give at least 0, at most 1"),
+    ("--model.initializer-range", "-1", "model.initializer_range is -1.0"),
+    ("--model.layer-norm-eps", "nan", "model.layer_norm_eps is nan"),
+    ("--model.hidden-act", "relu", "'relu'"),
+    ("--layout.max-length", "4", "layout.max_length is 4"),
+    ("--layout.max-length", "600", "layout.max_length 600 is more than model.max_position_embeddings 512"),
+    ("--layout.short-share", "2", "layout.short_share is 2.0"),
+    ("--layout.kind", "pears", "'pears'"),
+    ("--schedule.warmup", "nan", "schedule.warmup is nan"),
+    ("--schedule.warmup", "2", "schedule.warmup is 2.0"),
+    ("--optimizer.betas", "0.9", "optimizer.betas is [0.9]: give two numbers"),
+    ("--optimizer.eps", "-1", "optimizer.eps is -1.0"),
+    ("--objectives.0.rate", "0", "objectives.mlm.rate is 0.0: give more than 0, at most 1"),
+    ("--objectives.0.mask-share", "0.95", "objectives.mlm: mask_share and random_share are more than 1 together"),
+    ("--objectives.1.weight", "-1", "objectives.nsp.weight is -1.0"),
+]
+
+
+@pytest.mark.parametrize(("flag", "value", "words"), FLAGS, ids=[f"{flag} {value[:9]}" for flag, value, _ in FLAGS])
+def test_flags_of_pretraining(refuse: Refuse, small_shards: Path, out: Path, flag: str, value: str, words: str) -> None:
+    refuse(pretrain(small_shards, out, flag, value), 2, words)
+
+
+def test_steps_larger_than_the_corpus(refuse: Refuse, small_shards: Path, out: Path) -> None:
+    said = refuse(pretrain(small_shards, out, "--training.batch-size", "100000"), 1, "lower --training.batch-size")
+    assert "rows of 128 tokens and one step takes 25000" in said
+
+
+def test_held_out_text_without_pairs(refuse: Refuse, small_tokenizer: Tokenizer, tmp_path: Path, out: Path) -> None:
+    from bertie.text.prepare import prepare
+
+    (tmp_path / "words.txt").write_text("\n\n".join(chr(97 + i % 26) for i in range(60)))
+    prepare([tmp_path / "words.txt"], small_tokenizer, tmp_path / "shards", eval_share=0.5)
+    refuse(pretrain(tmp_path / "shards", out), 1, "the held-out documents are all of a single token")
+
+
+TOMLS: list[tuple[str, str]] = [
+    ("", "top level: model is missing"),
+    ("steps", "is not TOML"),
+    ("[" * 100_000, "is not TOML"),
+    ("extends = 'tiny.toml'\n[training]\nstesp = 3", "training: key: 'stesp' is not known; did you mean 'steps'?"),
+    ("extends = 'tiny.toml'\n[traning]\nsteps = 3", "top level: key: 'traning' is not known; did you mean 'training'?"),
+    ("extends = 'tiny.toml'\nseed = '0'", "seed: expected int, got '0'"),
+    ("extends = 'tiny.toml'\nseed = true", "seed: expected int, got True"),
+    ("extends = 'tiny.toml'\nmodel = 3", "model: expected a table, got 3"),
+    ("extends = 'tiny.toml'\nobjectives = [3]", "objectives.0: expected a table with a kind, got 3"),
+    ("extends = 'tiny.toml'\nobjectives = []", "objectives is []"),
+    ("extends = 'tiny.toml'\n[[objectives]]\nkind = 'mlm'\n[[objectives]]\nkind = 'mlm'", "each of another kind"),
+    (
+        "extends = 'tiny.toml'\n[[objectives]]\nkind = 'mml'",
+        "objectives.0.kind: 'mml' is not known; did you mean 'mlm'?",
+    ),
+    ("extends = 'tiny.toml'\n[schedule]\nkind = 'cosine'", "schedule.kind: 'cosine' is not known; choose from linear"),
+    (
+        "extends = 'tiny.toml'\n[optimizer]\nkind = 'adamw'\nbetas = [0.9, 'x']",
+        "optimizer.betas.1: expected float, got 'x'",
+    ),
+    ("extends = 'tiny.toml'\n[training]\nlearning_rate = 1" + "0" * 400, "training.learning_rate: expected float"),
+    ("extends = 'nosuch.toml'", "extends 'nosuch.toml', but there is no file"),
+    ("extends = 3", "extends 3, but there is no file"),
+    ("extends = 'bad.toml'", "extends 'bad.toml', which extends this file in turn"),
+    ("extends = '.'", "extends '.', but there is no file"),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), TOMLS, ids=[words[:40] for _, words in TOMLS])
+def test_configurations(refuse: Refuse, small_shards: Path, tmp_path: Path, out: Path, text: str, words: str) -> None:
+    from bertie.config import SHIPPED
+
+    for name in ("tiny.toml", "tiny-paper.toml"):
+        shutil.copy(SHIPPED / "pretrain" / name, tmp_path)
+    (tmp_path / "bad.toml").write_text(text)
+    refuse(pretrain(small_shards, out, config=str(tmp_path / "bad.toml")), 2, words)
+
+
+def test_configurations_that_are_no_files(refuse: Refuse, small_shards: Path, tmp_path: Path, out: Path) -> None:
+    (tmp_path / "folder.toml").mkdir()
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    (tmp_path / "loop.toml").symlink_to("loop.toml")
+    for name in (
+        "nosuch",
+        str(tmp_path / "folder.toml"),
+        str(tmp_path / "nosuch.toml"),
+        str(tmp_path / "loop.toml"),
+        "",
+    ):
+        refuse(
+            pretrain(small_shards, out, config=name), 2, f"no configuration {name!r}: give a .toml file or one of base"
+        )
+    refuse(pretrain(small_shards, out, config=str(tmp_path / "bytes.toml")), 2, "cannot read", "bytes.toml")
+    refuse(["pretrain", "--data", str(small_shards), "--out", str(out)], 2, "the first word is the CONFIG")
+    refuse(["pretrain", "tiny", "--out", str(out)], 2, "lacks: --data")
+    refuse(["nonsense"], 2, "unknown command 'nonsense'")
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [cut, flip, Path.unlink], ids=["cut", "altered", "missing"])
+@pytest.mark.parametrize("name", ["train/00000.tokens.npy", "eval/00000.sentences.npy", "tokenizer/tokenizer.json"])
+def test_damaged_shards(
+    refuse: Refuse, small_shards: Path, tmp_path: Path, out: Path, name: str, damage: Callable[[Path], None]
+) -> None:
+    shards = shutil.copytree(small_shards, tmp_path / "shards")
+    damage(shards / name)
+    refuse(pretrain(shards, out), 1, str(shards / name), "prepare again")
+
+
+def test_damaged_manifests_of_shards(refuse: Refuse, small_shards: Path, tmp_path: Path, out: Path) -> None:
+    shards = shutil.copytree(small_shards, tmp_path / "shards")
+    manifest = shards / "manifest.json"
+    good = json.loads(manifest.read_text())
+    other = {**good, "tokenizer": {**good["tokenizer"], "fingerprint": "0"}}
+    for content in ([], 3, {**good, "format": 2}, {**good, "files": []}, {**good, "splits": []}, other):
+        manifest.write_text(json.dumps(content))
+        refuse(pretrain(shards, out), 1, str(shards))
+    cut(manifest)
+    refuse(pretrain(shards, out), 1, f"{manifest} is damaged")
+    manifest.unlink()
+    for folder in (shards, tmp_path / "nosuch", manifest):
+        refuse(pretrain(folder, out), 2, f"{folder} holds no token shards")
+
+
+def test_shards_with_another_tokenizer(refuse: Refuse, small_shards: Path, tmp_path: Path, out: Path) -> None:
+    """Swapped together with its sums: only the fingerprint tells."""
+    from bertie.storage import sha256
+    from bertie.text.tokenizer import Tokenizer
+
+    shards = shutil.copytree(small_shards, tmp_path / "shards")
+    words = Tokenizer.load(shards / "tokenizer").words
+    Tokenizer.build([*words[:-2], words[-1], words[-2]], lowercase=True).save(shards / "tokenizer")
+    manifest = json.loads((shards / "manifest.json").read_text())
+    for name in manifest["files"]:
+        manifest["files"][name] = {"bytes": (shards / name).stat().st_size, "sha256": sha256(shards / name)}
+    (shards / "manifest.json").write_text(json.dumps(manifest))
+    refuse(pretrain(shards, out), 1, f"{shards / 'tokenizer'} is not the tokenizer that made these shards")

@@ -1,0 +1,354 @@
+"""Damaged and foreign model folders, examples that do not fit, and wrong use of a model: one clear line each."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from bertie import Predictor
+
+Refuse = Callable[..., str]
+PRETRAIN = (
+    "--model.hidden-size 16 --model.num-attention-heads 2 --model.intermediate-size 32 --layout.max-length 32 "
+    "--training.batch-size 4 --training.row-tokens 128 --training.steps 2 --training.eval-tokens 200 --threads 1"
+)
+FINETUNE = "--max-length 32 --training.epochs 1 --training.batch-size 8 --threads 1"
+
+
+def write(path: Path, *rows: Any) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    rows = [{"text": f"the {'big' if i % 2 else 'small'} ship", "label": "xy"[i % 2]} for i in range(16)]
+    write(folder / "train.jsonl", *rows)
+    write(folder / "dev.jsonl", *rows[:4])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pretrained(small_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from bertie.cli import main
+
+    run = tmp_path_factory.mktemp("pretrained") / "run"
+    assert main(["pretrain", "tiny", "--data", str(small_shards), "--out", str(run), *PRETRAIN.split()]) == 0
+    return run
+
+
+def finetune(data: Path, model: Path | str, out: Path, *flags: str) -> list[str]:
+    files = ["--train", str(data / "train.jsonl"), "--dev", str(data / "dev.jsonl")]
+    return ["finetune", "classify", *files, "--model", str(model), "--out", str(out), *FINETUNE.split(), *flags]
+
+
+@pytest.fixture(scope="module")
+def classifier(data: Path, pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from bertie.cli import main
+
+    run = tmp_path_factory.mktemp("classifier") / "run"
+    assert main(finetune(data, pretrained, run)) == 0
+    return run
+
+
+@pytest.fixture
+def model(classifier: Path, tmp_path: Path) -> Path:
+    """A copy to damage, without the manifest that would tell."""
+    folder = shutil.copytree(classifier, tmp_path / "model")
+    (folder / "manifest.json").unlink()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "words"),
+    [
+        ("--training.epochs", "0", "training.epochs is 0: give at least 1"),
+        ("--training.steps", "-1", "training.steps is -1: give at least 0"),
+        ("--training.batch-size", "0", "training.batch_size is 0"),
+        ("--training.row-tokens", "0", "training.row_tokens is 0"),
+        ("--training.learning-rate", "nan", "training.learning_rate is nan"),
+        ("--training.clip", "-1", "training.clip is -1.0"),
+        ("--training.keep-checkpoints", "0", "training.keep_checkpoints is 0"),
+        ("--max-train-examples", "-1", "max_train_examples is -1"),
+        ("--max-length", "3", "max_length is 3: the model reads 4 to 512 tokens"),
+        ("--max-length", "513", "max_length is 513: the model reads 4 to 512 tokens"),
+        ("--hidden-dropout-prob", "2", "hidden_dropout_prob is 2.0"),
+        ("--seed", "-1", "seed is -1"),
+        ("--threads", "-2", "--threads -2"),
+        ("--task.kind", "regress", "'regress'"),
+        ("--task.text", "nosuch", "no column 'nosuch'; its columns are: text, label"),
+    ],
+)
+def test_flags_of_finetuning(
+    refuse: Refuse, data: Path, pretrained: Path, tmp_path: Path, flag: str, value: str, words: str
+) -> None:
+    refuse(finetune(data, pretrained, tmp_path / "out", flag, value), 2, words)
+
+
+EXAMPLES: list[tuple[str, str, str, int, str]] = [
+    ("train", "train.jsonl", "", 1, "train.jsonl: no examples in it"),
+    ("dev", "dev.jsonl", "", 1, "dev.jsonl: no examples in it"),
+    ("dev", "dev.jsonl", '{"text": "a", "label": "z"}', 1, "dev.jsonl:1: the label 'z', which training never saw"),
+    ("dev", "dev.jsonl", '{"text": "a"}', 1, "dev.jsonl:1: no label; the classes are x, y"),
+    ("train", "train.jsonl", '{"text": "a"}', 1, "train.jsonl:1: no label to train on"),
+    ("train", "train.jsonl", '{"text": "a", "label": "x"}', 1, "every example has the label 'x'"),
+    ("train", "train.jsonl", '{"words": "a", "label": "x"}', 2, "cannot tell which column is the text"),
+    ("train", "train.jsonl", '{"text": 3, "label": "x"}', 1, "train.jsonl:1: 'text' must be a string"),
+    ("train", "train.jsonl", '{"text": "a", "label": "x"}\n{', 1, "train.jsonl:2: not valid JSON"),
+    ("train", "train.jsonl", "[1]", 1, "train.jsonl:1: expected a JSON object"),
+    ("train", "train.csv", 'text,label\n"a,x\n', 1, "train.csv:2: not valid CSV"),
+    ("train", "train.tsv", "text\tlabel\na\tx\tz\n", 1, "train.tsv:2: 3 columns, but the first line has 2"),
+    ("train", "train.tsv", "text\ttext\n", 1, "two columns are named 'text'"),
+    ("train", "train.txt", "text", 2, "examples are read from .tsv, .csv, .jsonl files"),
+]
+
+
+@pytest.mark.parametrize(("side", "name", "content", "code", "words"), EXAMPLES, ids=[case[-1] for case in EXAMPLES])
+def test_examples(
+    refuse: Refuse,
+    data: Path,
+    pretrained: Path,
+    tmp_path: Path,
+    side: str,
+    name: str,
+    content: str,
+    code: int,
+    words: str,
+) -> None:
+    (tmp_path / name).write_text(content)
+    refuse([*finetune(data, pretrained, tmp_path / "out"), f"--{side}", str(tmp_path / name)], code, words)
+
+
+def test_examples_that_are_not_there(refuse: Refuse, data: Path, pretrained: Path, tmp_path: Path) -> None:
+    for side in ("--train", "--dev"):
+        command = [*finetune(data, pretrained, tmp_path / "out"), side, str(tmp_path / "nosuch.jsonl")]
+        refuse(command, 2, f"no such file: {tmp_path / 'nosuch.jsonl'}")
+
+
+def test_folders_that_hold_no_model(refuse: Refuse, data: Path, small_shards: Path, tmp_path: Path) -> None:
+    for path in (small_shards, data / "train.jsonl"):
+        refuse(finetune(data, path, tmp_path / "out"), 2, f"{path} holds no config.json")
+    refuse(finetune(data, tmp_path / "nosuch", tmp_path / "out"), 2, f"{tmp_path / 'nosuch'} does not exist")
+    refuse(["predict", "x" * 300, "text"], 1, "File name too long")
+    refuse(["fill-mask", "a forgotten run [MASK]", "text"], 2, "is no folder here, and the hub did not give it")
+
+
+@pytest.mark.parametrize("where", ["http://127.0.0.1:9", "http://nosuch.invalid"])
+def test_a_hub_that_does_not_answer(where: str, tmp_path: Path) -> None:
+    """In a process of its own: the hub's client reads its settings when it is imported."""
+    settings = {"HF_ENDPOINT": where, "HF_HOME": str(tmp_path)}
+    command = [str(Path(sys.executable).with_name("bertie")), "predict", "nobody/nothing", "text"]
+    start = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | settings, check=False)
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert line.startswith("bertie: nobody/nothing is no folder here, and the hub did not give it: ")
+    assert time.monotonic() - start < 60  # no endless retries; it takes some 3 s
+
+
+CONFIGS: list[tuple[dict[str, Any], str]] = [
+    ({"hidden_size": "16"}, "hidden_size: expected int, got '16'"),
+    ({"hidden_size": 16.5}, "hidden_size: expected int, got 16.5"),
+    ({"hidden_size": -16}, "model.hidden_size is -16"),
+    ({"num_attention_heads": 0}, "model.num_attention_heads is 0"),
+    ({"num_attention_heads": 3}, "not a multiple of 3 heads"),
+    ({"num_hidden_layers": None}, "num_hidden_layers is missing"),
+    ({"num_hidden_layers": 1}, "describes a model without encoder.layers.1."),
+    ({"num_hidden_layers": 3}, "encoder.layers.2.attention.qkv.weight should be (48, 16), the checkpoint has nothing"),
+    ({"vocab_size": 30}, "encoder.embeddings.word.weight should be (30, 16), the checkpoint has shape (500, 16)"),
+    ({"max_position_embeddings": 8}, "encoder.embeddings.position.weight should be (8, 16)"),
+    ({"layer_norm_eps": "small"}, "layer_norm_eps: expected float, got 'small'"),
+    ({"hidden_act": ["gelu"]}, "hidden_act"),
+    ({"hidden_act": "relu"}, "hidden_act 'relu' is none of gelu"),
+    ({"model_type": "gpt2"}, "model_type is 'gpt2'; bertie reads BERT checkpoints"),
+    ({"id2label": ["x", "y"]}, "not a BERT configuration"),
+    ({"id2label": {"a": "x"}}, "not a BERT configuration"),
+    ({"id2label": {"0": "x"}}, "config.json names 1 labels and the head has 2 outputs"),
+    ({"id2label": {"0": "x", "1": "x"}}, "two classes of id2label have one name"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), CONFIGS, ids=[str(change) for change, _ in CONFIGS])
+def test_config_json_that_is_wrong(refuse: Refuse, model: Path, change: dict[str, Any], words: str) -> None:
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | change))
+    refuse(["predict", str(model), "text"], 1, words, str(model))
+
+
+def unlink(path: Path) -> None:
+    path.unlink()
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def as_list(path: Path) -> None:
+    path.write_text("[1]")
+
+
+def as_words(path: Path) -> None:
+    path.write_text("no configuration")
+
+
+def as_bytes(path: Path) -> None:
+    path.write_bytes(b"\xff\xfe\x00")
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "code", "words"),
+    [
+        ("config.json", cut, 1, "config.json is damaged"),
+        ("config.json", as_list, 1, "config.json is damaged"),
+        ("config.json", as_bytes, 1, "config.json is damaged"),
+        ("model.safetensors", cut, 1, "model.safetensors is damaged"),
+        ("model.safetensors", as_bytes, 1, "model.safetensors is damaged"),
+        ("model.safetensors", unlink, 1, "model.safetensors is missing (bertie reads safetensors only"),
+        ("tokenizer.json", cut, 1, "tokenizer.json is damaged"),
+        ("tokenizer.json", as_list, 1, "tokenizer.json is damaged"),
+        ("config.toml", as_words, 2, "config.toml is not TOML"),
+        ("config.toml", as_bytes, 2, "cannot read"),
+    ],
+)
+def test_files_of_a_model_that_are_damaged(
+    refuse: Refuse, model: Path, name: str, damage: Callable[[Path], None], code: int, words: str
+) -> None:
+    damage(model / name)
+    refuse(["predict", str(model), "text"], code, words, str(model / name))
+
+
+@pytest.mark.parametrize("damage", [cut, unlink, as_list])
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "vocab.txt"])
+def test_the_manifest_tells(
+    refuse: Refuse, classifier: Path, tmp_path: Path, name: str, damage: Callable[[Path], None]
+) -> None:
+    folder = shutil.copytree(classifier, tmp_path / "model")
+    damage(folder / name)
+    refuse(["predict", str(folder), "text"], 1, str(folder / name))
+
+
+@pytest.mark.parametrize("content", ["[]", '{"files": []}', '{"files": {"config.json": 3}}', "{}", "", "{"])
+def test_manifests_that_are_wrong(refuse: Refuse, classifier: Path, tmp_path: Path, content: str) -> None:
+    folder = shutil.copytree(classifier, tmp_path / "model")
+    (folder / "manifest.json").write_text(content)
+    refuse(["predict", str(folder), "text"], 1, f"{folder / 'manifest.json'} is damaged")
+
+
+def test_pickled_weights_are_not_read(refuse: Refuse, model: Path) -> None:
+    (model / "model.safetensors").rename(model / "pytorch_model.bin")
+    refuse(["predict", str(model), "text"], 1, "model.safetensors is missing", "never pickled weights")
+
+
+def test_headers_of_safetensors_that_lie(refuse: Refuse, model: Path) -> None:
+    lie = b'{"a": {"dtype": "F32", "shape": [1000000], "data_offsets": [0, 4]}}'
+    for content in (b"\xff" * 8, (2**62).to_bytes(8, "little") + b"{}", len(lie).to_bytes(8, "little") + lie + b"1234"):
+        (model / "model.safetensors").write_bytes(content)
+        refuse(["predict", str(model), "text"], 1, "model.safetensors is damaged")
+
+
+def test_weights_that_do_not_fit(refuse: Refuse, model: Path) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    good = load_file(model / "model.safetensors")
+    query = "bert.encoder.layer.0.attention.self.query.weight"
+    for weights, words in (
+        ({"x": torch.ones(2)}, "holds no BERT encoder"),
+        ({**good, query: torch.ones(3)}, "layers.0.attention.qkv.weight should be (48, 16)"),
+        ({name: t for name, t in good.items() if "pooler" not in name}, "lacks the weights of heads.classify.pooler"),
+        ({name: t for name, t in good.items() if name != "classifier.weight"}, "was not fine-tuned for a task"),
+    ):
+        save_file(weights, model / "model.safetensors")
+        refuse(["predict", str(model), "text"], 1, words)
+
+
+@pytest.mark.parametrize("value", ["0", "'long'", "true", "100000", "-5"])
+def test_a_length_that_the_model_has_not(refuse: Refuse, model: Path, value: str) -> None:
+    (model / "config.toml").write_text(f"max_length = {value}\n")
+    refuse(["predict", str(model), "text"], 1, "config.toml: max_length is", "the model reads 4 to 512 tokens")
+
+
+def test_predict_and_evaluate_used_wrongly(
+    refuse: Refuse, data: Path, pretrained: Path, classifier: Path, tmp_path: Path
+) -> None:
+    predict, evaluate = ["predict", str(classifier)], ["evaluate", str(classifier), "--data"]
+    refuse(predict, 2, "give either texts or --input FILE")
+    refuse([*predict, "text", "--input", str(data / "dev.jsonl")], 2, "give either texts or --input FILE")
+    refuse([*predict, "--input", str(tmp_path)], 2, "examples are read from")
+    refuse([*predict, "half \udcff"], 1, "half of a surrogate pair")
+    refuse([*predict, "--input", str(write(tmp_path / "e.jsonl"))], 1, "e.jsonl: no examples in it")
+    refuse(["predict", str(pretrained), "text"], 1, "was not fine-tuned for a task: run `bertie finetune`")
+    refuse(["evaluate", str(pretrained), "--data", str(data / "dev.jsonl")], 1, "was not fine-tuned for a task")
+    unseen = write(tmp_path / "unseen.jsonl", {"text": "a", "label": "x"}, {"text": "b", "label": "z"})
+    refuse([*evaluate, str(unseen)], 1, "unseen.jsonl:2: the label 'z', which training never saw")
+    refuse([*evaluate, str(write(tmp_path / "none.jsonl", {"text": "a"}))], 1, "none.jsonl:1: no label")
+
+
+def test_fill_mask_used_wrongly(refuse: Refuse, pretrained: Path, classifier: Path) -> None:
+    fill = ["fill-mask", str(pretrained)]
+    refuse([*fill, "no mask"], 2, "there is no [MASK] in the text")
+    refuse([*fill, "[mask]"], 2, "there is no [MASK] in the text")
+    refuse([*fill, ""], 2, "there is no [MASK] in the text")
+    refuse([*fill, "[MASK] " * 600], 1, "the text has 600 tokens and the model reads 510: shorten it")
+    refuse([*fill, "\udcff [MASK]"], 1, "half of a surrogate pair")
+    for top in ("0", "-3"):
+        refuse([*fill, "[MASK]", "--top-k", top], 2, f"--top-k {top}: ask for at least 1 guess")
+    refuse(["fill-mask", str(classifier), "[MASK]"], 1, "has no masked-LM head")
+
+
+@pytest.fixture(scope="module")
+def predictor(classifier: Path) -> Predictor:
+    import bertie
+
+    return bertie.load(classifier, threads=1)
+
+
+def test_texts_that_are_odd_but_texts(predictor: Predictor) -> None:
+    odd = ["", " ", "\0", "\u200b", "[MASK] [SEP]", "x" * 1_000_000, "word " * 200_000, "\N{PILE OF POO}" * 50]
+    assert len(predictor.predict(odd)) == len(odd)
+    for text, states in zip(odd, predictor.hidden_states(odd), strict=True):
+        assert 2 <= states.shape[1] <= 32, text[:20]
+    assert predictor.predict([]) == []
+    assert predictor.hidden_states([]) == []
+
+
+def test_values_that_are_no_texts(predictor: Predictor) -> None:
+    from bertie import UsageError, UserError
+
+    with pytest.raises(UsageError, match="expected a list of texts and got one"):
+        predictor.predict("a text")
+    with pytest.raises(UsageError, match="expected a list of texts and got one"):
+        predictor.hidden_states("a text")
+    with pytest.raises(UserError, match="half of a surrogate pair"):
+        predictor.hidden_states(["good", "\ud800"])
+    with pytest.raises(UserError, match="3 is no text but of type int"):
+        predictor.hidden_states(["good", 3])  # pyright: ignore
+    with pytest.raises(UserError, match="there are no examples to score"):
+        predictor.evaluate([])
+
+
+def test_a_reader_that_has_seen_enough(classifier: Path, tmp_path: Path) -> None:
+    """Like `bertie predict … | head -1`, where more is printed than a pipe holds, and where less is."""
+    rows = [{"text": "the big ship"}] * 3000
+    for count in (3000, 3):
+        path = write(tmp_path / "many.jsonl", *rows[:count])
+        command = [str(Path(sys.executable).with_name("bertie")), "predict", str(classifier), "--input", str(path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout
+            assert process.stderr
+            if count == 3000:
+                assert json.loads(process.stdout.readline())["label"] in "xy"
+            process.stdout.close()
+            assert process.stderr.read() == ""
+        assert process.returncode == 0

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bertie.contracts import Targets
+from bertie.model.losses import cross_entropy
+
+
+def targets(labels: Tensor, weight: Tensor | None = None) -> Targets:
+    return Targets(torch.arange(len(labels)), labels, torch.ones(len(labels)) if weight is None else weight)
+
+
+def test_a_weighted_sum() -> None:
+    logits = torch.tensor([[2.0, 0.0, 1.0], [0.0, 3.0, 0.0], [1.0, 1.0, 5.0]])
+    loss = cross_entropy(logits, targets(torch.tensor([0, 1, 0]), torch.tensor([1.0, 0.0, 2.0])))
+    first = math.log(math.exp(2) + 1 + math.e) - 2
+    third = math.log(2 * math.e + math.exp(5)) - 1
+    assert loss.total.item() == pytest.approx(first + 2 * third, rel=1e-6)
+    assert loss.count.item() == 3
+    assert loss.hits is not None
+    assert loss.hits.item() == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.integers(1, 20),
+    classes=st.integers(2, 200),
+    spread=st.sampled_from([0.0, 1e-3, 1.0, 30.0, 1e4]),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+    seed=st.integers(0, 1000),
+)
+def test_as_torch_has_it(rows: int, classes: int, spread: float, dtype: torch.dtype, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    start = (torch.randn(rows, classes, generator=generator, dtype=torch.float64) * spread).to(dtype)
+    labels = torch.randint(classes, (rows,), generator=generator)
+    weight = torch.randint(3, (rows,), generator=generator).float()
+    ours, plain = start.clone().requires_grad_(), start.clone().requires_grad_()
+    loss = cross_entropy(ours, targets(labels, weight))
+    exact = torch.float64 if dtype == torch.float64 else torch.float32
+    expected = (F.cross_entropy(plain.to(exact), labels, reduction="none") * weight).sum()
+    assert loss.total.dtype == exact
+    torch.testing.assert_close(loss.total, expected, rtol=1e-5, atol=1e-5)
+    (3 * loss.total).backward()
+    (3 * expected).backward()
+    assert ours.grad is not None
+    assert ours.grad.dtype == dtype
+    tolerance = 1e-2 if dtype == torch.bfloat16 else 1e-5
+    torch.testing.assert_close(ours.grad, plain.grad, rtol=tolerance, atol=tolerance)
+    assert torch.equal(ours, start)  # the logits themselves are left as they were
+    if spread:
+        assert loss.hits is not None
+        assert loss.hits.item() == ((start.argmax(-1) == labels) * weight).sum().item()
+
+
+def test_gradients_are_those_of_finite_differences() -> None:
+    start = torch.randn(5, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    wanted = targets(torch.tensor([0, 6, 3, 3, 1]), torch.tensor([1.0, 0.5, 0.0, 2.0, 1.0]))
+    logits = start.clone().requires_grad_()
+    cross_entropy(logits, wanted).total.backward()
+    assert logits.grad is not None
+    for row in range(5):
+        for column in range(7):
+            step = torch.zeros(5, 7, dtype=torch.float64)
+            step[row, column] = 1e-6
+            slope = (cross_entropy(start + step, wanted).total - cross_entropy(start - step, wanted).total) / 2e-6
+            assert logits.grad[row, column].item() == pytest.approx(slope.item(), abs=1e-7)
+
+
+def test_a_second_backward_is_refused() -> None:
+    """The first one used the probabilities up: it must not give wrong gradients in silence."""
+    logits = torch.zeros(2, 3, requires_grad=True)
+    total = cross_entropy(logits, targets(torch.tensor([0, 1]))).total
+    total.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="inplace"):
+        total.backward()

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import bertie
+from bertie.checkpoints.folder import write_model
+from bertie.errors import UsageError, UserError
+from bertie.model.bert import BertModel
+from bertie.model.config import BertConfig
+from bertie.model.heads import PooledHead
+from bertie.model.transformer import Encoder, initialise
+from bertie.objectives import MaskedLM, NextSentence
+from bertie.predict.predictor import AT_ONCE, Predictor
+from bertie.tasks.examples import Example
+from bertie.text.tokenizer import Tokenizer
+
+LABELS = ("bad", "good", "so-so")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(one_thread: None) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def pretrained(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pretrained")
+    torch.manual_seed(0)
+    encoder = Encoder(tiny_config)
+    model = BertModel(encoder, {o.kind: o.head(tiny_config, encoder) for o in (MaskedLM(), NextSentence())})
+    initialise(model, 0.3)
+    write_model(folder, model, small_tokenizer)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tuned(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tuned")
+    torch.manual_seed(1)
+    model = BertModel(Encoder(tiny_config), {"classify": PooledHead(tiny_config, 3, 0.1)})
+    initialise(model, 0.3)
+    write_model(folder, model, small_tokenizer, LABELS)
+    (folder / "config.toml").write_text(
+        'max_length = 20\n[task]\nkind = "classify"\ntext = "review"\nlabel = "stars"\n'
+    )
+    return folder
+
+
+def load(folder: Path) -> Predictor:
+    return bertie.load(folder, threads=1)
+
+
+def test_hidden_states(pretrained: Path, small_texts: list[str]) -> None:
+    model = load(pretrained)
+    texts = [small_texts[0][:60], "", small_texts[1][:30]]
+    found = model.hidden_states(texts)
+    for states, text in zip(found, texts, strict=True):
+        assert states.shape == (3, len(model.tokenizer.encode([text])[0]) + 2, 32)
+        assert states.dtype == np.float32
+        np.testing.assert_allclose(model.hidden_states([text])[0], states, atol=1e-5)
+    [pair] = model.hidden_states([(texts[0], texts[2])])
+    assert pair.shape[1] == found[0].shape[1] + found[2].shape[1] - 1
+    assert model.hidden_states([]) == []
+
+
+def test_long_texts_are_cut(pretrained: Path, small_texts: list[str]) -> None:
+    assert load(pretrained).hidden_states([" ".join(small_texts[:5])])[0].shape[1] == 64
+
+
+def test_fill_mask(pretrained: Path, small_texts: list[str]) -> None:
+    model = load(pretrained)
+    words = small_texts[0].split(" ")[:8]
+    words[2] = words[5] = "[MASK]"
+    found = model.fill_mask(" ".join(words), top_k=7)
+    assert len(found) == 2
+    head, encoder = model.model.heads["mlm"], model.model.encoder
+    for guesses in found:
+        assert len(guesses) == 7
+        shares = [guess.probability for guess in guesses]
+        assert shares == sorted(shares, reverse=True)
+        assert 0 < sum(shares) <= 1
+    [everything] = model.fill_mask("[MASK]", top_k=10_000)
+    assert len(everything) == len({guess.token for guess in everything}) == 500
+    assert sum(guess.probability for guess in everything) == pytest.approx(1, abs=1e-4)
+    ids = [model.tokenizer.cls_id, model.tokenizer.mask_id, model.tokenizer.sep_id]
+    batch = _batch(ids)
+    with torch.inference_mode():
+        expected = head.logits(encoder(batch).last[1:2]).softmax(-1)[0]  # type: ignore[operator]
+    best = int(expected.argmax())
+    assert everything[0].token == model.tokenizer.words[best]
+    assert everything[0].probability == pytest.approx(float(expected[best]), rel=1e-4)
+
+
+def _batch(ids: list[int]) -> object:
+    from bertie.batches.collate import collate
+    from bertie.contracts import Sequence
+
+    array = np.array(ids, np.int32)
+    return collate([Sequence(array, np.zeros_like(array), np.ones(len(ids), bool))], 64).tensors()
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("no mask", UsageError, r"there is no \[MASK\]"),
+        ("[mask]", UsageError, r"there is no \[MASK\]"),
+        ("[MASK]" + " in" * 62, UserError, "the text has 63 tokens and the model reads 62"),
+    ],
+)
+def test_fill_mask_refuses(pretrained: Path, text: str, error: type[UserError], message: str) -> None:
+    with pytest.raises(error, match=message):
+        load(pretrained).fill_mask(text)
+
+
+def test_fill_mask_needs_its_head(tuned: Path) -> None:
+    with pytest.raises(UserError, match="has no masked-LM head"):
+        load(tuned).fill_mask("[MASK]")
+
+
+def test_a_vocabulary_that_was_rounded_up(pretrained: Path, tmp_path: Path) -> None:
+    """Rows of the embeddings beyond the tokenizer's entries are never guessed, likely as they may be."""
+    for path in pretrained.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    weights = load_file(tmp_path / "model.safetensors")
+    name, bias = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"
+    weights[name] = torch.cat([weights[name], weights[name][:12]])
+    weights[bias] = torch.cat([weights[bias], torch.full((12,), 50.0)])
+    save_file(weights, tmp_path / "model.safetensors")
+    values = json.loads((tmp_path / "config.json").read_text()) | {"vocab_size": 512}
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    [guesses] = load(tmp_path).fill_mask("[MASK]", top_k=1000)
+    assert len(guesses) == 500
+
+
+def test_predict(tuned: Path, small_texts: list[str]) -> None:
+    model = load(tuned)
+    assert model.max_length == 20
+    texts = [text[: 20 + 7 * (i % 9)] for i, text in enumerate(small_texts[:40])]
+    found = model.predict(texts)
+    for prediction in found:
+        assert list(prediction.probabilities) == list(LABELS)
+        assert sum(prediction.probabilities.values()) == pytest.approx(1)
+        assert prediction.label == max(LABELS, key=prediction.probabilities.__getitem__)
+    assert len({prediction.label for prediction in found}) > 1
+    for text, prediction in zip(texts[:5], found, strict=False):
+        [alone] = model.predict([text])
+        assert alone.probabilities == pytest.approx(prediction.probabilities, abs=1e-5)
+
+
+def test_every_form_of_input(tuned: Path) -> None:
+    model = load(tuned)
+    forms = ["in the", {"review": "in the"}, {"review": "in the", "stars": "good"}, Example("in the", None, None, "")]
+    found = model.predict(forms)  # type: ignore[arg-type]
+    for other in found[1:]:
+        assert other.probabilities == pytest.approx(found[0].probabilities, abs=1e-6)
+    [pair] = model.predict([("in the", "and the")])
+    [same] = model.predict([Example("in the", "and the", None, "")])
+    assert pair.probabilities == pytest.approx(same.probabilities, abs=1e-6)
+    assert pair.probabilities != pytest.approx(found[0].probabilities, abs=1e-4)
+
+
+def test_a_stream_is_read_as_it_is_needed(tuned: Path) -> None:
+    taken = 0
+
+    def endless() -> object:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield "in the"
+
+    stream = load(tuned).predict_stream(endless())  # type: ignore[arg-type]
+    next(stream)
+    assert taken == AT_ONCE
+
+
+def test_evaluate(tuned: Path, tmp_path: Path, small_texts: list[str]) -> None:
+    model = load(tuned)
+    texts = [text[:60] for text in small_texts[:30]]
+    guesses = [prediction.label for prediction in model.predict(texts)]
+    rows = [{"review": t, "stars": g if i % 3 else "good"} for i, (t, g) in enumerate(zip(texts, guesses, strict=True))]
+    right = sum(row["stars"] == guess for row, guess in zip(rows, guesses, strict=True))
+    path = tmp_path / "dev.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for data in (rows, path, str(path)):
+        found = model.evaluate(data)  # type: ignore[arg-type]
+        assert found["scores"]["accuracy"] == pytest.approx(right / 30)
+        assert found["examples"] == 30
+    with pytest.raises(UserError, match=r"training never saw.*bad, good, so-so"):
+        model.evaluate([{"review": "in", "stars": "great"}])
+
+
+def test_predict_needs_a_task(pretrained: Path) -> None:
+    with pytest.raises(UserError, match="was not fine-tuned for a task"):
+        load(pretrained).predict(["a"])
+
+
+def test_a_lone_string_is_refused(pretrained: Path, tuned: Path) -> None:
+    with pytest.raises(UsageError, match="put it in brackets"):
+        load(pretrained).hidden_states("in the")
+    with pytest.raises(UsageError, match="put it in brackets"):
+        load(tuned).predict("in the")
+    with pytest.raises(UsageError, match="not both"):
+        load(pretrained).hidden_states(["in", ("in", "the")])
+
+
+@pytest.mark.parametrize("missing", ["classifier.bias", "bert.pooler.dense.weight"])
+def test_weights_that_are_missing_are_named(tuned: Path, tmp_path: Path, missing: str) -> None:
+    for path in tuned.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights[missing]
+    save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=r"model\.safetensors lacks the weights of heads\.classify"):
+        load(tmp_path)
+
+
+def test_labels_that_do_not_fit_the_head(tuned: Path, tmp_path: Path) -> None:
+    for path in tuned.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    values = json.loads((tmp_path / "config.json").read_text())
+    values["id2label"] = {"0": "a", "1": "b"}
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with pytest.raises(UserError, match="names 2 labels and the head has 3 outputs"):
+        load(tmp_path)
+
+
+def test_the_model_is_for_use(pretrained: Path, tiny_config: BertConfig) -> None:
+    model = load(pretrained)
+    assert not model.model.training
+    assert model.task is None
+    assert model.max_length == 64
+    assert replace(tiny_config) == model.model.encoder.config

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from bertie.contracts import Batch, Sequence
+from bertie.model.bert import BertModel
+from bertie.model.config import BertConfig
+from bertie.model.heads import PooledHead
+from bertie.model.transformer import Encoder, initialise
+from bertie.tasks.inference import infer, pooled_logits
+
+
+def sequences(lengths: list[int]) -> list[Sequence]:
+    rng = np.random.default_rng(0)
+    return [
+        Sequence(rng.integers(0, 500, n).astype(np.int32), np.zeros(n, np.int32), np.ones(n, bool)) for n in lengths
+    ]
+
+
+def model_of(config: BertConfig) -> BertModel:
+    torch.manual_seed(0)
+    model = BertModel(Encoder(config), {"classify": PooledHead(config, 3, 0.5)})
+    initialise(model, 0.2)
+    return model
+
+
+def test_results_are_in_the_order_of_the_sequences(tiny_config: BertConfig) -> None:
+    made = sequences(np.random.default_rng(1).integers(1, 60, 100).tolist())
+    sizes: list[int] = []
+
+    def first_ids(batch: Batch) -> list[int]:
+        assert int(batch.ragged.lengths.max()) <= batch.ragged.max_seqlen
+        sizes.append(len(batch.input_ids))
+        return batch.input_ids[batch.ragged.cu_seqlens[:-1]].tolist()
+
+    found = infer(model_of(tiny_config), made, first_ids, batch_tokens=200)
+    assert found == [int(sequence.input_ids[0]) for sequence in made]
+    assert max(sizes) <= 200
+    assert np.mean(sizes[:-1]) > 150
+
+
+def test_a_sequence_longer_than_a_batch_goes_alone(tiny_config: BertConfig) -> None:
+    found = infer(model_of(tiny_config), sequences([50, 3, 50]), lambda batch: batch.ragged.lengths.tolist(), 10)
+    assert found == [50, 3, 50]
+    assert infer(model_of(tiny_config), [], lambda batch: batch.ragged.lengths.tolist()) == []
+
+
+def test_what_shares_a_batch_does_not_matter_and_nothing_is_dropped(tiny_config: BertConfig) -> None:
+    model = model_of(tiny_config).train()
+    made = sequences([5, 60, 17, 17, 1, 33])
+    together = pooled_logits(model, "classify", made)
+    assert not model.training
+    for one, expected in zip(made, together, strict=True):
+        [alone] = pooled_logits(model, "classify", [one])
+        np.testing.assert_allclose(alone, expected, atol=1e-5)
+    assert together[0].shape == (3,)
+    assert together[0].dtype == np.float32
+    assert np.std(together, axis=0).min() > 1e-3

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+
+from bertie import console
+
+
+def test_rate_and_time_left_count_from_where_this_process_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: clock[0])
+    with console.progress("train", 1000, "steps", done=900) as bar:
+        clock[0] += 10
+        bar.advance(50, "loss 1.0")
+        assert bar.line() == "train: 950 of 1000 steps, 5/s, 10 s left  loss 1.0"
+    with console.progress("read", 0, "MB") as bar:
+        assert bar.line() == "read: 0 MB, 0/s"
+
+
+def test_a_line_every_30_seconds_without_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: clock[0])
+    with console.progress("train", 100, "steps") as bar:
+        for _ in range(95):
+            clock[0] += 1
+            bar.advance()
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 3

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+import torch
+
+from bertie import runtime
+
+
+def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = runtime.environment(threads=3)
+    assert found["threads"] == 3
+    assert (
+        found["versions"]["torch"] == torch.__version__.split("+")[0] or found["versions"]["torch"] == torch.__version__
+    )
+    assert found["cores"] >= 1
+
+    def missing(*_: object, **__: object) -> None:
+        raise FileNotFoundError("git")
+
+    monkeypatch.setattr(subprocess, "run", missing)
+    assert runtime.environment(threads=3)["commit"] is None
+
+
+def test_torch_is_reseeded() -> None:
+    draws = []
+    for key in ((0, 1), (0, 2), (1, 1), (0, 1)):
+        runtime.reseed_torch(*key)
+        draws.append(torch.rand(4).tolist())
+    assert draws[0] == draws[3]
+    assert draws[0] != draws[1] != draws[2] != draws[0]
+
+
+@pytest.mark.parametrize(
+    ("features", "seconds", "expected"),
+    [
+        ({"avx512_bf16": False, "amx_bf16": False}, {}, "fp32"),
+        ({"avx512_bf16": True}, {torch.bfloat16: 1.0, torch.float32: 2.0}, "bf16"),
+        ({"amx_bf16": True}, {torch.bfloat16: 1.9, torch.float32: 2.0}, "fp32"),  # there, but hardly faster
+    ],
+)
+def test_auto_takes_bf16_where_it_is_faster(
+    monkeypatch: pytest.MonkeyPatch, features: dict[str, bool], seconds: dict[torch.dtype, float], expected: str
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: features)
+    monkeypatch.setattr(runtime, "_product_seconds", seconds.__getitem__)
+    assert runtime.resolve_precision("auto", torch.device("cpu")) == expected
+    assert runtime.resolve_precision("fp32", torch.device("cpu")) == "fp32"
+    assert runtime.resolve_precision("bf16", torch.device("cpu")) == "bf16"

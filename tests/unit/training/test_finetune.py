@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bertie
+from bertie.batches.loader import Position
+from bertie.checkpoints.folder import Checkpoint, read_checkpoint, write_model
+from bertie.errors import UsageError, UserError
+from bertie.model.bert import BertModel
+from bertie.model.config import BertConfig
+from bertie.model.transformer import Encoder, initialise
+from bertie.objectives import MaskedLM, NextSentence
+from bertie.tasks.classify import Classify
+from bertie.tasks.examples import Example
+from bertie.text.tokenizer import Tokenizer
+from bertie.training import trainer
+from bertie.training.finetune import FinetuneConfig, Finetuned, FinetuneTraining
+from bertie.training.optimizers import AdamW
+from bertie.training.schedules import Linear
+
+TRAINING = FinetuneTraining(epochs=2, batch_size=8, learning_rate=3e-3, precision="fp32")
+CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(0.1), TRAINING, max_length=24)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(one_thread: None) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def start(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("start")
+    torch.manual_seed(0)
+    encoder = Encoder(tiny_config)
+    model = BertModel(encoder, {o.kind: o.head(tiny_config, encoder) for o in (MaskedLM(), NextSentence())})
+    initialise(model, 0.1)
+    write_model(folder, model, small_tokenizer)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def rows(small_texts: list[str]) -> list[dict[str, str]]:
+    """60 examples; the first word gives the label away."""
+    words = {"yes": "and", "no": "in"}
+    labels = [("yes", "no")[i % 2] for i in range(60)]
+    return [
+        {"text": f"{words[label]} {text[: 10 + i % 40]}", "label": label}
+        for i, (label, text) in enumerate(zip(labels, small_texts, strict=False))
+    ]
+
+
+def finetune(config: FinetuneConfig, rows: Any, start: Any, out: Path | None = None) -> Finetuned:
+    return bertie.finetune(config, rows[:50], rows[50:], start, out, threads=1)
+
+
+def test_learns_and_scores(rows: list[dict[str, str]], start: Path) -> None:
+    long = replace(CONFIG, training=replace(TRAINING, epochs=15))
+    found = finetune(long, rows, start)
+    assert found.run is None
+    assert found.task.labels == ("no", "yes")
+    assert len(found.losses) == 15 * 7  # ⌈50 / 8⌉ steps an epoch
+    assert found.losses[0] == pytest.approx(np.log(2), abs=0.2)
+    assert found.losses[-1] < 0.1
+    assert found.scores == {"accuracy": 1.0, "f1": 1.0, "matthews": 1.0}
+
+
+def test_in_memory_and_in_a_folder_are_one(rows: list[dict[str, str]], start: Path, tmp_path: Path) -> None:
+    in_memory = finetune(CONFIG, rows, start)
+    in_folder = finetune(CONFIG, rows, start, tmp_path / "run")
+    assert in_memory.losses == in_folder.losses
+    assert in_memory.scores == in_folder.scores
+    again = finetune(CONFIG, rows, start, tmp_path / "run")  # finished: read back
+    assert again.scores == in_folder.scores
+    assert again.losses == []
+    for other in (in_folder, again):
+        for a, b in zip(in_memory.model.parameters(), other.model.parameters(), strict=True):
+            assert torch.equal(a, b)
+    scores = bertie.load(tmp_path / "run", threads=1).evaluate(rows[50:])["scores"]
+    assert scores == in_folder.scores
+
+
+def test_every_example_once_an_epoch_in_another_order(
+    rows: list[dict[str, str]], start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[trainer.Job] = []
+    monkeypatch.setattr(trainer, "train", lambda job, _: jobs.append(job))
+    finetune(replace(CONFIG, training=replace(TRAINING, row_tokens=24 * 3)), rows, start)
+    steps = list(islice(jobs[0].stream(Position()), 14))
+    epochs = [
+        [int(example) for step in part for micro in step.batches for example in micro.batch.example]
+        for part in (steps[:7], steps[7:])
+    ]
+    for epoch in epochs:
+        assert sorted(epoch) == list(range(50))
+    assert epochs[0] != epochs[1]
+    assert [len(micro.batch.kind) for micro in steps[0].batches] == [3, 3, 2]  # 8 examples, 3 in a row
+    assert steps[6].after == Position(1, 0)
+    for start_at in (3, 7, 9):
+        [again] = islice(jobs[0].stream(steps[start_at].position), 1)
+        expected = [micro.batch.input_ids.tolist() for micro in steps[start_at].batches]
+        assert [micro.batch.input_ids.tolist() for micro in again.batches] == expected
+
+
+def test_the_split_into_rows_changes_nothing(rows: list[dict[str, str]], start: Path) -> None:
+    quiet = replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    losses = [
+        finetune(replace(quiet, training=replace(TRAINING, row_tokens=tokens)), rows, start).losses
+        for tokens in (8192, 24, 60)
+    ]
+    for other in losses[1:]:
+        assert other == pytest.approx(losses[0], rel=1e-4)
+
+
+def test_dropout_is_the_tasks_not_the_checkpoints(rows: list[dict[str, str]], start: Path) -> None:
+    found = finetune(replace(CONFIG, training=replace(TRAINING, steps=1)), rows, start)
+    config = found.model.encoder.config
+    assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.1, 0.1)
+    assert read_checkpoint(start).config.hidden_dropout_prob == 0.0
+    assert found.model.encoder.layers[0].attention.dropout == 0.1
+    assert found.model.heads["classify"].dropout == 0.1
+
+
+def first_losses(config: FinetuneConfig, rows: list[dict[str, str]], start: Path) -> list[float]:
+    return finetune(replace(config, training=replace(TRAINING, steps=2)), rows, start).losses
+
+
+def test_from_scratch_takes_size_and_vocabulary_only(rows: list[dict[str, str]], start: Path) -> None:
+    still = replace(CONFIG, training=replace(TRAINING, steps=1, learning_rate=0.0))
+    pretrained = read_checkpoint(start).weights["encoder.embeddings.word.weight"]
+    tuned, fresh = finetune(still, rows, start), finetune(replace(still, from_scratch=True), rows, start)
+    assert torch.equal(tuned.model.encoder.embeddings.word.weight.detach(), pretrained)
+    assert fresh.model.encoder.embeddings.word.weight.std().item() == pytest.approx(0.0176, abs=0.001)
+    # What both make anew is the same: the added layer is a function of the seed.
+    added = [part.model.heads["classify"].state_dict()["out.weight"] for part in (tuned, fresh)]
+    assert torch.equal(*added)
+    other = finetune(replace(still, seed=1), rows, start).model.heads["classify"].state_dict()["out.weight"]
+    assert not torch.equal(added[0], other)
+
+
+def test_seeds_repeat_and_differ(rows: list[dict[str, str]], start: Path) -> None:
+    assert first_losses(CONFIG, rows, start) == first_losses(CONFIG, rows, start)
+    assert first_losses(CONFIG, rows, start) != first_losses(replace(CONFIG, seed=1), rows, start)
+
+
+def test_a_part_of_the_examples_is_the_same_for_every_seed(
+    rows: list[dict[str, str]], start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = []
+
+    def keep(job: trainer.Job, _: object) -> None:
+        steps = islice(job.stream(Position()), 3)
+        ids = [micro.batch.input_ids for step in steps for micro in step.batches]
+        parts.append(sorted(np.concatenate(ids).tolist()))
+
+    monkeypatch.setattr(trainer, "train", keep)
+    for seed in (0, 1):
+        finetune(replace(CONFIG, seed=seed, max_train_examples=20), rows, start)
+    assert parts[0] == parts[1]
+
+
+def test_a_checkpoint_in_memory_will_do(rows: list[dict[str, str]], start: Path) -> None:
+    checkpoint = read_checkpoint(start)
+    assert isinstance(checkpoint, Checkpoint)
+    short = replace(CONFIG, training=replace(TRAINING, steps=2))
+    assert finetune(short, rows, checkpoint).losses == finetune(short, rows, start).losses
+
+
+def test_the_heads_that_are_dropped_are_named(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = replace(CONFIG, training=replace(TRAINING, steps=1))
+    finetune(short, rows, start, tmp_path / "a")
+    assert "its mlm and nsp head is dropped; new: heads.classify.out" in capsys.readouterr().err
+    three = [{**row, "label": "abc"[i % 3]} for i, row in enumerate(rows)]
+    found = finetune(short, three, tmp_path / "a", tmp_path / "b")
+    assert "its classify head is dropped; new: heads.classify.out" in capsys.readouterr().err
+    assert found.task.labels == ("a", "b", "c")
+
+
+def test_the_head_of_another_task_of_as_many_classes_is_not_taken_over(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path
+) -> None:
+    still = replace(CONFIG, training=replace(TRAINING, steps=1, learning_rate=0.0))
+    finetune(CONFIG, rows, start, tmp_path / "a")
+    other = [{**row, "label": "ab"[i // 2 % 2]} for i, row in enumerate(rows)]
+    from_start, from_tuned = finetune(still, other, start), finetune(still, other, tmp_path / "a")
+    added = [part.model.heads["classify"].state_dict()["out.weight"] for part in (from_start, from_tuned)]
+    assert torch.equal(*added)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"max_length": 3}, UsageError, "max_length is 3: the model reads 4 to 64 tokens"),
+        ({"max_length": 65}, UsageError, "max_length is 65"),
+        ({"task": Classify(label="stars")}, UserError, "no label to train on"),
+        ({"task": Classify(labels=("yes", "maybe"))}, UserError, "the label 'no', which training never saw"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    rows: list[dict[str, str]], start: Path, change: dict[str, Any], error: type[UserError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        finetune(replace(CONFIG, **change), rows, start)
+
+
+def test_examples_that_cannot_be_learned_from(rows: list[dict[str, str]], start: Path) -> None:
+    with pytest.raises(UserError, match="no examples"):
+        bertie.finetune(CONFIG, [], rows, start, threads=1)
+    with pytest.raises(UserError, match="no examples"):
+        bertie.finetune(CONFIG, rows, [], start, threads=1)
+    with pytest.raises(UserError, match="every example has the label 'yes'"):
+        bertie.finetune(CONFIG, rows[::2], rows, start, threads=1)
+    mixed = [Example("in", "the", "yes", "a:1"), Example("in", None, "no", "a:2")]
+    with pytest.raises(UserError, match="a:2: one text, where others have two"):
+        bertie.finetune(CONFIG, rows, mixed, start, threads=1)
+
+
+@pytest.mark.parametrize("name", ["epochs", "batch_size", "row_tokens", "keep_checkpoints", "clip"])
+def test_numbers_below_their_least_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=rf"training\.{name} is 0"):
+        replace(TRAINING, **{name: 0})  # type: ignore[arg-type]

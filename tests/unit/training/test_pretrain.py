@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bertie
+from bertie import streams
+from bertie.batches.layouts import Pairs
+from bertie.checkpoints.folder import read_checkpoint
+from bertie.contracts import MicroBatch
+from bertie.errors import UsageError, UserError
+from bertie.model.config import BertConfig
+from bertie.objectives import MaskedLM, NextSentence
+from bertie.text.shards import open_shards
+from bertie.training.optimizers import AdamW
+from bertie.training.pretrain import PretrainConfig, Training, held_out, new_model
+from bertie.training.schedules import Linear
+
+TRAINING = Training(steps=30, batch_size=16, learning_rate=1e-2, row_tokens=512, precision="fp32", eval_every=10)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(one_thread: None) -> None: ...
+
+
+@pytest.fixture
+def config(tiny_config: BertConfig) -> PretrainConfig:
+    size = replace(tiny_config, vocab_size=0)
+    return PretrainConfig(size, Pairs(max_length=32), (MaskedLM(), NextSentence()), AdamW(), Linear(0.1), TRAINING)
+
+
+def pretrain(config: PretrainConfig, shards: Path, out: Path) -> dict[str, Any]:
+    return bertie.pretrain(config, shards, out, threads=1)
+
+
+def records(run: Path, split: str) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [record for record in found if record["split"] == split]
+
+
+def test_a_run(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+    told = pretrain(config, small_shards, tmp_path / "run")
+    train, held = records(tmp_path / "run", "train"), records(tmp_path / "run", "eval")
+    assert [record["step"] for record in train] == list(range(1, 31))
+    assert [record["step"] for record in held] == [10, 20, 30]
+    assert told["eval"] == held[-1]
+    assert told["finished_before"] is False
+    assert train[0]["mlm_loss"] == pytest.approx(np.log(500), abs=0.2)
+    assert held[-1]["mlm_loss"] < 4.5
+    assert held[-1]["loss"] == pytest.approx(held[-1]["mlm_loss"] + held[-1]["nsp_loss"], rel=1e-5)
+    for record in train:
+        assert record["lr"] == pytest.approx(1e-2 * Linear(0.1).factor(record["step"] - 1, 30), rel=1e-6)
+        assert {"epoch", "tokens", "seconds", "grad_norm", "tokens_per_second", "nsp_accuracy"} <= record.keys()
+    # Real tokens, without filler: nearly 16 × 32 a step.
+    assert 0.9 * 16 * 32 * 30 < train[-1]["tokens"] <= 16 * 32 * 30
+    checkpoint = read_checkpoint(tmp_path / "run")
+    assert checkpoint.heads == {"mlm", "nsp"}
+    assert checkpoint.config.vocab_size == 500
+    assert pretrain(config, small_shards, tmp_path / "run")["finished_before"] is True
+
+
+def test_the_same_again_is_the_same(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+    """With dropout, and evaluation at other steps: neither it nor the clock may touch the training."""
+    config = replace(config, model=replace(config.model, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1))
+    for name, every in (("a", 10), ("b", 7)):
+        training = replace(config.training, eval_every=every, checkpoint_every=every)
+        pretrain(replace(config, training=training), small_shards, tmp_path / name)
+    losses = [[record["loss"] for record in records(tmp_path / name, "train")] for name in ("a", "b")]
+    assert losses[0] == losses[1]
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("a", "b")]
+    assert weights[0] == weights[1]
+
+
+def test_another_seed_is_another_run(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+    first = []
+    for seed in (0, 1):
+        short = replace(config, seed=seed, training=replace(config.training, steps=1))
+        pretrain(short, small_shards, tmp_path / str(seed))
+        first.append(records(tmp_path / str(seed), "train")[0]["loss"])
+    assert first[0] != first[1]
+
+
+def test_initial_weights_are_a_function_of_the_seed(tiny_config: BertConfig) -> None:
+    def weights(seed: int, noise: int) -> torch.Tensor:
+        torch.manual_seed(noise)
+        return new_model(tiny_config, (MaskedLM(),), seed).encoder.embeddings.word.weight
+
+    assert torch.equal(weights(0, noise=1), weights(0, noise=2))
+    assert not torch.equal(weights(0, noise=1), weights(1, noise=1))
+
+
+def test_held_out_text_is_laid_out_once_and_for_all(config: PretrainConfig, small_shards: Path) -> None:
+    shards = open_shards(small_shards)
+
+    def work(eval_tokens: int) -> list[MicroBatch]:
+        training = replace(config.training, eval_tokens=eval_tokens)
+        return held_out(replace(config, training=training), shards.eval, shards.tokenizer)
+
+    first, second = work(100_000), work(100_000)
+    for a, b in zip(first, second, strict=True):
+        assert a.batch.input_ids.tolist() == b.batch.input_ids.tolist()
+        assert a.rows.tolist() == b.rows.tolist()
+        assert len(a.batch.input_ids) <= 512
+    assert sum(micro.tokens for micro in first) > 0.9 * int(shards.eval.document_starts[-1])
+    assert 900 < sum(micro.tokens for micro in work(1000)) <= 1000
+    assert sum(len(micro.batch.kind) for micro in work(1)) == 1  # at least one sequence
+
+
+def test_every_batch_and_objective_draws_from_its_own_stream(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys: list[tuple[int, ...]] = []
+    original = streams.generator
+
+    def generator(seed: int, *stream: int) -> np.random.Generator:
+        keys.append(stream)
+        return original(seed, *stream)
+
+    monkeypatch.setattr(streams, "generator", generator)
+    pretrain(
+        replace(config, training=replace(config.training, steps=4, row_tokens=128)), small_shards, tmp_path / "run"
+    )
+    for kind in (streams.LABELS, streams.EVAL_LABELS):
+        drawn = [key for key in keys if key[0] == kind]
+        assert len(drawn) == len(set(drawn)) > 30
+
+
+def test_what_cannot_be_is_refused(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    for change, message in (
+        ({"model": replace(config.model, vocab_size=400)}, "the shards' vocabulary has 500 entries"),
+        ({"layout": Pairs(max_length=65)}, r"layout\.max_length 65 is more than"),
+        ({"objectives": ()}, r"objectives is \[\]"),
+        ({"objectives": (MaskedLM(), MaskedLM())}, "each of another kind"),
+        ({"model": replace(config.model, type_vocab_size=1)}, "pairs of texts need 2"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            pretrain(replace(config, **change), small_shards, out)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"lower --training\.batch-size"):
+        pretrain(replace(config, training=replace(config.training, batch_size=10_000)), small_shards, out)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("name", ["steps", "batch_size", "row_tokens", "eval_tokens", "keep_checkpoints", "clip"])
+def test_numbers_below_their_least_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=rf"training\.{name} is 0"):
+        replace(TRAINING, **{name: 0})  # type: ignore[arg-type]
+
+
+def test_divergence_is_said(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+    wild = replace(config, training=replace(config.training, learning_rate=1e30), optimizer=AdamW(weight_decay=1.0))
+    with pytest.raises(UserError, match=r"the training has diverged; lower --training\.learning-rate"):
+        pretrain(wild, small_shards, tmp_path / "run")
