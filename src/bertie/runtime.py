@@ -68,7 +68,7 @@ def resolve_precision(precision: Precision, target: torch.device) -> Literal["fp
         return precision
     if target.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    features = torch.cpu.get_capabilities()
+    features: Any = getattr(torch.cpu, "get_capabilities", dict)()  # older versions of torch cannot say
     if not any(features.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16")):
         return "fp32"
     return "bf16" if _product_seconds(torch.bfloat16) < 0.8 * _product_seconds(torch.float32) else "fp32"

@@ -178,7 +178,7 @@ def disturb(
         victim.wait_until(lambda victim=victim: victim.started(run))
         if toll.kills % 2:
             victim.wait_until(lambda before=before: half_written(run) - before)
-            time.sleep(rng.uniform(0, 0.02))
+            time.sleep(rng.uniform(0, 0.01))
         else:
             time.sleep(rng.uniform(0, pause))
         code = victim.kill()

@@ -46,7 +46,7 @@ def test_pretraining_killed_more_than_twenty_times(
         assert differences(run, undisturbed) == []
         total.kills += toll.kills
         total.in_saves += toll.in_saves
-    assert total.in_saves >= 5
+    assert total.in_saves >= 3
 
 
 def test_finetuning_killed(nursery: Nursery, examples: Path, undisturbed: Path, tmp_path: Path) -> None:

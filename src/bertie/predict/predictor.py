@@ -56,18 +56,16 @@ def load(source: str | Path, *, threads: int = 0) -> Predictor:
     loaded = load_weights(model, checkpoint)
     if loaded.fresh:
         raise UserError(f"{checkpoint.folder}/model.safetensors lacks the weights of {', '.join(loaded.fresh)}")
-    most = checkpoint.config.max_position_embeddings
-    limit = _setting(checkpoint.folder, "max_length", most)
-    if type(limit) is not int or not 4 <= limit <= most:
-        raise UserError(
-            f"{checkpoint.folder / 'config.toml'}: max_length is {limit!r}: the model reads 4 to {most} tokens"
-        )
+    limit = _trained_length(checkpoint.folder, checkpoint.config.max_position_embeddings)
     return Predictor(checkpoint.folder, checkpoint.tokenizer, model.to(runtime.device()), task, limit)
 
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    """folder: where it was read from; task: what it was fine-tuned for, if anything; max_length: longer texts are cut."""
+    """folder: where it was read from; task: what it was fine-tuned for, if anything.
+
+    max_length: longer texts are cut; for a run, the length it was trained on.
+    """
 
     folder: Path
     tokenizer: Tokenizer
@@ -177,6 +175,16 @@ def _example(value: str | tuple[str, str] | dict[str, Any] | Example, task: Task
     return as_examples([row], Columns() if isinstance(value, tuple) else task.columns)[0]
 
 
+def _trained_length(folder: Path, most: int) -> int:
+    """The longest sequence a run was trained on: positions after it have never been trained. Elsewhere, the model's most."""
+    settings = _settings(folder)
+    layout = settings.get("layout", {})
+    limit = settings.get("max_length", layout.get("max_length", most) if isinstance(layout, dict) else most)
+    if type(limit) is not int or not 4 <= limit <= most:
+        raise UserError(f"{folder / 'config.toml'}: max_length is {limit!r}: the model reads 4 to {most} tokens")
+    return limit
+
+
 def _task(checkpoint: Checkpoint) -> Task | None:
     """What the checkpoint's head is for: from the run's config.toml where there is one, with the labels it carries."""
     if "heads.classify.out.weight" not in checkpoint.weights:
@@ -187,10 +195,11 @@ def _task(checkpoint: Checkpoint) -> Task | None:
         raise UserError(
             f"{checkpoint.folder}: config.json names {len(labels)} labels and the head has {classes} outputs"
         )
-    known = configuration.build(Task, _setting(checkpoint.folder, "task", {"kind": "classify"}), "task")
+    known = configuration.build(Task, _settings(checkpoint.folder).get("task", {"kind": "classify"}), "task")
     return replace(known, labels=labels)
 
 
-def _setting(folder: Path, key: str, default: Any) -> Any:
+def _settings(folder: Path) -> dict[str, Any]:
+    """config.toml of a run; nothing for other folders."""
     path = folder / "config.toml"
-    return configuration.read(path).get(key, default) if path.is_file() else default
+    return configuration.read(path) if path.is_file() else {}

@@ -16,7 +16,7 @@ from bertie.batches.collate import collate
 from bertie.batches.loader import Position, Step
 from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint
 from bertie.contracts import MicroBatch, Sequence
-from bertie.errors import UsageError, require_range
+from bertie.errors import UsageError, UserError, require_range
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.model.transformer import Encoder, initialise
@@ -171,7 +171,9 @@ def _read(config: FinetuneConfig, train: Examples, dev: Examples, checkpoint: Ch
         train_examples = [train_examples[i] for i in sorted(chosen)]
     task = config.task.fit(train_examples)
     task.check(dev_examples)
-    encoded = (task.encode(part, checkpoint.tokenizer, config.max_length) for part in (train_examples, dev_examples))
+    encoded = [task.encode(part, checkpoint.tokenizer, config.max_length) for part in (train_examples, dev_examples)]
+    if (train_examples[0].text_pair is None) != (dev_examples[0].text_pair is None):
+        raise UserError(f"one text in some, two in others: {train_examples[0].source}, {dev_examples[0].source}")
     return _Data(task, dev_examples, *encoded, start=checkpoint.folder)
 
 

@@ -236,3 +236,12 @@ def test_the_model_is_for_use(pretrained: Path, tiny_config: BertConfig) -> None
     assert model.task is None
     assert model.max_length == 64
     assert replace(tiny_config) == model.model.encoder.config
+
+
+def test_a_pretrained_run_reads_as_far_as_it_was_trained(pretrained: Path, tmp_path: Path) -> None:
+    for path in pretrained.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "config.toml").write_text('[layout]\nkind = "pairs"\nmax_length = 24\n')
+    assert load(tmp_path).max_length == 24
+    [states] = load(tmp_path).hidden_states(["the " * 60])
+    assert states.shape[1] == 24

@@ -226,3 +226,9 @@ def test_examples_that_cannot_be_learned_from(rows: list[dict[str, str]], start:
 def test_numbers_below_their_least_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match=rf"training\.{name} is 0"):
         replace(TRAINING, **{name: 0})  # type: ignore[arg-type]
+
+
+def test_one_text_in_training_and_two_in_dev(start: Path, rows: list[dict[str, str]]) -> None:
+    pairs = [{**row, "text_pair": "b"} for row in rows[50:]]
+    with pytest.raises(UserError, match="one text in some, two in others: example 1, example 1"):
+        bertie.finetune(CONFIG, rows[:50], pairs, start, threads=1)
