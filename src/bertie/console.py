@@ -51,8 +51,8 @@ class Progress:
 
 
 @contextmanager
-def progress(title: str, total: float, unit: str, done: float = 0) -> Iterator[Progress]:
-    """Show work on `total` units (0: unknown), of which `done` are done already."""
+def progress(title: str, total: float, unit: str, done: float = 0, passing: bool = False) -> Iterator[Progress]:
+    """Show work on `total` units (0: unknown), of which `done` are done already. passing: leave no bar behind."""
     now = time.monotonic()
     if not sys.stderr.isatty():
         yield Progress(title, total, unit, started=now, printed=now, done=done, before=done)
@@ -63,6 +63,6 @@ def progress(title: str, total: float, unit: str, done: float = 0) -> Iterator[P
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
     times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[detail]}"))
-    with RichProgress(*columns, *times, console=Console(stderr=True)) as bar:
+    with RichProgress(*columns, *times, console=Console(stderr=True), transient=passing) as bar:
         task = bar.add_task(title, total=total or None, completed=int(done), detail="")
         yield Progress(title, total, unit, bar, task, started=now, printed=now, done=done, before=done)

@@ -43,10 +43,10 @@ def demo(out: str | Path, corpus: list[Path] | None = None, scale: float = 1.0) 
     if not 0 < scale <= 100:
         raise UsageError(f"--scale {scale:g}: give a positive number, 1 is the usual size")
     out, paths = Path(out), corpus or []
-    _open_folder(out, {"corpus": [str(path.absolute()) for path in paths], "scale": scale})
     seconds: dict[str, float] = {}
     with _timed("read the text", seconds):
         data = folder_data(paths) if paths else python_data()
+        _open_folder(out, {"corpus": [str(path.absolute()) for path in paths], "scale": scale})
         text = _write_documents(out, data)
     with _timed("train the vocabulary", seconds):
         if not (out / "tokenizer").exists():

@@ -77,7 +77,7 @@ def train(job: Job, run: RunFolder | None) -> None:
         job.descent,
         counters.step,
     )
-    with console.progress(job.title, job.descent.steps, "steps", done=counters.step) as bar:
+    with console.progress(job.title, job.descent.steps, "steps", done=counters.step, passing=run is None) as bar:
         for progress in steps:
             before = counters.seconds
             counters.step, counters.seconds = progress.step + 1, time.monotonic() - clock
