@@ -34,7 +34,7 @@ def test_demo_goes_the_whole_way(demo: Path, capsys: pytest.CaptureFixture[str])
 def test_demo_learns(demo: Path) -> None:
     records = [json.loads(line) for line in (demo / "bert" / "metrics.jsonl").read_text().splitlines()]
     losses = [record["mlm_loss"] for record in records if record["split"] == "train"]
-    assert sum(losses[-10:]) / 10 < sum(losses[:10]) / 10 - 0.2
+    assert sum(losses[-10:]) / 10 < sum(losses[:10]) / 10 - 0.1
 
 
 def test_demo_again_has_nothing_to_do(demo: Path) -> None:

@@ -184,12 +184,14 @@ def _examples(source: Examples, task: Task) -> list[Example]:
 
 
 def _model(config: FinetuneConfig, task: Task, size: BertConfig) -> BertModel:
-    """New weights, a pure function of the seed."""
+    """New weights, a pure function of the seed: of everything from scratch, else of the added layer."""
     dropout = {name: getattr(config, name) for name in ("hidden_dropout_prob", "attention_probs_dropout_prob")}
     size = replace(size, **dropout)
     model = BertModel(Encoder(size), {task.kind: task.head(size)})
     runtime.reseed_torch(config.seed, streams.WEIGHTS)
-    initialise(model, size.initializer_range)
+    initialise(model.heads, size.initializer_range)
+    if config.from_scratch:  # else it is loaded
+        initialise(model.encoder, size.initializer_range)
     return model
 
 

@@ -93,6 +93,7 @@ def train(job: Job, run: RunFolder | None) -> None:
             run.log(record)
             if _due(counters.step, job.eval_every, job.descent.steps):
                 run.log({"split": "eval", **_place(counters), **summary(job.evaluate(), job.descent.weights)})
+                run.flush()  # so that who looks can see
             if _due(counters.step, job.checkpoint_every, job.descent.steps):
                 _save(job, run, counters)
 
