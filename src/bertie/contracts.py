@@ -11,7 +11,7 @@ Arrays are NumPy in the loader and tensors of the same names on the device (`Bat
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -168,4 +168,4 @@ class Loss:
 
     total: Tensor
     count: Tensor
-    hits: Tensor | None = field(default=None)
+    hits: Tensor | None = None

@@ -16,12 +16,11 @@ USES = {
 def model_card(model: BertModel, heads: frozenset[str], labels: tuple[str, ...], about: str) -> str:
     pipeline, gives = USES[heads]
     config = model.encoder.config
-    count = sum(parameter.numel() for parameter in model.parameters())
     lines = ["---", f"pipeline_tag: {pipeline}", "library_name: bertie", "tags: [bert]", "---", ""]
     lines += ["# A BERT", "", f"Made with bertie. It gives {gives}.", ""]
     lines += [f"- {config.num_hidden_layers} layers, {config.hidden_size} wide, {config.num_attention_heads} heads"]
     lines += [
-        f"- {count:,} parameters, vocabulary of {config.vocab_size:,}, up to {config.max_position_embeddings} tokens"
+        f"- {model.size:,} parameters, vocabulary of {config.vocab_size:,}, up to {config.max_position_embeddings} tokens"
     ]
     lines += [f"- classes: {', '.join(labels)}"] if labels else []
     lines += ["", about.strip(), ""] if about.strip() else [""]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import safetensors
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertie import storage
 from bertie.checkpoints.card import model_card
@@ -178,7 +178,3 @@ def load_weights(model: BertModel, checkpoint: Checkpoint) -> Loaded:
         )
     heads = {name.split(".")[1] for name in spare if name.startswith("heads.")}
     return Loaded(tuple(sorted(fresh)), tuple(sorted(heads)))
-
-
-def parameters(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())

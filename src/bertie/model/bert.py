@@ -26,5 +26,10 @@ class BertModel(nn.Module):
         return self.encoder.embeddings.word.weight.device
 
     @property
+    def size(self) -> int:
+        """Parameters, the tied vocabulary matrix counted once."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    @property
     def kinds(self) -> frozenset[str]:
         return frozenset(self.heads)

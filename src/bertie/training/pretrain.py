@@ -12,7 +12,6 @@ from bertie import console, runtime, storage, streams
 from bertie.batches.collate import collate
 from bertie.batches.layouts import Layout
 from bertie.batches.loader import Loader, Position, Rows, Step
-from bertie.checkpoints.folder import parameters
 from bertie.contracts import Batch, MicroBatch, Targets
 from bertie.errors import UsageError, UserError, require_range
 from bertie.model.bert import BertModel
@@ -93,7 +92,7 @@ def pretrain(config: PretrainConfig | str, data: str | Path, out: str | Path, *,
         console.say(_opening(config, shards, job, threads))
         trainer.train(job, run)
         trainer.finish(job, run, _about(config, shards, _last_eval(run)))
-        return {"run": str(out), "finished_before": False, "parameters": parameters(job.model), "eval": _last_eval(run)}
+        return {"run": str(out), "finished_before": False, "parameters": job.model.size, "eval": _last_eval(run)}
 
 
 def new_model(config: BertConfig, objectives: tuple[Objective, ...], seed: int) -> BertModel:
@@ -209,7 +208,7 @@ def _opening(config: PretrainConfig, shards: Shards, job: trainer.Job, threads: 
     settings = config.training
     tokens = int(shards.train.document_starts[-1])
     return (
-        f"{parameters(job.model):,} parameters, {tokens:,} training tokens, {settings.steps:,} steps of "
+        f"{job.model.size:,} parameters, {tokens:,} training tokens, {settings.steps:,} steps of "
         f"{settings.batch_size} × {config.layout.max_length} tokens; {job.descent.precision}, {threads} threads, "
         f"{runtime.device()}; unigram entropy {shards.train.unigram_entropy:.2f} nats"
     )

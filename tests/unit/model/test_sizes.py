@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 from bertie import config as configuration
-from bertie.checkpoints.folder import parameters
 from bertie.model.bert import BertModel
 from bertie.model.heads import PooledHead
 from bertie.model.transformer import Encoder
@@ -16,6 +16,10 @@ from bertie.training.pretrain import PretrainConfig
 
 VOCABULARY = 30522
 PRETRAINING = configuration.shipped("pretrain")
+
+
+def parameters(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def built(name: str) -> tuple[PretrainConfig, BertModel]:
