@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from bertie.demo.corpus import DemoData
 from bertie.predict.predictor import Guess
 from bertie.report import Page
 from bertie.tasks.metrics import mean_and_interval
+from bertie.training.run import read_metrics
 
 
 def page(
@@ -24,10 +24,9 @@ def page(
     """Curves, comparison and examples as one HTML file. Reads the run's metrics and the shards' manifest from `out`."""
     manifest = storage.read_json(out / "shards" / "manifest.json")
     environment = storage.read_json(out / "bert" / "environment.json")
-    records = [json.loads(line) for line in (out / "bert" / "metrics.jsonl").read_text().splitlines()]
-    held_out = [record for record in records if record["split"] == "eval"]
+    held_out = read_metrics(out / "bert", "eval")
     made = Page("A BERT from start to finish", _intro(data, manifest, held_out[-1]))
-    _learning(made, [r for r in records if r["split"] == "train"], held_out, manifest)
+    _learning(made, read_metrics(out / "bert", "train"), held_out, manifest)
     if comparison is not None:
         _worth(made, data, comparison)
     made.heading("What it says")

@@ -23,7 +23,7 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
 from bertie.training.loop import Descent, evaluate
 from bertie.training.optimizers import Optimizer
-from bertie.training.run import RunFolder
+from bertie.training.run import RunFolder, read_metrics
 from bertie.training.schedules import Schedule
 
 
@@ -215,7 +215,7 @@ def _opening(config: PretrainConfig, shards: Shards, job: trainer.Job, threads: 
 
 
 def _last_eval(run: RunFolder) -> dict[str, Any]:
-    records = run.metrics("eval")
+    records = read_metrics(run.path, "eval")
     if not records:
         raise UserError(f"{run.path / 'metrics.jsonl'} is damaged: it holds no evaluation")
     return records[-1]

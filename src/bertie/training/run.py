@@ -88,15 +88,6 @@ class RunFolder:
             raise UserError(f"{path} is shorter than its checkpoint says: restore it, or start over with another --out")
         os.truncate(path, size)
 
-    def metrics(self, split: str) -> list[dict[str, Any]]:
-        """The records of metrics.jsonl of one split ("train" or "eval"). Errors: UserError if the file is damaged."""
-        path = self.path / "metrics.jsonl"
-        try:
-            records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-            return [record for record in records if record["split"] == split]
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise UserError(f"{path} is damaged: {error}") from error
-
     def precision(self, asked: runtime.Precision) -> Literal["fp32", "bf16"]:
         """What the run computes in: `auto` is decided once, at the start, and kept."""
         environment = storage.read_json(self.path / "environment.json")
@@ -114,6 +105,16 @@ class RunFolder:
     def finish(self) -> None:
         """Everything is written: from now on the folder is a model, and opening it again finds it finished."""
         seal(self.path)
+
+
+def read_metrics(run: Path, split: str) -> list[dict[str, Any]]:
+    """The records of a run's metrics.jsonl of one split ("train" or "eval"). Errors: UserError if the file is damaged."""
+    path = run / "metrics.jsonl"
+    try:
+        records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return [record for record in records if record["split"] == split]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{path} is damaged: {error}") from error
 
 
 def _rounded(value: Any) -> Any:
