@@ -59,6 +59,7 @@ th { color: var(--quiet); font-weight: 500; white-space: nowrap; border-bottom-c
 th.number, td.number { text-align: right; white-space: nowrap; }
 td:not(.number) { min-width: 8.5rem; }
 th:last-child, td:last-child { padding-right: 0; }
+pre { background: var(--tint); padding: 0.9rem 1.1rem; font-size: 0.8rem; line-height: 1.45; }
 figcaption { color: var(--quiet); margin-bottom: 0.5rem; }
 .guesses { margin: 1.2rem 0 2rem; }
 .guesses p { font-family: Charter, "Bitstream Charter", Georgia, serif; font-size: 1.05rem; margin-bottom: 0.5rem; }
@@ -84,6 +85,9 @@ class Page:
 
     def paragraph(self, text: str) -> None:
         self.parts.append(f"<p>{escape(text)}</p>")
+
+    def code(self, text: str) -> None:
+        self.parts.append(f'<pre class="box" tabindex="0">{escape(text)}</pre>')
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Cells are shown with `str`, floats with four digits; columns of numbers only are set flush right."""

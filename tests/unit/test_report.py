@@ -20,6 +20,7 @@ def everything(text: str = EVIL) -> Page:
     page.line_chart({text: ([1, 2, 3], [3.0, 2.0, 1.5]), "other": ([2], [2.0])}, text, text, lines={text: 2.5})
     page.score_chart({text: (0.5, 0.1), "one run": (0.25, math.nan)}, text)
     page.guesses(text, {text: 0.75, "b": 0.0312})
+    page.code(text)
     return page
 
 

@@ -11,6 +11,7 @@ from bertie.demo.corpus import DemoData
 from bertie.predict.predictor import Guess
 from bertie.report import Page
 from bertie.tasks.metrics import mean_and_interval
+from bertie.training.page import loss_chart, made_on
 from bertie.training.run import read_metrics
 
 
@@ -23,10 +24,9 @@ def page(
 ) -> str:
     """Curves, comparison and examples as one HTML file. Reads the run's metrics and the shards' manifest from `out`."""
     manifest = storage.read_json(out / "shards" / "manifest.json")
-    environment = storage.read_json(out / "bert" / "environment.json")
-    held_out = read_metrics(out / "bert", "eval")
-    made = Page("A BERT from start to finish", _intro(data, manifest, held_out[-1]))
-    _learning(made, read_metrics(out / "bert", "train"), held_out, manifest)
+    last = read_metrics(out / "bert", "eval")[-1]
+    made = Page("A BERT from start to finish", _intro(data, manifest, last))
+    _learning(made, out / "bert", last, manifest)
     if comparison is not None:
         _worth(made, data, comparison)
     made.heading("What it says")
@@ -35,9 +35,7 @@ def page(
         made.guesses(text, {guess.token: guess.probability for guess in places})
     made.heading("How it was made")
     made.table(["Stage", "Seconds"], [[stage, round(time, 1)] for stage, time in seconds.items()])
-    versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
-    cores = f"{environment['threads']} threads of {environment['cpu']}"
-    made.paragraph(f"On {cores}, in {environment['precision']}; {versions}.")
+    made.paragraph(made_on(out / "bert"))
     return made.html()
 
 
@@ -49,20 +47,14 @@ def _intro(data: DemoData, manifest: dict[str, Any], last: dict[str, Any]) -> st
     )
 
 
-def _learning(
-    made: Page, steps: list[dict[str, Any]], held_out: list[dict[str, Any]], manifest: dict[str, Any]
-) -> None:
+def _learning(made: Page, run: Path, last: dict[str, Any], manifest: dict[str, Any]) -> None:
     entropy = manifest["splits"]["eval"]["unigram_entropy"]
     made.heading("What it learned from the text")
     made.paragraph(
         "The loss at masked words, in nats. The line is the entropy of single words: a model that knows how frequent "
         "each word is, and reads nothing, cannot do better than that."
     )
-    smooth = _means([step["tokens"] / 1e6 for step in steps], [step["mlm_loss"] for step in steps])
-    curve = ([r["tokens"] / 1e6 for r in held_out], [r["mlm_loss"] for r in held_out])
-    series = {"training text": smooth, "held-out documents": curve}
-    made.line_chart(series, "million tokens read", "Masked-LM loss", {f"entropy of words {entropy:.2f}": entropy})
-    last = held_out[-1]
+    loss_chart(made, run, "mlm_loss", "Masked-LM loss", {f"entropy of words {entropy:.2f}": entropy})
     made.table(
         ["On held-out documents", "", "Without reading"],
         [
@@ -94,10 +86,3 @@ def _worth(made: Page, data: DemoData, comparison: Comparison) -> None:
     rows = [[start, *(values[rate] for rate in rates)] for start, values in comparison.sweep.items()]
     made.paragraph("The sweep, on held-back training sentences:")
     made.table(["Learning rate", *rates], rows)
-
-
-def _means(xs: list[float], ys: list[float], points: int = 60) -> tuple[list[float], list[float]]:
-    """At most `points` means of neighbouring steps: single steps are too noisy to see."""
-    size = -(-len(xs) // points)
-    groups = [slice(i, i + size) for i in range(0, len(xs), size)]
-    return [sum(xs[g]) / len(xs[g]) for g in groups], [sum(ys[g]) / len(ys[g]) for g in groups]

@@ -91,7 +91,9 @@ def pretrain(config: PretrainConfig | str, data: str | Path, out: str | Path, *,
         job = _job(config, shards, loader, held, run)
         console.say(_opening(config, shards, job, threads))
         trainer.train(job, run)
-        trainer.finish(job, run, _about(config, shards, _last_eval(run)))
+        entropy = shards.eval.unigram_entropy
+        lines = {f"entropy of words {entropy:.2f}": entropy} if config.objectives[0].kind == "mlm" else {}
+        trainer.finish(job, run, _about(config, shards, _last_eval(run)), lines)
         return {"run": str(out), "finished_before": False, "parameters": job.model.size, "eval": _last_eval(run)}
 
 

@@ -19,6 +19,7 @@ from bertie.errors import UsageError, UserError
 from bertie.model.bert import BertModel
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.loop import Descent, Progress, fit
+from bertie.training.page import run_page
 from bertie.training.run import RunFolder
 from bertie.training.schedules import Schedule
 
@@ -98,8 +99,9 @@ def train(job: Job, run: RunFolder | None) -> None:
                 _save(job, run, counters)
 
 
-def finish(job: Job, run: RunFolder, about: str) -> None:
-    """Write the model itself into the run folder and seal it."""
+def finish(job: Job, run: RunFolder, about: str, lines: dict[str, float] | None = None) -> None:
+    """Write the report and the model itself into the run folder and seal it. lines: levels for the first loss, in nats."""
+    storage.write_atomic(run.path / "report.html", run_page(run.path, about, lines or {}))
     write_model(run.path, job.model, job.tokenizer, job.labels, about)
     run.finish()
 

@@ -1,0 +1,56 @@
+"""A run's report.html: what the loss did, what came of it, how it was made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean, median
+
+from bertie import storage
+from bertie.report import Page
+from bertie.training.run import read_metrics
+
+_NAMES = {"mlm": "masked words", "nsp": "next sentence", "classify": "classes"}
+
+
+def run_page(run: Path, about: str, lines: dict[str, float]) -> str:
+    """Curves and last scores of a run that has metrics.jsonl. lines: levels to compare the first loss with, name -> nats."""
+    made = Page(run.absolute().name, about)
+    steps, last = read_metrics(run, "train"), read_metrics(run, "eval")[-1]
+    kinds = [name.removesuffix("_loss") for name in last if name.endswith("_loss")]
+    made.heading("Learning")
+    for kind in kinds:
+        loss_chart(made, run, f"{kind}_loss", f"Loss, {_NAMES[kind]}, nats", lines if kind == kinds[0] else {})
+    rows = [[_NAMES[kind], last[f"{kind}_loss"], f"{100 * last[f'{kind}_accuracy']:.1f} %"] for kind in kinds]
+    made.table(["At the end, held out", "Loss, nats", "Guessed right"], rows)
+    made.heading("How it was made")
+    speed = median(step["tokens_per_second"] for step in steps)
+    minutes = steps[-1]["seconds"] / 60
+    made.paragraph(
+        f"{last['step']:,} steps, {last['tokens']:,} tokens, {minutes:,.1f} minutes; half of the steps ran at {speed:,.0f} "
+        f"tokens a second or more. {made_on(run)}"
+    )
+    made.code((run / "config.toml").read_text(encoding="utf-8"))
+    return made.html()
+
+
+def loss_chart(made: Page, run: Path, name: str, label: str, lines: dict[str, float]) -> None:
+    """One measure of metrics.jsonl against the step: on the training text, smoothed, and held out."""
+    steps, held_out = read_metrics(run, "train"), read_metrics(run, "eval")
+    smooth = _means([step["step"] for step in steps], [step[name] for step in steps])
+    curve = ([record["step"] for record in held_out], [record[name] for record in held_out])
+    made.line_chart({"in training": smooth, "held out": curve}, "step", label, lines)
+
+
+def made_on(run: Path) -> str:
+    """One sentence of the hardware and the versions."""
+    environment = storage.read_json(run / "environment.json")
+    versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
+    cores = f"{environment['threads']} threads of {environment['cpu']}"
+    return f"On {cores}, in {environment['precision']}; {versions}."
+
+
+def _means(xs: list[float], ys: list[float], points: int = 60) -> tuple[list[float], list[float]]:
+    """At most `points` means of neighbouring steps: single steps are too noisy to see."""
+    size = -(-len(xs) // points)
+    groups = [slice(i, i + size) for i in range(0, len(xs), size)]
+    return [fmean(xs[g]) for g in groups], [fmean(ys[g]) for g in groups]
