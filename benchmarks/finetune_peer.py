@@ -9,7 +9,6 @@ its linear schedule. Every finished model is written at once, so a stopped bench
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from bertie.checkpoints.folder import read_checkpoint
 from bertie.tasks.examples import Example, read_examples
 from bertie.tasks.metrics import classification_scores
 from bertie.training.finetune import FinetuneConfig, finetune
+from results import Results
 
 RATE, BATCH, WARMUP, SEEDS = 5e-5, 32, 0.1, range(5)
 
@@ -49,9 +49,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tasks", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
     args = parser.parse_args()
-    threads = runtime.use_threads()
-    results: dict[str, Any] = json.loads(args.out.read_text()) if args.out.exists() else {"scores": {}}
-    results["environment"] = runtime.environment(threads)
+    results = Results(args.out, args.model, runtime.use_threads())
+    run = ours if args.who == "bertie" else theirs
     for task in args.tasks:
         setting = SETTINGS[task]
         train, dev = (read_examples(args.glue / setting.folder / f"{part}.tsv") for part in ("train", "dev"))
@@ -60,20 +59,18 @@ def main() -> None:
             train = [train[i] for i in order[: setting.examples]]
         for seed in SEEDS:
             key = f"{task}/{args.who}/seed {seed}"
-            if key in results["scores"]:
-                continue
-            started = time.monotonic()
-            run = ours if args.who == "bertie" else theirs
-            scores = run(args.model, train, dev, setting, seed)
-            results["scores"][key] = {"score": scores[setting.metric], "seconds": round(time.monotonic() - started, 1)}
-            args.out.parent.mkdir(parents=True, exist_ok=True)
-            args.out.write_text(json.dumps(results, indent=1) + "\n")
-            print(key, results["scores"][key], flush=True)
+
+            def measure(setting=setting, train=train, dev=dev, seed=seed) -> dict[str, float]:
+                started = time.monotonic()
+                scores = run(args.model, train, dev, setting, seed)
+                return {"score": scores[setting.metric], "seconds": round(time.monotonic() - started, 1)}
+
+            print(key, results.measured(key, measure), flush=True)
 
 
 def ours(model: Path, train: list[Example], dev: list[Example], setting: Setting, seed: int) -> dict[str, float]:
     base = config.load(FinetuneConfig, "classify", "finetune")
-    training = replace(base.training, epochs=setting.epochs, learning_rate=RATE, batch_size=BATCH)
+    training = replace(base.training, epochs=setting.epochs, learning_rate=RATE, batch_size=BATCH, precision="fp32")
     schedule = replace(base.schedule, warmup=WARMUP)
     return finetune(
         replace(base, training=training, schedule=schedule, seed=seed), train, dev, read_checkpoint(model)
@@ -86,7 +83,8 @@ def theirs(model: Path, train: list[Example], dev: list[Example], setting: Setti
 
     labels = sorted({str(example.label) for example in train})
     torch.manual_seed(seed)
-    peer = AutoModelForSequenceClassification.from_pretrained(model, num_labels=len(labels))
+    dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+    peer = AutoModelForSequenceClassification.from_pretrained(model, num_labels=len(labels), **dropout)
     tokenizer = AutoTokenizer.from_pretrained(model)
 
     def batch(examples: list[Example]) -> Any:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from bertie import openmp as openmp  # before anything loads torch
+
 if TYPE_CHECKING:
     from bertie.demo.main import demo
     from bertie.errors import UsageError, UserError

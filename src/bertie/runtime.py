@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib.metadata
 import math
 import os
@@ -38,9 +39,10 @@ def cpu_quota() -> int:
 
 
 def use_threads(threads: int = 0) -> int:
-    """Set torch's threads (0: the quota) and return their number."""
+    """Set torch's threads and return their number. 0: OMP_NUM_THREADS if that is set, else the quota."""
     _keep_freed_memory()
-    torch.set_num_threads(threads or cpu_quota())
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    torch.set_num_threads(threads or (int(asked) if asked.isdecimal() else 0) or cpu_quota())
     return torch.get_num_threads()
 
 
@@ -68,10 +70,15 @@ def resolve_precision(precision: Precision, target: torch.device) -> Literal["fp
         return precision
     if target.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    return "bf16" if _bf16_is_faster() else "fp32"
+
+
+@functools.cache  # one answer a process, so that models that are compared are computed alike
+def _bf16_is_faster() -> bool:
     features: Any = getattr(torch.cpu, "get_capabilities", dict)()  # older versions of torch cannot say
     if not any(features.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16")):
-        return "fp32"
-    return "bf16" if _product_seconds(torch.bfloat16) < 0.8 * _product_seconds(torch.float32) else "fp32"
+        return False
+    return _product_seconds(torch.bfloat16) < 0.8 * _product_seconds(torch.float32)
 
 
 def _product_seconds(dtype: torch.dtype) -> float:
