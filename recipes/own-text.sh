@@ -12,8 +12,8 @@ mkdir -p "$out"
 # 2. Token shards, one document in a hundred held out.
 [ -d "$out/shards" ] || bertie prepare "$text" --tokenizer "$out/tokenizer" --out "$out/shards"
 
-# 3. Pre-training with masked LM and next sentence prediction. Resumes.
-bertie pretrain mini --data "$out/shards" --out "$out/bert" --training.steps "${STEPS:-3000}"
+# 3. Pre-training with masked LM and next sentence prediction: half an hour on two cores. Resumes.
+bertie pretrain mini --data "$out/shards" --out "$out/bert" ${STEPS:+--training.steps "$STEPS"}
 
 # 4. Fine-tuning with one added layer, and the scores on DEV. Resumes.
 bertie finetune --task classify --train "$train" --dev "$dev" --model "$out/bert" --out "$out/classifier"

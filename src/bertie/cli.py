@@ -107,6 +107,7 @@ def _verb(argv: list[str]) -> tuple[str, list[str]]:
 
 
 def _parse(name: str, command: ModuleType, argv: list[str]) -> Any:
+    argv = [part for word in argv for part in (word.split("=", 1) if word.startswith("--task=") else [word])]
     if name == "finetune" and "--task" in argv[:-1]:  # --task KIND stands for KIND's shipped CONFIG
         at = argv.index("--task")
         argv = [argv[at + 1], *argv[:at], *argv[at + 2 :]]

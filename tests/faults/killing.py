@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -142,6 +143,8 @@ def content(run: Path) -> dict[str, Any]:
             found[name] = without_timing(json.loads(path.read_text()))
         elif path.name == "metrics.jsonl":
             found[name] = [without_timing(json.loads(line)) for line in path.read_text().splitlines()]
+        elif path.name == "report.html":  # without the run's name, and its speed
+            found[name] = re.sub(r"<p>[\d,]+ steps, .*?</p>", "", path.read_text().replace(f">{run.name}<", "><"))
         elif path.name not in ("environment.json", "manifest.json"):  # these hold the time, or sums of what does
             found[name] = path.read_bytes()
     return found

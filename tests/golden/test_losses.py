@@ -51,7 +51,7 @@ def compare(name: str, rows: list[dict[str, float]]) -> None:
 @pytest.fixture(scope="module")
 def pretraining(tiny_config: BertConfig) -> PretrainConfig:
     training = Training(steps=20, batch_size=16, learning_rate=3e-3, row_tokens=256, precision="fp32")
-    objectives = (MaskedLM(start_at_frequencies=True), NextSentence())
+    objectives = (MaskedLM(start_from="frequencies"), NextSentence())
     return PretrainConfig(tiny_config, Pairs(max_length=48), objectives, AdamW((0.9, 0.98)), Linear(0.1), training)
 
 

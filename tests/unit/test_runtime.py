@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 
 import pytest
 import torch
@@ -43,8 +45,30 @@ def test_torch_is_reseeded() -> None:
 def test_auto_takes_bf16_where_it_is_faster(
     monkeypatch: pytest.MonkeyPatch, features: dict[str, bool], seconds: dict[torch.dtype, float], expected: str
 ) -> None:
+    monkeypatch.setattr(runtime, "_bf16_is_faster", runtime._bf16_is_faster.__wrapped__)  # without its memory
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: features)
     monkeypatch.setattr(runtime, "_product_seconds", seconds.__getitem__)
     assert runtime.resolve_precision("auto", torch.device("cpu")) == expected
     assert runtime.resolve_precision("fp32", torch.device("cpu")) == "fp32"
     assert runtime.resolve_precision("bf16", torch.device("cpu")) == "bf16"
+
+
+@pytest.mark.parametrize(("asked", "variable", "expected"), [(1, "2", 1), (0, "1", 1), (0, "", None), (0, "2,1", None)])
+def test_threads(monkeypatch: pytest.MonkeyPatch, asked: int, variable: str, expected: int | None) -> None:
+    before = torch.get_num_threads()
+    monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    try:
+        assert runtime.use_threads(asked) == (expected or runtime.cpu_quota())
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, "5000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")],
+)
+def test_openmp_waits_as_the_user_says_else_briefly(given: dict[str, str], expected: str) -> None:
+    bare = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    program = "import sys, os, bertie; assert 'torch' not in sys.modules; print(os.environ.get('GOMP_SPINCOUNT'))"
+    told = subprocess.run([sys.executable, "-c", program], env=bare | given, capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == expected

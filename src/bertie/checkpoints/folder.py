@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,16 +60,19 @@ def write_model(
     heads = frozenset(model.heads)
     weights = to_theirs({name: tensor.cpu() for name, tensor in model.state_dict().items()}, heads)
     save_tensors(weights, folder / "model.safetensors")
-    tokenizer.save(folder)
+    tokenizer.save(folder, model.encoder.config.max_position_embeddings)
     storage.write_atomic(folder / "README.md", model_card(model, heads, labels, about))
     # Last, because this is the file that makes a folder a model for `locate`.
     storage.write_json(folder / "config.json", to_config_json(model.encoder.config, heads, labels, tokenizer.pad_id))
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Errors: UserError where the disk is full, or takes no writing."""
+    """Whole or not at all, as `storage.write_atomic`. Errors: UserError where the disk is full, or takes no writing."""
+    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
-        save_file(tensors, path, metadata={"format": "pt"})
+        save_file(tensors, temporary, metadata={"format": "pt"})
+        storage.fsync(temporary)
+        os.replace(temporary, path)
     except (safetensors.SafetensorError, OSError) as error:
         raise UserError(f"cannot write {path}: {error}") from error
 

@@ -81,17 +81,28 @@ def _accuracy(
 
 
 def _hold_back(examples: list[Example]) -> tuple[list[Example], list[Example]]:
-    """To choose the rate by: of every label whole documents, in the order of a hash, while they are under a sixth."""
-    sizes = Counter(example.label for example in examples)
-    parts = Counter((example.label, example.source) for example in examples)
-    held: Counter[str | None] = Counter()
-    chosen = set()
-    for label, source in sorted(parts, key=lambda part: hashlib.sha256(part[1].encode()).digest()):
-        if held[label] + parts[label, source] <= sizes[label] / 6:
-            held[label] += parts[label, source]
-            chosen.add((label, source))
-    kept = [example for example in examples if (example.label, example.source) not in chosen]
-    return kept, [example for example in examples if (example.label, example.source) in chosen]
+    """To choose the rate by: of every label whole documents, in the order of a hash, while they are under a sixth.
+
+    At least one, the smallest, where a label has several. Where none has, every sixth example.
+    """
+    sizes: dict[str, Counter[str]] = {}
+    for example in examples:
+        sizes.setdefault(str(example.label), Counter())[example.source] += 1
+    chosen = {(label, source) for label, parts in sizes.items() for source in _a_sixth(parts)}
+    held = [(str(example.label), example.source) in chosen for example in examples]
+    if not any(held):
+        held = [index % 6 == 0 for index in range(len(examples))]
+    kept = [example for example, out in zip(examples, held, strict=True) if not out]
+    return kept, [example for example, out in zip(examples, held, strict=True) if out]
+
+
+def _a_sixth(parts: Counter[str]) -> set[str]:
+    """Some of a label's documents; parts: their numbers of examples."""
+    chosen: Counter[str] = Counter()
+    for source in sorted(parts, key=lambda source: hashlib.sha256(source.encode()).digest()):
+        if chosen.total() + parts[source] <= parts.total() / 6:
+            chosen[source] = parts[source]
+    return set(chosen) or ({min(parts, key=lambda source: (parts[source], source))} if len(parts) > 1 else set())
 
 
 def bag_of_words(train: list[Example], test: list[Example]) -> float:

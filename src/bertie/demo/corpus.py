@@ -136,7 +136,7 @@ def _hash(text: str) -> bytes:
 
 
 def _normal(sentence: str) -> str:
-    return " ".join(sentence.lower().split())
+    return " ".join(sentence.lower().split()).rstrip(".!?:;")
 
 
 def _is_long(sentence: str) -> bool:

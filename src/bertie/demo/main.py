@@ -108,9 +108,16 @@ def _comparison(out: Path, data: DemoData, scale: float) -> Comparison | None:
 def _own_masks(data: DemoData, count: int = 6) -> list[str]:
     """Sentences that pre-training did not read, each with its longest word masked; the same for the same text."""
     texts = [example.text for example in data.test] or [document.text[:200] for document in data.documents]
-    fitting = [text for text in texts if 5 <= len(text.split()) <= 20] or texts
+    fitting = [text for text in texts if 5 <= len(text.split()) <= 20 and len(text) < 200]
+    fitting = fitting or [text[:40] for text in texts]  # as in scripts without spaces, or without full stops
     chosen = sorted(fitting, key=lambda text: hashlib.sha256(text.encode()).digest())[:count]
-    return [text.replace(max(text.split(), key=len), "[MASK]", 1) for text in chosen]
+    return [_masked(text) for text in chosen]
+
+
+def _masked(text: str) -> str:
+    word = max(text.split(), key=len)
+    hidden = word if len(word) < 20 else word[len(word) // 2]
+    return text.replace(hidden, "[MASK]", 1)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from bertie.model.heads import MaskedLMHead
 from bertie.model.transformer import Encoder
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
+from bertie.text.vectors import word_vectors
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,9 @@ class MaskedLM:
     """Of the chosen, how many become [MASK]."""
     random_share: float = 0.1
     """Of the chosen, how many become a random word piece; the rest stay as they are."""
-    start_at_frequencies: bool = False
-    """Start the output bias at the log frequency of each word piece instead of at 0: the first steps then need not learn it."""
+    start_from: Literal["nothing", "frequencies", "cooccurrences"] = "nothing"
+    """What training begins with. frequencies: the output bias at the log frequency of each word piece instead of at 0.
+    cooccurrences: also the word embeddings, which are the output matrix too, at vectors made by counting neighbours."""
 
     def __post_init__(self) -> None:
         require_range("objectives.mlm", self, "weight", "mask_share", "random_share", low=0)
@@ -72,10 +74,17 @@ class MaskedLM:
         return np.sort(positions[shuffled[rank < quota[sequence]]])
 
     def start(self, head: nn.Module, corpus: Corpus) -> None:
-        """Set what should not start at random in a head that `head` made."""
-        if self.start_at_frequencies and isinstance(head, MaskedLMHead):
-            counts = torch.from_numpy(corpus.frequencies(len(head.bias)) + 1.0)
-            head.bias.data.copy_((counts / counts.sum()).log())
+        """Set what should not start at random in a head that `head` made, and in the embeddings it is tied to."""
+        if not isinstance(head, MaskedLMHead) or self.start_from == "nothing":
+            return
+        counts = torch.from_numpy(corpus.frequencies(len(head.bias)) + 1.0)
+        head.bias.data.copy_((counts / counts.sum()).log())
+        if self.start_from == "cooccurrences":
+            words = head.word[0].weight.data
+            vectors = torch.from_numpy(word_vectors(corpus, *words.shape))
+            lengths = vectors.norm(dim=1, keepdim=True)
+            usual = words.norm(dim=1).mean()  # all as long as random ones: what a length should say is learned
+            words.copy_(torch.where(lengths > 0, vectors / lengths * usual, words))
 
     def head(self, config: BertConfig, encoder: Encoder) -> MaskedLMHead:
         return MaskedLMHead(config, encoder.embeddings.word)

@@ -181,7 +181,7 @@ def _trained_length(folder: Path, most: int) -> int:
     layout = settings.get("layout", {})
     limit = settings.get("max_length", layout.get("max_length", most) if isinstance(layout, dict) else most)
     if type(limit) is not int or not 4 <= limit <= most:
-        raise UserError(f"{folder / 'config.toml'}: max_length is {limit!r}: the model reads 4 to {most} tokens")
+        raise UserError(f"config.toml of {folder}: max_length is {limit!r}: the model reads 4 to {most} tokens")
     return limit
 
 
@@ -200,6 +200,7 @@ def _task(checkpoint: Checkpoint) -> Task | None:
 
 
 def _settings(folder: Path) -> dict[str, Any]:
-    """config.toml of a run; nothing for other folders."""
-    path = folder / "config.toml"
+    """config.toml of a run, also for one of its checkpoints; nothing for other folders."""
+    run = folder.parent.parent if folder.parent.name == "checkpoints" else folder
+    path = run / "config.toml"
     return configuration.read(path) if path.is_file() else {}

@@ -76,7 +76,7 @@ def _read(
 ) -> Iterator[Document]:
     for path in paths:
         lines = _lines(path, on_bytes)
-        if ".jsonl" in path.suffixes[-2:]:
+        if path.name.removesuffix(".gz").removesuffix(".xz").endswith(".jsonl"):
             yield from _json_documents(path, lines, text_field)
         else:
             yield from _text_documents(path, lines, documents)

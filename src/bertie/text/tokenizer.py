@@ -55,8 +55,11 @@ class Tokenizer:
             return _load_vocabulary(folder)
         raise UsageError(f"{folder} holds no tokenizer: there is neither tokenizer.json nor vocab.txt in it")
 
-    def save(self, folder: Path) -> None:
-        """Write vocab.txt, tokenizer.json and two JSON files: AutoTokenizer reads the folder as is."""
+    def save(self, folder: Path, model_max_length: int = 512) -> None:
+        """Write vocab.txt, tokenizer.json and two JSON files: AutoTokenizer reads the folder as is.
+
+        model_max_length: where its `truncation=True` cuts, in tokens.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         names = {f"{token.strip('[]').lower()}_token": token for token in SPECIAL_TOKENS}
         config = {
@@ -64,7 +67,7 @@ class Tokenizer:
             "do_lower_case": self.lowercase,
             "strip_accents": self.backend.normalizer.strip_accents,
             "tokenize_chinese_chars": self.backend.normalizer.handle_chinese_chars,
-            "model_max_length": 512,
+            "model_max_length": model_max_length,
             **names,
         }
         storage.write_atomic(folder / "vocab.txt", "".join(f"{word}\n" for word in self.words))

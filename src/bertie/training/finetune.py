@@ -51,7 +51,7 @@ class FinetuneTraining:
     """auto: bf16 where it is in hardware and faster."""
     eval_every: int = 0
     """Steps between evaluations of the dev loss; 0: only at the end."""
-    checkpoint_every: int = 0
+    checkpoint_every: int = 500
     """Steps between checkpoints; 0: only at the end."""
     keep_checkpoints: int = 1
 
@@ -86,7 +86,7 @@ class FinetuneConfig:
 
 @dataclass(frozen=True, eq=False)
 class Finetuned:
-    """What fine-tuning made. scores: on the dev examples, fp32; losses: of every step; run: the folder, if any."""
+    """What fine-tuning made. scores: on the dev examples, fp32; losses: of this call's steps; run: the folder, if any."""
 
     model: BertModel
     task: Task

@@ -10,9 +10,10 @@ from typing import Any
 from bertie import config as configuration
 from bertie import console, runtime, storage, streams
 from bertie.batches.collate import collate
-from bertie.batches.layouts import Layout
+from bertie.batches.layouts import Layout, PairsEpoch
 from bertie.batches.loader import Loader, Position, Rows, Step
-from bertie.contracts import Batch, MicroBatch, Targets
+from bertie.checkpoints.state import newest_state
+from bertie.contracts import Batch, MicroBatch, Sequence, Targets
 from bertie.errors import UsageError, UserError, require_range
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
@@ -25,6 +26,8 @@ from bertie.training.loop import Descent, evaluate
 from bertie.training.optimizers import Optimizer
 from bertie.training.run import RunFolder, read_metrics
 from bertie.training.schedules import Schedule
+
+EVAL_ROW = 4096  # tokens that are masked and read together when evaluating, whatever a row of training holds
 
 
 @dataclass(frozen=True)
@@ -115,29 +118,33 @@ def label(batch: Batch, objectives: tuple[Objective, ...], tokenizer: Tokenizer,
 
 
 def held_out(config: PretrainConfig, corpus: Corpus, tokenizer: Tokenizer) -> list[MicroBatch]:
-    """Held-out documents, laid out and masked once and for all: the same for every step, run and resume.
+    """Held-out documents, laid out and masked once and for all: the same for every step, run, seed and resume.
 
     Errors: UserError where they are too short for a single sequence.
     """
-    epoch = config.layout.epoch(corpus, tokenizer, config.seed, 0)
-    work, sequences, tokens = [], [], 0
-    for window in range(epoch.windows):
-        for span in epoch.window(window):
-            if sequences and sum(map(len, sequences)) + len(span) > config.training.row_tokens:
-                work.append(sequences)
-                sequences = []
-            if tokens and tokens + len(span) > config.training.eval_tokens:
-                break
-            sequences.append(epoch.sequence(span))
-            tokens += len(span)
-    groups = [group for group in [*work, sequences] if group]
-    if not groups:
+    groups: list[list[Sequence]] = [[]]
+    tokens = 0
+    for sequence in _first(config.layout.epoch(corpus, tokenizer, 0, 0), config.training.eval_tokens):
+        if tokens + len(sequence) > EVAL_ROW:
+            groups.append([])
+            tokens = 0
+        groups[-1].append(sequence)
+        tokens += len(sequence)
+    if not groups[0]:
         raise UserError("the held-out documents are all of a single token: prepare more text")
     batches = [collate(group, config.layout.max_length) for group in groups]
-    return [
-        label(batch, config.objectives, tokenizer, config.seed, streams.EVAL_LABELS, i)
-        for i, batch in enumerate(batches)
-    ]
+    return [label(batch, config.objectives, tokenizer, 0, streams.EVAL_LABELS, i) for i, batch in enumerate(batches)]
+
+
+def _first(epoch: PairsEpoch, tokens: int) -> Iterator[Sequence]:
+    """Sequences of an epoch, at least one, while they have no more than `tokens` together."""
+    read = 0
+    for window in range(epoch.windows):
+        for span in epoch.window(window):
+            if read and read + len(span) > tokens:
+                return
+            read += len(span)
+            yield epoch.sequence(span)
 
 
 def _loader(config: PretrainConfig, shards: Shards) -> Loader:
@@ -150,8 +157,9 @@ def _job(config: PretrainConfig, shards: Shards, loader: Loader, held: list[Micr
     settings = config.training
     precision = run.precision(settings.precision)
     model = new_model(config.model, config.objectives, config.seed)
-    for objective in config.objectives:
-        objective.start(model.heads[objective.kind], shards.train)
+    if newest_state(run.path) is None:
+        for objective in config.objectives:
+            objective.start(model.heads[objective.kind], shards.train)
     model.to(runtime.device())
 
     def stream(position: Position) -> Iterator[Step[MicroBatch]]:

@@ -31,7 +31,8 @@ class RunFolder:
             with storage.atomic_folder(path) as folder:
                 storage.write_atomic(folder / "config.toml", text)
                 storage.write_json(folder / "environment.json", runtime.environment(threads))
-        self._lock = open(path / "config.toml")  # noqa: SIM115 - held as long as the run, or the process
+        # A file of its own, writable: on NFS a lock needs that, and closing any other handle of the file would drop it.
+        self._lock = open(path / ".lock", "a")  # noqa: SIM115 - held as long as the run, or the process
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -84,6 +85,7 @@ class RunFolder:
         """Back to what stood there at the checkpoint. Errors: UserError if the file is shorter."""
         path = self.path / "metrics.jsonl"
         path.touch()
+        storage.fsync(self.path)
         if path.stat().st_size < size:
             raise UserError(f"{path} is shorter than its checkpoint says: restore it, or start over with another --out")
         os.truncate(path, size)

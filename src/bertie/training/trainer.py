@@ -79,24 +79,30 @@ def train(job: Job, run: RunFolder | None) -> None:
         counters.step,
     )
     with console.progress(job.title, job.descent.steps, "steps", done=counters.step, passing=run is None) as bar:
+        started = time.monotonic()  # of the step: evaluating and saving are no part of its speed
         for progress in steps:
-            before = counters.seconds
+            taken = time.monotonic() - started
             counters.step, counters.seconds = progress.step + 1, time.monotonic() - clock
             counters.epoch, counters.epoch_step = progress.after.epoch, progress.after.step
             counters.tokens += progress.tokens
-            record = _train_record(job, progress, counters, counters.seconds - before)
+            record = _train_record(job, progress, counters, taken)
             _check_finite(record, job, run)
             bar.advance(1, f"loss {record['loss']:.3f}  {record['tokens_per_second']:,.0f} tokens/s")
             if job.on_step is not None:
                 job.on_step(record)
-            if run is None:
-                continue
-            run.log(record)
-            if _due(counters.step, job.eval_every, job.descent.steps):
-                run.log({"split": "eval", **_place(counters), **summary(job.evaluate(), job.descent.weights)})
-                run.flush()  # so that who looks can see
-            if _due(counters.step, job.checkpoint_every, job.descent.steps):
-                _save(job, run, counters)
+            if run is not None:
+                _keep(job, run, counters, record)
+            started = time.monotonic()
+
+
+def _keep(job: Job, run: RunFolder, counters: Counters, record: dict[str, Any]) -> None:
+    """Log a step, and evaluate and save where that is due."""
+    run.log(record)
+    if _due(counters.step, job.eval_every, job.descent.steps):
+        run.log({"split": "eval", **_place(counters), **summary(job.evaluate(), job.descent.weights)})
+        run.flush()  # so that who looks can see
+    if _due(counters.step, job.checkpoint_every, job.descent.steps):
+        _save(job, run, counters)
 
 
 def finish(job: Job, run: RunFolder, about: str, lines: dict[str, float] | None = None) -> None:

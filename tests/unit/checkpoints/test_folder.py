@@ -74,6 +74,8 @@ def test_the_folder_holds_what_it_should(folder: Path) -> None:
     assert "Made for a test." in card
     count = sum(p.numel() for p in pretrained(read_checkpoint(folder).config).parameters())
     assert f"{count:,} parameters" in card
+    most = read_checkpoint(folder).config.max_position_embeddings
+    assert json.loads((folder / "tokenizer_config.json").read_text())["model_max_length"] == most
 
 
 def test_labels_are_kept(tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:

@@ -18,7 +18,7 @@ def data() -> DemoData:
 
 
 def normal(text: str) -> str:
-    return " ".join(text.lower().split())
+    return " ".join(text.lower().split()).rstrip(".!?:;")
 
 
 def assert_no_leak(data: DemoData):

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,10 +14,11 @@ from bertie.batches.layouts import Pairs
 from bertie.batches.loader import Loader, Position, Rows, Step
 from bertie.contracts import FILLER, Batch, Sequence, Targets
 from bertie.model.config import BertConfig
-from bertie.model.transformer import Encoder
+from bertie.model.transformer import Encoder, initialise
 from bertie.objectives.mlm import MaskedLM
 from bertie.text.shards import Corpus, open_shards
 from bertie.text.tokenizer import Tokenizer
+from bertie.text.vectors import word_vectors
 from bertie.training.pretrain import label
 
 
@@ -192,10 +193,31 @@ def test_on_the_loaders_rows(small_shards: Path) -> None:
 def test_the_bias_may_start_at_the_frequencies(tiny_config: BertConfig, small_shards: Path) -> None:
     corpus: Corpus = open_shards(small_shards).train
     counts = np.bincount(np.concatenate(corpus.tokens), minlength=500)
-    encoder = Encoder(tiny_config)
-    for objective, expected in ((MaskedLM(), np.zeros(500)), (replace(MaskedLM(), start_at_frequencies=True), None)):
+    frequencies = np.log((counts + 1) / (counts + 1).sum())
+    for objective, expected in (
+        (MaskedLM(), np.zeros(500)),
+        (MaskedLM(start_from="frequencies"), frequencies),
+        (MaskedLM(start_from="cooccurrences"), frequencies),
+    ):
+        encoder = Encoder(tiny_config)
+        words = encoder.embeddings.word.weight.detach().clone()
         head = objective.head(tiny_config, encoder)
         objective.start(head, corpus)
-        if expected is None:
-            expected = np.log((counts + 1) / (counts + 1).sum())
         assert head.bias.detach().numpy() == pytest.approx(expected, abs=1e-5)
+        assert torch.equal(encoder.embeddings.word.weight, words) == (objective.start_from != "cooccurrences")
+
+
+def test_the_embeddings_may_start_at_vectors_of_neighbours(tiny_config: BertConfig, small_shards: Path) -> None:
+    corpus = open_shards(small_shards).train
+    encoder = Encoder(tiny_config)
+    initialise(encoder, 0.02)
+    before = encoder.embeddings.word.weight.detach().clone()
+    objective = MaskedLM(start_from="cooccurrences")
+    objective.start(objective.head(tiny_config, encoder), corpus)
+    after = encoder.embeddings.word.weight.detach()
+    vectors = torch.from_numpy(word_vectors(corpus, *after.shape))
+    known = vectors.norm(dim=1) > 0
+    assert 0 < (~known).sum() < 250  # [PAD], [CLS] … and what is too rare have no neighbours
+    assert torch.equal(after[~known], before[~known])
+    assert after[known].norm(dim=1) == pytest.approx(float(before.norm(dim=1).mean()), rel=1e-4)
+    assert torch.cosine_similarity(after[known], vectors[known]).min() > 0.9999

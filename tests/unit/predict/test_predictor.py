@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import bertie
-from bertie.checkpoints.folder import write_model
+from bertie.checkpoints.folder import MODEL_FILES, write_model
 from bertie.errors import UsageError, UserError
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
@@ -245,3 +245,8 @@ def test_a_pretrained_run_reads_as_far_as_it_was_trained(pretrained: Path, tmp_p
     assert load(tmp_path).max_length == 24
     [states] = load(tmp_path).hidden_states(["the " * 60])
     assert states.shape[1] == 24
+    step = tmp_path / "checkpoints" / "step-00000001"
+    step.mkdir(parents=True)
+    for name in MODEL_FILES:
+        (step / name).write_bytes((pretrained / name).read_bytes())
+    assert load(step).max_length == 24

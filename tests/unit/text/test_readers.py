@@ -51,6 +51,10 @@ def test_json_lines(tmp_path: Path, packed: str) -> None:
     ]
 
 
+def test_only_the_end_of_a_name_says_what_it_is(tmp_path: Path) -> None:
+    assert texts(written(tmp_path / "notes.jsonl.txt", "No JSON.")) == ["No JSON."]
+
+
 def test_another_field(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", '{"body": "yes", "text": "no"}')
     assert texts(path, text_field="body") == ["yes"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from bertie.errors import UsageError, UserError
 from bertie.model.config import BertConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.text.shards import open_shards
+from bertie.training import pretrain as pretrain_module
 from bertie.training.optimizers import AdamW
-from bertie.training.pretrain import PretrainConfig, Training, held_out, new_model
+from bertie.training.pretrain import EVAL_ROW, PretrainConfig, Training, held_out, new_model
 from bertie.training.schedules import Linear
 
 TRAINING = Training(steps=30, batch_size=16, learning_rate=1e-2, row_tokens=512, precision="fp32", eval_every=10)
@@ -62,6 +64,8 @@ def test_a_run(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> No
     checkpoint = read_checkpoint(tmp_path / "run")
     assert checkpoint.heads == {"mlm", "nsp"}
     assert checkpoint.config.vocab_size == 500
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert f"entropy of words {open_shards(small_shards).eval.unigram_entropy:.2f}" in page
     assert pretrain(config, small_shards, tmp_path / "run")["finished_before"] is True
 
 
@@ -106,10 +110,38 @@ def test_held_out_text_is_laid_out_once_and_for_all(config: PretrainConfig, smal
     for a, b in zip(first, second, strict=True):
         assert a.batch.input_ids.tolist() == b.batch.input_ids.tolist()
         assert a.rows.tolist() == b.rows.tolist()
-        assert len(a.batch.input_ids) <= 512
+        assert len(a.batch.input_ids) <= EVAL_ROW
     assert sum(micro.tokens for micro in first) > 0.9 * int(shards.eval.document_starts[-1])
     assert 900 < sum(micro.tokens for micro in work(1000)) <= 1000
     assert sum(len(micro.batch.kind) for micro in work(1)) == 1  # at least one sequence
+
+
+def test_held_out_text_is_the_same_for_runs_that_are_compared(config: PretrainConfig, small_shards: Path) -> None:
+    shards = open_shards(small_shards)
+
+    def ids(seed: int, row_tokens: int) -> list[list[int]]:
+        training = replace(config.training, row_tokens=row_tokens)
+        work = held_out(replace(config, seed=seed, training=training), shards.eval, shards.tokenizer)
+        return [micro.batch.input_ids.tolist() for micro in work]
+
+    assert ids(0, 512) == ids(1, 512) == ids(0, 1024)
+
+
+def test_speed_is_that_of_the_steps(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate = pretrain_module.evaluate
+
+    def slow(*args: Any) -> Any:
+        time.sleep(0.5)
+        return evaluate(*args)
+
+    monkeypatch.setattr(pretrain_module, "evaluate", slow)
+    training = replace(config.training, steps=4, eval_every=2)
+    pretrain(replace(config, training=training), small_shards, tmp_path / "run")
+    train = records(tmp_path / "run", "train")
+    assert train[2]["seconds"] - train[1]["seconds"] > 0.5
+    assert train[2]["tokens_per_second"] > 2 * (train[2]["tokens"] - train[1]["tokens"])
 
 
 def test_every_batch_and_objective_draws_from_its_own_stream(
@@ -123,6 +155,7 @@ def test_every_batch_and_objective_draws_from_its_own_stream(
         return original(seed, *stream)
 
     monkeypatch.setattr(streams, "generator", generator)
+    monkeypatch.setattr(pretrain_module, "EVAL_ROW", 128)
     pretrain(
         replace(config, training=replace(config.training, steps=4, row_tokens=128)), small_shards, tmp_path / "run"
     )

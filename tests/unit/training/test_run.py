@@ -19,7 +19,7 @@ def opened(path: Path, settings: dict[str, Any] = SETTINGS) -> RunFolder:
 def test_a_new_run(tmp_path: Path) -> None:
     with opened(tmp_path / "deep" / "run") as run:
         assert not run.finished
-        assert {path.name for path in run.path.iterdir()} == {"config.toml", "environment.json"}
+        assert {path.name for path in run.path.iterdir()} == {"config.toml", "environment.json", ".lock"}
         environment = json.loads((run.path / "environment.json").read_text())
         assert environment["threads"] == 1
         assert {"versions", "cpu", "command", "commit", "started"} <= environment.keys()
