@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 
 def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    """A line for people. Where nobody listens any more (a closed terminal, a dead `| tee`), the work goes on."""
+    with suppress(OSError):
+        print(text, file=sys.stderr or _nowhere(), flush=True)
+
+
+def _nowhere() -> IO[str]:
+    """stderr is None where a process was started without one."""
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
+    return sys.stderr
 
 
 def warn(text: str) -> None:
@@ -54,7 +63,7 @@ class Progress:
 def progress(title: str, total: float, unit: str, done: float = 0, passing: bool = False) -> Iterator[Progress]:
     """Show work on `total` units (0: unknown), of which `done` are done already. passing: leave no bar behind."""
     now = time.monotonic()
-    if not sys.stderr.isatty():
+    if not (sys.stderr and sys.stderr.isatty()):
         yield Progress(title, total, unit, started=now, printed=now, done=done, before=done)
         return
     from rich.console import Console

@@ -8,6 +8,7 @@ import importlib.metadata
 import math
 import os
 import platform
+import re
 import resource
 import subprocess
 import sys
@@ -19,8 +20,10 @@ from typing import Any, Literal
 import torch
 
 from bertie import streams
+from bertie.errors import UsageError
 
 Precision = Literal["auto", "fp32", "bf16"]
+MOST_THREADS = 1024  # torch dies of many more
 
 
 def device() -> torch.device:
@@ -39,10 +42,16 @@ def cpu_quota() -> int:
 
 
 def use_threads(threads: int = 0) -> int:
-    """Set torch's threads and return their number. 0: OMP_NUM_THREADS if that is set, else the quota."""
+    """Set torch's threads and return their number. 0: OMP_NUM_THREADS if that is set, else the quota.
+
+    Errors: UsageError for what is no number of threads.
+    """
+    if type(threads) is not int or not 0 <= threads <= MOST_THREADS:
+        raise UsageError(f"--threads {threads}: give a number up to {MOST_THREADS}, or 0 for all")
     _keep_freed_memory()
     asked = os.environ.get("OMP_NUM_THREADS", "")
-    torch.set_num_threads(threads or (int(asked) if asked.isdecimal() else 0) or cpu_quota())
+    wanted = int(asked) if re.fullmatch(r"\d{1,4}", asked) else 0
+    torch.set_num_threads(threads or min(wanted, MOST_THREADS) or cpu_quota())
     return torch.get_num_threads()
 
 

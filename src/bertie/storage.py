@@ -29,6 +29,13 @@ def fsync(path: Path) -> None:
         os.close(handle)
 
 
+def umask() -> int:
+    """The bits that new files do not get."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
 def write_atomic(path: Path, content: str | bytes) -> None:
     """Write a file so that a reader, or a crash, sees the old content or the new one and nothing between."""
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")

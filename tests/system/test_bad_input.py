@@ -171,6 +171,7 @@ FLAGS: list[tuple[str, str, str]] = [
     ("--nosuch", "3", "--nosuch"),
     ("--seed", "-1", "seed is -1: give at least 0"),
     ("--threads", "-1", "--threads -1"),
+    ("--threads", "100000", "--threads 100000"),
     ("--model.num-hidden-layers", "0", "model.num_hidden_layers is 0"),
     ("--model.num-attention-heads", "0", "model.num_attention_heads is 0"),
     ("--model.hidden-size", "0", "model.hidden_size is 0"),

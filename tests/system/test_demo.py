@@ -48,6 +48,24 @@ def test_demo_of_another_scale_is_refused(demo: Path, capsys: pytest.CaptureFixt
     assert "another" in capsys.readouterr().err
 
 
+def test_demo_of_text_that_changed_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, out = tmp_path / "text", tmp_path / "out"
+    text.mkdir()
+    (text / "a.txt").write_text("One document.\n\nAnother one.\n")
+    command = ["demo", "--out", str(out), "--scale", "0.01", "--corpus", str(text)]
+    assert main(command) == 1  # far too little text
+    (text / "a.txt").write_text("One document.\n\nQuite another one.\n")
+    assert main(command) == 2
+    assert "of another text" in capsys.readouterr().err
+
+
+def test_demo_does_not_read_what_it_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.txt").write_text("One document.\n\nAnother one.\n")
+    assert main(["demo", "--out", str(tmp_path / "runs" / "mine"), "--corpus", str(tmp_path)]) == 2
+    assert "which is read for text" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
 def test_demo_of_ones_own_text(tmp_path: Path, corpus_folder: Path) -> None:
     out = tmp_path / "own"
     assert main(["demo", "--out", str(out), "--scale", "0.02", "--corpus", str(corpus_folder)]) == 0

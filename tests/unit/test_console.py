@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import shlex
+import subprocess
+import sys
+
 import pytest
 
 from bertie import console
@@ -28,3 +32,16 @@ def test_a_line_every_30_seconds_without_a_terminal(
     out, err = capsys.readouterr()
     assert out == ""
     assert len(err.splitlines()) == 3
+
+
+@pytest.mark.parametrize("redirect", ["2>&-", "2>/dev/full"])
+def test_work_goes_on_where_nobody_listens(redirect: str) -> None:
+    program = (
+        "from bertie import console\n"
+        "console.say('a')\n"
+        "with console.progress('p', 1, 'x') as bar: bar.advance()\n"
+        "print('done')"
+    )
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(program)} {redirect}"
+    told = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    assert told.stdout == "done\n"

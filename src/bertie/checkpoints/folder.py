@@ -71,6 +71,7 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
         save_file(tensors, temporary, metadata={"format": "pt"})
+        temporary.chmod(0o666 & ~storage.umask())  # safetensors lets nobody else read what it writes
         storage.fsync(temporary)
         os.replace(temporary, path)
     except (safetensors.SafetensorError, OSError) as error:

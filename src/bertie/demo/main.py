@@ -18,6 +18,7 @@ from bertie.demo.corpus import DemoData, folder_data, python_data
 from bertie.demo.page import page
 from bertie.errors import UsageError
 from bertie.predict.predictor import load
+from bertie.text import readers
 from bertie.text.prepare import prepare
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import train_tokenizer
@@ -44,10 +45,14 @@ def demo(out: str | Path, corpus: list[Path] | None = None, scale: float = 1.0) 
         raise UsageError(f"--scale {scale:g}: give a positive number, 1 is the usual size")
     out, paths = Path(out), corpus or []
     seconds: dict[str, float] = {}
+    readers.require_outside(out, paths)
     with _timed("read the text", seconds):
         data = folder_data(paths) if paths else python_data()
-        _open_folder(out, {"corpus": [str(path.absolute()) for path in paths], "scale": scale})
-        text = _write_documents(out, data)
+        lines = [json.dumps({"text": document.text, "source": document.source}) + "\n" for document in data.documents]
+        content = "".join(lines)
+        _open_folder(out, {"text": hashlib.sha256(content.encode()).hexdigest(), "scale": scale})
+        text = out / "corpus.jsonl"
+        storage.write_atomic(text, content)
     with _timed("train the vocabulary", seconds):
         if not (out / "tokenizer").exists():
             train_tokenizer([text], out / "tokenizer", vocab_size=VOCABULARY, exact=False)
@@ -80,17 +85,10 @@ def _open_folder(out: Path, settings: dict[str, Any]) -> None:
         if not known.is_file():
             raise UsageError(f"{out} already exists and is no demo of bertie's: give another --out")
         if storage.read_json(known) != settings:
-            raise UsageError(f"{out} holds a demo of another corpus or scale: give another --out")
+            raise UsageError(f"{out} holds a demo of another text or scale: give another --out")
         return
     with storage.atomic_folder(out) as folder:
         storage.write_json(folder / "demo.json", settings)
-
-
-def _write_documents(out: Path, data: DemoData) -> Path:
-    path = out / "corpus.jsonl"
-    lines = [json.dumps({"text": document.text, "source": document.source}) for document in data.documents]
-    storage.write_atomic(path, "".join(line + "\n" for line in lines))
-    return path
 
 
 def _comparison(out: Path, data: DemoData, scale: float) -> Comparison | None:

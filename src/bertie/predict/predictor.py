@@ -148,8 +148,10 @@ class Predictor:
         kinds = {isinstance(text, tuple) for text in texts}
         if len(kinds) > 1:
             raise UsageError("give either texts or pairs of texts, not both")
-        first = [text[0] if isinstance(text, tuple) else text for text in texts]
+        first = [_pair(text)[0] if isinstance(text, tuple) else text for text in texts]
         second = [text[1] for text in texts if isinstance(text, tuple)]
+        if odd := [text for text in first + second if not isinstance(text, str)]:
+            raise UsageError(f"a text has to be a string, and this is a {type(odd[0]).__name__}: {str(odd[0])[:60]}")
         return self.tokenizer.sequences(first, second or None, max_length=self.max_length)
 
     def _masked(self, text: str) -> Sequence:
@@ -164,14 +166,20 @@ class Predictor:
 
 
 def _several(texts: Any) -> Any:
-    """A string is iterable too: its characters would each be taken for a text."""
-    if isinstance(texts, str):
-        raise UsageError("expected a list of texts and got one: put it in brackets")
+    """A string is iterable too, and a dict: its characters or keys would each be taken for a text."""
+    if isinstance(texts, str | bytes | dict | Path) or not isinstance(texts, Iterable):
+        raise UsageError(f"expected a list of texts and got one {type(texts).__name__}: put it in brackets")
     return texts
 
 
+def _pair(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(value) != 2:
+        raise UsageError(f"a pair has two texts and this one {len(value)}: {str(value)[:60]}")
+    return value
+
+
 def _example(value: str | tuple[str, str] | dict[str, Any] | Example, task: Task) -> Example:
-    row = {"text": value[0], "text_pair": value[1]} if isinstance(value, tuple) else value
+    row: Any = dict(zip(("text", "text_pair"), _pair(value), strict=True)) if isinstance(value, tuple) else value
     return as_examples([row], Columns() if isinstance(value, tuple) else task.columns)[0]
 
 

@@ -58,10 +58,12 @@ class Classify:
 
     def check(self, examples: list[Example]) -> None:
         """Errors: UserError naming the first example without a label, or with one that training never saw."""
+        known = set(self.labels)
         for example in examples:
-            if example.label not in self.labels:
+            if example.label not in known:
                 have = "no label" if example.label is None else f"the label {example.label!r}, which training never saw"
-                raise UserError(f"{example.source}: {have}; the classes are {', '.join(self.labels[:20])}")
+                classes = ", ".join(label if len(label) < 30 else f"{label[:30]}…" for label in self.labels[:20])
+                raise UserError(f"{example.source}: {have}; the classes are {classes}")
 
     def encode(self, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
         """One sequence an example; target: the label's number, -1 where there is none. Errors: UserError."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -45,7 +46,7 @@ def files(paths: list[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            named = (item for item in path.rglob("*") if item.name.endswith(SUFFIXES) and item.is_file())
+            named = (item for item in _inside(path) if item.name.endswith(SUFFIXES) and item.is_file())
             inside = sorted(item for item in named if not _hidden(item.relative_to(path)))
             if not inside:
                 raise UsageError(f"{path}: no text in this folder (looked for {', '.join(SUFFIXES)})")
@@ -57,6 +58,16 @@ def files(paths: list[Path]) -> list[Path]:
         else:
             found.append(path)
     return found
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    """Everything below a folder. Errors: OSError for a sub-folder that may not be read, instead of leaving it out."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for parent, _, names in os.walk(folder, onerror=refuse):
+        yield from (Path(parent) / name for name in names)
 
 
 def require_outside(out: Path, paths: list[Path]) -> None:

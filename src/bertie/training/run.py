@@ -25,19 +25,26 @@ class RunFolder:
     def __init__(self, path: Path, resolved: dict[str, Any], threads: int):
         self.path = path
         text = tomli_w.dumps(resolved)
-        if path.is_file() or (path.is_dir() and any(path.iterdir())):
-            self._check_same(text)
-        else:
+        if not (path / "config.toml").is_file():
+            if path.is_file() or (path.is_dir() and any(path.iterdir())):
+                raise UsageError(f"{path} already exists and is no run of bertie's: give another --out")
             with storage.atomic_folder(path) as folder:
                 storage.write_atomic(folder / "config.toml", text)
-                storage.write_json(folder / "environment.json", runtime.environment(threads))
         # A file of its own, writable: on NFS a lock needs that, and closing any other handle of the file would drop it.
         self._lock = open(path / ".lock", "a")  # noqa: SIM115 - held as long as the run, or the process
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if (path / "metrics.jsonl").exists() or (path / "checkpoints").exists():
+                self._check_same(text)
+            else:  # nothing was trained, now or when it failed before: these settings count
+                storage.write_atomic(path / "config.toml", text)
+                storage.write_json(path / "environment.json", runtime.environment(threads))
         except BlockingIOError as error:
             self._lock.close()
             raise UsageError(f"another process is writing {path}") from error
+        except UsageError:
+            self._lock.close()
+            raise
         storage.remove_leftovers(path)
         self._metrics: list[str] = []
 
@@ -52,10 +59,7 @@ class RunFolder:
         return (self.path / MANIFEST).is_file()
 
     def _check_same(self, text: str) -> None:
-        known = self.path / "config.toml"
-        if not known.is_file():
-            raise UsageError(f"{self.path} already exists and is no run of bertie's: give another --out")
-        old = _flat(config.read(known))
+        old = _flat(config.read(self.path / "config.toml"))
         new = _flat(config.parse(text, "this configuration"))
         for key in sorted(old.keys() | new.keys()):
             if old.get(key) != new.get(key):

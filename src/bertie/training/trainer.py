@@ -147,7 +147,8 @@ def _check_finite(record: dict[str, Any], job: Job, run: RunFolder | None) -> No
             run.flush()
         raise UserError(
             f"step {record['step']}: loss {record['loss']}, gradient norm {record['grad_norm']}: "
-            f"the training has diverged; lower --training.learning-rate (now {job.descent.learning_rate:g})"
+            f"the training has diverged; lower --training.learning-rate (now {job.descent.learning_rate:g}) and give "
+            "another --out"
         )
 
 
@@ -184,8 +185,6 @@ def require_same_data(run: Path, data: str) -> None:
 
 def run_threads(run: Path, asked: int) -> int:
     """The threads a run was started with, so that it stays repeatable; warns where another number is asked for."""
-    if asked < 0:
-        raise UsageError(f"--threads {asked}: give the number of threads, or 0 for all")
     known = run / "environment.json"
     saved = storage.read_json(known).get("threads", 0) if known.is_file() else 0
     if saved and asked and saved != asked:

@@ -69,6 +69,7 @@ def test_the_folder_holds_what_it_should(folder: Path) -> None:
     assert {path.name for path in folder.iterdir()} == {*MODEL_FILES, "README.md", "manifest.json"}
     listed = json.loads((folder / "manifest.json").read_text())["files"]
     assert set(listed) == set(MODEL_FILES)
+    assert (folder / "model.safetensors").stat().st_mode == (folder / "config.json").stat().st_mode
     card = (folder / "README.md").read_text()
     assert "pipeline_tag: fill-mask" in card
     assert "Made for a test." in card

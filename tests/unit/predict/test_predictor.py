@@ -200,13 +200,28 @@ def test_predict_needs_a_task(pretrained: Path) -> None:
         load(pretrained).predict(["a"])
 
 
-def test_a_lone_string_is_refused(pretrained: Path, tuned: Path) -> None:
-    with pytest.raises(UsageError, match="put it in brackets"):
-        load(pretrained).hidden_states("in the")
-    with pytest.raises(UsageError, match="put it in brackets"):
-        load(tuned).predict("in the")
+def test_texts_and_pairs_do_not_mix(pretrained: Path) -> None:
     with pytest.raises(UsageError, match="not both"):
         load(pretrained).hidden_states(["in", ("in", "the")])
+
+
+@pytest.mark.parametrize("odd", ["in the", {"text": "in the"}, Path("in"), b"in", None, 5])
+def test_one_thing_where_several_should_be_is_refused(pretrained: Path, tuned: Path, odd: object) -> None:
+    for verb in (load(pretrained).hidden_states, load(tuned).predict):
+        with pytest.raises(UsageError, match="put it in brackets"):
+            verb(odd)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("odd", [("a",), ("a", "b", "c")])
+def test_a_pair_is_two_texts(pretrained: Path, tuned: Path, odd: tuple[str, ...]) -> None:
+    for verb in (load(pretrained).hidden_states, load(tuned).predict):
+        with pytest.raises(UsageError, match=f"two texts and this one {len(odd)}"):
+            verb([odd])  # type: ignore[list-item]
+
+
+def test_a_text_is_a_string(pretrained: Path) -> None:
+    with pytest.raises(UsageError, match="this is a list"):
+        load(pretrained).hidden_states([["a", "b"]])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("missing", ["classifier.bias", "bert.pooler.dense.weight"])

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import os
 from pathlib import Path
 
 import pytest
@@ -129,3 +130,18 @@ def test_packed_files_that_are_cut_or_false(tmp_path: Path, packed: str) -> None
         path.write_bytes(content)
         with pytest.raises(UserError, match=rf"a\.txt\{packed}:\d+: truncated, or not really \{packed}"):
             texts(path)
+
+
+def test_a_folder_that_may_not_be_read_is_not_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path / "a.txt", "Read.")
+    (tmp_path / "closed").mkdir()
+    scan = os.scandir
+
+    def scandir(path: str) -> object:  # as for a user without the right; root has every right
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(PermissionError, match="closed"):
+        readers.files([tmp_path])

@@ -46,8 +46,8 @@ def test_an_empty_folder_will_do(tmp_path: Path) -> None:
     ],
 )
 def test_other_settings_are_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
-    with opened(tmp_path / "run"):
-        pass
+    with opened(tmp_path / "run") as run:
+        run.cut_metrics(0)  # as training does at its start
     with pytest.raises(UsageError, match=message):
         opened(tmp_path / "run", settings)
 
@@ -99,3 +99,16 @@ def test_precision_is_decided_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert run.precision("auto") == "bf16"
         monkeypatch.setattr(runtime, "resolve_precision", lambda *_: "fp32")
         assert run.precision("auto") == "bf16"
+
+
+def test_settings_of_a_run_that_never_began_give_way(tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "run", {"size": 10**9}, 1):
+        pass  # out of memory, say
+    with RunFolder(tmp_path / "run", {"size": 10}, 2) as run:
+        assert (run.path / "config.toml").read_text() == "size = 10\n"
+        assert json.loads((run.path / "environment.json").read_text())["threads"] == 2
+        run.cut_metrics(0)
+    with pytest.raises(UsageError, match="size is 10 there and 20 here"):
+        RunFolder(tmp_path / "run", {"size": 20}, 1)
+    with RunFolder(tmp_path / "run", {"size": 10}, 1):  # the refusal left no lock behind
+        pass
