@@ -88,7 +88,8 @@ def test_killed_while_the_run_folder_is_made(
         ("rename /step-", 1),  # an old one loses it
         ("unlink", 4),
         ("rmdir", 2),
-        ("save_file /run/model", 1),  # the finished model
+        ("save_file /run/.model", 1),  # the finished model
+        ("replace /run/.model", 1),
         ("write_atomic /run/config.json", 1),
         ("write_atomic /run/manifest", 1),
     ],

@@ -150,8 +150,6 @@ class Predictor:
             raise UsageError("give either texts or pairs of texts, not both")
         first = [_pair(text)[0] if isinstance(text, tuple) else text for text in texts]
         second = [text[1] for text in texts if isinstance(text, tuple)]
-        if odd := [text for text in first + second if not isinstance(text, str)]:
-            raise UsageError(f"a text has to be a string, and this is a {type(odd[0]).__name__}: {str(odd[0])[:60]}")
         return self.tokenizer.sequences(first, second or None, max_length=self.max_length)
 
     def _masked(self, text: str) -> Sequence:
@@ -189,7 +187,7 @@ def _trained_length(folder: Path, most: int) -> int:
     layout = settings.get("layout", {})
     limit = settings.get("max_length", layout.get("max_length", most) if isinstance(layout, dict) else most)
     if type(limit) is not int or not 4 <= limit <= most:
-        raise UserError(f"config.toml of {folder}: max_length is {limit!r}: the model reads 4 to {most} tokens")
+        raise UserError(f"{_run(folder) / 'config.toml'}: max_length is {limit!r}: the model reads 4 to {most} tokens")
     return limit
 
 
@@ -209,6 +207,10 @@ def _task(checkpoint: Checkpoint) -> Task | None:
 
 def _settings(folder: Path) -> dict[str, Any]:
     """config.toml of a run, also for one of its checkpoints; nothing for other folders."""
-    run = folder.parent.parent if folder.parent.name == "checkpoints" else folder
-    path = run / "config.toml"
+    path = _run(folder) / "config.toml"
     return configuration.read(path) if path.is_file() else {}
+
+
+def _run(folder: Path) -> Path:
+    """The run that a model folder is, or is a checkpoint of."""
+    return folder.parent.parent if folder.parent.name == "checkpoints" else folder

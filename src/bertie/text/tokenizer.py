@@ -140,6 +140,8 @@ class Tokenizer:
         (Devlin et al. 2018, A.2, as their fine-tuning code does it). Errors: UserError for what is no text.
         """
         try:
+            if any(isinstance(text, list | tuple) for text in texts):  # the library would take it for a pair
+                raise TypeError
             first = self.backend.encode_batch(texts, add_special_tokens=False)
             second = self.backend.encode_batch(pairs or [], add_special_tokens=False)
         except TypeError as error:

@@ -220,7 +220,7 @@ def test_a_pair_is_two_texts(pretrained: Path, tuned: Path, odd: tuple[str, ...]
 
 
 def test_a_text_is_a_string(pretrained: Path) -> None:
-    with pytest.raises(UsageError, match="this is a list"):
+    with pytest.raises(UserError, match="is no text but of type list"):
         load(pretrained).hidden_states([["a", "b"]])  # type: ignore[list-item]
 
 
