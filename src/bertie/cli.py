@@ -12,9 +12,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-import tyro
-
-from bertie import console
+from bertie import console, storage
 from bertie.errors import UsageError, UserError
 
 HELP = """usage: bertie VERB …        (bertie VERB --help says more)
@@ -48,6 +46,8 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command; returns the exit code: 0 done, 1 failed, 2 wrong use."""
     argv = sys.argv[1:] if argv is None else argv
     debug = "--debug" in argv
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # JSON lines are UTF-8, whatever the locale
     try:
         code = _run(argv)
         print(end="", flush=True)  # here a broken pipe can still be caught
@@ -80,6 +80,9 @@ def _run(argv: list[str]) -> int:
 
         print(__version__)
         return 0
+    for word in argv:
+        if not storage.is_unicode(word):
+            raise UsageError(f"the argument {word!a} is not UTF-8: rename the file, or convert the text")
     name, rest = _verb(argv)
     command = importlib.import_module(VERBS[name])
     args = _parse(name, command, rest)
@@ -93,6 +96,8 @@ def _trouble(error: Exception) -> str | None:
     """What the machine refuses, in a line; None for what is a bug."""
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    if "Symlink loop" in str(error):
+        return str(error)
     if isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error):
         return "out of memory: take a smaller model, or fewer --training.row-tokens"
     return None
@@ -111,6 +116,8 @@ def _parse(name: str, command: ModuleType, argv: list[str]) -> Any:
     if name == "finetune" and "--task" in argv[:-1]:  # --task KIND stands for KIND's shipped CONFIG
         at = argv.index("--task")
         argv = [argv[at + 1], *argv[:at], *argv[at + 2 :]]
+    import tyro  # here, where an interrupt during its import is caught
+
     default = None
     if name in USUAL:
         named = bool(argv) and not argv[0].startswith("-")

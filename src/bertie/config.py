@@ -77,7 +77,7 @@ def dump(config: Any) -> str:
 def parse(text: str, where: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
         raise UsageError(f"{where} is not TOML: {error}") from error
 
 

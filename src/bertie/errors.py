@@ -1,6 +1,6 @@
 """What a user can mend. The command line prints these in a line or two; everything else is a bug and keeps its traceback."""
 
-import math
+MOST = 2**31 - 1  # more of anything than a machine holds
 
 
 class UserError(Exception):
@@ -15,16 +15,14 @@ class UsageError(UserError):
     exit_code = 2
 
 
-def require_range(
-    where: str, config: object, *names: str, low: float, high: float = math.inf, above: bool = False
-) -> None:
-    """Errors: UsageError naming the first of a configuration's numbers that is nan, infinite, or not in low … high.
+def require_range(where: str, config: object, *names: str, low: float, high: float = MOST, above: bool = False) -> None:
+    """Errors: UsageError naming the first of a configuration's numbers that is nan or not in low … high.
 
     where: the configuration's dotted key. above: `low` itself is refused too.
     """
     for name in names:
         value = getattr(config, name)
-        if not low <= value <= high or value == math.inf or (above and value == low):
+        if not low <= value <= high or (above and value == low):
             least = "more than" if above else "at least"
-            most = "" if high == math.inf else f", at most {high:g}"
+            most = "" if high == MOST and not value > MOST else f", at most {high:,}"
             raise UsageError(f"{f'{where}.{name}'.lstrip('.')} is {value}: give {least} {low:g}{most}")

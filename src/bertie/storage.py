@@ -93,6 +93,15 @@ def remove_leftovers(folder: Path) -> None:
         shutil.rmtree(found) if found.is_dir() else found.unlink()
 
 
+def is_unicode(text: str) -> bool:
+    """Whether UTF-8 can hold it: half of a surrogate pair is no character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def write_json(path: Path, value: Any) -> None:
     write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -196,6 +197,21 @@ def test_a_full_disk(
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step-00000003", "step-00000006"]
     assert nursery.run(command)[0] == 0
     assert differences(run, undisturbed) == []
+
+
+@pytest.mark.parametrize(("name", "what"), [("optimizer.safetensors", "is damaged"), ("counters.json", "'extra'")])
+def test_a_state_that_was_altered_together_with_its_sums(
+    nursery: Nursery, shards: Path, halfway: Path, tmp_path: Path, name: str, what: str
+) -> None:
+    run = shutil.copytree(halfway, tmp_path / "run")
+    state = run / STATE / "training_state" / name
+    counters = json.loads(state.with_name("counters.json").read_text())
+    state.write_text(json.dumps({**counters, "extra": 1}))
+    (run / STATE / "manifest.json").write_text('{"format": 1, "files": {}}')
+    code, text = nursery.run(pretrain_command(shards, run))
+    assert code == 1
+    assert str(state) in complaint(text)
+    assert what in complaint(text)
 
 
 def test_metrics_that_were_cut_are_missed(nursery: Nursery, shards: Path, halfway: Path, tmp_path: Path) -> None:

@@ -92,6 +92,28 @@ def test_paths_that_hold_no_text(refuse: Refuse, tokenizer_folder: Path, tmp_pat
     )
 
 
+def test_no_paths_at_all(refuse: Refuse, tokenizer_folder: Path, out: Path) -> None:
+    refuse(["tokenizer", "train", "--out", str(out)], 2, "there is no text to read: name files")
+    refuse(["prepare", "--tokenizer", str(tokenizer_folder), "--out", str(out)], 2, "there is no text to read")
+    refuse(["demo", "--out", str(out), "--corpus"], 2, "--corpus names no text")
+
+
+def test_links_that_lead_round(refuse: Refuse, small_shards: Path, tokenizer_folder: Path, tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    (tmp_path / "text.txt").write_bytes(TWO_DOCUMENTS)
+    text = ["prepare", str(tmp_path / "text.txt"), "--tokenizer", str(tokenizer_folder)]
+    for command in (text, pretrain(small_shards, loop)[:4]):
+        refuse([*command, "--out", str(loop / "out")], 1, "Symlink loop")
+
+
+def test_a_demo_in_the_way_is_not_read_for(refuse: Refuse, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    for name in ("file", "folder"):
+        refuse(["demo", "--out", str(tmp_path / name)], 2, "already exists and is no demo")
+
+
 def test_vocabularies_that_cannot_be(refuse: Refuse, tmp_path: Path, out: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_bytes(TWO_DOCUMENTS)
@@ -128,6 +150,7 @@ def test_places_that_cannot_be_written(refuse: Refuse, tokenizer_folder: Path, t
         refuse([*command, "--out", str(text.parent)], 2, f"{text.parent} already exists")
         refuse([*command, "--out", str(text.parent / "out")], 2, "which is read for text: give an --out elsewhere")
         refuse([*command, "--out", "x" * 300], 1, "File name too long")
+        refuse([*command, "--out", "caf\udce9"], 2, r"the argument 'caf\udce9' is not UTF-8")
     assert text.read_bytes() == TWO_DOCUMENTS
 
 
@@ -173,6 +196,9 @@ FLAGS: list[tuple[str, str, str]] = [
     ("--threads", "-1", "--threads -1"),
     ("--threads", "100000", "--threads 100000"),
     ("--model.num-hidden-layers", "0", "model.num_hidden_layers is 0"),
+    ("--model.num-hidden-layers", "100000000", "model.num_hidden_layers is 100000000: give at least 1, at most 1,000"),
+    ("--model.intermediate-size", "9" * 30, "give at least 1, at most 1,000,000"),
+    ("--training.steps", "9" * 30, "give at least 1, at most 2,147,483,647"),
     ("--model.num-attention-heads", "0", "model.num_attention_heads is 0"),
     ("--model.hidden-size", "0", "model.hidden_size is 0"),
     ("--model.hidden-size", "33", "model.hidden_size 33 is not a multiple of 2 heads"),
@@ -239,6 +265,7 @@ TOMLS: list[tuple[str, str]] = [
         "optimizer.betas.1: expected float, got 'x'",
     ),
     ("extends = 'tiny.toml'\n[training]\nlearning_rate = 1" + "0" * 400, "training.learning_rate: expected float"),
+    ("seed = " + "1" * 5000, "is not TOML"),
     ("extends = 'nosuch.toml'", "extends 'nosuch.toml', but there is no file"),
     ("extends = 3", "extends 3, but there is no file"),
     ("extends = 'bad.toml'", "extends 'bad.toml', which extends this file in turn"),
@@ -301,7 +328,8 @@ def test_damaged_manifests_of_shards(refuse: Refuse, small_shards: Path, tmp_pat
     manifest = shards / "manifest.json"
     good = json.loads(manifest.read_text())
     other = {**good, "tokenizer": {**good["tokenizer"], "fingerprint": "0"}}
-    for content in ([], 3, {**good, "format": 2}, {**good, "files": []}, {**good, "splits": []}, other):
+    none = {**good, "splits": {name: {**counts, "shards": -1} for name, counts in good["splits"].items()}}
+    for content in ([], 3, {**good, "format": 2}, {**good, "files": []}, {**good, "splits": []}, other, none):
         manifest.write_text(json.dumps(content))
         refuse(pretrain(shards, out), 1, str(shards))
     cut(manifest)

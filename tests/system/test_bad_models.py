@@ -87,6 +87,7 @@ def model(classifier: Path, tmp_path: Path) -> Path:
         ("--seed", "-1", "seed is -1"),
         ("--threads", "-2", "--threads -2"),
         ("--task.kind", "regress", "'regress'"),
+        ("--task.labels", "x", "task.labels names one class, 'x': name all"),
         ("--task.text", "nosuch", "no column 'nosuch'; its columns are: text, label"),
     ],
 )
@@ -248,6 +249,8 @@ def test_manifests_that_are_wrong(refuse: Refuse, classifier: Path, tmp_path: Pa
 def test_pickled_weights_are_not_read(refuse: Refuse, model: Path) -> None:
     (model / "model.safetensors").rename(model / "pytorch_model.bin")
     refuse(["predict", str(model), "text"], 1, "model.safetensors is missing", "never pickled weights")
+    (model / "model.safetensors.index.json").write_text("{}")
+    refuse(["predict", str(model), "text"], 1, "in one file, not in several")
 
 
 def test_headers_of_safetensors_that_lie(refuse: Refuse, model: Path) -> None:
@@ -265,6 +268,7 @@ def test_weights_that_do_not_fit(refuse: Refuse, model: Path) -> None:
     query = "bert.encoder.layer.0.attention.self.query.weight"
     for weights, words in (
         ({"x": torch.ones(2)}, "holds no BERT encoder"),
+        ({**good, query: good[query] * torch.nan}, f"is damaged: {query} holds what is no number"),
         ({**good, query: torch.ones(3)}, "layers.0.attention.qkv.weight should be (48, 16)"),
         ({name: t for name, t in good.items() if "pooler" not in name}, "lacks the weights of heads.classify.pooler"),
         ({name: t for name, t in good.items() if name != "classifier.weight"}, "was not fine-tuned for a task"),
@@ -286,7 +290,7 @@ def test_predict_and_evaluate_used_wrongly(
     refuse(predict, 2, "give either texts or --input FILE")
     refuse([*predict, "text", "--input", str(data / "dev.jsonl")], 2, "give either texts or --input FILE")
     refuse([*predict, "--input", str(tmp_path)], 2, "examples are read from")
-    refuse([*predict, "half \udcff"], 1, "half of a surrogate pair")
+    refuse([*predict, "half \udcff"], 2, "is not UTF-8")
     refuse([*predict, "--input", str(write(tmp_path / "e.jsonl"))], 1, "e.jsonl: no examples in it")
     refuse(["predict", str(pretrained), "text"], 1, "was not fine-tuned for a task: run `bertie finetune`")
     refuse(["evaluate", str(pretrained), "--data", str(data / "dev.jsonl")], 1, "was not fine-tuned for a task")
@@ -301,7 +305,7 @@ def test_fill_mask_used_wrongly(refuse: Refuse, pretrained: Path, classifier: Pa
     refuse([*fill, "[mask]"], 2, "there is no [MASK] in the text")
     refuse([*fill, ""], 2, "there is no [MASK] in the text")
     refuse([*fill, "[MASK] " * 600], 1, "the text has 600 tokens and the model reads 30: shorten it")
-    refuse([*fill, "\udcff [MASK]"], 1, "half of a surrogate pair")
+    refuse([*fill, "\udcff [MASK]"], 2, "is not UTF-8")
     for top in ("0", "-3"):
         refuse([*fill, "[MASK]", "--top-k", top], 2, f"--top-k {top}: ask for at least 1 guess")
     refuse(["fill-mask", str(classifier), "[MASK]"], 1, "has no masked-LM head")
@@ -334,6 +338,11 @@ def test_values_that_are_no_texts(predictor: Predictor) -> None:
         predictor.hidden_states(["good", "\ud800"])
     with pytest.raises(UserError, match="3 is no text but of type int"):
         predictor.hidden_states(["good", 3])  # pyright: ignore
+    for nothing in (None, 5, {"text": "a"}):
+        with pytest.raises(UsageError, match="expected a list of texts and got one"):
+            predictor.predict(nothing)  # pyright: ignore
+    with pytest.raises(UsageError, match="expected a text and got a NoneType"):
+        predictor.fill_mask(None)  # pyright: ignore
     with pytest.raises(UserError, match="there are no examples to score"):
         predictor.evaluate([])
 
@@ -352,3 +361,23 @@ def test_a_reader_that_has_seen_enough(classifier: Path, tmp_path: Path) -> None
             process.stdout.close()
             assert process.stderr.read() == ""
         assert process.returncode == 0
+
+
+def test_standard_output_that_knows_only_ascii(classifier: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.jsonl", {"text": "the big ship"})
+    saved = json.loads((classifier / "config.json").read_text())
+    model = shutil.copytree(classifier, tmp_path / "model")
+    (model / "manifest.json").unlink()
+    (model / "config.toml").unlink()
+    (model / "config.json").write_text(json.dumps({**saved, "id2label": {"0": "gro\u00df", "1": "\u9f8d"}}))
+    command = [str(Path(sys.executable).with_name("bertie")), "predict", str(model), "--input", str(path)]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, env=environment, check=True)
+    assert set(json.loads(done.stdout.decode())["probabilities"]) == {"gro\u00df", "\u9f8d"}
+
+
+def test_nobody_reads_the_predictions(classifier: Path) -> None:
+    command = [str(Path(sys.executable).with_name("bertie")), "predict", str(classifier), "text"]
+    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "bertie: stdout is closed, and predictions go there\n"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import safetensors
+import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -102,7 +103,7 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
     folder = locate(source)
     verify(folder)
     config, labels = from_config_json(storage.read_json(folder / "config.json"), str(folder / "config.json"))
-    weights, _ = to_ours(_read_weights(folder / "model.safetensors"))
+    weights, _ = to_ours(read_tensors(folder / "model.safetensors"))
     tokenizer = Tokenizer.load(folder)
     words = weights.get("encoder.embeddings.word.weight")
     if words is None:
@@ -140,13 +141,19 @@ def _from_hub(name: str) -> Path:
         raise UsageError(f"{name} is no folder here, and the hub did not give it: {reason}") from error
 
 
-def _read_weights(path: Path) -> dict[str, Tensor]:
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Errors: UserError where the file is missing, cut, or holds what is no number."""
     if not path.is_file():
-        raise UserError(f"{path} is missing (bertie reads safetensors only, never pickled weights)")
+        split = " in one file, not in several" if path.with_name(f"{path.name}.index.json").is_file() else ""
+        raise UserError(f"{path} is missing (bertie reads safetensors only{split}, never pickled weights)")
     try:
-        return load_file(path)
+        tensors = load_file(path)
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise UserError(f"{path} is damaged: {error}") from error
+    for name, tensor in tensors.items():
+        if not torch.isfinite(tensor).all():
+            raise UserError(f"{path} is damaged: {name} holds what is no number (NaN or infinity)")
+    return tensors
 
 
 @dataclass(frozen=True)

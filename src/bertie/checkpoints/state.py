@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 
 from bertie import storage
 from bertie.checkpoints.folder import (
     MANIFEST,
     load_weights,
     read_checkpoint,
+    read_tensors,
     save_tensors,
     seal,
     states,
@@ -69,7 +69,7 @@ def load_state(folder: Path, model: BertModel, optimizer: torch.optim.Optimizer)
     loaded = load_weights(model, read_checkpoint(folder))
     if loaded.fresh or loaded.dropped:
         raise UserError(f"{folder} is of another model: it lacks {loaded.fresh} and has {loaded.dropped} to spare")
-    tensors = load_file(folder / "training_state" / "optimizer.safetensors")
+    tensors = read_tensors(folder / "training_state" / "optimizer.safetensors")
     for name, parameter in model.named_parameters():
         state = {key: tensor for key, tensor in tensors.items() if key.split("|")[1] == name}
         optimizer.state[parameter] = {key.split("|")[0]: tensor.to(parameter.device) for key, tensor in state.items()}

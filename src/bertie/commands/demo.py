@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ class Args:
 
     out: Path = Path("runs/demo")
     """Folder for everything that is made."""
-    corpus: list[Path] = field(default_factory=list)
+    corpus: list[Path] | None = None
     """Your own text instead of Python's documentation: files or folders."""
     scale: float = 1.0
     """Size of the demo: steps and repetitions, 0.05 is a quick look."""

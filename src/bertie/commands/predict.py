@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ class Args:
 def run(args: Args) -> dict[str, Any]:
     if bool(args.text) == bool(args.input):
         raise UsageError("give either texts or --input FILE")
+    if sys.stdout is None:
+        raise UsageError("stdout is closed, and predictions go there")
     model = load(args.run)
     columns = model.task.columns if model.task else None
     inputs = stream_examples(args.input, *([columns] if columns else [])) if args.input else args.text

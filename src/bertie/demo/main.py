@@ -44,6 +44,10 @@ def demo(out: str | Path, corpus: list[Path] | None = None, scale: float = 1.0) 
     if not 0 < scale <= 100:
         raise UsageError(f"--scale {scale:g}: give a positive number, 1 is the usual size")
     out, paths = Path(out), corpus or []
+    if corpus is not None and not corpus:
+        raise UsageError("--corpus names no text: give files or folders, or leave it out for Python's documentation")
+    if out.exists() and not (out / "demo.json").is_file():
+        raise UsageError(f"{out} already exists and is no demo of bertie's: give another --out")
     seconds: dict[str, float] = {}
     readers.require_outside(out, paths)
     with _timed("read the text", seconds):
@@ -81,10 +85,7 @@ def demo(out: str | Path, corpus: list[Path] | None = None, scale: float = 1.0) 
 
 def _open_folder(out: Path, settings: dict[str, Any]) -> None:
     if out.exists():
-        known = out / "demo.json"
-        if not known.is_file():
-            raise UsageError(f"{out} already exists and is no demo of bertie's: give another --out")
-        if storage.read_json(known) != settings:
+        if storage.read_json(out / "demo.json") != settings:
             raise UsageError(f"{out} holds a demo of another text or scale: give another --out")
         return
     with storage.atomic_folder(out) as folder:

@@ -29,8 +29,9 @@ class BertConfig:
     layer_norm_eps: float = 1e-12
 
     def __post_init__(self) -> None:
-        sizes = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
-        require_range("model", self, *sizes, "max_position_embeddings", "type_vocab_size", low=1)
+        require_range("model", self, "num_hidden_layers", low=1, high=1000)
+        sizes = ("hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
+        require_range("model", self, *sizes, "type_vocab_size", low=1, high=1_000_000)
         require_range("model", self, "vocab_size", "initializer_range", "layer_norm_eps", low=0)
         require_range("model", self, "hidden_dropout_prob", "attention_probs_dropout_prob", low=0, high=1)
         if self.hidden_size % self.num_attention_heads:

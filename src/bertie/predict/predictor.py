@@ -23,7 +23,7 @@ from bertie.model.transformer import Encoder
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.tasks import Task
 from bertie.tasks.classify import Prediction
-from bertie.tasks.examples import Columns, Example, as_examples, read_examples
+from bertie.tasks.examples import Columns, Example, as_examples, read_examples, several
 from bertie.tasks.inference import infer, pooled_logits
 from bertie.text.tokenizer import Tokenizer
 
@@ -78,7 +78,7 @@ class Predictor:
 
         tokens: [CLS], the text's pieces, [SEP] (and the second text's pieces, [SEP]).
         """
-        sequences = self._sequences(list(_several(texts)))
+        sequences = self._sequences(list(several(texts)))
 
         def compute(batch: Batch) -> list[np.ndarray]:
             layers = self.model.encoder(batch, all_layers=True).layers
@@ -89,7 +89,9 @@ class Predictor:
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[list[Guess]]:
         """For every [MASK] in the text its `top_k` likeliest word pieces. Errors: UserError without a [MASK] or a head."""
-        if top_k < 1:
+        if not isinstance(text, str):
+            raise UsageError(f"expected a text and got a {type(text).__name__}")
+        if type(top_k) is not int or top_k < 1:
             raise UsageError(f"--top-k {top_k}: ask for at least 1 guess")
         if "mlm" not in self.model.heads:
             raise UserError(f"{self.folder} has no masked-LM head: it was not pre-trained, or was fine-tuned since")
@@ -119,7 +121,7 @@ class Predictor:
     def predict_stream(self, inputs: Inputs) -> Iterator[Prediction]:
         """The same lazily, at constant memory whatever the number of inputs."""
         task = self._require_task()
-        rest = iter(_several(inputs))
+        rest = iter(several(inputs))
         while part := list(islice(rest, AT_ONCE)):
             yield from self._predict(task, [_example(item, task) for item in part])
 
@@ -161,13 +163,6 @@ class Predictor:
             raise UserError(f"the text has {len(middle)} tokens and the model reads {self.max_length - 2}: shorten it")
         ids = np.concatenate([[self.tokenizer.cls_id], middle, [self.tokenizer.sep_id]]).astype(np.int32)
         return Sequence(ids, np.zeros_like(ids), self.tokenizer.word_starts_table[ids])
-
-
-def _several(texts: Any) -> Any:
-    """A string is iterable too, and a dict: its characters or keys would each be taken for a text."""
-    if isinstance(texts, str | bytes | dict | Path) or not isinstance(texts, Iterable):
-        raise UsageError(f"expected a list of texts and got one {type(texts).__name__}: put it in brackets")
-    return texts
 
 
 def _pair(value: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -49,6 +49,10 @@ class Classify:
         for example in examples:
             if example.label is None:
                 raise UserError(f"{example.source}: no label to train on; name its column with --task.label")
+        if len(self.labels) == 1:
+            raise UsageError(
+                f"task.labels names one class, {self.labels[0]!r}: name all, or leave it out to have them found"
+            )
         labels: tuple[str, ...] = self.labels or tuple(sorted({str(example.label) for example in examples}))
         if len(labels) < 2:
             raise UserError(f"every example has the label {min(labels)!r} ({examples[0].source} …): nothing to learn")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bertie import storage
 from bertie.errors import UsageError, UserError
 
 # (text, second text, label names of that layout only), in lower case; None: one text
@@ -93,8 +94,15 @@ def as_examples(
 
     Every row gives one example; a dict without a label gives label None. Errors as in `read_examples`.
     """
-    found = (_value_row(row, columns, f"example {number}") for number, row in enumerate(rows, 1))
+    found = (_value_row(row, columns, f"example {number}") for number, row in enumerate(several(rows), 1))
     return list(_examples(found, columns, "the examples", labelled=False))
+
+
+def several(texts: Any) -> Any:
+    """A string is iterable too, and a dict: its characters or keys would each be taken for a text."""
+    if isinstance(texts, str | bytes | dict | Path) or not isinstance(texts, Iterable):
+        raise UsageError(f"expected a list of texts and got one {type(texts).__name__}: put it in brackets")
+    return texts
 
 
 def _value_row(row: Any, columns: Columns, place: str) -> _Row | Example:
@@ -193,7 +201,7 @@ def _texts(layout: _Layout) -> str:
 def _string(value: Any, name: str, place: str) -> str:
     if not isinstance(value, str):
         raise UserError(f"{place}: {name!r} must be a string, found {json.dumps(value, default=repr)[:60]}")
-    if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
+    if not storage.is_unicode(value):
         raise UserError(f"{place}: {name!r} holds half of a surrogate pair, which is no character")
     return value
 

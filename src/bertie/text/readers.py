@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Literal, cast
 
+from bertie import storage
 from bertie.contracts import Document
 from bertie.errors import UsageError, UserError
 
@@ -43,6 +44,8 @@ def expected_bytes(paths: list[Path]) -> int:
 
 def files(paths: list[Path]) -> list[Path]:
     """The files that paths and folders stand for. Errors: UsageError."""
+    if not paths:
+        raise UsageError(f"there is no text to read: name files ({', '.join(SUFFIXES)}) or folders of them")
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -124,20 +127,12 @@ def _json_documents(path: Path, lines: Iterator[tuple[int, str]], text_field: st
         text = record[text_field]
         if not isinstance(text, str):
             raise UserError(f"{where}: field {text_field!r} is not a string: {text!r:.60}")
-        if not _is_unicode(text):
+        if not storage.is_unicode(text):
             raise UserError(
                 f"{where}: field {text_field!r} has half a surrogate pair (\\ud800 … \\udfff), no character"
             )
         if text.strip():
             yield Document(text, where)
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _lines(path: Path, on_bytes: Callable[[int], None]) -> Iterator[tuple[int, str]]:

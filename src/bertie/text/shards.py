@@ -95,6 +95,8 @@ def open_shards(folder: Path, verify: bool = True) -> Shards:
 
 
 def _open_split(folder: Path, counts: dict[str, Any]) -> Corpus:
+    if counts["shards"] < 1:
+        raise ValueError(f"{counts['shards']} shards in {folder.name}")
     tokens, word_starts, sentences, documents = (
         [np.load(folder / array_name(shard, kind), mmap_mode="r") for shard in range(counts["shards"])]
         for kind in ARRAYS

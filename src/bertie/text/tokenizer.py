@@ -175,7 +175,7 @@ def _no_text(texts: list[Any]) -> UserError:
     for text in texts:
         if not isinstance(text, str):
             return UserError(f"{text!r:.60} is no text but of type {type(text).__name__}: give a string")
-        if any("\ud800" <= character <= "\udfff" for character in text):
+        if not storage.is_unicode(text):
             return UserError(f"the text {text[:60]!a} holds half of a surrogate pair, which is no character")
     return UserError("the tokenizer refused the texts")
 

@@ -106,7 +106,10 @@ class RunFolder:
         storage.write_json(self.path / "scores.json", scores)
 
     def scores(self) -> dict[str, float]:
-        return storage.read_json(self.path / "scores.json")
+        scores = storage.read_json(self.path / "scores.json")
+        if not scores or not all(type(value) is float for value in scores.values()):
+            raise UserError(f"{self.path / 'scores.json'} is damaged: it holds no scores")
+        return scores
 
     def finish(self) -> None:
         """Everything is written: from now on the folder is a model, and opening it again finds it finished."""

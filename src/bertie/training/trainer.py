@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from bertie import config as configuration
 from bertie import console, runtime, storage
 from bertie.batches.loader import Position, Step
 from bertie.checkpoints.folder import write_model
@@ -169,11 +170,18 @@ def _save(job: Job, run: RunFolder, counters: Counters) -> None:
 def _resume(job: Job, run: RunFolder, counters: Counters) -> None:
     require_same_data(run.path, job.data)
     state = newest_state(run.path)
-    saved = Counters(**load_state(state, job.model, job.optimizer)) if state else counters
+    saved = _counters(state, load_state(state, job.model, job.optimizer)) if state else counters
     counters.__dict__.update(asdict(saved))
     run.cut_metrics(saved.metrics_bytes)
     if state:
         console.say(f"resuming {run.path} after step {saved.step} of {job.descent.steps}")
+
+
+def _counters(state: Path, values: dict[str, Any]) -> Counters:
+    try:
+        return configuration.build(Counters, values, "counters")
+    except UsageError as error:
+        raise UserError(f"{state}/training_state/counters.json is damaged: {error}") from error
 
 
 def require_same_data(run: Path, data: str) -> None:
