@@ -37,8 +37,8 @@ class Setting:
 SETTINGS = {
     "sst2-2000": Setting("SST-2/train.tsv", "SST-2/dev.tsv", "accuracy", 5, 2000),
     "mrpc": Setting("MRPC/train.tsv", "MRPC/dev.tsv", "f1", 3),
-    "qnli": Setting("QNLI/train-subset.tsv", "QNLI/dev.tsv", "accuracy", 3),
-    "sst2": Setting("SST-2/train.tsv", "SST-2/dev.tsv", "accuracy", 2),
+    "qnli": Setting("QNLI/train-subset.tsv", "QNLI/dev.tsv", "accuracy", 2),
+    "sst2": Setting("SST-2/train.tsv", "SST-2/dev.tsv", "accuracy", 1),
 }
 
 
