@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -55,7 +55,60 @@ class BertAdam:
         return optimizer
 
 
-Optimizer = AdamW | BertAdam
+@dataclass(frozen=True)
+class Lamb:
+    """AdamW whose update of each matrix is scaled to the matrix's own length, for very large batches (You et al. 2020).
+
+    What is not decayed (biases and norms) is not scaled either.
+    """
+
+    kind: Literal["lamb"] = "lamb"
+    betas: tuple[float, ...] = (0.9, 0.999)
+    eps: float = 1e-6
+    weight_decay: float = 0.01
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def build(self, model: nn.Module) -> torch.optim.Optimizer:
+        matrices, vectors = _groups(model, self.weight_decay)
+        groups = [{**matrices, "scaled": True}, {**vectors, "scaled": False}]
+        return _Lamb(groups, {"lr": 0.0, "betas": self.betas, "eps": self.eps})
+
+
+class _Lamb(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # noqa: ARG002  # pyright: ignore[reportIncompatibleMethodOverride]
+        for group in self.param_groups:
+            first, second = group["betas"]
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            gradients = [parameter.grad for parameter in parameters]
+            states = [self._state(parameter) for parameter in parameters]
+            if not states:
+                continue
+            steps, means, squares = ([state[key] for state in states] for key in ("step", "exp_avg", "exp_avg_sq"))
+            torch._foreach_add_(steps, 1)
+            torch._foreach_lerp_(means, gradients, 1 - first)
+            torch._foreach_mul_(squares, second)
+            torch._foreach_addcmul_(squares, gradients, gradients, 1 - second)
+            for parameter, step, mean, square in zip(parameters, steps, means, squares, strict=True):
+                scale = (1 - second**step).sqrt()
+                update = mean / (1 - first**step) / ((square.sqrt() / scale) + group["eps"])
+                update += group["weight_decay"] * parameter
+                if group["scaled"]:
+                    own, length = parameter.norm(), update.norm()
+                    update *= torch.where((own > 0) & (length > 0), own / length, 1.0)
+                parameter.sub_(group["lr"] * update)
+
+    def _state(self, parameter: torch.Tensor) -> dict[str, torch.Tensor]:
+        state = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros((), dtype=torch.float64, device=parameter.device)  # β^step in full
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+        return state
+
+
+Optimizer = AdamW | BertAdam | Lamb
 
 
 def _check(optimizer: Optimizer) -> None:
@@ -66,7 +119,7 @@ def _check(optimizer: Optimizer) -> None:
         )
 
 
-def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
+def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     decayed = [p for p in model.parameters() if p.ndim > 1]  # matrices; biases and norms are vectors
     spared = [p for p in model.parameters() if p.ndim <= 1]
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": spared, "weight_decay": 0.0}]

@@ -9,7 +9,7 @@ from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.model.transformer import Encoder
 from bertie.objectives import MaskedLM, NextSentence
-from bertie.training.optimizers import AdamW, BertAdam, Optimizer
+from bertie.training.optimizers import AdamW, BertAdam, Lamb, Optimizer
 
 
 class Model(nn.Module):
@@ -69,6 +69,34 @@ def test_against_the_published_rule(kind: type[AdamW] | type[BertAdam], bias_cor
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-12)
 
 
+def test_lamb_against_the_published_rule() -> None:
+    """You et al. 2020, algorithm 2: AdamW's update, times the matrix's norm over the update's; φ is the identity."""
+    found = trained(Lamb(betas=BETAS, eps=EPS, weight_decay=DECAY))
+    for name, parameter in Model().named_parameters():
+        w, m, v = parameter.detach().numpy().copy(), 0.0, 0.0
+        for step, (rate, gradient) in enumerate(zip(RATES, gradients(), strict=True), 1):
+            m = BETAS[0] * m + (1 - BETAS[0]) * gradient[name]
+            v = BETAS[1] * v + (1 - BETAS[1]) * gradient[name] ** 2
+            update = m / (1 - BETAS[0] ** step) / (np.sqrt(v / (1 - BETAS[1] ** step)) + EPS)
+            if name == "matrix":
+                update = update + DECAY * w
+                update = update * np.linalg.norm(w) / np.linalg.norm(update)
+            w = w - rate * update
+        np.testing.assert_allclose(found[name], w, rtol=1e-12)
+
+
+def test_lamb_leaves_what_is_zero_movable() -> None:
+    """A matrix of zeros has no length to scale by: it takes the update as it is, instead of staying at zero."""
+    model = Model()
+    model.matrix.data.zero_()
+    optimizer = Lamb().build(model)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.1
+    model.matrix.grad = torch.ones_like(model.matrix)
+    optimizer.step()
+    torch.testing.assert_close(model.matrix.detach(), torch.full_like(model.matrix, -0.1), rtol=1e-5, atol=0)
+
+
 def test_the_two_rules_differ() -> None:
     """Without the correction early steps are larger: m is divided by 1 - β₁, the root of v by √(1 - β₂)."""
     assert np.abs(reference(True)["matrix"] - reference(False)["matrix"]).max() > 0.01
@@ -92,7 +120,7 @@ def test_decay_is_for_matrices(tiny_config: BertConfig) -> None:
     encoder = Encoder(tiny_config)
     heads = {o.kind: o.head(tiny_config, encoder) for o in (MaskedLM(), NextSentence())}
     model = BertModel(encoder, heads)
-    for kind in (AdamW, BertAdam):
+    for kind in (AdamW, BertAdam, Lamb):
         decay = {
             id(parameter): group["weight_decay"]
             for group in kind().build(model).param_groups
@@ -107,5 +135,5 @@ def test_decay_is_for_matrices(tiny_config: BertConfig) -> None:
 
 
 def test_papers_settings() -> None:
-    for optimizer in (AdamW(), BertAdam()):
+    for optimizer in (AdamW(), BertAdam(), Lamb()):
         assert (optimizer.betas, optimizer.eps, optimizer.weight_decay) == ((0.9, 0.999), 1e-6, 0.01)

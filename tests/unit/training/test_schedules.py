@@ -4,14 +4,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertie.training.schedules import Linear
+from bertie.errors import UsageError
+from bertie.training.schedules import (
+    Cosine,
+    InverseSquareRoot,
+    Linear,
+    Schedule,
+    SlantedTriangular,
+    WarmupStableDecay,
+)
+
+
+def curve(schedule: Schedule, steps: int) -> list[float]:
+    return [schedule.factor(step, steps) for step in range(steps)]
 
 
 def factors(warmup: float, steps: int) -> list[float]:
-    return [Linear(warmup=warmup).factor(step, steps) for step in range(steps)]
+    return curve(Linear(warmup=warmup), steps)
 
 
-def test_values() -> None:
+def test_linear() -> None:
     # 4 warm-up steps rise to the full rate at step 4, then it falls to reach 0 after the last.
     assert factors(0.4, 10) == pytest.approx([1 / 5, 2 / 5, 3 / 5, 4 / 5, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6])
     assert factors(0.0, 4) == [1, 3 / 4, 2 / 4, 1 / 4]
@@ -28,3 +40,44 @@ def test_rises_then_falls_and_no_step_is_wasted(warmup: float, steps: int) -> No
     assert found[rising:] == sorted(set(found[rising:]), reverse=True)
     if rising < steps:
         assert found[rising] == 1
+
+
+def test_cosine() -> None:
+    assert curve(Cosine(warmup=0.0), 4) == pytest.approx([1, (2 + 2**0.5) / 4, 1 / 2, (2 - 2**0.5) / 4])
+    assert curve(Cosine(warmup=0.5, floor=0.2), 4) == pytest.approx([1 / 3, 2 / 3, 1, 0.6])
+
+
+def test_slanted_triangular() -> None:
+    # Howard & Ruder's formula with cut_frac 0.2, ratio 4 and 10 updates: p = t / cut, then 1 - (t - cut) / (T - cut).
+    p = [0, 1 / 2, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]
+    expected = [(1 + 3 * share) / 4 for share in p]
+    assert curve(SlantedTriangular(warmup=0.2, ratio=4), 10) == pytest.approx(expected)
+
+
+def test_warmup_stable_decay() -> None:
+    expected = [1 / 3, 2 / 3, 1, 1, 1, 1, 1, 3 / 3, 2 / 3, 1 / 3]
+    assert curve(WarmupStableDecay(warmup=0.2, decay=0.3), 10) == pytest.approx(expected)
+    assert curve(WarmupStableDecay(warmup=0.0, decay=0.0), 3) == [1, 1, 1]
+    with pytest.raises(UsageError, match="more than 1 together"):
+        WarmupStableDecay(warmup=0.6, decay=0.5)
+
+
+def test_inverse_square_root() -> None:
+    assert curve(InverseSquareRoot(warmup=0.3), 10)[:4] == pytest.approx([1 / 4, 2 / 4, 3 / 4, 1])
+    assert curve(InverseSquareRoot(warmup=0.3), 10)[4:] == pytest.approx([(4 / n) ** 0.5 for n in range(5, 11)])
+    assert curve(InverseSquareRoot(warmup=0.3), 20)[15] == pytest.approx((7 / 16) ** 0.5)
+
+
+@given(
+    st.sampled_from([Cosine, Linear, SlantedTriangular, WarmupStableDecay, InverseSquareRoot]),
+    st.floats(0, 0.9),
+    st.integers(1, 300),
+)
+def test_all_rise_to_the_full_rate_and_never_above_it(kind: type[Schedule], warmup: float, steps: int) -> None:
+    found = curve(kind(warmup=warmup), steps)
+    peak = found.index(max(found))
+    assert all(0 < factor <= 1 for factor in found)
+    assert found[:peak] == sorted(found[:peak])
+    assert found[peak:] == sorted(found[peak:], reverse=True)
+    if round(warmup * steps) < steps:
+        assert max(found) == pytest.approx(1)
