@@ -179,8 +179,9 @@ def _example(value: str | tuple[str, str] | dict[str, Any] | Example, task: Task
 def _trained_length(folder: Path, most: int) -> int:
     """The longest sequence a run was trained on: positions after it have never been trained. Elsewhere, the model's most."""
     settings = _settings(folder)
-    layout = settings.get("layout", {})
-    limit = settings.get("max_length", layout.get("max_length", most) if isinstance(layout, dict) else most)
+    parts = [settings, settings.get("layout"), *settings.get("phases", [])]
+    limits = [part["max_length"] for part in parts if isinstance(part, dict) and part.get("max_length", 0) != 0]
+    limit = max(limits, default=most) if all(type(limit) is int for limit in limits) else limits
     if type(limit) is not int or not 4 <= limit <= most:
         raise UserError(f"{_run(folder) / 'config.toml'}: max_length is {limit!r}: the model reads 4 to {most} tokens")
     return limit

@@ -11,7 +11,7 @@ from bertie import config as configuration
 from bertie import console, runtime, storage, streams
 from bertie.batches.collate import collate
 from bertie.batches.layouts import Layout, PairsEpoch
-from bertie.batches.loader import Loader, Position, Rows, Step
+from bertie.batches.loader import Position, Step
 from bertie.checkpoints.state import newest_state
 from bertie.contracts import Batch, MicroBatch, Sequence, Targets
 from bertie.errors import UsageError, UserError, require_range
@@ -24,6 +24,7 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
 from bertie.training.loop import Descent, evaluate
 from bertie.training.optimizers import Optimizer
+from bertie.training.phases import Leg, Phase, leg_of, legs, walk
 from bertie.training.run import RunFolder, read_metrics
 from bertie.training.schedules import Schedule
 
@@ -66,10 +67,18 @@ class PretrainConfig:
     optimizer: Optimizer
     schedule: Schedule
     training: Training
+    phases: tuple[Phase, ...] = ()
+    """Parts of the run with other lengths and batches; none: the layout's and training's throughout."""
     seed: int = 0
 
     def __post_init__(self) -> None:
         require_range("", self, "seed", low=0)
+
+    @property
+    def way(self) -> list[Leg]:
+        """The phases, worked out. Errors: UsageError."""
+        settings = self.training
+        return legs(self.phases, self.layout, settings.batch_size, settings.row_tokens, settings.steps)
 
 
 def pretrain(config: PretrainConfig | str, data: str | Path, out: str | Path, *, threads: int = 0) -> dict[str, Any]:
@@ -83,15 +92,16 @@ def pretrain(config: PretrainConfig | str, data: str | Path, out: str | Path, *,
     threads = trainer.run_threads(Path(out), threads)
     shards = open_shards(Path(data))
     config = replace(config, model=_fitting(config, shards.tokenizer))
-    loader, held = _loader(config, shards), held_out(config, shards.eval, shards.tokenizer)
+    held = [held_out(config, leg.layout, shards.eval, shards.tokenizer) for leg in config.way]
     if not (Path(out) / "config.toml").is_file():
-        next(loader.steps(Position()))  # a corpus that is too small is refused before the folder is made
+        for leg in config.way:  # a corpus that is too small is refused before the folder is made
+            next(leg.loader(shards, config.seed).steps(Position()))
     with RunFolder(Path(out), configuration.plain(config), threads) as run:
         if run.finished:
             trainer.require_same_data(run.path, _fingerprint(shards))
             console.say(f"{out} is finished: nothing to do")
             return {"run": str(out), "finished_before": True, "eval": _last_eval(run)}
-        job = _job(config, shards, loader, held, run)
+        job = _job(config, shards, held, run)
         console.say(_opening(config, shards, job, threads))
         trainer.train(job, run)
         entropy = shards.eval.unigram_entropy
@@ -117,14 +127,14 @@ def label(batch: Batch, objectives: tuple[Objective, ...], tokenizer: Tokenizer,
     return MicroBatch.of(batch, targets)
 
 
-def held_out(config: PretrainConfig, corpus: Corpus, tokenizer: Tokenizer) -> list[MicroBatch]:
+def held_out(config: PretrainConfig, layout: Layout, corpus: Corpus, tokenizer: Tokenizer) -> list[MicroBatch]:
     """Held-out documents, laid out and masked once and for all: the same for every step, run, seed and resume.
 
     Errors: UserError where they are too short for a single sequence.
     """
     groups: list[list[Sequence]] = [[]]
     tokens = 0
-    for sequence in _first(config.layout.epoch(corpus, tokenizer, 0, 0), config.training.eval_tokens):
+    for sequence in _first(layout.epoch(corpus, tokenizer, 0, 0), config.training.eval_tokens):
         if tokens + len(sequence) > EVAL_ROW:
             groups.append([])
             tokens = 0
@@ -132,7 +142,7 @@ def held_out(config: PretrainConfig, corpus: Corpus, tokenizer: Tokenizer) -> li
         tokens += len(sequence)
     if not groups[0]:
         raise UserError("the held-out documents are all of a single token: prepare more text")
-    batches = [collate(group, config.layout.max_length) for group in groups]
+    batches = [collate(group, layout.max_length) for group in groups]
     return [label(batch, config.objectives, tokenizer, 0, streams.EVAL_LABELS, i) for i, batch in enumerate(batches)]
 
 
@@ -147,14 +157,8 @@ def _first(epoch: PairsEpoch, tokens: int) -> Iterator[Sequence]:
             yield epoch.sequence(span)
 
 
-def _loader(config: PretrainConfig, shards: Shards) -> Loader:
-    settings = config.training
-    rows = Rows.of(settings.batch_size, config.layout.max_length, settings.row_tokens)
-    return Loader(shards.train, shards.tokenizer, config.layout, rows, config.seed)
-
-
-def _job(config: PretrainConfig, shards: Shards, loader: Loader, held: list[MicroBatch], run: RunFolder) -> trainer.Job:
-    settings = config.training
+def _job(config: PretrainConfig, shards: Shards, held: list[list[MicroBatch]], run: RunFolder) -> trainer.Job:
+    settings, way = config.training, config.way
     precision = run.precision(settings.precision)
     model = new_model(config.model, config.objectives, config.seed)
     if newest_state(run.path) is None:
@@ -162,8 +166,8 @@ def _job(config: PretrainConfig, shards: Shards, loader: Loader, held: list[Micr
             objective.start(model.heads[objective.kind], shards.train)
     model.to(runtime.device())
 
-    def stream(position: Position) -> Iterator[Step[MicroBatch]]:
-        for step in loader.steps(position):
+    def stream(first: int, position: Position) -> Iterator[Step[MicroBatch]]:
+        for step in walk(way, shards, config.seed, first, position):
             at = (streams.LABELS, step.position.epoch, step.position.step)
             work = [
                 label(batch, config.objectives, shards.tokenizer, config.seed, *at, row)
@@ -181,7 +185,7 @@ def _job(config: PretrainConfig, shards: Shards, loader: Loader, held: list[Micr
         schedule=config.schedule,
         descent=Descent(settings.steps, settings.learning_rate, settings.clip, config.seed, precision, weights),
         stream=stream,
-        evaluate=lambda: evaluate(model, held, precision),
+        evaluate=lambda step: evaluate(model, held[leg_of(way, step)], precision),
         eval_every=settings.eval_every,
         checkpoint_every=settings.checkpoint_every,
         keep_checkpoints=settings.keep_checkpoints,
@@ -201,10 +205,11 @@ def _fitting(config: PretrainConfig, tokenizer: Tokenizer) -> BertConfig:
             f"model.vocab_size is {model.vocab_size} and the shards' vocabulary has {tokenizer.size} entries: "
             "leave it out, or prepare the text with that vocabulary"
         )
-    if config.layout.max_length > model.max_position_embeddings:
+    longest = max(leg.layout.max_length for leg in config.way)
+    if longest > model.max_position_embeddings:
+        where = "layout.max_length" if longest == config.layout.max_length else "phases: max_length"
         raise UsageError(
-            f"layout.max_length {config.layout.max_length} is more than model.max_position_embeddings "
-            f"{model.max_position_embeddings}"
+            f"{where} {longest} is more than model.max_position_embeddings {model.max_position_embeddings}"
         )
     if model.type_vocab_size < 2:
         raise UsageError(f"model.type_vocab_size is {model.type_vocab_size}: pairs of texts need 2")
@@ -215,11 +220,14 @@ def _fitting(config: PretrainConfig, tokenizer: Tokenizer) -> BertConfig:
 
 
 def _opening(config: PretrainConfig, shards: Shards, job: trainer.Job, threads: int) -> str:
-    settings = config.training
     tokens = int(shards.train.document_starts[-1])
+    starts = [0, *(leg.until for leg in config.way)]
+    steps = ", then ".join(
+        f"{leg.until - start:,} steps of {leg.batch_size} × {leg.layout.max_length} tokens"
+        for start, leg in zip(starts, config.way, strict=False)
+    )
     return (
-        f"{job.model.size:,} parameters, {tokens:,} training tokens, {settings.steps:,} steps of "
-        f"{settings.batch_size} × {config.layout.max_length} tokens; {job.descent.precision}, {threads} threads, "
+        f"{job.model.size:,} parameters, {tokens:,} training tokens, {steps}; {job.descent.precision}, {threads} threads, "
         f"{runtime.device()}; unigram entropy {shards.train.unigram_entropy:.2f} nats"
     )
 

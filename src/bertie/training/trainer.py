@@ -27,7 +27,8 @@ from bertie.training.schedules import Schedule
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """Everything a training needs. stream: steps from a position on; evaluate: held-out losses of the model as it is.
+    """Everything a training needs. stream: steps from a step and its position on; evaluate: held-out losses of the
+    model as it is after a step.
 
     eval_every, checkpoint_every: in steps, 0 = only at the end. data: what the steps are made of, as a fingerprint.
     """
@@ -39,8 +40,8 @@ class Job:
     optimizer: torch.optim.Optimizer
     schedule: Schedule
     descent: Descent
-    stream: Callable[[Position], Iterator[Step[MicroBatch]]]
-    evaluate: Callable[[], dict[str, Loss]]
+    stream: Callable[[int, Position], Iterator[Step[MicroBatch]]]
+    evaluate: Callable[[int], dict[str, Loss]]
     eval_every: int
     checkpoint_every: int
     keep_checkpoints: int
@@ -73,7 +74,7 @@ def train(job: Job, run: RunFolder | None) -> None:
     job.model.train()
     steps = fit(
         job.model,
-        job.stream(Position(counters.epoch, counters.epoch_step)),
+        job.stream(counters.step, Position(counters.epoch, counters.epoch_step)),
         job.optimizer,
         job.schedule,
         job.descent,
@@ -100,7 +101,7 @@ def _keep(job: Job, run: RunFolder, counters: Counters, record: dict[str, Any]) 
     """Log a step, and evaluate and save where that is due."""
     run.log(record)
     if _due(counters.step, job.eval_every, job.descent.steps):
-        run.log({"split": "eval", **_place(counters), **summary(job.evaluate(), job.descent.weights)})
+        run.log({"split": "eval", **_place(counters), **summary(job.evaluate(counters.step - 1), job.descent.weights)})
         run.flush()  # so that who looks can see
     if _due(counters.step, job.checkpoint_every, job.descent.steps):
         _save(job, run, counters)

@@ -91,7 +91,7 @@ def test_every_example_once_an_epoch_in_another_order(
     jobs: list[trainer.Job] = []
     monkeypatch.setattr(trainer, "train", lambda job, _: jobs.append(job))
     finetune(replace(CONFIG, training=replace(TRAINING, row_tokens=24 * 3)), rows, start)
-    steps = list(islice(jobs[0].stream(Position()), 14))
+    steps = list(islice(jobs[0].stream(0, Position()), 14))
     epochs = [
         [int(example) for step in part for micro in step.batches for example in micro.batch.example]
         for part in (steps[:7], steps[7:])
@@ -102,7 +102,7 @@ def test_every_example_once_an_epoch_in_another_order(
     assert [len(micro.batch.kind) for micro in steps[0].batches] == [3, 3, 2]  # 8 examples, 3 in a row
     assert steps[6].after == Position(1, 0)
     for start_at in (3, 7, 9):
-        [again] = islice(jobs[0].stream(steps[start_at].position), 1)
+        [again] = islice(jobs[0].stream(start_at, steps[start_at].position), 1)
         expected = [micro.batch.input_ids.tolist() for micro in steps[start_at].batches]
         assert [micro.batch.input_ids.tolist() for micro in again.batches] == expected
 
@@ -154,7 +154,7 @@ def test_a_part_of_the_examples_is_the_same_for_every_seed(
     parts = []
 
     def keep(job: trainer.Job, _: object) -> None:
-        steps = islice(job.stream(Position()), 3)
+        steps = islice(job.stream(0, Position()), 3)
         ids = [micro.batch.input_ids for step in steps for micro in step.batches]
         parts.append(sorted(np.concatenate(ids).tolist()))
 

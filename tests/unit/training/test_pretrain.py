@@ -104,7 +104,7 @@ def test_held_out_text_is_laid_out_once_and_for_all(config: PretrainConfig, smal
 
     def work(eval_tokens: int) -> list[MicroBatch]:
         training = replace(config.training, eval_tokens=eval_tokens)
-        return held_out(replace(config, training=training), shards.eval, shards.tokenizer)
+        return held_out(replace(config, training=training), config.layout, shards.eval, shards.tokenizer)
 
     first, second = work(100_000), work(100_000)
     for a, b in zip(first, second, strict=True):
@@ -121,7 +121,7 @@ def test_held_out_text_is_the_same_for_runs_that_are_compared(config: PretrainCo
 
     def ids(seed: int, row_tokens: int) -> list[list[int]]:
         training = replace(config.training, row_tokens=row_tokens)
-        work = held_out(replace(config, seed=seed, training=training), shards.eval, shards.tokenizer)
+        work = held_out(replace(config, seed=seed, training=training), config.layout, shards.eval, shards.tokenizer)
         return [micro.batch.input_ids.tolist() for micro in work]
 
     assert ids(0, 512) == ids(1, 512) == ids(0, 1024)

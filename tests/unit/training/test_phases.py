@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+import bertie
+from bertie.batches.layouts import Pairs
+from bertie.batches.loader import Position, Rows
+from bertie.errors import UsageError
+from bertie.model.config import BertConfig
+from bertie.objectives import MaskedLM, NextSentence
+from bertie.text.shards import Shards, open_shards
+from bertie.training.optimizers import AdamW
+from bertie.training.phases import Phase, leg_of, legs, walk
+from bertie.training.pretrain import PretrainConfig, Training
+from bertie.training.run import read_metrics
+from bertie.training.schedules import Linear
+
+LAYOUT = Pairs(max_length=32)
+TWO = (Phase(0.75), Phase(0.25, max_length=64, batch_size=4))
+
+
+@pytest.fixture(scope="module")
+def shards(small_shards: Path) -> Shards:
+    return open_shards(small_shards)
+
+
+def test_without_phases_there_is_one() -> None:
+    [leg] = legs((), LAYOUT, 16, 512, 7)
+    assert (leg.until, leg.layout, leg.rows) == (7, LAYOUT, Rows(1, 512))
+
+
+def test_shares_of_steps() -> None:
+    short, long = legs(TWO, LAYOUT, 16, 256, 10)
+    assert (short.until, short.layout.max_length, short.rows) == (8, 32, Rows(2, 256))
+    assert (long.until, long.layout.max_length, long.rows) == (10, 64, Rows(1, 256))
+    assert [leg_of([short, long], step) for step in (0, 7, 8, 9)] == [0, 0, 1, 1]
+    thirds = legs((Phase(1 / 3), Phase(1 / 3), Phase(1 / 3)), LAYOUT, 16, 256, 100)
+    assert [leg.until for leg in thirds] == [33, 67, 100]
+
+
+@pytest.mark.parametrize(
+    ("phases", "words"),
+    [
+        ((Phase(0.5),), "the shares make 0.5 together: they must make 1"),
+        ((Phase(0.9), Phase(0.2)), "the shares make 1.1 together"),
+        ((Phase(0.999), Phase(0.001)), r"phases\.1: 0\.001 of 10 steps is no step"),
+        ((Phase(0.001), Phase(0.999)), r"phases\.0: 0\.001 of 10 steps is no step"),
+    ],
+)
+def test_phases_that_cannot_be(phases: tuple[Phase, ...], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        legs(phases, LAYOUT, 16, 256, 10)
+
+
+def test_a_share_of_nothing_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"phases\.share is 0"):
+        Phase(0.0)
+
+
+def test_any_step_goes_on_as_if_nothing_had_been_before(shards: Shards) -> None:
+    way = legs(TWO, LAYOUT, 16, 512, 40)
+    steps = list(walk(way, shards, 0, 0, Position()))
+    assert len(steps) == 40
+    assert [step.batches[0].ragged.max_seqlen for step in steps] == [32] * 30 + [64] * 10
+    assert steps[29].after == steps[30].position == Position(steps[29].position.epoch + 1, 0)
+    for first in (1, 29, 30, 31, 39):
+        again = list(islice(walk(way, shards, 0, first, steps[first].position), 3))
+        for found, expected in zip(again, steps[first:], strict=False):
+            assert found.position == expected.position
+            assert found.after == expected.after
+            assert [b.input_ids.tolist() for b in found.batches] == [b.input_ids.tolist() for b in expected.batches]
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_run_in_two_phases(tiny_config: BertConfig, small_shards: Path, tmp_path: Path) -> None:
+    training = Training(12, 16, 1e-2, row_tokens=512, precision="fp32", eval_every=4, checkpoint_every=3)
+    size = replace(tiny_config, vocab_size=0)
+    config = PretrainConfig(size, LAYOUT, (MaskedLM(), NextSentence()), AdamW(), Linear(0.1), training, TWO)
+    bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
+    tokens = [record["tokens"] for record in read_metrics(tmp_path / "run", "train")]
+    steps = [after - before for before, after in zip([0, *tokens], tokens, strict=False)]
+    assert all(460 < step <= 512 for step in steps[:9])
+    assert all(220 < step <= 256 for step in steps[9:])
+    assert bertie.load(tmp_path / "run").max_length == 64
