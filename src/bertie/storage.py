@@ -132,8 +132,8 @@ def checksums(folder: Path, files: list[Path]) -> dict[str, dict[str, Any]]:
     }
 
 
-def verify(folder: Path, files: dict[str, dict[str, Any]], remedy: str, contents: bool = True) -> None:
-    """Compare files with what `checksums` wrote, without `contents` only their sizes.
+def verify(folder: Path, files: dict[str, dict[str, Any]], remedy: str) -> None:
+    """Compare files with what `checksums` wrote.
 
     Errors: UserError naming the first that differs, and the remedy.
     """
@@ -143,5 +143,5 @@ def verify(folder: Path, files: dict[str, dict[str, Any]], remedy: str, contents
             raise UserError(f"{path} is missing: {remedy}")
         if (found := path.stat().st_size) != expected["bytes"]:
             raise UserError(f"{path} has {found} bytes instead of {expected['bytes']}: it was cut or altered; {remedy}")
-        if contents and sha256(path) != expected["sha256"]:
+        if sha256(path) != expected["sha256"]:
             raise UserError(f"{path} was altered (its sha256 is not the manifest's): {remedy}")

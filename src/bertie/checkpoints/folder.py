@@ -128,7 +128,8 @@ def locate(source: str | Path) -> Path:
 
 def states(run: Path) -> list[Path]:
     """The checkpoints of a run, oldest first; what a user put beside them under other names is not one."""
-    return sorted(path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d{8}", path.name))
+    found = [path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d{8,}", path.name)]
+    return sorted(found, key=lambda path: int(path.name[5:]))
 
 
 def _from_hub(name: str) -> Path:

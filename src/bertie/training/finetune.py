@@ -122,7 +122,7 @@ def finetune(
 
 def _finetune(config: FinetuneConfig, data: _Data, checkpoint: Checkpoint, run: RunFolder | None) -> Finetuned:
     if run is not None and run.finished:
-        trainer.require_same_data(run.path, data.fingerprint)
+        run.require_data(data.fingerprint)
         console.say(f"{run.path} is finished: nothing to do")
         bert = _model(config, data.task, checkpoint.config).to(runtime.device())
         load_weights(bert, read_checkpoint(run.path))
@@ -155,9 +155,10 @@ class _Data:
     @cached_property
     def fingerprint(self) -> str:
         """Of all that training starts from: the examples as the model reads them, and the model's weights."""
-        digest = hashlib.sha256(storage.sha256(self.start / "model.safetensors").encode())
+        head = [storage.sha256(self.start / "model.safetensors"), len(self.train_sequences), self.task.labels]
+        digest = hashlib.sha256(repr(head).encode())
         for sequence in [*self.train_sequences, *self.dev_sequences]:
-            digest.update(sequence.input_ids.tobytes() + str(sequence.target).encode())
+            digest.update(f"{len(sequence)} {sequence.target} ".encode() + sequence.input_ids.tobytes())
         return digest.hexdigest()
 
 

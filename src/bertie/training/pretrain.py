@@ -88,7 +88,7 @@ def pretrain(config: PretrainConfig | str, data: str | Path, out: str | Path, *,
         next(loader.steps(Position()))  # a corpus that is too small is refused before the folder is made
     with RunFolder(Path(out), configuration.plain(config), threads) as run:
         if run.finished:
-            trainer.require_same_data(run.path, _fingerprint(shards))
+            run.require_data(_fingerprint(shards))
             console.say(f"{out} is finished: nothing to do")
             return {"run": str(out), "finished_before": True, "eval": _last_eval(run)}
         job = _job(config, shards, loader, held, run)
@@ -125,7 +125,7 @@ def held_out(config: PretrainConfig, corpus: Corpus, tokenizer: Tokenizer) -> li
     groups: list[list[Sequence]] = [[]]
     tokens = 0
     for sequence in _first(config.layout.epoch(corpus, tokenizer, 0, 0), config.training.eval_tokens):
-        if tokens + len(sequence) > EVAL_ROW:
+        if groups[-1] and tokens + len(sequence) > EVAL_ROW:
             groups.append([])
             tokens = 0
         groups[-1].append(sequence)

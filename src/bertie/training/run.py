@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,7 +35,7 @@ class RunFolder:
         self._lock = open(path / ".lock", "a")  # noqa: SIM115 - held as long as the run, or the process
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if (path / "metrics.jsonl").exists() or (path / "checkpoints").exists():
+            if self.finished or (path / "metrics.jsonl").exists() or (path / "checkpoints").exists():
                 self._check_same(text)
             else:  # nothing was trained, now or when it failed before: these settings count
                 storage.write_atomic(path / "config.toml", text)
@@ -96,11 +97,22 @@ class RunFolder:
 
     def precision(self, asked: runtime.Precision) -> Literal["fp32", "bf16"]:
         """What the run computes in: `auto` is decided once, at the start, and kept."""
+        return self._once("precision", lambda: runtime.resolve_precision(asked, runtime.device()))
+
+    def require_data(self, fingerprint: str) -> None:
+        """Errors: UsageError where the run was made from something else than what this fingerprint stands for."""
+        if self._once("data", lambda: fingerprint) != fingerprint:
+            raise UsageError(
+                f"{self.path} was made from other data or another model: give the same again, or another --out"
+            )
+
+    def _once(self, name: str, decide: Callable[[], str]) -> Any:
+        """What environment.json says of `name`: decided when first asked for, and kept."""
         environment = storage.read_json(self.path / "environment.json")
-        if "precision" not in environment:
-            environment["precision"] = runtime.resolve_precision(asked, runtime.device())
+        if name not in environment:
+            environment[name] = decide()
             storage.write_json(self.path / "environment.json", environment)
-        return environment["precision"]
+        return environment[name]
 
     def write_scores(self, scores: dict[str, float]) -> None:
         storage.write_json(self.path / "scores.json", scores)

@@ -14,7 +14,7 @@ from bertie import config as configuration
 from bertie import console, runtime, storage
 from bertie.batches.loader import Position, Step
 from bertie.checkpoints.folder import write_model
-from bertie.checkpoints.state import load_state, newest_state, read_counters, save_state
+from bertie.checkpoints.state import load_state, newest_state, save_state
 from bertie.contracts import Loss, MicroBatch
 from bertie.errors import UsageError, UserError
 from bertie.model.bert import BertModel
@@ -58,7 +58,6 @@ class Counters:
     tokens: int = 0
     seconds: float = 0.0
     metrics_bytes: int = 0
-    data: str = ""
 
 
 def train(job: Job, run: RunFolder | None) -> None:
@@ -66,7 +65,7 @@ def train(job: Job, run: RunFolder | None) -> None:
 
     Without a run folder nothing is written. Errors: UserError, also when the loss is no longer a number.
     """
-    counters = Counters(data=job.data)
+    counters = Counters()
     if run is not None:
         _resume(job, run, counters)
     clock = time.monotonic() - counters.seconds
@@ -168,7 +167,7 @@ def _save(job: Job, run: RunFolder, counters: Counters) -> None:
 
 
 def _resume(job: Job, run: RunFolder, counters: Counters) -> None:
-    require_same_data(run.path, job.data)
+    run.require_data(job.data)
     state = newest_state(run.path)
     saved = _counters(state, load_state(state, job.model, job.optimizer)) if state else counters
     counters.__dict__.update(asdict(saved))
@@ -182,13 +181,6 @@ def _counters(state: Path, values: dict[str, Any]) -> Counters:
         return configuration.build(Counters, values, "counters")
     except UsageError as error:
         raise UserError(f"{state}/training_state/counters.json is damaged: {error}") from error
-
-
-def require_same_data(run: Path, data: str) -> None:
-    """Errors: UsageError where the run's newest checkpoint was made from something else than what `Job.data` now says."""
-    state = newest_state(run)
-    if state and read_counters(state).get("data") != data:
-        raise UsageError(f"{run} was made from other data or another model: give the same again, or another --out")
 
 
 def run_threads(run: Path, asked: int) -> int:

@@ -127,6 +127,16 @@ def test_held_out_text_is_the_same_for_runs_that_are_compared(config: PretrainCo
     assert ids(0, 512) == ids(1, 512) == ids(0, 1024)
 
 
+def test_held_out_sequences_longer_than_an_evaluation_row(
+    config: PretrainConfig, small_shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pretrain_module, "EVAL_ROW", 20)
+    shards = open_shards(small_shards)
+    work = held_out(config, shards.eval, shards.tokenizer)
+    assert max(len(micro.batch.input_ids) for micro in work) == 32
+    assert {len(micro.batch.kind) for micro in work if len(micro.batch.input_ids) > 20} == {1}
+
+
 def test_speed_is_that_of_the_steps(
     config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
