@@ -12,7 +12,7 @@ from bertie.demo.main import _own_masks
     [
         ("The statute of limitations applies.", "The statute of [MASK] applies."),
         ("no full stop " * 100, "no [MASK] stop no full stop no full stop n"),
-        (" " * 50 + "A title in the middle", "A [MASK] in the middle"),
+        (" " * 50 + "A title in the middle", "A title in the [MASK]"),
         ("東京都は日本の首都である。" * 40, None),
     ],
 )
