@@ -71,8 +71,8 @@ def _worth(made: Page, data: DemoData, comparison: Comparison) -> None:
     made.heading("What that is worth")
     made.paragraph(
         f"{data.question} {sizes['train']:,} sentences to learn from, {sizes['test']:,} of other documents to be "
-        f"judged by, {comparison.epochs} epochs, {seeds} seeds, the same sweep of learning rates for both. Pre-training gains "
-        f"{100 * gain:.1f} points (standard error {100 * error:.1f})."
+        f"judged by, {comparison.epochs} epochs, {seeds} seeds, the same sweep of learning rates for both. Pre-training, with "
+        f"its start from counted word vectors, gains {100 * gain:.1f} points (standard error {100 * error:.1f})."
     )
     scores = {}
     for start, values in comparison.accuracy.items():
