@@ -267,6 +267,7 @@ TOMLS: list[tuple[str, str]] = [
     ("extends = 'tiny.toml'\n[training]\nlearning_rate = 1" + "0" * 400, "training.learning_rate: expected float"),
     ("seed = " + "1" * 5000, "is not TOML"),
     ("extends = 'nosuch.toml'", "extends 'nosuch.toml', but there is no file"),
+    ("extends = 'huge'", "extends 'huge', but there is no file"),
     ("extends = 3", "extends 3, but there is no file"),
     ("extends = 'bad.toml'", "extends 'bad.toml', which extends this file in turn"),
     ("extends = '.'", "extends '.', but there is no file"),

@@ -121,7 +121,8 @@ def locate(source: str | Path) -> Path:
     if steps := states(folder):
         return steps[-1]
     if folder.exists() or str(source).count("/") > 1 or str(source).startswith((".", "/", "~")):
-        what = "holds no config.json" if folder.exists() else "does not exist"
+        begun = "is a run without a checkpoint yet" if (folder / "config.toml").is_file() else "holds no config.json"
+        what = begun if folder.exists() else "does not exist"
         raise UsageError(f"{source} {what}: give a run, a checkpoint folder or a hub id")
     return _from_hub(str(source))
 

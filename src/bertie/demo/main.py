@@ -20,6 +20,7 @@ from bertie.errors import UsageError
 from bertie.predict.predictor import load
 from bertie.text import readers
 from bertie.text.prepare import prepare
+from bertie.text.sentences import sentences
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import train_tokenizer
 from bertie.training.pretrain import PretrainConfig, pretrain
@@ -98,7 +99,9 @@ def _open_folder(out: Path, settings: dict[str, Any]) -> None:
 def _comparison(out: Path, data: DemoData, scale: float) -> Comparison | None:
     """None where the text holds no question. Kept in comparison.json, so that a second call has nothing to do."""
     if not data.test:
-        console.say("the text has no files or folders to tell apart: no classifier")
+        console.say(
+            "no classifier: it tells 2 to 20 files, or else sub-folders, apart, each of at least 4 documents and 50 sentences"
+        )
         return None
     known = out / "comparison.json"
     if not known.is_file():
@@ -109,16 +112,19 @@ def _comparison(out: Path, data: DemoData, scale: float) -> Comparison | None:
 
 def _own_masks(data: DemoData, count: int = 6) -> list[str]:
     """Sentences, each with its longest word masked, unread by pre-training where there are such; the same for the same text."""
-    texts = [example.text for example in data.test] or [" ".join(d.text.split())[:200] for d in data.documents]
+    texts = [example.text for example in data.test] or [
+        first for d in data.documents[:1000] for first in sentences(d.text)[:1]
+    ]
     fitting = [text for text in texts if 5 <= len(text.split()) <= 20 and len(text) < 200]
-    fitting = fitting or [text[:40] for text in texts]  # as in scripts without spaces, or without full stops
+    fitting = fitting or [text.strip()[:40] for text in texts]  # as in scripts without spaces, or without full stops
     chosen = sorted(fitting, key=lambda text: hashlib.sha256(text.encode()).digest())[:count]
     return [_masked(text) for text in chosen]
 
 
 def _masked(text: str) -> str:
-    word = max(text.split(), key=len)
-    hidden = word if len(word) < 20 else word[len(word) // 2]
+    words = text.split()
+    word = max(words, key=len)
+    hidden = word if len(word) < 20 and len(words) > 1 else word[len(word) // 2]
     return text.replace(hidden, "[MASK]", 1)
 
 
@@ -145,5 +151,7 @@ def _tell(out: Path, last: dict[str, Any], comparison: Comparison | None) -> Non
         for name, accuracy, *_ in comparison.table():
             console.say(f"  {accuracy:>16}  {name}")
         gain, error = comparison.gain
-        console.say(f"pre-training gains {100 * gain:.1f} points, standard error {100 * error:.1f}")
+        console.say(
+            f"(± is the 95 % interval) pre-training gains {100 * gain:.1f} points, standard error {100 * error:.1f}"
+        )
     console.say(f'look at {out / "report.html"}; ask {out / "bert"}: bertie fill-mask {out / "bert"} "… [MASK] …"')

@@ -23,7 +23,7 @@ from bertie.model.transformer import Encoder
 from bertie.objectives import Objective
 from bertie.tasks import Task
 from bertie.tasks.classify import Prediction
-from bertie.tasks.examples import Example, as_examples, read_examples, several
+from bertie.tasks.examples import Columns, Example, as_examples, read_examples, several
 from bertie.tasks.inference import infer, pooled_logits
 from bertie.text.tokenizer import Tokenizer
 
@@ -125,12 +125,17 @@ class Predictor:
         while part := list(islice(rest, AT_ONCE)):
             yield from self._predict(task, _examples(part, task))
 
-    def evaluate(self, data: str | Path | Inputs) -> dict[str, Any]:
-        """{"scores": {…}, "examples": n, "seconds": s} on labelled examples. Errors: UserError for an unknown label."""
+    def evaluate(self, data: str | Path | Inputs, columns: Columns | None = None) -> dict[str, Any]:
+        """{"scores": {…}, "examples": n, "seconds": s} on labelled examples. Errors: UserError for an unknown label.
+
+        columns: those of a file, where they are not named as the training file's.
+        """
         task = self._require_task()
         started = time.monotonic()
-        from_file = isinstance(data, str | Path)
-        examples = read_examples(Path(data), task.columns) if from_file else _examples(several(data), task)
+        if isinstance(data, str | Path):
+            examples = read_examples(Path(data), columns or task.columns)
+        else:
+            examples = _examples(several(data), task)
         if not examples:
             raise UserError("there are no examples to score")
         task.check(examples)

@@ -136,7 +136,13 @@ def _finetune(config: FinetuneConfig, data: _Data, checkpoint: Checkpoint, run: 
     job = _job(config, data, bert, checkpoint.tokenizer, precision, lambda record: losses.append(record["loss"]))
     trainer.train(job, run)
     logits = pooled_logits(bert, data.task.kind, data.dev_sequences)
-    scores = data.task.score([data.task.decode(row) for row in logits], data.dev)
+    predictions = [data.task.decode(row) for row in logits]
+    scores = data.task.score(predictions, data.dev)
+    if len({prediction.label for prediction in predictions}) == 1 < len({example.label for example in data.dev}):
+        console.warn(
+            f"every dev example is taken for {predictions[0].label!r}: nothing was learned; try another "
+            f"--training.learning-rate (now {config.training.learning_rate:g}; small models want 3e-4 or more) or more epochs"
+        )
     if run is not None:
         told = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
         run.write_scores(scores)

@@ -47,7 +47,8 @@ def made_on(run: Path) -> str:
     """One sentence of the hardware and the versions."""
     environment = storage.read_json(run / "environment.json")
     versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
-    cores = f"{environment['threads']} threads of {environment['cpu']}"
+    threads = environment["threads"]
+    cores = f"{threads} thread{'s' * (threads != 1)} of {environment['cpu']}"
     return f"On {cores}, in {environment['precision']}; {versions}."
 
 

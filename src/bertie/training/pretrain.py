@@ -220,7 +220,7 @@ def _opening(config: PretrainConfig, shards: Shards, job: trainer.Job, threads: 
     return (
         f"{job.model.size:,} parameters, {tokens:,} training tokens, {settings.steps:,} steps of "
         f"{settings.batch_size} × {config.layout.max_length} tokens; {job.descent.precision}, {threads} threads, "
-        f"{runtime.device()}; unigram entropy {shards.train.unigram_entropy:.2f} nats"
+        f"{runtime.device()}; unigram entropy of the training text {shards.train.unigram_entropy:.2f} nats"
     )
 
 

@@ -15,6 +15,8 @@ from bertie import config, runtime, storage
 from bertie.checkpoints.folder import MANIFEST, seal
 from bertie.errors import UsageError, UserError
 
+HABITS = ("training.checkpoint_every", "training.keep_checkpoints")  # settings that change nothing of what is trained
+
 
 class RunFolder:
     """runs/NAME: config.toml, environment.json, metrics.jsonl, checkpoints/ and, once finished, the model itself.
@@ -62,7 +64,7 @@ class RunFolder:
     def _check_same(self, text: str) -> None:
         old = _flat(config.read(self.path / "config.toml"))
         new = _flat(config.parse(text, "this configuration"))
-        for key in sorted(old.keys() | new.keys()):
+        for key in sorted((old.keys() | new.keys()) - set(HABITS)):
             if old.get(key) != new.get(key):
                 raise UsageError(
                     f"{self.path} already holds another run: {key} is {old.get(key)!r} there and {new.get(key)!r} here; "

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -78,7 +81,8 @@ def train(job: Job, run: RunFolder | None) -> None:
         job.descent,
         counters.step,
     )
-    with console.progress(job.title, job.descent.steps, "steps", done=counters.step, passing=run is None) as bar:
+    bars = console.progress(job.title, job.descent.steps, "steps", done=counters.step, passing=run is None)
+    with bars as bar, _interrupts() as interrupts:
         started = time.monotonic()  # of the step: evaluating and saving are no part of its speed
         for progress in steps:
             taken = time.monotonic() - started
@@ -92,7 +96,38 @@ def train(job: Job, run: RunFolder | None) -> None:
                 job.on_step(record)
             if run is not None:
                 _keep(job, run, counters, record)
+            if interrupts:
+                _stop(job, run, counters)
             started = time.monotonic()
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """SIGINT and SIGTERM while the block runs: the first is noted in this list, to be heeded after the step; then they act."""
+    noted: list[int] = []
+    if threading.current_thread() is not threading.main_thread():  # Python tells no other thread of signals
+        yield noted
+        return
+
+    def note(number: int, _: Any) -> None:
+        noted.append(number)
+        for signal_number, handler in before.items():
+            signal.signal(signal_number, handler)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield noted
+    finally:
+        for signal_number, handler in before.items():
+            signal.signal(signal_number, handler)
+
+
+def _stop(job: Job, run: RunFolder | None, counters: Counters) -> NoReturn:
+    """Save where a run stands, and end as the interrupt would have ended it."""
+    if run is not None:
+        _save(job, run, counters)
+        console.say(f"saved {run.path} after step {counters.step} of {job.descent.steps}")
+    raise KeyboardInterrupt
 
 
 def _keep(job: Job, run: RunFolder, counters: Counters, record: dict[str, Any]) -> None:
