@@ -110,8 +110,9 @@ def test_links_that_lead_round(refuse: Refuse, small_shards: Path, tokenizer_fol
 def test_a_demo_in_the_way_is_not_read_for(refuse: Refuse, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "mine").write_text("mine")
     for name in ("file", "folder"):
-        refuse(["demo", "--out", str(tmp_path / name)], 2, "already exists and is no demo")
+        refuse(["demo", "--out", str(tmp_path / name)], 2, "already exists: give the demo another --out")
 
 
 def test_vocabularies_that_cannot_be(refuse: Refuse, tmp_path: Path, out: Path) -> None:
