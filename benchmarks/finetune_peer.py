@@ -65,7 +65,7 @@ def main() -> None:
                 scores = run(args.model, train, dev, setting, seed)
                 return {"score": scores[setting.metric], "seconds": round(time.monotonic() - started, 1)}
 
-            print(key, results.measured(key, measure), flush=True)
+            print(key, results.measure(key, setting, measure), flush=True)
 
 
 def ours(model: Path, train: list[Example], dev: list[Example], setting: Setting, seed: int) -> dict[str, float]:

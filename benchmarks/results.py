@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +14,38 @@ from bertie.errors import UsageError
 
 
 class Results:
-    """A JSON file: {"model": sha256 of its weights, "environment": …, "scores": {key: value}}.
+    """A JSON file: {"model": sha256 of its weights, "environments": […], "measured": {key: {"value", "setting", "environment"}}}.
 
-    Errors: UsageError where the file holds results of another model.
+    environment: the number of the one, among the environments, in which it was measured. Errors: UsageError where the
+    file holds results of another model.
     """
 
     def __init__(self, path: Path, model: str | Path, threads: int):
         self.path = path
         weights = storage.sha256(locate(model) / "model.safetensors")
-        kept = json.loads(path.read_text()) if path.exists() else {"model": weights, "scores": {}}
+        kept = json.loads(path.read_text()) if path.exists() else {"model": weights, "environments": [], "measured": {}}
         if kept["model"] != weights:
             raise UsageError(f"{path} holds results of another model: give another --out")
-        self.scores: dict[str, Any] = kept["scores"]
-        self._head = {"model": weights, "environment": runtime.environment(threads)}
+        self._kept: dict[str, Any] = kept
+        self._environment = runtime.environment(threads)
 
-    def measured(self, key: str, measure: Callable[[], Any]) -> Any:
-        """The value of `key`, measured and written if it is not there yet."""
-        if key not in self.scores:
-            self.scores[key] = measure()
+    def measure(self, key: str, setting: Any, work: Callable[[], Any]) -> Any:
+        """The value of `key`, from `work` and written if it is not there yet. setting: the dataclass it depends on.
+
+        Errors: UsageError where it was measured with another setting.
+        """
+        measured, environments = self._kept["measured"], self._kept["environments"]
+        if key not in measured:
+            value = work()
+            if self._environment not in environments:
+                environments.append(self._environment)
+            place = environments.index(self._environment)
+            measured[key] = {"value": value, "setting": asdict(setting), "environment": place}
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            storage.write_json(self.path, {**self._head, "scores": self.scores})
-        return self.scores[key]
+            storage.write_json(self.path, self._kept)
+        if measured[key]["setting"] != asdict(setting):
+            raise UsageError(f"{self.path}: {key} was measured with {measured[key]['setting']}: give another --out")
+        return measured[key]["value"]
+
+    def __getitem__(self, key: str) -> Any:
+        return self._kept["measured"][key]["value"]

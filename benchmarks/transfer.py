@@ -22,6 +22,7 @@ from results import Results
 
 RATES = (1e-4, 3e-4, 1e-3)
 SEEDS = range(5)
+STARTS = ["pre-trained", "scratch"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Setting:
     epochs: int
     examples: int = 0  # 0: all
     max_length: int = 128
+    rate: float = 0.0  # 0: that of the sweep's key
 
 
 SETTINGS = {
@@ -48,42 +50,45 @@ def main() -> None:
     parser.add_argument("glue", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tasks", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
+    parser.add_argument("--starts", nargs="+", default=STARTS, choices=STARTS)
     args = parser.parse_args()
     results = Results(args.out, args.run, runtime.use_threads())
     checkpoint = read_checkpoint(args.run)
     for task in args.tasks:
-        measure(task, args.glue, checkpoint, results)
-        print(line(task, results.scores), flush=True)
+        measure(task, args.glue, checkpoint, results, args.starts)
+        print(line(task, results, args.starts), flush=True)
 
 
-def measure(task: str, glue: Path, checkpoint: Checkpoint, results: Results) -> None:
-    """Fill scores["task/start/rate or seed"] with the models that are not there yet."""
+def measure(task: str, glue: Path, checkpoint: Checkpoint, results: Results, starts: list[str]) -> None:
+    """Fill results["task/start/rate or seed"] with the models that are not there yet."""
     setting = SETTINGS[task]
     train, dev = read_examples(glue / setting.train), read_examples(glue / setting.dev)
     order = streams.generator(0, streams.SUBSET).permutation(len(train))
     train = [train[i] for i in (order[: setting.examples] if setting.examples else order)]
     held_back = apart(train[: len(train) // 10], train[len(train) // 10 :])
     rest = apart(train[len(train) // 10 :], held_back)
-    for start in ("pre-trained", "scratch"):
+    for start in starts:
         sweep = {
-            rate: results.measured(
+            rate: results.measure(
                 f"{task}/{start}/sweep {rate:g}",
+                setting,
                 lambda rate=rate, start=start: score(setting, checkpoint, start, rate, 0, rest, held_back),
             )
             for rate in RATES
         }
         best = max(sweep, key=lambda rate, sweep=sweep: sweep[rate])
         for seed in SEEDS:
-            results.measured(
+            results.measure(
                 f"{task}/{start}/seed {seed}",
+                replace(setting, rate=best),
                 lambda seed=seed, start=start, best=best: score(setting, checkpoint, start, best, seed, train, dev),
             )
 
 
 def apart(examples: list[Example], others: list[Example]) -> list[Example]:
-    """Those whose text is no part of another's: SST-2 trains on phrases cut from the same sentences."""
-    text = "\n".join(example.text for example in others)
-    return [example for example in examples if example.text not in text]
+    """Those whose texts are no part of another's: SST-2 trains on phrases cut from the same sentences."""
+    text = "\n".join(f"{example.text}\n{example.text_pair or ''}" for example in others)
+    return [e for e in examples if e.text not in text and (not e.text_pair or e.text_pair not in text)]
 
 
 def score(
@@ -101,15 +106,17 @@ def score(
     return finetune(chosen, train, dev, checkpoint).scores[setting.metric]
 
 
-def line(task: str, scores: dict[str, float]) -> str:
-    """One row of the table in Markdown: both means with 95 % intervals, and the gain with its standard error."""
-    values = {start: [scores[f"{task}/{start}/seed {seed}"] for seed in SEEDS] for start in ("pre-trained", "scratch")}
-    cells = []
-    for start in values:
+def line(task: str, results: Results, starts: list[str]) -> str:
+    """One row of the table in Markdown: means with 95 % intervals, and what the first start gains over the second."""
+    values = {start: [results[f"{task}/{start}/seed {seed}"] for seed in SEEDS] for start in starts}
+    cells = [task, SETTINGS[task].metric]
+    for start in starts:
         mean, _, half = mean_and_interval(values[start])
         cells.append(f"{100 * mean:.1f} ± {100 * half:.1f}")
-    gain, error = difference(values["pre-trained"], values["scratch"])
-    return f"| {task} | {SETTINGS[task].metric} | {' | '.join(cells)} | {100 * gain:+.1f} (SE {100 * error:.1f}) |"
+    if len(starts) == 2:
+        gain, error = difference(*values.values())
+        cells.append(f"{100 * gain:+.1f} (SE {100 * error:.1f})")
+    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

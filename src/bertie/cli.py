@@ -108,6 +108,8 @@ def _verb(argv: list[str]) -> tuple[str, list[str]]:
         name = " ".join(argv[:words])
         if name in VERBS:
             return name, argv[words:]
+    if longer := [verb for verb in VERBS if verb.startswith(f"{argv[0]} ")]:
+        raise UsageError(f"bertie {argv[0]} is not the whole command: bertie {' or bertie '.join(longer)}")
     raise UsageError(f"unknown command {argv[0]!r}; bertie --help lists them")
 
 

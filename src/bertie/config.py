@@ -1,7 +1,8 @@
 """TOML ⇄ frozen dataclasses, strictly: an unknown key, a wrong type or a misspelt `kind` is an error that names the key.
 
-A file may say `extends = "other.toml"` (one parent, relative to the file). Tables merge key by key; a table that names a
-`kind`, and every array, replaces the parent's whole, so that no key of another kind survives.
+A file may say `extends = "other.toml"` (one parent, relative to the file) or `extends = "mini"` (a shipped one).
+Tables merge key by key; a table that names a `kind`, and every array, replaces the parent's whole, so that no key of
+another kind survives.
 """
 
 from __future__ import annotations
@@ -29,12 +30,10 @@ def shipped(group: str) -> list[str]:
 
 def load(kind: type[C], name: str | Path, group: str) -> C:
     """Read a TOML file, or the shipped one of that name in `group`. Errors: UsageError."""
-    path = Path(name)
-    if path.suffix != ".toml" and not path.is_file():
-        path = SHIPPED / group / f"{name}.toml"
+    path = _find(Path(name), group)
     if not path.is_file():
         raise UsageError(f"no configuration {str(name)!r}: give a .toml file or one of {', '.join(shipped(group))}")
-    values = _read(path, ())
+    values = _read(path, group, ())
     try:
         return build(kind, values, "")
     except UsageError as error:
@@ -89,18 +88,26 @@ def read(path: Path) -> dict[str, Any]:
         raise UsageError(f"cannot read {path}: {error}") from error
 
 
-def _read(path: Path, children: tuple[Path, ...]) -> dict[str, Any]:
+def _find(path: Path, group: str) -> Path:
+    """The file, or else the shipped one of that name."""
+    return path if path.suffix == ".toml" or path.is_file() else SHIPPED / group / f"{path.name}.toml"
+
+
+def _read(path: Path, group: str, children: tuple[Path, ...]) -> dict[str, Any]:
     values = read(path)
     if "extends" not in values:
         return values
     name = values.pop("extends")
-    parent = path.parent / str(name)
+    parent = _find(path.parent / str(name), group)
     if not isinstance(name, str) or not parent.is_file():
-        raise UsageError(f"{path}: extends {name!r}, but there is no file {parent}")
+        known = ", ".join(shipped(group))
+        raise UsageError(
+            f"{path}: extends {name!r}, but there is no file {path.parent / str(name)}, and shipped are {known}"
+        )
     chain = (*children, path.resolve())
     if parent.resolve() in chain:
         raise UsageError(f"{path}: extends {name!r}, which extends this file in turn")
-    return _merge(_read(parent, chain), values)
+    return _merge(_read(parent, group, chain), values)
 
 
 def _merge(parent: dict[str, Any], child: dict[str, Any]) -> dict[str, Any]:

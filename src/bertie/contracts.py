@@ -102,7 +102,7 @@ class Batch:
 class Targets:
     """What to predict, and where. index: int64 [P], rows of `Hidden.last`; label: int64 [P]; weight: float32 [P].
 
-    P is constant for a given row size; weight 0 marks filler.
+    weight 0 marks filler: what is predicted in masked rows keeps P the same for a given row size.
     """
 
     index: Array

@@ -1,4 +1,4 @@
-"""The machine: device, precision, threads, seeds, versions. The only file that reads the environment."""
+"""The machine: device, precision, threads, seeds, versions. With openmp.py the only file that reads the environment."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import glob
+import fcntl
 import hashlib
 import json
 import os
@@ -53,38 +53,53 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield a hidden folder beside `path`; when the block ends well it is synced and takes the name, else it is removed.
 
-    `path` must not exist, or be an empty folder. A process killed inside the block leaves only a hidden
-    `.NAME.tmp-PID`, which the next `atomic_folder` of that name, or `remove_leftovers`, takes away.
+    `path` must not exist, or be an empty folder. A process killed inside the block leaves only hidden `.NAME.tmp-…`,
+    which the next `atomic_folder` of that name, or `remove_leftovers`, takes away. Errors: UsageError where another
+    process is at it.
     """
     if not path.name:
         raise UsageError(f"{str(path)!r} has no name: give the folder one")
     path = path.resolve()  # a link to a folder elsewhere stays a link
-    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.tmp-new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        for found in [*_abandoned(path), temporary]:
-            shutil.rmtree(found, ignore_errors=True)
-        temporary.mkdir()
-        yield temporary
-        for found in [*temporary.rglob("*"), temporary]:
-            fsync(found)
-        os.rename(temporary, path)
-        fsync(path.parent)
+        with _alone(path):
+            try:
+                shutil.rmtree(temporary, ignore_errors=True)
+                temporary.mkdir()
+                yield temporary
+                for found in [*temporary.rglob("*"), temporary]:
+                    fsync(found)
+                os.rename(temporary, path)
+                fsync(path.parent)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _abandoned(path: Path) -> Iterator[Path]:
-    """Temporary folders of `path` whose processes are no more."""
-    for found in path.parent.glob(f".{glob.escape(path.name)}.tmp-*"):
-        try:
-            os.kill(int(found.name.rpartition("-")[2]), 0)
-        except ProcessLookupError:
-            yield found
-        except (ValueError, OSError):  # not ours, or a living process of somebody else's
-            continue
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Be the only process, also of other containers and hosts, that writes `path`: by a lock beside it.
+
+    A file opened for writing: on NFS a lock needs that. It is taken away at the end, so whoever waited to open it looks again.
+    """
+    lock = path.with_name(f".{path.name}.tmp-lock")
+    while True:
+        with open(lock, "a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not os.path.samestat(os.fstat(file.fileno()), lock.stat()):
+                    continue
+            except BlockingIOError as error:
+                raise UsageError(f"another process is writing {path}") from error
+            except FileNotFoundError:
+                continue
+            try:
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
+            return
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -132,8 +147,8 @@ def checksums(folder: Path, files: list[Path]) -> dict[str, dict[str, Any]]:
     }
 
 
-def verify(folder: Path, files: dict[str, dict[str, Any]], remedy: str, contents: bool = True) -> None:
-    """Compare files with what `checksums` wrote, without `contents` only their sizes.
+def verify(folder: Path, files: dict[str, dict[str, Any]], remedy: str) -> None:
+    """Compare files with what `checksums` wrote.
 
     Errors: UserError naming the first that differs, and the remedy.
     """
@@ -143,5 +158,5 @@ def verify(folder: Path, files: dict[str, dict[str, Any]], remedy: str, contents
             raise UserError(f"{path} is missing: {remedy}")
         if (found := path.stat().st_size) != expected["bytes"]:
             raise UserError(f"{path} has {found} bytes instead of {expected['bytes']}: it was cut or altered; {remedy}")
-        if contents and sha256(path) != expected["sha256"]:
+        if sha256(path) != expected["sha256"]:
             raise UserError(f"{path} was altered (its sha256 is not the manifest's): {remedy}")

@@ -110,8 +110,9 @@ def test_links_that_lead_round(refuse: Refuse, small_shards: Path, tokenizer_fol
 def test_a_demo_in_the_way_is_not_read_for(refuse: Refuse, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "mine").write_text("mine")
     for name in ("file", "folder"):
-        refuse(["demo", "--out", str(tmp_path / name)], 2, "already exists and is no demo")
+        refuse(["demo", "--out", str(tmp_path / name)], 2, "already exists: give the demo another --out")
 
 
 def test_vocabularies_that_cannot_be(refuse: Refuse, tmp_path: Path, out: Path) -> None:
@@ -259,7 +260,7 @@ TOMLS: list[tuple[str, str]] = [
         "extends = 'tiny.toml'\n[[objectives]]\nkind = 'mml'",
         "objectives.0.kind: 'mml' is not known; did you mean 'mlm'?",
     ),
-    ("extends = 'tiny.toml'\n[schedule]\nkind = 'cosine'", "schedule.kind: 'cosine' is not known; choose from linear"),
+    ("extends = 'tiny.toml'\n[schedule]\nkind = 'steps'", "schedule.kind: 'steps' is not known; choose from linear"),
     (
         "extends = 'tiny.toml'\n[optimizer]\nkind = 'adamw'\nbetas = [0.9, 'x']",
         "optimizer.betas.1: expected float, got 'x'",
@@ -267,6 +268,12 @@ TOMLS: list[tuple[str, str]] = [
     ("extends = 'tiny.toml'\n[training]\nlearning_rate = 1" + "0" * 400, "training.learning_rate: expected float"),
     ("seed = " + "1" * 5000, "is not TOML"),
     ("extends = 'nosuch.toml'", "extends 'nosuch.toml', but there is no file"),
+    ("extends = 'tiny.toml'\n[[phases]]\nshare = 0.5", "phases: the shares make 0.5 together: they must make 1"),
+    (
+        "extends = 'tiny.toml'\n[[phases]]\nshare = 1.0\nmax_length = 600",
+        "phases: max_length 600 is more than model.max_pos",
+    ),
+    ("extends = 'huge'", "extends 'huge', but there is no file"),
     ("extends = 3", "extends 3, but there is no file"),
     ("extends = 'bad.toml'", "extends 'bad.toml', which extends this file in turn"),
     ("extends = '.'", "extends '.', but there is no file"),

@@ -343,7 +343,7 @@ def test_values_that_are_no_texts(predictor: Predictor) -> None:
             predictor.predict(nothing)  # pyright: ignore
     with pytest.raises(UsageError, match="expected a text and got a NoneType"):
         predictor.fill_mask(None)  # pyright: ignore
-    with pytest.raises(UserError, match="there are no examples to score"):
+    with pytest.raises(UserError, match="no examples in it"):
         predictor.evaluate([])
 
 

@@ -39,7 +39,11 @@ def test_demo_learns(demo: Path) -> None:
 
 def test_demo_again_has_nothing_to_do(demo: Path) -> None:
     before = (demo / "bert" / "model.safetensors").stat().st_mtime_ns
+    seconds = json.loads((demo / "seconds.json").read_text())
     assert main(["demo", "--out", str(demo), "--scale", "0.05"]) == 0
+    for stage, taken in json.loads((demo / "seconds.json").read_text()).items():  # what was done took what it took
+        assert taken < 1.5 * seconds[stage] + 5
+        assert taken >= seconds[stage] or stage == "read the text"
     assert (demo / "bert" / "model.safetensors").stat().st_mtime_ns == before
 
 

@@ -84,13 +84,13 @@ def test_every_pretraining_recipe_builds_and_round_trips(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in config.shipped("pretrain") if name[:4] in ("tiny", "mini", "demo")])
 def test_every_small_recipe_trains(name: str, tmp_path: Path, trained_shards: Path) -> None:
-    flags = {"steps": "3", "batch-size": "4", "row-tokens": "512", "eval-every": "2"}
+    steps = 10 if name.endswith("-paper") else 3  # the paper's last phase is a tenth
+    flags = {"steps": str(steps), "batch-size": "4", "row-tokens": "512", "eval-every": "2"}
     argv = ["pretrain", name, "--data", str(trained_shards), "--out", str(tmp_path / "run"), "--json"]
     assert main(argv + [word for flag, value in flags.items() for word in (f"--training.{flag}", value)]) == 0
     records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [(r["split"], r["step"]) for r in records] == [
-        ("train", 1), ("train", 2), ("eval", 2), ("train", 3), ("eval", 3)
-    ]  # fmt: skip
+    assert [record["step"] for record in records if record["split"] == "train"] == list(range(1, steps + 1))
+    assert [record["step"] for record in records if record["split"] == "eval"] == sorted({*range(2, steps, 2), steps})
     wanted = {"split", "step", "epoch", "tokens", "seconds", "loss", "mlm_loss", "mlm_accuracy", "nsp_accuracy", "lr"}
     assert wanted | {"grad_norm", "tokens_per_second"} <= set(records[0])
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -203,3 +203,12 @@ def test_require_range(arguments: dict[str, float], message: str) -> None:
     for value in (float("nan"), float("inf")):
         with pytest.raises(UsageError):
             require_range("drawing", Square(side=value), "side", low=0)
+
+
+def test_a_shipped_configuration_can_be_extended_by_its_name(tmp_path: Path) -> None:
+    from bertie.training.pretrain import PretrainConfig
+
+    (tmp_path / "mine.toml").write_text('extends = "mini"\n[training]\nsteps = 7\n')
+    mine, shipped = (config.load(PretrainConfig, name, "pretrain") for name in (tmp_path / "mine.toml", "mini"))
+    assert mine.training.steps == 7
+    assert replace(mine, training=shipped.training) == shipped

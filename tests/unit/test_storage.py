@@ -87,12 +87,24 @@ def test_a_killed_process_leaves_nothing_that_looks_whole(tmp_path: Path) -> Non
         "    (folder / 'a').write_text('x'); os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "out")], check=False)
-    [left] = names(tmp_path)
-    assert left.startswith(".out.tmp-")
+    assert names(tmp_path) == {".out.tmp-new", ".out.tmp-lock"}
+    with storage.atomic_folder(tmp_path / "out") as folder:
+        assert names(folder) == set()
+    assert names(tmp_path) == {"out"}
+    (tmp_path / "out").rename(tmp_path / "kept")
     (tmp_path / ".b.tmp-123").write_text("half")
-    (tmp_path / "kept").write_text("whole")
     storage.remove_leftovers(tmp_path)
     assert names(tmp_path) == {"kept"}
+
+
+def test_two_at_once_are_refused(tmp_path: Path) -> None:
+    with storage.atomic_folder(tmp_path / "out") as folder:
+        (folder / "a").write_text("first")
+        for _ in range(2):
+            with pytest.raises(UsageError, match="another process is writing"), storage.atomic_folder(tmp_path / "out"):
+                pass
+    assert (tmp_path / "out" / "a").read_text() == "first"
+    assert names(tmp_path) == {"out"}
 
 
 def test_json_there_and_back(tmp_path: Path) -> None:

@@ -14,7 +14,9 @@ USES = {
 
 
 def model_card(model: BertModel, heads: frozenset[str], labels: tuple[str, ...], about: str) -> str:
-    pipeline, gives = USES[heads]
+    pipeline, gives = USES.get(
+        heads, ("feature-extraction", f"hidden states; its heads are {' and '.join(sorted(heads))}")
+    )
     config = model.encoder.config
     lines = ["---", f"pipeline_tag: {pipeline}", "library_name: bertie", "tags: [bert]", "---", ""]
     lines += ["# A BERT", "", f"Made with bertie. It gives {gives}.", ""]

@@ -121,14 +121,16 @@ def locate(source: str | Path) -> Path:
     if steps := states(folder):
         return steps[-1]
     if folder.exists() or str(source).count("/") > 1 or str(source).startswith((".", "/", "~")):
-        what = "holds no config.json" if folder.exists() else "does not exist"
+        begun = "is a run without a checkpoint yet" if (folder / "config.toml").is_file() else "holds no config.json"
+        what = begun if folder.exists() else "does not exist"
         raise UsageError(f"{source} {what}: give a run, a checkpoint folder or a hub id")
     return _from_hub(str(source))
 
 
 def states(run: Path) -> list[Path]:
     """The checkpoints of a run, oldest first; what a user put beside them under other names is not one."""
-    return sorted(path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d{8}", path.name))
+    found = [path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d{8,}", path.name)]
+    return sorted(found, key=lambda path: int(path.name[5:]))
 
 
 def _from_hub(name: str) -> Path:

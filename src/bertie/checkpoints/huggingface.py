@@ -102,7 +102,7 @@ def _clean(name: str) -> str:
 
 def to_config_json(config: BertConfig, heads: frozenset[str], labels: tuple[str, ...], pad_id: int) -> dict[str, Any]:
     values = asdict(config) | {"hidden_act": ACTIVATIONS[config.hidden_act]}
-    values |= {"architectures": [ARCHITECTURES[heads]], "model_type": "bert", "dtype": "float32"}
+    values |= {"architectures": [ARCHITECTURES.get(heads, "BertModel")], "model_type": "bert", "dtype": "float32"}
     values |= {"pad_token_id": pad_id, "position_embedding_type": "absolute", "classifier_dropout": None}
     if labels:
         values["id2label"] = {str(i): label for i, label in enumerate(labels)}

@@ -59,7 +59,7 @@ def newest_state(run: Path) -> Path | None:
     if not checkpoints.is_dir():
         return None
     storage.remove_leftovers(checkpoints)
-    return max(states(run), default=None)
+    return next(reversed(states(run)), None)
 
 
 def load_state(folder: Path, model: BertModel, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -73,14 +73,8 @@ def load_state(folder: Path, model: BertModel, optimizer: torch.optim.Optimizer)
     for name, parameter in model.named_parameters():
         state = {key: tensor for key, tensor in tensors.items() if key.split("|")[1] == name}
         optimizer.state[parameter] = {key.split("|")[0]: tensor.to(parameter.device) for key, tensor in state.items()}
-    return read_counters(folder)
-
-
-def read_counters(folder: Path) -> dict[str, Any]:
-    """Errors: UserError where they are missing or damaged."""
-    path = folder / "training_state" / "counters.json"
-    _require(path)
-    return storage.read_json(path)
+    _require(folder / "training_state" / "counters.json")
+    return storage.read_json(folder / "training_state" / "counters.json")
 
 
 def _require(path: Path) -> None:

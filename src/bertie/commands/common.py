@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from tyro.conf import arg
 
+from bertie.tasks.examples import Columns
+
 
 @dataclass(frozen=True)
 class Output:
@@ -27,5 +29,6 @@ class Reading:
 
 
 Flat = arg(name="")  # a group of flags without a prefix of its own
+ColumnFlags = Annotated[Columns, arg(name="task")]  # the names that fine-tuning has
 OutputFlags = Annotated[Output, Flat]
 ReadingFlags = Annotated[Reading, Flat]

@@ -17,7 +17,8 @@ class Args:
     out: Path = Path("runs/demo")
     """Folder for everything that is made."""
     corpus: list[Path] | None = None
-    """Your own text instead of Python's documentation: files or folders."""
+    """Your own text instead of Python's documentation: files or folders. The classifier tells the files, or if they are
+    more than 20 the sub-folders, apart that have at least 4 documents and 50 sentences."""
     scale: float = 1.0
     """Size of the demo: steps and repetitions, 0.05 is a quick look."""
     output: OutputFlags = Output()

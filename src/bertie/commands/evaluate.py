@@ -9,8 +9,9 @@ from typing import Any
 from tyro.conf import Positional
 
 from bertie import console
-from bertie.commands.common import Output, OutputFlags
+from bertie.commands.common import ColumnFlags, Output, OutputFlags
 from bertie.predict.predictor import load
+from bertie.tasks.examples import Columns
 
 
 @dataclass(frozen=True)
@@ -21,10 +22,11 @@ class Args:
     """A fine-tuned run."""
     data: Path
     """.tsv, .csv or .jsonl, with labels."""
+    columns: ColumnFlags = Columns()
     output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:
-    result = load(args.run).evaluate(args.data)
+    result = load(args.run).evaluate(args.data, columns=args.columns if args.columns != Columns() else None)
     console.say(", ".join(f"{name} {value:.4f}" for name, value in result["scores"].items()))
     return result

@@ -10,10 +10,10 @@ from typing import Any
 
 from tyro.conf import Positional
 
-from bertie.commands.common import Output, OutputFlags
+from bertie.commands.common import ColumnFlags, Output, OutputFlags
 from bertie.errors import UsageError
 from bertie.predict.predictor import load
-from bertie.tasks.examples import stream_examples
+from bertie.tasks.examples import Columns, stream_examples
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class Args:
     text: Positional[list[str]] = field(default_factory=list)
     """Texts to predict for."""
     input: Path | None = None
-    """A file of any size: .tsv, .csv or .jsonl."""
+    """A file of any size: .tsv, .csv or .jsonl. For pairs of texts, with both in columns."""
+    columns: ColumnFlags = Columns()
     output: OutputFlags = Output()
 
 
@@ -35,8 +36,8 @@ def run(args: Args) -> dict[str, Any]:
     if sys.stdout is None:
         raise UsageError("stdout is closed, and predictions go there")
     model = load(args.run)
-    columns = model.task.columns if model.task else None
-    inputs = stream_examples(args.input, *([columns] if columns else [])) if args.input else args.text
+    columns = args.columns if args.columns != Columns() or not model.task else model.task.columns
+    inputs = stream_examples(args.input, columns) if args.input else args.text
     count = 0
     for prediction in model.predict_stream(inputs):
         print(json.dumps(asdict(prediction), ensure_ascii=False))

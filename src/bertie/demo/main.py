@@ -20,6 +20,7 @@ from bertie.errors import UsageError
 from bertie.predict.predictor import load
 from bertie.text import readers
 from bertie.text.prepare import prepare
+from bertie.text.sentences import sentences
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import train_tokenizer
 from bertie.training.pretrain import PretrainConfig, pretrain
@@ -46,15 +47,16 @@ def demo(out: str | Path, corpus: list[Path] | None = None, scale: float = 1.0) 
     out, paths = Path(out), corpus or []
     if corpus is not None and not corpus:
         raise UsageError("--corpus names no text: give files or folders, or leave it out for Python's documentation")
-    if out.exists() and not (out / "demo.json").is_file():
-        raise UsageError(f"{out} already exists and is no demo of bertie's: give another --out")
-    seconds: dict[str, float] = {}
+    if not (out / "demo.json").is_file():
+        storage.require_fresh(out, "the demo")
     readers.require_outside(out, paths)
+    seconds: dict[str, float] = {}
     with _timed("read the text", seconds):
         data = folder_data(paths) if paths else python_data()
         lines = [json.dumps({"text": document.text, "source": document.source}) + "\n" for document in data.documents]
         content = "".join(lines)
-        _open_folder(out, {"text": hashlib.sha256(content.encode()).hexdigest(), "scale": scale})
+        everything = repr((content, data.train, data.test))
+        _open_folder(out, {"text": hashlib.sha256(everything.encode()).hexdigest(), "scale": scale})
         text = out / "corpus.jsonl"
         storage.write_atomic(text, content)
     with _timed("train the vocabulary", seconds):
@@ -62,7 +64,8 @@ def demo(out: str | Path, corpus: list[Path] | None = None, scale: float = 1.0) 
             train_tokenizer([text], out / "tokenizer", vocab_size=VOCABULARY, exact=False)
     with _timed("prepare shards", seconds):
         if not (out / "shards").exists():
-            prepare([text], Tokenizer.load(out / "tokenizer"), out / "shards", eval_share=0.05)
+            share = max(0.05, min(0.5, 8 / len(data.documents)))  # some held-out documents, however few there are
+            prepare([text], Tokenizer.load(out / "tokenizer"), out / "shards", eval_share=share)
     with _timed("pre-train", seconds):
         config = configuration.load(PretrainConfig, "demo", "pretrain")
         steps = max(10, round(config.training.steps * scale))
@@ -73,6 +76,7 @@ def demo(out: str | Path, corpus: list[Path] | None = None, scale: float = 1.0) 
     model = load(out / "bert")
     texts = list(PROGRAMMERS) if not paths else _own_masks(data)
     guesses = {text: model.fill_mask(text)[0] for text in texts}
+    seconds = _in_all(out, seconds)
     storage.write_atomic(out / "report.html", page(out, data, comparison, guesses, seconds))
     _tell(out, trained["eval"], comparison)
     result = {"report": str(out / "report.html"), "run": str(out / "bert"), "seconds": round(sum(seconds.values()), 1)}
@@ -95,7 +99,9 @@ def _open_folder(out: Path, settings: dict[str, Any]) -> None:
 def _comparison(out: Path, data: DemoData, scale: float) -> Comparison | None:
     """None where the text holds no question. Kept in comparison.json, so that a second call has nothing to do."""
     if not data.test:
-        console.say("the text has no files or folders to tell apart: no classifier")
+        console.say(
+            "no classifier: it tells 2 to 20 files, or else sub-folders, apart, each of at least 4 documents and 50 sentences"
+        )
         return None
     known = out / "comparison.json"
     if not known.is_file():
@@ -105,17 +111,20 @@ def _comparison(out: Path, data: DemoData, scale: float) -> Comparison | None:
 
 
 def _own_masks(data: DemoData, count: int = 6) -> list[str]:
-    """Sentences that pre-training did not read, each with its longest word masked; the same for the same text."""
-    texts = [example.text for example in data.test] or [document.text[:200] for document in data.documents]
+    """Sentences, each with its longest word masked, unread by pre-training where there are such; the same for the same text."""
+    texts = [example.text for example in data.test] or [
+        first for d in data.documents[:1000] for first in sentences(d.text)[:1]
+    ]
     fitting = [text for text in texts if 5 <= len(text.split()) <= 20 and len(text) < 200]
-    fitting = fitting or [text[:40] for text in texts]  # as in scripts without spaces, or without full stops
+    fitting = fitting or [text.strip()[:40] for text in texts]  # as in scripts without spaces, or without full stops
     chosen = sorted(fitting, key=lambda text: hashlib.sha256(text.encode()).digest())[:count]
     return [_masked(text) for text in chosen]
 
 
 def _masked(text: str) -> str:
-    word = max(text.split(), key=len)
-    hidden = word if len(word) < 20 else word[len(word) // 2]
+    words = text.split()
+    word = max(words, key=len)
+    hidden = word if len(word) < 20 and len(words) > 1 else word[len(word) // 2]
     return text.replace(hidden, "[MASK]", 1)
 
 
@@ -127,11 +136,23 @@ def _timed(title: str, seconds: dict[str, float]) -> Iterator[None]:
     seconds[title] = time.monotonic() - started
 
 
+def _in_all(out: Path, seconds: dict[str, float]) -> dict[str, float]:
+    """What the stages took together with the calls before this one, which did what this one did not have to."""
+    path = out / "seconds.json"
+    before = storage.read_json(path) if path.is_file() else {}
+    before.pop("read the text", None)  # every call does that anew
+    together = {stage: taken + before.get(stage, 0.0) for stage, taken in seconds.items()}
+    storage.write_json(path, together)
+    return together
+
+
 def _tell(out: Path, last: dict[str, Any], comparison: Comparison | None) -> None:
     console.say(f"held-out documents: masked-LM loss {last['mlm_loss']:.2f}, next sentence {last['nsp_accuracy']:.3f}")
     if comparison is not None:
         for name, accuracy, *_ in comparison.table():
             console.say(f"  {accuracy:>16}  {name}")
         gain, error = comparison.gain
-        console.say(f"pre-training gains {100 * gain:.1f} points, standard error {100 * error:.1f}")
+        console.say(
+            f"(± is the 95 % interval) pre-training gains {100 * gain:.1f} points, standard error {100 * error:.1f}"
+        )
     console.say(f'look at {out / "report.html"}; ask {out / "bert"}: bertie fill-mask {out / "bert"} "… [MASK] …"')

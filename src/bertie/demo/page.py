@@ -39,11 +39,15 @@ def page(
     return made.html()
 
 
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
 def _intro(data: DemoData, manifest: dict[str, Any], last: dict[str, Any]) -> str:
     train, size = manifest["splits"]["train"], manifest["tokenizer"]["size"]
     return (
         f"From {len(data.documents):,} documents ({train['tokens']:,} tokens to train on, {size:,} entries in the "
-        f"vocabulary), {last['tokens']:,} tokens of pre-training, and {len(data.train):,} labelled sentences."
+        f"vocabulary), {last['tokens']:,} tokens of pre-training, and {len(data.train) + len(data.test):,} labelled sentences."
     )
 
 
@@ -70,8 +74,9 @@ def _worth(made: Page, data: DemoData, comparison: Comparison) -> None:
     sizes, seeds = comparison.examples, len(next(iter(comparison.accuracy.values())))
     made.heading("What that is worth")
     made.paragraph(
-        f"{data.question} {sizes['train']:,} sentences to learn from, {sizes['test']:,} of other documents to be "
-        f"judged by, {comparison.epochs} epochs, {seeds} seeds, the same sweep of learning rates for both. Pre-training gains "
+        f"{data.question} {sizes['train']:,} sentences to learn from, {sizes['held back']:,} to choose the learning rate by "
+        f"and {sizes['test']:,} of other documents to be judged by; {_many(comparison.epochs, 'epoch')}, {seeds} seeds, the "
+        f"same sweep of learning rates for both. Pre-training, with its start from counted word vectors, gains "
         f"{100 * gain:.1f} points (standard error {100 * error:.1f})."
     )
     scores = {}

@@ -38,7 +38,3 @@ class BertConfig:
             raise UsageError(
                 f"model.hidden_size {self.hidden_size} is not a multiple of {self.num_attention_heads} heads"
             )
-
-    @property
-    def head_size(self) -> int:
-        return self.hidden_size // self.num_attention_heads

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from bertie import console
 from bertie.contracts import Batch, Targets
 from bertie.errors import UsageError, require_range
 from bertie.model.config import BertConfig
@@ -83,6 +84,7 @@ class MaskedLM:
         counts = torch.from_numpy(corpus.frequencies(len(head.bias)) + 1.0)
         head.bias.data.copy_((counts / counts.sum()).log())
         if self.start_from == "cooccurrences":
+            console.say("counting which word pieces stand near each other, to start from")
             words = head.word[0].weight.data
             vectors = torch.from_numpy(word_vectors(corpus, *words.shape))
             lengths = vectors.norm(dim=1, keepdim=True)

@@ -7,20 +7,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import numpy as np
 import torch
 
 from bertie import config as configuration
 from bertie import runtime
-from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint
+from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint, states
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError
 from bertie.model.bert import BertModel
 from bertie.model.heads import MaskedLMHead
 from bertie.model.transformer import Encoder
-from bertie.objectives import MaskedLM, NextSentence
+from bertie.objectives import Objective
 from bertie.tasks import Task
 from bertie.tasks.classify import Prediction
 from bertie.tasks.examples import Columns, Example, as_examples, read_examples, several
@@ -48,8 +48,8 @@ def load(source: str | Path, *, threads: int = 0) -> Predictor:
     checkpoint = read_checkpoint(source)
     task = _task(checkpoint)
     encoder = Encoder(checkpoint.config)
-    builders = {"mlm": MaskedLM(), "nsp": NextSentence()}
-    heads = {kind: o.head(checkpoint.config, encoder) for kind, o in builders.items() if kind in checkpoint.heads}
+    objectives = [kind() for kind in get_args(Objective)]
+    heads = {o.kind: o.head(checkpoint.config, encoder) for o in objectives if o.kind in checkpoint.heads}
     if task is not None:
         heads[task.kind] = task.head(checkpoint.config)
     model = BertModel(encoder, heads).eval()
@@ -123,14 +123,19 @@ class Predictor:
         task = self._require_task()
         rest = iter(several(inputs))
         while part := list(islice(rest, AT_ONCE)):
-            yield from self._predict(task, [_example(item, task) for item in part])
+            yield from self._predict(task, _examples(part, task))
 
-    def evaluate(self, data: str | Path | Inputs) -> dict[str, Any]:
-        """{"scores": {…}, "examples": n, "seconds": s} on labelled examples. Errors: UserError for an unknown label."""
+    def evaluate(self, data: str | Path | Inputs, columns: Columns | None = None) -> dict[str, Any]:
+        """{"scores": {…}, "examples": n, "seconds": s} on labelled examples. Errors: UserError for an unknown label.
+
+        columns: those of a file, where they are not named as the training file's.
+        """
         task = self._require_task()
         started = time.monotonic()
-        from_file = isinstance(data, str | Path)
-        examples = read_examples(Path(data), task.columns) if from_file else [_example(row, task) for row in data]
+        if isinstance(data, str | Path):
+            examples = read_examples(Path(data), columns or task.columns)
+        else:
+            examples = _examples(several(data), task)
         if not examples:
             raise UserError("there are no examples to score")
         task.check(examples)
@@ -150,7 +155,7 @@ class Predictor:
         kinds = {isinstance(text, tuple) for text in texts}
         if len(kinds) > 1:
             raise UsageError("give either texts or pairs of texts, not both")
-        first = [_pair(text)[0] if isinstance(text, tuple) else text for text in texts]
+        first = [_pair(text).text if isinstance(text, tuple) else text for text in texts]
         second = [text[1] for text in texts if isinstance(text, tuple)]
         return self.tokenizer.sequences(first, second or None, max_length=self.max_length)
 
@@ -165,15 +170,16 @@ class Predictor:
         return Sequence(ids, np.zeros_like(ids), self.tokenizer.word_starts_table[ids])
 
 
-def _pair(value: tuple[Any, ...]) -> tuple[Any, ...]:
+def _pair(value: tuple[Any, ...]) -> Example:
     if len(value) != 2:
         raise UsageError(f"a pair has two texts and this one {len(value)}: {str(value)[:60]}")
-    return value
+    return Example(value[0], value[1], label=None, source="a pair")
 
 
-def _example(value: str | tuple[str, str] | dict[str, Any] | Example, task: Task) -> Example:
-    row: Any = dict(zip(("text", "text_pair"), _pair(value), strict=True)) if isinstance(value, tuple) else value
-    return as_examples([row], Columns() if isinstance(value, tuple) else task.columns)[0]
+def _examples(values: Iterable[Any], task: Task) -> list[Example]:
+    """A pair is an example by itself; the rest are read as the rows of a file are."""
+    rows = [_pair(value) if isinstance(value, tuple) else value for value in values]
+    return as_examples(rows, task.columns)
 
 
 def _trained_length(folder: Path, most: int) -> int:
@@ -209,4 +215,5 @@ def _settings(folder: Path) -> dict[str, Any]:
 
 def _run(folder: Path) -> Path:
     """The run that a model folder is, or is a checkpoint of."""
-    return folder.parent.parent if folder.parent.name == "checkpoints" else folder
+    folder = folder.resolve()
+    return folder.parent.parent if folder in states(folder.parent.parent) else folder

@@ -48,7 +48,9 @@ class Classify:
         """The task with the classes of the training examples. Errors: UserError for a missing label or a single class."""
         for example in examples:
             if example.label is None:
-                raise UserError(f"{example.source}: no label to train on; name its column with --task.label")
+                none = all(other.label is None for other in examples)
+                remedy = "name its column with --task.label" if none else "others have one: give it one, or take it out"
+                raise UserError(f"{example.source}: no label to train on; {remedy}")
         if len(self.labels) == 1:
             raise UsageError(
                 f"task.labels names one class, {self.labels[0]!r}: name all, or leave it out to have them found"

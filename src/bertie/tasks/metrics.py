@@ -24,13 +24,6 @@ def classification_scores(gold: list[str], predicted: list[str], labels: list[st
     }
 
 
-def confusion(gold: list[str], predicted: list[str], labels: list[str]) -> np.ndarray:
-    """int64 [labels, labels]: row = gold label, column = predicted label."""
-    from sklearn.metrics import confusion_matrix
-
-    return confusion_matrix(gold, predicted, labels=labels)
-
-
 def mean_and_interval(values: list[float]) -> tuple[float, float, float]:
     """Mean, its standard error, and the half-width of its 95 % interval (Student's t).
 

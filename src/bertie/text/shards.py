@@ -72,8 +72,8 @@ class Shards:
     manifest: dict[str, Any]
 
 
-def open_shards(folder: Path, verify: bool = True) -> Shards:
-    """Open what `prepare` wrote; every file's size is checked, and with `verify` its sha256 too.
+def open_shards(folder: Path) -> Shards:
+    """Open what `prepare` wrote; the size and sha256 of every file are checked.
 
     Errors: UsageError where there are no shards, UserError where a file is missing, cut or altered.
     """
@@ -84,7 +84,7 @@ def open_shards(folder: Path, verify: bool = True) -> Shards:
     if found != FORMAT:
         raise UserError(f"{folder / MANIFEST}: format {found!r}, but this version reads {FORMAT}: prepare again")
     try:
-        storage.verify(folder, manifest["files"], "prepare again", contents=verify)
+        storage.verify(folder, manifest["files"], "prepare again")
         tokenizer = Tokenizer.load(folder / TOKENIZER)
         if tokenizer.fingerprint != manifest["tokenizer"]["fingerprint"]:
             raise UserError(f"{folder / TOKENIZER} is not the tokenizer that made these shards: prepare again")

@@ -165,10 +165,6 @@ class Tokenizer:
     def tokens(self, ids: Iterable[int]) -> list[str]:
         return [self.words[i] for i in ids]
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Readable text: pieces joined to words, special tokens left out."""
-        return self.backend.decode([int(i) for i in ids])
-
 
 def _no_text(texts: list[Any]) -> UserError:
     """What to say where the library refused one of the texts without naming it."""

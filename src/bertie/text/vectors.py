@@ -20,13 +20,14 @@ LEAST = 1.0  # neighbours that count no more than this met by chance
 def word_vectors(corpus: Corpus, vocabulary_size: int, width: int) -> np.ndarray:
     """float32 [vocabulary_size, width], 0 for tokens without neighbours. The same for the same corpus and machine.
 
-    Reads the first shards, up to about MOST tokens. Memory: some 12 bytes for each pair of tokens that occurs.
+    Reads the first shards, up to about MOST tokens. Memory: some 30 bytes for each pair of tokens that occurs.
     """
     from sklearn.utils.extmath import randomized_svd
 
     information = _information(_neighbours(corpus, vocabulary_size))
     known = min(width, vocabulary_size)
     left, values, _ = randomized_svd(information, known, random_state=0)
+    left[np.diff(information.indptr) == 0] = 0  # as it would be but for rounding
     return np.pad(left * np.sqrt(values), ((0, 0), (0, width - known))).astype(np.float32)
 
 

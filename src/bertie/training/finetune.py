@@ -122,7 +122,7 @@ def finetune(
 
 def _finetune(config: FinetuneConfig, data: _Data, checkpoint: Checkpoint, run: RunFolder | None) -> Finetuned:
     if run is not None and run.finished:
-        trainer.require_same_data(run.path, data.fingerprint)
+        run.require_data(data.fingerprint)
         console.say(f"{run.path} is finished: nothing to do")
         bert = _model(config, data.task, checkpoint.config).to(runtime.device())
         load_weights(bert, read_checkpoint(run.path))
@@ -136,7 +136,13 @@ def _finetune(config: FinetuneConfig, data: _Data, checkpoint: Checkpoint, run: 
     job = _job(config, data, bert, checkpoint.tokenizer, precision, lambda record: losses.append(record["loss"]))
     trainer.train(job, run)
     logits = pooled_logits(bert, data.task.kind, data.dev_sequences)
-    scores = data.task.score([data.task.decode(row) for row in logits], data.dev)
+    predictions = [data.task.decode(row) for row in logits]
+    scores = data.task.score(predictions, data.dev)
+    if len({prediction.label for prediction in predictions}) == 1 < len({example.label for example in data.dev}):
+        console.warn(
+            f"every dev example is taken for {predictions[0].label!r}: nothing was learned; try another "
+            f"--training.learning-rate (now {config.training.learning_rate:g}; small models want 3e-4 or more) or more epochs"
+        )
     if run is not None:
         told = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
         run.write_scores(scores)
@@ -155,9 +161,10 @@ class _Data:
     @cached_property
     def fingerprint(self) -> str:
         """Of all that training starts from: the examples as the model reads them, and the model's weights."""
-        digest = hashlib.sha256(storage.sha256(self.start / "model.safetensors").encode())
+        head = [storage.sha256(self.start / "model.safetensors"), len(self.train_sequences), self.task.labels]
+        digest = hashlib.sha256(repr(head).encode())
         for sequence in [*self.train_sequences, *self.dev_sequences]:
-            digest.update(sequence.input_ids.tobytes() + str(sequence.target).encode())
+            digest.update(f"{len(sequence)} {sequence.target} ".encode() + sequence.input_ids.tobytes())
         return digest.hexdigest()
 
 

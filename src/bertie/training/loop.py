@@ -85,9 +85,11 @@ def add_losses(parts: list[dict[str, Loss]]) -> dict[str, Loss]:
     """Sums stay sums: the loss of several micro-batches is that of all their predictions."""
 
     def together(losses: list[Loss]) -> Loss:
-        hits = torch.stack([loss.hits for loss in losses if loss.hits is not None]).sum()
+        hits = [loss.hits for loss in losses if loss.hits is not None]
         return Loss(
-            torch.stack([loss.total for loss in losses]).sum(), torch.stack([loss.count for loss in losses]).sum(), hits
+            torch.stack([loss.total for loss in losses]).sum(),
+            torch.stack([loss.count for loss in losses]).sum(),
+            torch.stack(hits).sum() if hits else None,
         )
 
     return {name: together([part[name] for part in parts]) for name in parts[0]}

@@ -19,8 +19,10 @@ def run_page(run: Path, about: str, lines: dict[str, float]) -> str:
     kinds = [name.removesuffix("_loss") for name in last if name.endswith("_loss")]
     made.heading("Learning")
     for kind in kinds:
-        loss_chart(made, run, f"{kind}_loss", f"Loss, {_NAMES[kind]}, nats", lines if kind == kinds[0] else {})
-    rows = [[_NAMES[kind], last[f"{kind}_loss"], f"{100 * last[f'{kind}_accuracy']:.1f} %"] for kind in kinds]
+        loss_chart(
+            made, run, f"{kind}_loss", f"Loss, {_NAMES.get(kind, kind)}, nats", lines if kind == kinds[0] else {}
+        )
+    rows = [[_NAMES.get(kind, kind), last[f"{kind}_loss"], _percent(last.get(f"{kind}_accuracy"))] for kind in kinds]
     made.table(["At the end, held out", "Loss, nats", "Guessed right"], rows)
     made.heading("How it was made")
     speed = median(step["tokens_per_second"] for step in steps)
@@ -45,8 +47,13 @@ def made_on(run: Path) -> str:
     """One sentence of the hardware and the versions."""
     environment = storage.read_json(run / "environment.json")
     versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
-    cores = f"{environment['threads']} threads of {environment['cpu']}"
+    threads = environment["threads"]
+    cores = f"{threads} thread{'s' * (threads != 1)} of {environment['cpu']}"
     return f"On {cores}, in {environment['precision']}; {versions}."
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f} %"
 
 
 def _means(xs: list[float], ys: list[float], points: int = 60) -> tuple[list[float], list[float]]:

@@ -98,7 +98,7 @@ def pretrain(config: PretrainConfig | str, data: str | Path, out: str | Path, *,
             next(leg.loader(shards, config.seed).steps(Position()))
     with RunFolder(Path(out), configuration.plain(config), threads) as run:
         if run.finished:
-            trainer.require_same_data(run.path, _fingerprint(shards))
+            run.require_data(_fingerprint(shards))
             console.say(f"{out} is finished: nothing to do")
             return {"run": str(out), "finished_before": True, "eval": _last_eval(run)}
         job = _job(config, shards, held, run)
@@ -135,7 +135,7 @@ def held_out(config: PretrainConfig, layout: Layout, corpus: Corpus, tokenizer: 
     groups: list[list[Sequence]] = [[]]
     tokens = 0
     for sequence in _first(layout.epoch(corpus, tokenizer, 0, 0), config.training.eval_tokens):
-        if tokens + len(sequence) > EVAL_ROW:
+        if groups[-1] and tokens + len(sequence) > EVAL_ROW:
             groups.append([])
             tokens = 0
         groups[-1].append(sequence)
@@ -228,7 +228,7 @@ def _opening(config: PretrainConfig, shards: Shards, job: trainer.Job, threads: 
     )
     return (
         f"{job.model.size:,} parameters, {tokens:,} training tokens, {steps}; {job.descent.precision}, {threads} threads, "
-        f"{runtime.device()}; unigram entropy {shards.train.unigram_entropy:.2f} nats"
+        f"{runtime.device()}; unigram entropy of the training text {shards.train.unigram_entropy:.2f} nats"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +14,8 @@ import tomli_w
 from bertie import config, runtime, storage
 from bertie.checkpoints.folder import MANIFEST, seal
 from bertie.errors import UsageError, UserError
+
+HABITS = ("training.checkpoint_every", "training.keep_checkpoints")  # settings that change nothing of what is trained
 
 
 class RunFolder:
@@ -34,7 +37,7 @@ class RunFolder:
         self._lock = open(path / ".lock", "a")  # noqa: SIM115 - held as long as the run, or the process
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if (path / "metrics.jsonl").exists() or (path / "checkpoints").exists():
+            if self.finished or (path / "metrics.jsonl").exists() or (path / "checkpoints").exists():
                 self._check_same(text)
             else:  # nothing was trained, now or when it failed before: these settings count
                 storage.write_atomic(path / "config.toml", text)
@@ -61,7 +64,7 @@ class RunFolder:
     def _check_same(self, text: str) -> None:
         old = _flat(config.read(self.path / "config.toml"))
         new = _flat(config.parse(text, "this configuration"))
-        for key in sorted(old.keys() | new.keys()):
+        for key in sorted((old.keys() | new.keys()) - set(HABITS)):
             if old.get(key) != new.get(key):
                 raise UsageError(
                     f"{self.path} already holds another run: {key} is {old.get(key)!r} there and {new.get(key)!r} here; "
@@ -96,11 +99,22 @@ class RunFolder:
 
     def precision(self, asked: runtime.Precision) -> Literal["fp32", "bf16"]:
         """What the run computes in: `auto` is decided once, at the start, and kept."""
+        return self._once("precision", lambda: runtime.resolve_precision(asked, runtime.device()))
+
+    def require_data(self, fingerprint: str) -> None:
+        """Errors: UsageError where the run was made from something else than what this fingerprint stands for."""
+        if self._once("data", lambda: fingerprint) != fingerprint:
+            raise UsageError(
+                f"{self.path} was made from other data or another model: give the same again, or another --out"
+            )
+
+    def _once(self, name: str, decide: Callable[[], str]) -> Any:
+        """What environment.json says of `name`: decided when first asked for, and kept."""
         environment = storage.read_json(self.path / "environment.json")
-        if "precision" not in environment:
-            environment["precision"] = runtime.resolve_precision(asked, runtime.device())
+        if name not in environment:
+            environment[name] = decide()
             storage.write_json(self.path / "environment.json", environment)
-        return environment["precision"]
+        return environment[name]
 
     def write_scores(self, scores: dict[str, float]) -> None:
         storage.write_json(self.path / "scores.json", scores)

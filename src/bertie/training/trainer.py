@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -14,7 +17,7 @@ from bertie import config as configuration
 from bertie import console, runtime, storage
 from bertie.batches.loader import Position, Step
 from bertie.checkpoints.folder import write_model
-from bertie.checkpoints.state import load_state, newest_state, read_counters, save_state
+from bertie.checkpoints.state import load_state, newest_state, save_state
 from bertie.contracts import Loss, MicroBatch
 from bertie.errors import UsageError, UserError
 from bertie.model.bert import BertModel
@@ -59,7 +62,6 @@ class Counters:
     tokens: int = 0
     seconds: float = 0.0
     metrics_bytes: int = 0
-    data: str = ""
 
 
 def train(job: Job, run: RunFolder | None) -> None:
@@ -67,7 +69,7 @@ def train(job: Job, run: RunFolder | None) -> None:
 
     Without a run folder nothing is written. Errors: UserError, also when the loss is no longer a number.
     """
-    counters = Counters(data=job.data)
+    counters = Counters()
     if run is not None:
         _resume(job, run, counters)
     clock = time.monotonic() - counters.seconds
@@ -80,7 +82,8 @@ def train(job: Job, run: RunFolder | None) -> None:
         job.descent,
         counters.step,
     )
-    with console.progress(job.title, job.descent.steps, "steps", done=counters.step, passing=run is None) as bar:
+    bars = console.progress(job.title, job.descent.steps, "steps", done=counters.step, passing=run is None)
+    with bars as bar, _interrupts() as interrupts:
         started = time.monotonic()  # of the step: evaluating and saving are no part of its speed
         for progress in steps:
             taken = time.monotonic() - started
@@ -94,7 +97,38 @@ def train(job: Job, run: RunFolder | None) -> None:
                 job.on_step(record)
             if run is not None:
                 _keep(job, run, counters, record)
+            if interrupts:
+                _stop(job, run, counters)
             started = time.monotonic()
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """SIGINT and SIGTERM while the block runs: the first is noted in this list, to be heeded after the step; then they act."""
+    noted: list[int] = []
+    if threading.current_thread() is not threading.main_thread():  # Python tells no other thread of signals
+        yield noted
+        return
+
+    def note(number: int, _: Any) -> None:
+        noted.append(number)
+        for signal_number, handler in before.items():
+            signal.signal(signal_number, handler)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield noted
+    finally:
+        for signal_number, handler in before.items():
+            signal.signal(signal_number, handler)
+
+
+def _stop(job: Job, run: RunFolder | None, counters: Counters) -> NoReturn:
+    """Save where a run stands, and end as the interrupt would have ended it."""
+    if run is not None:
+        _save(job, run, counters)
+        console.say(f"saved {run.path} after step {counters.step} of {job.descent.steps}")
+    raise KeyboardInterrupt
 
 
 def _keep(job: Job, run: RunFolder, counters: Counters, record: dict[str, Any]) -> None:
@@ -169,7 +203,7 @@ def _save(job: Job, run: RunFolder, counters: Counters) -> None:
 
 
 def _resume(job: Job, run: RunFolder, counters: Counters) -> None:
-    require_same_data(run.path, job.data)
+    run.require_data(job.data)
     state = newest_state(run.path)
     saved = _counters(state, load_state(state, job.model, job.optimizer)) if state else counters
     counters.__dict__.update(asdict(saved))
@@ -183,13 +217,6 @@ def _counters(state: Path, values: dict[str, Any]) -> Counters:
         return configuration.build(Counters, values, "counters")
     except UsageError as error:
         raise UserError(f"{state}/training_state/counters.json is damaged: {error}") from error
-
-
-def require_same_data(run: Path, data: str) -> None:
-    """Errors: UsageError where the run's newest checkpoint was made from something else than what `Job.data` now says."""
-    state = newest_state(run)
-    if state and read_counters(state).get("data") != data:
-        raise UsageError(f"{run} was made from other data or another model: give the same again, or another --out")
 
 
 def run_threads(run: Path, asked: int) -> int:

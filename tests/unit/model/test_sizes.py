@@ -49,7 +49,7 @@ def test_every_shipped_configuration_builds(name: str) -> None:
     config, model = built(name)
     assert {objective.kind for objective in config.objectives} == set(model.heads)
     size = config.model
-    assert size.head_size == 64
+    assert size.hidden_size == 64 * size.num_attention_heads
     assert size.intermediate_size == 4 * size.hidden_size
     assert config.optimizer.build(BertModel(Encoder(replace(size, vocab_size=9, num_hidden_layers=1)), {}))
     dropout = 0.1 if name.endswith("-paper") else 0.0

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -265,3 +266,14 @@ def test_a_pretrained_run_reads_as_far_as_it_was_trained(pretrained: Path, tmp_p
     for name in MODEL_FILES:
         (step / name).write_bytes((pretrained / name).read_bytes())
     assert load(step).max_length == 24
+
+
+def test_a_run_may_lie_in_a_folder_called_checkpoints(
+    pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = shutil.copytree(pretrained, tmp_path / "checkpoints" / "mine")
+    (run / "config.toml").write_text('[layout]\nkind = "pairs"\nmax_length = 24\n')
+    shutil.copytree(pretrained, run / "checkpoints" / "step-00000001")
+    assert load(run).max_length == 24
+    monkeypatch.chdir(run / "checkpoints")
+    assert load(Path("step-00000001")).max_length == 24

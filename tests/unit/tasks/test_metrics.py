@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertie.tasks.metrics import classification_scores, confusion, difference, mean_and_interval
+from bertie.tasks.metrics import classification_scores, difference, mean_and_interval
 
 
 def test_two_classes_by_hand():
@@ -16,7 +16,6 @@ def test_two_classes_by_hand():
     assert scores["accuracy"] == pytest.approx(3 / 5)
     assert scores["f1"] == pytest.approx(2 / 3)
     assert scores["matthews"] == pytest.approx((2 * 1 - 1 * 1) / math.sqrt(3 * 3 * 2 * 2))
-    assert confusion(gold, predicted, ["0", "1"]).tolist() == [[1, 1], [1, 2]]
 
 
 def test_f1_is_of_the_second_label_or_the_mean():
@@ -35,7 +34,9 @@ def test_a_class_never_predicted_counts_as_zero_without_a_warning():
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), min_size=1, max_size=30))
 def test_scores_agree_with_the_confusion(pairs: list[tuple[str, str]]):
     gold, predicted = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    scores, table = classification_scores(gold, predicted, ["a", "b", "c"]), confusion(gold, predicted, ["a", "b", "c"])
+    scores = classification_scores(gold, predicted, ["a", "b", "c"])
+    table = np.zeros((3, 3))
+    np.add.at(table, (["abc".index(g) for g in gold], ["abc".index(p) for p in predicted]), 1)
     assert scores["accuracy"] == pytest.approx(np.trace(table) / len(pairs))
     f1 = [2 * table[i, i] / (table[i].sum() + table[:, i].sum() or 1) for i in range(3)]
     assert scores["f1"] == pytest.approx(np.mean(f1))

@@ -89,11 +89,6 @@ def test_cut_is_berts_one_token_at_a_time(first: int, second: int, budget: int) 
     assert module._cut(first, second, budget) == [a, b]
 
 
-def test_decode_joins_pieces(small: Tokenizer) -> None:
-    (sequence,) = small.sequences(["unaffable cat"])
-    assert small.decode(sequence.input_ids) == "unaffable cat"
-
-
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_save_and_load(tmp_path: Path, lowercase: bool) -> None:
     saved = Tokenizer.build(WORDS, lowercase)

@@ -44,6 +44,13 @@ def test_tokens_with_the_same_neighbours_are_alike(documents: list[list[int]]) -
     assert not found[19].any()
 
 
+def test_tokens_that_never_occur_stay_at_zero_wherever_they_stand(documents: list[list[int]]) -> None:
+    """The first few ids too, special tokens in a vocabulary, which the decomposition would leave at rounding errors."""
+    found = word_vectors(a_corpus([[token + 5 for token in document] for document in documents]), 30, 16)
+    assert not found[[0, 1, 2, 3, 4, 24, 25, 29]].any()
+    assert found[5:24].any(axis=1).all()
+
+
 def test_shards_change_nothing_and_a_wide_model_is_filled_up(documents: list[list[int]]) -> None:
     one, three = (word_vectors(a_corpus(documents, shards), 20, 30) for shards in (1, 3))
     assert np.allclose(one @ one.T, three @ three.T, atol=1e-4)

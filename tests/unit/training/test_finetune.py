@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -83,6 +84,19 @@ def test_in_memory_and_in_a_folder_are_one(rows: list[dict[str, str]], start: Pa
             assert torch.equal(a, b)
     scores = bertie.load(tmp_path / "run", threads=1).evaluate(rows[50:])["scores"]
     assert scores == in_folder.scores
+
+
+def test_a_finished_run_is_not_taken_for_one_of_other_examples(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path
+) -> None:
+    finetune(CONFIG, rows, start, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints")  # not needed any more
+    swapped = [{**row, "label": {"yes": "no", "no": "yes"}[row["label"]]} for row in rows]
+    renamed = [{**row, "label": {"yes": "yea", "no": "nay"}[row["label"]]} for row in rows]
+    for train, dev in ((swapped[:50], swapped[50:]), (renamed[:50], renamed[50:]), (rows[:49], rows[49:])):
+        with pytest.raises(UsageError, match="was made from other data"):
+            bertie.finetune(CONFIG, train, dev, start, tmp_path / "run", threads=1)
+    assert finetune(CONFIG, rows, start, tmp_path / "run").losses == []
 
 
 def test_every_example_once_an_epoch_in_another_order(

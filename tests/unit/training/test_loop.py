@@ -187,3 +187,9 @@ def test_bf16_is_near_fp32(micro: MicroBatch, tiny_config: BertConfig) -> None:
         found.append([float(p.losses["mlm"].total / p.losses["mlm"].count) for p in progress])
     assert found[0] == pytest.approx(found[1], rel=0.01)
     assert found[0] != found[1]
+
+
+def test_a_head_that_counts_no_hits() -> None:
+    part = {"score": Loss(torch.tensor(2.0), torch.tensor(4.0))}
+    together = add_losses([part, part])["score"]
+    assert (float(together.total), float(together.count), together.hits) == (4.0, 8.0, None)

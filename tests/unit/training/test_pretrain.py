@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +22,7 @@ from bertie.model.config import BertConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.text.shards import open_shards
 from bertie.training import pretrain as pretrain_module
+from bertie.training import trainer
 from bertie.training.optimizers import AdamW
 from bertie.training.pretrain import EVAL_ROW, PretrainConfig, Training, held_out, new_model
 from bertie.training.schedules import Linear
@@ -125,6 +128,42 @@ def test_held_out_text_is_the_same_for_runs_that_are_compared(config: PretrainCo
         return [micro.batch.input_ids.tolist() for micro in work]
 
     assert ids(0, 512) == ids(1, 512) == ids(0, 1024)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_saves_and_the_next_call_goes_on(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    record = trainer._train_record
+
+    def interrupted(*args: Any) -> Any:
+        found = record(*args)
+        if found["step"] == 7:
+            os.kill(os.getpid(), number)
+        return found
+
+    before = [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)]
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "_train_record", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(config, small_shards, tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000007"]
+    assert [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)] == before
+    more_often = replace(config, training=replace(config.training, checkpoint_every=10, keep_checkpoints=3))
+    for settings, name in ((more_often, "run"), (config, "undisturbed")):
+        pretrain(settings, small_shards, tmp_path / name)
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "undisturbed")]
+    assert weights[0] == weights[1]
+
+
+def test_held_out_sequences_longer_than_an_evaluation_row(
+    config: PretrainConfig, small_shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pretrain_module, "EVAL_ROW", 20)
+    shards = open_shards(small_shards)
+    work = held_out(config, config.layout, shards.eval, shards.tokenizer)
+    assert max(len(micro.batch.input_ids) for micro in work) == 32
+    assert {len(micro.batch.kind) for micro in work if len(micro.batch.input_ids) > 20} == {1}
 
 
 def test_speed_is_that_of_the_steps(

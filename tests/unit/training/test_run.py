@@ -112,3 +112,20 @@ def test_settings_of_a_run_that_never_began_give_way(tmp_path: Path) -> None:
         RunFolder(tmp_path / "run", {"size": 20}, 1)
     with RunFolder(tmp_path / "run", {"size": 10}, 1):  # the refusal left no lock behind
         pass
+
+
+def test_settings_of_a_finished_run_stay_when_only_the_model_is_kept(tmp_path: Path) -> None:
+    with opened(tmp_path / "run") as run:
+        run.finish()
+    with pytest.raises(UsageError, match="seed is 0 there and 1 here"):
+        opened(tmp_path / "run", {**SETTINGS, "seed": 1})
+    with opened(tmp_path / "run") as run:
+        assert run.finished
+
+
+def test_a_run_is_of_the_data_it_began_with(tmp_path: Path) -> None:
+    with opened(tmp_path / "run") as run:
+        run.require_data("some")
+        run.require_data("some")
+        with pytest.raises(UsageError, match="was made from other data or another model"):
+            run.require_data("other")
