@@ -81,31 +81,25 @@ class _Lamb(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # noqa: ARG002  # pyright: ignore[reportIncompatibleMethodOverride]
         for group in self.param_groups:
             first, second = group["betas"]
-            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-            gradients = [parameter.grad for parameter in parameters]
-            states = [self._state(parameter) for parameter in parameters]
-            if not states:
-                continue
-            steps, means, squares = ([state[key] for state in states] for key in ("step", "exp_avg", "exp_avg_sq"))
-            torch._foreach_add_(steps, 1)
-            torch._foreach_lerp_(means, gradients, 1 - first)
-            torch._foreach_mul_(squares, second)
-            torch._foreach_addcmul_(squares, gradients, gradients, 1 - second)
-            for parameter, step, mean, square in zip(parameters, steps, means, squares, strict=True):
+            for parameter in (parameter for parameter in group["params"] if parameter.grad is not None):
+                step, mean, square = self._state(parameter)
+                step += 1
+                mean.lerp_(parameter.grad, 1 - first)
+                square.mul_(second).addcmul_(parameter.grad, parameter.grad, value=1 - second)
                 scale = (1 - second**step).sqrt()
-                update = mean / (1 - first**step) / ((square.sqrt() / scale) + group["eps"])
+                update = mean / (1 - first**step) / (square.sqrt() / scale + group["eps"])
                 update += group["weight_decay"] * parameter
                 if group["scaled"]:
                     own, length = parameter.norm(), update.norm()
                     update *= torch.where((own > 0) & (length > 0), own / length, 1.0)
                 parameter.sub_(group["lr"] * update)
 
-    def _state(self, parameter: torch.Tensor) -> dict[str, torch.Tensor]:
+    def _state(self, parameter: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         state = self.state[parameter]
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float64, device=parameter.device)  # β^step in full
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
-        return state
+        return state["step"], state["exp_avg"], state["exp_avg_sq"]
 
 
 Optimizer = AdamW | BertAdam | Lamb
