@@ -185,8 +185,9 @@ def _examples(values: Iterable[Any], task: Task) -> list[Example]:
 def _trained_length(folder: Path, most: int) -> int:
     """The longest sequence a run was trained on: positions after it have never been trained. Elsewhere, the model's most."""
     settings = _settings(folder)
-    parts = [settings, settings.get("layout"), *settings.get("phases", [])]
-    limits = [part["max_length"] for part in parts if isinstance(part, dict) and part.get("max_length", 0) != 0]
+    phases = [phase for phase in settings.get("phases", []) if phase.get("max_length") != 0]  # 0: the layout's
+    parts = [settings, settings.get("layout"), *phases]
+    limits = [part["max_length"] for part in parts if isinstance(part, dict) and "max_length" in part]
     limit = max(limits, default=most) if all(type(limit) is int for limit in limits) else limits
     if type(limit) is not int or not 4 <= limit <= most:
         raise UserError(f"{_run(folder) / 'config.toml'}: max_length is {limit!r}: the model reads 4 to {most} tokens")
