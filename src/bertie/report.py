@@ -72,6 +72,11 @@ figcaption { color: var(--quiet); margin-bottom: 0.5rem; }
 """
 
 
+def many(count: int, what: str) -> str:
+    """1 epoch, 2 epochs."""
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
 @dataclass
 class Page:
     """Sections are added in order; `html()` gives the whole page."""

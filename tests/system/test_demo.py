@@ -55,6 +55,7 @@ def test_demo_of_another_scale_is_refused(demo: Path, capsys: pytest.CaptureFixt
 def test_demo_of_text_that_changed_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, out = tmp_path / "text", tmp_path / "out"
     text.mkdir()
+    out.mkdir()  # an empty folder will do
     (text / "a.txt").write_text("One document.\n\nAnother one.\n")
     command = ["demo", "--out", str(out), "--scale", "0.01", "--corpus", str(text)]
     assert main(command) == 1  # far too little text

@@ -33,6 +33,8 @@ class Args:
 def run(args: Args) -> dict[str, Any]:
     if bool(args.text) == bool(args.input):
         raise UsageError("give either texts or --input FILE")
+    if args.text and args.columns != Columns():
+        raise UsageError("--task.text, --task.text-pair and --task.label name columns of an --input FILE")
     if sys.stdout is None:
         raise UsageError("stdout is closed, and predictions go there")
     model = load(args.run)

@@ -88,7 +88,7 @@ def demo(out: str | Path, corpus: list[Path] | None = None, scale: float = 1.0) 
 
 
 def _open_folder(out: Path, settings: dict[str, Any]) -> None:
-    if out.exists():
+    if (out / "demo.json").is_file():
         if storage.read_json(out / "demo.json") != settings:
             raise UsageError(f"{out} holds a demo of another text or scale: give another --out")
         return

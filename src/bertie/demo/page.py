@@ -9,7 +9,7 @@ from bertie import storage
 from bertie.demo.compare import Comparison
 from bertie.demo.corpus import DemoData
 from bertie.predict.predictor import Guess
-from bertie.report import Page
+from bertie.report import Page, many
 from bertie.tasks.metrics import mean_and_interval
 from bertie.training.page import loss_chart, made_on
 from bertie.training.run import read_metrics
@@ -37,10 +37,6 @@ def page(
     made.table(["Stage", "Seconds"], [[stage, round(time, 1)] for stage, time in seconds.items()])
     made.paragraph(made_on(out / "bert"))
     return made.html()
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def _intro(data: DemoData, manifest: dict[str, Any], last: dict[str, Any]) -> str:
@@ -75,7 +71,7 @@ def _worth(made: Page, data: DemoData, comparison: Comparison) -> None:
     made.heading("What that is worth")
     made.paragraph(
         f"{data.question} {sizes['train']:,} sentences to learn from, {sizes['held back']:,} to choose the learning rate by "
-        f"and {sizes['test']:,} of other documents to be judged by; {_many(comparison.epochs, 'epoch')}, {seeds} seeds, the "
+        f"and {sizes['test']:,} of other documents to be judged by; {many(comparison.epochs, 'epoch')}, {seeds} seeds, the "
         f"same sweep of learning rates for both. Pre-training, with its start from counted word vectors, gains "
         f"{100 * gain:.1f} points (standard error {100 * error:.1f})."
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from bertie import storage
-from bertie.report import Page
+from bertie.report import Page, many
 from bertie.training.run import read_metrics
 
 _NAMES = {"mlm": "masked words", "nsp": "next sentence", "classify": "classes"}
@@ -47,8 +47,7 @@ def made_on(run: Path) -> str:
     """One sentence of the hardware and the versions."""
     environment = storage.read_json(run / "environment.json")
     versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
-    threads = environment["threads"]
-    cores = f"{threads} thread{'s' * (threads != 1)} of {environment['cpu']}"
+    cores = f"{many(environment['threads'], 'thread')} of {environment['cpu']}"
     return f"On {cores}, in {environment['precision']}; {versions}."
 
 

@@ -65,10 +65,7 @@ class SlantedTriangular:
 
 @dataclass(frozen=True)
 class WarmupStableDecay:
-    """Up over the warm-up, then the full rate, then straight down to 0 over the decay (Hu et al. 2024).
-
-    A run that was stopped before the decay can go on as if it had been meant to be longer.
-    """
+    """Up over the warm-up, then the full rate, then straight down to 0 over the decay (Hu et al. 2024)."""
 
     kind: Literal["warmup_stable_decay"] = "warmup_stable_decay"
     warmup: float = 0.01

@@ -110,17 +110,19 @@ def _interrupts() -> Iterator[list[int]]:
         yield noted
         return
 
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
     def note(number: int, _: Any) -> None:
         noted.append(number)
-        for signal_number, handler in before.items():
-            signal.signal(signal_number, handler)
+        restore()
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield noted
     finally:
-        for signal_number, handler in before.items():
-            signal.signal(signal_number, handler)
+        restore()
 
 
 def _stop(job: Job, run: RunFolder | None, counters: Counters) -> NoReturn:
