@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from killing import Nursery, differences, finetune_command, pretrain_command
 
-STATE = "checkpoints/step-00000012"
+EARLIER, STATE = "checkpoints/step-00000009", "checkpoints/step-00000012"
 
 
 def listing(folder: Path) -> dict[str, bytes]:
@@ -148,12 +148,30 @@ def test_a_damaged_checkpoint_is_named(
     nursery: Nursery, shards: Path, halfway: Path, tmp_path: Path, name: str, damage: Callable[[Path], None]
 ) -> None:
     run = shutil.copytree(halfway, tmp_path / "run")
+    shutil.rmtree(run / EARLIER)
     damage(run / STATE / name)
     before = listing(run)
     code, text = nursery.run(pretrain_command(shards, run))
     assert code == 1
     assert str(run / STATE / name) in complaint(text)
     assert listing(run) == before
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "training_state/counters.json"])
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+    nursery: Nursery, shards: Path, undisturbed: Path, halfway: Path, tmp_path: Path, name: str
+) -> None:
+    run = shutil.copytree(halfway, tmp_path / "run")
+    flip(run / STATE / name)
+    bad = listing(run / STATE)
+    code, text = nursery.run(pretrain_command(shards, run))
+    assert code == 0
+    assert f"warning: {run / STATE / name}" in text
+    assert "after step 9 of" in text
+    aside = run / "checkpoints" / "damaged-step-00000012"
+    assert listing(aside) == bad  # nothing is lost
+    shutil.rmtree(aside)
+    assert differences(run, undisturbed) == []
 
 
 def test_the_one_before_serves_when_the_newest_is_taken_away(
@@ -204,6 +222,7 @@ def test_a_state_that_was_altered_together_with_its_sums(
     nursery: Nursery, shards: Path, halfway: Path, tmp_path: Path, name: str, what: str
 ) -> None:
     run = shutil.copytree(halfway, tmp_path / "run")
+    shutil.rmtree(run / EARLIER)
     state = run / STATE / "training_state" / name
     counters = json.loads(state.with_name("counters.json").read_text())
     state.write_text(json.dumps({**counters, "extra": 1}))

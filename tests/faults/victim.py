@@ -19,6 +19,7 @@ import torch._dynamo  # noqa: F401 - what optimizers import when they are first 
 
 from bertie import storage
 from bertie.checkpoints import folder as model_folder
+from bertie.checkpoints import state
 from bertie.cli import main
 from bertie.commands import finetune, pretrain  # noqa: F401 - imported here, once, because it takes seconds
 from bertie.training import trainer
@@ -31,9 +32,9 @@ def die() -> None:
 def after_save(step: int, act: Callable[[], None]) -> None:
     save = trainer.save_state
 
-    def patched(run: Any, at: int, *rest: Any) -> None:
-        save(run, at, *rest)
-        if at == step:
+    def patched(*args: Any) -> None:
+        save(*args)
+        if next(value.step for value in args if isinstance(value, state.Counters)) == step:
             act()
 
     trainer.save_state = patched
@@ -74,9 +75,9 @@ def disk_full_after_step(step: int, largest: int) -> None:
 
 def forget(part: str) -> None:
     """Restore all of a checkpoint but one part: the weights, the optimizer, the step, or the position in the data."""
-    load = trainer.load_state
+    load = state.load_state
 
-    def patched(folder: Any, model: Any, optimizer: Any) -> dict[str, Any]:
+    def patched(folder: Any, model: Any, optimizer: Any) -> state.Counters:
         initial = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         counters = load(folder, model, optimizer)
         if part == "weights":
@@ -84,12 +85,12 @@ def forget(part: str) -> None:
         if part == "optimizer":
             optimizer.state.clear()
         if part == "step":
-            counters["step"] -= 1
+            counters.step -= 1
         if part == "position":
-            counters |= {"epoch": 0, "epoch_step": 0}
+            counters.epoch, counters.epoch_step = 0, 0
         return counters
 
-    trainer.load_state = patched
+    state.load_state = patched
 
 
 PATCHES = (die_after_step, die_before, disk_full_after_step, forget)

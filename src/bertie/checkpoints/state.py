@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from bertie import storage
+from bertie import config, console, storage
 from bertie.checkpoints.folder import (
     MANIFEST,
     load_weights,
@@ -20,32 +20,43 @@ from bertie.checkpoints.folder import (
     states,
     write_model,
 )
-from bertie.errors import UserError
+from bertie.errors import UsageError, UserError
 from bertie.model.bert import BertModel
 from bertie.text.tokenizer import Tokenizer
 
 
+@dataclass
+class Counters:
+    """Where a run stands: with the model's and the optimizer's tensors, all that resuming needs."""
+
+    step: int = 0
+    epoch: int = 0
+    epoch_step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    metrics_bytes: int = 0
+
+
 def save_state(
     run: Path,
-    step: int,
     model: BertModel,
     optimizer: torch.optim.Optimizer,
     tokenizer: Tokenizer,
     labels: tuple[str, ...],
-    counters: dict[str, Any],
+    counters: Counters,
     keep: int,
 ) -> None:
     """Write checkpoints/step-NNNNNNNN atomically, then remove all but the newest `keep`."""
     checkpoints = run / "checkpoints"
     checkpoints.mkdir(exist_ok=True)
-    final = checkpoints / f"step-{step:08d}"
+    final = checkpoints / f"step-{counters.step:08d}"
     if not final.exists():
         with storage.atomic_folder(final) as folder:
-            write_model(folder, model, tokenizer, labels, f"Training state after step {step}.")
+            write_model(folder, model, tokenizer, labels, f"Training state after step {counters.step}.")
             state = folder / "training_state"
             state.mkdir()
             save_tensors(_optimizer_tensors(optimizer, model), state / "optimizer.safetensors")
-            storage.write_json(state / "counters.json", counters)
+            storage.write_json(state / "counters.json", asdict(counters))
             seal(folder)
     for old in states(run)[:-keep]:
         doomed = old.with_name(f".{old.name}.tmp-{os.getpid()}")  # half removed must not look like a checkpoint
@@ -53,17 +64,37 @@ def save_state(
         shutil.rmtree(doomed)
 
 
-def newest_state(run: Path) -> Path | None:
-    """The newest complete checkpoint of a run; half-written ones are swept away."""
-    checkpoints = run / "checkpoints"
-    if not checkpoints.is_dir():
-        return None
-    storage.remove_leftovers(checkpoints)
-    return next(reversed(states(run)), None)
+def has_state(run: Path) -> bool:
+    """Whether there is a checkpoint to go on from."""
+    return bool(states(run))
 
 
-def load_state(folder: Path, model: BertModel, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Restore model and optimizer in place; returns the counters. Errors: UserError if anything is damaged or missing."""
+def restore(run: Path, model: BertModel, optimizer: torch.optim.Optimizer) -> Counters | None:
+    """Load the newest whole checkpoint in place; None where a run has none yet. What half-written ones left is swept away.
+
+    Damaged ones that are newer are put aside as "damaged-step-NNNNNNNN", and named. Errors: UserError where none is whole.
+    """
+    storage.remove_leftovers(run / "checkpoints")
+    damaged: list[tuple[Path, UserError]] = []
+    for folder in reversed(states(run)):
+        try:
+            counters = load_state(folder, model, optimizer)
+        except UserError as error:
+            damaged.append((folder, error))
+            continue
+        for bad, error in damaged:
+            aside = bad.with_name(f"damaged-{bad.name}")
+            shutil.rmtree(aside, ignore_errors=True)  # of an earlier time
+            os.rename(bad, aside)
+            console.warn(f"{error}; put aside as {aside.name}, going on from {folder.name}")
+        return counters
+    if damaged:
+        raise damaged[0][1]
+    return None
+
+
+def load_state(folder: Path, model: BertModel, optimizer: torch.optim.Optimizer) -> Counters:
+    """Restore model and optimizer in place. Errors: UserError if anything is damaged or missing."""
     _require(folder / MANIFEST)
     _require(folder / "config.json")
     loaded = load_weights(model, read_checkpoint(folder))
@@ -73,13 +104,17 @@ def load_state(folder: Path, model: BertModel, optimizer: torch.optim.Optimizer)
     for name, parameter in model.named_parameters():
         state = {key: tensor for key, tensor in tensors.items() if key.split("|")[1] == name}
         optimizer.state[parameter] = {key.split("|")[0]: tensor.to(parameter.device) for key, tensor in state.items()}
-    _require(folder / "training_state" / "counters.json")
-    return storage.read_json(folder / "training_state" / "counters.json")
+    counters = folder / "training_state" / "counters.json"
+    _require(counters)
+    try:
+        return config.build(Counters, storage.read_json(counters), "counters")
+    except UsageError as error:
+        raise UserError(f"{counters} is damaged: {error}") from error
 
 
 def _require(path: Path) -> None:
     if not path.is_file():
-        raise UserError(f"{path} is missing: restore it, or remove its checkpoint to go on from the one before")
+        raise UserError(f"{path} is missing: restore it, or give another --out to start over")
 
 
 def _optimizer_tensors(optimizer: torch.optim.Optimizer, model: BertModel) -> dict[str, torch.Tensor]:

@@ -12,7 +12,7 @@ from bertie import console, runtime, storage, streams
 from bertie.batches.collate import collate
 from bertie.batches.layouts import Layout, PairsEpoch
 from bertie.batches.loader import Position, Step
-from bertie.checkpoints.state import newest_state
+from bertie.checkpoints.state import has_state
 from bertie.contracts import Batch, MicroBatch, Sequence, Targets
 from bertie.errors import UsageError, UserError, require_range
 from bertie.model.bert import BertModel
@@ -161,7 +161,7 @@ def _job(config: PretrainConfig, shards: Shards, held: list[list[MicroBatch]], r
     settings, way = config.training, config.way
     precision = run.precision(settings.precision)
     model = new_model(config.model, config.objectives, config.seed)
-    if newest_state(run.path) is None:
+    if not has_state(run.path):
         for objective in config.objectives:
             objective.start(model.heads[objective.kind], shards.train)
     model.to(runtime.device())

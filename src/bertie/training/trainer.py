@@ -7,19 +7,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 
-from bertie import config as configuration
 from bertie import console, runtime, storage
 from bertie.batches.loader import Position, Step
 from bertie.checkpoints.folder import write_model
-from bertie.checkpoints.state import load_state, newest_state, save_state
+from bertie.checkpoints.state import Counters, restore, save_state
 from bertie.contracts import Loss, MicroBatch
-from bertie.errors import UsageError, UserError
+from bertie.errors import UserError
 from bertie.model.bert import BertModel
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.loop import Descent, Progress, fit
@@ -52,26 +51,12 @@ class Job:
     on_step: Callable[[dict[str, Any]], None] | None = None
 
 
-@dataclass
-class Counters:
-    """Where a run stands: with the model's and the optimizer's tensors, all that resuming needs."""
-
-    step: int = 0
-    epoch: int = 0
-    epoch_step: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    metrics_bytes: int = 0
-
-
 def train(job: Job, run: RunFolder | None) -> None:
     """Run the job to its end, from the run folder's newest checkpoint if it has one.
 
     Without a run folder nothing is written. Errors: UserError, also when the loss is no longer a number.
     """
-    counters = Counters()
-    if run is not None:
-        _resume(job, run, counters)
+    counters = _resume(job, run) if run is not None else Counters()
     clock = time.monotonic() - counters.seconds
     job.model.train()
     steps = fit(
@@ -192,33 +177,17 @@ def _check_finite(record: dict[str, Any], job: Job, run: RunFolder | None) -> No
 
 def _save(job: Job, run: RunFolder, counters: Counters) -> None:
     counters.metrics_bytes = run.flush()
-    save_state(
-        run.path,
-        counters.step,
-        job.model,
-        job.optimizer,
-        job.tokenizer,
-        job.labels,
-        asdict(counters),
-        job.keep_checkpoints,
-    )
+    save_state(run.path, job.model, job.optimizer, job.tokenizer, job.labels, counters, job.keep_checkpoints)
 
 
-def _resume(job: Job, run: RunFolder, counters: Counters) -> None:
+def _resume(job: Job, run: RunFolder) -> Counters:
     run.require_data(job.data)
-    state = newest_state(run.path)
-    saved = _counters(state, load_state(state, job.model, job.optimizer)) if state else counters
-    counters.__dict__.update(asdict(saved))
-    run.cut_metrics(saved.metrics_bytes)
-    if state:
+    saved = restore(run.path, job.model, job.optimizer)
+    counters = saved or Counters()
+    run.cut_metrics(counters.metrics_bytes)
+    if saved:
         console.say(f"resuming {run.path} after step {saved.step} of {job.descent.steps}")
-
-
-def _counters(state: Path, values: dict[str, Any]) -> Counters:
-    try:
-        return configuration.build(Counters, values, "counters")
-    except UsageError as error:
-        raise UserError(f"{state}/training_state/counters.json is damaged: {error}") from error
+    return counters
 
 
 def run_threads(run: Path, asked: int) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertie.checkpoints.state import load_state, newest_state, save_state
+from bertie.checkpoints.state import Counters, has_state, load_state, restore, save_state
 from bertie.errors import UserError
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
@@ -37,11 +37,10 @@ def move(model: BertModel, optimizer: torch.optim.Optimizer, steps: int) -> None
 @pytest.mark.parametrize("kind", [AdamW(), BertAdam()], ids=lambda kind: kind.kind)
 def test_goes_on_exactly(tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer, kind: Optimizer) -> None:
     model, optimizer = stepped(tiny_config, kind, 3)
-    save_state(tmp_path, 3, model, optimizer, small_tokenizer, (), {"step": 3}, keep=2)
-    found = newest_state(tmp_path)
-    assert found is not None
+    counters = Counters(step=3, epoch=1, tokens=17)
+    save_state(tmp_path, model, optimizer, small_tokenizer, (), counters, keep=2)
     other, its_optimizer = stepped(tiny_config, kind, 0)
-    assert load_state(found, other, its_optimizer) == {"step": 3}
+    assert restore(tmp_path, other, its_optimizer) == counters
     for one in (model, other):
         move(one, optimizer if one is model else its_optimizer, 2)
     for a, b in zip(model.parameters(), other.parameters(), strict=True):
@@ -50,22 +49,21 @@ def test_goes_on_exactly(tmp_path: Path, tiny_config: BertConfig, small_tokenize
 
 def test_only_the_newest_are_kept(tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:
     model, optimizer = stepped(tiny_config, AdamW(), 1)
-    assert newest_state(tmp_path) is None
+    assert not has_state(tmp_path)
+    assert restore(tmp_path, model, optimizer) is None
     for step in (9, 10, 200):
-        save_state(tmp_path, step, model, optimizer, small_tokenizer, (), {"step": step}, keep=2)
+        save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(step), keep=2)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000010", "step-00000200"]
-    newest = newest_state(tmp_path)
-    assert newest is not None
-    assert newest.name == "step-00000200"
+    assert has_state(tmp_path)
+    assert restore(tmp_path, model, optimizer) == Counters(200)
 
 
 def test_a_state_of_another_model_is_refused(
     tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer
 ) -> None:
     model, optimizer = stepped(tiny_config, AdamW(), 1)
-    save_state(tmp_path, 1, model, optimizer, small_tokenizer, (), {}, keep=1)
-    found = newest_state(tmp_path)
-    assert found is not None
+    save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(1), keep=1)
+    found = tmp_path / "checkpoints" / "step-00000001"
     for config in (replace(tiny_config, intermediate_size=128), replace(tiny_config, num_hidden_layers=1)):
         with pytest.raises(UserError, match="step-00000001"):
             load_state(found, *stepped(config, AdamW(), 0))
@@ -79,10 +77,39 @@ def test_a_damaged_state_is_named(
     tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer, name: str
 ) -> None:
     model, optimizer = stepped(tiny_config, AdamW(), 1)
-    save_state(tmp_path, 1, model, optimizer, small_tokenizer, (), {"step": 1}, keep=1)
-    found = newest_state(tmp_path)
-    assert found is not None
-    path = found / "training_state" / name
+    save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(1), keep=1)
+    path = tmp_path / "checkpoints" / "step-00000001" / "training_state" / name
     path.write_bytes(path.read_bytes()[:-1] + b"\x01")
     with pytest.raises(UserError, match=name):
-        load_state(found, model, optimizer)
+        restore(tmp_path, model, optimizer)
+    assert path.exists()
+
+
+def test_damaged_ones_give_way_to_the_newest_whole_one(
+    tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, optimizer = stepped(tiny_config, AdamW(), 1)
+    for step in (1, 2, 3):
+        save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(step), keep=3)
+        move(model, optimizer, 1)
+    checkpoints = tmp_path / "checkpoints"
+    (checkpoints / "step-00000002" / "model.safetensors").unlink()
+    (checkpoints / "step-00000003" / "training_state" / "counters.json").write_text("{}")
+    (checkpoints / "damaged-step-00000003").mkdir()  # of an earlier time
+    whole, its_optimizer = stepped(tiny_config, AdamW(), 1)
+    assert restore(tmp_path, model, optimizer) == Counters(1)
+    for a, b in zip(model.parameters(), whole.parameters(), strict=True):
+        assert torch.equal(a, b)
+    told = capsys.readouterr().err
+    assert "step-00000002/model.safetensors" in told
+    assert "step-00000003/training_state/counters.json" in told
+    assert "going on from step-00000001" in told
+    assert sorted(path.name for path in checkpoints.iterdir()) == [
+        "damaged-step-00000002",
+        "damaged-step-00000003",
+        "step-00000001",
+    ]
+    for one, its in ((model, optimizer), (whole, its_optimizer)):
+        move(one, its, 2)
+    for a, b in zip(model.parameters(), whole.parameters(), strict=True):
+        assert torch.equal(a, b)
