@@ -8,7 +8,9 @@ import io
 import json
 import os
 import re
+import signal
 import sys
+import threading
 from types import ModuleType
 from typing import Any
 
@@ -48,6 +50,8 @@ def main(argv: list[str] | None = None) -> int:
     debug = "--debug" in argv
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # JSON lines are UTF-8, whatever the locale
+    here = threading.current_thread() is threading.main_thread()  # only it may say what a signal does
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if here else None  # as Ctrl-C
     try:
         code = _run(argv)
         print(end="", flush=True)  # here a broken pipe can still be caught
@@ -69,6 +73,9 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         console.say("bertie: stopped" + "; the same command goes on where it was" * (argv[0] in RESUMING))
         return 130
+    finally:
+        if here:
+            signal.signal(signal.SIGTERM, before)
 
 
 def _run(argv: list[str]) -> int:
@@ -87,7 +94,7 @@ def _run(argv: list[str]) -> int:
     command = importlib.import_module(VERBS[name])
     args = _parse(name, command, rest)
     result = command.run(args)
-    if args.output.json:
+    if args.output.json and result:
         print(json.dumps(result))
     return 0
 

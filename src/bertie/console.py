@@ -7,12 +7,27 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import IO, Any
+
+_silent = ContextVar("silent", default=False)
+
+
+@contextmanager
+def muted() -> Iterator[None]:
+    """Say nothing, show no bars: another process of the same work does."""
+    token = _silent.set(True)
+    try:
+        yield
+    finally:
+        _silent.reset(token)
 
 
 def say(text: str) -> None:
     """A line for people. Where nobody listens any more (a closed terminal, a dead `| tee`), the work goes on."""
+    if _silent.get():
+        return
     with suppress(OSError):
         print(text, file=sys.stderr or _nowhere(), flush=True)
 
@@ -63,7 +78,7 @@ class Progress:
 def progress(title: str, total: float, unit: str, done: float = 0, passing: bool = False) -> Iterator[Progress]:
     """Show work on `total` units (0: unknown), of which `done` are done already. passing: leave no bar behind."""
     now = time.monotonic()
-    if not (sys.stderr and sys.stderr.isatty()):
+    if _silent.get() or not (sys.stderr and sys.stderr.isatty()):
         yield Progress(title, total, unit, started=now, printed=now, done=done, before=done)
         return
     from rich.console import Console

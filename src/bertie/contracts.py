@@ -163,9 +163,9 @@ class Hidden:
 class Loss:
     """A sum and what it is a sum over, never a mean: so accumulation and data parallelism are exact.
 
-    total: scalar, differentiable; count: scalar; hits: how many predictions were right, where the head can say.
+    total: scalar, differentiable; count: scalar; hits: how many predictions were right, NaN where the head cannot say.
     """
 
     total: Tensor
     count: Tensor
-    hits: Tensor | None = None
+    hits: Tensor

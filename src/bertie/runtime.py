@@ -30,6 +30,22 @@ def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+def launched() -> tuple[int, int, int]:
+    """(rank, number of ranks, rank on this machine) of a process that torchrun started; (0, 1, 0) for any other.
+
+    Errors: UsageError where the environment says what cannot be.
+    """
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    told = [os.environ.get(name, "") for name in names]
+    if not told[1]:
+        return 0, 1, 0
+    if not all(re.fullmatch(r"\d+", value) for value in told) or not int(told[0]) < int(told[1]):
+        raise UsageError(
+            f"{', '.join(names)} are set to {', '.join(map(repr, told))}: start with torchrun, or unset them"
+        )
+    return int(told[0]), int(told[1]), int(told[2])
+
+
 def cpu_quota() -> int:
     """Processors that this process may use: affinity, cut to the cgroup's quota (containers), at least 1."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -119,6 +120,15 @@ def is_unicode(text: str) -> bool:
 
 def write_json(path: Path, value: Any) -> None:
     write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
+    """NumPy arrays by name, as .npz."""
+    import numpy as np
+
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    write_atomic(path, content.getvalue())
 
 
 def read_json(path: Path) -> dict[str, Any]:

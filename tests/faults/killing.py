@@ -28,16 +28,28 @@ TINY = (
 
 @dataclass
 class Victim:
-    """A command that was started."""
+    """A command that was started: one process, or several ranks, of which `pid`, `text` and `code` are the first's."""
 
-    pid: int
-    log: Path
+    pids: list[int]
+    logs: list[Path]
     answers: Any
-    code: int | None = None
+    codes: list[int] | None = None
+
+    @property
+    def pid(self) -> int:
+        return self.pids[0]
+
+    @property
+    def code(self) -> int | None:
+        return self.codes[0] if self.codes else None
+
+    @property
+    def texts(self) -> list[str]:
+        return [log.read_text(encoding="utf-8") if log.exists() else "" for log in self.logs]
 
     @property
     def text(self) -> str:
-        return self.log.read_text(encoding="utf-8") if self.log.exists() else ""
+        return self.texts[0]
 
     def wait_until(self, true: Callable[[], object], seconds: float = 60) -> bool:
         """Whether it became true before the command ended."""
@@ -64,15 +76,16 @@ class Victim:
 
     def kill(self, how: int = signal.SIGKILL) -> int:
         """Returns the exit code: another one than -9 where it had ended before."""
-        if self.code is None:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, how)
+        if self.codes is None:
+            for pid in self.pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, how)
         return self.wait()
 
     def wait(self) -> int:
-        if self.code is None:
-            self.code = int(self.answers.readline())
-        return self.code
+        if self.codes is None:
+            self.codes = [int(word) for word in self.answers.readline().split()]
+        return self.codes[0]
 
 
 @dataclass
@@ -84,18 +97,19 @@ class Nursery:
     number: int = 0
     last: Victim | None = None
 
-    def start(self, argv: list[str], *patches: list[Any]) -> Victim:
+    def start(self, argv: list[str], *patches: list[Any], ranks: int = 1) -> Victim:
         if self.last:
             self.last.kill()  # where a test failed before it could
         self.number += 1
-        log = self.folder / f"{self.number}.log"
-        log.unlink(missing_ok=True)
-        order = {"argv": argv, "log": str(log), "patches": patches}
+        logs = [self.folder / f"{self.number}-{rank}.log" for rank in range(ranks)]
+        for log in logs:
+            log.unlink(missing_ok=True)
+        order = {"argv": argv, "logs": [str(log) for log in logs], "patches": patches}
         assert self.server.stdin
         assert self.server.stdout
         self.server.stdin.write(json.dumps(order) + "\n")
         self.server.stdin.flush()
-        self.last = Victim(int(self.server.stdout.readline()), log, self.server.stdout)
+        self.last = Victim([int(word) for word in self.server.stdout.readline().split()], logs, self.server.stdout)
         return self.last
 
     def run(self, argv: list[str], *patches: list[Any]) -> tuple[int, str]:

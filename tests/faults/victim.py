@@ -1,7 +1,8 @@
 """Runs bertie's commands in processes that can be killed cheaply: this one imports everything once and forks for each.
 
-Read from stdin, a line each: {"argv": […], "log": FILE, "patches": [[NAME, ARGUMENT, …], …]}. Answered on stdout: the child's
-process id as soon as it runs, then its exit code, -9 if it was killed. What the child prints goes to the log.
+Read from stdin, a line each: {"argv": […], "logs": [FILE, …], "patches": [[NAME, ARGUMENT, …], …]}: one child for each log,
+to which it prints, as the ranks of one training where they are several. Answered on stdout, separated by spaces: the
+children's process ids as soon as they run, then their exit codes, -9 for one that was killed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from itertools import count
@@ -96,8 +98,11 @@ def forget(part: str) -> None:
 PATCHES = (die_after_step, die_before, disk_full_after_step, forget)
 
 
-def child(order: dict[str, Any]) -> int:
-    log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+def child(order: dict[str, Any], rank: int, port: int) -> int:
+    if len(order["logs"]) > 1:
+        ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": len(order["logs"]), "MASTER_PORT": port}
+        os.environ |= {name: str(value) for name, value in ranks.items()} | {"MASTER_ADDR": "127.0.0.1"}
+    log = os.open(order["logs"][rank], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
     known = {patch.__name__: patch for patch in PATCHES}
@@ -106,16 +111,28 @@ def child(order: dict[str, Any]) -> int:
     return main(order["argv"])
 
 
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def fork(order: dict[str, Any], rank: int, port: int) -> int:
+    pid = os.fork()
+    if pid == 0:
+        code = 99  # a traceback
+        try:
+            code = child(order, rank, port)
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    return pid
+
+
 if __name__ == "__main__":
     print("ready", flush=True)
     for line in sys.stdin:
-        pid = os.fork()
-        if pid == 0:
-            code = 99  # a traceback
-            try:
-                code = child(json.loads(line))
-            finally:
-                sys.stderr.flush()
-                os._exit(code)
-        print(pid, flush=True)
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+        order, port = json.loads(line), free_port()
+        pids = [fork(order, rank, port) for rank in range(len(order["logs"]))]
+        print(*pids, flush=True)
+        print(*(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids), flush=True)

@@ -28,7 +28,6 @@ from bertie.tasks.classify import Classify
 from bertie.tasks.examples import read_examples
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.finetune import FinetuneConfig, FinetuneTraining
-from bertie.training.loop import forward
 from bertie.training.optimizers import AdamW
 from bertie.training.pretrain import PretrainConfig, Training
 from bertie.training.schedules import Linear
@@ -120,7 +119,7 @@ def test_gradients_of_every_parameter_of_bert_base(base: Any, our_base: BertMode
         np.append(index, spare), np.append(rng.integers(0, 30522, 12), spare), np.repeat(np.float32([1, 0]), [12, 3])
     )
     nsp = Targets(batch.ragged.cu_seqlens[:-1], batch.kind, np.ones(4, np.float32))
-    losses = forward(our_base, MicroBatch.of(batch, {"mlm": mlm, "nsp": nsp}).tensors())
+    losses = our_base(MicroBatch.of(batch, {"mlm": mlm, "nsp": nsp}).tensors())
     sum(loss.total / loss.count for loss in losses.values()).backward()  # type: ignore[union-attr]
 
     flat = np.full(sum(LENGTHS), -100)

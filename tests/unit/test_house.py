@@ -25,6 +25,7 @@ ROOMS = (
     ("demo",),
     ("commands",),
     ("cli",),
+    ("__main__",),
 )
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 LIGHT = ("openmp", "errors", "contracts", "console", "storage", "streams", "config", "report", "cli", "text")

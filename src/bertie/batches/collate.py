@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from bertie.contracts import FILLER, Batch, Ragged, Sequence
+from bertie.contracts import FILLER, Batch, MicroBatch, Ragged, Sequence, Targets
 
 
 def collate(sequences: list[Sequence], max_seqlen: int) -> Batch:
@@ -29,3 +31,24 @@ def filler(tokens: int, pad_id: int, max_seqlen: int) -> list[Sequence]:
     return [
         Sequence(np.full(n, pad_id, np.int32), np.zeros(n, np.int32), np.ones(n, bool), example=FILLER) for n in sizes
     ]
+
+
+def join(rows: list[tuple[Batch, dict[str, Targets]]]) -> MicroBatch:
+    """Rows, and what is to be predicted in each (`index` counts in its own tokens), as one micro-batch."""
+    if len(rows) == 1:
+        return MicroBatch.of(*rows[0])
+    batches = [batch for batch, _ in rows]
+    starts = np.cumsum([0, *(len(batch.input_ids) for batch in batches)], dtype=np.int32)
+    cu_seqlens = [batch.ragged.cu_seqlens[1:] + start for batch, start in zip(batches, starts, strict=False)]
+    ragged = Ragged(np.concatenate([starts[:1], *cu_seqlens]), batches[0].ragged.max_seqlen)
+    names = ("input_ids", "token_type_ids", "position_ids", "word_starts", "kind", "example")
+    batch = Batch(**{n: np.concatenate([getattr(b, n) for b in batches]) for n in names}, ragged=ragged)
+    moved = [
+        {name: replace(target, index=target.index + start) for name, target in targets.items()}
+        for (_, targets), start in zip(rows, starts, strict=False)
+    ]
+    together = {
+        head: Targets(**{n: np.concatenate([getattr(part[head], n) for part in moved]) for n in vars(moved[0][head])})
+        for head in moved[0]
+    }
+    return MicroBatch.of(batch, together)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Generic, TypeVar
+from functools import lru_cache, partial
 
 from bertie.batches.collate import collate, filler
 from bertie.batches.layouts import Layout
 from bertie.batches.packing import pack, row_count
-from bertie.contracts import Batch
+from bertie.contracts import Batch, MicroBatch
 from bertie.errors import UserError
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -42,13 +39,32 @@ class Position:
     step: int = 0  # within the epoch
 
 
-@dataclass(frozen=True)
-class Step(Generic[T]):
-    """The batches of one optimizer step, where they stand, and where the next one does."""
+@dataclass(frozen=True, eq=False)
+class Step:
+    """The micro-batches of one optimizer step, where it stands, and where the next one does.
 
-    batches: list[T]
+    first: the number of the first of them within the step, where other ranks have some of it.
+    """
+
+    batches: list[MicroBatch]
     position: Position
     after: Position
+    first: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A step whose `count` rows are not built yet: whoever has only some of them to do builds only those."""
+
+    row: Callable[[int], Batch]
+    count: int
+    position: Position
+    after: Position
+
+    @property
+    def batches(self) -> list[Batch]:
+        """All of its rows."""
+        return [self.row(number) for number in range(self.count)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +75,7 @@ class Loader:
     rows: Rows
     seed: int
 
-    def steps(self, position: Position) -> Iterator[Step[Batch]]:
+    def steps(self, position: Position) -> Iterator[Plan]:
         """Endless steps from `position` on. What came before is not read. Errors: UserError if a step is more than the corpus."""
         while True:
             epoch = self.layout.epoch(self.corpus, self.tokenizer, self.seed, position.epoch)
@@ -76,8 +92,8 @@ class Loader:
                 spans = epoch.window(window)
                 return spans, pack(epoch.lengths(window), self.rows.tokens)
 
-            def row(index: int, epoch=epoch, per_window=per_window, packed=packed) -> Batch:
-                window = 0
+            def row(step: int, index: int, epoch=epoch, per_window=per_window, packed=packed) -> Batch:
+                index, window = step * self.rows.count + index, 0
                 while index >= per_window[window]:
                     index -= per_window[window]
                     window += 1
@@ -90,5 +106,5 @@ class Loader:
             for step in range(position.step, steps):
                 at, last = Position(position.epoch, step), step + 1 == steps
                 after = Position(position.epoch + 1, 0) if last else Position(position.epoch, step + 1)
-                yield Step([row(step * self.rows.count + r) for r in range(self.rows.count)], at, after)
+                yield Plan(partial(row, step), self.rows.count, at, after)
             position = Position(position.epoch + 1, 0)

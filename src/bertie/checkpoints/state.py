@@ -35,6 +35,17 @@ class Counters:
     tokens: int = 0
     seconds: float = 0.0
     metrics_bytes: int = 0
+    skipped: int = 0
+    """Steps whose loss or gradient was no number, which changed nothing."""
+    skipped_in_row: int = 0
+    owes_evaluation: bool = False
+    """Interrupted while it was evaluating."""
+    eval_step: int = 0
+    """Of the last evaluation, and its loss; 0: none yet."""
+    eval_loss: float = 0.0
+    best_step: int = 0
+    """The checkpoint whose last evaluation was the best, and that loss; 0: none yet."""
+    best_loss: float = 0.0
 
 
 def save_state(
@@ -46,7 +57,10 @@ def save_state(
     counters: Counters,
     keep: int,
 ) -> None:
-    """Write checkpoints/step-NNNNNNNN atomically, then remove all but the newest `keep`."""
+    """Write checkpoints/step-NNNNNNNN atomically, then remove all but the newest `keep` and the best.
+
+    Errors: UserError where the disk has no room; what stood there before stays.
+    """
     checkpoints = run / "checkpoints"
     checkpoints.mkdir(exist_ok=True)
     final = checkpoints / f"step-{counters.step:08d}"
@@ -58,7 +72,7 @@ def save_state(
             save_tensors(_optimizer_tensors(optimizer, model), state / "optimizer.safetensors")
             storage.write_json(state / "counters.json", asdict(counters))
             seal(folder)
-    for old in states(run)[:-keep]:
+    for old in (folder for folder in states(run)[:-keep] if int(folder.name[5:]) != counters.best_step):
         doomed = old.with_name(f".{old.name}.tmp-{os.getpid()}")  # half removed must not look like a checkpoint
         os.rename(old, doomed)
         shutil.rmtree(doomed)

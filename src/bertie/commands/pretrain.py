@@ -38,6 +38,8 @@ def defaults(name: str) -> Args:
 
 def run(args: Args) -> dict[str, Any]:
     result = pretrain(args.recipe, args.data, args.out, threads=args.threads)
+    if not result:  # another rank speaks for all
+        return result
     last = result["eval"]
     measures = [f"{name} {last[name]:.4f}" for name in last if name.endswith(("_loss", "_accuracy"))]
     console.say(f"{args.out}: held-out " + ", ".join(measures))

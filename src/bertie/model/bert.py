@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from bertie.contracts import Loss, MicroBatch
 from bertie.model.heads import MaskedLMHead, PooledHead
 from bertie.model.transformer import Encoder
 
@@ -20,6 +21,11 @@ class BertModel(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.heads = nn.ModuleDict(heads)
+
+    def forward(self, micro: MicroBatch) -> dict[str, Loss]:
+        """The losses of one micro-batch, by head."""
+        hidden = self.encoder(micro.batch, micro.rows)
+        return {name: self.heads[name](hidden, targets) for name, targets in micro.targets.items()}
 
     @property
     def device(self) -> torch.device:

@@ -233,7 +233,7 @@ def _job(
         room = max(1, settings.row_tokens // config.max_length)
         return [work(sequences[i : i + room]) for i in range(0, len(sequences), room)]
 
-    def stream(_: int, position: Position) -> Iterator[Step[MicroBatch]]:
+    def stream(_: int, position: Position) -> Iterator[Step]:
         while True:
             order = streams.generator(config.seed, streams.EXAMPLES, position.epoch).permutation(len(examples))
             for step in range(position.step, per_epoch):
@@ -252,7 +252,7 @@ def _job(
         schedule=config.schedule,
         descent=Descent(steps, settings.learning_rate, settings.clip, config.seed, precision, {task.kind: 1.0}),
         stream=stream,
-        evaluate=lambda _: evaluate(model, split(data.dev_sequences), precision),
+        evaluate=lambda _, stopping: evaluate(model, split(data.dev_sequences), precision, stopping=stopping),
         eval_every=settings.eval_every,
         checkpoint_every=settings.checkpoint_every,
         keep_checkpoints=settings.keep_checkpoints,

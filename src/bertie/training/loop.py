@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,20 +10,25 @@ import torch
 from torch import Tensor
 
 from bertie import runtime, streams
-from bertie.batches.loader import Position, Step
+from bertie.batches.loader import Step
 from bertie.contracts import Loss, MicroBatch
 from bertie.model.bert import BertModel
+from bertie.training.distributed import ALONE, Ranks
 from bertie.training.schedules import Schedule
 
 
 @dataclass(frozen=True, eq=False)
 class Progress:
-    """What a step did. losses: over the whole step, by head; grad_norm: before clipping; tokens: real ones."""
+    """What a step did. losses: over the whole step, by head; grad_norm: before clipping; tokens: real ones.
+
+    Losses and norm may still be on their way in a GPU's queue. skipped: 1 where they are no numbers: nothing was changed.
+    """
 
     step: int
-    after: Position
+    work: Step
     losses: dict[str, Loss]
     grad_norm: Tensor
+    skipped: Tensor
     learning_rate: float
     tokens: int
 
@@ -42,70 +47,87 @@ class Descent:
 
 def fit(
     model: BertModel,
-    stream: Iterable[Step[MicroBatch]],
+    stream: Iterable[Step],
     optimizer: torch.optim.Optimizer,
     schedule: Schedule,
     descent: Descent,
     first_step: int = 0,
+    ranks: Ranks = ALONE,
 ) -> Iterator[Progress]:
     """Train from `first_step` up to descent.steps; each micro-batch of a step is one forward and backward pass.
 
-    Losses are sums divided by the count of the whole step, so the split into micro-batches does not change them.
+    Losses are sums divided by the count of the whole step, so the split into micro-batches and ranks does not change
+    them. A step whose loss or gradient is no number changes neither weights nor optimizer. The host never waits for a GPU.
     """
-    device = model.device
+    device, losses_of = model.device, ranks.losses(model)
+    names = list(descent.weights)
     for step, work in zip(range(first_step, descent.steps), stream):  # noqa: B905 - the stream has no end
-        counts = _sum_counts(work.batches)
-        totals: list[dict[str, Loss]] = []
-        for row, micro in enumerate(work.batches):
-            runtime.reseed_torch(descent.seed, streams.DROPOUT, step, row)
-            with runtime.autocast(descent.precision, device):
-                losses = forward(model, micro.tensors(device))
-            objective = torch.stack(
-                [descent.weights[n] * loss.total / max(counts[n], 1.0) for n, loss in losses.items()]
-            )
-            objective.sum().backward()
-            totals.append({n: Loss(loss.total.detach(), loss.count, loss.hits) for n, loss in losses.items()})
+        own = [[micro.counts[name] for name in names] + [micro.tokens] for micro in work.batches]
+        *counts, tokens = ranks.add([sum(column) for column in zip(*own, strict=True)])
+        factors = [losses_of.scale * descent.weights[n] / max(c, 1.0) for n, c in zip(names, counts, strict=True)]
+        sums = torch.zeros(len(names), 3, dtype=torch.float64, device=device)
+        for number, micro in enumerate(work.batches):
+            runtime.reseed_torch(descent.seed, streams.DROPOUT, step, work.first + number)
+            with losses_of.passing(last=number + 1 == len(work.batches)):
+                with runtime.autocast(descent.precision, device):
+                    losses = losses_of(micro.tensors(device))
+                torch.stack(
+                    [factor * losses[n].total for n, factor in zip(names, factors, strict=True)]
+                ).sum().backward()
+            sums += _rows(names, losses)
         grad_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), descent.clip)
+        together = _together(names, sums, ranks)
         learning_rate = descent.learning_rate * schedule.factor(step, descent.steps)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        tokens = sum(micro.tokens for micro in work.batches)
-        yield Progress(step, work.after, add_losses(totals), grad_norm, learning_rate, tokens)
+        skipped = _update(optimizer, [grad_norm, *(loss.total for loss in together.values())])
+        yield Progress(step, work, together, grad_norm, skipped, learning_rate, int(tokens))
 
 
-def forward(model: BertModel, micro: MicroBatch) -> dict[str, Loss]:
-    """The losses of one micro-batch, by head."""
-    hidden = model.encoder(micro.batch, micro.rows)
-    return {name: model.heads[name](hidden, targets) for name, targets in micro.targets.items()}
+def _update(optimizer: torch.optim.Optimizer, measures: list[Tensor]) -> Tensor:
+    """One step of the optimizer, unless a measure is no finite number; returns 1 where it was skipped, else 0.
+
+    `found_inf` is how torch's gradient scaler tells an optimizer the same, on the device.
+    """
+    skipped = (~torch.isfinite(torch.stack([measure.float() for measure in measures])).all()).float()
+    optimizer.found_inf = skipped  # pyright: ignore[reportAttributeAccessIssue]
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return skipped
 
 
-def add_losses(parts: list[dict[str, Loss]]) -> dict[str, Loss]:
-    """Sums stay sums: the loss of several micro-batches is that of all their predictions."""
+def _rows(names: list[str], losses: dict[str, Loss]) -> Tensor:
+    """[heads, 3]: total, count and hits of each. Sums stay sums, so those of micro-batches and ranks are added up."""
+    return torch.stack([torch.stack([losses[n].total, losses[n].count, losses[n].hits]) for n in names]).detach()
 
-    def together(losses: list[Loss]) -> Loss:
-        hits = [loss.hits for loss in losses if loss.hits is not None]
-        return Loss(
-            torch.stack([loss.total for loss in losses]).sum(),
-            torch.stack([loss.count for loss in losses]).sum(),
-            torch.stack(hits).sum() if hits else None,
-        )
 
-    return {name: together([part[name] for part in parts]) for name in parts[0]}
+def _together(names: list[str], sums: Tensor, ranks: Ranks) -> dict[str, Loss]:
+    ranks.sum_(sums)
+    return {name: Loss(*row) for name, row in zip(names, sums, strict=True)}
 
 
 @torch.no_grad()
-def evaluate(model: BertModel, work: Iterable[MicroBatch], precision: Literal["fp32", "bf16"]) -> dict[str, Loss]:
-    """The losses over all of `work`, without dropout; the model is left as it was."""
-    training = model.training
+def evaluate(
+    model: BertModel,
+    work: list[MicroBatch],
+    precision: Literal["fp32", "bf16"],
+    ranks: Ranks = ALONE,
+    stopping: Callable[[], bool] = lambda: False,
+) -> dict[str, Loss] | None:
+    """The losses over all of `work`, without dropout; the model is left as it was. None: `stopping` said so in between.
+
+    The ranks take turns; all of them ask `stopping` equally often.
+    """
+    names, training = list(model.heads), model.training
+    sums = torch.zeros(len(names), 3, dtype=torch.float64, device=model.device)
     model.eval()
-    with runtime.autocast(precision, model.device):
-        parts = [forward(model, micro.tensors(model.device)) for micro in work]
-    model.train(training)
-    return add_losses(parts)
-
-
-def _sum_counts(batches: list[MicroBatch]) -> dict[str, float]:
-    counts = [batch.counts for batch in batches]
-    return {name: sum(count[name] for count in counts) for name in counts[0]}
+    try:
+        for start in range(0, len(work), ranks.count):
+            if ranks.any(stopping()):
+                return None
+            for micro in work[start + ranks.rank : start + ranks.rank + 1]:  # none, after the last one's turn
+                with runtime.autocast(precision, model.device):
+                    sums += _rows(names, model(micro.tensors(model.device)))
+    finally:
+        model.train(training)
+    return _together(names, sums, ranks)

@@ -77,22 +77,25 @@ class Lamb:
 
 
 class _Lamb(torch.optim.Optimizer):
+    found_inf: torch.Tensor | None = None  # 1: this step's gradients are no numbers (as torch's own are told it)
+
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # noqa: ARG002  # pyright: ignore[reportIncompatibleMethodOverride]
         for group in self.param_groups:
             first, second = group["betas"]
             for parameter in (parameter for parameter in group["params"] if parameter.grad is not None):
                 step, mean, square = self._state(parameter)
-                step += 1
-                mean.lerp_(parameter.grad, 1 - first)
-                square.mul_(second).addcmul_(parameter.grad, parameter.grad, value=1 - second)
-                scale = (1 - second**step).sqrt()
-                update = mean / (1 - first**step) / (square.sqrt() / scale + group["eps"])
+                new_step, new_mean = step + 1, mean.lerp(parameter.grad, 1 - first)
+                new_square = (square * second).addcmul_(parameter.grad, parameter.grad, value=1 - second)
+                scale = (1 - second**new_step).sqrt()
+                update = new_mean / (1 - first**new_step) / (new_square.sqrt() / scale + group["eps"])
                 update += group["weight_decay"] * parameter
                 if group["scaled"]:
                     own, length = parameter.norm(), update.norm()
                     update *= torch.where((own > 0) & (length > 0), own / length, 1.0)
-                parameter.sub_(group["lr"] * update)
+                moved = parameter - group["lr"] * update
+                for old, new in ((step, new_step), (mean, new_mean), (square, new_square), (parameter, moved)):
+                    old.copy_(new if self.found_inf is None else torch.where(self.found_inf > 0, old, new))
 
     def _state(self, parameter: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         state = self.state[parameter]

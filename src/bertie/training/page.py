@@ -37,7 +37,8 @@ def run_page(run: Path, about: str, lines: dict[str, float]) -> str:
 
 def loss_chart(made: Page, run: Path, name: str, label: str, lines: dict[str, float]) -> None:
     """One measure of metrics.jsonl against the step: on the training text, smoothed, and held out."""
-    steps, held_out = read_metrics(run, "train"), read_metrics(run, "eval")
+    told = [[record for record in read_metrics(run, split) if record[name] is not None] for split in ("train", "eval")]
+    steps, held_out = told  # without steps that were skipped because they came to no number
     smooth = _means([step["step"] for step in steps], [step[name] for step in steps])
     curve = ([record["step"] for record in held_out], [record[name] for record in held_out])
     made.line_chart({"in training": smooth, "held out": curve}, "step", label, lines)

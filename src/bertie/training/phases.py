@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from bertie.batches.layouts import Layout
-from bertie.batches.loader import Loader, Position, Rows, Step
-from bertie.contracts import Batch
+from bertie.batches.loader import Loader, Plan, Position, Rows
 from bertie.errors import UsageError, require_range
 from bertie.text.shards import Shards
 
@@ -65,7 +64,7 @@ def leg_of(way: list[Leg], step: int) -> int:
     return next(number for number, leg in enumerate(way) if step < leg.until)
 
 
-def walk(way: list[Leg], shards: Shards, seed: int, first: int, position: Position) -> Iterator[Step[Batch]]:
+def walk(way: list[Leg], shards: Shards, seed: int, first: int, position: Position) -> Iterator[Plan]:
     """The steps of a run from `first` on, which stands at `position`. A phase begins with a new epoch."""
     step = first
     for leg in way[leg_of(way, first) :]:

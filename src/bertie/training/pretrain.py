@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bertie import config as configuration
 from bertie import console, runtime, storage, streams
-from bertie.batches.collate import collate
-from bertie.batches.layouts import Layout, PairsEpoch
-from bertie.batches.loader import Position, Step
+from bertie.batches.layouts import Layout
+from bertie.batches.loader import Position
 from bertie.checkpoints.state import has_state
-from bertie.contracts import Batch, MicroBatch, Sequence, Targets
+from bertie.contracts import Loss, MicroBatch
 from bertie.errors import UsageError, UserError, require_range
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.model.transformer import Encoder, initialise
 from bertie.objectives import Objective
-from bertie.text.shards import Corpus, Shards, open_shards
+from bertie.text.shards import Shards, open_shards
 from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
+from bertie.training.distributed import Ranks, together
+from bertie.training.feed import Feed, held_out
 from bertie.training.loop import Descent, evaluate
+from bertie.training.memory import rows_that_fit
 from bertie.training.optimizers import Optimizer
-from bertie.training.phases import Leg, Phase, leg_of, legs, walk
+from bertie.training.phases import Leg, Phase, leg_of, legs
 from bertie.training.run import RunFolder, read_metrics
 from bertie.training.schedules import Schedule
-
-EVAL_ROW = 4096  # tokens that are masked and read together when evaluating, whatever a row of training holds
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,9 @@ class Training:
     clip: float = 1.0
     """Largest norm of the gradient."""
     row_tokens: int = 4096
-    """Tokens of one forward pass; a step is as many of these rows as its batch needs."""
+    """Tokens of a row; a step is as many rows as its batch needs, and ranks and forward passes share them out."""
+    micro_batch: int = 0
+    """Rows of one forward pass; 0: on a GPU as many as its memory has room for, elsewhere 1."""
     precision: runtime.Precision = "auto"
     """auto: bf16 where it is in hardware and faster."""
     eval_every: int = 500
@@ -51,11 +54,21 @@ class Training:
     """Most tokens of held-out text to evaluate on."""
     checkpoint_every: int = 500
     """Steps between checkpoints; 0: only at the end."""
+    checkpoint_minutes: float = 0.0
+    """Minutes after which a checkpoint is written even so; 0: by steps alone."""
     keep_checkpoints: int = 2
+    """The newest, beside the best one (by the evaluation before it)."""
+    bad_steps: int = 10
+    """Steps in a row without a finite loss and gradient (each is skipped) after which the run stops."""
+    workers: int = 0
+    """Processes that prepare steps ahead; 0: none."""
 
     def __post_init__(self) -> None:
         require_range("training", self, "steps", "batch_size", "row_tokens", "eval_tokens", "keep_checkpoints", low=1)
-        require_range("training", self, "learning_rate", "eval_every", "checkpoint_every", low=0)
+        require_range("training", self, "learning_rate", "eval_every", "checkpoint_every", "checkpoint_minutes", low=0)
+        require_range("training", self, "micro_batch", low=0)
+        require_range("training", self, "workers", low=0, high=64)
+        require_range("training", self, "bad_steps", low=1)
         require_range("training", self, "clip", low=0, above=True)
 
 
@@ -85,29 +98,54 @@ def pretrain(config: PretrainConfig | str, data: str | Path, out: str | Path, *,
     """Pre-train on shards into the run folder `out`; called again, it resumes, and a finished run is left alone.
 
     config: a PretrainConfig, a TOML file or the name of a shipped one. threads: 0 = those of the run, or all there are.
-    Returns {"run", "finished_before", "parameters", "eval": the last evaluation's record}. Errors: UsageError, UserError.
+    Several processes that torchrun started share the work; rank 0 writes. Returns {"run", "finished_before",
+    "parameters", "eval": the last evaluation's record}, and {} on the other ranks. Errors: UsageError, UserError.
     """
     if isinstance(config, str):
         config = configuration.load(PretrainConfig, config, "pretrain")
-    threads = trainer.run_threads(Path(out), threads)
-    shards = open_shards(Path(data))
+    with together() as ranks:
+        return _pretrain(config, Path(data), Path(out), threads, ranks)
+
+
+def _pretrain(config: PretrainConfig, data: Path, out: Path, threads: int, ranks: Ranks) -> dict[str, Any]:
+    threads = runtime.use_threads(ranks.share(trainer.run_threads(out, threads)))
+    shards = open_shards(data)
     config = replace(config, model=_fitting(config, shards.tokenizer))
-    held = [held_out(config, leg.layout, shards.eval, shards.tokenizer) for leg in config.way]
-    if not (Path(out) / "config.toml").is_file():
+    held = [
+        held_out(config.objectives, leg.layout, shards.eval, shards.tokenizer, config.training.eval_tokens)
+        for leg in config.way
+    ]
+    if not (out / "config.toml").is_file():
         for leg in config.way:  # a corpus that is too small is refused before the folder is made
             next(leg.loader(shards, config.seed).steps(Position()))
-    with RunFolder(Path(out), configuration.plain(config), threads) as run:
-        if run.finished:
-            run.require_data(_fingerprint(shards))
-            console.say(f"{out} is finished: nothing to do")
-            return {"run": str(out), "finished_before": True, "eval": _last_eval(run)}
-        job = _job(config, shards, held, run)
+    feed = Feed(config.way, shards, config.objectives, config.seed, 1, config.training.workers, ranks)
+    _require_same(shards, ranks)
+    with RunFolder(out, configuration.plain(config), threads) if ranks.first else nullcontext() as run:
+        if ranks.share(run is not None and run.finished):
+            return _left_alone(out, shards, run)
+        job = _job(config, feed, held, run, out)
         console.say(_opening(config, shards, job, threads))
         trainer.train(job, run)
+        if run is None:
+            return {}
         entropy = shards.eval.unigram_entropy
         lines = {f"entropy of words {entropy:.2f}": entropy} if config.objectives[0].kind == "mlm" else {}
         trainer.finish(job, run, _about(config, shards, _last_eval(run)), lines)
         return {"run": str(out), "finished_before": False, "parameters": job.model.size, "eval": _last_eval(run)}
+
+
+def _left_alone(out: Path, shards: Shards, run: RunFolder | None) -> dict[str, Any]:
+    if run is None:
+        return {}
+    run.require_data(_fingerprint(shards))
+    console.say(f"{out} is finished: nothing to do")
+    return {"run": str(out), "finished_before": True, "eval": _last_eval(run)}
+
+
+def _require_same(shards: Shards, ranks: Ranks) -> None:
+    """Errors: UsageError where this rank was given other shards than the first."""
+    if ranks.share(_fingerprint(shards)) != _fingerprint(shards):
+        raise UsageError(f"{shards.folder}: other shards than those of rank 0; give every machine the same")
 
 
 def new_model(config: BertConfig, objectives: tuple[Objective, ...], seed: int) -> BertModel:
@@ -119,61 +157,22 @@ def new_model(config: BertConfig, objectives: tuple[Objective, ...], seed: int) 
     return model
 
 
-def label(batch: Batch, objectives: tuple[Objective, ...], tokenizer: Tokenizer, seed: int, *stream: int) -> MicroBatch:
-    """Let every objective corrupt the batch and say what it wants predicted: a pure function of the seed and stream."""
-    targets: dict[str, Targets] = {}
-    for number, objective in enumerate(objectives):
-        batch, targets[objective.kind] = objective.label(batch, tokenizer, streams.generator(seed, *stream, number))
-    return MicroBatch.of(batch, targets)
-
-
-def held_out(config: PretrainConfig, layout: Layout, corpus: Corpus, tokenizer: Tokenizer) -> list[MicroBatch]:
-    """Held-out documents, laid out and masked once and for all: the same for every step, run, seed and resume.
-
-    Errors: UserError where they are too short for a single sequence.
-    """
-    groups: list[list[Sequence]] = [[]]
-    tokens = 0
-    for sequence in _first(layout.epoch(corpus, tokenizer, 0, 0), config.training.eval_tokens):
-        if groups[-1] and tokens + len(sequence) > EVAL_ROW:
-            groups.append([])
-            tokens = 0
-        groups[-1].append(sequence)
-        tokens += len(sequence)
-    if not groups[0]:
-        raise UserError("the held-out documents are all of a single token: prepare more text")
-    batches = [collate(group, layout.max_length) for group in groups]
-    return [label(batch, config.objectives, tokenizer, 0, streams.EVAL_LABELS, i) for i, batch in enumerate(batches)]
-
-
-def _first(epoch: PairsEpoch, tokens: int) -> Iterator[Sequence]:
-    """Sequences of an epoch, at least one, while they have no more than `tokens` together."""
-    read = 0
-    for window in range(epoch.windows):
-        for span in epoch.window(window):
-            if read and read + len(span) > tokens:
-                return
-            read += len(span)
-            yield epoch.sequence(span)
-
-
-def _job(config: PretrainConfig, shards: Shards, held: list[list[MicroBatch]], run: RunFolder) -> trainer.Job:
-    settings, way = config.training, config.way
-    precision = run.precision(settings.precision)
+def _job(
+    config: PretrainConfig, feed: Feed, held: list[list[MicroBatch]], run: RunFolder | None, out: Path
+) -> trainer.Job:
+    settings, shards, ranks = config.training, feed.shards, feed.ranks
+    precision: Literal["fp32", "bf16"] = ranks.share(run.precision(settings.precision) if run else "fp32")
     model = new_model(config.model, config.objectives, config.seed)
-    if not has_state(run.path):
+    if run is not None and not has_state(run.path):
         for objective in config.objectives:
             objective.start(model.heads[objective.kind], shards.train)
     model.to(runtime.device())
+    asked = settings.micro_batch
+    rows = run.once("micro_batch", lambda: asked or rows_that_fit(model, feed, precision)) if run else 0
+    feed = replace(feed, micro_batch=ranks.share(rows))
 
-    def stream(first: int, position: Position) -> Iterator[Step[MicroBatch]]:
-        for step in walk(way, shards, config.seed, first, position):
-            at = (streams.LABELS, step.position.epoch, step.position.step)
-            work = [
-                label(batch, config.objectives, shards.tokenizer, config.seed, *at, row)
-                for row, batch in enumerate(step.batches)
-            ]
-            yield Step(work, step.position, step.after)
+    def evaluation(step: int, stopping: Callable[[], bool]) -> dict[str, Loss] | None:
+        return evaluate(model, held[leg_of(feed.way, step)], precision, ranks, stopping)
 
     weights = {objective.kind: objective.weight for objective in config.objectives}
     return trainer.Job(
@@ -184,12 +183,16 @@ def _job(config: PretrainConfig, shards: Shards, held: list[list[MicroBatch]], r
         optimizer=config.optimizer.build(model),
         schedule=config.schedule,
         descent=Descent(settings.steps, settings.learning_rate, settings.clip, config.seed, precision, weights),
-        stream=stream,
-        evaluate=lambda step: evaluate(model, held[leg_of(way, step)], precision),
+        stream=feed.steps,
+        evaluate=evaluation,
         eval_every=settings.eval_every,
         checkpoint_every=settings.checkpoint_every,
         keep_checkpoints=settings.keep_checkpoints,
         data=_fingerprint(shards),
+        checkpoint_minutes=settings.checkpoint_minutes,
+        bad_steps=settings.bad_steps,
+        out=out,
+        ranks=ranks,
     )
 
 

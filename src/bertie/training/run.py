@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,8 @@ from bertie import config, runtime, storage
 from bertie.checkpoints.folder import MANIFEST, seal
 from bertie.errors import UsageError, UserError
 
-HABITS = ("training.checkpoint_every", "training.keep_checkpoints")  # settings that change nothing of what is trained
+# Settings that change nothing of what is trained.
+HABITS = tuple(f"training.{name}" for name in ("checkpoint_every", "checkpoint_minutes", "keep_checkpoints", "workers"))
 
 
 class RunFolder:
@@ -99,16 +101,16 @@ class RunFolder:
 
     def precision(self, asked: runtime.Precision) -> Literal["fp32", "bf16"]:
         """What the run computes in: `auto` is decided once, at the start, and kept."""
-        return self._once("precision", lambda: runtime.resolve_precision(asked, runtime.device()))
+        return self.once("precision", lambda: runtime.resolve_precision(asked, runtime.device()))
 
     def require_data(self, fingerprint: str) -> None:
         """Errors: UsageError where the run was made from something else than what this fingerprint stands for."""
-        if self._once("data", lambda: fingerprint) != fingerprint:
+        if self.once("data", lambda: fingerprint) != fingerprint:
             raise UsageError(
                 f"{self.path} was made from other data or another model: give the same again, or another --out"
             )
 
-    def _once(self, name: str, decide: Callable[[], str]) -> Any:
+    def once(self, name: str, decide: Callable[[], Any]) -> Any:
         """What environment.json says of `name`: decided when first asked for, and kept."""
         environment = storage.read_json(self.path / "environment.json")
         if name not in environment:
@@ -141,7 +143,10 @@ def read_metrics(run: Path, split: str) -> list[dict[str, Any]]:
 
 
 def _rounded(value: Any) -> Any:
-    return float(f"{value:.7g}") if isinstance(value, float) else value
+    """Seven digits; null for what is no number, which JSON has no word for."""
+    if not isinstance(value, float):
+        return value
+    return float(f"{value:.7g}") if math.isfinite(value) else None
 
 
 def _flat(values: Any, prefix: str = "") -> dict[str, Any]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-import threading
+import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,10 +15,12 @@ from bertie import console, runtime, storage
 from bertie.batches.loader import Position, Step
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.state import Counters, restore, save_state
-from bertie.contracts import Loss, MicroBatch
+from bertie.contracts import Loss
 from bertie.errors import UserError
 from bertie.model.bert import BertModel
 from bertie.text.tokenizer import Tokenizer
+from bertie.training.distributed import ALONE, Ranks
+from bertie.training.interrupts import noted_interrupts
 from bertie.training.loop import Descent, Progress, fit
 from bertie.training.page import run_page
 from bertie.training.run import RunFolder
@@ -30,9 +30,11 @@ from bertie.training.schedules import Schedule
 @dataclass(frozen=True, eq=False)
 class Job:
     """Everything a training needs. stream: steps from a step and its position on; evaluate: held-out losses of the
-    model as it is after a step.
+    model as it is after a step, or None where what it is given said to stop.
 
-    eval_every, checkpoint_every: in steps, 0 = only at the end. data: what the steps are made of, as a fingerprint.
+    eval_every, checkpoint_every: in steps, 0 = only at the end; checkpoint_minutes: 0 = by steps alone. data: what the
+    steps are made of, as a fingerprint. bad_steps: so many in a row, of which the loss or gradient is no number, end it.
+    out: the run folder, also for a rank that does not own it.
     """
 
     title: str
@@ -42,90 +44,157 @@ class Job:
     optimizer: torch.optim.Optimizer
     schedule: Schedule
     descent: Descent
-    stream: Callable[[int, Position], Iterator[Step[MicroBatch]]]
-    evaluate: Callable[[int], dict[str, Loss]]
+    stream: Callable[[int, Position], Iterator[Step]]
+    evaluate: Callable[[int, Callable[[], bool]], dict[str, Loss] | None]
     eval_every: int
     checkpoint_every: int
     keep_checkpoints: int
     data: str
+    checkpoint_minutes: float = 0.0
+    bad_steps: int = 10
+    out: Path | None = None
+    ranks: Ranks = ALONE
     on_step: Callable[[dict[str, Any]], None] | None = None
 
 
 def train(job: Job, run: RunFolder | None) -> None:
     """Run the job to its end, from the run folder's newest checkpoint if it has one.
 
-    Without a run folder nothing is written. Errors: UserError, also when the loss is no longer a number.
+    Without a run folder (here or, of several ranks, at the first one) nothing is written. Errors: UserError, also when
+    the loss stays no number; KeyboardInterrupt once what SIGINT or SIGTERM interrupted is saved.
     """
-    counters = _resume(job, run) if run is not None else Counters()
-    clock = time.monotonic() - counters.seconds
+    session = _Session(job, run)
+    counters = session.counters
     job.model.train()
-    steps = fit(
-        job.model,
-        job.stream(counters.step, Position(counters.epoch, counters.epoch_step)),
-        job.optimizer,
-        job.schedule,
-        job.descent,
-        counters.step,
-    )
-    bars = console.progress(job.title, job.descent.steps, "steps", done=counters.step, passing=run is None)
-    with bars as bar, _interrupts() as interrupts:
-        started = time.monotonic()  # of the step: evaluating and saving are no part of its speed
-        for progress in steps:
-            taken = time.monotonic() - started
-            counters.step, counters.seconds = progress.step + 1, time.monotonic() - clock
-            counters.epoch, counters.epoch_step = progress.after.epoch, progress.after.step
-            counters.tokens += progress.tokens
-            record = _train_record(job, progress, counters, taken)
-            _check_finite(record, job, run)
-            bar.advance(1, f"loss {record['loss']:.3f}  {record['tokens_per_second']:,.0f} tokens/s")
-            if job.on_step is not None:
-                job.on_step(record)
-            if run is not None:
-                _keep(job, run, counters, record)
-            if interrupts:
-                _stop(job, run, counters)
-            started = time.monotonic()
+    steps, done = job.descent.steps, counters.step
+    with (
+        console.progress(job.title, steps, "steps", done=done, passing=run is None) as bar,
+        noted_interrupts() as noted,
+    ):
+        session.bar, session.noted = bar, noted
+        session.start()
+        position = Position(counters.epoch, counters.epoch_step)
+        stream = job.stream(done, position)
+        for progress in fit(job.model, stream, job.optimizer, job.schedule, job.descent, done, job.ranks):
+            session.after(progress)
 
 
-@contextmanager
-def _interrupts() -> Iterator[list[int]]:
-    """SIGINT and SIGTERM while the block runs: the first is noted in this list, to be heeded after the step; then they act."""
-    noted: list[int] = []
-    if threading.current_thread() is not threading.main_thread():  # Python tells no other thread of signals
-        yield noted
-        return
+@dataclass(eq=False)
+class _Session:
+    """One process's work on a job: its place, what it has to write, and when."""
 
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    job: Job
+    run: RunFolder | None
+    bar: console.Progress = field(init=False)
+    noted: list[int] = field(init=False)
 
-    def note(number: int, _: Any) -> None:
-        noted.append(number)
-        restore()
+    def __post_init__(self) -> None:
+        job, run = self.job, self.run
+        self.counters = _resume(job, run) if run is not None else Counters()
+        self.counters = Counters(**job.ranks.share(asdict(self.counters)))
+        job.ranks.share_state(job.model, job.optimizer)
+        self.kept = job.ranks.any(run is not None)
+        self.late: list[tuple[Progress, dict[str, Any], float]] = []  # whose numbers may still be in a GPU's queue
+        self.saved = time.monotonic()
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield noted
-    finally:
-        restore()
+    def start(self) -> None:
+        self.clock = time.monotonic() - self.counters.seconds
+        if self.counters.owes_evaluation:
+            self.evaluate()
+        self.began = time.monotonic()  # of a step: evaluating and saving are no part of its speed
 
+    def after(self, progress: Progress) -> None:
+        """Log a step, and evaluate, save and stop where that is due."""
+        counters, job = self.counters, self.job
+        now = time.monotonic()
+        counters.step, counters.seconds = progress.step + 1, now - self.clock
+        counters.epoch, counters.epoch_step = progress.work.after.epoch, progress.work.after.step
+        counters.tokens += progress.tokens
+        self.late.append((progress, _place(counters), now - self.began))
+        self.read(behind=1 if job.model.device.type == "cuda" else 0)
+        if self.kept and _due(counters.step, job.eval_every, job.descent.steps):
+            counters.owes_evaluation = True
+            self.evaluate()
+        minutes = (time.monotonic() - self.saved) / 60
+        often = 0 < job.checkpoint_minutes <= minutes
+        if often or _due(counters.step, job.checkpoint_every, job.descent.steps):
+            self.save()
+        if self.interrupted():
+            self.stop()
+        self.began = time.monotonic()
 
-def _stop(job: Job, run: RunFolder | None, counters: Counters) -> NoReturn:
-    """Save where a run stands, and end as the interrupt would have ended it."""
-    if run is not None:
-        _save(job, run, counters)
-        console.say(f"saved {run.path} after step {counters.step} of {job.descent.steps}")
-    raise KeyboardInterrupt
+    def read(self, behind: int = 0) -> None:
+        """Log the steps that are not logged yet, but for the last `behind`."""
+        while len(self.late) > behind:
+            progress, place, seconds = self.late.pop(0)
+            record = _train_record(self.job, progress, place, seconds)
+            self.bar.advance(1, f"loss {record['loss']:.3f}  {record['tokens_per_second']:,.0f} tokens/s")
+            if self.run is not None:
+                self.run.log(record)
+            self.count_bad(progress, record)
+            if self.job.on_step is not None:
+                self.job.on_step(record)
 
+    def count_bad(self, progress: Progress, record: dict[str, Any]) -> None:
+        """Errors: UserError where steps were skipped too often in a row; the last one's batch is written down."""
+        counters, job = self.counters, self.job
+        if not record.get("skipped"):
+            counters.skipped_in_row = 0
+            return
+        counters.skipped += 1
+        counters.skipped_in_row += 1
+        console.warn(
+            f"step {record['step']} is skipped: loss {record['loss']:g}, gradient norm {record['grad_norm']:g}"
+        )
+        if counters.skipped_in_row < job.bad_steps:
+            return
+        kept = ""
+        if self.run is not None:
+            self.run.flush()
+        out = self.run.path if self.run else job.out
+        if out is not None and out.is_dir():
+            path = out / f"bad-step-{record['step']:08d}-rank-{job.ranks.rank}.npz"
+            storage.write_arrays(path, _arrays(progress.work))
+            kept = f"; the last of them is in {path}"
+        raise UserError(
+            f"{job.bad_steps} steps in a row without a finite loss and gradient{kept}: the training has diverged; lower "
+            f"--training.learning-rate (now {job.descent.learning_rate:g}) and give another --out"
+        )
 
-def _keep(job: Job, run: RunFolder, counters: Counters, record: dict[str, Any]) -> None:
-    """Log a step, and evaluate and save where that is due."""
-    run.log(record)
-    if _due(counters.step, job.eval_every, job.descent.steps):
-        run.log({"split": "eval", **_place(counters), **summary(job.evaluate(counters.step - 1), job.descent.weights)})
-        run.flush()  # so that who looks can see
-    if _due(counters.step, job.checkpoint_every, job.descent.steps):
-        _save(job, run, counters)
+    def evaluate(self) -> None:
+        """Held-out losses of the model as it is, into the log."""
+        self.read()
+        losses = self.job.evaluate(self.counters.step - 1, lambda: bool(self.noted))
+        if losses is None:
+            self.stop()
+        values = summary(losses, self.job.descent.weights)
+        self.counters.owes_evaluation = False
+        self.counters.eval_step, self.counters.eval_loss = self.counters.step, values["loss"]
+        if self.run is not None:
+            self.run.log({"split": "eval", **_place(self.counters), **values})
+            self.run.flush()  # so that who looks can see
+
+    def interrupted(self) -> bool:
+        return self.job.ranks.any(bool(self.noted))
+
+    def stop(self) -> NoReturn:
+        """Save where a run stands, and end as the interrupt would have ended it."""
+        self.save()
+        if self.run is not None:
+            console.say(f"saved {self.run.path} after step {self.counters.step} of {self.job.descent.steps}")
+        raise KeyboardInterrupt
+
+    def save(self) -> None:
+        """Write a checkpoint; the best one so far, by the last evaluation before it, is kept too."""
+        self.read()
+        if self.run is None:
+            return
+        counters, job = self.counters, self.job
+        counters.metrics_bytes = self.run.flush()
+        if counters.eval_step and (not counters.best_step or counters.eval_loss < counters.best_loss):
+            counters.best_step, counters.best_loss = counters.step, counters.eval_loss
+        save_state(self.run.path, job.model, job.optimizer, job.tokenizer, job.labels, counters, job.keep_checkpoints)
+        self.saved = time.monotonic()
 
 
 def finish(job: Job, run: RunFolder, about: str, lines: dict[str, float] | None = None) -> None:
@@ -142,7 +211,7 @@ def summary(losses: dict[str, Loss], weights: dict[str, float]) -> dict[str, flo
         count = max(float(loss.count), 1.0)
         values["loss"] += weights[name] * float(loss.total) / count
         values[f"{name}_loss"] = float(loss.total) / count
-        if loss.hits is not None:
+        if not math.isnan(loss.hits):
             values[f"{name}_accuracy"] = float(loss.hits) / count
     return values
 
@@ -151,11 +220,12 @@ def _due(step: int, every: int, steps: int) -> bool:
     return step == steps or (every > 0 and step % every == 0)
 
 
-def _train_record(job: Job, progress: Progress, counters: Counters, seconds: float) -> dict[str, Any]:
+def _train_record(job: Job, progress: Progress, place: dict[str, Any], seconds: float) -> dict[str, Any]:
     measures = {"lr": progress.learning_rate, "grad_norm": float(progress.grad_norm)}
     values = summary(progress.losses, job.descent.weights)
     speed = {"tokens_per_second": progress.tokens / max(seconds, 1e-9)}
-    return {"split": "train", **_place(counters), **values, **measures, **speed}
+    skipped = {"skipped": True} if progress.skipped else {}
+    return {"split": "train", **place, **values, **measures, **speed, **skipped}
 
 
 def _place(counters: Counters) -> dict[str, Any]:
@@ -163,21 +233,16 @@ def _place(counters: Counters) -> dict[str, Any]:
     return {name: getattr(counters, name) for name in names}
 
 
-def _check_finite(record: dict[str, Any], job: Job, run: RunFolder | None) -> None:
-    if not all(map(torch.isfinite, map(torch.tensor, (record["loss"], record["grad_norm"])))):
-        if run is not None:
-            run.log(record)
-            run.flush()
-        raise UserError(
-            f"step {record['step']}: loss {record['loss']}, gradient norm {record['grad_norm']}: "
-            f"the training has diverged; lower --training.learning-rate (now {job.descent.learning_rate:g}) and give "
-            "another --out"
-        )
-
-
-def _save(job: Job, run: RunFolder, counters: Counters) -> None:
-    counters.metrics_bytes = run.flush()
-    save_state(run.path, job.model, job.optimizer, job.tokenizer, job.labels, counters, job.keep_checkpoints)
+def _arrays(work: Step) -> dict[str, Any]:
+    """A step's micro-batches as plain arrays: "0.input_ids", "0.cu_seqlens", "0.mlm.label" …"""
+    arrays: dict[str, Any] = {}
+    for number, micro in enumerate(work.batches, work.first):
+        names = ("input_ids", "token_type_ids", "position_ids", "kind", "example")
+        arrays |= {f"{number}.{name}": getattr(micro.batch, name) for name in names}
+        arrays |= {f"{number}.cu_seqlens": micro.batch.ragged.cu_seqlens, f"{number}.rows": micro.rows}
+        for head, targets in micro.targets.items():
+            arrays |= {f"{number}.{head}.{name}": value for name, value in vars(targets).items()}
+    return arrays
 
 
 def _resume(job: Job, run: RunFolder) -> Counters:

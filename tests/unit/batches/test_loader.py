@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from bertie.batches import layouts
 from bertie.batches.layouts import Pairs
-from bertie.batches.loader import Loader, Position, Rows, Step
+from bertie.batches.loader import Loader, Plan, Position, Rows
 from bertie.batches.packing import pack
 from bertie.contracts import FILLER, Batch
 from bertie.errors import UserError
@@ -33,11 +34,11 @@ def arrays(batch: Batch) -> list[list[int]]:
     return [getattr(batch, name).tolist() for name in names] + [batch.ragged.cu_seqlens.tolist()]
 
 
-def contents(steps: list[Step[Batch]]) -> list[list[list[list[int]]]]:
+def contents(steps: list[Plan]) -> list[list[list[list[int]]]]:
     return [[arrays(batch) for batch in step.batches] for step in steps]
 
 
-def epoch_of(loader: Loader, epoch: int) -> list[Step[Batch]]:
+def epoch_of(loader: Loader, epoch: int) -> list[Plan]:
     steps = []
     for step in loader.steps(Position(epoch, 0)):
         if step.position.epoch != epoch:
@@ -46,7 +47,7 @@ def epoch_of(loader: Loader, epoch: int) -> list[Step[Batch]]:
     return steps
 
 
-def sequences(steps: list[Step[Batch]]) -> list[tuple[int, ...]]:
+def sequences(steps: list[Plan]) -> list[tuple[int, ...]]:
     """The tokens of every sequence that is no filler."""
     found = []
     for step in steps:
@@ -96,7 +97,11 @@ def test_rows_are_those_that_were_packed_in_order(loader: Loader) -> None:
         for row in pack(epoch.lengths(window), 512):
             expected.append([tuple(epoch.sequence(spans[i]).input_ids.tolist()) for i in row])
     steps = epoch_of(loader, 0)
-    found = [sequences([Step([batch], step.position, step.after)]) for step in steps for batch in step.batches]
+    found = [
+        sequences([replace(step, row=lambda _, batch=batch: batch, count=1)])
+        for step in steps
+        for batch in step.batches
+    ]
     assert len(found) == len(expected) // 3 * 3
     assert found == expected[: len(found)]
 

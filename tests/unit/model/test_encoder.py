@@ -18,7 +18,6 @@ from bertie.model.heads import MaskedLMHead, PooledHead
 from bertie.model.layers import Layer
 from bertie.model.transformer import Encoder, initialise
 from bertie.objectives import MaskedLM, NextSentence
-from bertie.training.loop import forward
 
 LENGTHS = [7, 1, 20, 64, 2, 33]
 OBJECTIVES = (MaskedLM(), NextSentence())
@@ -104,7 +103,7 @@ def test_losses_and_gradients_of_rows_are_those_of_all(tiny_config: BertConfig) 
     gradients = []
     losses = []
     for micro in (some, every):
-        found = forward(model, micro.tensors())
+        found = model(micro.tensors())
         losses.append({name: (loss.total.item(), loss.count.item(), loss.hits.item()) for name, loss in found.items()})
         objective = torch.stack([loss.total for loss in found.values()]).sum()
         gradients.append(torch.autograd.grad(objective, list(model.parameters())))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bertie.batches.collate import collate, filler
 from bertie.batches.layouts import Pairs
-from bertie.batches.loader import Loader, Position, Rows, Step
+from bertie.batches.loader import Loader, Plan, Position, Rows
 from bertie.contracts import FILLER, Batch, Sequence, Targets
 from bertie.model.config import BertConfig
 from bertie.model.transformer import Encoder, initialise
@@ -19,7 +19,7 @@ from bertie.objectives.mlm import MaskedLM
 from bertie.text.shards import Corpus, open_shards
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vectors import word_vectors
-from bertie.training.pretrain import label
+from bertie.training.feed import label
 
 
 def rows_of(tokenizer: Tokenizer, count: int, tokens: int = 1024) -> list[Batch]:
@@ -170,7 +170,7 @@ def test_deterministic_and_the_row_is_left_as_it_was(batches: list[Batch], small
 
 def test_fresh_at_every_epoch_step_and_row(batches: list[Batch], small_tokenizer: Tokenizer) -> None:
     def chosen(seed: int, *stream: int) -> list[int]:
-        return label(batches[0], (MaskedLM(),), small_tokenizer, seed, *stream).rows.tolist()
+        return label(batches[0], (MaskedLM(),), small_tokenizer, seed, *stream)[1]["mlm"].index.tolist()
 
     streams = [(0, 2, 0, 0, 0), (1, 2, 0, 0, 0), (0, 2, 1, 0, 0), (0, 2, 0, 1, 0), (0, 2, 0, 0, 1)]
     found = [chosen(*stream) for stream in streams]
@@ -181,7 +181,7 @@ def test_fresh_at_every_epoch_step_and_row(batches: list[Batch], small_tokenizer
 def test_on_the_loaders_rows(small_shards: Path) -> None:
     shards = open_shards(small_shards)
     loader = Loader(shards.train, shards.tokenizer, Pairs(max_length=64), Rows(2, 2048), seed=0)
-    step: Step[Batch] = next(loader.steps(Position()))
+    step: Plan = next(loader.steps(Position()))
     chosen = ordinary = 0
     for batch in step.batches:
         _, targets = corrupted(MaskedLM(), batch, shards.tokenizer)

@@ -2,22 +2,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import repeat
+from itertools import count, repeat
 
 import numpy as np
 import pytest
 import torch
 
-from bertie.batches.collate import collate
+from bertie.batches.collate import collate, join
 from bertie.batches.loader import Position, Step
-from bertie.contracts import Loss, MicroBatch, Sequence
+from bertie.contracts import MicroBatch, Sequence
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.text.tokenizer import Tokenizer
-from bertie.training.loop import Descent, Progress, add_losses, evaluate, fit, forward
-from bertie.training.optimizers import AdamW
-from bertie.training.pretrain import label, new_model
+from bertie.training.feed import label
+from bertie.training.loop import Descent, Progress, evaluate, fit
+from bertie.training.optimizers import AdamW, BertAdam, Lamb, Optimizer
+from bertie.training.pretrain import new_model
 from bertie.training.schedules import Linear
 
 OBJECTIVES = (MaskedLM(), NextSentence())
@@ -36,14 +37,14 @@ def sequences(count: int, seed: int = 0) -> list[Sequence]:
 
 @pytest.fixture
 def micro(small_tokenizer: Tokenizer) -> MicroBatch:
-    return label(collate(sequences(12), 64), OBJECTIVES, small_tokenizer, 0, 0)
+    return join([label(collate(sequences(12), 64), OBJECTIVES, small_tokenizer, 0, 0)])
 
 
-def step_of(*batches: MicroBatch) -> Step[MicroBatch]:
+def step_of(*batches: MicroBatch) -> Step:
     return Step(list(batches), Position(0, 0), Position(0, 1))
 
 
-def train(model: BertModel, stream: Iterator[Step[MicroBatch]], descent: Descent, first: int = 0) -> list[Progress]:
+def train(model: BertModel, stream: Iterator[Step], descent: Descent, first: int = 0) -> list[Progress]:
     return list(fit(model, stream, AdamW().build(model), Linear(), descent, first))
 
 
@@ -92,7 +93,7 @@ def test_steps_are_the_textbooks(micro: MicroBatch, tiny_config: BertConfig) -> 
     found = train(ours, repeat(step_of(micro)), replace(DESCENT, clip=0.1, steps=3))
     optimizer = AdamW().build(plain)
     for progress, rate in zip(found, (1e-3, 2e-3 / 3, 1e-3 / 3), strict=True):
-        losses = forward(plain.train(), micro.tensors())
+        losses = plain.train()(micro.tensors())
         objective = losses["mlm"].total / losses["mlm"].count + 0.5 * losses["nsp"].total / losses["nsp"].count
         optimizer.zero_grad()
         objective.backward()
@@ -150,7 +151,7 @@ def test_rows_of_a_step_have_their_own_dropout(
 
 def test_nothing_of_a_kind_to_predict_is_no_loss(tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:
     unlabelled = [replace(sequence, kind=-1) for sequence in sequences(4)]
-    micro = label(collate(unlabelled, 64), OBJECTIVES, small_tokenizer, 0, 0)
+    micro = join([label(collate(unlabelled, 64), OBJECTIVES, small_tokenizer, 0, 0)])
     [progress] = train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(micro)), replace(DESCENT, steps=1))
     assert float(progress.losses["nsp"].total) == 0
     assert torch.isfinite(progress.grad_norm)
@@ -163,18 +164,12 @@ def test_evaluate_is_without_dropout_and_leaves_the_model_alone(micro: MicroBatc
     assert float(first["mlm"].total) == float(second["mlm"].total)
     assert float(first["mlm"].count) == 2 * micro.counts["mlm"]
     alone = evaluate(model, [micro], "fp32")
+    assert first
+    assert alone
     assert float(first["mlm"].total) == pytest.approx(2 * float(alone["mlm"].total))
     assert model.training
     assert all(parameter.grad is None for parameter in model.parameters())
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
-
-
-def test_add_losses() -> None:
-    def loss(total: float, count: float, hits: float) -> Loss:
-        return Loss(torch.tensor(total), torch.tensor(count), torch.tensor(hits))
-
-    added = add_losses([{"a": loss(1.0, 2.0, 1.0)}, {"a": loss(3.0, 5.0, 4.0)}])["a"]
-    assert (float(added.total), float(added.count), float(added.hits or 0)) == (4, 7, 5)
 
 
 def test_bf16_is_near_fp32(micro: MicroBatch, tiny_config: BertConfig) -> None:
@@ -189,7 +184,33 @@ def test_bf16_is_near_fp32(micro: MicroBatch, tiny_config: BertConfig) -> None:
     assert found[0] != found[1]
 
 
-def test_a_head_that_counts_no_hits() -> None:
-    part = {"score": Loss(torch.tensor(2.0), torch.tensor(4.0))}
-    together = add_losses([part, part])["score"]
-    assert (float(together.total), float(together.count), together.hits) == (4.0, 8.0, None)
+@pytest.mark.parametrize("kind", [AdamW(), BertAdam(), Lamb()], ids=lambda kind: kind.kind)
+@pytest.mark.parametrize("first", [0, 2], ids=["the first", "a later one"])
+def test_a_step_without_finite_gradients_changes_nothing(
+    micro: MicroBatch, tiny_config: BertConfig, kind: Optimizer, first: int
+) -> None:
+    model = new_model(tiny_config, OBJECTIVES, 0)
+    optimizer = kind.build(model)
+    passes = count()
+
+    def poison(gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * torch.inf if next(passes) == first else gradient
+
+    model.encoder.layers[0].up.weight.register_hook(poison)
+    states = []
+    for progress in fit(model, repeat(step_of(micro)), optimizer, Linear(), replace(DESCENT, steps=4)):
+        state = [value.clone() for p in model.parameters() for value in optimizer.state[p].values()]
+        states.append([*(parameter.detach().clone() for parameter in model.parameters()), *state])
+        assert bool(progress.skipped) == (progress.step == first)
+    fresh = new_model(tiny_config, OBJECTIVES, 0)
+    before = states[first - 1] if first else list(fresh.parameters())
+    assert all(torch.equal(a, b) for a, b in zip(before, states[first], strict=False))
+    assert not all(torch.equal(a, b) for a, b in zip(states[first], states[first + 1], strict=True))
+    assert all(torch.isfinite(tensor).all() for tensor in states[-1])
+
+
+def test_an_evaluation_that_is_told_to_stop(micro: MicroBatch, tiny_config: BertConfig) -> None:
+    model = new_model(tiny_config, OBJECTIVES, 0).train()
+    asked = iter([False, True])
+    assert evaluate(model, [micro, micro, micro], "fp32", stopping=lambda: next(asked)) is None
+    assert model.training

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 import signal
 import time
 from dataclasses import replace
@@ -16,15 +18,16 @@ import bertie
 from bertie import streams
 from bertie.batches.layouts import Pairs
 from bertie.checkpoints.folder import read_checkpoint
-from bertie.contracts import MicroBatch
+from bertie.contracts import Loss, MicroBatch
 from bertie.errors import UsageError, UserError
 from bertie.model.config import BertConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.text.shards import open_shards
+from bertie.training import feed, trainer
 from bertie.training import pretrain as pretrain_module
-from bertie.training import trainer
+from bertie.training.feed import held_out
 from bertie.training.optimizers import AdamW
-from bertie.training.pretrain import EVAL_ROW, PretrainConfig, Training, held_out, new_model
+from bertie.training.pretrain import PretrainConfig, Training, new_model
 from bertie.training.schedules import Linear
 
 TRAINING = Training(steps=30, batch_size=16, learning_rate=1e-2, row_tokens=512, precision="fp32", eval_every=10)
@@ -106,28 +109,16 @@ def test_held_out_text_is_laid_out_once_and_for_all(config: PretrainConfig, smal
     shards = open_shards(small_shards)
 
     def work(eval_tokens: int) -> list[MicroBatch]:
-        training = replace(config.training, eval_tokens=eval_tokens)
-        return held_out(replace(config, training=training), config.layout, shards.eval, shards.tokenizer)
+        return held_out(config.objectives, config.layout, shards.eval, shards.tokenizer, eval_tokens)
 
     first, second = work(100_000), work(100_000)
     for a, b in zip(first, second, strict=True):
         assert a.batch.input_ids.tolist() == b.batch.input_ids.tolist()
         assert a.rows.tolist() == b.rows.tolist()
-        assert len(a.batch.input_ids) <= EVAL_ROW
+        assert len(a.batch.input_ids) <= feed.EVAL_ROW
     assert sum(micro.tokens for micro in first) > 0.9 * int(shards.eval.document_starts[-1])
     assert 900 < sum(micro.tokens for micro in work(1000)) <= 1000
     assert sum(len(micro.batch.kind) for micro in work(1)) == 1  # at least one sequence
-
-
-def test_held_out_text_is_the_same_for_runs_that_are_compared(config: PretrainConfig, small_shards: Path) -> None:
-    shards = open_shards(small_shards)
-
-    def ids(seed: int, row_tokens: int) -> list[list[int]]:
-        training = replace(config.training, row_tokens=row_tokens)
-        work = held_out(replace(config, seed=seed, training=training), config.layout, shards.eval, shards.tokenizer)
-        return [micro.batch.input_ids.tolist() for micro in work]
-
-    assert ids(0, 512) == ids(1, 512) == ids(0, 1024)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -159,9 +150,9 @@ def test_an_interrupt_saves_and_the_next_call_goes_on(
 def test_held_out_sequences_longer_than_an_evaluation_row(
     config: PretrainConfig, small_shards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pretrain_module, "EVAL_ROW", 20)
+    monkeypatch.setattr(feed, "EVAL_ROW", 20)
     shards = open_shards(small_shards)
-    work = held_out(config, config.layout, shards.eval, shards.tokenizer)
+    work = held_out(config.objectives, config.layout, shards.eval, shards.tokenizer, 100_000)
     assert max(len(micro.batch.input_ids) for micro in work) == 32
     assert {len(micro.batch.kind) for micro in work if len(micro.batch.input_ids) > 20} == {1}
 
@@ -194,7 +185,7 @@ def test_every_batch_and_objective_draws_from_its_own_stream(
         return original(seed, *stream)
 
     monkeypatch.setattr(streams, "generator", generator)
-    monkeypatch.setattr(pretrain_module, "EVAL_ROW", 128)
+    monkeypatch.setattr(feed, "EVAL_ROW", 128)
     pretrain(
         replace(config, training=replace(config.training, steps=4, row_tokens=128)), small_shards, tmp_path / "run"
     )
@@ -225,7 +216,101 @@ def test_numbers_below_their_least_are_refused(name: str) -> None:
         replace(TRAINING, **{name: 0})  # type: ignore[arg-type]
 
 
-def test_divergence_is_said(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
-    wild = replace(config, training=replace(config.training, learning_rate=1e9), optimizer=AdamW(weight_decay=1.0))
-    with pytest.raises(UserError, match=r"the training has diverged; lower --training\.learning-rate"):
+def test_divergence_is_said_and_its_batch_kept(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+    settings = replace(config.training, learning_rate=1e9, bad_steps=3)
+    wild = replace(config, training=settings, optimizer=AdamW(weight_decay=1.0))
+    with pytest.raises(
+        UserError, match=r"3 steps in a row .* the training has diverged; lower --training\.learning-rate"
+    ):
         pretrain(wild, small_shards, tmp_path / "run")
+    train = records(tmp_path / "run", "train")
+    assert [record.get("skipped", False) for record in train[-4:]] == [False, True, True, True]
+    assert train[-1]["loss"] is None
+    [path] = (tmp_path / "run").glob("bad-step-*.npz")
+    assert f"{train[-1]['step']:08d}" in path.name
+    kept = np.load(path)
+    for name, size in (("input_ids", 512), ("mlm.label", 77), ("nsp.weight", len(kept["0.kind"]))):
+        assert len(kept[f"0.{name}"]) == size
+
+
+def test_a_single_bad_step_is_skipped_and_logged(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clip, asked = torch.nn.utils.clip_grad_norm_, itertools.count(1)
+
+    def poisoned(parameters: Any, most: float) -> torch.Tensor:
+        norm = clip(parameters, most)
+        return norm * (torch.nan if next(asked) in (4, 6) else 1)
+
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", poisoned)
+    pretrain(replace(config, training=replace(config.training, bad_steps=2)), small_shards, tmp_path / "run")
+    train = records(tmp_path / "run", "train")
+    assert [record["step"] for record in train if record.get("skipped")] == [4, 6]
+    assert train[3]["grad_norm"] is None
+    assert train[-1]["mlm_loss"] < train[0]["mlm_loss"]
+    [counters] = (tmp_path / "run" / "checkpoints").glob("*30/training_state/counters.json")
+    assert json.loads(counters.read_text())["skipped"] == 2
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_an_interrupt_while_it_evaluates(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is heeded there, and the evaluation is made up for."""
+    evaluate = pretrain_module.evaluate
+
+    def interrupted(*args: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return evaluate(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pretrain_module, "evaluate", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(config, small_shards, tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000010"]
+    assert records(tmp_path / "run", "eval") == []
+    for name in ("run", "undisturbed"):
+        pretrain(config, small_shards, tmp_path / name)
+    found, expected = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("run", "undisturbed"))
+    timing = re.compile(r'"(seconds|tokens_per_second)": [\d.e+]+')
+    assert timing.sub("", found) == timing.sub("", expected)
+
+
+def test_the_best_checkpoint_is_kept_beside_the_newest(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate, asked = pretrain_module.evaluate, itertools.count()
+
+    def judged(*args: Any) -> Any:
+        losses = evaluate(*args)
+        assert losses
+        factor = [5, 1, 4, 2, 3, 6][next(asked)]
+        return {name: Loss(torch.tensor(factor * 100.0), loss.count, loss.hits) for name, loss in losses.items()}
+
+    monkeypatch.setattr(pretrain_module, "evaluate", judged)
+    training = replace(config.training, eval_every=5, checkpoint_every=5, keep_checkpoints=1)
+    pretrain(replace(config, training=training), small_shards, tmp_path / "run")
+    kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+    assert kept == ["step-00000010", "step-00000030"]
+
+
+def test_checkpoints_by_the_clock(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+    training = replace(config.training, checkpoint_every=0, checkpoint_minutes=1e-9, keep_checkpoints=100, steps=5)
+    pretrain(replace(config, training=training), small_shards, tmp_path / "run")
+    assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 5
+
+
+def test_micro_batches_and_workers_change_nothing_of_what_is_read(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path
+) -> None:
+    """Rows of 128 tokens: one by one, two or (because three do not divide four) two together, and prepared elsewhere."""
+    found = []
+    for name, micro_batch, workers in (("a", 1, 0), ("b", 2, 0), ("c", 3, 0), ("d", 1, 2)):
+        settings = replace(config.training, row_tokens=128, micro_batch=micro_batch, workers=workers, steps=12)
+        pretrain(replace(config, training=settings), small_shards, tmp_path / name)
+        found.append([(r["loss"], r["mlm_accuracy"], r["tokens"]) for r in records(tmp_path / name, "train")])
+    assert found[0] == found[3]
+    assert found[1] == found[2]
+    for one, other in zip(found[0], found[1], strict=True):
+        assert one[0] == pytest.approx(other[0], rel=1e-4)
+        assert one[2] == other[2]

@@ -1,0 +1,7 @@
+"""`python -m bertie`, and `torchrun … -m bertie`."""
+
+import sys
+
+from bertie.cli import main
+
+sys.exit(main())

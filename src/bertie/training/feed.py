@@ -1,0 +1,115 @@
+"""What pre-training reads: rows of a corpus, labelled by the objectives, as the micro-batches of this rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from bertie import streams
+from bertie.batches.collate import collate, join
+from bertie.batches.layouts import Layout, PairsEpoch
+from bertie.batches.loader import Plan, Position, Step
+from bertie.batches.prefetch import ahead
+from bertie.contracts import Batch, MicroBatch, Sequence, Targets
+from bertie.errors import UsageError, UserError
+from bertie.objectives import Objective
+from bertie.text.shards import Corpus, Shards
+from bertie.text.tokenizer import Tokenizer
+from bertie.training.distributed import Ranks
+from bertie.training.phases import Leg, walk
+
+EVAL_ROW = 4096  # tokens that are masked and read together when evaluating, whatever a row of training holds
+
+
+@dataclass(frozen=True, eq=False)
+class Feed:
+    """A run's steps. micro_batch: most rows of one forward pass; workers: processes that prepare steps ahead.
+
+    Rows are labelled one by one, as a pure function of (seed, epoch, step, row), so neither how many of them a forward
+    pass takes, nor which rank has them, nor who prepares them changes what is read.
+    """
+
+    way: list[Leg]
+    shards: Shards
+    objectives: tuple[Objective, ...]
+    seed: int
+    micro_batch: int
+    workers: int
+    ranks: Ranks
+
+    def __post_init__(self) -> None:
+        """Errors: UsageError where the ranks cannot share a step's rows."""
+        for number, leg in enumerate(self.way):
+            if leg.rows.count % self.ranks.count:
+                raise UsageError(
+                    f"a step of phase {number} is {leg.rows.count} rows of {leg.rows.tokens} tokens, which "
+                    f"{self.ranks.count} ranks cannot share equally: change training.batch_size or training.row_tokens"
+                )
+
+    def steps(self, first: int, position: Position) -> Iterator[Step]:
+        """This rank's part of every step, from `first` on, where the run stands at `position`."""
+
+        def part(worker: int, workers: int) -> Iterator[Step]:
+            plans = walk(self.way, self.shards, self.seed, first, position)
+            return map(self.build, islice(plans, worker, None, workers))
+
+        return ahead(part, self.workers)
+
+    def build(self, plan: Plan) -> Step:
+        own = self.ranks.own(plan.count)
+        size = passes(len(own), self.micro_batch)
+        return Step(self.micro_batches(plan, own, size), plan.position, plan.after, first=own.start // size)
+
+    def micro_batches(self, plan: Plan, rows: range, size: int) -> list[MicroBatch]:
+        """These rows of a step, labelled, `size` together."""
+        at = (streams.LABELS, plan.position.epoch, plan.position.step)
+        labelled = [label(plan.row(row), self.objectives, self.shards.tokenizer, self.seed, *at, row) for row in rows]
+        return [join(labelled[start : start + size]) for start in range(0, len(labelled), size)]
+
+
+def passes(rows: int, most: int) -> int:
+    """How many rows a forward pass takes: as many as may be, and equally many each time."""
+    return next(size for size in range(min(most, rows), 0, -1) if rows % size == 0)
+
+
+def label(
+    batch: Batch, objectives: tuple[Objective, ...], tokenizer: Tokenizer, seed: int, *stream: int
+) -> tuple[Batch, dict[str, Targets]]:
+    """Let every objective corrupt a row and say what it wants predicted: a pure function of the seed and stream."""
+    targets: dict[str, Targets] = {}
+    for number, objective in enumerate(objectives):
+        batch, targets[objective.kind] = objective.label(batch, tokenizer, streams.generator(seed, *stream, number))
+    return batch, targets
+
+
+def held_out(
+    objectives: tuple[Objective, ...], layout: Layout, corpus: Corpus, tokenizer: Tokenizer, most: int
+) -> list[MicroBatch]:
+    """At most `most` tokens of held-out text, laid out and masked once and for all: the same for every step, run and seed.
+
+    Errors: UserError where they are too short for a single sequence.
+    """
+    groups: list[list[Sequence]] = [[]]
+    tokens = 0
+    for sequence in _first(layout.epoch(corpus, tokenizer, 0, 0), most):
+        if groups[-1] and tokens + len(sequence) > EVAL_ROW:
+            groups.append([])
+            tokens = 0
+        groups[-1].append(sequence)
+        tokens += len(sequence)
+    if not groups[0]:
+        raise UserError("the held-out documents are all of a single token: prepare more text")
+    batches = [collate(group, layout.max_length) for group in groups]
+    return [join([label(batch, objectives, tokenizer, 0, streams.EVAL_LABELS, i)]) for i, batch in enumerate(batches)]
+
+
+def _first(epoch: PairsEpoch, tokens: int) -> Iterator[Sequence]:
+    """Sequences of an epoch, at least one, while they have no more than `tokens` together."""
+    read = 0
+    for window in range(epoch.windows):
+        for span in epoch.window(window):
+            if read and read + len(span) > tokens:
+                return
+            read += len(span)
+            yield epoch.sequence(span)

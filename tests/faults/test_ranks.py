@@ -1,0 +1,113 @@
+"""Several processes on one model, for real, over gloo on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from killing import ONE_THREAD, Nursery, differences, pretrain_command, without_timing
+
+STATE = "checkpoints/step-00000012"
+
+
+def records(run: Path) -> list[dict[str, Any]]:
+    return [without_timing(json.loads(line)) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def assert_alike(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+    """To rounding: sums are added up in another order, and training makes more of it with every step."""
+    assert [record["step"] for record in found] == [record["step"] for record in expected]
+    for ours, theirs in zip(found, expected, strict=True):
+        for name in ("split", "step", "epoch", "tokens", "lr"):
+            assert ours.get(name) == theirs.get(name)
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=2e-4)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_the_number_of_ranks_changes_nothing_but_rounding(
+    nursery: Nursery, shards: Path, tmp_path: Path, ranks: int
+) -> None:
+    """Dropout, data, counts and the held-out losses; and the same ranks again give the same bytes."""
+
+    def command(name: str) -> list[str]:
+        return [*pretrain_command(shards, tmp_path / name), "--training.row-tokens", "128"]
+
+    assert nursery.run(command("alone"))[0] == 0
+    together = nursery.start(command("run"), ranks=ranks)
+    assert together.wait() == 0, together.texts
+    assert together.codes == [0] * ranks
+    assert_alike(records(tmp_path / "run"), records(tmp_path / "alone"))
+    assert "held-out mlm_loss" in together.text
+    assert not any(together.texts[1:])  # one speaks for all
+    assert nursery.start(command("again"), ranks=ranks).wait() == 0
+    assert records(tmp_path / "again") == records(tmp_path / "run")
+
+
+def test_ranks_resume_exactly_and_on_another_number_alike(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    assert nursery.start(pretrain_command(shards, whole), ranks=2).wait() == 0
+    cut = tmp_path / "cut"
+    victim = nursery.start(pretrain_command(shards, cut), ["die_after_step", 12], ranks=2)
+    victim.wait_until(lambda: (cut / STATE).exists())
+    victim.kill()
+    other = shutil.copytree(cut, tmp_path / "other")
+    resumed = nursery.start(pretrain_command(shards, cut), ranks=2)
+    assert resumed.wait() == 0, resumed.texts
+    assert "after step 12 of 30" in resumed.text
+    assert differences(cut, whole) == []
+    assert nursery.run(pretrain_command(shards, other))[0] == 0
+    assert_alike(records(other), records(whole))
+
+
+def test_a_signal_to_one_rank_saves_and_ends_all(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    victim = nursery.start(pretrain_command(shards, run), ranks=2)
+    victim.wait_until(lambda: list((run / "checkpoints").glob("step-*")))
+    os.kill(victim.pids[1], signal.SIGTERM)
+    victim.wait()
+    assert victim.codes == [130, 130], victim.texts
+    assert "saved" in victim.text
+    assert nursery.start(pretrain_command(shards, run), ranks=2).wait() == 0
+    assert nursery.start(pretrain_command(shards, whole), ranks=2).wait() == 0
+    assert records(run) == records(whole)
+
+
+def test_a_rank_that_is_gone_is_said(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    victim = nursery.start(pretrain_command(shards, run), ranks=2)
+    victim.wait_until(lambda: victim.started(run))
+    os.kill(victim.pids[1], signal.SIGKILL)
+    assert victim.wait() == 1
+    assert "bertie: another process of this training has ended" in victim.text
+    assert "Traceback" not in victim.text
+
+
+def test_a_batch_that_the_ranks_cannot_share(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
+    victim = nursery.start(pretrain_command(shards, tmp_path / "run"), ranks=3)
+    victim.wait()
+    assert victim.codes == [2, 2, 2]
+    assert "3 ranks cannot share equally: change training.batch_size or training.row_tokens" in victim.text
+    assert not (tmp_path / "run").exists()
+
+
+def test_torchrun_starts_again_what_was_killed(shards: Path, undisturbed: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["--max-restarts", "2", "-m", "bertie", *pretrain_command(shards, run)]
+    started = subprocess.Popen(command, env=os.environ | ONE_THREAD, stderr=subprocess.PIPE, text=True)
+    while not list((run / "checkpoints").glob("step-*")) and started.poll() is None:
+        time.sleep(0.01)
+    children = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
+    os.kill(int(children[-1]), signal.SIGKILL)
+    _, text = started.communicate(timeout=120)
+    assert started.returncode == 0, text
+    assert "resuming" in text
+    assert_alike(records(run), records(undisturbed))

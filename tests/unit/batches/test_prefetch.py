@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from itertools import count, islice
+from pathlib import Path
+
+import pytest
+
+from bertie.batches.prefetch import ahead
+from bertie.errors import UserError
+
+
+def numbers(worker: int, workers: int) -> Iterator[tuple[int, int]]:
+    return ((number, os.getpid()) for number in count(worker, workers))
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_in_order_whoever_prepares(workers: int) -> None:
+    found = list(islice(ahead(numbers, workers), 20))
+    assert [number for number, _ in found] == list(range(20))
+    assert len({process for _, process in found}) == max(workers, 1)
+    assert (os.getpid() in {process for _, process in found}) == (workers == 0)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_ends_with_what_is_given(workers: int) -> None:
+    assert list(ahead(lambda worker, workers: iter(range(worker, 7, workers)), workers)) == list(range(7))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_error_comes_out_as_it_is(workers: int) -> None:
+    def broken(worker: int, workers: int) -> Iterator[int]:
+        for number in range(worker, 10, workers):
+            if number == 5:
+                raise UserError("shard 5 is damaged")
+            yield number
+
+    found: list[int] = []
+    with pytest.raises(UserError, match=r"^shard 5 is damaged$"):
+        found.extend(ahead(broken, workers))
+    steps = ahead(broken, workers)
+    assert [next(steps) for _ in range(5)] == [0, 1, 2, 3, 4]
+
+
+def test_an_interrupt_is_not_theirs() -> None:
+    steps = ahead(numbers, 2)
+    process = next(steps)[1]
+    os.kill(process, signal.SIGINT)
+    os.kill(process, signal.SIGTERM)
+    assert [number for number, _ in islice(steps, 50)] == list(range(1, 51))
+
+
+def test_they_end_with_it() -> None:
+    steps = ahead(numbers, 2)
+    processes = {next(steps)[1] for _ in range(2)}
+    steps.close()  # type: ignore[attr-defined]
+    until = time.monotonic() + 10
+    while time.monotonic() < until and any(Path(f"/proc/{process}").exists() for process in processes):
+        time.sleep(0.01)
+    assert not any(Path(f"/proc/{process}").exists() for process in processes)
