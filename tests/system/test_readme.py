@@ -15,7 +15,8 @@ import bertie
 from bertie import config
 from bertie.cli import HELP, VERBS, main
 from bertie.training.finetune import FinetuneConfig
-from bertie.training.pretrain import PretrainConfig, new_model
+from bertie.training.initial import new_model
+from bertie.training.pretrain import PretrainConfig
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 

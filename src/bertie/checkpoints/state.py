@@ -114,16 +114,21 @@ def load_state(folder: Path, model: BertModel, optimizer: torch.optim.Optimizer)
     loaded = load_weights(model, read_checkpoint(folder))
     if loaded.fresh or loaded.dropped:
         raise UserError(f"{folder} is of another model: it lacks {loaded.fresh} and has {loaded.dropped} to spare")
-    tensors = read_tensors(folder / "training_state" / "optimizer.safetensors")
-    for name, parameter in model.named_parameters():
-        state = {key: tensor for key, tensor in tensors.items() if key.split("|")[1] == name}
-        optimizer.state[parameter] = {key.split("|")[0]: tensor.to(parameter.device) for key, tensor in state.items()}
+    load_optimizer(folder, model, optimizer)
     counters = folder / "training_state" / "counters.json"
     _require(counters)
     try:
         return config.build(Counters, storage.read_json(counters), "counters")
     except UsageError as error:
         raise UserError(f"{counters} is damaged: {error}") from error
+
+
+def load_optimizer(folder: Path, model: BertModel, optimizer: torch.optim.Optimizer) -> None:
+    """Its state alone, in place, by the parameters' names. Errors: UserError if it is damaged or missing."""
+    tensors = read_tensors(folder / "training_state" / "optimizer.safetensors")
+    for name, parameter in model.named_parameters():
+        state = {key: tensor for key, tensor in tensors.items() if key.split("|")[1] == name}
+        optimizer.state[parameter] = {key.split("|")[0]: tensor.to(parameter.device) for key, tensor in state.items()}
 
 
 def _require(path: Path) -> None:

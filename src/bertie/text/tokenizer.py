@@ -116,14 +116,32 @@ class Tokenizer:
         return np.array([not word.startswith(CONTINUATION) for word in self.words])
 
     @cached_property
-    def fingerprint(self) -> str:
-        """sha256 of everything that decides ids: two tokenizers with one fingerprint give the same ids for any text."""
+    def rules(self) -> list[Any]:
+        """All that decides ids beside the vocabulary."""
         rules = self.backend.normalizer
-        # None means "strip accents when lowering", so both ways to say it must hash alike.
+        # None means "strip accents when lowering", so both ways to say it must compare alike.
         strip = rules.lowercase if rules.strip_accents is None else rules.strip_accents
         longest = self.backend.model.max_input_chars_per_word
-        settings = [rules.lowercase, strip, rules.handle_chinese_chars, rules.clean_text, longest]
-        return hashlib.sha256(json.dumps([self.words, settings]).encode()).hexdigest()
+        return [rules.lowercase, strip, rules.handle_chinese_chars, rules.clean_text, longest]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 of everything that decides ids: two tokenizers with one fingerprint give the same ids for any text."""
+        return hashlib.sha256(json.dumps([self.words, self.rules]).encode()).hexdigest()
+
+    def pieces(self, entry: str) -> list[int]:
+        """The ids that an entry of another vocabulary, such as "foreshore" or "##ability", is cut into by this one."""
+        known = self.backend.get_vocab(with_added_tokens=True)
+        found, start, mark = [], 0, ""
+        if entry.startswith(CONTINUATION) and len(entry) > len(CONTINUATION):
+            entry, mark = entry.removeprefix(CONTINUATION), CONTINUATION
+        while start < len(entry):  # the longest first, as WordPiece reads a word
+            stop = next((stop for stop in range(len(entry), start, -1) if mark + entry[start:stop] in known), None)
+            if stop is None:
+                return [self.unk_id]
+            found.append(known[mark + entry[start:stop]])
+            start, mark = stop, CONTINUATION
+        return found
 
     def encode(self, texts: list[str]) -> list[np.ndarray]:
         """Per text its ids without special tokens, int32 [n]. A literal "[MASK]" in a text is text."""

@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertie import config as configuration
-from bertie import console, runtime, storage, streams
+from bertie import console, runtime, storage
 from bertie.batches.layouts import Layout
 from bertie.batches.loader import Position
+from bertie.checkpoints.folder import MANIFEST, Checkpoint
 from bertie.checkpoints.state import has_state
 from bertie.contracts import Loss, MicroBatch
 from bertie.errors import UsageError, UserError, require_range
-from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
-from bertie.model.transformer import Encoder, initialise
 from bertie.objectives import Objective
 from bertie.text.shards import Shards, open_shards
 from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
 from bertie.training.distributed import Ranks, together
 from bertie.training.feed import Feed, held_out
+from bertie.training.initial import begin_from, keep_optimizer, new_model, read_start
 from bertie.training.loop import Descent, evaluate
 from bertie.training.memory import rows_that_fit
 from bertie.training.optimizers import Optimizer
@@ -83,6 +83,10 @@ class PretrainConfig:
     phases: tuple[Phase, ...] = ()
     """Parts of the run with other lengths and batches; none: the layout's and training's throughout."""
     seed: int = 0
+    init_from: str = ""
+    """A run, checkpoint folder or hub id whose weights, in whose size, training goes on from; none: new weights."""
+    init_optimizer: Literal["fresh", "kept"] = "fresh"
+    """kept: with the state of that checkpoint's optimizer too."""
 
     def __post_init__(self) -> None:
         require_range("", self, "seed", low=0)
@@ -110,6 +114,9 @@ def pretrain(config: PretrainConfig | str, data: str | Path, out: str | Path, *,
 def _pretrain(config: PretrainConfig, data: Path, out: Path, threads: int, ranks: Ranks) -> dict[str, Any]:
     threads = runtime.use_threads(ranks.share(trainer.run_threads(out, threads)))
     shards = open_shards(data)
+    begun = ranks.share(has_state(out) or (out / MANIFEST).is_file())
+    start = read_start(config.init_from, shards.tokenizer) if config.init_from and ranks.first and not begun else None
+    config = replace(config, model=_size(config, start, out, ranks))
     config = replace(config, model=_fitting(config, shards.tokenizer))
     held = [
         held_out(config.objectives, leg.layout, shards.eval, shards.tokenizer, config.training.eval_tokens)
@@ -123,7 +130,7 @@ def _pretrain(config: PretrainConfig, data: Path, out: Path, threads: int, ranks
     with RunFolder(out, configuration.plain(config), threads) if ranks.first else nullcontext() as run:
         if ranks.share(run is not None and run.finished):
             return _left_alone(out, shards, run)
-        job = _job(config, feed, held, run, out)
+        job = _job(config, feed, held, start, run, out)
         console.say(_opening(config, shards, job, threads))
         trainer.train(job, run)
         if run is None:
@@ -132,6 +139,18 @@ def _pretrain(config: PretrainConfig, data: Path, out: Path, threads: int, ranks
         lines = {f"entropy of words {entropy:.2f}": entropy} if config.objectives[0].kind == "mlm" else {}
         trainer.finish(job, run, _about(config, shards, _last_eval(run)), lines)
         return {"run": str(out), "finished_before": False, "parameters": job.model.size, "eval": _last_eval(run)}
+
+
+def _size(config: PretrainConfig, start: Checkpoint | None, out: Path, ranks: Ranks) -> BertConfig:
+    """The model's numbers: the recipe's, or those of the checkpoint that it starts from, but for dropout."""
+    if not config.init_from:
+        return config.model
+    names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    size = start.config if start else config.model
+    if ranks.first and start is None:  # the run knows; its start need no longer be there
+        size = configuration.build(BertConfig, configuration.read(out / "config.toml")["model"], "model")
+    size = replace(size, **{name: getattr(config.model, name) for name in names})
+    return configuration.build(BertConfig, ranks.share(configuration.plain(size)), "model")
 
 
 def _left_alone(out: Path, shards: Shards, run: RunFolder | None) -> dict[str, Any]:
@@ -148,25 +167,26 @@ def _require_same(shards: Shards, ranks: Ranks) -> None:
         raise UsageError(f"{shards.folder}: other shards than those of rank 0; give every machine the same")
 
 
-def new_model(config: BertConfig, objectives: tuple[Objective, ...], seed: int) -> BertModel:
-    """An encoder and the objectives' heads with BERT's initial weights, a pure function of the seed."""
-    encoder = Encoder(config)
-    model = BertModel(encoder, {objective.kind: objective.head(config, encoder) for objective in objectives})
-    runtime.reseed_torch(seed, streams.WEIGHTS)
-    initialise(model, config.initializer_range)
-    return model
-
-
 def _job(
-    config: PretrainConfig, feed: Feed, held: list[list[MicroBatch]], run: RunFolder | None, out: Path
+    config: PretrainConfig,
+    feed: Feed,
+    held: list[list[MicroBatch]],
+    start: Checkpoint | None,
+    run: RunFolder | None,
+    out: Path,
 ) -> trainer.Job:
     settings, shards, ranks = config.training, feed.shards, feed.ranks
     precision: Literal["fp32", "bf16"] = ranks.share(run.precision(settings.precision) if run else "fp32")
     model = new_model(config.model, config.objectives, config.seed)
-    if run is not None and not has_state(run.path):
+    if start is not None:
+        console.say(begin_from(start, model))
+    elif run is not None and not has_state(run.path):
         for objective in config.objectives:
             objective.start(model.heads[objective.kind], shards.train)
     model.to(runtime.device())
+    optimizer = config.optimizer.build(model)
+    if start is not None and config.init_optimizer == "kept":
+        console.say(keep_optimizer(start, model, optimizer, config.optimizer.kind))
     asked = settings.micro_batch
     rows = run.once("micro_batch", lambda: asked or rows_that_fit(model, feed, precision)) if run else 0
     feed = replace(feed, micro_batch=ranks.share(rows))
@@ -180,7 +200,7 @@ def _job(
         model=model,
         tokenizer=shards.tokenizer,
         labels=(),
-        optimizer=config.optimizer.build(model),
+        optimizer=optimizer,
         schedule=config.schedule,
         descent=Descent(settings.steps, settings.learning_rate, settings.clip, config.seed, precision, weights),
         stream=feed.steps,

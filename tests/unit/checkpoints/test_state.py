@@ -12,8 +12,8 @@ from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.text.tokenizer import Tokenizer
+from bertie.training.initial import new_model
 from bertie.training.optimizers import AdamW, BertAdam, Optimizer
-from bertie.training.pretrain import new_model
 
 
 def stepped(config: BertConfig, kind: Optimizer, steps: int) -> tuple[BertModel, torch.optim.Optimizer]:

@@ -16,9 +16,9 @@ from bertie.model.config import BertConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.feed import label
+from bertie.training.initial import new_model
 from bertie.training.loop import Descent, Progress, evaluate, fit
 from bertie.training.optimizers import AdamW, BertAdam, Lamb, Optimizer
-from bertie.training.pretrain import new_model
 from bertie.training.schedules import Linear
 
 OBJECTIVES = (MaskedLM(), NextSentence())

@@ -26,8 +26,9 @@ from bertie.text.shards import open_shards
 from bertie.training import feed, trainer
 from bertie.training import pretrain as pretrain_module
 from bertie.training.feed import held_out
+from bertie.training.initial import new_model
 from bertie.training.optimizers import AdamW
-from bertie.training.pretrain import PretrainConfig, Training, new_model
+from bertie.training.pretrain import PretrainConfig, Training
 from bertie.training.schedules import Linear
 
 TRAINING = Training(steps=30, batch_size=16, learning_rate=1e-2, row_tokens=512, precision="fp32", eval_every=10)

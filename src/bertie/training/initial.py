@@ -1,0 +1,87 @@
+"""What pre-training starts from: new weights, or those of another model, whose vocabulary the new one may extend."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from bertie import config, runtime, streams
+from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint, states
+from bertie.checkpoints.state import load_optimizer
+from bertie.errors import UsageError
+from bertie.model.bert import BertModel
+from bertie.model.config import BertConfig
+from bertie.model.transformer import Encoder, initialise
+from bertie.objectives import Objective
+from bertie.text.tokenizer import Tokenizer
+
+BY_WORD = ("encoder.embeddings.word.weight", "heads.mlm.bias")  # what has a row for every entry of the vocabulary
+
+
+def new_model(size: BertConfig, objectives: tuple[Objective, ...], seed: int) -> BertModel:
+    """An encoder and the objectives' heads with BERT's initial weights, a pure function of the seed."""
+    encoder = Encoder(size)
+    model = BertModel(encoder, {objective.kind: objective.head(size, encoder) for objective in objectives})
+    runtime.reseed_torch(seed, streams.WEIGHTS)
+    initialise(model, size.initializer_range)
+    return model
+
+
+def read_start(source: str | Path, tokenizer: Tokenizer) -> Checkpoint:
+    """A checkpoint as a start for text in the vocabulary of `tokenizer`: the checkpoint's own, or one that goes on after it.
+
+    A new word piece gets the mean of the pieces that it used to be cut into. Errors: UsageError for any other
+    vocabulary, and what `read_checkpoint` raises.
+    """
+    checkpoint = read_checkpoint(source)
+    old = checkpoint.tokenizer
+    if tokenizer.words[: old.size] != old.words or tokenizer.rules != old.rules:
+        raise UsageError(
+            f"the text was prepared with another vocabulary than that of {source}: prepare it with {source} as "
+            "--tokenizer, or with a vocabulary that begins with the same entries and adds new ones"
+        )
+    pieces = [old.pieces(word) for word in tokenizer.words[old.size :]]
+
+    def grown(rows: Tensor) -> Tensor:
+        return torch.cat([rows[: old.size], *(rows[ids].mean(0, keepdim=True) for ids in pieces)])
+
+    weights = {name: grown(tensor) if name in BY_WORD else tensor for name, tensor in checkpoint.weights.items()}
+    size = replace(checkpoint.config, vocab_size=tokenizer.size)
+    return replace(checkpoint, weights=weights, tokenizer=tokenizer, config=size)
+
+
+def begin_from(start: Checkpoint, model: BertModel) -> str:
+    """Load its weights; returns a line that says what was done."""
+    loaded = load_weights(model, start)
+    told = [f"going on from {start.folder}"]
+    new = sorted({name.split(".")[1] for name in loaded.fresh})
+    for what, heads in (("dropped", loaded.dropped), ("new", new)):
+        told += [f"{what}: {', '.join(heads)} head"] if heads else []
+    return "; ".join(told)
+
+
+def keep_optimizer(start: Checkpoint, model: BertModel, optimizer: torch.optim.Optimizer, kind: str) -> str:
+    """Load the state that an optimizer of this kind was in; returns a line that says from where.
+
+    Errors: UsageError where the checkpoint has none, or one of another kind.
+    """
+    found = [path for path in (start.folder, *reversed(states(start.folder))) if (path / "training_state").is_dir()]
+    if not found:
+        raise UsageError(f"{start.folder} holds no state of an optimizer: leave --init-optimizer out")
+    settings = found[0].parents[1] / "config.toml"
+    was = config.read(settings)["optimizer"]["kind"] if settings.is_file() else kind
+    if was != kind:
+        raise UsageError(
+            f"{found[0]} was trained by {was}, and its state is none of {kind}: leave --init-optimizer out"
+        )
+    load_optimizer(found[0], model, optimizer)
+    words = {name: parameter for name, parameter in model.named_parameters() if name in BY_WORD}
+    for parameter in words.values():  # word pieces that are new have no moments yet
+        for key, tensor in optimizer.state[parameter].items():
+            if tensor.ndim:
+                new = tensor.new_zeros(len(parameter) - len(tensor), *tensor.shape[1:])
+                optimizer.state[parameter][key] = torch.cat([tensor, new])
+    return f"the optimizer as it was in {found[0]}"
