@@ -21,7 +21,7 @@ from bertie.objectives import MaskedLM, NextSentence
 from bertie.tasks.classify import Classify
 from bertie.training.finetune import FinetuneConfig, FinetuneTraining
 from bertie.training.optimizers import AdamW, BertAdam
-from bertie.training.pretrain import PretrainConfig, Training
+from bertie.training.recipe import PretrainConfig, Training
 from bertie.training.schedules import Linear
 
 HERE = Path(__file__).parent

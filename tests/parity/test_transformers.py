@@ -29,7 +29,7 @@ from bertie.tasks.examples import read_examples
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.finetune import FinetuneConfig, FinetuneTraining
 from bertie.training.optimizers import AdamW
-from bertie.training.pretrain import PretrainConfig, Training
+from bertie.training.recipe import PretrainConfig, Training
 from bertie.training.schedules import Linear
 
 transformers = pytest.importorskip("transformers")

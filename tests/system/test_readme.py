@@ -16,7 +16,7 @@ from bertie import config
 from bertie.cli import HELP, VERBS, main
 from bertie.training.finetune import FinetuneConfig
 from bertie.training.initial import new_model
-from bertie.training.pretrain import PretrainConfig
+from bertie.training.recipe import PretrainConfig
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bertie import config
 from bertie.errors import UsageError, require_range
 from bertie.training.finetune import FinetuneConfig
-from bertie.training.pretrain import PretrainConfig
+from bertie.training.recipe import PretrainConfig
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def test_require_range(arguments: dict[str, float], message: str) -> None:
 
 
 def test_a_shipped_configuration_can_be_extended_by_its_name(tmp_path: Path) -> None:
-    from bertie.training.pretrain import PretrainConfig
+    from bertie.training.recipe import PretrainConfig
 
     (tmp_path / "mine.toml").write_text('extends = "mini"\n[training]\nsteps = 7\n')
     mine, shipped = (config.load(PretrainConfig, name, "pretrain") for name in (tmp_path / "mine.toml", "mini"))

@@ -11,7 +11,8 @@ from tyro.conf import Positional
 
 from bertie import config, console
 from bertie.commands.common import Flat, Output, OutputFlags
-from bertie.training.pretrain import PretrainConfig, pretrain
+from bertie.training.pretrain import pretrain
+from bertie.training.recipe import PretrainConfig
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from bertie.text.prepare import prepare
 from bertie.text.sentences import sentences
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import train_tokenizer
-from bertie.training.pretrain import PretrainConfig, pretrain
+from bertie.training.pretrain import pretrain
+from bertie.training.recipe import PretrainConfig
 
 VOCABULARY, EPOCHS, SEEDS = 8000, 3, 5
 PROGRAMMERS = (

@@ -1,17 +1,71 @@
-"""How many rows a forward pass may take."""
+"""What a training needs of memory, by calculation, and how many rows a forward pass may take, by trial."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from bertie import runtime
 from bertie.batches.loader import Position
 from bertie.contracts import MicroBatch
 from bertie.model.bert import BertModel
+from bertie.model.config import BertConfig
+from bertie.objectives import Objective
 from bertie.training.feed import Feed
+from bertie.training.initial import new_model
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Bytes in fp32. activations: what one forward pass keeps for the way back."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.gradients + self.optimizer + self.activations
+
+
+def needs(size: BertConfig, objectives: tuple[Objective, ...], micro: MicroBatch, recompute: bool) -> Needs:
+    """What training on micro-batches like this one takes, counted on a model that has shapes and no numbers.
+
+    Counted is all that autograd keeps; under mixed precision about half of the activations. While a layer is computed
+    again, what it keeps is there too. Work space, of a few activations' size, comes on top.
+    """
+    kept = _kept(size, objectives, micro, recompute)
+    if recompute:
+        one, none = (_kept(replace(size, num_hidden_layers=n), objectives, micro, False) for n in (2, 1))
+        kept += one - none
+    with torch.device("meta"):
+        weights = 4 * new_model(size, objectives, 0).size
+    return Needs(weights, weights, 2 * weights, kept)
+
+
+def _kept(size: BertConfig, objectives: tuple[Objective, ...], micro: MicroBatch, recompute: bool) -> int:
+    """Bytes that autograd keeps of a forward pass, beside the weights."""
+    with torch.device("meta"):
+        model = new_model(size, objectives, 0)
+    model.encoder.recompute = recompute
+    weights = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+    kept: dict[int, Tensor] = {}  # by storage; the tensors stay, so that no storage's number is used again
+
+    def note(tensor: Tensor) -> Tensor:
+        if tensor.untyped_storage()._cdata not in weights:
+            kept[tensor.untyped_storage()._cdata] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        losses = model(micro.tensors("meta"))
+    del losses
+    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+
 
 USED = 0.9  # of a GPU's free memory: the rest is for fragments, and what libraries take later
 

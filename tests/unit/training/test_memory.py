@@ -1,8 +1,71 @@
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from bertie.training.memory import fitting
+import numpy as np
+import pytest
+import torch
+
+from bertie.batches.collate import collate, join
+from bertie.contracts import MicroBatch, Sequence
+from bertie.model.config import BertConfig
+from bertie.objectives import MaskedLM, NextSentence
+from bertie.text.tokenizer import Tokenizer
+from bertie.training.feed import label
+from bertie.training.initial import new_model
+from bertie.training.memory import fitting, needs
+
+OBJECTIVES = (MaskedLM(), NextSentence())
+
+
+@pytest.fixture
+def micro(small_tokenizer: Tokenizer) -> MicroBatch:
+    ids = np.random.default_rng(0).integers(60, 500, (8, 64)).astype(np.int32)
+    made = [Sequence(row, np.zeros(64, np.int32), np.ones(64, bool), kind=0) for row in ids]
+    return join([label(collate(made, 64), OBJECTIVES, small_tokenizer, 0, 0)])
+
+
+def test_needs_are_counted_without_numbers(tiny_config: BertConfig, micro: MicroBatch) -> None:
+    """Against the sizes of what autograd keeps of a real model."""
+    model, kept = new_model(tiny_config, OBJECTIVES, 0), {}
+    own = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage()._cdata] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        model(micro.tensors())
+    expected = sum(tensor.untyped_storage().nbytes() for key, tensor in kept.items() if key not in own)
+    found = needs(tiny_config, OBJECTIVES, micro, recompute=False)
+    assert expected <= found.activations < 1.3 * expected  # the last layer's few queries lie on a grid as on a GPU
+    assert found.weights == 4 * model.size
+    assert found.total == found.activations + 4 * found.weights
+
+
+def test_needs_grow_with_layers_unless_they_are_computed_again(tiny_config: BertConfig, micro: MicroBatch) -> None:
+    deep = replace(tiny_config, num_hidden_layers=10)
+    found = [
+        [needs(size, OBJECTIVES, micro, again).activations for size in (tiny_config, deep)] for again in (False, True)
+    ]
+    inputs = 8 * 8 * 64 * 32 * 4  # eight more layers: 8 sequences of 64 tokens, 32 wide, fp32
+    assert found[1][1] - found[1][0] == pytest.approx(inputs, rel=0.01)
+    assert found[0][1] - found[0][0] > 10 * inputs
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_computing_again_changes_no_bit(tiny_config: BertConfig, micro: MicroBatch) -> None:
+    gradients = []
+    for again in (False, True):
+        model = new_model(
+            replace(tiny_config, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2), OBJECTIVES, 0
+        )
+        model.encoder.recompute = again
+        torch.manual_seed(1)
+        losses = model.train()(micro.tensors())
+        torch.stack([loss.total for loss in losses.values()]).sum().backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from bertie.objectives import MaskedLM, NextSentence
 from bertie.text.shards import Shards, open_shards
 from bertie.training.optimizers import AdamW
 from bertie.training.phases import Phase, leg_of, legs, walk
-from bertie.training.pretrain import PretrainConfig, Training
+from bertie.training.recipe import PretrainConfig, Training
 from bertie.training.run import read_metrics
 from bertie.training.schedules import Linear
 

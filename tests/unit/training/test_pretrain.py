@@ -28,7 +28,7 @@ from bertie.training import pretrain as pretrain_module
 from bertie.training.feed import held_out
 from bertie.training.initial import new_model
 from bertie.training.optimizers import AdamW
-from bertie.training.pretrain import PretrainConfig, Training
+from bertie.training.recipe import PretrainConfig, Training
 from bertie.training.schedules import Linear
 
 TRAINING = Training(steps=30, batch_size=16, learning_rate=1e-2, row_tokens=512, precision="fp32", eval_every=10)
