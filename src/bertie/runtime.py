@@ -149,6 +149,22 @@ def peak_memory() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
+def memory_free() -> int:
+    """Bytes that a training may still take: the GPU's, or this machine's within the cgroup's limit; 0 where nobody says."""
+    if torch.cuda.is_available():
+        return torch.cuda.mem_get_info()[0]
+    try:
+        told = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        free = int(told["MemAvailable"].split()[0]) * 1024
+    except (OSError, ValueError, KeyError):
+        return 0
+    try:
+        limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
+        return min(free, limit - used)
+    except (OSError, ValueError):  # no cgroup v2, or "max": no limit
+        return free
+
+
 def _cpu_name() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

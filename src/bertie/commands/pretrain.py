@@ -13,6 +13,7 @@ from bertie import config, console
 from bertie.commands.common import Flat, Output, OutputFlags
 from bertie.training.pretrain import pretrain
 from bertie.training.recipe import PretrainConfig
+from bertie.training.rehearsal import rehearse
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Args:
     out: Path
     """Run folder."""
     recipe: Annotated[PretrainConfig, Flat]
+    dry_run: bool = False
+    """Say what would be trained and what it takes, try three steps, and write nothing."""
     threads: int = 0
     """Processor threads; 0: those the run was started with, or all this process may use."""
     output: OutputFlags = Output()
@@ -38,6 +41,8 @@ def defaults(name: str) -> Args:
 
 
 def run(args: Args) -> dict[str, Any]:
+    if args.dry_run:
+        return rehearse(args.recipe, args.data, args.out, threads=args.threads)
     result = pretrain(args.recipe, args.data, args.out, threads=args.threads)
     if not result:  # another rank speaks for all
         return result

@@ -43,7 +43,7 @@ class Feed:
         for number, leg in enumerate(self.way):
             if leg.rows.count % self.ranks.count:
                 raise UsageError(
-                    f"a step of phase {number} is {leg.rows.count} rows of {leg.rows.tokens} tokens, which "
+                    f"a step of phase {number + 1} is {leg.rows.count} rows of {leg.rows.tokens} tokens, which "
                     f"{self.ranks.count} ranks cannot share equally: change training.batch_size or training.row_tokens"
                 )
 

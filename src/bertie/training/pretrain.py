@@ -123,6 +123,7 @@ class Setup:
             data=self.fingerprint,
             checkpoint_minutes=settings.checkpoint_minutes,
             bad_steps=settings.bad_steps,
+            micro_batch=feed.micro_batch,
             out=self.out,
             ranks=ranks,
         )

@@ -34,7 +34,7 @@ class Job:
 
     eval_every, checkpoint_every: in steps, 0 = only at the end; checkpoint_minutes: 0 = by steps alone. data: what the
     steps are made of, as a fingerprint. bad_steps: so many in a row, of which the loss or gradient is no number, end it.
-    out: the run folder, also for a rank that does not own it.
+    out: the run folder, also for a rank that does not own it. micro_batch: most rows of a forward pass.
     """
 
     title: str
@@ -52,6 +52,7 @@ class Job:
     data: str
     checkpoint_minutes: float = 0.0
     bad_steps: int = 10
+    micro_batch: int = 1
     out: Path | None = None
     ranks: Ranks = ALONE
     on_step: Callable[[dict[str, Any]], None] | None = None

@@ -1,0 +1,140 @@
+"""A pre-training before it begins: what would be read, what it takes, three steps to see that it goes; nothing is written."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from itertools import islice
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bertie import console, runtime
+from bertie.batches.loader import Position
+from bertie.contracts import FILLER, MicroBatch
+from bertie.text.tokenizer import Tokenizer
+from bertie.training import trainer
+from bertie.training.distributed import together
+from bertie.training.feed import passes
+from bertie.training.loop import fit
+from bertie.training.memory import Needs, needs
+from bertie.training.phases import Leg
+from bertie.training.pretrain import Setup, set_up
+from bertie.training.recipe import PretrainConfig
+
+STEPS = 3
+
+
+def rehearse(config: PretrainConfig | str, data: str | Path, out: str | Path, *, threads: int = 0) -> dict[str, Any]:
+    """What `pretrain` of the same arguments would do, said line by line, and its first three steps.
+
+    Returns {"parameters", "phases": [{"steps", "tokens", "rows", "epochs", "filler", "memory": bytes}], "memory_free": bytes,
+    "checkpoint": bytes, "disk_free": bytes, "losses", "tokens_per_second", "seconds": of all steps}, {} on other ranks
+    than the first. Errors: as `pretrain`.
+    """
+    with together() as ranks:
+        setup = set_up(config, Path(data), Path(out), threads, ranks)
+        job = setup.job(None)
+        console.say(setup.told(job))
+        _say_text(setup)
+        phases = [_phase(setup, number, job.micro_batch) for number in range(len(setup.feed.way))]
+        result = {"parameters": job.model.size, "phases": phases, **_room(job, Path(out)), **_steps(setup, job)}
+        return result if ranks.first else {}
+
+
+def _say_text(setup: Setup) -> None:
+    tokenizer, text = setup.shards.tokenizer, setup.shards.train
+    console.say(
+        f"vocabulary   {tokenizer.size:,} entries, {'lower case' if tokenizer.lowercase else 'cased'}\n"
+        f"text         {int(text.document_starts[-1]):,} tokens in {len(text.document_starts) - 1:,} documents to train on, "
+        f"{int(setup.shards.eval.document_starts[-1]):,} held out"
+    )
+
+
+def _phase(setup: Setup, number: int, micro_batch: int) -> dict[str, Any]:
+    leg, feed, config = setup.feed.way[number], setup.feed, setup.config
+    plan = next(leg.loader(feed.shards, feed.seed).steps(Position()))
+    each = passes(len(feed.ranks.own(plan.count)), micro_batch)
+    [micro] = feed.micro_batches(plan, range(each), each)
+    steps = leg.until - (feed.way[number - 1].until if number else 0)
+    tokens = leg.rows.count * leg.rows.tokens
+    epochs = steps * tokens / int(setup.shards.train.document_starts[-1])
+    filler = 1 - micro.tokens / len(micro.batch.input_ids)
+    taken = needs(config.model, config.objectives, micro, config.training.activation_checkpointing)
+    console.say(_told(number, leg, steps, each, epochs, filler, micro, taken))
+    console.say(f"             {_example(micro, setup.shards.tokenizer)}")
+    sizes = {"steps": steps, "tokens": tokens, "rows": leg.rows.count}
+    return {**sizes, "epochs": epochs, "filler": filler, "memory": taken.total}
+
+
+def _told(
+    number: int, leg: Leg, steps: int, each: int, epochs: float, filler: float, micro: MicroBatch, n: Needs
+) -> str:
+    predicted = ", ".join(f"{int(count)} {name}" for name, count in micro.counts.items())
+    parts = ", ".join(f"{name} {_bytes(size)}" for name, size in vars(n).items())
+    return (
+        f"phase {number + 1}      {steps:,} steps of {leg.rows.count} × {leg.rows.tokens:,} tokens, {epochs:.3g} times the text; "
+        f"a forward pass: {each} × {leg.rows.tokens:,} tokens in {int((micro.batch.example != FILLER).sum())} sequences of at "
+        f"most {leg.layout.max_length}, {100 * filler:.2f} % filler, to predict: {predicted}\n"
+        f"             memory, in fp32: {parts}; in all {_bytes(n.total)} and some work space"
+    )
+
+
+def _example(micro: MicroBatch, tokenizer: Tokenizer) -> str:
+    """The first sequence as the model reads it, cut to a line."""
+    ids = micro.batch.input_ids[: int(micro.batch.ragged.cu_seqlens[1])]
+    text = " ".join(tokenizer.words[i] for i in ids).replace(" ##", "")
+    return text if len(text) <= 160 else f"{text[:159]}…"
+
+
+def _room(job: trainer.Job, out: Path) -> dict[str, int]:
+    there = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
+    free, memory = shutil.disk_usage(there).free, runtime.memory_free()
+    checkpoint = 3 * 4 * job.model.size
+    kept = job.keep_checkpoints + 1
+    console.say(
+        f"room         {_bytes(memory)} of memory free; a checkpoint takes {_bytes(checkpoint)}, {kept} are kept and one is "
+        f"being written, {_bytes(free)} of disk free"
+    )
+    if checkpoint * (kept + 1) > free:
+        console.warn(f"{there} has no room for {kept + 1} checkpoints: lower --training.keep-checkpoints")
+    return {"memory_free": memory, "checkpoint": checkpoint, "disk_free": free}
+
+
+def _steps(setup: Setup, job: trainer.Job) -> dict[str, Any]:
+    """The first steps, as they would be."""
+    job.model.train()
+    losses, speeds = [], []
+    started = time.monotonic()
+    steps = fit(job.model, job.stream(0, Position()), job.optimizer, job.schedule, job.descent, 0, job.ranks)
+    for progress in islice(steps, STEPS):
+        losses.append(trainer.summary(progress.losses, job.descent.weights)["loss"])
+        now = time.monotonic()
+        speeds.append(progress.tokens / (now - started))
+        started = now
+    speed = median(speeds)
+    tokens = _tokens(setup)
+    told = ", ".join(f"{loss:.3f}" for loss in losses)
+    console.say(
+        f"{len(losses)} steps      losses {told}; {speed:,.0f} tokens/s: all steps would take {_time(tokens / speed)}, "
+        "evaluations and checkpoints not counted; nothing was written"
+    )
+    return {"losses": losses, "tokens_per_second": speed, "seconds": tokens / speed}
+
+
+def _tokens(setup: Setup) -> int:
+    """That all steps read together."""
+    starts = [0, *(leg.until for leg in setup.feed.way)]
+    pairs = zip(starts, setup.feed.way, strict=False)
+    return sum((leg.until - start) * leg.rows.count * leg.rows.tokens for start, leg in pairs)
+
+
+def _bytes(count: float) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def _time(seconds: float) -> str:
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.0f} s"
