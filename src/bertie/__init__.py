@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bertie.text.prepare import prepare
     from bertie.text.tokenizer import Tokenizer
     from bertie.text.vocabulary import train_tokenizer
+    from bertie.training.compare import compare
     from bertie.training.finetune import finetune
     from bertie.training.pretrain import pretrain
 
@@ -31,6 +32,7 @@ __all__ = [
     "UsageError",
     "UserError",
     "__version__",
+    "compare",
     "demo",
     "finetune",
     "load",
@@ -44,6 +46,7 @@ _HOMES = {
     "Tokenizer": "bertie.text.tokenizer",
     "UsageError": "bertie.errors",
     "UserError": "bertie.errors",
+    "compare": "bertie.training.compare",
     "demo": "bertie.demo.main",
     "finetune": "bertie.training.finetune",
     "load": "bertie.predict.predictor",

@@ -27,6 +27,7 @@ HELP = """usage: bertie VERB …        (bertie VERB --help says more)
   evaluate RUN --data FILE               scores on labelled examples
   predict RUN [--input FILE] [TEXT…]     one JSON object a line
   fill-mask RUN "… [MASK] …"             the likeliest words
+  runs compare RUN RUN…                  their curves beside each other, and where they differ
 
 TEXT is .txt or .jsonl files, plain, .gz or .xz, or folders of them."""
 
@@ -39,6 +40,7 @@ VERBS = {
     "evaluate": "bertie.commands.evaluate",
     "predict": "bertie.commands.predict",
     "fill-mask": "bertie.commands.fill_mask",
+    "runs compare": "bertie.commands.runs_compare",
 }
 RESUMING = ("demo", "pretrain", "finetune")
 USUAL = {"pretrain": "mini", "finetune": "classify"}  # verbs that take a CONFIG first, and one for --help to show

@@ -130,7 +130,8 @@ class Page:
             axes.locator_params(nbins=6)
             axes.set_xlabel(x_label)
             if len(series) > 1:
-                axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2, handlelength=1.4)
+                columns = 3 if max(map(len, series)) < 20 else 1
+                axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.2, handlelength=1.4)
 
         about = f"{y_label} against {x_label}: {', '.join([*series, *(lines or {})])}"
         self.parts.append(_figure(draw, y_label, about, height=3.2))

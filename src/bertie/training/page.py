@@ -9,7 +9,7 @@ from bertie import storage
 from bertie.report import Page, many
 from bertie.training.run import read_metrics
 
-_NAMES = {"mlm": "masked words", "nsp": "next sentence", "classify": "classes"}
+NAMES = {"mlm": "masked words", "nsp": "next sentence", "classify": "classes"}
 
 
 def run_page(run: Path, about: str, lines: dict[str, float]) -> str:
@@ -19,10 +19,8 @@ def run_page(run: Path, about: str, lines: dict[str, float]) -> str:
     kinds = [name.removesuffix("_loss") for name in last if name.endswith("_loss")]
     made.heading("Learning")
     for kind in kinds:
-        loss_chart(
-            made, run, f"{kind}_loss", f"Loss, {_NAMES.get(kind, kind)}, nats", lines if kind == kinds[0] else {}
-        )
-    rows = [[_NAMES.get(kind, kind), last[f"{kind}_loss"], _percent(last.get(f"{kind}_accuracy"))] for kind in kinds]
+        loss_chart(made, run, f"{kind}_loss", f"Loss, {NAMES.get(kind, kind)}, nats", lines if kind == kinds[0] else {})
+    rows = [[NAMES.get(kind, kind), last[f"{kind}_loss"], _percent(last.get(f"{kind}_accuracy"))] for kind in kinds]
     made.table(["At the end, held out", "Loss, nats", "Guessed right"], rows)
     made.heading("How it was made")
     speed = median(step["tokens_per_second"] for step in steps)
@@ -39,7 +37,7 @@ def loss_chart(made: Page, run: Path, name: str, label: str, lines: dict[str, fl
     """One measure of metrics.jsonl against the step: on the training text, smoothed, and held out."""
     told = [[record for record in read_metrics(run, split) if record[name] is not None] for split in ("train", "eval")]
     steps, held_out = told  # without steps that were skipped because they came to no number
-    smooth = _means([step["step"] for step in steps], [step[name] for step in steps])
+    smooth = means([step["step"] for step in steps], [step[name] for step in steps])
     curve = ([record["step"] for record in held_out], [record[name] for record in held_out])
     made.line_chart({"in training": smooth, "held out": curve}, "step", label, lines)
 
@@ -56,7 +54,7 @@ def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.1f} %"
 
 
-def _means(xs: list[float], ys: list[float], points: int = 60) -> tuple[list[float], list[float]]:
+def means(xs: list[float], ys: list[float], points: int = 60) -> tuple[list[float], list[float]]:
     """At most `points` means of neighbouring steps: single steps are too noisy to see."""
     size = -(-len(xs) // points)
     groups = [slice(i, i + size) for i in range(0, len(xs), size)]

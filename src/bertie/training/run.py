@@ -64,8 +64,8 @@ class RunFolder:
         return (self.path / MANIFEST).is_file()
 
     def _check_same(self, text: str) -> None:
-        old = _flat(config.read(self.path / "config.toml"))
-        new = _flat(config.parse(text, "this configuration"))
+        old = flat(config.read(self.path / "config.toml"))
+        new = flat(config.parse(text, "this configuration"))
         for key in sorted((old.keys() | new.keys()) - set(HABITS)):
             if old.get(key) != new.get(key):
                 raise UsageError(
@@ -149,7 +149,8 @@ def _rounded(value: Any) -> Any:
     return float(f"{value:.7g}") if math.isfinite(value) else None
 
 
-def _flat(values: Any, prefix: str = "") -> dict[str, Any]:
+def flat(values: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested tables with dotted keys: {"training.steps": 30, …}."""
     if not isinstance(values, dict):
         return {prefix: values}
-    return {k: v for key, value in values.items() for k, v in _flat(value, f"{prefix}.{key}".lstrip(".")).items()}
+    return {k: v for key, value in values.items() for k, v in flat(value, f"{prefix}.{key}".lstrip(".")).items()}

@@ -1,0 +1,38 @@
+"""bertie runs compare"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tyro.conf import Positional
+
+from bertie import console
+from bertie.commands.common import Output, OutputFlags
+from bertie.training.compare import compare
+
+
+@dataclass(frozen=True)
+class Args:
+    """Draw the curves of several runs beside each other, and say in which settings they differ."""
+
+    runs: Positional[tuple[str, ...]]
+    """Run folders, finished or not."""
+    out: Path = Path("compare.html")
+    """The page."""
+    output: OutputFlags = Output()
+
+
+def run(args: Args) -> dict[str, Any]:
+    result = compare(args.runs, args.out)
+    for found in result["runs"]:
+        scores = found["eval"] or {}
+        told = ", ".join(f"{name} {scores[name]:.4f}" for name in scores if name.endswith(("_loss", "_accuracy")))
+        console.say(
+            f"{found['run']}: step {found['step']:,}, {found['tokens']:,} tokens, {told or 'not evaluated yet'}"
+        )
+    for key, values in result["differences"].items():
+        console.say(f"{key}: {' | '.join(map(str, values))}")
+    console.say(f"the curves are in {args.out}")
+    return result

@@ -1,0 +1,116 @@
+"""Runs beside each other: curves against tokens and time, last scores, and the settings in which they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bertie import config, storage
+from bertie.errors import UsageError
+from bertie.report import Page
+from bertie.training.page import NAMES, made_on, means
+from bertie.training.run import flat, read_metrics
+
+Records = list[dict[str, Any]]
+
+
+def compare(runs: Sequence[str | Path], out: str | Path = "compare.html") -> dict[str, Any]:
+    """Write a page that compares run folders, finished or not.
+
+    Returns {"page", "runs": [{"run", "step", "tokens", "minutes", "tokens_per_second", "eval": last record or None}],
+    "differences": {setting: [its value in each run]}}. Errors: UsageError for fewer than two runs, or what is none.
+    """
+    folders = [Path(run) for run in runs]
+    if len(folders) < 2:
+        raise UsageError("give two runs or more to compare")
+    for folder in folders:
+        if not (folder / "metrics.jsonl").is_file():
+            raise UsageError(f"{folder} is no run: it holds no metrics.jsonl")
+    train = [read_metrics(folder, "train") for folder in folders]
+    held_out = [read_metrics(folder, "eval") for folder in folders]
+    for folder, records in zip(folders, train, strict=True):
+        if not records:
+            raise UsageError(f"{folder} has not written a step yet")
+    settings = [flat(config.read(folder / "config.toml")) for folder in folders]
+    keys = sorted({key for values in settings for key in values})
+    differences = {key: [values.get(key) for values in settings] for key in keys}
+    differences = {key: values for key, values in differences.items() if any(value != values[0] for value in values)}
+    summaries = [_summary(*parts) for parts in zip(folders, train, held_out, strict=True)]
+    page = _page(_names(folders), train, held_out, summaries, differences, [made_on(folder) for folder in folders])
+    storage.write_atomic(Path(out), page.html())
+    return {"page": str(out), "runs": summaries, "differences": differences}
+
+
+def _names(folders: list[Path]) -> list[str]:
+    """As many of the last parts of each path as tell them apart."""
+    parts = [folder.absolute().parts for folder in folders]
+    for count in range(1, max(map(len, parts))):
+        names = ["/".join(path[-count:]) for path in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [str(folder) for folder in folders]
+
+
+def _summary(folder: Path, train: Records, held_out: Records) -> dict[str, Any]:
+    last = train[-1]
+    return {
+        "run": str(folder),
+        "step": last["step"],
+        "tokens": last["tokens"],
+        "minutes": last["seconds"] / 60,
+        "tokens_per_second": median(record["tokens_per_second"] for record in train),
+        "eval": held_out[-1] if held_out else None,
+    }
+
+
+def _page(
+    names: list[str],
+    train: list[Records],
+    held_out: list[Records],
+    summaries: list[dict[str, Any]],
+    differences: dict[str, list[Any]],
+    machines: list[str],
+) -> Page:
+    made = Page(
+        " and ".join(names),
+        "Runs beside each other. Held-out text; where a run has evaluated less than twice, training text.",
+    )
+    measures = [
+        name for name in train[0][0] if name.endswith(("_loss", "_accuracy")) and all(name in t[0] for t in train)
+    ]
+    made.heading("What came of them")
+    rows = []
+    for name, s in zip(names, summaries, strict=True):
+        scores = [(s["eval"] or {}).get(measure, "–") for measure in measures]
+        rows.append([name, s["step"], s["tokens"], s["minutes"], s["tokens_per_second"], *scores])
+    made.table(["Run", "Steps", "Tokens", "Minutes", "Tokens/s", *map(_label, measures)], rows)
+    made.heading("Against the text they read")
+    for measure in measures:
+        curves = [_curve(*records, "tokens", measure, 1e-6) for records in zip(train, held_out, strict=True)]
+        made.line_chart(dict(zip(names, curves, strict=True)), "million tokens", _label(measure))
+    made.heading("Against time")
+    curves = [_curve(*records, "seconds", measures[0], 1 / 60) for records in zip(train, held_out, strict=True)]
+    made.line_chart(dict(zip(names, curves, strict=True)), "minutes", _label(measures[0]))
+    made.heading("How they were made")
+    if differences:
+        shown = [[key, *("–" if value is None else value for value in values)] for key, values in differences.items()]
+        made.table(["Setting", *names], shown)
+    else:
+        made.paragraph("Every setting is the same.")
+    for name, machine in zip(names, machines, strict=True):
+        made.paragraph(f"{name}: {machine}")
+    return made
+
+
+def _curve(train: Records, held_out: Records, x: str, y: str, unit: float) -> tuple[list[float], list[float]]:
+    told = [[record for record in records if record[y] is not None] for records in (train, held_out)]
+    records = told[1] if len(told[1]) > 1 else told[0]
+    xs, ys = [record[x] * unit for record in records], [record[y] for record in records]
+    return (xs, ys) if records is told[1] else means(xs, ys)
+
+
+def _label(measure: str) -> str:
+    head, kind = measure.rsplit("_", 1)
+    return f"{NAMES.get(head, head)}, {'nats' if kind == 'loss' else 'share guessed right'}"

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertie import storage
+from bertie.cli import main
+from bertie.errors import UsageError
+from bertie.training.compare import compare
+
+
+def a_run(folder: Path, steps: int, evals: int, rate: float, bad: int = 0) -> Path:
+    folder.mkdir(parents=True)
+    environment = {"versions": {"torch": "9.9"}, "threads": 3, "cpu": "A CPU", "precision": "fp32"}
+    storage.write_json(folder / "environment.json", environment)
+    (folder / "config.toml").write_text(f"seed = 0\n[training]\nlearning_rate = {rate}\n")
+    lines: list[dict[str, Any]] = []
+    for step in range(1, steps + 1):
+        place = {"step": step, "epoch": 0, "tokens": 1000 * step, "seconds": 6.0 * step}
+        losses = {"loss": 8.0, "mlm_loss": None if step == bad else 7.0 - step / steps, "mlm_accuracy": 0.1}
+        lines.append({"split": "train", **place, **losses, "tokens_per_second": 160.0 + step})
+        if step > steps - evals:
+            lines.append({"split": "eval", **place, **losses})
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def test_curves_scores_and_what_differs(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / "one", 40, 4, 0.25), a_run(tmp_path / "two", 80, 0, 0.5, bad=70)]
+    found = compare(runs, tmp_path / "page.html")
+    assert found["differences"] == {"training.learning_rate": [0.25, 0.5]}
+    assert [run["step"] for run in found["runs"]] == [40, 80]
+    assert [run["tokens_per_second"] for run in found["runs"]] == [180.5, 200.5]
+    assert found["runs"][0]["eval"]["mlm_loss"] == 6.0
+    assert found["runs"][1]["eval"] is None
+    html = (tmp_path / "page.html").read_text()
+    for said in ("<h1>one and two</h1>", "masked words, nats", "million tokens", "minutes", "learning_rate", "A CPU"):
+        assert said in html
+
+
+def test_runs_of_one_name_and_one_setting(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / place / "run", 10, 2, 0.25) for place in "ab"]
+    assert compare(runs, tmp_path / "page.html")["differences"] == {}
+    html = (tmp_path / "page.html").read_text()
+    assert "Every setting is the same." in html
+    assert ">b/run<" in html
+
+
+def test_what_is_no_run(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", 10, 2, 0.25)
+    (tmp_path / "empty").mkdir()
+    fresh = a_run(tmp_path / "fresh", 0, 0, 0.25)
+    for runs, message in (
+        ([run], "two runs or more"),
+        ([run, tmp_path / "empty"], "empty is no run"),
+        ([run, fresh], "has not written a step"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            compare(runs, tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [str(a_run(tmp_path / name, 10, 2, rate)) for name, rate in (("a", 0.25), ("b", 0.5))]
+    assert main(["runs", "compare", *runs, "--out", str(tmp_path / "page.html"), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["page"] == str(tmp_path / "page.html")
+    assert "training.learning_rate: 0.25 | 0.5" in err
