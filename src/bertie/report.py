@@ -77,6 +77,12 @@ def many(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
 @dataclass
 class Page:
     """Sections are added in order; `html()` gives the whole page."""
@@ -95,12 +101,12 @@ class Page:
         self.parts.append(f'<pre class="box" tabindex="0">{escape(text)}</pre>')
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Cells are shown with `str`, floats with four digits; columns of numbers only are set flush right."""
+        """Floats are shown with four digits, large numbers with commas; columns of numbers only are set flush right."""
         numeric = [all(isinstance(row[column], int | float) for row in rows) for column in range(len(header))]
 
         def line(cells: Sequence[object], tag: str) -> str:
             sides = [' class="number"' if right and rows else "" for right in numeric]
-            shown = (f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in cells)
+            shown = map(_cell, cells)
             pairs = zip(sides, shown, strict=True)
             return "<tr>" + "".join(f"<{tag}{side}>{escape(text)}</{tag}>" for side, text in pairs) + "</tr>"
 
