@@ -106,8 +106,30 @@ def _bf16_is_faster() -> bool:
     return _product_seconds(torch.bfloat16) < 0.8 * _product_seconds(torch.float32)
 
 
+@functools.cache
+def matrix_rate(precision: Literal["fp32", "bf16"], target: torch.device) -> float:
+    """Operations a second of large matrix products, measured here and now: what `utilisation` is a share of."""
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    if target.type == "cpu":
+        return _PRODUCT_FLOPS / _product_seconds(dtype)
+    square = torch.ones(8192, 8192, dtype=dtype, device=target)
+    times = []
+    for _ in range(5):
+        torch.cuda.synchronize(target)
+        start = time.perf_counter()
+        torch.mm(square, square)
+        torch.cuda.synchronize(target)
+        times.append(time.perf_counter() - start)
+    return 2 * 8192**3 / min(times)
+
+
+_PRODUCT = (1024, 768, 3072)
+_PRODUCT_FLOPS = 2 * math.prod(_PRODUCT)
+
+
 def _product_seconds(dtype: torch.dtype) -> float:
-    left, right = torch.ones(1024, 768, dtype=dtype), torch.ones(3072, 768, dtype=dtype)
+    rows, inner, columns = _PRODUCT
+    left, right = torch.ones(rows, inner, dtype=dtype), torch.ones(columns, inner, dtype=dtype)
     times = []
     for _ in range(5):
         start = time.perf_counter()

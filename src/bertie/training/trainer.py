@@ -18,6 +18,7 @@ from bertie.checkpoints.state import Counters, restore, save_state
 from bertie.contracts import Loss
 from bertie.errors import UserError
 from bertie.model.bert import BertModel
+from bertie.model.flops import training_flops
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.distributed import ALONE, Ranks
 from bertie.training.interrupts import noted_interrupts
@@ -129,7 +130,7 @@ class _Session:
         while len(self.late) > behind:
             progress, place, seconds = self.late.pop(0)
             record = _train_record(self.job, progress, place, seconds)
-            self.bar.advance(1, f"loss {record['loss']:.3f}  {record['tokens_per_second']:,.0f} tokens/s")
+            self.bar.advance(1, _shown(record))
             if self.run is not None:
                 self.run.log(record)
             self.count_bad(progress, record)
@@ -224,9 +225,19 @@ def _due(step: int, every: int, steps: int) -> bool:
 def _train_record(job: Job, progress: Progress, place: dict[str, Any], seconds: float) -> dict[str, Any]:
     measures = {"lr": progress.learning_rate, "grad_norm": float(progress.grad_norm)}
     values = summary(progress.losses, job.descent.weights)
-    speed = {"tokens_per_second": progress.tokens / max(seconds, 1e-9)}
+    seconds = max(seconds, 1e-9)
+    done = sum(training_flops(job.model.encoder.config, micro) for micro in progress.work.batches)
+    rate = runtime.matrix_rate(job.descent.precision, job.model.device)
+    speed = {"tokens_per_second": progress.tokens / seconds, "utilisation": done / seconds / rate}
     skipped = {"skipped": True} if progress.skipped else {}
     return {"split": "train", **place, **values, **measures, **speed, **skipped}
+
+
+def _shown(record: dict[str, Any]) -> str:
+    """A step's record, for the progress bar."""
+    right = [f"{100 * value:.0f} % right" for name, value in record.items() if name.endswith("_accuracy")][:1]
+    speed = f"{record['tokens_per_second']:,.0f} tokens/s ({100 * record['utilisation']:.0f} % of the machine)"
+    return "  ".join([f"loss {record['loss']:.3f}", *right, speed, f"{runtime.peak_memory() / 1e9:.1f} GB"])
 
 
 def _place(counters: Counters) -> dict[str, Any]:

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from bertie.batches.collate import collate, join
+from bertie.contracts import MicroBatch, Sequence
+from bertie.model.config import BertConfig
+from bertie.model.flops import training_flops
+from bertie.objectives import MaskedLM, NextSentence
+from bertie.text.tokenizer import Tokenizer
+from bertie.training.feed import label
+from bertie.training.initial import new_model
+
+OBJECTIVES = (MaskedLM(), NextSentence())
+
+
+def micro_batch(tokenizer: Tokenizer, lengths: list[int]) -> MicroBatch:
+    rng = np.random.default_rng(0)
+    made = [
+        Sequence(rng.integers(60, 500, n).astype(np.int32), np.zeros(n, np.int32), np.ones(n, bool), kind=0)
+        for n in lengths
+    ]
+    return join([label(collate(made, 64), OBJECTIVES, tokenizer, 0, 0)])
+
+
+def test_as_counted_by_torch(tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:
+    """Where nothing is padded: sequences of one length."""
+    micro = micro_batch(small_tokenizer, [64] * 8)
+    model = new_model(tiny_config, OBJECTIVES, 0)
+    with FlopCounterMode(display=False) as counter:
+        losses = model(micro.tensors())
+        torch.stack([loss.total for loss in losses.values()]).sum().backward()
+    assert training_flops(tiny_config, micro) == pytest.approx(counter.get_total_flops(), rel=0.03)
+
+
+def test_attention_grows_with_the_square_of_lengths(tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:
+    deep = replace(tiny_config, num_hidden_layers=11)
+    found = []
+    for lengths in ([64] * 8, [32] * 16):
+        micro = micro_batch(small_tokenizer, lengths)
+        found.append(training_flops(deep, micro) - training_flops(tiny_config, micro))
+    assert found[0] - found[1] == 9 * 12 * 32 * (8 * 64**2 - 16 * 32**2)
