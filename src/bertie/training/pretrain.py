@@ -124,6 +124,7 @@ class Setup:
             checkpoint_minutes=settings.checkpoint_minutes,
             bad_steps=settings.bad_steps,
             micro_batch=feed.micro_batch,
+            tensorboard=settings.tensorboard,
             out=self.out,
             ranks=ranks,
         )

@@ -46,6 +46,8 @@ class Training:
     """Steps in a row without a finite loss and gradient (each is skipped) after which the run stops."""
     activation_checkpointing: bool = False
     """Keep only what goes into each layer and compute the rest again: far less memory, a third more work."""
+    tensorboard: bool = False
+    """Write RUN/tensorboard too (pip install bertie[track])."""
     workers: int = 0
     """Processes that prepare steps ahead; 0: none."""
 

@@ -17,7 +17,10 @@ from bertie.checkpoints.folder import MANIFEST, seal
 from bertie.errors import UsageError, UserError
 
 # Settings that change nothing of what is trained.
-HABITS = tuple(f"training.{name}" for name in ("checkpoint_every", "checkpoint_minutes", "keep_checkpoints", "workers"))
+HABITS = tuple(
+    f"training.{name}"
+    for name in ("checkpoint_every", "checkpoint_minutes", "keep_checkpoints", "workers", "tensorboard")
+)
 
 
 class RunFolder:

@@ -26,6 +26,7 @@ from bertie.training.loop import Descent, Progress, fit
 from bertie.training.page import run_page
 from bertie.training.run import RunFolder
 from bertie.training.schedules import Schedule
+from bertie.training.tracking import Board
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +55,7 @@ class Job:
     checkpoint_minutes: float = 0.0
     bad_steps: int = 10
     micro_batch: int = 1
+    tensorboard: bool = False
     out: Path | None = None
     ranks: Ranks = ALONE
     on_step: Callable[[dict[str, Any]], None] | None = None
@@ -97,6 +99,7 @@ class _Session:
         job.ranks.share_state(job.model, job.optimizer)
         self.kept = job.ranks.any(run is not None)
         self.late: list[tuple[Progress, dict[str, Any], float]] = []  # whose numbers may still be in a GPU's queue
+        self.board = Board(run.path, self.counters.step) if run is not None and job.tensorboard else None
         self.saved = time.monotonic()
 
     def start(self) -> None:
@@ -131,11 +134,16 @@ class _Session:
             progress, place, seconds = self.late.pop(0)
             record = _train_record(self.job, progress, place, seconds)
             self.bar.advance(1, _shown(record))
-            if self.run is not None:
-                self.run.log(record)
+            self.log(record)
             self.count_bad(progress, record)
             if self.job.on_step is not None:
                 self.job.on_step(record)
+
+    def log(self, record: dict[str, Any]) -> None:
+        if self.run is not None:
+            self.run.log(record)
+        if self.board is not None:
+            self.board.write(record)
 
     def count_bad(self, progress: Progress, record: dict[str, Any]) -> None:
         """Errors: UserError where steps were skipped too often in a row; the last one's batch is written down."""
@@ -172,9 +180,11 @@ class _Session:
         values = summary(losses, self.job.descent.weights)
         self.counters.owes_evaluation = False
         self.counters.eval_step, self.counters.eval_loss = self.counters.step, values["loss"]
+        self.log({"split": "eval", **_place(self.counters), **values})
         if self.run is not None:
-            self.run.log({"split": "eval", **_place(self.counters), **values})
             self.run.flush()  # so that who looks can see
+        if self.board is not None:
+            self.board.flush()
 
     def interrupted(self) -> bool:
         return self.job.ranks.any(bool(self.noted))

@@ -295,6 +295,18 @@ def test_the_best_checkpoint_is_kept_beside_the_newest(
     assert kept == ["step-00000010", "step-00000030"]
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_curves_for_tensorboard(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    training = replace(config.training, tensorboard=True, steps=5)
+    pretrain(replace(config, training=training), small_shards, tmp_path / "run")
+    found = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    found.Reload()
+    assert {"train/mlm_loss", "train/lr", "eval/mlm_loss"} <= set(found.Tags()["scalars"])
+    assert len(found.Scalars("train/mlm_loss")) == 5
+
+
 def test_checkpoints_by_the_clock(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
     training = replace(config.training, checkpoint_every=0, checkpoint_minutes=1e-9, keep_checkpoints=100, steps=5)
     pretrain(replace(config, training=training), small_shards, tmp_path / "run")
