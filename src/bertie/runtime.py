@@ -171,20 +171,20 @@ def peak_memory() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def memory_free() -> int:
-    """Bytes that a training may still take: the GPU's, or this machine's within the cgroup's limit; 0 where nobody says."""
+def memory() -> tuple[int, int]:
+    """Bytes that are free, and all there are: the GPU's, or this machine's within the cgroup's limit; 0 where nobody says."""
     if torch.cuda.is_available():
-        return torch.cuda.mem_get_info()[0]
+        return torch.cuda.mem_get_info()
     try:
         told = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-        free = int(told["MemAvailable"].split()[0]) * 1024
+        free, whole = (int(told[name].split()[0]) * 1024 for name in ("MemAvailable", "MemTotal"))
     except (OSError, ValueError, KeyError):
-        return 0
+        return 0, 0
     try:
         limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
-        return min(free, limit - used)
+        return min(free, limit - used), min(whole, limit)
     except (OSError, ValueError):  # no cgroup v2, or "max": no limit
-        return free
+        return free, whole
 
 
 def _cpu_name() -> str:

@@ -65,6 +65,7 @@ def save_state(
     checkpoints.mkdir(exist_ok=True)
     final = checkpoints / f"step-{counters.step:08d}"
     if not final.exists():
+        _require_room(final, model, optimizer)
         with storage.atomic_folder(final) as folder:
             write_model(folder, model, tokenizer, labels, f"Training state after step {counters.step}.")
             state = folder / "training_state"
@@ -76,6 +77,18 @@ def save_state(
         doomed = old.with_name(f".{old.name}.tmp-{os.getpid()}")  # half removed must not look like a checkpoint
         os.rename(old, doomed)
         shutil.rmtree(doomed)
+
+
+def _require_room(final: Path, model: BertModel, optimizer: torch.optim.Optimizer) -> None:
+    """Errors: UserError where the disk has no room, before a byte is written."""
+    state = [tensor for values in optimizer.state.values() for tensor in values.values()]
+    size = sum(tensor.numel() * tensor.element_size() for tensor in (*model.parameters(), *state))
+    free = shutil.disk_usage(final.parent).free
+    if size > free:
+        raise UserError(
+            f"cannot write {final}: it takes {size / 1e9:.2f} GB and the disk has {free / 1e9:.2f} GB free, so "
+            f"{(size - free) / 1e9:.2f} GB are missing; make room, and the same command goes on from the checkpoint before"
+        )
 
 
 def has_state(run: Path) -> bool:

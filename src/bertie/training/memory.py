@@ -29,8 +29,13 @@ class Needs:
     activations: int
 
     @property
+    def fixed(self) -> int:
+        """Whatever the micro-batch."""
+        return self.weights + self.gradients + self.optimizer
+
+    @property
     def total(self) -> int:
-        return self.weights + self.gradients + self.optimizer + self.activations
+        return self.fixed + self.activations
 
 
 def needs(size: BertConfig, objectives: tuple[Objective, ...], micro: MicroBatch, recompute: bool) -> Needs:
@@ -68,6 +73,10 @@ def _kept(size: BertConfig, objectives: tuple[Objective, ...], micro: MicroBatch
 
 
 USED = 0.9  # of a GPU's free memory: the rest is for fragments, and what libraries take later
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def rows_that_fit(model: BertModel, feed: Feed, precision: Literal["fp32", "bf16"]) -> int:

@@ -16,13 +16,14 @@ from bertie.checkpoints.state import has_state
 from bertie.contracts import Loss, MicroBatch
 from bertie.errors import UsageError, UserError
 from bertie.model.config import BertConfig
+from bertie.report import many
 from bertie.text.shards import Shards, open_shards
 from bertie.training import trainer
 from bertie.training.distributed import Ranks, together
 from bertie.training.feed import Feed, held_out
 from bertie.training.initial import begin_from, keep_optimizer, new_model, read_start
 from bertie.training.loop import Descent, evaluate
-from bertie.training.memory import rows_that_fit
+from bertie.training.memory import USED, is_out_of_memory, needs, rows_that_fit
 from bertie.training.phases import leg_of
 from bertie.training.recipe import PretrainConfig, fitted
 from bertie.training.run import RunFolder, read_metrics
@@ -47,7 +48,12 @@ def _pretrain(setup: Setup) -> dict[str, Any]:
             return _left_alone(setup, run) if run else {}
         job = setup.job(run)
         console.say(setup.told(job))
-        trainer.train(job, run)
+        try:
+            trainer.train(job, run)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise UserError(setup.less_memory(job.micro_batch)) from error
         if run is None:
             return {}
         entropy = setup.shards.eval.unigram_entropy
@@ -100,7 +106,7 @@ class Setup:
         optimizer = config.optimizer.build(model)
         if self.start is not None and config.init_optimizer == "kept":
             console.say(keep_optimizer(self.start, model, optimizer, config.optimizer.kind))
-        rows = once("micro_batch", lambda: settings.micro_batch or rows_that_fit(model, self.feed, precision))
+        rows = settings.micro_batch or once("micro_batch", lambda: rows_that_fit(model, self.feed, precision))
         feed = replace(self.feed, micro_batch=ranks.share(rows))
 
         def evaluation(step: int, stopping: Callable[[], bool]) -> dict[str, Loss] | None:
@@ -143,6 +149,21 @@ class Setup:
             f"{self.threads} threads, {runtime.device()}; unigram entropy of the training text "
             f"{self.shards.train.unigram_entropy:.2f} nats"
         )
+
+    def less_memory(self, micro_batch: int) -> str:
+        """Out of memory with so many rows a forward pass: what to do."""
+        config, rows = self.config, []
+        for leg in self.feed.way:
+            plan = next(leg.loader(self.feed.shards, self.feed.seed).steps(Position()))
+            [micro] = self.feed.micro_batches(plan, range(1), 1)
+            taken = needs(config.model, config.objectives, micro, config.training.activation_checkpointing)
+            rows.append((int(USED * runtime.memory()[1]) - taken.fixed) // taken.activations)
+        fit = min(*rows, micro_batch - 1)
+        told = f"out of memory with {many(micro_batch, 'row')} of some {config.training.row_tokens:,} tokens a forward pass"
+        if fit > 0:
+            return f"{told}: --training.micro-batch {fit} should fit"
+        again = "" if config.training.activation_checkpointing else "--training.activation-checkpointing True, or "
+        return f"{told}: give {again}a smaller model; of a new run, fewer --training.row-tokens"
 
     def about(self, last: dict[str, Any]) -> str:
         """What came of it, in a sentence. last: the last evaluation."""

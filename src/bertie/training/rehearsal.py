@@ -89,7 +89,7 @@ def _example(micro: MicroBatch, tokenizer: Tokenizer) -> str:
 
 def _room(job: trainer.Job, out: Path) -> dict[str, int]:
     there = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
-    free, memory = shutil.disk_usage(there).free, runtime.memory_free()
+    free, memory = shutil.disk_usage(there).free, runtime.memory()[0]
     checkpoint = 3 * 4 * job.model.size
     kept = job.keep_checkpoints + 1
     console.say(

@@ -16,10 +16,10 @@ from bertie import config, runtime, storage
 from bertie.checkpoints.folder import MANIFEST, seal
 from bertie.errors import UsageError, UserError
 
-# Settings that change nothing of what is trained.
+# Settings that change nothing of what is trained, but for which dropout falls where.
 HABITS = tuple(
     f"training.{name}"
-    for name in ("checkpoint_every", "checkpoint_minutes", "keep_checkpoints", "workers", "tensorboard")
+    for name in ("checkpoint_every", "checkpoint_minutes", "keep_checkpoints", "workers", "tensorboard", "micro_batch")
 )
 
 

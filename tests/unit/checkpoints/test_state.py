@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from bertie.checkpoints import state
 from bertie.checkpoints.state import Counters, has_state, load_state, restore, save_state
 from bertie.errors import UserError
 from bertie.model.bert import BertModel
@@ -56,6 +58,20 @@ def test_only_the_newest_are_kept(tmp_path: Path, tiny_config: BertConfig, small
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000010", "step-00000200"]
     assert has_state(tmp_path)
     assert restore(tmp_path, model, optimizer) == Counters(200)
+
+
+def test_no_room_is_said_before_anything_is_written(
+    tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, optimizer = stepped(tiny_config, AdamW(), 1)
+    save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(1), keep=1)
+    size = 3 * 4 * model.size + 4 * len(list(model.parameters()))
+    monkeypatch.setattr(state.shutil, "disk_usage", lambda _: SimpleNamespace(free=size))
+    save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(2), keep=1)
+    monkeypatch.setattr(state.shutil, "disk_usage", lambda _: SimpleNamespace(free=size - 1))
+    with pytest.raises(UserError, match=r"step-00000003: it takes 0\.00 GB .* the checkpoint before"):
+        save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(3), keep=1)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000002"]
 
 
 def test_a_state_of_another_model_is_refused(

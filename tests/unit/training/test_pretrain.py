@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import bertie
-from bertie import streams
+from bertie import runtime, streams
 from bertie.batches.layouts import Pairs
 from bertie.checkpoints.folder import read_checkpoint
 from bertie.contracts import Loss, MicroBatch
@@ -305,6 +305,42 @@ def test_curves_for_tensorboard(config: PretrainConfig, small_shards: Path, tmp_
     found.Reload()
     assert {"train/mlm_loss", "train/lr", "eval/mlm_loss"} <= set(found.Tags()["scalars"])
     assert len(found.Scalars("train/mlm_loss")) == 5
+
+
+@pytest.mark.parametrize(
+    ("micro_batch", "again", "memory", "advice"),
+    [
+        (4, False, 2_300_000, r"4 rows .* --training\.micro-batch 2 should fit"),
+        (2, False, 10**9, r"2 rows .* --training\.micro-batch 1 should fit"),
+        (1, False, 10**9, r"1 row .* give --training\.activation-checkpointing True, or a smaller model"),
+        (4, True, 10**5, r"4 rows .* give a smaller model; of a new run, fewer --training\.row-tokens"),
+    ],
+)
+def test_out_of_memory_is_said_with_what_would_fit(
+    config: PretrainConfig,
+    small_shards: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    micro_batch: int,
+    again: bool,
+    memory: int,
+    advice: str,
+) -> None:
+    def exhausted(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(trainer, "train", exhausted)
+    monkeypatch.setattr(runtime, "memory", lambda: (0, memory))
+    training = replace(config.training, row_tokens=128, micro_batch=micro_batch, activation_checkpointing=again)
+    with pytest.raises(UserError, match=advice):
+        pretrain(replace(config, training=training), small_shards, tmp_path / "run")
+
+
+def test_a_run_goes_on_with_another_micro_batch(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+    first = replace(config.training, row_tokens=128, micro_batch=4, steps=5)
+    pretrain(replace(config, training=first), small_shards, tmp_path / "run")
+    (tmp_path / "run" / "manifest.json").unlink()  # as if it were not finished
+    pretrain(replace(config, training=replace(first, micro_batch=2)), small_shards, tmp_path / "run")
 
 
 def test_checkpoints_by_the_clock(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
