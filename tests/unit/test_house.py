@@ -77,6 +77,15 @@ def test_only_runtime_reads_the_environment_and_nothing_pickles(path: Path) -> N
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_nothing_draws_from_a_generator_that_all_share(path: Path) -> None:
+    """What it gave would depend on who drew before: a resumed run would draw something else."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr == "random":
+            allowed = {"Generator"} | ({"default_rng", "SeedSequence"} if room(path) == "streams" else set())
+            assert node.attr in allowed, f"np.random.{node.attr}: take a generator of streams"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_light_rooms_start_without_torch(path: Path) -> None:
     if room(path) in LIGHT:
         names = {name.split(".")[0] for name in imports(ast.parse(path.read_text(encoding="utf-8")), only_at_top=True)}

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from bertie.batches import layouts
-from bertie.batches.layouts import Pairs
+from bertie.batches.layouts import Pairs, PairsEpoch, PairSpan
 from bertie.batches.loader import Loader, Plan, Position, Rows
 from bertie.batches.packing import pack
-from bertie.contracts import FILLER, Batch
+from bertie.contracts import FILLER, Batch, Sequence
 from bertie.errors import UserError
 from bertie.text.shards import Shards, open_shards
 
@@ -131,6 +131,22 @@ def test_any_position_goes_on_as_if_nothing_had_been_before(loader: Loader) -> N
         again = list(islice(loader.steps(position), 60 - start))
         assert contents(again) == expected[start:]
         assert [step.position for step in again] == [step.position for step in steps[start:]]
+
+
+def test_what_came_before_a_position_is_not_read(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However far into the epoch: a step costs what it costs, and the tokens of no other are touched."""
+    read: list[int] = []
+    sequence = PairsEpoch.sequence
+
+    def counted(self: PairsEpoch, span: PairSpan) -> Sequence:
+        read.append(len(span))
+        return sequence(self, span)
+
+    monkeypatch.setattr(PairsEpoch, "sequence", counted)
+    for start in (0, 15):
+        read.clear()
+        assert len(next(loader.steps(Position(1, start))).batches) == 3
+        assert sum(read) <= 3 * 512
 
 
 def test_positions_count_through_the_epoch(loader: Loader) -> None:
