@@ -98,16 +98,33 @@ def test_a_batch_that_the_ranks_cannot_share(nursery: Nursery, shards: Path, tmp
     assert not (tmp_path / "run").exists()
 
 
-def test_torchrun_starts_again_what_was_killed(shards: Path, undisturbed: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
+def torchrun(*argv: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += ["--max-restarts", "2", "-m", "bertie", *pretrain_command(shards, run)]
-    started = subprocess.Popen(command, env=os.environ | ONE_THREAD, stderr=subprocess.PIPE, text=True)
+    command += ["--max-restarts", "2", "-m", "bertie", *argv]
+    return subprocess.Popen(command, env=os.environ | ONE_THREAD, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_a_checkpoint(run: Path, started: subprocess.Popen[str]) -> None:
     while not list((run / "checkpoints").glob("step-*")) and started.poll() is None:
         time.sleep(0.01)
+
+
+def test_torchrun_starts_again_what_was_killed(shards: Path, undisturbed: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    started = torchrun(*pretrain_command(shards, run))
+    wait_for_a_checkpoint(run, started)
     children = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
     os.kill(int(children[-1]), signal.SIGKILL)
     _, text = started.communicate(timeout=120)
     assert started.returncode == 0, text
     assert "resuming" in text
     assert_alike(records(run), records(undisturbed))
+
+
+def test_a_scheduler_that_ends_torchrun_finds_the_run_saved(shards: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    started = torchrun(*pretrain_command(shards, run, steps=3000))
+    wait_for_a_checkpoint(run, started)
+    started.send_signal(signal.SIGTERM)
+    _, text = started.communicate(timeout=120)
+    assert f"saved {run} after step" in text
