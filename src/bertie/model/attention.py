@@ -13,11 +13,11 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from bertie.contracts import Ragged
+from bertie.model.dropout import drop
 
 
 class Attention(Protocol):
@@ -51,7 +51,7 @@ def dense(
     q_SNLH, k_SNLH, v_SNLH = _pad(q_QNH, queries), _pad(k_TNH, keys), _pad(v_TNH, keys)
     scores = q_SNLH @ (k_SNLH / math.sqrt(q_QNH.shape[-1])).transpose(-1, -2)
     weights = _softmax(scores.masked_fill(~keys.valid[:, None, None, :], -torch.inf))
-    return _unpad(F.dropout(weights, dropout) @ v_SNLH, queries)
+    return _unpad(drop(weights, dropout) @ v_SNLH, queries)
 
 
 def eager(
@@ -68,7 +68,7 @@ def eager(
     for s in range(len(k.lengths)):
         rows, columns = slice(q.cu_seqlens[s], q.cu_seqlens[s + 1]), slice(k.cu_seqlens[s], k.cu_seqlens[s + 1])
         scores = torch.einsum("qnh,tnh->nqt", q_QNH[rows], k_TNH[columns]) / math.sqrt(q_QNH.shape[-1])
-        outputs.append(torch.einsum("nqt,tnh->qnh", F.dropout(_softmax(scores), dropout), v_TNH[columns]))
+        outputs.append(torch.einsum("nqt,tnh->qnh", drop(_softmax(scores), dropout), v_TNH[columns]))
     return torch.cat(outputs)
 
 

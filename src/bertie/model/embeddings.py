@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from bertie.contracts import Batch
 from bertie.model.config import BertConfig
+from bertie.model.dropout import drop
 
 
 class Embeddings(nn.Module):
@@ -21,4 +21,4 @@ class Embeddings(nn.Module):
 
     def forward(self, batch: Batch) -> Float[Tensor, "T D"]:
         x_TD = self.word(batch.input_ids) + self.position(batch.position_ids) + self.segment(batch.token_type_ids)
-        return F.dropout(self.norm(x_TD), self.dropout, self.training)
+        return drop(self.norm(x_TD), self.dropout, self.training)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from bertie.contracts import Hidden, Loss, Targets
 from bertie.model.config import Activation, BertConfig
+from bertie.model.dropout import drop
 from bertie.model.layers import activation
 from bertie.model.losses import cross_entropy
 
@@ -41,7 +42,7 @@ class PooledHead(nn.Module):
         self.dropout = dropout
 
     def logits(self, first_SD: Float[Tensor, "S D"]) -> Float[Tensor, "S C"]:
-        return self.out(F.dropout(torch.tanh(self.pooler(first_SD)), self.dropout, self.training))
+        return self.out(drop(torch.tanh(self.pooler(first_SD)), self.dropout, self.training))
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
         return cross_entropy(self.logits(hidden.last[targets.index]), targets)

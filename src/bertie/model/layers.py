@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from bertie.contracts import Ragged
 from bertie.model.attention import IMPLEMENTATIONS
 from bertie.model.config import Activation, BertConfig
+from bertie.model.dropout import drop_add
 
 
 def activation(name: Activation, x: Tensor) -> Tensor:
@@ -59,6 +60,6 @@ class Layer(nn.Module):
         queries = ragged if rows is None else Ragged(torch.searchsorted(rows, ragged.cu_seqlens), ragged.max_seqlen)
         mixed = self.attention(x_TD, ragged, rows, queries)
         x_QD = x_TD if rows is None else x_TD[rows]
-        x_QD = self.attention_norm(x_QD + F.dropout(mixed, self.dropout, self.training))
+        x_QD = self.attention_norm(drop_add(mixed, x_QD, self.dropout, self.training))
         changed = self.down(activation(self.act, self.up(x_QD)))
-        return self.norm(x_QD + F.dropout(changed, self.dropout, self.training))
+        return self.norm(drop_add(changed, x_QD, self.dropout, self.training))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from torch import Tensor
 
 from bertie.batches.collate import collate
 from bertie.contracts import Batch, Sequence
+from bertie.model import dropout
 from bertie.model.config import BertConfig
+from bertie.model.dropout import drop, drop_add
 from bertie.model.heads import PooledHead
 from bertie.model.transformer import Encoder, initialise
 from bertie.objectives import MaskedLM, NextSentence
@@ -47,14 +50,13 @@ class Calls(list[tuple[float, tuple[int, ...]]]):
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
-    made, original = Calls(), F.dropout
+    made, original = Calls(), dropout._Drop.apply
 
-    def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-        if training and p > 0:
-            made.append((p, tuple(x.shape)))
-        return original(x, p, training, inplace)
+    def apply(x: Tensor, residual: Tensor | None, rate: float) -> Tensor:
+        made.append((rate, tuple(x.shape)))
+        return original(x, residual, rate)
 
-    monkeypatch.setattr(F, "dropout", dropout)
+    monkeypatch.setattr(dropout, "_Drop", SimpleNamespace(apply=apply))
     return made
 
 
@@ -98,12 +100,12 @@ def test_what_each_place_drops(encoder: Encoder, batch: Batch, monkeypatch: pyte
         nonlocal count
         count = -1
 
-        def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+        def apply(x: Tensor, residual: Tensor | None, _: float) -> Tensor:
             nonlocal count
             count += 1
-            return x * 0 if training and p and count == place else x
+            return x * (count != place) + (0 if residual is None else residual)
 
-        monkeypatch.setattr(F, "dropout", dropout)
+        monkeypatch.setattr(dropout, "_Drop", SimpleNamespace(apply=apply))
 
     def after_attention(x: Tensor) -> Tensor:
         y = layer.attention_norm(x)
@@ -120,3 +122,58 @@ def test_what_each_place_drops(encoder: Encoder, batch: Batch, monkeypatch: pyte
     layer.train()
     drop_at(2)
     torch.testing.assert_close(layer(x, ragged), layer.norm(mixed))
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.02, 0.9, 1e-6])
+def test_the_rate_is_that_asked_for_in_every_lane(rate: float) -> None:
+    """Of the four elements that share a draw; within four standard deviations, and a ten-thousandth of rounding."""
+    torch.manual_seed(0)
+    x = torch.ones(4_000_000)
+    dropped = drop(x, rate) == 0
+    for lane in range(4):
+        share = dropped[lane::4].float().mean().item()
+        assert abs(share - rate) < 4 * (rate * (1 - rate) / 1e6) ** 0.5 + 1e-5
+    assert drop(x, rate).mean().item() == pytest.approx(1, abs=4 * (rate / (1 - rate) / 4e6) ** 0.5 + 1e-6)
+
+
+def test_elements_are_dropped_independently_of_each_other() -> None:
+    torch.manual_seed(0)
+    first, second = (drop(torch.ones(1_000_000), 0.5) == 0 for _ in range(2))
+    for a, b in ((first, second), (first[:-1], first[1:]), (first[:-4], first[4:])):
+        assert (a & b).float().mean().item() == pytest.approx(0.25, abs=0.002)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("added", [False, True])
+def test_gradients_are_those_of_what_was_kept(dtype: torch.dtype, added: bool) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(7, 33, dtype=dtype).t().requires_grad_()  # not contiguous, of an odd size
+    residual = torch.randn(33, 7, dtype=dtype, requires_grad=True)
+    out = drop_add(x, residual, 0.25) if added else drop(x, 0.25)
+    assert out.dtype == dtype
+    out.backward(torch.ones(33, 7, dtype=dtype))
+    assert x.grad is not None
+    scale = torch.tensor(4 / 3, dtype=dtype)
+    assert torch.equal(x.grad.unique(), torch.stack([torch.zeros_like(scale), scale]))
+    close = {"rtol": 1e-2, "atol": 1e-2} if dtype == torch.bfloat16 else {"rtol": 1e-6, "atol": 1e-6}
+    torch.testing.assert_close(out, residual * added + x * x.grad, **close)
+    assert (residual.grad is not None) == added
+    assert residual.grad is None or torch.equal(residual.grad, torch.ones_like(residual))
+
+
+def test_everything_and_nothing() -> None:
+    x = torch.randn(5, 6)
+    assert drop(x, 0.0) is x
+    assert drop(x, 0.5, training=False) is x
+    assert not drop(x, 1.0).any()
+    assert torch.equal(drop_add(x, x, 1.0), x)
+    assert torch.equal(drop_add(x, x, 0.5, training=False), 2 * x)
+
+
+def test_a_function_of_torchs_seed() -> None:
+    def draw(seed: int) -> Tensor:
+        torch.manual_seed(seed)
+        return drop(torch.ones(3, 5), 0.5)
+
+    assert torch.equal(draw(1), draw(1))
+    assert not torch.equal(draw(1), draw(2))
