@@ -1,0 +1,218 @@
+"""Pre-training speed beside transformers and beside the machine: real tokens a second, the same sequences, in turn.
+
+    python benchmarks/pretrain_speed.py SHARDS --out benchmarks/results/pretrain_speed.json [--sizes mini base] [--rounds 5]
+
+Each round times a step of bertie, of transformers' BertForPreTraining (padded to 128, sdpa, fused AdamW), and of the bare
+matrix products of bertie's step (forward, input and weight gradients), in each precision. Both have the paper's dropout.
+Ratios are taken round by round; medians and extremes are kept. OMP_NUM_THREADS sets the threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import transformers
+from torch import Tensor
+
+from bertie import config, runtime, storage
+from bertie.batches.loader import Position, Step
+from bertie.contracts import FILLER, MicroBatch
+from bertie.model.config import BertConfig
+from bertie.text.shards import open_shards
+from bertie.training.distributed import ALONE
+from bertie.training.feed import Feed
+from bertie.training.initial import new_model
+from bertie.training.loop import Descent, fit
+from bertie.training.optimizers import AdamW
+from bertie.training.recipe import PretrainConfig, fitted
+from bertie.training.schedules import Linear
+
+BATCH = {"tiny": 32, "mini": 32, "small": 16, "medium": 16, "base": 16, "large": 8}  # × 128 tokens
+Precision = Literal["fp32", "bf16"]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of one size in one precision. Ratios: [lowest, median, highest] over the rounds."""
+
+    tokens: int
+    ours: float  # median tokens a second
+    theirs: float
+    against_transformers: list[float]
+    share_of_bare_products: list[float]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shards", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--sizes", nargs="+", default=["mini", "base"], choices=list(BATCH))
+    parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"], choices=["fp32", "bf16"])
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    threads = runtime.use_threads()
+    results: dict[str, Any] = {"environment": runtime.environment(threads), "transformers": transformers.__version__}
+    for size in args.sizes:
+        for precision in args.precisions:
+            figures = measure(size, precision, args.shards, args.rounds)
+            results[f"{size} {precision}"] = asdict(figures)
+            print(size, precision, figures, flush=True)
+            storage.write_json(args.out, results)
+
+
+def measure(size: str, precision: Precision, shards: Path, rounds: int) -> Figures:
+    recipe, steps = feed(size, shards)
+    work = list(islice(steps, rounds + 1))
+    ours, theirs = our_stepper(recipe, precision), their_stepper(recipe.model, precision)
+    [micro] = work[0].batches
+    bare = bare_products(recipe.model, micro, precision)
+    times: list[tuple[float, float, float]] = []
+    for step in work:
+        times.append((timed(partial(ours, step)), timed(partial(theirs, step)), timed(bare)))
+    times = times[1:]  # the first warms up
+    tokens = [micro.tokens for step in work[1:] for micro in step.batches]
+    speeds = [[t / seconds[i] for t, seconds in zip(tokens, times, strict=True)] for i in (0, 1)]
+    gc.collect()
+    return Figures(
+        tokens[0],
+        median(speeds[0]),
+        median(speeds[1]),
+        spread([b / a for a, b, _ in times]),
+        spread([c / a for a, _, c in times]),
+    )
+
+
+def timed(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def spread(values: list[float]) -> list[float]:
+    return [round(value, 3) for value in (min(values), median(values), max(values))]
+
+
+def feed(size: str, shards: Path) -> tuple[PretrainConfig, Iterator[Step]]:
+    """Steps of one row, by the paper's recipe but for its batch."""
+    recipe = config.load(PretrainConfig, f"{size}-paper", "pretrain")
+    opened = open_shards(shards)
+    training = replace(recipe.training, batch_size=BATCH[size], row_tokens=BATCH[size] * 128)
+    recipe = fitted(replace(recipe, training=training, phases=()), opened.tokenizer)
+    made = Feed(recipe.way, opened, recipe.objectives, 0, 1, 0, ALONE)
+    return recipe, made.steps(0, Position())
+
+
+def our_stepper(recipe: PretrainConfig, precision: Precision) -> Callable[[Step], None]:
+    model = new_model(recipe.model, recipe.objectives, 0).train()
+    waiting: list[Step] = []
+    descent = Descent(10_000, 1e-4, 1.0, 0, precision, {"mlm": 1.0, "nsp": 1.0})
+    loop = fit(model, iter(waiting.pop, None), AdamW().build(model), Linear(), descent)
+
+    def step(work: Step) -> None:
+        waiting.append(work)
+        float(next(loop).grad_norm)
+
+    return step
+
+
+def their_stepper(size: BertConfig, precision: Precision) -> Callable[[Step], None]:
+    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
+    settings = transformers.BertConfig(**{name: getattr(size, name) for name in names})
+    model = transformers.BertForPreTraining(settings).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
+
+    def step(work: Step) -> None:
+        inputs = padded(work.batches[0])
+        with autocast(precision):
+            loss = model(**inputs).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def autocast(precision: Precision) -> AbstractContextManager[Any]:
+    return runtime.autocast(precision, torch.device("cpu"))
+
+
+def padded(micro: MicroBatch) -> dict[str, Tensor]:
+    """The same sequences and targets as transformers takes them: [S, 128]."""
+    batch, real = micro.batch, np.flatnonzero(micro.batch.example != FILLER)
+    shape = (len(batch.example), 128)
+    rows = np.repeat(np.arange(shape[0]), batch.ragged.lengths)
+    cells = (rows, batch.position_ids)
+    made = {name: np.zeros(shape, np.int64) for name in ("input_ids", "token_type_ids", "attention_mask")}
+    made["input_ids"][cells], made["token_type_ids"][cells], made["attention_mask"][cells] = (
+        batch.input_ids,
+        batch.token_type_ids,
+        1,
+    )
+    labels, mlm = np.full(shape, -100), micro.targets["mlm"]
+    chosen = mlm.weight > 0
+    at = micro.rows[mlm.index[chosen]]
+    labels[rows[at], batch.position_ids[at]] = mlm.label[chosen]
+    nsp = np.where(batch.kind >= 0, batch.kind, -100)
+    every = {**made, "labels": labels, "next_sentence_label": nsp}
+    return {name: torch.from_numpy(np.ascontiguousarray(value[real])).long() for name, value in every.items()}
+
+
+def bare_products(size: BertConfig, micro: MicroBatch, precision: Precision) -> Callable[[], None]:
+    """The products of one step over the micro-batch and nothing else: [n, k] × [k, m], its input and its weight gradient."""
+    width, inner, vocabulary = size.hidden_size, size.intermediate_size, size.vocab_size
+    tokens, rows, predicted = len(micro.batch.input_ids), len(micro.rows), len(micro.targets["mlm"].index)
+    heads, longest = size.num_attention_heads, 128
+    grids = len(micro.batch.example) * heads
+    layer = [(tokens, width, 3 * width), (tokens, width, width), (tokens, width, inner), (tokens, inner, width)]
+    last = [
+        (tokens, width, 2 * width),
+        (rows, width, width),
+        (rows, width, width),
+        (rows, width, inner),
+        (rows, inner, width),
+    ]
+    head = [(predicted, width, width), (predicted, width, vocabulary)]
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    linear = [*layer * (size.num_hidden_layers - 1), *last, *head]
+    made: dict[tuple[int, int, int], tuple[Tensor, Tensor, Tensor]] = {
+        (n, k, m): (torch.randn(n, k, dtype=dtype), torch.randn(m, k, dtype=dtype), torch.randn(n, m, dtype=dtype))
+        for n, k, m in set(linear)
+    }
+    asked = -(-rows // len(micro.batch.example))  # of the last layer, in each sequence
+    grid = [(longest, width // heads, longest)] * (size.num_hidden_layers - 1) + [(asked, width // heads, longest)]
+    shapes = {(q, h, k): ((grids, q, h), (grids, k, h), (grids, q, k)) for q, h, k in set(grid)}
+    cubes = {key: tuple(torch.randn(shape, dtype=dtype) for shape in three) for key, three in shapes.items()}
+
+    def run() -> None:
+        for key in linear:
+            x, w, g = made[key]
+            torch.nn.functional.linear(x, w)
+            g @ w
+            g.t() @ x
+        for key in grid:
+            q, k, s = cubes[key]
+            q @ k.transpose(1, 2)  # scores; and in the backward pass, of values' weights
+            q @ k.transpose(1, 2)
+            for _ in range(2):  # what is mixed, and the gradients of queries
+                s @ k
+            for _ in range(2):  # the gradients of keys and of values
+                s.transpose(1, 2) @ q
+
+    return run
+
+
+if __name__ == "__main__":
+    main()
