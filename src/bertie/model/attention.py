@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from bertie.contracts import Ragged
+from bertie.model.attention_loop import looped
 from bertie.model.dropout import drop
 
 
@@ -42,11 +43,7 @@ def dense(
     *,
     dropout: float,
 ) -> Float[Tensor, "Q N H"]:
-    """All sequences at once on a padded grid, by plain matrix products.
-
-    At the lengths BERT trains on, the products' backward on a CPU is several times faster than that of
-    `scaled_dot_product_attention`, and they take attention dropout, which the fused kernels do not.
-    """
+    """All sequences at once on a padded grid, by plain matrix products: unlike the fused kernels, they take dropout."""
     queries, keys = _padding(q, len(q_QNH)), _padding(k, len(k_TNH))
     q_SNLH, k_SNLH, v_SNLH = _pad(q_QNH, queries), _pad(k_TNH, keys), _pad(v_TNH, keys)
     scores = q_SNLH @ (k_SNLH / math.sqrt(q_QNH.shape[-1])).transpose(-1, -2)
@@ -72,7 +69,22 @@ def eager(
     return torch.cat(outputs)
 
 
-IMPLEMENTATIONS: dict[Literal["dense", "eager"], Attention] = {"dense": dense, "eager": eager}
+def automatic(
+    q_QNH: Float[Tensor, "Q N H"],
+    k_TNH: Float[Tensor, "T N H"],
+    v_TNH: Float[Tensor, "T N H"],
+    q: Ragged,
+    k: Ragged,
+    *,
+    dropout: float,
+) -> Float[Tensor, "Q N H"]:
+    """The fastest here: `looped` on a CPU, `dense` elsewhere."""
+    attend = looped if q_QNH.device.type == "cpu" else dense
+    return attend(q_QNH, k_TNH, v_TNH, q, k, dropout=dropout)
+
+
+Kind = Literal["automatic", "looped", "dense", "eager"]
+IMPLEMENTATIONS: dict[Kind, Attention] = {"automatic": automatic, "looped": looped, "dense": dense, "eager": eager}
 
 
 def _softmax(scores: Tensor) -> Tensor:

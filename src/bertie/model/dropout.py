@@ -34,7 +34,7 @@ def _cheaper(x: Tensor, rate: float) -> bool:
 class _Drop(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, residual: Tensor | None, rate: float) -> Tensor:
-        lanes = _lanes(x.shape)
+        lanes = random_lanes(x.shape)
         ctx.save_for_backward(lanes)
         ctx.rate, ctx.added = rate, residual is not None
         return _kept(x, lanes, rate, x.new_zeros(()) if residual is None else residual)
@@ -47,15 +47,29 @@ class _Drop(torch.autograd.Function):
         return _kept(gradient, lanes, ctx.rate, gradient.new_zeros(())), gradient if ctx.added else None, None
 
 
-def _lanes(shape: torch.Size) -> Tensor:
-    """int16, every value equally likely. From the lowest on without an upper end: else the top bit of each draw would be 0."""
+def random_lanes(shape: torch.Size) -> Tensor:
+    """What decides of each element whether it is dropped: int16 [shape], every value equally likely."""
     count = math.prod(shape)
+    # From the lowest on, without an upper end: else the top bit of each draw would be 0.
     bits = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None)
     return bits.view(torch.int16)[:count].view(shape)
 
 
 def _kept(x: Tensor, lanes: Tensor, rate: float, plus: Tensor) -> Tensor:
     """plus + x where its lane is not among the lowest, scaled by the share of those that are not."""
-    dropped = round(rate * LANES)
-    mask = torch.ge(lanes, dropped - LANES // 2, out=torch.empty_like(x, memory_format=torch.contiguous_format))
-    return torch.addcmul(plus, x, mask, value=LANES / (LANES - dropped))
+    return torch.addcmul(plus, x, _mask(lanes, rate, x), value=_scale(rate))
+
+
+def scaled_mask(lanes: Tensor, rate: float, like: Tensor) -> Tensor:
+    """What to multiply with: 0, or the scale of what is kept."""
+    return _mask(lanes, rate, like).mul_(_scale(rate))
+
+
+def _mask(lanes: Tensor, rate: float, like: Tensor) -> Tensor:
+    """1 where an element is kept, in the type of `like`."""
+    mask = torch.empty_like(like, memory_format=torch.contiguous_format)
+    return torch.ge(lanes, round(rate * LANES) - LANES // 2, out=mask)
+
+
+def _scale(rate: float) -> float:
+    return LANES / (LANES - round(rate * LANES))

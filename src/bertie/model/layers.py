@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bertie.contracts import Ragged
-from bertie.model.attention import IMPLEMENTATIONS
+from bertie.model.attention import IMPLEMENTATIONS, Kind
 from bertie.model.config import Activation, BertConfig
 from bertie.model.dropout import drop_add
 
@@ -20,7 +18,7 @@ def activation(name: Activation, x: Tensor) -> Tensor:
 
 
 class SelfAttention(nn.Module):
-    def __init__(self, config: BertConfig, implementation: Literal["dense", "eager"]):
+    def __init__(self, config: BertConfig, implementation: Kind):
         super().__init__()
         self.heads = config.num_attention_heads
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
@@ -43,7 +41,7 @@ class SelfAttention(nn.Module):
 
 
 class Layer(nn.Module):
-    def __init__(self, config: BertConfig, implementation: Literal["dense", "eager"]):
+    def __init__(self, config: BertConfig, implementation: Kind):
         super().__init__()
         self.attention = SelfAttention(config, implementation)
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)

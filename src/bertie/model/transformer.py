@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from bertie.contracts import Batch, Hidden
+from bertie.model.attention import Kind
 from bertie.model.config import BertConfig
 from bertie.model.embeddings import Embeddings
 from bertie.model.layers import Layer
 
 
 class Encoder(nn.Module):
-    def __init__(self, config: BertConfig, attention: Literal["dense", "eager"] = "dense"):
+    def __init__(self, config: BertConfig, attention: Kind = "automatic"):
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bertie.contracts import Ragged
-from bertie.model.attention import dense, eager
+from bertie.model.attention import IMPLEMENTATIONS, Attention, dense, eager
 
+FAST = [attention for attention in IMPLEMENTATIONS.values() if attention is not eager]
 RAGGED = [[1], [5], [3, 1, 7, 2], [1, 1, 1], [16, 1, 16]]
 
 
@@ -44,13 +45,14 @@ def test_eager_is_the_formula_of_each_sequence(lengths: list[int]) -> None:
     torch.testing.assert_close(eager(q, k, v, ragged(lengths), ragged(lengths), dropout=0.0), expected)
 
 
+@pytest.mark.parametrize("attention", FAST, ids=lambda attention: attention.__name__)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("lengths", RAGGED, ids=str)
-def test_dense_is_eager_forward_and_backward(lengths: list[int], dtype: torch.dtype) -> None:
+def test_all_are_eager_forward_and_backward(attention: Attention, lengths: list[int], dtype: torch.dtype) -> None:
     inputs = qkv(sum(lengths), dtype)
     weight = torch.randn(sum(lengths), 3, 4, dtype=dtype, generator=torch.Generator().manual_seed(1))
     found, gradients = [], []
-    for attend in (dense, eager):
+    for attend in (attention, eager):
         output = attend(*inputs, ragged(lengths), ragged(lengths), dropout=0.0)
         found.append(output.detach())
         gradients.append(torch.autograd.grad((output * weight).sum(), inputs))
@@ -59,9 +61,10 @@ def test_dense_is_eager_forward_and_backward(lengths: list[int], dtype: torch.dt
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.parametrize("attention", FAST, ids=lambda attention: attention.__name__)
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=6))
-def test_dense_is_eager_where_only_some_rows_ask(lengths: list[tuple[int, int]]) -> None:
+@given(lengths=st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=6))
+def test_all_are_eager_where_only_some_rows_ask(attention: Attention, lengths: list[tuple[int, int]]) -> None:
     """Sequences of any length, of which any number of rows, none too, are queries."""
     keys = [n for n, _ in lengths]
     queries = [min(n, asked) for n, asked in lengths]
@@ -70,16 +73,21 @@ def test_dense_is_eager_where_only_some_rows_ask(lengths: list[tuple[int, int]])
     q, k, v = qkv(sum(keys), torch.float64)
     q = q[: sum(queries)]
     arguments = (q, k, v, ragged(queries), ragged(keys))
-    torch.testing.assert_close(dense(*arguments, dropout=0.0), eager(*arguments, dropout=0.0))
+    torch.testing.assert_close(attention(*arguments, dropout=0.0), eager(*arguments, dropout=0.0))
 
 
+@pytest.mark.parametrize("attention", FAST, ids=lambda attention: attention.__name__)
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
 @pytest.mark.parametrize(("queries", "keys"), [([4, 1, 3], [4, 1, 3]), ([2, 0, 1], [3, 1, 4]), ([1], [1])])
-def test_gradients_are_those_of_finite_differences(queries: list[int], keys: list[int]) -> None:
+def test_gradients_are_those_of_finite_differences(
+    attention: Attention, dropout: float, queries: list[int], keys: list[int]
+) -> None:
     q, k, v = qkv(sum(keys), torch.float64, heads=2, size=3)
     q = q[: sum(queries)].detach().requires_grad_()
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return dense(q, k, v, ragged(queries), ragged(keys), dropout=0.0)
+        torch.manual_seed(0)
+        return attention(q, k, v, ragged(queries), ragged(keys), dropout=dropout)
 
     assert torch.autograd.gradcheck(attend, (q, k, v))
 
@@ -87,7 +95,7 @@ def test_gradients_are_those_of_finite_differences(queries: list[int], keys: lis
 def test_no_sequence_sees_another() -> None:
     lengths = [4, 6, 2]
     q, k, v = qkv(12)
-    for attend in (dense, eager):
+    for attend in IMPLEMENTATIONS.values():
         output = attend(q, k, v, ragged(lengths), ragged(lengths), dropout=0.0)
         [reach] = torch.autograd.grad(output[4:10].sum(), v)
         assert reach[4:10].abs().min() > 0
@@ -95,23 +103,38 @@ def test_no_sequence_sees_another() -> None:
         assert not reach[10:].any()
 
 
-def test_half_precision_takes_its_softmax_in_single() -> None:
+@pytest.mark.parametrize("attend", FAST, ids=lambda attention: attention.__name__)
+def test_half_precision_takes_its_softmax_in_single(attend: Attention) -> None:
     q, k, v = (one.detach() for one in qkv(16))
     both = [one.to(torch.bfloat16) for one in (q, k, v)]
     exact = dense(*(one.float() for one in both), ragged([16]), ragged([16]), dropout=0.0)
-    found = dense(*both, ragged([16]), ragged([16]), dropout=0.0)
+    found = attend(*both, ragged([16]), ragged([16]), dropout=0.0)
     assert found.dtype == torch.bfloat16
     torch.testing.assert_close(found.float(), exact, atol=0.03, rtol=0.02)
 
 
-@pytest.mark.parametrize("attend", [dense, eager])
-def test_dropout_drops_weights_and_keeps_their_mean(attend: object) -> None:
+@pytest.mark.parametrize("attend", IMPLEMENTATIONS.values(), ids=lambda attention: attention.__name__)
+def test_dropout_drops_weights_and_keeps_their_mean(attend: Attention) -> None:
     """With one-hot values the output is the weights themselves: uniform 1/16, of which a share p is 0, the rest larger."""
     tokens, heads, p = 16, 400, 0.3
     zeros = torch.zeros(tokens, heads, tokens)
     values = torch.eye(tokens)[:, None, :].expand(tokens, heads, tokens).contiguous()
     torch.manual_seed(0)
-    weights = attend(zeros, zeros, values, ragged([tokens]), ragged([tokens]), dropout=p)  # type: ignore[operator]
+    weights = attend(zeros, zeros, values, ragged([tokens]), ragged([tokens]), dropout=p)
     dropped = (weights == 0).float().mean().item()
     assert dropped == pytest.approx(p, abs=0.006)  # of 102,400 weights
     torch.testing.assert_close(weights[weights != 0].unique(), torch.tensor([1 / tokens / (1 - p)]))
+
+
+@pytest.mark.parametrize("attend", IMPLEMENTATIONS.values(), ids=lambda attention: attention.__name__)
+def test_queries_keys_and_values_may_be_parts_of_one_tensor(attend: Attention) -> None:
+    """As the layer hands them over: views whose rows lie apart."""
+    whole = torch.randn(9, 3 * 3 * 4, requires_grad=True)
+    q, k, v = whole.unflatten(-1, (3, 3, 4)).unbind(1)
+    lengths = ragged([4, 5])
+    apart = [one.detach().contiguous().requires_grad_() for one in (q, k, v)]
+    found, expected = attend(q, k, v, lengths, lengths, dropout=0.0), eager(*apart, lengths, lengths, dropout=0.0)
+    torch.testing.assert_close(found, expected)
+    (gradient,) = torch.autograd.grad(found.square().sum(), whole)
+    others = torch.autograd.grad(expected.square().sum(), apart)
+    torch.testing.assert_close(gradient.unflatten(-1, (3, 3, 4)).unbind(1), others)

@@ -32,7 +32,7 @@ def config(tiny_config: BertConfig) -> BertConfig:
 @pytest.fixture
 def encoder(config: BertConfig) -> Encoder:
     torch.manual_seed(0)
-    made = Encoder(config)
+    made = Encoder(config, "dense")  # whose attention calls `drop`; test_attention.py is about the others
     initialise(made, 0.1)
     return made
 

@@ -12,6 +12,7 @@ from torch import nn
 from bertie.batches.collate import collate, filler
 from bertie.contracts import Batch, MicroBatch, Sequence, Targets
 from bertie.errors import UsageError
+from bertie.model.attention import Kind
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.model.heads import MaskedLMHead, PooledHead
@@ -33,7 +34,7 @@ def sequences(lengths: list[int] = LENGTHS) -> list[Sequence]:
     return made
 
 
-def new_encoder(config: BertConfig, attention: str = "dense", spread: float = 0.1) -> Encoder:
+def new_encoder(config: BertConfig, attention: Kind = "automatic", spread: float = 0.1) -> Encoder:
     """Larger weights than at a start, so that attention is far from even."""
     torch.manual_seed(0)
     encoder = Encoder(config, attention)  # type: ignore[arg-type]

@@ -1,0 +1,108 @@
+"""Attention on a CPU: one sequence after the other, straight from the packed rows, with its backward pass written out.
+
+No padding, no grid to gather into and out of, nothing masked: the products of one sequence's heads read the packed
+queries, keys and values where they lie, and what they make stays in the cache until it is used.
+
+    Q  packed queries    T  packed keys and values    N  heads    H  head size    q, t  the rows of one sequence
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from bertie.contracts import Ragged
+from bertie.model.dropout import random_lanes, scaled_mask
+
+
+def looped(
+    q_QNH: Float[Tensor, "Q N H"],
+    k_TNH: Float[Tensor, "T N H"],
+    v_TNH: Float[Tensor, "T N H"],
+    q: Ragged,
+    k: Ragged,
+    *,
+    dropout: float,
+) -> Float[Tensor, "Q N H"]:
+    return _Looped.apply(q_QNH, k_TNH, v_TNH, _parts(q, k, q_QNH.shape[1]), dropout)
+
+
+class _Part(NamedTuple):
+    """One sequence: where its queries and its keys lie, and its weights among those of all, [N, q, t]."""
+
+    rows: slice
+    columns: slice
+    cells: slice
+    shape: tuple[int, int, int]
+
+
+def _parts(q: Ragged, k: Ragged, heads: int) -> list[_Part]:
+    parts, at = [], 0
+    rows, columns = q.cu_seqlens.tolist(), k.cu_seqlens.tolist()
+    for i in range(len(columns) - 1):
+        shape = (heads, rows[i + 1] - rows[i], columns[i + 1] - columns[i])
+        if shape[1]:  # a sequence of which nothing is asked has no part
+            part = _Part(slice(*rows[i : i + 2]), slice(*columns[i : i + 2]), slice(at, at + math.prod(shape)), shape)
+            at = part.cells.stop
+            parts.append(part)
+    return parts
+
+
+class _Looped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q_QNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, parts: list[_Part], dropout: float) -> Tensor:
+        count = parts[-1].cells.stop if parts else 0
+        weights = q_QNH.new_empty(count)
+        lanes = random_lanes(torch.Size([count])) if dropout else None
+        out_QNH = torch.empty_like(q_QNH, memory_format=torch.contiguous_format)
+        for part, q, k, v in _walk(parts, q_QNH, k_TNH, v_TNH):
+            scores = _product(q, k.transpose(1, 2), 1 / math.sqrt(q.shape[-1]))
+            own = torch.softmax(scores, -1, out=weights[part.cells].view(part.shape))
+            if lanes is not None:
+                own = scaled_mask(lanes[part.cells].view(part.shape), dropout, scores).mul_(own)
+            out_QNH[part.rows] = torch.bmm(own, v).transpose(0, 1)
+        ctx.save_for_backward(q_QNH, k_TNH, v_TNH, weights, lanes)
+        ctx.parts, ctx.dropout = parts, dropout
+        return out_QNH
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        q_QNH, k_TNH, v_TNH, weights, lanes = ctx.saved_tensors
+        dq_QNH = torch.empty_like(q_QNH, memory_format=torch.contiguous_format)
+        dk_TNH, dv_TNH = (torch.zeros_like(x, memory_format=torch.contiguous_format) for x in (k_TNH, v_TNH))
+        scale = 1 / math.sqrt(q_QNH.shape[-1])
+        for part, q, k, v in _walk(ctx.parts, q_QNH, k_TNH, v_TNH):
+            gradient = gradients[0][part.rows].transpose(0, 1)
+            own = weights[part.cells].view(part.shape)
+            d_own = torch.bmm(gradient, v.transpose(1, 2))
+            used = own
+            if lanes is not None:
+                mask = scaled_mask(lanes[part.cells].view(part.shape), ctx.dropout, own)
+                d_own.mul_(mask)
+                used = mask.mul_(own)
+            dv_TNH[part.columns] = torch.bmm(used.transpose(1, 2), gradient).transpose(0, 1)
+            d_scores = torch.ops.aten._softmax_backward_data(d_own, own, -1, own.dtype)
+            dq_QNH[part.rows] = _product(d_scores, k, scale).transpose(0, 1)
+            dk_TNH[part.columns] = _product(d_scores.transpose(1, 2), q, scale).transpose(0, 1)
+        return dq_QNH, dk_TNH, dv_TNH, None, None
+
+
+def _walk(
+    parts: list[_Part], q_QNH: Tensor, k_TNH: Tensor, v_TNH: Tensor
+) -> Iterator[tuple[_Part, Tensor, Tensor, Tensor]]:
+    """Each sequence's queries [N, q, H], keys and values [N, t, H]: views, whose rows lie apart in memory."""
+    q_NQH, k_NTH, v_NTH = (x.transpose(0, 1) for x in (q_QNH, k_TNH, v_TNH))
+    for part in parts:
+        yield part, q_NQH[:, part.rows], k_NTH[:, part.columns], v_NTH[:, part.columns]
+
+
+def _product(left: Tensor, right: Tensor, scale: float) -> Tensor:
+    """scale × left @ right, in one go."""
+    return torch.baddbmm(left.new_empty(()), left, right, beta=0, alpha=scale)
