@@ -243,6 +243,30 @@ def test_metrics_that_were_cut_are_missed(nursery: Nursery, shards: Path, halfwa
     assert listing(run) == before
 
 
+def test_metrics_that_were_altered_are_noticed(nursery: Nursery, shards: Path, halfway: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(halfway, tmp_path / "run")
+    flip(run / "metrics.jsonl")
+    before = listing(run)
+    code, text = nursery.run(pretrain_command(shards, run))
+    assert code == 1
+    assert f"{run}/metrics.jsonl was altered" in complaint(text)
+    assert listing(run) == before
+
+
+@pytest.mark.parametrize("name", ["threads", "precision", "data", "micro_batch"])
+def test_an_environment_that_was_altered_is_noticed(
+    nursery: Nursery, shards: Path, halfway: Path, tmp_path: Path, name: str
+) -> None:
+    run = shutil.copytree(halfway, tmp_path / "run")
+    path = run / "environment.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: "odd"}))
+    before = listing(run)
+    code, text = nursery.run(pretrain_command(shards, run))
+    assert code == 2 if name == "data" else 1
+    assert str(run) in complaint(text)
+    assert listing(run) == before
+
+
 def test_metrics_that_were_written_after_the_checkpoint_are_cut(
     nursery: Nursery, shards: Path, undisturbed: Path, halfway: Path, tmp_path: Path
 ) -> None:

@@ -35,6 +35,7 @@ class Counters:
     tokens: int = 0
     seconds: float = 0.0
     metrics_bytes: int = 0
+    metrics_sha256: str = ""
     skipped: int = 0
     """Steps whose loss or gradient was no number, which changed nothing."""
     skipped_in_row: int = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -92,8 +93,8 @@ class Setup:
     def job(self, run: RunFolder | None) -> trainer.Job:
         """The model, as new or as it starts, and all that trains it. run: keeps what is decided now; None decides for nobody."""
         config, settings, ranks = self.config, self.config.training, self.ranks
-        once = run.once if run else lambda _, decide: decide()
-        decided = once("precision", lambda: runtime.resolve_precision(settings.precision, runtime.device()))
+        asked = settings.precision
+        decided = run.precision(asked) if run else runtime.resolve_precision(asked, runtime.device())
         precision: Literal["fp32", "bf16"] = ranks.share(decided)
         model = new_model(config.model, config.objectives, config.seed)
         model.encoder.recompute = settings.activation_checkpointing
@@ -106,7 +107,8 @@ class Setup:
         optimizer = config.optimizer.build(model)
         if self.start is not None and config.init_optimizer == "kept":
             console.say(keep_optimizer(self.start, model, optimizer, config.optimizer.kind))
-        rows = settings.micro_batch or once("micro_batch", lambda: rows_that_fit(model, self.feed, precision))
+        fit = partial(rows_that_fit, model, self.feed, precision)
+        rows = settings.micro_batch or (run.micro_batch(fit) if run else fit())
         feed = replace(self.feed, micro_batch=ranks.share(rows))
 
         def evaluation(step: int, stopping: Callable[[], bool]) -> dict[str, Loss] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -55,6 +56,7 @@ class RunFolder:
             raise
         storage.remove_leftovers(path)
         self._metrics: list[str] = []
+        self._written = hashlib.sha256()  # of metrics.jsonl
 
     def __enter__(self) -> RunFolder:
         return self
@@ -80,40 +82,55 @@ class RunFolder:
         """Keep a metrics record; `flush` writes what was kept."""
         self._metrics.append(json.dumps({k: _rounded(v) for k, v in record.items()}) + "\n")
 
-    def flush(self) -> int:
-        """Append to metrics.jsonl, durably; returns the file's size in bytes. Errors: UserError where the disk is full."""
-        path = self.path / "metrics.jsonl"
+    def flush(self) -> tuple[int, str]:
+        """Append to metrics.jsonl, durably; returns the file's size in bytes and its sha256. Errors: UserError, a full disk."""
+        path, content = self.path / "metrics.jsonl", "".join(self._metrics).encode()
         try:
-            with open(path, "a", encoding="utf-8") as file:
-                file.writelines(self._metrics)
+            with open(path, "ab") as file:
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
                 self._metrics.clear()
-                return file.tell()
+                self._written.update(content)
+                return file.tell(), self._written.hexdigest()
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror or error}") from error
 
-    def cut_metrics(self, size: int) -> None:
-        """Back to what stood there at the checkpoint. Errors: UserError if the file is shorter."""
-        path = self.path / "metrics.jsonl"
+    def cut_metrics(self, size: int, sha256: str) -> None:
+        """Back to what stood there at the checkpoint. Errors: UserError if the file is shorter, or not what was written."""
+        path, remedy = self.path / "metrics.jsonl", "restore it, or start over with another --out"
         path.touch()
         storage.fsync(self.path)
         if path.stat().st_size < size:
-            raise UserError(f"{path} is shorter than its checkpoint says: restore it, or start over with another --out")
+            raise UserError(f"{path} is shorter than its checkpoint says: {remedy}")
+        with open(path, "rb") as file:
+            self._written = hashlib.sha256(file.read(size))
+        if size and self._written.hexdigest() != sha256:
+            raise UserError(f"{path} was altered: it does not hold what the run wrote; {remedy}")
         os.truncate(path, size)
 
     def precision(self, asked: runtime.Precision) -> Literal["fp32", "bf16"]:
         """What the run computes in: `auto` is decided once, at the start, and kept."""
-        return self.once("precision", lambda: runtime.resolve_precision(asked, runtime.device()))
+        decided = self._once("precision", lambda: runtime.resolve_precision(asked, runtime.device()))
+        if decided not in ("fp32", "bf16"):
+            raise UserError(f"{self.path / 'environment.json'} is damaged: precision is {decided!r}")
+        return decided
+
+    def micro_batch(self, decide: Callable[[], int]) -> int:
+        """Rows of a forward pass: found out once, at the start, and kept."""
+        rows = self._once("micro_batch", decide)
+        if type(rows) is not int or rows < 1:
+            raise UserError(f"{self.path / 'environment.json'} is damaged: micro_batch is {rows!r}")
+        return rows
 
     def require_data(self, fingerprint: str) -> None:
         """Errors: UsageError where the run was made from something else than what this fingerprint stands for."""
-        if self.once("data", lambda: fingerprint) != fingerprint:
+        if self._once("data", lambda: fingerprint) != fingerprint:
             raise UsageError(
                 f"{self.path} was made from other data or another model: give the same again, or another --out"
             )
 
-    def once(self, name: str, decide: Callable[[], Any]) -> Any:
+    def _once(self, name: str, decide: Callable[[], Any]) -> Any:
         """What environment.json says of `name`: decided when first asked for, and kept."""
         environment = storage.read_json(self.path / "environment.json")
         if name not in environment:

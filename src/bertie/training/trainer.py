@@ -202,7 +202,7 @@ class _Session:
         if self.run is None:
             return
         counters, job = self.counters, self.job
-        counters.metrics_bytes = self.run.flush()
+        counters.metrics_bytes, counters.metrics_sha256 = self.run.flush()
         if counters.eval_step and (not counters.best_step or counters.eval_loss < counters.best_loss):
             counters.best_step, counters.best_loss = counters.step, counters.eval_loss
         save_state(self.run.path, job.model, job.optimizer, job.tokenizer, job.labels, counters, job.keep_checkpoints)
@@ -271,7 +271,7 @@ def _resume(job: Job, run: RunFolder) -> Counters:
     run.require_data(job.data)
     saved = restore(run.path, job.model, job.optimizer)
     counters = saved or Counters()
-    run.cut_metrics(counters.metrics_bytes)
+    run.cut_metrics(counters.metrics_bytes, counters.metrics_sha256)
     if saved:
         console.say(f"resuming {run.path} after step {saved.step} of {job.descent.steps}")
     return counters
@@ -281,6 +281,8 @@ def run_threads(run: Path, asked: int) -> int:
     """The threads a run was started with, so that it stays repeatable; warns where another number is asked for."""
     known = run / "environment.json"
     saved = storage.read_json(known).get("threads", 0) if known.is_file() else 0
+    if type(saved) is not int or not 0 <= saved <= runtime.MOST_THREADS:
+        raise UserError(f"{known} is damaged: threads is {saved!r}")
     if saved and asked and saved != asked:
         console.warn(f"{run} ran with {saved} threads and goes on with {asked}: results will differ in rounding")
     return runtime.use_threads(asked or saved)

@@ -47,7 +47,7 @@ def test_an_empty_folder_will_do(tmp_path: Path) -> None:
 )
 def test_other_settings_are_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
     with opened(tmp_path / "run") as run:
-        run.cut_metrics(0)  # as training does at its start
+        run.cut_metrics(0, "")  # as training does at its start
     with pytest.raises(UsageError, match=message):
         opened(tmp_path / "run", settings)
 
@@ -79,16 +79,16 @@ def test_metrics(tmp_path: Path) -> None:
     with opened(tmp_path / "run") as run:
         run.log({"split": "train", "step": 1, "loss": 1 / 3})
         assert not (run.path / "metrics.jsonl").exists()  # kept until the next checkpoint
-        size = run.flush()
+        size, digest = run.flush()
         assert size == (run.path / "metrics.jsonl").stat().st_size
         run.log({"split": "eval", "step": 1, "loss": 0.5})
         run.flush()
         assert read_metrics(run.path, "train") == [{"split": "train", "step": 1, "loss": 0.3333333}]
         assert len(read_metrics(run.path, "eval")) == 1
-        run.cut_metrics(size)
+        run.cut_metrics(size, digest)
         assert read_metrics(run.path, "eval") == []
         with pytest.raises(UserError, match=r"metrics\.jsonl is shorter than its checkpoint says"):
-            run.cut_metrics(size + 1)
+            run.cut_metrics(size + 1, digest)
 
 
 def test_precision_is_decided_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def test_settings_of_a_run_that_never_began_give_way(tmp_path: Path) -> None:
     with RunFolder(tmp_path / "run", {"size": 10}, 2) as run:
         assert (run.path / "config.toml").read_text() == "size = 10\n"
         assert json.loads((run.path / "environment.json").read_text())["threads"] == 2
-        run.cut_metrics(0)
+        run.cut_metrics(0, "")
     with pytest.raises(UsageError, match="size is 10 there and 20 here"):
         RunFolder(tmp_path / "run", {"size": 20}, 1)
     with RunFolder(tmp_path / "run", {"size": 10}, 1):  # the refusal left no lock behind
