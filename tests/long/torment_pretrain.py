@@ -1,9 +1,10 @@
-"""Kill a larger pre-training many times and compare it with one that was left alone. Not run by pytest.
+"""Do to a larger pre-training all that may happen to one, and compare it with one that was left alone. Not run by pytest.
 
-    python tests/long/kill_pretrain.py 200
+    python tests/long/torment_pretrain.py 35
 
-trains BERT-tiny (2 layers, 128 wide) on Python's documentation, kills it as often as told, and prints how often, how
-many of these kills fell into the writing of a checkpoint, and what differs in the end: nothing, or it exits with 1.
+trains BERT-tiny (2 layers, 128 wide) on Python's documentation; kills it, also while it saves, sends SIGTERM, lets the disk
+run full, flips a byte and cuts a file, each as often as told, and prints how often that hit a run that had begun, and
+what differs in the end: nothing, or it exits with 1.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
 
-from killing import Nursery, Toll, differences, disturb, nursery
+from killing import Nursery, nursery
+from torment import torment
 
 from bertie.demo.corpus import python_documents
 from bertie.text.prepare import prepare
@@ -51,24 +53,19 @@ def run_out(place: Nursery, argv: list[str]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("kills", type=int)
+    parser.add_argument("each", type=int)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
-    rng, total, started = random.Random(asked.seed), Toll(), time.monotonic()
+    started, wrong = time.monotonic(), 0
     with tempfile.TemporaryDirectory() as name, nursery(Path(name)) as place:
         folder = Path(name)
         shards = make_shards(folder)
         alone = folder / "alone"
         run_out(place, command(shards, alone))
-        wrong = 0
-        while total.kills < asked.kills:
-            run = folder / f"run{total.kills}"
-            toll = disturb(place, command(shards, run), run, rng, asked.kills - total.kills, pause=3)
-            run_out(place, command(shards, run))
-            found = differences(run, alone)
-            total = Toll(total.kills + toll.kills, total.in_saves + toll.in_saves)
+        rng = random.Random(asked.seed)
+        for landed, found in torment(place, lambda run: command(shards, run), folder, alone, rng, asked.each, 3):
             wrong += bool(found)
-            print(f"{total.kills} kills, {total.in_saves} in saves; different: {found or 'nothing'}", flush=True)
+            print(f"{sum(landed.values())}: {landed}; different: {found or 'nothing'}", flush=True)
     print(f"{time.monotonic() - started:.0f} s")
     return int(wrong > 0)
 
