@@ -251,7 +251,7 @@ def examples(texts: list[str]) -> list[dict[str, Any]]:
 
 
 def test_a_fine_tuned_run_loads_in_transformers(run: Path, tmp_path: Path, small_texts: list[str]) -> None:
-    settings = FinetuneTraining(steps=10, batch_size=8, learning_rate=1e-2, precision="fp32")
+    settings = FinetuneTraining(steps=10, batch_size=8, learning_rate=1e-3, precision="fp32")
     config = FinetuneConfig(Classify(), AdamW(), Linear(), settings, max_length=64)
     rows = examples(small_texts[:40])
     bertie.finetune(config, rows, rows, run, tmp_path / "tuned", threads=1)

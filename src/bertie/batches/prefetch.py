@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -16,10 +16,11 @@ T = TypeVar("T")
 AHEAD = 4  # items that each process may be ahead
 
 
-def ahead(make: Callable[[int, int], Iterator[T]], workers: int) -> Iterator[T]:
+def ahead(make: Callable[[int, int], Iterator[T]], workers: int) -> Generator[T]:
     """What make(0, 1) gives, in its order, prepared by `workers` processes; 0: by this one, when asked.
 
     make(worker, workers) gives every `workers`th item, from number `worker` on; endlessly, or all of them to the end.
+    Close it to end the processes.
     """
     if workers == 0:
         yield from make(0, 1)

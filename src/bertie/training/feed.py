@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -47,7 +47,7 @@ class Feed:
                     f"{self.ranks.count} ranks cannot share equally: change training.batch_size or training.row_tokens"
                 )
 
-    def steps(self, first: int, position: Position) -> Iterator[Step]:
+    def steps(self, first: int, position: Position) -> Generator[Step]:
         """This rank's part of every step, from `first` on, where the run stands at `position`."""
 
         def part(worker: int, workers: int) -> Iterator[Step]:

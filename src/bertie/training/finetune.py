@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -233,7 +233,7 @@ def _job(
         room = max(1, settings.row_tokens // config.max_length)
         return [work(sequences[i : i + room]) for i in range(0, len(sequences), room)]
 
-    def stream(_: int, position: Position) -> Iterator[Step]:
+    def stream(_: int, position: Position) -> Generator[Step]:
         while True:
             order = streams.generator(config.seed, streams.EXAMPLES, position.epoch).permutation(len(examples))
             for step in range(position.step, per_epoch):

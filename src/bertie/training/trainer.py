@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -46,7 +47,7 @@ class Job:
     optimizer: torch.optim.Optimizer
     schedule: Schedule
     descent: Descent
-    stream: Callable[[int, Position], Iterator[Step]]
+    stream: Callable[[int, Position], Generator[Step]]
     evaluate: Callable[[int, Callable[[], bool]], dict[str, Loss] | None]
     eval_every: int
     checkpoint_every: int
@@ -77,10 +78,10 @@ def train(job: Job, run: RunFolder | None) -> None:
     ):
         session.bar, session.noted = bar, noted
         session.start()
-        position = Position(counters.epoch, counters.epoch_step)
-        stream = job.stream(done, position)
-        for progress in fit(job.model, stream, job.optimizer, job.schedule, job.descent, done, job.ranks):
-            session.after(progress)
+        # Closed at once however it ends: there may be processes behind it.
+        with closing(job.stream(done, Position(counters.epoch, counters.epoch_step))) as stream:
+            for progress in fit(job.model, stream, job.optimizer, job.schedule, job.descent, done, job.ranks):
+                session.after(progress)
 
 
 @dataclass(eq=False)

@@ -56,7 +56,7 @@ def test_an_interrupt_is_not_theirs() -> None:
 def test_they_end_with_it() -> None:
     steps = ahead(numbers, 2)
     processes = {next(steps)[1] for _ in range(2)}
-    steps.close()  # type: ignore[attr-defined]
+    steps.close()
     until = time.monotonic() + 10
     while time.monotonic() < until and any(Path(f"/proc/{process}").exists() for process in processes):
         time.sleep(0.01)
