@@ -37,7 +37,10 @@ def ahead(make: Callable[[int, int], Iterator[T]], workers: int) -> Generator[T]
     )
     for item in loader:
         if isinstance(item, UserError):
-            raise item
+            try:
+                raise item
+            finally:
+                del item  # else it would keep, by its traceback, everything that waits for it
         yield item
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
@@ -11,6 +12,12 @@ import pytest
 
 from bertie.batches.prefetch import ahead
 from bertie.errors import UserError
+
+
+@pytest.fixture(autouse=True)
+def _nobody_is_left() -> Iterator[None]:
+    yield
+    assert not multiprocessing.active_children()
 
 
 def numbers(worker: int, workers: int) -> Iterator[tuple[int, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,7 @@ def test_stopped_twice_in_a_row(
             patch.setattr(trainer, "save_state", stopping)
             with pytest.raises(KeyboardInterrupt):
                 bertie.pretrain(settings, small_shards, run, threads=1)
+        assert not multiprocessing.active_children()  # that prepared steps
     bertie.pretrain(settings, small_shards, run, threads=1)
     assert metrics(run) == metrics(undisturbed)
     for name in ("model.safetensors", "checkpoints/step-00000024/training_state/optimizer.safetensors"):
