@@ -19,9 +19,7 @@ def training_flops(config: BertConfig, micro: MicroBatch) -> float:
     width, inner, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
     lengths = micro.batch.ragged.lengths.astype(np.float64)
     tokens, rows = lengths.sum(), len(micro.rows)
-    asked = np.diff(
-        np.searchsorted(micro.rows, micro.batch.ragged.cu_seqlens)
-    )  # rows of the last layer in each sequence
+    asked = np.diff(np.searchsorted(micro.rows, micro.batch.ragged.cu_seqlens))  # of each sequence, in the last layer
     whole = tokens * (4 * width * width + 2 * width * inner) + 2 * width * (lengths**2).sum()
     last = (
         tokens * 2 * width * width

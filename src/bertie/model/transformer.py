@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
@@ -30,14 +32,16 @@ class Encoder(nn.Module):
         """
         x_TD = self.embeddings(batch)
         kept = [x_TD]
-        again = self.recompute and torch.is_grad_enabled()
         for layer in self.layers[:-1]:
-            inputs = (x_TD, batch.ragged)
-            x_TD = checkpoint(layer, *inputs, use_reentrant=False) if again else layer(*inputs)
+            x_TD = self._through(layer, x_TD, batch.ragged)
             kept.append(x_TD)
-        inputs = (x_TD, batch.ragged, rows)
-        x_QD = checkpoint(self.layers[-1], *inputs, use_reentrant=False) if again else self.layers[-1](*inputs)
+        x_QD = self._through(self.layers[-1], x_TD, batch.ragged, rows)
         return Hidden(x_QD, (*kept, x_QD) if all_layers else None)
+
+    def _through(self, layer: nn.Module, *inputs: Any) -> Tensor:
+        if self.recompute and torch.is_grad_enabled():
+            return checkpoint(layer, *inputs, use_reentrant=False)
+        return layer(*inputs)
 
 
 def initialise(module: nn.Module, standard_deviation: float) -> None:
