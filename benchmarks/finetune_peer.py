@@ -1,6 +1,6 @@
 """Fine-tuning quality beside transformers: same checkpoint, examples, batch, epochs, rates; five seeds, dropout on.
 
-    python benchmarks/finetune_peer.py MODEL GLUE_FOLDER --who bertie|transformers --out FILE.json [--tasks cola …]
+    python benchmarks/finetune_peer.py MODEL GLUE_FOLDER --who bertie|transformers --out FILE.json [--tasks cola …] [--seeds 0 1 …]
 
 The peer is a plain PyTorch loop over transformers' AutoModelForSequenceClassification with AdamW, clipping at 1 and
 its linear schedule. Every finished model is written at once, so a stopped benchmark goes on where it was.
@@ -23,7 +23,7 @@ from bertie.tasks.metrics import classification_scores
 from bertie.training.finetune import FinetuneConfig, finetune
 from results import Results
 
-RATE, BATCH, WARMUP, SEEDS = 5e-5, 32, 0.1, range(5)
+RATE, BATCH, WARMUP = 5e-5, 32, 0.1
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--who", choices=["bertie", "transformers"], required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tasks", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(range(5)))
     args = parser.parse_args()
     results = Results(args.out, args.model, runtime.use_threads())
     run = ours if args.who == "bertie" else theirs
@@ -57,7 +58,7 @@ def main() -> None:
         if setting.examples:
             order = streams.generator(0, streams.SUBSET).permutation(len(train))
             train = [train[i] for i in order[: setting.examples]]
-        for seed in SEEDS:
+        for seed in args.seeds:
             key = f"{task}/{args.who}/seed {seed}"
 
             def measure(setting=setting, train=train, dev=dev, seed=seed) -> dict[str, float]:
