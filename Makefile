@@ -7,8 +7,9 @@ BIN := .venv/bin
 demo: .venv/base
 	$(BIN)/bertie demo
 
+# One test at a time on each core: most of them are too small to gain from a second thread.
 test: .venv/dev
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 check: .venv/dev
 	$(BIN)/ruff check .
