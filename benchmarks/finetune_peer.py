@@ -1,6 +1,6 @@
 """Fine-tuning quality beside transformers: same checkpoint, examples, batch, epochs, rates; five seeds, dropout on.
 
-    python benchmarks/finetune_peer.py MODEL GLUE_FOLDER --who bertie|transformers --out FILE.json [--tasks cola …] [--seeds 0 1 …]
+    python benchmarks/finetune_peer.py MODEL GLUE_FOLDER --who bertie|transformers --out FILE.json [--tasks cola …] [--seeds 0 …]
 
 The peer is a plain PyTorch loop over transformers' AutoModelForSequenceClassification with AdamW, clipping at 1 and
 its linear schedule. Every finished model is written at once, so a stopped benchmark goes on where it was.

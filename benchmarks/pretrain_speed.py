@@ -13,7 +13,6 @@ import argparse
 import gc
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
@@ -29,6 +28,7 @@ from torch import Tensor
 from bertie import config, runtime, storage
 from bertie.batches.loader import Position, Step
 from bertie.contracts import FILLER, MicroBatch
+from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.text.shards import open_shards
 from bertie.training.distributed import ALONE
@@ -75,7 +75,8 @@ def main() -> None:
 def measure(size: str, precision: Precision, shards: Path, rounds: int) -> Figures:
     recipe, steps = feed(size, shards)
     work = list(islice(steps, rounds + 1))
-    ours, theirs = our_stepper(recipe, precision), their_stepper(recipe.model, precision)
+    ours = stepper(new_model(recipe.model, recipe.objectives, 0).train(), precision)
+    theirs = their_stepper(recipe.model, precision, 128)
     [micro] = work[0].batches
     bare = bare_products(recipe.model, micro, precision)
     times: list[tuple[float, float, float]] = []
@@ -114,45 +115,50 @@ def feed(size: str, shards: Path) -> tuple[PretrainConfig, Iterator[Step]]:
     return recipe, made.steps(0, Position())
 
 
-def our_stepper(recipe: PretrainConfig, precision: Precision) -> Callable[[Step], None]:
-    model = new_model(recipe.model, recipe.objectives, 0).train()
+def stepper(model: BertModel, precision: Precision, wait: bool = True) -> Callable[[Step], None]:
+    """bertie's loop. wait: until a step is done."""
     waiting: list[Step] = []
     descent = Descent(10_000, 1e-4, 1.0, 0, precision, {"mlm": 1.0, "nsp": 1.0})
     loop = fit(model, iter(waiting.pop, None), AdamW().build(model), Linear(), descent)
 
     def step(work: Step) -> None:
         waiting.append(work)
-        float(next(loop).grad_norm)
+        progress = next(loop)
+        if wait:
+            float(progress.grad_norm)
 
     return step
 
 
-def their_stepper(size: BertConfig, precision: Precision) -> Callable[[Step], None]:
+def their_stepper(
+    size: BertConfig, precision: Precision, length: int, wait: bool = True, compiled: bool = False
+) -> Callable[[Step], None]:
     names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
+    names += ("hidden_dropout_prob", "attention_probs_dropout_prob")
     settings = transformers.BertConfig(**{name: getattr(size, name) for name in names})
-    model = transformers.BertForPreTraining(settings).train()
+    device = runtime.device()
+    model = transformers.BertForPreTraining(settings).train().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
+    forward = torch.compile(model) if compiled else model
 
     def step(work: Step) -> None:
-        inputs = padded(work.batches[0])
-        with autocast(precision):
-            loss = model(**inputs).loss
+        inputs = {name: value.to(device) for name, value in padded(work.batches[0], length).items()}
+        with runtime.autocast(precision, device):
+            loss = forward(**inputs).loss
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
+        if wait:
+            float(norm)
 
     return step
 
 
-def autocast(precision: Precision) -> AbstractContextManager[Any]:
-    return runtime.autocast(precision, torch.device("cpu"))
-
-
-def padded(micro: MicroBatch) -> dict[str, Tensor]:
-    """The same sequences and targets as transformers takes them: [S, 128]."""
+def padded(micro: MicroBatch, length: int) -> dict[str, Tensor]:
+    """The same sequences and targets as transformers takes them: [S, length]."""
     batch, real = micro.batch, np.flatnonzero(micro.batch.example != FILLER)
-    shape = (len(batch.example), 128)
+    shape = (len(batch.example), length)
     rows = np.repeat(np.arange(shape[0]), batch.ragged.lengths)
     cells = (rows, batch.position_ids)
     made = {name: np.zeros(shape, np.int64) for name in ("input_ids", "token_type_ids", "attention_mask")}

@@ -87,15 +87,9 @@ class Batch:
 
     def tensors(self, device: torch.device | str = "cpu") -> Batch:
         """The same batch as int64 tensors (word_starts: bool) on `device`."""
-        import torch
-
-        def move(array: Array) -> Tensor:
-            tensor = torch.as_tensor(array)
-            return tensor.to(device, torch.bool if tensor.dtype == torch.bool else torch.int64)
-
-        ragged = Ragged(move(self.ragged.cu_seqlens), self.ragged.max_seqlen)
+        ragged = Ragged(_move(self.ragged.cu_seqlens, device), self.ragged.max_seqlen)
         names = ("input_ids", "token_type_ids", "position_ids", "word_starts", "kind", "example")
-        return Batch(**{name: move(getattr(self, name)) for name in names}, ragged=ragged)
+        return Batch(**{name: _move(getattr(self, name), device) for name in names}, ragged=ragged)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,10 +104,7 @@ class Targets:
     weight: Array
 
     def tensors(self, device: torch.device | str = "cpu") -> Targets:
-        import torch
-
-        kinds = {"index": torch.int64, "label": torch.int64, "weight": torch.float32}
-        return Targets(**{name: torch.as_tensor(getattr(self, name)).to(device, kind) for name, kind in kinds.items()})
+        return Targets(**{name: _move(getattr(self, name), device) for name in ("index", "label", "weight")})
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,10 +136,20 @@ class MicroBatch:
         return int(self.batch.ragged.lengths[self.batch.example != FILLER].sum())
 
     def tensors(self, device: torch.device | str = "cpu") -> MicroBatch:
-        import torch
-
         targets = {name: target.tensors(device) for name, target in self.targets.items()}
-        return MicroBatch(self.batch.tensors(device), targets, torch.as_tensor(self.rows).to(device, torch.int64))
+        return MicroBatch(self.batch.tensors(device), targets, _move(self.rows, device))
+
+
+def _move(array: Array, device: torch.device | str) -> Tensor:
+    """A tensor on `device`: whole numbers as int64. To a GPU it goes through pinned memory, which the host need not wait for."""
+    import torch
+
+    tensor = torch.as_tensor(array)
+    if not tensor.is_floating_point() and tensor.dtype != torch.bool:
+        tensor = tensor.long()
+    if torch.device(device).type == "cuda" and tensor.device.type == "cpu":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 @dataclass(frozen=True, eq=False)

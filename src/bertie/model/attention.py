@@ -3,7 +3,8 @@
     T  packed tokens: keys and values    Q  packed queries: T, or fewer where only some rows are needed
     S  sequences    L  the longest of them    N  heads    H  head size
 
-The queries of sequence s see the keys of sequence s and nothing else.
+The queries of sequence s see the keys of sequence s and nothing else: with `causal` those at their own place and before
+it, with `window` those at most so many places away. Then, and only then, every token has to be a query.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.attention.varlen import varlen_attn
 
 from bertie.contracts import Ragged
-from bertie.model.attention_loop import looped
+from bertie.model.attention_loop import looped, visible
 from bertie.model.dropout import drop
+
+HALVES = (torch.bfloat16, torch.float16)
 
 
 class Attention(Protocol):
@@ -31,6 +36,8 @@ class Attention(Protocol):
         k: Ragged,
         *,
         dropout: float,
+        causal: bool = False,
+        window: int | None = None,
     ) -> Float[Tensor, "Q N H"]: ...
 
 
@@ -42,13 +49,36 @@ def dense(
     k: Ragged,
     *,
     dropout: float,
+    causal: bool = False,
+    window: int | None = None,
 ) -> Float[Tensor, "Q N H"]:
-    """All sequences at once on a padded grid, by plain matrix products: unlike the fused kernels, they take dropout."""
+    """All sequences at once on a padded grid, by torch's kernel for such grids, which takes dropout."""
     queries, keys = _padding(q, len(q_QNH)), _padding(k, len(k_TNH))
-    q_SNLH, k_SNLH, v_SNLH = _pad(q_QNH, queries), _pad(k_TNH, keys), _pad(v_TNH, keys)
-    scores = q_SNLH @ (k_SNLH / math.sqrt(q_QNH.shape[-1])).transpose(-1, -2)
-    weights = _softmax(scores.masked_fill(~keys.valid[:, None, None, :], -torch.inf))
-    return _unpad(drop(weights, dropout) @ v_SNLH, queries)
+    seen, longest = keys.valid[:, None, None, :], keys.valid.shape[1]
+    if (near := visible(longest, longest, causal, window, q_QNH.device)) is not None:
+        seen = (seen & near) | ~queries.valid[:, None, :, None]  # no row may see nothing, not even a padded one
+    grids = (_pad(q_QNH, queries), _pad(k_TNH, keys), _pad(v_TNH, keys))
+    return _unpad(F.scaled_dot_product_attention(*grids, attn_mask=seen, dropout_p=dropout), queries)
+
+
+def varlen(
+    q_QNH: Float[Tensor, "Q N H"],
+    k_TNH: Float[Tensor, "T N H"],
+    v_TNH: Float[Tensor, "T N H"],
+    q: Ragged,
+    k: Ragged,
+    *,
+    dropout: float,
+    causal: bool = False,
+    window: int | None = None,
+) -> Float[Tensor, "Q N H"]:
+    """FlashAttention on the packed rows as they are: on a GPU, in half precision, without dropout."""
+    if dropout:
+        raise ValueError("varlen has no dropout")
+    reach = -1 if window is None else window
+    cu_seqlens = (q.cu_seqlens.int(), k.cu_seqlens.int())
+    longest, sides = (q.max_seqlen, k.max_seqlen), (reach, 0 if causal else reach)
+    return varlen_attn(q_QNH, k_TNH, v_TNH, *cu_seqlens, *longest, window_size=sides)  # pyright: ignore[reportReturnType]
 
 
 def eager(
@@ -59,12 +89,16 @@ def eager(
     k: Ragged,
     *,
     dropout: float,
+    causal: bool = False,
+    window: int | None = None,
 ) -> Float[Tensor, "Q N H"]:
     """One sequence after the other, as the formula reads: the reference that the others are tested against."""
     outputs = []
     for s in range(len(k.lengths)):
         rows, columns = slice(q.cu_seqlens[s], q.cu_seqlens[s + 1]), slice(k.cu_seqlens[s], k.cu_seqlens[s + 1])
         scores = torch.einsum("qnh,tnh->nqt", q_QNH[rows], k_TNH[columns]) / math.sqrt(q_QNH.shape[-1])
+        if (near := visible(scores.shape[1], scores.shape[2], causal, window, scores.device)) is not None:
+            scores = scores.masked_fill(~near, -torch.inf)
         outputs.append(torch.einsum("nqt,tnh->qnh", drop(_softmax(scores), dropout), v_TNH[columns]))
     return torch.cat(outputs)
 
@@ -77,19 +111,31 @@ def automatic(
     k: Ragged,
     *,
     dropout: float,
+    causal: bool = False,
+    window: int | None = None,
 ) -> Float[Tensor, "Q N H"]:
-    """The fastest here: `looped` on a CPU, `dense` elsewhere."""
-    attend = looped if q_QNH.device.type == "cpu" else dense
-    return attend(q_QNH, k_TNH, v_TNH, q, k, dropout=dropout)
+    """The fastest here: `looped` on a CPU; on a GPU `varlen` where it can be, and else `dense`."""
+    attend = dense
+    if q_QNH.device.type == "cpu":
+        attend = looped
+    elif q_QNH.is_cuda and not dropout and q_QNH.dtype in HALVES and q_QNH.shape[-1] % 8 == 0:
+        attend = varlen
+    return attend(q_QNH, k_TNH, v_TNH, q, k, dropout=dropout, causal=causal, window=window)
 
 
-Kind = Literal["automatic", "looped", "dense", "eager"]
-IMPLEMENTATIONS: dict[Kind, Attention] = {"automatic": automatic, "looped": looped, "dense": dense, "eager": eager}
+Kind = Literal["automatic", "looped", "varlen", "dense", "eager"]
+IMPLEMENTATIONS: dict[Kind, Attention] = {
+    "automatic": automatic,
+    "looped": looped,
+    "varlen": varlen,
+    "dense": dense,
+    "eager": eager,
+}
 
 
 def _softmax(scores: Tensor) -> Tensor:
     """In fp32 at least, whatever the products were in."""
-    exact = torch.float32 if scores.dtype in (torch.bfloat16, torch.float16) else scores.dtype
+    exact = torch.float32 if scores.dtype in HALVES else scores.dtype
     return scores.softmax(-1, dtype=exact).to(scores.dtype)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -29,8 +29,24 @@ def looped(
     k: Ragged,
     *,
     dropout: float,
+    causal: bool = False,
+    window: int | None = None,
 ) -> Float[Tensor, "Q N H"]:
-    return _Looped.apply(q_QNH, k_TNH, v_TNH, _parts(q, k, q_QNH.shape[1]), dropout)
+    parts = _parts(q, k, q_QNH.shape[1])
+    longest = max((part.shape[1] for part in parts), default=0)
+    hidden = visible(longest, longest, causal, window, q_QNH.device)
+    return _Looped.apply(q_QNH, k_TNH, v_TNH, parts, dropout, None if hidden is None else ~hidden)
+
+
+def visible(
+    queries: int, keys: int, causal: bool, window: int | None, device: torch.device
+) -> Bool[Tensor, "q t"] | None:
+    """Which keys of its own sequence a query may look at; None: at all of them."""
+    if not causal and window is None:
+        return None
+    back = torch.arange(queries, device=device)[:, None] - torch.arange(keys, device=device)
+    seen = back >= 0 if causal else torch.ones_like(back, dtype=torch.bool)
+    return seen if window is None else seen & (back.abs() <= window)
 
 
 class _Part(NamedTuple):
@@ -56,13 +72,23 @@ def _parts(q: Ragged, k: Ragged, heads: int) -> list[_Part]:
 
 class _Looped(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q_QNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, parts: list[_Part], dropout: float) -> Tensor:
+    def forward(
+        ctx: Any,
+        q_QNH: Tensor,
+        k_TNH: Tensor,
+        v_TNH: Tensor,
+        parts: list[_Part],
+        dropout: float,
+        hidden: Tensor | None,  # by distance from the sequence's start; [longest, longest]
+    ) -> Tensor:
         count = parts[-1].cells.stop if parts else 0
         weights = q_QNH.new_empty(count)
         lanes = random_lanes(torch.Size([count])) if dropout else None
         out_QNH = torch.empty_like(q_QNH, memory_format=torch.contiguous_format)
         for part, q, k, v in _walk(parts, q_QNH, k_TNH, v_TNH):
             scores = _product(q, k.transpose(1, 2), 1 / math.sqrt(q.shape[-1]))
+            if hidden is not None:
+                scores.masked_fill_(hidden[: part.shape[1], : part.shape[2]], -torch.inf)
             own = torch.softmax(scores, -1, out=weights[part.cells].view(part.shape))
             if lanes is not None:
                 own = scaled_mask(lanes[part.cells].view(part.shape), dropout, scores).mul_(own)
@@ -73,7 +99,7 @@ class _Looped(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         q_QNH, k_TNH, v_TNH, weights, lanes = ctx.saved_tensors
         dq_QNH = torch.empty_like(q_QNH, memory_format=torch.contiguous_format)
         dk_TNH, dv_TNH = (torch.zeros_like(x, memory_format=torch.contiguous_format) for x in (k_TNH, v_TNH))
@@ -91,7 +117,7 @@ class _Looped(torch.autograd.Function):
             d_scores = torch.ops.aten._softmax_backward_data(d_own, own, -1, own.dtype)
             dq_QNH[part.rows] = _product(d_scores, k, scale).transpose(0, 1)
             dk_TNH[part.columns] = _product(d_scores.transpose(1, 2), q, scale).transpose(0, 1)
-        return dq_QNH, dk_TNH, dv_TNH, None, None
+        return dq_QNH, dk_TNH, dv_TNH, None, None, None
 
 
 def _walk(

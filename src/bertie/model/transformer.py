@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,11 +10,11 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from bertie.contracts import Batch, Hidden
+from bertie.contracts import Batch, Hidden, Ragged
 from bertie.model.attention import Kind
 from bertie.model.config import BertConfig
 from bertie.model.embeddings import Embeddings
-from bertie.model.layers import Layer
+from bertie.model.layers import Layer, SelfAttention
 
 
 class Encoder(nn.Module):
@@ -24,6 +25,8 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(Layer(config, attention) for _ in range(config.num_hidden_layers))
         self.recompute = False
         """Keep only what goes into each layer, and compute the rest again on the way back: less memory, a third more work."""
+        self.call: Callable[..., Tensor] = _call
+        """How a layer is called in training: `_call`, or that compiled."""
 
     def forward(self, batch: Batch, rows: Int[Tensor, " Q"] | None = None, all_layers: bool = False) -> Hidden:
         """last: [T, D], or [Q, D] with `rows`: the sorted positions in T for which the last layer is computed.
@@ -38,10 +41,38 @@ class Encoder(nn.Module):
         x_QD = self._through(self.layers[-1], x_TD, batch.ragged, rows)
         return Hidden(x_QD, (*kept, x_QD) if all_layers else None)
 
-    def _through(self, layer: nn.Module, *inputs: Any) -> Tensor:
-        if self.recompute and torch.is_grad_enabled():
-            return checkpoint(layer, *inputs, use_reentrant=False)
-        return layer(*inputs)
+    def compile(self, backend: str | Callable[..., Any] = "inductor") -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Compile a layer for training: once for all of them but the last, once for the last, for any number of sequences.
+
+        What it is called with keeps its shapes: T is the same in every batch, and Q is a symbol in what is compiled.
+        Attention stays as it is: its sizes differ from batch to batch, and what there is to fuse in it is fused.
+        """
+        for part in self.modules():
+            if isinstance(part, SelfAttention):
+                part.attend = torch.compiler.disable(part.attend)  # pyright: ignore[reportAttributeAccessIssue]
+        self.call = torch.compile(_call, backend=backend)
+
+    def _through(self, layer: nn.Module, x_TD: Tensor, ragged: Ragged, rows: Tensor | None = None) -> Tensor:
+        if not torch.is_grad_enabled():
+            return layer(x_TD, ragged, rows)
+        if self.call is not _call:
+            _mark_counts(ragged.cu_seqlens, rows)
+        if self.recompute:
+            return checkpoint(self.call, layer, x_TD, ragged, rows, use_reentrant=False)
+        return self.call(layer, x_TD, ragged, rows)
+
+
+def _mark_counts(*tensors: Tensor | None) -> None:
+    """What is compiled for one batch shall do for others with more or fewer of these."""
+    from torch._dynamo import maybe_mark_dynamic  # seconds to import, and there once something is compiled
+
+    for tensor in tensors:
+        if tensor is not None:
+            maybe_mark_dynamic(tensor, 0)
+
+
+def _call(layer: nn.Module, x_TD: Tensor, ragged: Ragged, rows: Tensor | None) -> Tensor:
+    return layer(x_TD, ragged, rows)
 
 
 def initialise(module: nn.Module, standard_deviation: float) -> None:

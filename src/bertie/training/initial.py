@@ -12,6 +12,7 @@ from bertie import config, runtime, streams
 from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint, states
 from bertie.checkpoints.state import load_optimizer
 from bertie.errors import UsageError
+from bertie.model.attention import Kind
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.model.transformer import Encoder, initialise
@@ -21,9 +22,11 @@ from bertie.text.tokenizer import Tokenizer
 BY_WORD = ("encoder.embeddings.word.weight", "heads.mlm.bias")  # what has a row for every entry of the vocabulary
 
 
-def new_model(size: BertConfig, objectives: tuple[Objective, ...], seed: int) -> BertModel:
+def new_model(
+    size: BertConfig, objectives: tuple[Objective, ...], seed: int, attention: Kind = "automatic"
+) -> BertModel:
     """An encoder and the objectives' heads with BERT's initial weights, a pure function of the seed."""
-    encoder = Encoder(size)
+    encoder = Encoder(size, attention)
     model = BertModel(encoder, {objective.kind: objective.head(size, encoder) for objective in objectives})
     runtime.reseed_torch(seed, streams.WEIGHTS)
     initialise(model, size.initializer_range)

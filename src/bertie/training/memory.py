@@ -109,8 +109,13 @@ def fitting(peak: Callable[[int], int], room: int) -> int:
 def _peak(model: BertModel, micro: MicroBatch, precision: Literal["fp32", "bf16"]) -> int:
     """Bytes that are allocated at the highest during one pass, with gradients and weights."""
     torch.cuda.reset_peak_memory_stats()
+    one_pass(model, micro, precision)
+    return torch.cuda.max_memory_allocated()
+
+
+def one_pass(model: BertModel, micro: MicroBatch, precision: Literal["fp32", "bf16"]) -> None:
+    """Forward and backward, as in training; the gradients are dropped."""
     with runtime.autocast(precision, model.device):
         losses = model(micro.tensors(model.device))
     torch.stack([loss.total for loss in losses.values()]).sum().backward()
     model.zero_grad(set_to_none=True)
-    return torch.cuda.max_memory_allocated()

@@ -20,13 +20,14 @@ from bertie.model.config import BertConfig
 from bertie.report import many
 from bertie.text.shards import Shards, open_shards
 from bertie.training import trainer
+from bertie.training.compiling import compile_layers
 from bertie.training.distributed import Ranks, together
 from bertie.training.feed import Feed, held_out
 from bertie.training.initial import begin_from, keep_optimizer, new_model, read_start
 from bertie.training.loop import Descent, evaluate
 from bertie.training.memory import USED, is_out_of_memory, needs, rows_that_fit
 from bertie.training.phases import leg_of
-from bertie.training.recipe import PretrainConfig, fitted
+from bertie.training.recipe import PretrainConfig, Training, fitted
 from bertie.training.run import RunFolder, read_metrics
 
 
@@ -96,7 +97,7 @@ class Setup:
         asked = settings.precision
         decided = run.precision(asked) if run else runtime.resolve_precision(asked, runtime.device())
         precision: Literal["fp32", "bf16"] = ranks.share(decided)
-        model = new_model(config.model, config.objectives, config.seed)
+        model = new_model(config.model, config.objectives, config.seed, settings.attention)
         model.encoder.recompute = settings.activation_checkpointing
         if self.start is not None:
             console.say(begin_from(self.start, model))
@@ -110,6 +111,8 @@ class Setup:
         fit = partial(rows_that_fit, model, self.feed, precision)
         rows = settings.micro_batch or (run.micro_batch(fit) if run else fit())
         feed = replace(self.feed, micro_batch=ranks.share(rows))
+        if settings.compile and model.device.type == "cuda":
+            compile_layers(model, feed, precision)
 
         def evaluation(step: int, stopping: Callable[[], bool]) -> dict[str, Loss] | None:
             return evaluate(model, self.held[leg_of(feed.way, step)], precision, ranks, stopping)
@@ -185,6 +188,7 @@ def set_up(config: PretrainConfig | str, data: Path, out: Path, threads: int, ra
     begun = ranks.share(has_state(out) or (out / MANIFEST).is_file())
     start = read_start(config.init_from, shards.tokenizer) if config.init_from and ranks.first and not begun else None
     config = fitted(replace(config, model=_size(config, start, out, ranks)), shards.tokenizer)
+    _check_attention(config.training)
     most = config.training.eval_tokens
     held = [held_out(config.objectives, leg.layout, shards.eval, shards.tokenizer, most) for leg in config.way]
     if not begun:
@@ -195,6 +199,16 @@ def set_up(config: PretrainConfig | str, data: Path, out: Path, threads: int, ra
     if ranks.share(setup.fingerprint) != setup.fingerprint:
         raise UsageError(f"{shards.folder}: other shards than those of rank 0; give every machine the same")
     return setup
+
+
+def _check_attention(settings: Training) -> None:
+    target = runtime.device()
+    precision = runtime.resolve_precision(settings.precision, target)
+    if settings.attention == "varlen" and (target.type, precision) != ("cuda", "bf16"):
+        raise UsageError(
+            f"training.attention is varlen, which needs a GPU and training.precision bf16; here it is {precision} on "
+            f"{target.type}: set training.attention to automatic"
+        )
 
 
 def _size(config: PretrainConfig, start: Checkpoint | None, out: Path, ranks: Ranks) -> BertConfig:

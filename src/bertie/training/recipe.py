@@ -8,6 +8,7 @@ from typing import Literal
 from bertie import runtime
 from bertie.batches.layouts import Layout
 from bertie.errors import UsageError, require_range
+from bertie.model.attention import Kind
 from bertie.model.config import BertConfig
 from bertie.objectives import Objective
 from bertie.text.tokenizer import Tokenizer
@@ -44,6 +45,10 @@ class Training:
     """The newest, beside the best one (by the evaluation before it)."""
     bad_steps: int = 10
     """Steps in a row without a finite loss and gradient (each is skipped) after which the run stops."""
+    attention: Kind = "automatic"
+    """automatic: the fastest for the machine and the recipe; varlen: on a GPU, in bf16, where no attention dropout is asked."""
+    compile: bool = True
+    """On a GPU: compile the layers, about a minute when a run begins or resumes."""
     activation_checkpointing: bool = False
     """Keep only what goes into each layer and compute the rest again: far less memory, a third more work."""
     tensorboard: bool = False
@@ -78,6 +83,11 @@ class PretrainConfig:
 
     def __post_init__(self) -> None:
         require_range("", self, "seed", low=0)
+        if self.training.attention == "varlen" and self.model.attention_probs_dropout_prob > 0:
+            raise UsageError(
+                f"training.attention is varlen, which has no dropout, and model.attention_probs_dropout_prob is "
+                f"{self.model.attention_probs_dropout_prob:g}: set that to 0, or training.attention to automatic"
+            )
 
     @property
     def way(self) -> list[Leg]:

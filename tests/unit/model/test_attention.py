@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import itertools
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -9,9 +11,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bertie.contracts import Ragged
-from bertie.model.attention import IMPLEMENTATIONS, Attention, dense, eager
+from bertie.model import attention as implementations
+from bertie.model.attention import IMPLEMENTATIONS, Attention, dense, eager, varlen
 
-FAST = [attention for attention in IMPLEMENTATIONS.values() if attention is not eager]
+HERE = [attention for attention in IMPLEMENTATIONS.values() if attention is not varlen]  # that one needs a GPU
+FAST = [attention for attention in HERE if attention is not eager]
+LOOKS = [(False, None), (True, None), (False, 2), (True, 2), (False, 0), (True, 40)]
 RAGGED = [[1], [5], [3, 1, 7, 2], [1, 1, 1], [16, 1, 16]]
 
 
@@ -28,32 +33,41 @@ def qkv(
     return q, k, v
 
 
-def formula(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def formula(q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None) -> Tensor:
     """softmax(Q Kᵀ / √H) V of one sequence, head by head."""
     heads = []
     for n in range(q.shape[1]):
         scores = q[:, n] @ k[:, n].T / math.sqrt(q.shape[2])
+        for i in range(len(q)):
+            for j in range(len(q)):
+                if (causal and j > i) or (window is not None and abs(i - j) > window):
+                    scores[i, j] = -math.inf
         heads.append(torch.softmax(scores, dim=1) @ v[:, n])
     return torch.stack(heads, dim=1)
 
 
+@pytest.mark.parametrize(("causal", "window"), LOOKS)
 @pytest.mark.parametrize("lengths", RAGGED, ids=str)
-def test_eager_is_the_formula_of_each_sequence(lengths: list[int]) -> None:
+def test_eager_is_the_formula_of_each_sequence(lengths: list[int], causal: bool, window: int | None) -> None:
     q, k, v = qkv(sum(lengths), torch.float64)
     parts = zip(*(one.split(lengths) for one in (q, k, v)), strict=True)
-    expected = torch.cat([formula(*part) for part in parts])
-    torch.testing.assert_close(eager(q, k, v, ragged(lengths), ragged(lengths), dropout=0.0), expected)
+    expected = torch.cat([formula(*part, causal, window) for part in parts])
+    found = eager(q, k, v, ragged(lengths), ragged(lengths), dropout=0.0, causal=causal, window=window)
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("attention", FAST, ids=lambda attention: attention.__name__)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("lengths", RAGGED, ids=str)
-def test_all_are_eager_forward_and_backward(attention: Attention, lengths: list[int], dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("causal", "window"), LOOKS)
+def test_all_are_eager_forward_and_backward(
+    attention: Attention, lengths: list[int], dtype: torch.dtype, causal: bool, window: int | None
+) -> None:
     inputs = qkv(sum(lengths), dtype)
     weight = torch.randn(sum(lengths), 3, 4, dtype=dtype, generator=torch.Generator().manual_seed(1))
     found, gradients = [], []
     for attend in (attention, eager):
-        output = attend(*inputs, ragged(lengths), ragged(lengths), dropout=0.0)
+        output = attend(*inputs, ragged(lengths), ragged(lengths), dropout=0.0, causal=causal, window=window)
         found.append(output.detach())
         gradients.append(torch.autograd.grad((output * weight).sum(), inputs))
     torch.testing.assert_close(found[0], found[1])
@@ -78,24 +92,80 @@ def test_all_are_eager_where_only_some_rows_ask(attention: Attention, lengths: l
 
 @pytest.mark.parametrize("attention", FAST, ids=lambda attention: attention.__name__)
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
-@pytest.mark.parametrize(("queries", "keys"), [([4, 1, 3], [4, 1, 3]), ([2, 0, 1], [3, 1, 4]), ([1], [1])])
+@pytest.mark.parametrize(
+    ("queries", "keys", "causal", "window"),
+    [
+        ([4, 1, 3], [4, 1, 3], False, None),
+        ([2, 0, 1], [3, 1, 4], False, None),
+        ([1], [1], False, None),
+        ([4, 1, 3], [4, 1, 3], True, None),
+        ([4, 1, 3], [4, 1, 3], True, 1),
+        ([4, 1, 3], [4, 1, 3], False, 1),
+    ],
+)
 def test_gradients_are_those_of_finite_differences(
-    attention: Attention, dropout: float, queries: list[int], keys: list[int]
+    attention: Attention, dropout: float, queries: list[int], keys: list[int], causal: bool, window: int | None
 ) -> None:
     q, k, v = qkv(sum(keys), torch.float64, heads=2, size=3)
     q = q[: sum(queries)].detach().requires_grad_()
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         torch.manual_seed(0)
-        return attention(q, k, v, ragged(queries), ragged(keys), dropout=dropout)
+        look = {"dropout": dropout, "causal": causal, "window": window}
+        return attention(q, k, v, ragged(queries), ragged(keys), **look)
 
     assert torch.autograd.gradcheck(attend, (q, k, v))
+
+
+@pytest.mark.parametrize(("causal", "window"), LOOKS)
+@pytest.mark.parametrize("lengths", RAGGED, ids=str)
+def test_what_varlen_is_asked_for(
+    lengths: list[int], causal: bool, window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In place of the kernel, which only a GPU has, what torch's documentation says of its arguments."""
+
+    def kernel(q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, max_q: int, max_k: int, **options: Any):
+        assert cu_q.dtype == cu_k.dtype == torch.int32
+        assert max(lengths) <= min(max_q, max_k)
+        left, right = options.pop("window_size")
+        assert not options
+        parts = []
+        for start, end in itertools.pairwise(cu_q.tolist()):
+            ahead = torch.arange(end - start) - torch.arange(end - start)[:, None]
+            hidden = ((ahead > right) & (right >= 0)) | ((-ahead > left) & (left >= 0))
+            scores = torch.einsum("qnh,tnh->nqt", q[start:end], k[start:end]) / math.sqrt(q.shape[-1])
+            weights = scores.masked_fill(hidden, -math.inf).softmax(-1)
+            parts.append(torch.einsum("nqt,tnh->qnh", weights, v[start:end]))
+        return torch.cat(parts)
+
+    monkeypatch.setattr(implementations, "varlen_attn", kernel)
+    arguments = (*qkv(sum(lengths), torch.float64), ragged(lengths), ragged(lengths))
+    look = {"dropout": 0.0, "causal": causal, "window": window}
+    torch.testing.assert_close(varlen(*arguments, **look), eager(*arguments, **look))
+    with pytest.raises(ValueError, match="no dropout"):
+        varlen(*arguments, dropout=0.1)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("causal", "window"), LOOKS)
+@pytest.mark.parametrize("lengths", RAGGED, ids=str)
+def test_varlen_is_eager_on_a_gpu(lengths: list[int], causal: bool, window: int | None) -> None:
+    inputs = [one.detach().cuda().bfloat16().requires_grad_() for one in qkv(sum(lengths), size=64)]
+    place = Ragged(ragged(lengths).cu_seqlens.cuda(), 16)
+    found, gradients = [], []
+    for attend in (varlen, eager):
+        output = attend(*inputs, place, place, dropout=0.0, causal=causal, window=window)
+        found.append(output.detach().float())
+        gradients.append(torch.autograd.grad(output.float().square().sum(), inputs))
+    torch.testing.assert_close(*found, atol=0.03, rtol=0.02)
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a.float(), b.float(), atol=0.1, rtol=0.05)
 
 
 def test_no_sequence_sees_another() -> None:
     lengths = [4, 6, 2]
     q, k, v = qkv(12)
-    for attend in IMPLEMENTATIONS.values():
+    for attend in HERE:
         output = attend(q, k, v, ragged(lengths), ragged(lengths), dropout=0.0)
         [reach] = torch.autograd.grad(output[4:10].sum(), v)
         assert reach[4:10].abs().min() > 0
@@ -113,7 +183,7 @@ def test_half_precision_takes_its_softmax_in_single(attend: Attention) -> None:
     torch.testing.assert_close(found.float(), exact, atol=0.03, rtol=0.02)
 
 
-@pytest.mark.parametrize("attend", IMPLEMENTATIONS.values(), ids=lambda attention: attention.__name__)
+@pytest.mark.parametrize("attend", HERE, ids=lambda attention: attention.__name__)
 def test_dropout_drops_weights_and_keeps_their_mean(attend: Attention) -> None:
     """With one-hot values the output is the weights themselves: uniform 1/16, of which a share p is 0, the rest larger."""
     tokens, heads, p = 16, 400, 0.3
@@ -126,7 +196,7 @@ def test_dropout_drops_weights_and_keeps_their_mean(attend: Attention) -> None:
     torch.testing.assert_close(weights[weights != 0].unique(), torch.tensor([1 / tokens / (1 - p)]))
 
 
-@pytest.mark.parametrize("attend", IMPLEMENTATIONS.values(), ids=lambda attention: attention.__name__)
+@pytest.mark.parametrize("attend", HERE, ids=lambda attention: attention.__name__)
 def test_queries_keys_and_values_may_be_parts_of_one_tensor(attend: Attention) -> None:
     """As the layer hands them over: views whose rows lie apart."""
     whole = torch.randn(9, 3 * 3 * 4, requires_grad=True)

@@ -20,6 +20,7 @@ from bertie.batches.layouts import Pairs
 from bertie.checkpoints.folder import read_checkpoint
 from bertie.contracts import Loss, MicroBatch
 from bertie.errors import UsageError, UserError
+from bertie.model.attention import IMPLEMENTATIONS, eager
 from bertie.model.config import BertConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.text.shards import open_shards
@@ -363,3 +364,28 @@ def test_micro_batches_and_workers_change_nothing_of_what_is_read(
     for one, other in zip(found[0], found[1], strict=True):
         assert one[0] == pytest.approx(other[0], rel=1e-4)
         assert one[2] == other[2]
+
+
+def test_varlen_where_it_cannot_be(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+    asked = replace(config.training, attention="varlen")
+    dropping = replace(config.model, attention_probs_dropout_prob=0.1)
+    with pytest.raises(UsageError, match=r"model\.attention_probs_dropout_prob is 0\.1: set that to 0"):
+        replace(config, model=dropping, training=asked)
+    if runtime.device().type == "cpu":
+        with pytest.raises(UsageError, match=r"varlen, which needs a GPU .* here it is fp32 on cpu"):
+            pretrain(
+                replace(config, model=replace(config.model, attention_probs_dropout_prob=0.0), training=asked),
+                small_shards,
+                tmp_path / "run",
+            )
+        assert not (tmp_path / "run").exists()
+
+
+def test_the_attention_that_is_asked_for_is_used(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = []
+    monkeypatch.setitem(IMPLEMENTATIONS, "eager", lambda *a, **options: used.append(1) or eager(*a, **options))
+    short = replace(config.training, steps=2, attention="eager")
+    pretrain(replace(config, training=short), small_shards, tmp_path / "run")
+    assert used

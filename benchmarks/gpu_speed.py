@@ -1,0 +1,145 @@
+"""All figures of pre-training on a GPU in one go, beside transformers on the same card: not run on one yet.
+
+    python benchmarks/gpu_speed.py SHARDS --out benchmarks/results/gpu_speed.json [--cases base-128 large-512] [--rounds 5]
+
+A case is a size and a length. Both take the same sequences in bf16, in turn, with as many rows a forward pass as fit:
+bertie with compiled layers, with the paper's dropout and without, transformers' BertForPreTraining padded to the length,
+with sdpa and fused AdamW, as it comes and compiled. Each round times several steps between two synchronizations. Model
+FLOPs are bertie/model/flops.py's (6 × n·k·m of every product that is needed) for both, so padding counts for nobody.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from bertie import config, runtime, storage
+from bertie.batches.loader import Position, Step
+from bertie.model.flops import training_flops
+from bertie.text.shards import open_shards
+from bertie.training.compiling import compile_layers
+from bertie.training.distributed import ALONE
+from bertie.training.feed import Feed
+from bertie.training.initial import new_model
+from bertie.training.memory import rows_that_fit
+from bertie.training.recipe import PretrainConfig, fitted
+from pretrain_speed import spread, stepper, their_stepper
+
+ROW, STEPS = 4096, 5
+CASES = {"base-128": ("base", 128), "large-128": ("large", 128), "base-512": ("base", 512), "large-512": ("large", 512)}
+# Dense bf16 without sparsity, as NVIDIA's data sheets say (SXM where there are several).
+PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "4090": 165e12}
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Ratios and shares: [lowest, median, highest] over the rounds. memory: bytes at the highest of a step, above what lies there between steps."""
+
+    micro_batch: int
+    tokens_per_second: list[float]
+    share_of_peak: list[float] | None  # None: the card's peak is not known here
+    share_of_measured_rate: list[float]
+    against_transformers: list[float]
+    memory: int
+    seconds_to_compile: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shards", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--cases", nargs="+", default=["base-128", "large-512"], choices=list(CASES))
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.error("needs a GPU")
+    results: dict[str, Any] = {"environment": runtime.environment(0), "transformers": transformers.__version__}
+    for case in args.cases:
+        for dropout in (0.1, 0.0):
+            found = measure(*CASES[case], dropout, args.shards, args.rounds)
+            results[f"{case} dropout {dropout}"] = {name: asdict(figures) for name, figures in found.items()}
+            print(case, dropout, found, flush=True)
+            storage.write_json(args.out, results)
+
+
+def measure(size: str, length: int, dropout: float, shards: Path, rounds: int) -> dict[str, Figures]:
+    """Of bertie, and of transformers as it comes and compiled."""
+    recipe, work, rows, compiling, ours = prepare(size, length, dropout, shards, rounds)
+    runs: dict[str, Callable[[Step], None]] = {"bertie": ours}
+    runs["transformers"] = their_stepper(recipe.model, "bf16", length, wait=False)
+    runs["transformers compiled"] = their_stepper(recipe.model, "bf16", length, wait=False, compiled=True)
+    memory, times = dict.fromkeys(runs, 0), {name: [] for name in runs}
+    for number in range(rounds + 1):
+        steps = work[number * STEPS : (number + 1) * STEPS]
+        for name, run in runs.items():
+            torch.cuda.reset_peak_memory_stats()
+            held = torch.cuda.memory_allocated()
+            times[name].append(timed(run, steps))
+            memory[name] = max(memory[name], torch.cuda.max_memory_allocated() - held)
+    parts = [work[number * STEPS : (number + 1) * STEPS] for number in range(1, rounds + 1)]  # the first round warms up
+    flops = [sum(training_flops(recipe.model, micro) for step in part for micro in step.batches) for part in parts]
+    tokens = [sum(micro.tokens for step in part for micro in step.batches) for part in parts]
+    peak = next((value for name, value in PEAKS.items() if name in torch.cuda.get_device_name()), None)
+    rate = runtime.matrix_rate("bf16", runtime.device())
+    found = {}
+    for name in runs:
+        taken = times[name][1:]
+        done = [f / t for f, t in zip(flops, taken, strict=True)]
+        found[name] = Figures(
+            rows,
+            spread([n / t for n, t in zip(tokens, taken, strict=True)]),
+            spread([value / peak for value in done]) if peak else None,
+            spread([value / rate for value in done]),
+            spread([b / a for a, b in zip(taken, times["transformers"][1:], strict=True)]),
+            memory[name],
+            compiling if name == "bertie" else 0.0,
+        )
+    del runs, ours
+    gc.collect()
+    torch.cuda.empty_cache()
+    return found
+
+
+def prepare(
+    size: str, length: int, dropout: float, shards: Path, rounds: int
+) -> tuple[PretrainConfig, list[Step], int, float, Callable[[Step], None]]:
+    """The recipe, its steps of one forward pass each, rows of such a pass, seconds to compile, and bertie's stepper."""
+    recipe, opened = config.load(PretrainConfig, f"{size}-paper", "pretrain"), open_shards(shards)
+    model = replace(recipe.model, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    layout = replace(recipe.layout, max_length=length)
+    training = replace(recipe.training, batch_size=64 * ROW // length, row_tokens=ROW)
+    recipe = fitted(replace(recipe, model=model, layout=layout, training=training, phases=()), opened.tokenizer)
+    feed = Feed(recipe.way, opened, recipe.objectives, 0, 1, 0, ALONE)
+    made = new_model(recipe.model, recipe.objectives, 0).to(runtime.device()).train()
+    # A third of the room: transformers, whose logits are of every token and whose texts are padded, is beside it.
+    rows = max(1, rows_that_fit(made, feed, "bf16") // 3)
+    recipe = replace(recipe, training=replace(training, batch_size=rows * ROW // length))
+    feed = replace(feed, way=recipe.way, micro_batch=rows)
+    started = time.perf_counter()
+    compile_layers(made, feed, "bf16")
+    torch.cuda.synchronize()
+    compiling = time.perf_counter() - started
+    work = list(islice(feed.steps(0, Position()), (rounds + 1) * STEPS))
+    return recipe, work, rows, compiling, stepper(made, "bf16", wait=False)
+
+
+def timed(run: Callable[[Step], None], steps: list[Step]) -> float:
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for step in steps:
+        run(step)
+    torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    main()

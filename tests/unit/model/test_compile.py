@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+# In a process of its own: here every function of bertie.model has its shapes checked, and that is not what is compiled.
+SCRIPT = """
+import numpy as np, torch
+from bertie.batches.collate import collate, join
+from bertie.contracts import Sequence, Targets
+from bertie.model.bert import BertModel
+from bertie.model.config import BertConfig
+from bertie.model.heads import MaskedLMHead
+from bertie.model.transformer import Encoder, initialise
+
+T, graphs = 96, []
+size = BertConfig(4, 32, 2, 64, 500, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+
+def counting(graph, inputs):
+    graphs.append(graph)
+    return graph.forward
+
+def new(recompute):
+    torch.manual_seed(0)
+    encoder = Encoder(size, "dense")
+    encoder.recompute = recompute
+    model = BertModel(encoder, {"mlm": MaskedLMHead(size, encoder.embeddings.word)})
+    initialise(model, 0.1)
+    return model
+
+def batches():
+    rng = np.random.default_rng(0)
+    for lengths in ((40, 56), (96,), (10, 20, 30, 36), (1, 95), (48, 24, 24)):
+        ids = [rng.integers(0, 500, n).astype(np.int32) for n in lengths]
+        batch = collate([Sequence(i, np.zeros(len(i), np.int32), np.ones(len(i), bool)) for i in ids], 96)
+        index = np.sort(rng.choice(T, 3 * len(lengths), replace=False))
+        targets = Targets(index, batch.input_ids[index], np.ones(len(index), np.float32))
+        yield join([(batch, {"mlm": targets})]).tensors()
+
+def gradients(model, micro):
+    model.zero_grad()
+    model(micro)["mlm"].total.backward()
+    return [parameter.grad for parameter in model.parameters()]
+
+for recompute in (False, True):
+    plain, compiled, counts = new(False), new(recompute), []
+    compiled.encoder.compile(counting)
+    torch._dynamo.reset()
+    graphs.clear()
+    for micro in batches():
+        torch.testing.assert_close(gradients(compiled, micro), gradients(plain, micro))
+        counts.append(len(graphs))
+        with torch.no_grad():
+            compiled(micro)
+    print(*counts)
+"""
+
+
+def test_layers_are_compiled_once_for_any_number_of_sequences() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    plain, recomputed = ([int(count) for count in line.split()] for line in done.stdout.splitlines())
+    assert len(set(plain)) == 1
+    assert plain[0] > 0
+    assert len(set(recomputed)) == 1
+    assert recomputed[0] > 0
