@@ -42,7 +42,10 @@ PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 1
 
 @dataclass(frozen=True)
 class Figures:
-    """Ratios and shares: [lowest, median, highest] over the rounds. memory: bytes at the highest of a step, above what lies there between steps."""
+    """Ratios and shares: [lowest, median, highest] over the rounds.
+
+    memory: bytes at the highest of a step, above what lies there between steps.
+    """
 
     micro_batch: int
     tokens_per_second: list[float]
