@@ -80,7 +80,8 @@ def test_a_signal_to_one_rank_saves_and_ends_all(nursery: Nursery, shards: Path,
     assert records(run) == records(whole)
 
 
-def test_a_rank_that_is_gone_is_said(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("_", range(3))  # what is left of it hung one time in five, once
+def test_a_rank_that_is_gone_is_said(nursery: Nursery, shards: Path, tmp_path: Path, _: int) -> None:
     run = tmp_path / "run"
     victim = nursery.start(pretrain_command(shards, run), ranks=2)
     victim.wait_until(lambda: victim.started(run))
