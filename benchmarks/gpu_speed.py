@@ -26,7 +26,7 @@ from bertie import config, runtime, storage
 from bertie.batches.loader import Position, Step
 from bertie.model.flops import training_flops
 from bertie.text.shards import open_shards
-from bertie.training.compiling import compile_layers
+from bertie.training.compiling import try_compiling
 from bertie.training.distributed import ALONE
 from bertie.training.feed import Feed
 from bertie.training.initial import new_model
@@ -128,7 +128,7 @@ def prepare(
     recipe = replace(recipe, training=replace(training, batch_size=rows * ROW // length))
     feed = replace(feed, way=recipe.way, micro_batch=rows)
     started = time.perf_counter()
-    compile_layers(made, feed, "bf16")
+    try_compiling(made, feed, "bf16")
     torch.cuda.synchronize()
     compiling = time.perf_counter() - started
     work = list(islice(feed.steps(0, Position()), (rounds + 1) * STEPS))

@@ -41,7 +41,7 @@ class Encoder(nn.Module):
         x_QD = self._through(self.layers[-1], x_TD, batch.ragged, rows)
         return Hidden(x_QD, (*kept, x_QD) if all_layers else None)
 
-    def compile(self, backend: str | Callable[..., Any] = "inductor") -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def compile_layers(self, backend: str | Callable[..., Any] = "inductor") -> None:
         """Compile a layer for training: once for all of them but the last, once for the last, for any number of sequences.
 
         What it is called with keeps its shapes: T is the same in every batch, and Q is a symbol in what is compiled.

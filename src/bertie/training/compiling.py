@@ -11,13 +11,13 @@ from bertie.training.feed import Feed, passes
 from bertie.training.memory import is_out_of_memory, one_pass
 
 
-def compile_layers(model: BertModel, feed: Feed, precision: Literal["fp32", "bf16"]) -> bool:
+def try_compiling(model: BertModel, feed: Feed, precision: Literal["fp32", "bf16"]) -> bool:
     """Compile the encoder's layers and do a pass with them; where that does not work, say so, and leave them as they were.
 
     A pass of each phase, whose rows may be of another length. Returns whether they are compiled.
     """
     plain = model.encoder.call
-    model.encoder.compile()
+    model.encoder.compile_layers()
     try:
         for leg in feed.way:
             plan = next(leg.loader(feed.shards, feed.seed).steps(Position()))

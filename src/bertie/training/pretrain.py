@@ -20,7 +20,7 @@ from bertie.model.config import BertConfig
 from bertie.report import many
 from bertie.text.shards import Shards, open_shards
 from bertie.training import trainer
-from bertie.training.compiling import compile_layers
+from bertie.training.compiling import try_compiling
 from bertie.training.distributed import Ranks, together
 from bertie.training.feed import Feed, held_out
 from bertie.training.initial import begin_from, keep_optimizer, new_model, read_start
@@ -112,7 +112,7 @@ class Setup:
         rows = settings.micro_batch or (run.micro_batch(fit) if run else fit())
         feed = replace(self.feed, micro_batch=ranks.share(rows))
         if settings.compile and model.device.type == "cuda":
-            compile_layers(model, feed, precision)
+            try_compiling(model, feed, precision)
 
         def evaluation(step: int, stopping: Callable[[], bool]) -> dict[str, Loss] | None:
             return evaluate(model, self.held[leg_of(feed.way, step)], precision, ranks, stopping)

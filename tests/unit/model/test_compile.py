@@ -44,7 +44,7 @@ def gradients(model, micro):
 
 for recompute in (False, True):
     plain, compiled, counts = new(False), new(recompute), []
-    compiled.encoder.compile(counting)
+    compiled.encoder.compile_layers(counting)
     torch._dynamo.reset()
     graphs.clear()
     for micro in batches():

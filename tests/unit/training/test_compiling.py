@@ -13,7 +13,7 @@ from bertie.model import transformer
 from bertie.model.config import BertConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.text.shards import open_shards
-from bertie.training.compiling import compile_layers
+from bertie.training.compiling import try_compiling
 from bertie.training.distributed import ALONE
 from bertie.training.feed import Feed
 from bertie.training.initial import new_model
@@ -44,7 +44,7 @@ def test_a_pass_of_each_phase_is_tried(feed: Feed, tiny_config: BertConfig, monk
     compiled_as(monkeypatch, call)
     model = new_model(replace(tiny_config, vocab_size=500), OBJECTIVES, 0)
     before = {name: parameter.clone() for name, parameter in model.named_parameters()}
-    assert compile_layers(model, feed, "fp32")
+    assert try_compiling(model, feed, "fp32")
     assert [leg.rows.count for leg in feed.way] == [2, 3]  # of which two are no equal parts: one at a time
     assert tokens == [512, 512, 256, 256]  # in each of two layers
     assert model.encoder.call is call
@@ -61,7 +61,7 @@ def test_what_cannot_be_compiled_is_trained_as_it_is(
 
     compiled_as(monkeypatch, fails)
     model = new_model(replace(tiny_config, vocab_size=500), OBJECTIVES, 0)
-    assert not compile_layers(model, feed, "fp32")
+    assert not try_compiling(model, feed, "fp32")
     assert "cannot be compiled here, and are trained as they are: Failed to find C compiler." in capsys.readouterr().err
     assert model.encoder.call is transformer._call
 
@@ -74,4 +74,4 @@ def test_running_out_of_memory_is_not_the_compilers_fault(
 
     compiled_as(monkeypatch, fails)
     with pytest.raises(torch.OutOfMemoryError):
-        compile_layers(new_model(replace(tiny_config, vocab_size=500), OBJECTIVES, 0), feed, "fp32")
+        try_compiling(new_model(replace(tiny_config, vocab_size=500), OBJECTIVES, 0), feed, "fp32")
