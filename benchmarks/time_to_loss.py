@@ -6,7 +6,7 @@
 
 The targets are the entropy of words in the held-out text − 1.0 and − 1.5 nats. bertie is the command as it is shipped.
 transformers is a plain loop over BertForPreTraining: the same sequences, masks and held-out text, padded to 128, AdamW
-with the same betas and decay, linear warm-up and decay, no dropout, as the recipe. Evaluating and saving do not count, on either side.
+with the same betas and decay, linear warm-up and decay, no dropout, as the recipe. Evaluating and saving do not count.
 Stopped, both go on where they were.
 """
 
