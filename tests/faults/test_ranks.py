@@ -122,10 +122,14 @@ def test_torchrun_starts_again_what_was_killed(shards: Path, undisturbed: Path, 
     assert_alike(records(run), records(undisturbed))
 
 
-def test_a_scheduler_that_ends_torchrun_finds_the_run_saved(shards: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("everyone", [False, True], ids=["torchrun", "all processes"])
+def test_a_scheduler_that_ends_torchrun_finds_the_run_saved(shards: Path, tmp_path: Path, everyone: bool) -> None:
+    """Slurm tells all processes, and torchrun tells its own again."""
     run = tmp_path / "run"
     started = torchrun(*pretrain_command(shards, run, steps=3000))
     wait_for_a_checkpoint(run, started)
-    started.send_signal(signal.SIGTERM)
+    children = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
+    for pid in [*(children if everyone else []), started.pid]:
+        os.kill(int(pid), signal.SIGTERM)
     _, text = started.communicate(timeout=120)
     assert f"saved {run} after step" in text

@@ -208,7 +208,7 @@ FLAGS: list[tuple[str, str, str]] = [
     ("--model.vocab-size", "-7", "model.vocab_size is -7"),
     ("--model.type-vocab-size", "1", "model.type_vocab_size is 1: pairs of texts need 2"),
     ("--model.max-position-embeddings", "16", "layout.max_length 32 is more than model.max_position_embeddings 16"),
-    ("--model.hidden-dropout-prob", "1.5", "model.hidden_dropout_prob is 1.5: give at least 0, at most 1"),
+    ("--model.hidden-dropout-prob", "1", "model.hidden_dropout_prob is 1.0: give at least 0, at most 0.99"),
     ("--model.initializer-range", "-1", "model.initializer_range is -1.0"),
     ("--model.layer-norm-eps", "nan", "model.layer_norm_eps is nan"),
     ("--model.hidden-act", "relu", "'relu'"),

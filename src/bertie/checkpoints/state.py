@@ -47,6 +47,8 @@ class Counters:
     best_step: int = 0
     """The checkpoint whose last evaluation was the best, and that loss; 0: none yet."""
     best_loss: float = 0.0
+    best_held: int = 0
+    """The held-out text that loss is of, by its number."""
 
 
 def save_state(
@@ -142,7 +144,8 @@ def load_optimizer(folder: Path, model: BertModel, optimizer: torch.optim.Optimi
     tensors = read_tensors(folder / "training_state" / "optimizer.safetensors")
     for name, parameter in model.named_parameters():
         state = {key: tensor for key, tensor in tensors.items() if key.split("|")[1] == name}
-        optimizer.state[parameter] = {key.split("|")[0]: tensor.to(parameter.device) for key, tensor in state.items()}
+        if state:  # else it is as the optimizer begins
+            optimizer.state[parameter] = {key.split("|")[0]: value.to(parameter.device) for key, value in state.items()}
 
 
 def _require(path: Path) -> None:

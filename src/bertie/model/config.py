@@ -33,7 +33,7 @@ class BertConfig:
         sizes = ("hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
         require_range("model", self, *sizes, "type_vocab_size", low=1, high=1_000_000)
         require_range("model", self, "vocab_size", "initializer_range", "layer_norm_eps", low=0)
-        require_range("model", self, "hidden_dropout_prob", "attention_probs_dropout_prob", low=0, high=1)
+        require_range("model", self, "hidden_dropout_prob", "attention_probs_dropout_prob", low=0, high=0.99)
         if self.hidden_size % self.num_attention_heads:
             raise UsageError(
                 f"model.hidden_size {self.hidden_size} is not a multiple of {self.num_attention_heads} heads"

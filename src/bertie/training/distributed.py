@@ -19,6 +19,7 @@ from bertie import console, runtime
 from bertie.contracts import Loss, MicroBatch
 from bertie.errors import UserError
 from bertie.model.bert import BertModel
+from bertie.training.rendezvous import fresh_store
 
 T = TypeVar("T")
 
@@ -141,7 +142,9 @@ def together() -> Iterator[Ranks]:
     if on_gpu:
         torch.cuda.set_device(local)
     with _others():
-        dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo")
+        [store, *_] = next(dist.rendezvous("env://"))  # pyright: ignore[reportPrivateImportUsage]
+        backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+        dist.init_process_group(backend, store=fresh_store(store, rank, count), rank=rank, world_size=count)
     _GROUPS.append(dist.group.WORLD)
     quiet: Callable[[], AbstractContextManager[Any]] = console.muted if rank else nullcontext
     try:

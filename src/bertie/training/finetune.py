@@ -81,7 +81,7 @@ class FinetuneConfig:
 
     def __post_init__(self) -> None:
         require_range("", self, "seed", "max_train_examples", low=0)
-        require_range("", self, "hidden_dropout_prob", "attention_probs_dropout_prob", low=0, high=1)
+        require_range("", self, "hidden_dropout_prob", "attention_probs_dropout_prob", low=0, high=0.99)
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,6 +253,7 @@ def _job(
         descent=Descent(steps, settings.learning_rate, settings.clip, config.seed, precision, {task.kind: 1.0}),
         stream=stream,
         evaluate=lambda _, stopping: evaluate(model, split(data.dev_sequences), precision, stopping=stopping),
+        held=lambda _: 0,
         eval_every=settings.eval_every,
         checkpoint_every=settings.checkpoint_every,
         keep_checkpoints=settings.keep_checkpoints,

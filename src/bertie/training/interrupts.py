@@ -1,17 +1,20 @@
-"""SIGINT and SIGTERM while a run trains: the first is heeded where the run can be saved, the second at once."""
+"""SIGINT and SIGTERM while a run trains: the first is heeded where the run can be saved, a later one at once."""
 
 from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+SAME = 5.0  # seconds in which another one says the same: a scheduler tells torchrun and its processes, and it tells them again
+
 
 @contextmanager
 def noted_interrupts() -> Iterator[list[int]]:
-    """While the block runs, the first is only noted in this list; from then on they act as before the block."""
+    """While the block runs, the first is only noted in this list; `SAME` seconds later they act as before the block."""
     noted: list[int] = []
     if threading.current_thread() is not threading.main_thread():  # Python tells no other thread of signals
         yield noted
@@ -21,9 +24,15 @@ def noted_interrupts() -> Iterator[list[int]]:
         for number, handler in before.items():
             signal.signal(number, handler)
 
+    first = [0.0]
+
     def note(number: int, _: Any) -> None:
-        noted.append(number)
-        restore()
+        if not noted:
+            noted.append(number)
+            first[0] = time.monotonic()
+        elif time.monotonic() - first[0] >= SAME:
+            restore()
+            signal.raise_signal(number)
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

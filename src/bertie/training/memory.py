@@ -79,14 +79,18 @@ def is_out_of_memory(error: RuntimeError) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
-def rows_that_fit(model: BertModel, feed: Feed, precision: Literal["fp32", "bf16"]) -> int:
+def rows_that_fit(
+    model: BertModel, optimizer: torch.optim.Optimizer, feed: Feed, precision: Literal["fp32", "bf16"]
+) -> int:
     """On a GPU, rows whose forward and backward pass its free memory has room for; elsewhere 1, which caches like best."""
     device = model.device
     if device.type != "cuda":
         return 1
     free, _ = torch.cuda.mem_get_info(device)
-    state = 2 * sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())  # Adam's, to come
-    room = int(USED * (free + torch.cuda.memory_allocated(device))) - state
+    weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    to_come = 0 if optimizer.state else 2 * weights  # Adam's
+    to_come += weights if feed.ranks.count > 1 else 0  # in which gradients are exchanged
+    room = int(USED * (free + torch.cuda.memory_allocated(device))) - to_come
     found = []
     for leg in feed.way:
         plan = next(leg.loader(feed.shards, feed.seed).steps(Position()))
@@ -102,7 +106,14 @@ def rows_that_fit(model: BertModel, feed: Feed, precision: Literal["fp32", "bf16
 
 def fitting(peak: Callable[[int], int], room: int) -> int:
     """The rows whose peak is within `room`, at least 1, if every row adds as much as the second. peak(rows): bytes."""
-    one, two = peak(1), peak(2)
+    one = peak(1)
+    try:
+        two = peak(2)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        torch.cuda.empty_cache()
+        return 1
     return max(1, 1 + (room - one) // max(two - one, 1))
 
 

@@ -48,7 +48,7 @@ def legs(phases: tuple[Phase, ...], layout: Layout, batch_size: int, row_tokens:
     share = 0.0
     for number, phase in enumerate(phases or (Phase(1.0),)):
         share += phase.share
-        until = round(share * steps)
+        until = steps if number + 1 == len(phases) else round(share * steps)
         if until <= (made[-1].until if made else 0):
             raise UsageError(
                 f"phases.{number}: {phase.share:g} of {steps} steps is no step: raise share or training.steps"

@@ -48,14 +48,16 @@ def _pretrain(setup: Setup) -> dict[str, Any]:
     with whole as run:
         if ranks.share(run is not None and run.finished):
             return _left_alone(setup, run) if run else {}
-        job = setup.job(run)
-        console.say(setup.told(job))
+        rows = setup.config.training.micro_batch or 1
         try:
+            job = setup.job(run)
+            rows = job.micro_batch
+            console.say(setup.told(job))
             trainer.train(job, run)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            raise UserError(setup.less_memory(job.micro_batch)) from error
+            raise UserError(setup.less_memory(rows)) from error
         if run is None:
             return {}
         entropy = setup.shards.eval.unigram_entropy
@@ -108,7 +110,7 @@ class Setup:
         optimizer = config.optimizer.build(model)
         if self.start is not None and config.init_optimizer == "kept":
             console.say(keep_optimizer(self.start, model, optimizer, config.optimizer.kind))
-        fit = partial(rows_that_fit, model, self.feed, precision)
+        fit = partial(rows_that_fit, model, optimizer, self.feed, precision)
         rows = settings.micro_batch or (run.micro_batch(fit) if run else fit())
         feed = replace(self.feed, micro_batch=ranks.share(rows))
         if settings.compile and model.device.type == "cuda":
@@ -128,6 +130,7 @@ class Setup:
             descent=Descent(settings.steps, settings.learning_rate, settings.clip, config.seed, precision, weights),
             stream=feed.steps,
             evaluate=evaluation,
+            held=partial(leg_of, feed.way),
             eval_every=settings.eval_every,
             checkpoint_every=settings.checkpoint_every,
             keep_checkpoints=settings.keep_checkpoints,

@@ -33,7 +33,8 @@ from bertie.training.tracking import Board
 @dataclass(frozen=True, eq=False)
 class Job:
     """Everything a training needs. stream: steps from a step and its position on; evaluate: held-out losses of the
-    model as it is after a step, or None where what it is given said to stop.
+    model as it is after a step, or None where what it is given said to stop; held: on which of several held-out texts that
+    is, by its number: losses of different ones are not compared.
 
     eval_every, checkpoint_every: in steps, 0 = only at the end; checkpoint_minutes: 0 = by steps alone. data: what the
     steps are made of, as a fingerprint. bad_steps: so many in a row, of which the loss or gradient is no number, end it.
@@ -49,6 +50,7 @@ class Job:
     descent: Descent
     stream: Callable[[int, Position], Generator[Step]]
     evaluate: Callable[[int, Callable[[], bool]], dict[str, Loss] | None]
+    held: Callable[[int], int]
     eval_every: int
     checkpoint_every: int
     keep_checkpoints: int
@@ -107,6 +109,7 @@ class _Session:
         self.clock = time.monotonic() - self.counters.seconds
         if self.counters.owes_evaluation:
             self.evaluate()
+            self.credit()  # the checkpoint that it resumed from
         self.began = time.monotonic()  # of a step: evaluating and saving are no part of its speed
 
     def after(self, progress: Progress) -> None:
@@ -121,9 +124,7 @@ class _Session:
         if self.kept and _due(counters.step, job.eval_every, job.descent.steps):
             counters.owes_evaluation = True
             self.evaluate()
-        minutes = (time.monotonic() - self.saved) / 60
-        often = 0 < job.checkpoint_minutes <= minutes
-        if often or _due(counters.step, job.checkpoint_every, job.descent.steps):
+        if self.late_to_save() or _due(counters.step, job.checkpoint_every, job.descent.steps):
             self.save()
         if self.interrupted():
             self.stop()
@@ -187,27 +188,43 @@ class _Session:
         if self.board is not None:
             self.board.flush()
 
+    def late_to_save(self) -> bool:
+        """Whether the last checkpoint is too long ago, by the clock of the rank that writes them."""
+        minutes = self.job.checkpoint_minutes
+        if not minutes:
+            return False
+        return self.job.ranks.any(self.run is not None and time.monotonic() - self.saved >= 60 * minutes)
+
     def interrupted(self) -> bool:
         return self.job.ranks.any(bool(self.noted))
 
     def stop(self) -> NoReturn:
         """Save where a run stands, and end as the interrupt would have ended it."""
         self.save()
+        self.job.ranks.any(False)  # who leaves early may have the others killed, one of which is saving
         if self.run is not None:
             console.say(f"saved {self.run.path} after step {self.counters.step} of {self.job.descent.steps}")
         raise KeyboardInterrupt
 
     def save(self) -> None:
-        """Write a checkpoint; the best one so far, by the last evaluation before it, is kept too."""
+        """Write a checkpoint; the newest are kept, and the best one."""
         self.read()
         if self.run is None:
             return
         counters, job = self.counters, self.job
         counters.metrics_bytes, counters.metrics_sha256 = self.run.flush()
-        if counters.eval_step and (not counters.best_step or counters.eval_loss < counters.best_loss):
-            counters.best_step, counters.best_loss = counters.step, counters.eval_loss
+        self.credit()
         save_state(self.run.path, job.model, job.optimizer, job.tokenizer, job.labels, counters, job.keep_checkpoints)
         self.saved = time.monotonic()
+
+    def credit(self) -> None:
+        """Call the checkpoint of this step the best one, if the last evaluation says so."""
+        counters = self.counters
+        if not counters.eval_step or not math.isfinite(counters.eval_loss):
+            return
+        held = self.job.held(counters.eval_step - 1)
+        if not counters.best_step or held != counters.best_held or counters.eval_loss < counters.best_loss:
+            counters.best_step, counters.best_loss, counters.best_held = counters.step, counters.eval_loss, held
 
 
 def finish(job: Job, run: RunFolder, about: str, lines: dict[str, float] | None = None) -> None:

@@ -18,7 +18,7 @@ from bertie.objectives import MaskedLM, NextSentence
 from bertie.text.prepare import prepare
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.initial import begin_from, keep_optimizer, new_model, read_start
-from bertie.training.optimizers import AdamW, BertAdam
+from bertie.training.optimizers import NO_BIAS_CORRECTION, AdamW, BertAdam
 from bertie.training.recipe import PretrainConfig, Training
 from bertie.training.schedules import Linear
 
@@ -133,6 +133,21 @@ def test_the_optimizer_is_kept_where_asked(tiny_config: BertConfig, source: Path
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
+
+
+def test_what_a_kept_optimizer_does_not_know_is_as_it_begins(
+    config: PretrainConfig, small_shards: Path, small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """BERT's Adam begins where there is no bias correction any more, also for a head that is new."""
+    first = replace(config, objectives=(MaskedLM(),), optimizer=BertAdam(), training=replace(config.training, steps=2))
+    bertie.pretrain(first, small_shards, tmp_path / "run", threads=1)
+    start = read_start(tmp_path / "run", small_tokenizer)
+    model = new_model(start.config, OBJECTIVES, 1)
+    begin_from(start, model)
+    optimizer = BertAdam().build(model)
+    keep_optimizer(start, model, optimizer, "bert_adam")
+    assert float(optimizer.state[model.heads["nsp"].out.weight]["step"]) == NO_BIAS_CORRECTION
+    assert optimizer.state[model.heads["mlm"].bias]["exp_avg"].abs().sum() > 0
 
 
 def test_an_optimizer_that_cannot_be_kept(

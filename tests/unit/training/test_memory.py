@@ -85,5 +85,14 @@ def test_rows_that_fit(room: int, rows: int) -> None:
     assert asked == [1, 2]
 
 
+def test_where_two_rows_are_too_many() -> None:
+    def peak(count: int) -> int:
+        if count > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return 100
+
+    assert fitting(peak, 10**9) == 1
+
+
 def test_rows_that_cost_nothing() -> None:
     assert fitting(lambda _: 100, 1000) == 901

@@ -56,6 +56,11 @@ def test_phases_that_cannot_be(phases: tuple[Phase, ...], words: str) -> None:
         legs(phases, LAYOUT, 16, 256, 10)
 
 
+def test_shares_that_make_one_only_nearly_reach_the_last_step() -> None:
+    third = Phase(0.3333331)
+    assert legs((third, third, third), Pairs(max_length=32), 16, 512, 1_000_000)[-1].until == 1_000_000
+
+
 def test_a_share_of_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match=r"phases\.share is 0"):
         Phase(0.0)

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import re
 import signal
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,7 @@ from bertie.training import pretrain as pretrain_module
 from bertie.training.feed import held_out
 from bertie.training.initial import new_model
 from bertie.training.optimizers import AdamW
+from bertie.training.phases import Phase
 from bertie.training.recipe import PretrainConfig, Training
 from bertie.training.schedules import Linear
 
@@ -278,22 +281,49 @@ def test_an_interrupt_while_it_evaluates(
     assert timing.sub("", found) == timing.sub("", expected)
 
 
+@pytest.mark.parametrize(
+    ("judgements", "interrupted", "phases", "best"),
+    [
+        ([5, 1, 4, 2, 3, 6], None, (), 10),
+        ([math.nan, 3, 2, 4, 5, 6], None, (), 15),
+        ([5, 1, 4, 2, 3, 6], 1, (), 10),  # while it evaluated the best one
+        ([5, 1, 4, 9, 7, 8], None, (Phase(0.5), Phase(0.5, max_length=48)), 25),  # of the text of the phase it is in
+    ],
+    ids=["the lowest", "the first is no number", "interrupted", "phases"],
+)
 def test_the_best_checkpoint_is_kept_beside_the_newest(
-    config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: PretrainConfig,
+    small_shards: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    judgements: list[float],
+    interrupted: int | None,
+    phases: tuple[Phase, ...],
+    best: int,
 ) -> None:
-    evaluate, asked = pretrain_module.evaluate, itertools.count()
+    evaluate, asked, interrupts = pretrain_module.evaluate, itertools.count(), [interrupted]
 
     def judged(*args: Any) -> Any:
+        number = next(asked)
+        if number == interrupts[0]:
+            signal.raise_signal(signal.SIGINT)
         losses = evaluate(*args)
-        assert losses
-        factor = [5, 1, 4, 2, 3, 6][next(asked)]
-        return {name: Loss(torch.tensor(factor * 100.0), loss.count, loss.hits) for name, loss in losses.items()}
+        if losses is None:
+            return None
+        return {
+            name: Loss(torch.tensor(judgements[number] * 100.0), loss.count, loss.hits) for name, loss in losses.items()
+        }
 
     monkeypatch.setattr(pretrain_module, "evaluate", judged)
     training = replace(config.training, eval_every=5, checkpoint_every=5, keep_checkpoints=1)
-    pretrain(replace(config, training=training), small_shards, tmp_path / "run")
+    config = replace(config, training=training, phases=phases)
+    if interrupted is not None:
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(config, small_shards, tmp_path / "run")
+        asked, interrupts[0] = itertools.count(interrupted), None
+    pretrain(config, small_shards, tmp_path / "run")
     kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
-    assert kept == ["step-00000010", "step-00000030"]
+    assert kept == [f"step-{best:08d}", "step-00000030"]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -389,3 +419,16 @@ def test_the_attention_that_is_asked_for_is_used(
     short = replace(config.training, steps=2, attention="eager")
     pretrain(replace(config, training=short), small_shards, tmp_path / "run")
     assert used
+
+
+@pytest.mark.parametrize("clock", [0.0, 1e9], ids=["just saved", "long ago"])
+def test_the_rank_that_writes_decides_when_it_is_time_to(clock: float) -> None:
+    """By its own clock; the others do as it says, so that all read their losses at the same steps."""
+    said: list[bool] = []
+    ranks = SimpleNamespace(any=lambda due: said.append(due) or True)
+    for run, due in ((object(), clock > 0), (None, False)):
+        session = trainer._Session.__new__(trainer._Session)
+        session.job, session.run = SimpleNamespace(checkpoint_minutes=1.0, ranks=ranks), run  # type: ignore[assignment]
+        session.saved = time.monotonic() - clock
+        assert session.late_to_save()
+        assert said.pop() == due
