@@ -141,12 +141,12 @@ class MicroBatch:
 
 
 def _move(array: Array, device: torch.device | str) -> Tensor:
-    """A tensor on `device`: whole numbers as int64. To a GPU it goes through pinned memory, which the host need not wait for."""
+    """A tensor on `device`: whole numbers as int64, others as float32. To a GPU it goes through pinned memory, which the host need not wait for."""
     import torch
 
     tensor = torch.as_tensor(array)
-    if not tensor.is_floating_point() and tensor.dtype != torch.bool:
-        tensor = tensor.long()
+    if tensor.dtype != torch.bool:
+        tensor = tensor.float() if tensor.is_floating_point() else tensor.long()
     if torch.device(device).type == "cuda" and tensor.device.type == "cpu":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
