@@ -141,13 +141,13 @@ class MicroBatch:
 
 
 def _move(array: Array, device: torch.device | str) -> Tensor:
-    """A tensor on `device`: whole numbers as int64, others as float32. To a GPU it goes through pinned memory, which the host need not wait for."""
+    """A tensor on `device`: whole numbers as int64, others as float32. The host does not wait for a GPU to take it."""
     import torch
 
     tensor = torch.as_tensor(array)
     if tensor.dtype != torch.bool:
         tensor = tensor.float() if tensor.is_floating_point() else tensor.long()
-    if torch.device(device).type == "cuda" and tensor.device.type == "cpu":
+    if torch.device(device).type == "cuda" and tensor.device.type == "cpu":  # without pinning, it would
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
 
