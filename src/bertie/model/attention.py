@@ -23,6 +23,7 @@ from bertie.contracts import Ragged
 from bertie.model.attention_loop import looped, visible
 from bertie.model.dropout import drop
 
+FEW = 8192  # attention weights of a sequence, below which a loop over sequences costs more than a padded grid (LOG.md)
 HALVES = (torch.bfloat16, torch.float16)
 
 
@@ -114,10 +115,11 @@ def automatic(
     causal: bool = False,
     window: int | None = None,
 ) -> Float[Tensor, "Q N H"]:
-    """The fastest here: `looped` on a CPU; on a GPU `varlen` where it can be, and else `dense`."""
+    """The fastest here: on a CPU `looped`, but not to train on short sequences; on a GPU `varlen` where it can; else `dense`."""
     attend = dense
     if q_QNH.device.type == "cpu":
-        attend = looped
+        weights = k_TNH.shape[1] * (len(k_TNH) / (len(k.cu_seqlens) - 1)) ** 2  # of a sequence of mean length
+        attend = dense if weights < FEW and torch.is_grad_enabled() else looped
     elif q_QNH.is_cuda and not dropout and q_QNH.dtype in HALVES and q_QNH.shape[-1] % 8 == 0:
         attend = varlen
     return attend(q_QNH, k_TNH, v_TNH, q, k, dropout=dropout, causal=causal, window=window)
