@@ -142,6 +142,8 @@ def their_stepper(
     forward = torch.compile(model) if compiled else model
 
     def step(work: Step) -> None:
+        products = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")  # as torch comes: bertie changes it on some processors
         inputs = {name: value.to(device) for name, value in padded(work.batches[0], length).items()}
         with runtime.autocast(precision, device):
             loss = forward(**inputs).loss
@@ -151,6 +153,7 @@ def their_stepper(
         optimizer.zero_grad()
         if wait:
             float(norm)
+        torch.set_float32_matmul_precision(products)
 
     return step
 

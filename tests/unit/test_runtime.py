@@ -64,6 +64,49 @@ def test_threads(monkeypatch: pytest.MonkeyPatch, asked: int, variable: str, exp
 
 
 @pytest.mark.parametrize(
+    ("vendor", "gpu", "exact", "expected"),
+    [
+        ("AuthenticAMD", False, True, "medium"),
+        ("AuthenticAMD", False, False, "highest"),  # it rounds: not that way
+        ("AuthenticAMD", True, True, "highest"),
+        ("GenuineIntel", False, True, "highest"),
+        ("", False, True, "highest"),
+    ],
+)
+def test_products_on_amd_go_to_onednn_if_they_stay_exact(
+    monkeypatch: pytest.MonkeyPatch, vendor: str, gpu: bool, exact: bool, expected: str
+) -> None:
+    linear = torch.nn.functional.linear
+    monkeypatch.setattr(runtime, "_cpu", {"vendor_id": vendor}.__getitem__)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    if not exact:
+        monkeypatch.setattr(torch.nn.functional, "linear", lambda x, w: linear(x.bfloat16(), w.bfloat16()).float())
+    try:
+        runtime._full_rate_on_amd()
+        assert torch.get_float32_matmul_precision() == expected
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_what_onednn_computes_for_amd_is_fp32() -> None:
+    """A layer of BERT-base, forward and both gradients, as close to float64 as torch's own way on this processor."""
+    if torch.cpu.get_capabilities().get("amx_bf16"):
+        pytest.skip("a processor with AMX, which would round, as none of AMD's does")
+    generator = torch.Generator().manual_seed(0)
+    x, w, g = (torch.randn(shape, generator=generator) for shape in ((256, 768), (3072, 768), (256, 3072)))
+    away = {}
+    try:
+        for way in ("highest", "medium"):
+            torch.set_float32_matmul_precision(way)
+            found = (x @ w.t(), g @ w, g.t() @ x)
+            exact = (x.double() @ w.double().t(), g.double() @ w.double(), g.double().t() @ x.double())
+            away[way] = max(float((a - b).abs().max()) for a, b in zip(found, exact, strict=True))
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert away["medium"] < 4 * away["highest"]
+
+
+@pytest.mark.parametrize(
     ("given", "expected"),
     [({}, "5000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")],
 )
