@@ -6,8 +6,9 @@
 
 The targets are the entropy of words in the held-out text − 1.0 and − 1.5 nats. bertie is the command as it is shipped.
 transformers is a plain loop over BertForPreTraining: the same sequences, masks and held-out text, padded to 128, AdamW
-with the same betas and decay, linear warm-up and decay, no dropout, as the recipe. Evaluating and saving do not count.
-Stopped, both go on where they were.
+with the same betas and decay, linear warm-up and decay, no dropout, as the recipe. Evaluating and saving do not count;
+a step of ten times the usual length, in which the process was suspended, counts as a usual one. Stopped, both go on
+where they were.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ import json
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -102,11 +105,11 @@ def theirs(shards: Shards, args: argparse.Namespace, lowest: float) -> Iterator[
     done = state.restore()
     for _ in range(done["step"]):
         schedule.step()
-    started -= done["seconds"]
     yield from done["curve"]
     feed = Feed(recipe.way, shards, recipe.objectives, 0, 1, 0, ALONE)
     every = EVERY // (args.batch_size * 128)
     end = args.stop_after or args.steps
+    clock = _Clock(done["seconds"] + time.monotonic() - started)
     for work in islice(feed.steps(done["step"], Position(0, done["step"])), end - done["step"]):
         [micro] = work.batches
         model(**padded(micro, 128)).loss.backward()
@@ -116,17 +119,34 @@ def theirs(shards: Shards, args: argparse.Namespace, lowest: float) -> Iterator[
         optimizer.zero_grad()
         done["step"] += 1
         done["tokens"] += micro.tokens
+        clock.step()
         if done["step"] % every == 0 or done["step"] == end:
-            done["seconds"] = time.monotonic() - started
+            done["seconds"] = clock.seconds
             loss = _held_out_loss(model, held)
             point = {"tokens": done["tokens"], "mlm_loss": loss, "seconds": done["seconds"]}
             print(point, file=sys.stderr, flush=True)
             done["curve"].append(point)
             state.save(done)
             yield point
-            started = time.monotonic() - done["seconds"]
+            clock.last = time.monotonic()
             if loss <= lowest and not args.stop_after:
                 return
+
+
+@dataclass
+class _Clock:
+    """Seconds of all steps until now."""
+
+    seconds: float
+    last: float = field(default_factory=time.monotonic)
+    lengths: deque[float] = field(default_factory=lambda: deque(maxlen=101))
+
+    def step(self) -> None:
+        now = time.monotonic()
+        length, self.last = now - self.last, now
+        usual = median(self.lengths) if self.lengths else length
+        self.lengths.append(length)
+        self.seconds += length if length < 10 * usual else usual
 
 
 @torch.no_grad()

@@ -1,0 +1,157 @@
+"""Ids and offsets against BERT's tokenization as published, with its own vocabularies; and where the two are known to differ.
+
+`tokenize` is what the authors describe (README of google-research/bert; Devlin et al. 2018, section 3), in plain Python.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+from bertie.text.tokenizer import Tokenizer
+
+CHINESE = (
+    (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF), (0x2F800, 0x2FA1F),
+)  # fmt: skip
+
+
+def tokenize(text: str, vocabulary: frozenset[str], lowercase: bool, longest_word: int = 100) -> list[str]:
+    """The word pieces of a text."""
+    return [piece for word in words(text, lowercase) for piece in pieces(word, vocabulary, longest_word)]
+
+
+@cache  # of a single character, the same many times
+def words(text: str, lowercase: bool) -> list[str]:
+    """Cleaned, Chinese characters and punctuation each a word of its own; lower-cased words lose their accents."""
+    cleaned = "".join(_cleaned(character) for character in text)
+    found: list[str] = []
+    for word in cleaned.split():
+        if lowercase:
+            decomposed = unicodedata.normalize("NFD", word.lower())
+            word = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
+        for is_punctuation, run in groupby(word, _is_punctuation):
+            characters = list(run)
+            found += characters if is_punctuation else ["".join(characters)]
+    return [word for word in found if word.split()]
+
+
+def pieces(word: str, vocabulary: frozenset[str], longest_word: int) -> list[str]:
+    """The longest piece that the word begins with, then of the rest; a word with a part that is in none is [UNK]."""
+    if len(word) > longest_word:
+        return ["[UNK]"]
+    found: list[str] = []
+    while word:
+        mark = "##" if found else ""
+        stop = next((stop for stop in range(len(word), 0, -1) if mark + word[:stop] in vocabulary), None)
+        if stop is None:
+            return ["[UNK]"]
+        found.append(mark + word[:stop])
+        word = word[stop:]
+    return found
+
+
+@cache
+def _cleaned(character: str) -> str:
+    category = unicodedata.category(character)
+    if character in " \t\n\r" or category == "Zs":
+        return " "
+    if character in "\0\ufffd" or category in ("Cc", "Cf"):
+        return ""
+    return f" {character} " if any(first <= ord(character) <= last for first, last in CHINESE) else character
+
+
+@cache
+def _is_punctuation(character: str) -> bool:
+    """All of ASCII that is no letter, digit or blank, "$" and "`" too, and what Unicode calls punctuation."""
+    code = ord(character)
+    symbol = 33 <= code <= 47 or 58 <= code <= 64 or 91 <= code <= 96 or 123 <= code <= 126
+    return symbol or unicodedata.category(character).startswith("P")
+
+
+VOCABULARIES = {
+    "bert-base-uncased": True,
+    "bert-base-cased": False,
+    "bert-base-multilingual-cased": False,
+    "bert-base-chinese": True,
+}
+
+
+@pytest.fixture(params=VOCABULARIES)
+def tokenizer(request: pytest.FixtureRequest, shared_data: Path) -> Tokenizer:
+    listed = (shared_data / "vocab" / f"{request.param}.txt").read_text(encoding="utf-8")
+    return Tokenizer.build(listed.removesuffix("\n").split("\n"), VOCABULARIES[request.param])
+
+
+@pytest.fixture
+def lines(shared_data: Path) -> list[str]:
+    """Sentences of nine languages, and the strings that break programs."""
+    files = sorted((shared_data / "multilingual").glob("*.txt"))
+    return [line for file in files for line in file.read_text(encoding="utf-8").split("\n")]
+
+
+def test_ids_are_those_of_the_published_algorithm(tokenizer: Tokenizer, lines: list[str]) -> None:
+    assert len(lines) > 7000
+    vocabulary = frozenset(tokenizer.words)
+    for line, ids in zip(lines, tokenizer.encode(lines), strict=True):
+        assert tokenizer.tokens(ids) == tokenize(line, vocabulary, tokenizer.lowercase), line
+
+
+def test_offsets_point_at_what_each_token_was(tokenizer: Tokenizer, lines: list[str]) -> None:
+    """What stands there, tokenized alone, is the token; or holds it, where a Korean syllable falls into its letters."""
+    vocabulary = frozenset(tokenizer.words)
+    tokens = 0
+    for line, sequence in zip(lines, tokenizer.sequences(lines, max_length=100_000), strict=True):
+        inside = slice(1, -1)
+        before = (0, 0)
+        for token, offset in zip(tokenizer.tokens(sequence.input_ids)[inside], sequence.offsets[inside], strict=True):
+            start, stop = map(int, offset)
+            assert start < stop <= len(line)
+            [word] = words(line[start:stop], tokenizer.lowercase)
+            if token == "[UNK]":
+                assert tokenize(word, vocabulary, tokenizer.lowercase) == ["[UNK]"]
+            elif any("\uac00" <= character <= "\ud7a3" for character in line[start:stop]):
+                assert token.removeprefix("##") in word
+            else:
+                assert word == token.removeprefix("##")
+            assert start >= before[1] or (start >= before[0] and "\uac00" <= line[start] <= "\ud7a3")
+            before = (start, stop)
+            tokens += 1
+    assert tokens > 100_000
+
+
+def test_special_tokens_in_a_text_are_text(tokenizer: Tokenizer) -> None:
+    text = "[CLS] a [MASK] [SEP] [PAD] [UNK]"
+    [ids] = tokenizer.encode([text])
+    assert not set(tokenizer.special_ids) - {tokenizer.unk_id} & set(ids.tolist())
+    assert tokenizer.tokens(ids) == tokenize(text, frozenset(tokenizer.words), tokenizer.lowercase)
+
+
+@pytest.mark.parametrize(
+    ("text", "published", "here"),
+    [
+        ("a\ue000b", ["a\ue000b"], ["ab"]),  # private use
+        ("\u039f\u0394\u039f\u03a3", ["\u03bf\u03b4\u03bf\u03c2"], ["\u03bf\u03b4\u03bf\u03c3"]),  # final sigma
+        ("a\u2e55b", ["a", "\u2e55", "b"], ["a\u2e55b"]),  # punctuation of Unicode 14
+        ("a\U0002b820b", ["a", "\U0002b820", "b"], ["a\U0002b820b"]),  # Chinese extension E, first 256 characters
+        ("a\u166db", ["a\u166db"], ["a", "\u166d", "b"]),  # punctuation until Unicode 12
+        ("a\u1734b", ["a\u1734b"], ["ab"]),  # an accent until Unicode 14
+    ],
+)
+def test_the_known_differences(text: str, published: list[str], here: list[str]) -> None:
+    tokenizer = Tokenizer.build(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], lowercase=True)
+    assert words(text, lowercase=True) == published
+    seen = tokenizer.backend.pre_tokenizer.pre_tokenize_str(tokenizer.backend.normalizer.normalize_str(text))
+    assert [word for word, _ in seen] == here
+
+
+def test_a_word_may_have_a_hundred_characters() -> None:
+    tokenizer = Tokenizer.build(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##a"], lowercase=True)
+    hundred, more = tokenizer.encode(["a" * 100, "a" * 101])
+    assert (len(hundred), len(more)) == (100, 1)
+    assert tokenizer.tokens(more) == ["[UNK]"] == tokenize("a" * 101, frozenset(tokenizer.words), lowercase=True)
+    assert len(tokenize("a" * 101, frozenset(tokenizer.words), lowercase=True, longest_word=200)) == 101
