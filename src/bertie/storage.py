@@ -106,7 +106,7 @@ def _alone(path: Path) -> Iterator[None]:
 def remove_leftovers(folder: Path) -> None:
     """Take away what a killed process left half-written in `folder`."""
     for found in folder.glob(".*.tmp-*"):
-        shutil.rmtree(found) if found.is_dir() else found.unlink()
+        shutil.rmtree(found) if found.is_dir() and not found.is_symlink() else found.unlink()
 
 
 def is_unicode(text: str) -> bool:

@@ -99,9 +99,23 @@ def test_a_batch_that_the_ranks_cannot_share(nursery: Nursery, shards: Path, tmp
     assert not (tmp_path / "run").exists()
 
 
-def torchrun(*argv: str) -> subprocess.Popen[str]:
+@pytest.mark.parametrize(
+    ("flag", "value", "key"),
+    [("--training.learning-rate", "1", "training.learning_rate"), ("--seed", "7", "seed")],
+)
+def test_ranks_that_were_told_different_things(shards: Path, tmp_path: Path, flag: str, value: str, key: str) -> None:
+    script = tmp_path / "start.sh"
+    script.write_text(f'[ "$RANK" = 1 ] && set -- "$@" {flag} {value}; exec {sys.executable} -m bertie "$@"\n')
+    command = pretrain_command(shards, tmp_path / "run")
+    _, text = torchrun(*command, program=("--no-python", "sh", str(script))).communicate(timeout=120)
+    assert f"bertie: {key} is " in text
+    assert "start every process with the same command" in text
+    assert not (tmp_path / "run").exists()
+
+
+def torchrun(*argv: str, program: tuple[str, ...] = ("-m", "bertie")) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += ["--max-restarts", "2", "-m", "bertie", *argv]
+    command += ["--max-restarts", "2", *program, *argv]
     return subprocess.Popen(command, env=os.environ | ONE_THREAD, stderr=subprocess.PIPE, text=True)
 
 

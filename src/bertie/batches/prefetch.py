@@ -35,13 +35,25 @@ def ahead(make: Callable[[int, int], Iterator[T]], workers: int) -> Generator[T]
         multiprocessing_context=multiprocessing.get_context("fork"),  # nothing is copied: the text is mapped
         generator=torch.Generator(),  # else it would draw from torch's own
     )
-    for item in loader:
+    for item in _as_long_as_they_live(loader, workers):
         if isinstance(item, UserError):
             try:
                 raise item
             finally:
                 del item  # else it would keep, by its traceback, everything that waits for it
         yield item
+
+
+def _as_long_as_they_live(loader: DataLoader, workers: int) -> Iterator[Any]:
+    try:
+        yield from loader
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        raise UserError(
+            f"one of {workers} processes that prepare text was ended from outside, perhaps for want of memory: the same "
+            "command goes on where the last checkpoint stands; fewer --training.workers take less"
+        ) from error
 
 
 class _Parts(IterableDataset):

@@ -108,6 +108,9 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
     words = weights.get("encoder.embeddings.word.weight")
     if words is None:
         raise UserError(f"{folder}/model.safetensors holds no BERT encoder")
+    for name, tensor in weights.items():
+        if not tensor.ndim:
+            raise UserError(f"{folder}/model.safetensors is damaged: {name} is a single number")
     if tokenizer.size > len(words):
         raise UserError(f"{folder}: the vocabulary has {tokenizer.size} entries and the model only {len(words)}")
     return Checkpoint(folder, config, weights, tokenizer, labels)

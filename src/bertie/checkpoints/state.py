@@ -20,7 +20,7 @@ from bertie.checkpoints.folder import (
     states,
     write_model,
 )
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, require_range
 from bertie.model.bert import BertModel
 from bertie.text.tokenizer import Tokenizer
 
@@ -89,8 +89,8 @@ def _require_room(final: Path, model: BertModel, optimizer: torch.optim.Optimize
     free = shutil.disk_usage(final.parent).free
     if size > free:
         raise UserError(
-            f"cannot write {final}: it takes {size / 1e9:.2f} GB and the disk has {free / 1e9:.2f} GB free, so "
-            f"{(size - free) / 1e9:.2f} GB are missing; make room, and the same command goes on from the checkpoint before"
+            f"cannot write {final}: it takes {size / 1e6:,.1f} MB and the disk has {free / 1e6:,.1f} MB free, so "
+            f"{(size - free) / 1e6:,.1f} MB are missing; make room, and the same command goes on from the checkpoint before"
         )
 
 
@@ -134,18 +134,45 @@ def load_state(folder: Path, model: BertModel, optimizer: torch.optim.Optimizer)
     counters = folder / "training_state" / "counters.json"
     _require(counters)
     try:
-        return config.build(Counters, storage.read_json(counters), "counters")
+        found = config.build(Counters, storage.read_json(counters), "counters")
+        places = ("epoch", "epoch_step", "tokens", "seconds", "metrics_bytes", "skipped", "skipped_in_row")
+        require_range("counters", found, *places, low=0, high=2**63)
     except UsageError as error:
         raise UserError(f"{counters} is damaged: {error}") from error
+    if found.step != int(folder.name[5:]):
+        raise UserError(f"{counters} is damaged: it is of step {found.step}")
+    return found
 
 
-def load_optimizer(folder: Path, model: BertModel, optimizer: torch.optim.Optimizer) -> None:
-    """Its state alone, in place, by the parameters' names. Errors: UserError if it is damaged or missing."""
-    tensors = read_tensors(folder / "training_state" / "optimizer.safetensors")
-    for name, parameter in model.named_parameters():
-        state = {key: tensor for key, tensor in tensors.items() if key.split("|")[1] == name}
-        if state:  # else it is as the optimizer begins
-            optimizer.state[parameter] = {key.split("|")[0]: value.to(parameter.device) for key, value in state.items()}
+def load_optimizer(
+    folder: Path, model: BertModel, optimizer: torch.optim.Optimizer, grown: tuple[str, ...] = ()
+) -> None:
+    """Its state alone, in place, by the parameters' names. Errors: UserError if it is damaged or missing.
+
+    grown: parameters that may have got rows since, of which the optimizer knows nothing yet.
+    """
+    path = folder / "training_state" / "optimizer.safetensors"
+    states: dict[str, dict[str, torch.Tensor]] = {}
+    for key, tensor in read_tensors(path).items():
+        kind, _, name = key.partition("|")
+        states.setdefault(name, {})[kind] = tensor
+    known = {name: parameter for name, parameter in model.named_parameters() if name in states}
+    if not any(name.startswith("encoder.") for name in known):
+        raise UserError(f"{path} is damaged: it knows nothing of the encoder")
+    kinds = set.intersection(*(set(states[name]) for name in known))
+    for name, parameter in known.items():  # another one is as the optimizer begins
+        for kind, tensor in states[name].items():
+            if tensor.ndim and name in grown and 0 < len(tensor) < len(parameter):
+                new = tensor.new_zeros(len(parameter) - len(tensor), *tensor.shape[1:])
+                states[name][kind] = tensor = torch.cat([tensor, new])
+            fits = (
+                not tensor.ndim
+                if kind == "step"
+                else (tensor.shape, tensor.dtype) == (parameter.shape, parameter.dtype)
+            )
+            if kind not in kinds or not fits:
+                raise UserError(f"{path} is damaged: {kind} of {name} is {tensor.dtype} of shape {tuple(tensor.shape)}")
+        optimizer.state[parameter] = {kind: tensor.to(parameter.device) for kind, tensor in states[name].items()}
 
 
 def _require(path: Path) -> None:

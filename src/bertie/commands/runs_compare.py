@@ -27,7 +27,7 @@ class Args:
 def run(args: Args) -> dict[str, Any]:
     result = compare(args.runs, args.out)
     for found in result["runs"]:
-        scores = found["eval"] or {}
+        scores = {name: value for name, value in (found["eval"] or {}).items() if value is not None}
         told = ", ".join(f"{name} {scores[name]:.4f}" for name in scores if name.endswith(("_loss", "_accuracy")))
         console.say(
             f"{found['run']}: step {found['step']:,}, {found['tokens']:,} tokens, {told or 'not evaluated yet'}"

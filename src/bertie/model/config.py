@@ -32,7 +32,8 @@ class BertConfig:
         require_range("model", self, "num_hidden_layers", low=1, high=1000)
         sizes = ("hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
         require_range("model", self, *sizes, "type_vocab_size", low=1, high=1_000_000)
-        require_range("model", self, "vocab_size", "initializer_range", "layer_norm_eps", low=0)
+        require_range("model", self, "vocab_size", "layer_norm_eps", low=0)
+        require_range("model", self, "initializer_range", low=0, above=True)
         require_range("model", self, "hidden_dropout_prob", "attention_probs_dropout_prob", low=0, high=0.99)
         if self.hidden_size % self.num_attention_heads:
             raise UsageError(

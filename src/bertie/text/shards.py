@@ -88,19 +88,21 @@ def open_shards(folder: Path) -> Shards:
         tokenizer = Tokenizer.load(folder / TOKENIZER)
         if tokenizer.fingerprint != manifest["tokenizer"]["fingerprint"]:
             raise UserError(f"{folder / TOKENIZER} is not the tokenizer that made these shards: prepare again")
-        train, held_out = (_open_split(folder / name, manifest["splits"][name]) for name in SPLITS)
+        train, held_out = (_open_split(folder / name, manifest["splits"][name], tokenizer.size) for name in SPLITS)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise UserError(f"{folder / MANIFEST} is damaged ({error}): prepare again") from error
     return Shards(folder, tokenizer, train, held_out, manifest)
 
 
-def _open_split(folder: Path, counts: dict[str, Any]) -> Corpus:
+def _open_split(folder: Path, counts: dict[str, Any], vocabulary_size: int) -> Corpus:
     if counts["shards"] < 1:
         raise ValueError(f"{counts['shards']} shards in {folder.name}")
     tokens, word_starts, sentences, documents = (
         [np.load(folder / array_name(shard, kind), mmap_mode="r") for shard in range(counts["shards"])]
         for kind in ARRAYS
     )
+    for parts in zip(tokens, word_starts, sentences, documents, strict=True):
+        _check_shard(*parts, vocabulary_size)
     shard_starts = np.cumsum([0, *(len(shard) for shard in tokens)], dtype=np.int64)
     return Corpus(
         document_starts=_number_through(documents, shard_starts),
@@ -110,6 +112,22 @@ def _open_split(folder: Path, counts: dict[str, Any]) -> Corpus:
         tokens=tuple(tokens),
         word_starts=tuple(word_starts),
     )
+
+
+def _check_shard(
+    tokens: np.ndarray, word_starts: np.ndarray, sentences: np.ndarray, documents: np.ndarray, vocabulary_size: int
+) -> None:
+    """Errors: ValueError for arrays that no shard holds, whoever wrote them."""
+    kinds = [array.dtype for array in (tokens, word_starts, sentences, documents)]
+    if kinds != [token_dtype(vocabulary_size), bool, np.int64, np.int64] or any(
+        array.ndim != 1 for array in (tokens, word_starts, sentences, documents)
+    ):
+        raise ValueError(f"arrays of {', '.join(map(str, kinds))}")
+    for starts in (sentences, documents):
+        if len(starts) < 2 or starts[0] != 0 or starts[-1] != len(tokens) or (np.diff(starts) <= 0).any():
+            raise ValueError("starts that do not rise from 0 to the number of tokens")
+    if len(word_starts) != len(tokens) or not np.isin(documents, sentences).all() or tokens.max() >= vocabulary_size:
+        raise ValueError("tokens, word starts, sentences and documents that do not fit together")
 
 
 def _number_through(starts: list[np.ndarray], shard_starts: np.ndarray) -> np.ndarray:

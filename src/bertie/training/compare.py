@@ -23,6 +23,8 @@ def compare(runs: Sequence[str | Path], out: str | Path = "compare.html") -> dic
     "differences": {setting: [its value in each run]}}. Errors: UsageError for fewer than two runs, or what is none.
     """
     folders = [Path(run) for run in runs]
+    if Path(out).is_dir():
+        raise UsageError(f"--out {out} is a folder: give the page a name")
     if len(folders) < 2:
         raise UsageError("give two runs or more to compare")
     for folder in folders:
@@ -83,7 +85,8 @@ def _page(
     made.heading("What came of them")
     rows = []
     for name, s in zip(names, summaries, strict=True):
-        scores = [(s["eval"] or {}).get(measure, "–") for measure in measures]
+        scores = [(s["eval"] or {}).get(measure) for measure in measures]
+        scores = ["–" if score is None else score for score in scores]
         rows.append([name, s["step"], s["tokens"], s["minutes"], s["tokens_per_second"], *scores])
     made.table(["Run", "Steps", "Tokens", "Minutes", "Tokens/s", *map(_label, measures)], rows)
     made.heading("Against the text they read")

@@ -11,7 +11,7 @@ from torch import Tensor
 from bertie import config, runtime, streams
 from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint, states
 from bertie.checkpoints.state import load_optimizer
-from bertie.errors import UsageError
+from bertie.errors import UsageError, UserError
 from bertie.model.attention import Kind
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
@@ -74,17 +74,24 @@ def keep_optimizer(start: Checkpoint, model: BertModel, optimizer: torch.optim.O
     found = [path for path in (start.folder, *reversed(states(start.folder))) if (path / "training_state").is_dir()]
     if not found:
         raise UsageError(f"{start.folder} holds no state of an optimizer: leave --init-optimizer out")
-    settings = found[0].parents[1] / "config.toml"
-    was = config.read(settings)["optimizer"]["kind"] if settings.is_file() else kind
+    was = _optimizer_of(found[0])
     if was != kind:
         raise UsageError(
             f"{found[0]} was trained by {was}, and its state is none of {kind}: leave --init-optimizer out"
         )
-    load_optimizer(found[0], model, optimizer)
-    words = {name: parameter for name, parameter in model.named_parameters() if name in BY_WORD}
-    for parameter in words.values():  # word pieces that are new have no moments yet
-        for key, tensor in optimizer.state[parameter].items():
-            if tensor.ndim:
-                new = tensor.new_zeros(len(parameter) - len(tensor), *tensor.shape[1:])
-                optimizer.state[parameter][key] = torch.cat([tensor, new])
+    load_optimizer(found[0], model, optimizer, grown=BY_WORD)
     return f"the optimizer as it was in {found[0]}"
+
+
+def _optimizer_of(checkpoint: Path) -> str:
+    """The kind, which the run says that the checkpoint lies in. Errors: UsageError, UserError."""
+    run = checkpoint.resolve().parents[1]
+    if checkpoint.resolve().parent.name != "checkpoints" or not (run / "config.toml").is_file():
+        raise UsageError(
+            f"{checkpoint} does not lie in its run, so nobody knows of which optimizer its state is: give the run, or "
+            "leave --init-optimizer out"
+        )
+    try:
+        return str(config.read(run / "config.toml")["optimizer"]["kind"])
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{run / 'config.toml'} is damaged: it names no optimizer") from error

@@ -109,7 +109,8 @@ Optimizer = AdamW | BertAdam | Lamb
 
 
 def _check(optimizer: Optimizer) -> None:
-    require_range("optimizer", optimizer, "eps", "weight_decay", low=0)
+    require_range("optimizer", optimizer, "weight_decay", low=0)
+    require_range("optimizer", optimizer, "eps", low=0, above=True)
     if len(optimizer.betas) != 2 or not all(0 <= beta < 1 for beta in optimizer.betas):
         raise UsageError(
             f"optimizer.betas is {list(optimizer.betas)}: give two numbers, each at least 0 and less than 1"

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from bertie import storage
-from bertie.report import Page, many
+from bertie.report import Page
 from bertie.training.run import read_metrics
 
 NAMES = {"mlm": "masked words", "nsp": "next sentence", "classify": "classes"}
@@ -43,11 +43,12 @@ def loss_chart(made: Page, run: Path, name: str, label: str, lines: dict[str, fl
 
 
 def made_on(run: Path) -> str:
-    """One sentence of the hardware and the versions."""
+    """One sentence of the hardware and the versions, as far as they were written down."""
     environment = storage.read_json(run / "environment.json")
-    versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
-    cores = f"{many(environment['threads'], 'thread')} of {environment['cpu']}"
-    return f"On {cores}, in {environment['precision']}; {versions}."
+    versions = environment.get("versions")
+    told = ", ".join(f"{name} {version}" for name, version in versions.items()) if isinstance(versions, dict) else "?"
+    threads, cpu, precision = (environment.get(name, "?") for name in ("threads", "cpu", "precision"))
+    return f"On {threads} thread{'s' * (threads != 1)} of {cpu}, in {precision}; {told}."
 
 
 def _percent(share: float | None) -> str:
@@ -56,6 +57,6 @@ def _percent(share: float | None) -> str:
 
 def means(xs: list[float], ys: list[float], points: int = 60) -> tuple[list[float], list[float]]:
     """At most `points` means of neighbouring steps: single steps are too noisy to see."""
-    size = -(-len(xs) // points)
+    size = max(1, -(-len(xs) // points))
     groups = [slice(i, i + size) for i in range(0, len(xs), size)]
     return [fmean(xs[g]) for g in groups], [fmean(ys[g]) for g in groups]

@@ -53,7 +53,10 @@ def legs(phases: tuple[Phase, ...], layout: Layout, batch_size: int, row_tokens:
             raise UsageError(
                 f"phases.{number}: {phase.share:g} of {steps} steps is no step: raise share or training.steps"
             )
-        own = replace(layout, max_length=phase.max_length or layout.max_length)
+        try:
+            own = replace(layout, max_length=phase.max_length or layout.max_length)
+        except UsageError as error:
+            raise UsageError(str(error).replace("layout", f"phases.{number}")) from error
         size = phase.batch_size or batch_size
         made.append(Leg(until, own, size, Rows.of(size, own.max_length, row_tokens)))
     return made

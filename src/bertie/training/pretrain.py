@@ -12,7 +12,7 @@ from typing import Any, Literal
 from bertie import config as configuration
 from bertie import console, runtime, storage
 from bertie.batches.loader import Position
-from bertie.checkpoints.folder import MANIFEST, Checkpoint
+from bertie.checkpoints.folder import MANIFEST, Checkpoint, verify
 from bertie.checkpoints.state import has_state
 from bertie.contracts import Loss, MicroBatch
 from bertie.errors import UsageError, UserError
@@ -28,7 +28,7 @@ from bertie.training.loop import Descent, evaluate
 from bertie.training.memory import USED, is_out_of_memory, needs, rows_that_fit
 from bertie.training.phases import leg_of
 from bertie.training.recipe import PretrainConfig, Training, fitted
-from bertie.training.run import RunFolder, read_metrics
+from bertie.training.run import RunFolder, flat, read_metrics
 
 
 def pretrain(config: PretrainConfig | str, data: str | Path, out: str | Path, *, threads: int = 0) -> dict[str, Any]:
@@ -68,6 +68,7 @@ def _pretrain(setup: Setup) -> dict[str, Any]:
 
 def _left_alone(setup: Setup, run: RunFolder) -> dict[str, Any]:
     run.require_data(setup.fingerprint)
+    verify(run.path)
     console.say(f"{run.path} is finished: nothing to do")
     return {"run": str(run.path), "finished_before": True, "eval": _last_eval(run)}
 
@@ -186,6 +187,7 @@ def set_up(config: PretrainConfig | str, data: Path, out: Path, threads: int, ra
     """Read what a pre-training needs. Errors: UsageError, UserError where that does not fit together."""
     if isinstance(config, str):
         config = configuration.load(PretrainConfig, config, "pretrain")
+    _require_same(config, ranks)
     threads = runtime.use_threads(ranks.share(trainer.run_threads(out, threads)))
     shards = open_shards(data)
     begun = ranks.share(has_state(out) or (out / MANIFEST).is_file())
@@ -202,6 +204,16 @@ def set_up(config: PretrainConfig | str, data: Path, out: Path, threads: int, ra
     if ranks.share(setup.fingerprint) != setup.fingerprint:
         raise UsageError(f"{shards.folder}: other shards than those of rank 0; give every machine the same")
     return setup
+
+
+def _require_same(config: PretrainConfig, ranks: Ranks) -> None:
+    """Errors: UsageError where this rank was told something else than rank 0, but for the processes that help it."""
+    here, first = flat(configuration.plain(config)), ranks.share(flat(configuration.plain(config)))
+    for key in sorted((here.keys() | first.keys()) - {"training.workers"}):
+        if here.get(key) != first.get(key):
+            raise UsageError(
+                f"{key} is {here.get(key)!r} here and {first.get(key)!r} at rank 0: start every process with the same command"
+            )
 
 
 def _check_attention(settings: Training) -> None:

@@ -83,6 +83,8 @@ class PretrainConfig:
 
     def __post_init__(self) -> None:
         require_range("", self, "seed", low=0)
+        if self.init_optimizer == "kept" and not self.init_from:
+            raise UsageError("init_optimizer is kept, but init_from does not say of which checkpoint: give that too")
         if self.training.attention == "varlen" and self.model.attention_probs_dropout_prob > 0:
             raise UsageError(
                 f"training.attention is varlen, which has no dropout, and model.attention_probs_dropout_prob is "

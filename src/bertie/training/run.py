@@ -157,9 +157,22 @@ def read_metrics(run: Path, split: str) -> list[dict[str, Any]]:
     path = run / "metrics.jsonl"
     try:
         records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        return [record for record in records if record["split"] == split]
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: {error}") from error
+    for number, record in enumerate(records, start=1):
+        if not _is_record(record):
+            raise UserError(f"{path}:{number} is damaged: no record of a training")
+    return [record for record in records if record["split"] == split]
+
+
+def _is_record(record: Any) -> bool:
+    if not isinstance(record, dict) or record.get("split") not in ("train", "eval"):
+        return False
+    places = [record.get(name) for name in ("step", "tokens", "seconds")]
+    places += [record.get("tokens_per_second")] if record["split"] == "train" else []
+    measures = [value for name, value in record.items() if name.endswith(("loss", "_accuracy"))]
+    numbers = places + [value for value in measures if value is not None]
+    return bool(measures) and all(isinstance(value, int | float) and abs(value) < 2**63 for value in numbers)
 
 
 def _rounded(value: Any) -> Any:

@@ -84,6 +84,8 @@ def train(job: Job, run: RunFolder | None) -> None:
         with closing(job.stream(done, Position(counters.epoch, counters.epoch_step))) as stream:
             for progress in fit(job.model, stream, job.optimizer, job.schedule, job.descent, done, job.ranks):
                 session.after(progress)
+    if counters.eval_step == steps and not math.isfinite(counters.eval_loss):
+        raise UserError(f"the loss on held-out text is no number: {_diverged(job)}")
 
 
 @dataclass(eq=False)
@@ -168,10 +170,7 @@ class _Session:
             path = out / f"bad-step-{record['step']:08d}-rank-{job.ranks.rank}.npz"
             storage.write_arrays(path, _arrays(progress.work))
             kept = f"; the last of them is in {path}"
-        raise UserError(
-            f"{job.bad_steps} steps in a row without a finite loss and gradient{kept}: the training has diverged; lower "
-            f"--training.learning-rate (now {job.descent.learning_rate:g}) and give another --out"
-        )
+        raise UserError(f"{job.bad_steps} steps in a row without a finite loss and gradient{kept}: {_diverged(job)}")
 
     def evaluate(self) -> None:
         """Held-out losses of the model as it is, into the log."""
@@ -244,6 +243,11 @@ def summary(losses: dict[str, Loss], weights: dict[str, float]) -> dict[str, flo
         if not math.isnan(loss.hits):
             values[f"{name}_accuracy"] = float(loss.hits) / count
     return values
+
+
+def _diverged(job: Job) -> str:
+    rate = f"--training.learning-rate (now {job.descent.learning_rate:g})"
+    return f"the training has diverged; lower {rate} and give another --out"
 
 
 def _due(step: int, every: int, steps: int) -> bool:

@@ -60,6 +60,14 @@ def test_an_interrupt_is_not_theirs() -> None:
     assert [number for number, _ in islice(steps, 50)] == list(range(1, 51))
 
 
+def test_one_that_is_killed_is_said() -> None:
+    steps = ahead(numbers, 2)
+    os.kill(next(steps)[1], signal.SIGKILL)
+    with pytest.raises(UserError, match=r"one of 2 processes that prepare text was ended .* fewer --training\.workers"):
+        for _ in steps:
+            pass
+
+
 def test_they_end_with_it() -> None:
     steps = ahead(numbers, 2)
     processes = {next(steps)[1] for _ in range(2)}

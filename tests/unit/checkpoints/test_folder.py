@@ -173,6 +173,12 @@ def test_wrong_shapes(folder: Path, name: str, tensor: torch.Tensor | None, mess
     assert str(folder) in str(raised.value)
 
 
+@pytest.mark.parametrize("name", ["bert.embeddings.word_embeddings.weight", "cls.predictions.bias"])
+def test_a_single_number_for_a_tensor(folder: Path, name: str) -> None:
+    with pytest.raises(UserError, match=r"model\.safetensors is damaged: .* is a single number"):
+        read_checkpoint(rewrite(folder, {name: torch.zeros(())}))
+
+
 def test_layers_to_spare_are_not_left_out_in_silence(folder: Path) -> None:
     values = json.loads((folder / "config.json").read_text()) | {"num_hidden_layers": 1}
     (unsealed(folder) / "config.json").write_text(json.dumps(values))

@@ -1,21 +1,24 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
+from bertie import storage
 from bertie.checkpoints import state
-from bertie.checkpoints.state import Counters, has_state, load_state, restore, save_state
+from bertie.checkpoints.folder import seal
+from bertie.checkpoints.state import Counters, has_state, load_optimizer, load_state, restore, save_state
 from bertie.errors import UserError
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.initial import new_model
-from bertie.training.optimizers import AdamW, BertAdam, Optimizer
+from bertie.training.optimizers import AdamW, BertAdam, Lamb, Optimizer
 
 
 def stepped(config: BertConfig, kind: Optimizer, steps: int) -> tuple[BertModel, torch.optim.Optimizer]:
@@ -69,7 +72,7 @@ def test_no_room_is_said_before_anything_is_written(
     monkeypatch.setattr(state.shutil, "disk_usage", lambda _: SimpleNamespace(free=size))
     save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(2), keep=1)
     monkeypatch.setattr(state.shutil, "disk_usage", lambda _: SimpleNamespace(free=size - 1))
-    with pytest.raises(UserError, match=r"step-00000003: it takes 0\.00 GB .* the checkpoint before"):
+    with pytest.raises(UserError, match=r"step-00000003: it takes 0\.5 MB .* the checkpoint before"):
         save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(3), keep=1)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000002"]
 
@@ -129,3 +132,45 @@ def test_damaged_ones_give_way_to_the_newest_whole_one(
         move(one, its, 2)
     for a, b in zip(model.parameters(), whole.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_counters_of_another_step_are_damage(
+    tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer
+) -> None:
+    model, optimizer = stepped(tiny_config, AdamW(), 1)
+    save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(1), keep=1)
+    path = tmp_path / "checkpoints" / "step-00000001" / "training_state" / "counters.json"
+    for change in ({"step": 2}, {"epoch": -1}, {"seconds": float("nan")}, {"epoch_step": "1"}):
+        storage.write_json(path, asdict(Counters(1)) | change)
+        seal(path.parents[1])
+        with pytest.raises(UserError, match=r"counters\.json is damaged"):
+            restore(tmp_path, model, optimizer)
+
+
+@pytest.mark.parametrize("kind", [AdamW(), BertAdam(), Lamb()], ids=lambda kind: kind.kind)
+def test_an_optimizers_state_that_does_not_fit(
+    tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer, kind: Optimizer
+) -> None:
+    """Whoever changed it, and its checksum: the fused optimizer would read past its end."""
+    model, optimizer = stepped(tiny_config, kind, 1)
+    save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(1), keep=1)
+    folder = tmp_path / "checkpoints" / "step-00000001"
+    path = folder / "training_state" / "optimizer.safetensors"
+    whole, key = load_file(path), "exp_avg|encoder.embeddings.word.weight"
+    load_optimizer(folder, model, optimizer)
+    cut = {name: tensor[:1] if tensor.ndim else tensor for name, tensor in whole.items()}
+    damages = [
+        ({}, "knows nothing of the encoder"),
+        ({"odd": torch.zeros(1)}, "knows nothing of the encoder"),
+        (cut, "of shape"),
+        ({**whole, key: torch.zeros(())}, r"exp_avg of encoder\.embeddings\.word\.weight"),
+        ({**whole, key: whole[key].half()}, "float16"),
+        ({**whole, key: torch.cat([whole[key]] * 2)}, r"shape \(1000, 32\)"),
+        ({**whole, key.replace("exp_avg", "step"): torch.zeros(4)}, "step of"),
+        ({name: tensor for name, tensor in whole.items() if name != key}, "exp_avg of"),
+    ]
+    for tensors, message in damages:
+        save_file(tensors, path)
+        seal(folder)
+        with pytest.raises(UserError, match=rf"optimizer\.safetensors is damaged: .*{message}"):
+            load_optimizer(folder, model, optimizer)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -116,4 +117,32 @@ def test_another_tokenizer(folder: Path) -> None:
     manifest["tokenizer"]["fingerprint"] = "0" * 64
     storage.write_json(folder / "manifest.json", manifest)
     with pytest.raises(UserError, match="not the tokenizer that made these shards"):
+        open_shards(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("tokens", lambda a: a + 12),  # no such ids
+        ("tokens", lambda a: a.astype(np.float64)),
+        ("tokens", lambda a: a[:0]),
+        ("tokens", lambda a: a.reshape(1, -1)),
+        ("word_starts", lambda a: a[:-1]),
+        ("sentences", lambda a: a[::-1]),
+        ("sentences", lambda a: a * 1000),
+        ("sentences", lambda a: a * 0),
+        ("sentences", lambda a: a[[0, -1]]),  # a document that starts inside a sentence
+        ("documents", lambda a: -a),
+        ("documents", lambda a: a[:1]),
+        ("documents", lambda a: a.astype(str)),
+    ],
+)
+def test_arrays_that_are_no_shard(folder: Path, name: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
+    """With the right checksums, as another program may have written them."""
+    path = folder / "train" / f"00000.{name}.npy"
+    np.save(path, change(np.load(path)))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"] |= storage.checksums(folder, [path])
+    storage.write_json(folder / "manifest.json", manifest)
+    with pytest.raises(UserError, match=r"manifest\.json is damaged .*: prepare again"):
         open_shards(folder)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from bertie import storage
 from bertie.cli import main
-from bertie.errors import UsageError
+from bertie.errors import UsageError, UserError
 from bertie.training.compare import compare
 
 
@@ -61,6 +62,35 @@ def test_what_is_no_run(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=message):
             compare(runs, tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[]",
+        '{"split": "train", "step": 1, "tokens": null, "seconds": 1.0, "loss": 1.0, "tokens_per_second": 1.0}',
+        '{"split": "train", "step": 1, "tokens": 1, "seconds": 1.0, "loss": "low", "tokens_per_second": 1.0}',
+        '{"split": "train", "step": 1, "tokens": 1, "seconds": 1.0, "tokens_per_second": 1.0}',
+        '{"split": "eval", "tokens": 1, "seconds": 1.0, "loss": 1.0}',
+        f'{{"split": "eval", "step": 1, "tokens": 1{400 * "0"}, "seconds": 1.0, "loss": 1.0}}',
+    ],
+)
+def test_metrics_that_are_none(tmp_path: Path, line: str) -> None:
+    runs = [a_run(tmp_path / name, 10, 2, 0.25) for name in "ab"]
+    with open(runs[1] / "metrics.jsonl", "a") as file:
+        file.write(line + "\n")
+    with pytest.raises(UserError, match=r"b/metrics\.jsonl:13 is damaged"):
+        compare(runs, tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_runs_that_diverged(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / name, 10, 2, 0.25) for name in "ab"]
+    path = runs[1] / "metrics.jsonl"
+    path.write_text(re.sub(r'"mlm_loss": [\d.]+', '"mlm_loss": null', path.read_text()))
+    compare(runs, tmp_path / "page.html")
+    assert "<td>–</td>" in (tmp_path / "page.html").read_text()
+    assert main(["runs", "compare", *map(str, runs), "--out", str(tmp_path)]) == 2
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ import torch
 import bertie
 from bertie.batches.layouts import Pairs
 from bertie.checkpoints.folder import read_checkpoint
-from bertie.errors import UsageError
+from bertie.errors import UsageError, UserError
 from bertie.model.config import BertConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.text.prepare import prepare
@@ -159,6 +159,24 @@ def test_an_optimizer_that_cannot_be_kept(
     bare = shutil.copytree(source, tmp_path / "bare", ignore=shutil.ignore_patterns("checkpoints"))
     with pytest.raises(UsageError, match="holds no state of an optimizer: leave --init-optimizer out"):
         keep_optimizer(read_start(bare, small_tokenizer), model, AdamW().build(model), "adamw")
+    [*_, newest] = sorted((source / "checkpoints").iterdir())
+    alone = shutil.copytree(newest, tmp_path / "alone" / "checkpoint")
+    with pytest.raises(UsageError, match="nobody knows of which optimizer its state is"):
+        keep_optimizer(read_start(alone, small_tokenizer), model, AdamW().build(model), "adamw")
+    broken = shutil.copytree(source, tmp_path / "broken")
+    for content in ("", "[optimizer]", "optimizer = 3", "optimizer = [1]"):
+        (broken / "config.toml").write_text(content)
+        with pytest.raises(UserError, match=r"config\.toml is damaged: it names no optimizer"):
+            keep_optimizer(read_start(broken, small_tokenizer), model, AdamW().build(model), "adamw")
+
+
+def test_a_checkpoint_by_a_path_of_one_part(
+    tiny_config: BertConfig, source: Path, small_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(source / "checkpoints")
+    model = new_model(tiny_config, OBJECTIVES, 1)
+    start = read_start("step-00000012", small_tokenizer)
+    assert "step-00000012" in keep_optimizer(start, model, AdamW().build(model), "adamw")
 
 
 def test_a_run_goes_on_when_what_it_began_from_is_gone(

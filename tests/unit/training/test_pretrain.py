@@ -31,6 +31,7 @@ from bertie.training import pretrain as pretrain_module
 from bertie.training.feed import held_out
 from bertie.training.initial import new_model
 from bertie.training.optimizers import AdamW
+from bertie.training.page import made_on
 from bertie.training.phases import Phase
 from bertie.training.recipe import PretrainConfig, Training
 from bertie.training.schedules import Linear
@@ -210,6 +211,10 @@ def test_what_cannot_be_is_refused(config: PretrainConfig, small_shards: Path, t
     ):
         with pytest.raises(UsageError, match=message):
             pretrain(replace(config, **change), small_shards, out)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="init_from does not say of which checkpoint"):
+        replace(config, init_optimizer="kept")
+    with pytest.raises(UsageError, match=r"phases\.1\.max_length is 4"):
+        pretrain(replace(config, phases=(Phase(0.5), Phase(0.5, max_length=4))), small_shards, out)
     with pytest.raises(UserError, match=r"lower --training\.batch-size"):
         pretrain(replace(config, training=replace(config.training, batch_size=10_000)), small_shards, out)
     assert not out.exists()
@@ -236,6 +241,37 @@ def test_divergence_is_said_and_its_batch_kept(config: PretrainConfig, small_sha
     kept = np.load(path)
     for name, size in (("input_ids", 512), ("mlm.label", 77), ("nsp.weight", len(kept["0.kind"]))):
         assert len(kept[f"0.{name}"]) == size
+
+
+def test_a_loss_that_is_no_number_at_the_end_is_no_model(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path
+) -> None:
+    settings = replace(config.training, learning_rate=1e9, steps=8)
+    wild = replace(config, training=settings, optimizer=AdamW(weight_decay=1.0))
+    for _ in range(2):  # as often as it is asked
+        with pytest.raises(UserError, match="the loss on held-out text is no number: the training has diverged; lower"):
+            pretrain(wild, small_shards, tmp_path / "run")
+    assert records(tmp_path / "run", "eval")[-1]["loss"] is None
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_a_finished_run_whose_model_was_damaged_is_not_called_finished(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path
+) -> None:
+    short = replace(config, training=replace(config.training, steps=2))
+    pretrain(short, small_shards, tmp_path / "run")
+    (tmp_path / "run" / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"model\.safetensors is missing"):
+        pretrain(short, small_shards, tmp_path / "run")
+
+
+def test_what_is_known_of_the_machine_stands_in_the_report(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path
+) -> None:
+    short = replace(config, training=replace(config.training, steps=2))
+    pretrain(short, small_shards, tmp_path / "run")
+    (tmp_path / "run" / "environment.json").write_text('{"threads": 1, "versions": 3}')
+    assert made_on(tmp_path / "run") == "On 1 thread of ?, in ?; ?."
 
 
 def test_a_single_bad_step_is_skipped_and_logged(
