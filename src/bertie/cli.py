@@ -118,7 +118,7 @@ def _verb(argv: list[str]) -> tuple[str, list[str]]:
         if name in VERBS:
             return name, argv[words:]
     if longer := [verb for verb in VERBS if verb.startswith(f"{argv[0]} ")]:
-        raise UsageError(f"bertie {argv[0]} is not the whole command: bertie {' or bertie '.join(longer)}")
+        raise UsageError(f"{argv[0]} is half of a command: bertie {' or bertie '.join(longer)}")
     raise UsageError(f"unknown command {argv[0]!r}; bertie --help lists them")
 
 
@@ -143,7 +143,9 @@ def _parse(name: str, command: ModuleType, argv: list[str]) -> Any:
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        raise UsageError(f"{_one_line(complaints.getvalue())} (bertie {name} --help)") from stop
+        complaint = _one_line(complaints.getvalue())
+        hint = "no flag changes a kind: say it in a TOML file that extends this one; " if ".kind" in complaint else ""
+        raise UsageError(f"{complaint} ({hint}bertie {name} --help)") from stop
 
 
 def _one_line(complaint: str) -> str:

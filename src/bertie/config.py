@@ -1,8 +1,8 @@
 """TOML ⇄ frozen dataclasses, strictly: an unknown key, a wrong type or a misspelt `kind` is an error that names the key.
 
 A file may say `extends = "other.toml"` (one parent, relative to the file) or `extends = "mini"` (a shipped one).
-Tables merge key by key; a table that names a `kind`, and every array, replaces the parent's whole, so that no key of
-another kind survives.
+Tables merge key by key. A table that names another `kind` than the parent's replaces it whole, so that no key of that kind
+survives. An array replaces the parent's; where its items are tables with a `kind`, each merges with the parent's of its kind.
 """
 
 from __future__ import annotations
@@ -111,11 +111,18 @@ def _read(path: Path, group: str, children: tuple[Path, ...]) -> dict[str, Any]:
 
 
 def _merge(parent: dict[str, Any], child: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(parent)
-    for key, value in child.items():
-        both_tables = isinstance(value, dict) and isinstance(parent.get(key), dict)
-        merged[key] = _merge(parent[key], value) if both_tables and "kind" not in value else value
-    return merged
+    return parent | {key: _merged(parent.get(key), value) for key, value in child.items()}
+
+
+def _merged(parent: Any, child: Any) -> Any:
+    if isinstance(child, list) and isinstance(parent, list):
+        of_kind = {
+            item["kind"]: item for item in parent if isinstance(item, dict) and isinstance(item.get("kind"), str)
+        }
+        return [_merged(of_kind.get(item.get("kind")) if isinstance(item, dict) else None, item) for item in child]
+    if not isinstance(child, dict) or not isinstance(parent, dict):
+        return child
+    return _merge(parent, child) if child.get("kind", parent.get("kind")) == parent.get("kind") else child
 
 
 def _build_dataclass(kind: Any, value: Any, where: str) -> Any:

@@ -27,6 +27,7 @@ _SERIES = {
     "light": ("#0072b2", "#d55e00", "#00805f", "#a8517f", "#8a6d00", "#4b5563"),
     "dark": ("#5db4e8", "#f0894d", "#3ecf9f", "#e09ac0", "#e3c04f", "#aab2bf"),
 }
+_PAPER = {"light": "#fcfbf8", "dark": "#17191c"}
 _INK = {"light": ("#1f2328", "#6b7076", "#e3e1da"), "dark": ("#e8e6e1", "#9b9fa6", "#34373d")}  # text, quiet, grid
 
 _STYLE = """
@@ -130,7 +131,14 @@ class Page:
             for name, level in (lines or {}).items():
                 axes.axhline(level, color=quiet, linewidth=1, linestyle=(0, (4, 3)))
                 place = {"xy": (1, level), "xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-                axes.annotate(name, xytext=(0, 4), ha="right", va="bottom", color=quiet, fontsize=10, **place)
+                behind = {
+                    "facecolor": _PAPER[theme],
+                    "edgecolor": "none",
+                    "pad": 1,
+                }  # a curve that runs there is covered
+                axes.annotate(
+                    name, xytext=(0, 4), ha="right", va="bottom", color=quiet, fontsize=10, bbox=behind, **place
+                )
             axes.margins(x=0.02)
             axes.grid(axis="y")
             axes.locator_params(nbins=6)
@@ -220,6 +228,7 @@ def _svg(draw: Any, theme: str, about: str, height: float) -> str:
         "xtick.color": quiet,
         "ytick.color": quiet,
         "xtick.major.size": 0,
+        "xtick.major.pad": 7,  # else the first one touches the lowest of the other axis
         "ytick.major.size": 0,
         "grid.color": grid,
         "grid.linewidth": 0.8,

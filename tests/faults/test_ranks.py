@@ -95,7 +95,7 @@ def test_a_batch_that_the_ranks_cannot_share(nursery: Nursery, shards: Path, tmp
     victim = nursery.start(pretrain_command(shards, tmp_path / "run"), ranks=3)
     victim.wait()
     assert victim.codes == [2, 2, 2]
-    assert "3 ranks cannot share equally: change training.batch_size or training.row_tokens" in victim.text
+    assert "3 ranks cannot share equally: lower training.row_tokens" in victim.text
     assert not (tmp_path / "run").exists()
 
 

@@ -159,6 +159,16 @@ def test_a_table_without_kind_changes_the_parents(tmp_path: Path) -> None:
     assert found.shape == Square(side=4.0)
 
 
+def test_a_table_of_the_parents_kind_changes_it(tmp_path: Path) -> None:
+    found = load(
+        tmp_path,
+        child='extends = "parent.toml"\nshape.kind = "square"\nshapes = [{kind = "circle"}, {kind = "square", side = 9}]',
+        parent='size.width = 1\nshape = {kind = "square", side = 3}\nshapes = [{kind = "square"}, {kind = "circle", radius = 7}]',
+    )
+    assert found.shape == Square(side=3.0)
+    assert found.shapes == (Circle(radius=7.0), Square(side=9.0))
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [

@@ -15,7 +15,7 @@ import numpy as np
 import tokenizers
 from tokenizers import Encoding, decoders, models, normalizers, pre_tokenizers, processors
 
-from bertie import storage
+from bertie import console, storage
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
 
@@ -50,7 +50,13 @@ class Tokenizer:
         Truncation and padding that a tokenizer.json carries are dropped. Errors: UsageError, UserError.
         """
         if (folder / "tokenizer.json").is_file():
-            return _load_json(folder / "tokenizer.json")
+            found = _load_json(folder / "tokenizer.json")
+            if (folder / "vocab.txt").is_file() and set(_listed(folder / "vocab.txt")) - set(found.words):
+                console.warn(
+                    f"{folder}/vocab.txt lists entries that tokenizer.json, which counts, does not know: to use them, put "
+                    "vocab.txt and tokenizer_config.json into a folder without it"
+                )
+            return found
         if (folder / "vocab.txt").is_file():
             return _load_vocabulary(folder)
         raise UsageError(f"{folder} holds no tokenizer: there is neither tokenizer.json nor vocab.txt in it")
@@ -248,12 +254,16 @@ def _load_json(path: Path) -> Tokenizer:
     return _finish(backend)
 
 
-def _load_vocabulary(folder: Path) -> Tokenizer:
-    path = folder / "vocab.txt"
+def _listed(path: Path) -> list[str]:
     try:
-        words = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # not splitlines: U+2028 is a token
+        return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # not splitlines: U+2028 is a token
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
+def _load_vocabulary(folder: Path) -> Tokenizer:
+    path = folder / "vocab.txt"
+    words = _listed(path)
     seen: dict[str, int] = {}
     for number, word in enumerate(words, start=1):
         if word in seen:

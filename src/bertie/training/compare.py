@@ -9,7 +9,7 @@ from typing import Any
 
 from bertie import config, storage
 from bertie.errors import UsageError
-from bertie.report import Page
+from bertie.report import Numbers, Page
 from bertie.training.page import NAMES, made_on, means
 from bertie.training.run import flat, read_metrics
 
@@ -83,19 +83,23 @@ def _page(
         name for name in train[0][0] if name.endswith(("_loss", "_accuracy")) and all(name in t[0] for t in train)
     ]
     made.heading("What came of them")
-    rows = []
-    for name, s in zip(names, summaries, strict=True):
-        scores = [(s["eval"] or {}).get(measure) for measure in measures]
-        scores = ["–" if score is None else score for score in scores]
-        rows.append([name, s["step"], s["tokens"], s["minutes"], s["tokens_per_second"], *scores])
-    made.table(["Run", "Steps", "Tokens", "Minutes", "Tokens/s", *map(_label, measures)], rows)
+    rows: list[list[Any]] = [
+        ["Steps", *(s["step"] for s in summaries)],
+        ["Tokens", *(s["tokens"] for s in summaries)],
+        ["Minutes", *(f"{s['minutes']:,.1f}" for s in summaries)],
+        ["Tokens/s", *(f"{s['tokens_per_second']:,.0f}" for s in summaries)],
+    ]
+    for measure in measures:
+        scores = [(s["eval"] or {}).get(measure) for s in summaries]
+        rows.append([_label(measure), *("–" if score is None else f"{score:.4g}" for score in scores)])
+    made.table(["", *names], rows)
     made.heading("Against the text they read")
     for measure in measures:
-        curves = [_curve(*records, "tokens", measure, 1e-6) for records in zip(train, held_out, strict=True)]
-        made.line_chart(dict(zip(names, curves, strict=True)), "million tokens", _label(measure))
+        curves = _curves(names, train, held_out, "tokens", measure, 1e-6)
+        made.line_chart(curves, "million tokens", _label(measure))
     made.heading("Against time")
-    curves = [_curve(*records, "seconds", measures[0], 1 / 60) for records in zip(train, held_out, strict=True)]
-    made.line_chart(dict(zip(names, curves, strict=True)), "minutes", _label(measures[0]))
+    curves = _curves(names, train, held_out, "seconds", measures[0], 1 / 60)
+    made.line_chart(curves, "minutes", _label(measures[0]))
     made.heading("How they were made")
     if differences:
         shown = [[key, *("–" if value is None else value for value in values)] for key, values in differences.items()]
@@ -107,11 +111,17 @@ def _page(
     return made
 
 
-def _curve(train: Records, held_out: Records, x: str, y: str, unit: float) -> tuple[list[float], list[float]]:
-    told = [[record for record in records if record[y] is not None] for records in (train, held_out)]
-    records = told[1] if len(told[1]) > 1 else told[0]
-    xs, ys = [record[x] * unit for record in records], [record[y] for record in records]
-    return (xs, ys) if records is told[1] else means(xs, ys)
+def _curves(
+    names: list[str], train: list[Records], held_out: list[Records], x: str, y: str, unit: float
+) -> dict[str, tuple[Numbers, Numbers]]:
+    """Held-out values, or, where there are not two of them, those of training, and then the name says so."""
+    curves: dict[str, tuple[Numbers, Numbers]] = {}
+    for name, *parts in zip(names, train, held_out, strict=True):
+        steps, evals = ([record for record in records if record.get(y) is not None] for records in parts)
+        records = evals if len(evals) > 1 else steps
+        xs, ys = [record[x] * unit for record in records], [record[y] for record in records]
+        curves[name if records is evals else f"{name}, in training"] = (xs, ys) if records is evals else means(xs, ys)
+    return curves
 
 
 def _label(measure: str) -> str:

@@ -44,7 +44,8 @@ class Feed:
             if leg.rows.count % self.ranks.count:
                 raise UsageError(
                     f"a step of phase {number + 1} is {leg.rows.count} rows of {leg.rows.tokens} tokens, which "
-                    f"{self.ranks.count} ranks cannot share equally: change training.batch_size or training.row_tokens"
+                    f"{self.ranks.count} ranks cannot share equally: lower training.row_tokens (training.batch_size × the "
+                    "phase's max_length must be a multiple of row_tokens × ranks), or raise training.batch_size"
                 )
 
     def steps(self, first: int, position: Position) -> Generator[Step]:

@@ -171,7 +171,7 @@ class Setup:
         told = f"out of memory with {many(micro_batch, 'row')} of some {config.training.row_tokens:,} tokens a forward pass"
         if fit > 0:
             return f"{told}: --training.micro-batch {fit} should fit"
-        again = "" if config.training.activation_checkpointing else "--training.activation-checkpointing True, or "
+        again = "" if config.training.activation_checkpointing else "--training.activation-checkpointing, or "
         return f"{told}: give {again}a smaller model; of a new run, fewer --training.row-tokens"
 
     def about(self, last: dict[str, Any]) -> str:

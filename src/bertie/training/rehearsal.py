@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bertie import config as configuration
 from bertie import console, runtime
 from bertie.batches.loader import Position
+from bertie.checkpoints.folder import states
+from bertie.checkpoints.state import Counters, has_state, load_state
 from bertie.contracts import FILLER, MicroBatch
 from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
@@ -21,6 +26,7 @@ from bertie.training.memory import Needs, needs
 from bertie.training.phases import Leg
 from bertie.training.pretrain import Setup, set_up
 from bertie.training.recipe import PretrainConfig
+from bertie.training.run import standing
 
 STEPS = 3
 
@@ -28,18 +34,37 @@ STEPS = 3
 def rehearse(config: PretrainConfig | str, data: str | Path, out: str | Path, *, threads: int = 0) -> dict[str, Any]:
     """What `pretrain` of the same arguments would do, said line by line, and its first three steps.
 
-    Returns {"parameters", "phases": [{"steps", "tokens", "rows", "epochs", "filler", "memory": bytes}], "memory_free": bytes,
+    Of a run that has begun, the next three. Returns {"standing": "new", "begun" or "finished" (then nothing else),
+    "parameters", "phases": [{"steps", "tokens", "rows", "epochs", "filler", "memory": bytes}], "memory_free": bytes,
     "checkpoint": bytes, "disk_free": bytes, "losses", "tokens_per_second", "seconds": of all steps}, {} on other ranks
     than the first. Errors: as `pretrain`.
     """
     with together() as ranks:
         setup = set_up(config, Path(data), Path(out), threads, ranks)
+        where = ranks.share(standing(setup.out, configuration.plain(setup.config)) if ranks.first else "")
+        if where == "finished":
+            console.say(f"{out} is finished: there is nothing to do")
+            return {"standing": where} if ranks.first else {}
         job = setup.job(None)
+        counters = _restore(setup, job)
         console.say(setup.told(job))
         _say_text(setup)
         phases = [_phase(setup, number, job.micro_batch) for number in range(len(setup.feed.way))]
-        result = {"parameters": job.model.size, "phases": phases, **_room(job, Path(out)), **_steps(setup, job)}
-        return result if ranks.first else {}
+        told = {"standing": where, "parameters": job.model.size, "phases": phases, **_room(job, Path(out))}
+        told |= _steps(setup, job, counters)
+        return told if ranks.first else {}
+
+
+def _restore(setup: Setup, job: trainer.Job) -> Counters:
+    """Where a run that has begun stands; its model and optimizer into the job."""
+    counters = Counters()
+    if setup.ranks.first and has_state(setup.out):
+        newest = states(setup.out)[-1]
+        counters = load_state(newest, job.model, job.optimizer)
+        console.say(f"{setup.out} would go on after step {counters.step} of {job.descent.steps}")
+    counters = Counters(**setup.ranks.share(asdict(counters)))
+    setup.ranks.share_state(job.model, job.optimizer)
+    return counters
 
 
 def _say_text(setup: Setup) -> None:
@@ -101,18 +126,19 @@ def _room(job: trainer.Job, out: Path) -> dict[str, int]:
     return {"memory_free": memory, "checkpoint": checkpoint, "disk_free": free}
 
 
-def _steps(setup: Setup, job: trainer.Job) -> dict[str, Any]:
-    """The first steps, as they would be."""
+def _steps(setup: Setup, job: trainer.Job, counters: Counters) -> dict[str, Any]:
+    """The next steps, as they would be."""
     job.model.train()
     losses, speeds = [], []
     started = time.monotonic()
-    steps = fit(job.model, job.stream(0, Position()), job.optimizer, job.schedule, job.descent, 0, job.ranks)
+    stream = job.stream(counters.step, Position(counters.epoch, counters.epoch_step))
+    steps = fit(job.model, stream, job.optimizer, job.schedule, job.descent, counters.step, job.ranks)
     for progress in islice(steps, STEPS):
         losses.append(trainer.summary(progress.losses, job.descent.weights)["loss"])
         now = time.monotonic()
         speeds.append(progress.tokens / (now - started))
         started = now
-    speed = median(speeds)
+    speed = median(speeds) if speeds else math.nan
     tokens = _tokens(setup)
     told = ", ".join(f"{loss:.3f}" for loss in losses)
     console.say(

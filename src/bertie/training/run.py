@@ -34,18 +34,15 @@ class RunFolder:
     def __init__(self, path: Path, resolved: dict[str, Any], threads: int):
         self.path = path
         text = tomli_w.dumps(resolved)
+        standing(path, resolved)
         if not (path / "config.toml").is_file():
-            if path.is_file() or (path.is_dir() and any(path.iterdir())):
-                raise UsageError(f"{path} already exists and is no run of bertie's: give another --out")
             with storage.atomic_folder(path) as folder:
                 storage.write_atomic(folder / "config.toml", text)
         # A file of its own, writable: on NFS a lock needs that, and closing any other handle of the file would drop it.
         self._lock = open(path / ".lock", "a")  # noqa: SIM115 - held as long as the run, or the process
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if self.finished or (path / "metrics.jsonl").exists() or (path / "checkpoints").exists():
-                self._check_same(text)
-            else:  # nothing was trained, now or when it failed before: these settings count
+            if standing(path, resolved) == "new":  # nothing was trained when it failed before: these settings count
                 storage.write_atomic(path / "config.toml", text)
                 storage.write_json(path / "environment.json", runtime.environment(threads))
         except BlockingIOError as error:
@@ -67,16 +64,6 @@ class RunFolder:
     @property
     def finished(self) -> bool:
         return (self.path / MANIFEST).is_file()
-
-    def _check_same(self, text: str) -> None:
-        old = flat(config.read(self.path / "config.toml"))
-        new = flat(config.parse(text, "this configuration"))
-        for key in sorted((old.keys() | new.keys()) - set(HABITS)):
-            if old.get(key) != new.get(key):
-                raise UsageError(
-                    f"{self.path} already holds another run: {key} is {old.get(key)!r} there and {new.get(key)!r} here; "
-                    "give another --out, or the same settings to resume"
-                )
 
     def log(self, record: dict[str, Any]) -> None:
         """Keep a metrics record; `flush` writes what was kept."""
@@ -150,6 +137,30 @@ class RunFolder:
     def finish(self) -> None:
         """Everything is written: from now on the folder is a model, and opening it again finds it finished."""
         seal(self.path)
+
+
+def standing(path: Path, resolved: dict[str, Any]) -> Literal["new", "begun", "finished"]:
+    """Where a run of this resolved configuration stands. Errors: UsageError for a folder that holds anything else."""
+    if not (path / "config.toml").is_file():
+        if path.is_file() or (path.is_dir() and any(path.iterdir())):
+            raise UsageError(f"{path} already exists and is no run of bertie's: give another --out")
+        return "new"
+    if not any((path / name).exists() for name in (MANIFEST, "metrics.jsonl", "checkpoints")):
+        return "new"
+    old, new = (
+        flat(config.read(path / "config.toml")),
+        flat(config.parse(tomli_w.dumps(resolved), "this configuration")),
+    )
+    for key in sorted((old.keys() | new.keys()) - set(HABITS)):
+        if old.get(key) != new.get(key):
+            longer = (
+                " (to train it longer: --init-from with it, --init-optimizer kept)" if key == "training.steps" else ""
+            )
+            raise UsageError(
+                f"{path} already holds another run: {key} is {old.get(key)!r} there and {new.get(key)!r} here; "
+                f"give another --out{longer}, or the same settings to resume"
+            )
+    return "finished" if (path / MANIFEST).is_file() else "begun"
 
 
 def read_metrics(run: Path, split: str) -> list[dict[str, Any]]:

@@ -273,8 +273,10 @@ def _shown(record: dict[str, Any]) -> str:
 
 
 def _place(counters: Counters) -> dict[str, Any]:
-    names = ("step", "epoch", "tokens", "seconds")
-    return {name: getattr(counters, name) for name in names}
+    """epoch: that of the last step, where the counters stand before the next one."""
+    ended = counters.step > 0 and counters.epoch_step == 0
+    place = {name: getattr(counters, name) for name in ("step", "epoch", "tokens", "seconds")}
+    return place | {"epoch": counters.epoch - ended}
 
 
 def _arrays(work: Step) -> dict[str, Any]:

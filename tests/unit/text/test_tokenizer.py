@@ -105,6 +105,20 @@ def test_save_and_load(tmp_path: Path, lowercase: bool) -> None:
         assert loaded.tokens(loaded.encode(["Thé [MASK] cat"])[0]) == saved.tokens(saved.encode(["Thé [MASK] cat"])[0])
 
 
+def test_a_vocabulary_that_was_extended_beside_tokenizer_json_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Tokenizer.build(WORDS, lowercase=True).save(tmp_path / "whole")
+    Tokenizer.load(tmp_path / "whole")
+    assert capsys.readouterr().err == ""
+    with open(tmp_path / "whole" / "vocab.txt", "a") as file:
+        file.write("photosynthesis\n")
+    assert Tokenizer.load(tmp_path / "whole").words == WORDS
+    assert "lists entries that tokenizer.json, which counts, does not know" in capsys.readouterr().err
+    (tmp_path / "whole" / "tokenizer.json").unlink()
+    assert Tokenizer.load(tmp_path / "whole").words == [*WORDS, "photosynthesis"]
+
+
 def test_fingerprint_tells_casing_and_words_apart() -> None:
     first = Tokenizer.build(WORDS, lowercase=True).fingerprint
     assert first != Tokenizer.build(WORDS, lowercase=False).fingerprint

@@ -38,7 +38,15 @@ def test_curves_scores_and_what_differs(tmp_path: Path) -> None:
     assert found["runs"][0]["eval"]["mlm_loss"] == 6.0
     assert found["runs"][1]["eval"] is None
     html = (tmp_path / "page.html").read_text()
-    for said in ("<h1>one and two</h1>", "masked words, nats", "million tokens", "minutes", "learning_rate", "A CPU"):
+    for said in (
+        "<h1>one and two</h1>",
+        "two, in training",
+        "masked words, nats",
+        "million tokens",
+        "minutes",
+        "learning_rate",
+        "A CPU",
+    ):
         assert said in html
 
 

@@ -71,6 +71,8 @@ def test_a_run(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> No
     for record in train:
         assert record["lr"] == pytest.approx(1e-2 * Linear(0.1).factor(record["step"] - 1, 30), rel=1e-6)
         assert {"epoch", "tokens", "seconds", "grad_norm", "tokens_per_second", "nsp_accuracy"} <= record.keys()
+    assert {record["epoch"] for record in [*train, *held] if record["tokens"] <= train[0]["tokens"]} == {0}
+    assert train[-1]["epoch"] == held[-1]["epoch"]
     # Real tokens, without filler: nearly 16 × 32 a step.
     assert 0.9 * 16 * 32 * 30 < train[-1]["tokens"] <= 16 * 32 * 30
     checkpoint = read_checkpoint(tmp_path / "run")
@@ -379,7 +381,7 @@ def test_curves_for_tensorboard(config: PretrainConfig, small_shards: Path, tmp_
     [
         (4, False, 2_300_000, r"4 rows .* --training\.micro-batch 2 should fit"),
         (2, False, 10**9, r"2 rows .* --training\.micro-batch 1 should fit"),
-        (1, False, 10**9, r"1 row .* give --training\.activation-checkpointing True, or a smaller model"),
+        (1, False, 10**9, r"1 row .* give --training\.activation-checkpointing, or a smaller model"),
         (4, True, 10**5, r"4 rows .* give a smaller model; of a new run, fewer --training\.row-tokens"),
     ],
 )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 import bertie
 from bertie.batches.layouts import Pairs
+from bertie.errors import UsageError
 from bertie.model.config import BertConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.training.optimizers import AdamW
@@ -23,7 +25,15 @@ def _one_thread(one_thread: None) -> None: ...
 
 @pytest.fixture
 def config(tiny_config: BertConfig) -> PretrainConfig:
-    training = Training(steps=30, batch_size=16, learning_rate=1e-2, row_tokens=128, precision="fp32", micro_batch=2)
+    training = Training(
+        steps=30,
+        batch_size=16,
+        learning_rate=1e-2,
+        row_tokens=128,
+        precision="fp32",
+        micro_batch=2,
+        checkpoint_every=10,
+    )
     size = replace(tiny_config, vocab_size=0)
     objectives = (MaskedLM(start_from="frequencies"), NextSentence())
     return PretrainConfig(size, Pairs(max_length=32), objectives, AdamW(), Linear(0.1), training)
@@ -45,6 +55,35 @@ def test_its_steps_are_the_first_of_the_run_and_nothing_is_written(
     said = capsys.readouterr().err
     assert "[CLS] [MASK] gedolosh" in said
     assert "2 × 128 tokens in" in said
+
+
+def test_of_a_run_that_has_begun_its_next_steps(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    bertie.pretrain(config, small_shards, run, threads=1)
+    half = shutil.copytree(run, tmp_path / "half", ignore=shutil.ignore_patterns("manifest.json", "config.json"))
+    shutil.copytree(run / "checkpoints", half / "checkpoints", dirs_exist_ok=True)
+    shutil.rmtree(half / "checkpoints" / "step-00000030")
+    before = sorted(half.rglob("*"))
+    told = rehearse(config, small_shards, half, threads=1)
+    assert (told["standing"], sorted(half.rglob("*"))) == ("begun", before)
+    assert "would go on after step 20 of 30" in capsys.readouterr().err
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    train = [json.loads(line) for line in lines if '"train"' in line]
+    assert told["losses"] == pytest.approx([record["loss"] for record in train[20:23]], rel=1e-6)
+    assert rehearse(config, small_shards, run, threads=1) == {"standing": "finished"}
+
+
+def test_it_refuses_what_the_run_would(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+    (tmp_path / "junk").mkdir()
+    (tmp_path / "junk" / "x").touch()
+    with pytest.raises(UsageError, match=r"junk already exists and is no run of bertie's"):
+        rehearse(config, small_shards, tmp_path / "junk", threads=1)
+    short = replace(config, training=replace(config.training, steps=2))
+    bertie.pretrain(short, small_shards, tmp_path / "run", threads=1)
+    with pytest.raises(UsageError, match=r"training\.steps is 2 there and 30 here; .*to train it longer: --init-from"):
+        rehearse(config, small_shards, tmp_path / "run", threads=1)
 
 
 def test_every_phase_is_told(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:

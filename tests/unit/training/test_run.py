@@ -77,13 +77,14 @@ def test_locked_until_the_block_ends(tmp_path: Path) -> None:
 
 def test_metrics(tmp_path: Path) -> None:
     with opened(tmp_path / "run") as run:
-        run.log({"split": "train", "step": 1, "loss": 1 / 3})
+        place = {"step": 1, "tokens": 9, "seconds": 0.5}
+        run.log({"split": "train", **place, "loss": 1 / 3, "tokens_per_second": 18.0})
         assert not (run.path / "metrics.jsonl").exists()  # kept until the next checkpoint
         size, digest = run.flush()
         assert size == (run.path / "metrics.jsonl").stat().st_size
-        run.log({"split": "eval", "step": 1, "loss": 0.5})
+        run.log({"split": "eval", **place, "loss": 0.5})
         run.flush()
-        assert read_metrics(run.path, "train") == [{"split": "train", "step": 1, "loss": 0.3333333}]
+        assert [record["loss"] for record in read_metrics(run.path, "train")] == [0.3333333]
         assert len(read_metrics(run.path, "eval")) == 1
         run.cut_metrics(size, digest)
         assert read_metrics(run.path, "eval") == []
