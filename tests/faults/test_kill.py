@@ -109,7 +109,7 @@ def test_resumes_at_the_edges_of_epochs_and_twice_in_a_row(
 ) -> None:
     records = [json.loads(line) for line in (undisturbed / "metrics.jsonl").read_text().splitlines()]
     train = [record for record in records if record["split"] == "train"]
-    edges = [a["step"] for before, a in itertools.pairwise(train) if a["epoch"] > before["epoch"]]
+    edges = [before["step"] for before, a in itertools.pairwise(train) if a["epoch"] > before["epoch"]]
     assert len(edges) >= 2
     alone, run = tmp_path / "alone", tmp_path / "killed"
     flags = ["--training.checkpoint-every", "1", "--training.keep-checkpoints", "1"]
