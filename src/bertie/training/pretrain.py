@@ -28,7 +28,7 @@ from bertie.training.loop import Descent, evaluate
 from bertie.training.memory import USED, is_out_of_memory, needs, rows_that_fit
 from bertie.training.phases import leg_of
 from bertie.training.recipe import PretrainConfig, Training, fitted
-from bertie.training.run import RunFolder, flat, read_metrics
+from bertie.training.run import RunFolder, difference, read_metrics
 
 
 def pretrain(config: PretrainConfig | str, data: str | Path, out: str | Path, *, threads: int = 0) -> dict[str, Any]:
@@ -208,12 +208,10 @@ def set_up(config: PretrainConfig | str, data: Path, out: Path, threads: int, ra
 
 def _require_same(config: PretrainConfig, ranks: Ranks) -> None:
     """Errors: UsageError where this rank was told something else than rank 0, but for the processes that help it."""
-    here, first = flat(configuration.plain(config)), ranks.share(flat(configuration.plain(config)))
-    for key in sorted((here.keys() | first.keys()) - {"training.workers"}):
-        if here.get(key) != first.get(key):
-            raise UsageError(
-                f"{key} is {here.get(key)!r} here and {first.get(key)!r} at rank 0: start every process with the same command"
-            )
+    own = configuration.plain(config)
+    if found := difference(ranks.share(own), own, ("training.workers",)):
+        key, first, here = found
+        raise UsageError(f"{key} is {here!r} here and {first!r} at rank 0: start every process with the same command")
 
 
 def _check_attention(settings: Training) -> None:

@@ -147,20 +147,22 @@ def standing(path: Path, resolved: dict[str, Any]) -> Literal["new", "begun", "f
         return "new"
     if not any((path / name).exists() for name in (MANIFEST, "metrics.jsonl", "checkpoints")):
         return "new"
-    old, new = (
-        flat(config.read(path / "config.toml")),
-        flat(config.parse(tomli_w.dumps(resolved), "this configuration")),
-    )
-    for key in sorted((old.keys() | new.keys()) - set(HABITS)):
-        if old.get(key) != new.get(key):
-            longer = (
-                " (to train it longer: --init-from with it, --init-optimizer kept)" if key == "training.steps" else ""
-            )
-            raise UsageError(
-                f"{path} already holds another run: {key} is {old.get(key)!r} there and {new.get(key)!r} here; "
-                f"give another --out{longer}, or the same settings to resume"
-            )
+    old, new = config.read(path / "config.toml"), config.parse(tomli_w.dumps(resolved), "this configuration")
+    if found := difference(old, new, HABITS):
+        key, there, here = found
+        longer = " (to train it longer: --init-from with it, --init-optimizer kept)" * (key == "training.steps")
+        raise UsageError(
+            f"{path} already holds another run: {key} is {there!r} there and {here!r} here; "
+            f"give another --out{longer}, or the same settings to resume"
+        )
     return "finished" if (path / MANIFEST).is_file() else "begun"
+
+
+def difference(old: Any, new: Any, but: tuple[str, ...]) -> tuple[str, Any, Any] | None:
+    """The first dotted key, but for some, in which two configurations differ, with its value in each."""
+    first, second = flat(old), flat(new)
+    keys = sorted((first.keys() | second.keys()) - set(but))
+    return next(((key, first.get(key), second.get(key)) for key in keys if first.get(key) != second.get(key)), None)
 
 
 def read_metrics(run: Path, split: str) -> list[dict[str, Any]]:
