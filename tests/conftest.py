@@ -72,10 +72,10 @@ def small_texts() -> list[str]:
 @pytest.fixture(scope="session")
 def small_tokenizer(small_texts: list[str]) -> Tokenizer:
     """500 word pieces of the made-up language."""
-    from bertie.text import wordpiece
+    from bertie.text import wordpiece, words
     from bertie.text.tokenizer import Tokenizer
 
-    return Tokenizer.build(wordpiece.train(lambda: small_texts, vocab_size=500), lowercase=True)
+    return Tokenizer.build(wordpiece.train(words.count(small_texts).counts, vocab_size=500))
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from bertie import openmp as openmp  # before anything loads torch
+from bertie import threads as threads  # before anything loads torch
 
 if TYPE_CHECKING:
     from bertie.demo.main import demo

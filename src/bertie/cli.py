@@ -21,6 +21,10 @@ HELP = """usage: bertie VERB …        (bertie VERB --help says more)
 
   demo                                   the whole way, on text that every Python carries, in minutes
   tokenizer train TEXT… --out DIR        a WordPiece vocabulary from your text
+  tokenizer extend TOKENIZER TEXT… --out DIR              words of a new field for one that stands
+  tokenizer inspect TOKENIZER [TOKENIZER] --text TEXT…    how it fits a text, side by side
+  tokenizer encode TOKENIZER "…"         text to ids
+  tokenizer decode TOKENIZER ID…         and back
   prepare TEXT… --tokenizer DIR --out SHARDS              token shards
   pretrain CONFIG --data SHARDS --out RUN                 a BERT; the same command again resumes
   finetune CONFIG --train FILE --dev FILE --model RUN --out RUN     or --task KIND for CONFIG
@@ -29,11 +33,15 @@ HELP = """usage: bertie VERB …        (bertie VERB --help says more)
   fill-mask RUN "… [MASK] …"             the likeliest words
   runs compare RUN RUN…                  their curves beside each other, and where they differ
 
-TEXT is .txt or .jsonl files, plain, .gz or .xz, or folders of them."""
+TEXT is .txt, .jsonl, .csv, .tsv or .parquet files, also .gz, .bz2, .xz or .zst; folders, patterns, URLs, hf:DATASET."""
 
 VERBS = {
     "demo": "bertie.commands.demo",
     "tokenizer train": "bertie.commands.tokenizer_train",
+    "tokenizer extend": "bertie.commands.tokenizer_extend",
+    "tokenizer inspect": "bertie.commands.tokenizer_inspect",
+    "tokenizer encode": "bertie.commands.tokenizer_encode",
+    "tokenizer decode": "bertie.commands.tokenizer_decode",
     "prepare": "bertie.commands.prepare",
     "pretrain": "bertie.commands.pretrain",
     "finetune": "bertie.commands.finetune",
@@ -42,8 +50,14 @@ VERBS = {
     "fill-mask": "bertie.commands.fill_mask",
     "runs compare": "bertie.commands.runs_compare",
 }
-RESUMING = ("demo", "pretrain", "finetune")
-USUAL = {"pretrain": "mini", "finetune": "classify"}  # verbs that take a CONFIG first, and one for --help to show
+RESUMING = ("demo", "pretrain", "finetune", "prepare")
+# Verbs whose flags depend on their first word: what that is called, and one for --help to show ("": any).
+USUAL = {
+    "pretrain": ("CONFIG", "mini"),
+    "finetune": ("CONFIG", "classify"),
+    "evaluate": ("RUN", ""),
+    "predict": ("RUN", ""),
+}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -133,8 +147,9 @@ def _parse(name: str, command: ModuleType, argv: list[str]) -> Any:
     if name in USUAL:
         named = bool(argv) and not argv[0].startswith("-")
         if not named and not {"-h", "--help"} & set(argv):
-            raise UsageError(f"bertie {name}: the first word is the CONFIG, such as {USUAL[name]}")
-        default = command.defaults(argv[0] if named else USUAL[name])
+            word, usual = USUAL[name]
+            raise UsageError(f"bertie {name}: the first word is the {word}" + f", such as {usual}" * bool(usual))
+        default = command.defaults(argv[0] if named else USUAL[name][1])
     markers = (tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff)
     complaints = io.StringIO()
     try:
@@ -153,4 +168,4 @@ def _one_line(complaint: str) -> str:
     lines = [re.sub(r"[│╭╮╰╯─]+|-{5,}", "", line).strip() for line in complaint.splitlines()]
     told = " ".join(line for line in lines[1:] if line)
     told = re.split(r"\s*(?:For full helptext|Argument helptext)", told)[0]
-    return re.sub(r"Missing from (bertie [\w-]+)", r"\1 lacks", told).replace(" (required)", "").strip()
+    return re.sub(r"Missing from (bertie [\w -]+):?", r"\1 lacks", told).replace(" (required)", "").strip()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -72,6 +73,24 @@ class Progress:
         left = f", {(self.total - self.done) / rate:.0f} s left" if self.total and rate else ""
         share = f" of {self.total:g}" if self.total else ""
         return f"{self.title}: {self.done:g}{share} {self.unit}, {rate:.3g}/s{left}  {self.detail}".rstrip()
+
+
+@contextmanager
+def telling(bar: Progress, detail: Callable[[], str]) -> Iterator[None]:
+    """Show `detail` once a second while the block waits for something that does not call `advance`."""
+    ended = threading.Event()
+
+    def tell() -> None:
+        while not ended.wait(1):
+            bar.advance(0, detail())
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        teller.join()
 
 
 @contextmanager

@@ -51,6 +51,8 @@ class Sequence:
     example: int = -1  # which example this came from
     part: int = 0  # which window or choice of that example
     target: Any = None  # the task's gold label
+    share: float = 1.0  # what it counts of its example: one of n windows counts 1/n
+    lost: int = 0  # tokens of the example that found no room
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -94,7 +96,7 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """What to predict, and where. index: int64 [P], rows of `Hidden.last`; label: int64 [P]; weight: float32 [P].
+    """What to predict, and where. index: int64 [P], rows of `Hidden.last`; label: int64 [P], or float32; weight: float32 [P].
 
     weight 0 marks filler: what is predicted in masked rows keeps P the same for a given row size.
     """
@@ -108,6 +110,28 @@ class Targets:
 
 
 @dataclass(frozen=True, eq=False)
+class PairTargets:
+    """Texts to be told apart, or to be as near as they are scored. index: int64 [P], rows of `Hidden.last`; label: int64 [P],
+    the text that a row is of, from 0; weight: float32 [B], of each pair.
+
+    first, second: int64 [B], the numbers of the texts of each pair. score: float32 [B], the cosines that are wanted, where
+    `scored`.
+    """
+
+    index: Array
+    label: Array
+    weight: Array
+    first: Array
+    second: Array
+    score: Array
+    scored: bool
+
+    def tensors(self, device: torch.device | str = "cpu") -> PairTargets:
+        names = ("index", "label", "weight", "first", "second", "score")
+        return PairTargets(**{name: _move(getattr(self, name), device) for name in names}, scored=self.scored)
+
+
+@dataclass(frozen=True, eq=False)
 class MicroBatch:
     """One forward and backward pass: a batch, what each head is to predict, and the rows of the last layer they read.
 
@@ -115,11 +139,11 @@ class MicroBatch:
     """
 
     batch: Batch
-    targets: dict[str, Targets]
+    targets: dict[str, Any]  # Targets, or a head's own kind of them, with an index and weights too
     rows: Array
 
     @classmethod
-    def of(cls, batch: Batch, targets: dict[str, Targets]) -> MicroBatch:
+    def of(cls, batch: Batch, targets: dict[str, Any]) -> MicroBatch:
         """From targets whose `index` counts in T (NumPy)."""
         rows = np.unique(np.concatenate([target.index for target in targets.values()]))
         inside = {name: replace(t, index=np.searchsorted(rows, t.index)) for name, t in targets.items()}

@@ -9,6 +9,10 @@ class UserError(Exception):
     exit_code = 1
 
 
+class MachineError(UserError):
+    """It is the machine, not the data: a full disk, a worker that was lost. The same command may go on where it was."""
+
+
 class UsageError(UserError):
     """The command, a flag or a configuration key is wrong: nothing was started. Exit code 2."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -149,6 +149,21 @@ class Page:
 
         about = f"{y_label} against {x_label}: {', '.join([*series, *(lines or {})])}"
         self.parts.append(_figure(draw, y_label, about, height=3.2))
+
+    def bar_chart(self, bars: Mapping[str, float], x_label: str, caption: str) -> None:
+        """A bar for each name, in order."""
+
+        def draw(axes: Axes, theme: str) -> None:
+            axes.bar(range(len(bars)), list(bars.values()), color=_SERIES[theme][0], width=0.8)
+            every = -(-len(bars) // 8)  # names that have room beside each other
+            axes.set_xticks(range(0, len(bars), every), list(bars)[::every], rotation=30, ha="right")
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+            axes.grid(axis="y")
+            axes.locator_params(axis="y", nbins=5)
+            axes.set_xlabel(x_label)
+
+        about = "; ".join(f"{name} {value:,.0f}" for name, value in bars.items())
+        self.parts.append(_figure(draw, caption, f"{caption}: {about}", height=3.0))
 
     def score_chart(self, scores: dict[str, tuple[float, float]], label: str) -> None:
         """Scores to compare, name -> (mean, half-width of its 95 % interval; nan for none): a dot and a bar a row."""

@@ -1,4 +1,4 @@
-"""The machine: device, precision, threads, seeds, versions. With openmp.py the only file that reads the environment."""
+"""The machine: device, precision, threads, seeds, versions. With threads.py the only file that reads the environment."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ import torch
 
 from bertie import streams
 from bertie.errors import UsageError
+from bertie.threads import cpu_quota
 
 Precision = Literal["auto", "fp32", "bf16"]
 MOST_THREADS = 1024  # torch dies of many more
@@ -44,17 +45,6 @@ def launched() -> tuple[int, int, int]:
             f"{', '.join(names)} are set to {', '.join(map(repr, told))}: start with torchrun, or unset them"
         )
     return int(told[0]), int(told[1]), int(told[2])
-
-
-def cpu_quota() -> int:
-    """Processors that this process may use: affinity, cut to the cgroup's quota (containers), at least 1."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        count = min(count, math.ceil(int(quota) / int(period)))
-    except (OSError, ValueError):  # no cgroup v2, or "max": no quota
-        pass
-    return max(count, 1)
 
 
 def use_threads(threads: int = 0) -> int:

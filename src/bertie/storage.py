@@ -10,10 +10,11 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from bertie.errors import UsageError, UserError
+from bertie.errors import MachineError, UsageError, UserError
 
 
 def sha256(path: Path) -> str:
@@ -47,7 +48,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
         fsync(path.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+        raise MachineError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 @contextmanager
@@ -69,14 +70,77 @@ def atomic_folder(path: Path) -> Iterator[Path]:
                 shutil.rmtree(temporary, ignore_errors=True)
                 temporary.mkdir()
                 yield temporary
-                for found in [*temporary.rglob("*"), temporary]:
-                    fsync(found)
-                os.rename(temporary, path)
-                fsync(path.parent)
+                publish(temporary, path)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+        raise MachineError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def publish(folder: Path, path: Path) -> None:
+    """Give a folder that is complete its name, once all of it is on disk."""
+    for found in [*folder.rglob("*"), folder]:
+        fsync(found)
+    os.rename(folder, path)
+    fsync(path.parent)
+
+
+@contextmanager
+def work_folder(path: Path, plan: dict[str, Any]) -> Iterator[Path]:
+    """Yield a hidden folder beside `path` for work in many steps; it is kept where the work was cut short, else removed.
+
+    The next `work_folder` of that name finds it as it was. Errors: UsageError where another process is at it; UserError
+    where it holds work of another plan, with what is different.
+    """
+    if not path.name:
+        raise UsageError(f"{str(path)!r} has no name: give the folder one")
+    path = path.resolve()
+    work = path.with_name(f".{path.name}.tmp-work")
+    plan = json.loads(json.dumps(plan))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(path):
+            if (work / "plan.json").exists():
+                _require_same(read_json(work / "plan.json"), plan, work)
+            else:
+                _discard(work)
+                work.mkdir()
+                write_json(work / "plan.json", plan)
+            try:
+                yield work
+            except MachineError as error:
+                raise MachineError(f"{error}; what is done is kept in {work}: the same command goes on") from error
+            except UsageError:  # of how it was called
+                raise
+            except UserError:  # it would be the same the next time
+                _discard(work)
+                raise
+            _discard(work)
+    except OSError as error:
+        raise MachineError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _discard(work: Path) -> None:
+    """Take the folder away; what is left where that is cut short holds no plan, so nobody goes on from it."""
+    (work / "plan.json").unlink(missing_ok=True)
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def discard_work(path: Path) -> None:
+    """Take away the work folder of a `path` that was published, where whoever did it was killed right after."""
+    _discard(path.resolve().with_name(f".{path.name}.tmp-work"))
+
+
+def _require_same(before: dict[str, Any], plan: dict[str, Any], work: Path) -> None:
+    for key in plan:
+        if plan[key] != (then := before.get(key)):
+            what = f"{key} (was {then!r}, is {plan[key]!r})"
+            if isinstance(then, list) and isinstance(plan[key], list):
+                pairs = [(old, new) for old, new in zip_longest(then, plan[key]) if old != new]
+                what = f"{key}: {(pairs[0][1] or pairs[0][0])[0]}" + f" and {len(pairs) - 1} more" * (len(pairs) > 1)
+            raise UserError(
+                f"{work} holds the same work begun with something else, {what}: go on as it was begun, or remove it to begin anew"
+            )
 
 
 @contextmanager
@@ -128,6 +192,15 @@ def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
 
     content = io.BytesIO()
     np.savez(content, **arrays)
+    write_atomic(path, content.getvalue())
+
+
+def write_array(path: Path, array: Any) -> None:
+    """A NumPy array, as .npy."""
+    import numpy as np
+
+    content = io.BytesIO()
+    np.save(content, array, allow_pickle=False)
     write_atomic(path, content.getvalue())
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bertie.text.tokenizer import Tokenizer
+from bertie.text.framing import sequences
+from bertie.text.tokenizer import Rules, Tokenizer
 
 CHINESE = (
     (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),
@@ -84,7 +85,7 @@ VOCABULARIES = {
 @pytest.fixture(params=VOCABULARIES)
 def tokenizer(request: pytest.FixtureRequest, shared_data: Path) -> Tokenizer:
     listed = (shared_data / "vocab" / f"{request.param}.txt").read_text(encoding="utf-8")
-    return Tokenizer.build(listed.removesuffix("\n").split("\n"), VOCABULARIES[request.param])
+    return Tokenizer.build(listed.removesuffix("\n").split("\n"), Rules(lowercase=VOCABULARIES[request.param]))
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ def test_offsets_point_at_what_each_token_was(tokenizer: Tokenizer, lines: list[
     """What stands there, tokenized alone, is the token; or holds it, where a Korean syllable falls into its letters."""
     vocabulary = frozenset(tokenizer.words)
     tokens = 0
-    for line, sequence in zip(lines, tokenizer.sequences(lines, max_length=100_000), strict=True):
+    for line, sequence in zip(lines, sequences(tokenizer, lines, max_length=100_000), strict=True):
         inside = slice(1, -1)
         before = (0, 0)
         for token, offset in zip(tokenizer.tokens(sequence.input_ids)[inside], sequence.offsets[inside], strict=True):
@@ -143,14 +144,14 @@ def test_special_tokens_in_a_text_are_text(tokenizer: Tokenizer) -> None:
     ],
 )
 def test_the_known_differences(text: str, published: list[str], here: list[str]) -> None:
-    tokenizer = Tokenizer.build(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], lowercase=True)
+    tokenizer = Tokenizer.build(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
     assert words(text, lowercase=True) == published
     seen = tokenizer.backend.pre_tokenizer.pre_tokenize_str(tokenizer.backend.normalizer.normalize_str(text))
     assert [word for word, _ in seen] == here
 
 
 def test_a_word_may_have_a_hundred_characters() -> None:
-    tokenizer = Tokenizer.build(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##a"], lowercase=True)
+    tokenizer = Tokenizer.build(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##a"])
     hundred, more = tokenizer.encode(["a" * 100, "a" * 101])
     assert (len(hundred), len(more)) == (100, 1)
     assert tokenizer.tokens(more) == ["[UNK]"] == tokenize("a" * 101, frozenset(tokenizer.words), lowercase=True)

@@ -25,7 +25,9 @@ from bertie.model.heads import MaskedLMHead, PooledHead
 from bertie.model.transformer import Encoder
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.tasks.classify import Classify
-from bertie.tasks.examples import read_examples
+from bertie.tasks.data.rows import kept
+from bertie.tasks.data.texts import Example, Texts
+from bertie.text import framing
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.finetune import FinetuneConfig, FinetuneTraining
 from bertie.training.optimizers import AdamW
@@ -35,6 +37,10 @@ from bertie.training.schedules import Linear
 transformers = pytest.importorskip("transformers")
 OBJECTIVES = (MaskedLM(), NextSentence())
 LENGTHS = (9, 40, 3, 21)
+
+
+def read_examples(path: Path) -> list[Example]:
+    return kept(Texts().read(path), str(path), strict=True)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -64,7 +70,7 @@ def our_base(base: Any, small_tokenizer: Tokenizer) -> BertModel:
     model = BertModel(encoder, {o.kind: o.head(config, encoder) for o in OBJECTIVES})
     weights, unknown = to_ours(base.state_dict())
     assert unknown == []
-    loaded = load_weights(model, Checkpoint(Path("random"), config, weights, small_tokenizer, ()))
+    loaded = load_weights(model, Checkpoint(Path("random"), config, weights, small_tokenizer, (), {}))
     assert (loaded.fresh, loaded.dropped) == ((), ())
     return model.eval()
 
@@ -231,7 +237,7 @@ def test_the_tokenizer_is_the_same_in_transformers(run: Path, small_texts: list[
     assert theirs.mask_token == "[MASK]"
     assert (theirs.cls_token_id, theirs.sep_token_id, theirs.pad_token_id) == (ours.cls_id, ours.sep_id, ours.pad_id)
     found = theirs(small_texts[:50], small_texts[50:100], add_special_tokens=True, verbose=False)
-    expected = ours.sequences(small_texts[:50], small_texts[50:100], max_length=10_000)
+    expected = framing.sequences(ours, small_texts[:50], small_texts[50:100], max_length=10_000)
     assert found["input_ids"] == [sequence.input_ids.tolist() for sequence in expected]
     assert found["token_type_ids"] == [sequence.token_type_ids.tolist() for sequence in expected]
 

@@ -3,6 +3,8 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
@@ -45,3 +47,13 @@ def test_work_goes_on_where_nobody_listens(redirect: str) -> None:
     command = f"{shlex.quote(sys.executable)} -c {shlex.quote(program)} {redirect}"
     told = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
     assert told.stdout == "done\n"
+
+
+def test_what_is_told_while_nothing_advances(capsys: pytest.CaptureFixture[str]) -> None:
+    bar = console.Progress("read", 2, "MB", printed=-1000)
+    with console.telling(bar, lambda: "5 MB of text"):
+        deadline = time.monotonic() + 20
+        while "5 MB of text" not in (said := capsys.readouterr().err) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    assert said.startswith("read: 0 of 2 MB")
+    assert not any("tell" in thread.name for thread in threading.enumerate())

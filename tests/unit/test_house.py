@@ -12,7 +12,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "bertie"
 # A room imports only rooms above it, and itself.
 ROOMS = (
     ("errors", "contracts"),
-    ("console", "storage", "streams", "config", "openmp"),
+    ("console", "storage", "streams", "config", "threads"),
     ("runtime", "report"),
     ("text",),
     ("batches",),
@@ -28,7 +28,7 @@ ROOMS = (
     ("__main__",),
 )
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
-LIGHT = ("openmp", "errors", "contracts", "console", "storage", "streams", "config", "report", "cli", "text")
+LIGHT = ("threads", "errors", "contracts", "console", "storage", "streams", "config", "report", "cli", "text")
 FILES = sorted(SOURCE.rglob("*.py"))
 
 
@@ -72,7 +72,7 @@ def test_only_runtime_reads_the_environment_and_nothing_pickles(path: Path) -> N
     tree = ast.parse(path.read_text(encoding="utf-8"))
     assert not {"pickle", "random"} & set(imports(tree))
     attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    if room(path) not in ("runtime", "openmp"):
+    if room(path) not in ("runtime", "threads"):
         assert not {"environ", "getenv"} & attributes
 
 

@@ -10,6 +10,11 @@ USES = {
     frozenset({"nsp"}): ("text-classification", "whether a second text follows the first"),
     frozenset({"mlm", "nsp"}): ("fill-mask", "masked words, and whether a second text follows the first"),
     frozenset({"classify"}): ("text-classification", "classes"),
+    frozenset({"regress"}): ("text-classification", "a number"),
+    frozenset({"choose"}): ("multiple-choice", "the best of several endings"),
+    frozenset({"tag"}): ("token-classification", "a tag for every word"),
+    frozenset({"span"}): ("question-answering", "answers from a context"),
+    frozenset({"embed"}): ("sentence-similarity", "vectors of texts"),
 }
 
 

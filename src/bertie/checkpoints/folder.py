@@ -6,6 +6,7 @@ import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import torch
@@ -13,14 +14,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bertie import storage
+from bertie.checkpoints import sentence_vectors
 from bertie.checkpoints.card import model_card
-from bertie.checkpoints.huggingface import from_config_json, to_config_json, to_ours, to_theirs
+from bertie.checkpoints.huggingface import classifier_of, from_config_json, to_config_json, to_ours, to_theirs
 from bertie.errors import UsageError, UserError
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.text.tokenizer import Tokenizer
 
 MANIFEST = "manifest.json"
+TASK = "task.json"
 MODEL_FILES = (
     "config.json",
     "model.safetensors",
@@ -29,21 +32,26 @@ MODEL_FILES = (
     "special_tokens_map.json",
     "vocab.txt",
 )
+TASK_FILES = (TASK, *sentence_vectors.FILES)  # of those that are fine-tuned for something
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A model folder, read and checked. weights: under our names, the pooler as `pooler.*`; labels: of its classifier."""
+    """A model folder, read and checked. weights: under our names, the pooler as `pooler.*`; labels: of its classifier.
+
+    task: what its task.json says that it was fine-tuned for; empty for what others made.
+    """
 
     folder: Path
     config: BertConfig
     weights: dict[str, Tensor]
     tokenizer: Tokenizer
     labels: tuple[str, ...]
+    task: dict[str, Any]
 
     @property
     def heads(self) -> frozenset[str]:
-        """The heads whose weights it carries: a subset of mlm, nsp, classify."""
+        """The heads whose weights it carries, by the kind of objective or task."""
         return frozenset(name.split(".")[1] for name in self.weights if name.startswith("heads."))
 
     def without_heads(self) -> Checkpoint:
@@ -52,17 +60,23 @@ class Checkpoint:
 
 
 def write_model(
-    folder: Path, model: BertModel, tokenizer: Tokenizer, labels: tuple[str, ...] = (), about: str = ""
+    folder: Path, model: BertModel, tokenizer: Tokenizer, task: dict[str, Any] | None = None, about: str = ""
 ) -> None:
     """Write config.json, model.safetensors, the tokenizer's files and the model card into an existing folder.
 
-    The folder is no checkpoint before `seal`. about: what the model card says of how it was made, in Markdown.
+    The folder is no checkpoint before `seal`. task: what it was fine-tuned for, with its "labels" and "max_length" where it
+    has them; about: what the model card says of how it was made, in Markdown.
     """
     heads = frozenset(model.heads)
+    labels = tuple((task or {}).get("labels", ()))
     weights = to_theirs({name: tensor.cpu() for name, tensor in model.state_dict().items()}, heads)
     save_tensors(weights, folder / "model.safetensors")
     tokenizer.save(folder, model.encoder.config.max_position_embeddings)
     storage.write_atomic(folder / "README.md", model_card(model, heads, labels, about))
+    if task:
+        storage.write_json(folder / TASK, task)
+    if task and task["kind"] == "embed":
+        sentence_vectors.write(folder, model.encoder.config, task)
     # Last, because this is the file that makes a folder a model for `locate`.
     storage.write_json(folder / "config.json", to_config_json(model.encoder.config, heads, labels, tokenizer.pad_id))
 
@@ -82,7 +96,7 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 def seal(folder: Path) -> None:
     """Write the manifest: size and sha256 of the model's files and of training_state/. Without it a folder is not complete."""
     state = sorted((folder / "training_state").glob("*"))
-    files = [path for name in MODEL_FILES if (path := folder / name).is_file()] + state
+    files = [path for name in (*MODEL_FILES, *TASK_FILES) if (path := folder / name).is_file()] + state
     for path in files:
         storage.fsync(path)
     storage.write_json(folder / MANIFEST, {"format": 1, "files": storage.checksums(folder, files)})
@@ -102,8 +116,11 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
     """Read a run, a checkpoint folder, any BERT folder of Hugging Face's, or a hub id. Errors: UsageError, UserError."""
     folder = locate(source)
     verify(folder)
-    config, labels = from_config_json(storage.read_json(folder / "config.json"), str(folder / "config.json"))
-    weights, _ = to_ours(read_tensors(folder / "model.safetensors"))
+    values = storage.read_json(folder / "config.json")
+    config, labels = from_config_json(values, str(folder / "config.json"))
+    task = storage.read_json(folder / TASK) if (folder / TASK).is_file() else {}
+    tensors = read_tensors(folder / "model.safetensors")
+    weights, _ = to_ours(tensors, str(task.get("kind") or classifier_of(values, tensors)))
     tokenizer = Tokenizer.load(folder)
     words = weights.get("encoder.embeddings.word.weight")
     if words is None:
@@ -113,7 +130,7 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
             raise UserError(f"{folder}/model.safetensors is damaged: {name} is a single number")
     if tokenizer.size > len(words):
         raise UserError(f"{folder}: the vocabulary has {tokenizer.size} entries and the model only {len(words)}")
-    return Checkpoint(folder, config, weights, tokenizer, labels)
+    return Checkpoint(folder, config, weights, tokenizer, labels, task)
 
 
 def locate(source: str | Path) -> Path:
@@ -140,7 +157,7 @@ def _from_hub(name: str) -> Path:
     import huggingface_hub
 
     try:
-        return Path(huggingface_hub.snapshot_download(name, allow_patterns=list(MODEL_FILES)))
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=[*MODEL_FILES, *TASK_FILES]))
     except Exception as error:  # the hub's client raises its own, its HTTP library's and the system's errors
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UsageError(f"{name} is no folder here, and the hub did not give it: {reason}") from error

@@ -31,23 +31,34 @@ REST = [
     ("heads.mlm.norm", "cls.predictions.transform.LayerNorm"),
     ("heads.mlm", "cls.predictions"),
     ("heads.nsp.out", "cls.seq_relationship"),
-    ("heads.classify.out", "classifier"),
+    ("heads.span.out", "qa_outputs"),
 ]
+CLASSIFIER = "classifier"  # what theirs call the added layer of several tasks: the architecture tells which
 ARCHITECTURES = {
     frozenset(): "BertModel",
+    frozenset({"embed"}): "BertModel",
     frozenset({"mlm"}): "BertForMaskedLM",
     frozenset({"nsp"}): "BertForNextSentencePrediction",
     frozenset({"mlm", "nsp"}): "BertForPreTraining",
     frozenset({"classify"}): "BertForSequenceClassification",
+    frozenset({"regress"}): "BertForSequenceClassification",
+    frozenset({"choose"}): "BertForMultipleChoice",
+    frozenset({"tag"}): "BertForTokenClassification",
+    frozenset({"span"}): "BertForQuestionAnswering",
 }
+CLASSIFYING = ("classify", "regress", "choose", "tag")
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
 READ_ACTIVATIONS = {"gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh"}
 TIED_OR_DERIVED = re.compile(r"position_ids$|^cls\.predictions\.decoder\.")
 
 
 def to_theirs(weights: dict[str, Tensor], heads: frozenset[str]) -> dict[str, Tensor]:
-    """Our state dict under their names; a bare encoder goes without the `bert.` prefix, as BertModel does."""
+    """Our state dict under their names; a bare encoder goes without the `bert.` prefix, as BertModel does.
+
+    What has no name of theirs keeps ours; their classes pass over it.
+    """
     table = _table(weights)
+    table |= {f"heads.{kind}.out": CLASSIFIER for kind in CLASSIFYING}
     renamed = {}
     for name, tensor in weights.items():
         module, leaf = re.sub(r"^heads\.\w+\.pooler\.", "pooler.", name).rsplit(".", 1)
@@ -56,13 +67,16 @@ def to_theirs(weights: dict[str, Tensor], heads: frozenset[str]) -> dict[str, Te
             parts = zip(("query", "key", "value"), tensor.chunk(3), strict=True)
             renamed |= {f"bert.encoder.layer.{layer}.attention.self.{p}.{leaf}": t.contiguous() for p, t in parts}
         else:
-            renamed[f"{table[module]}.{leaf}"] = tensor.contiguous()
-    return renamed if heads else {name.removeprefix("bert."): tensor for name, tensor in renamed.items()}
+            renamed[f"{table.get(module, module)}.{leaf}"] = tensor.contiguous()
+    if ARCHITECTURES.get(heads) == "BertModel":
+        return {name.removeprefix("bert."): tensor for name, tensor in renamed.items()}
+    return renamed
 
 
-def to_ours(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+def to_ours(weights: dict[str, Tensor], classifier: str = "classify") -> tuple[dict[str, Tensor], list[str]]:
     """Their tensors under our names (the pooler as `pooler.*`), and the names that mean nothing to a BERT.
 
+    classifier: the task that a `classifier` among them is for.
     Accepted: `gamma`/`beta`, a missing `bert.`, prefixes left by torch.compile and DataParallel.
     """
     cleaned = {_clean(name): tensor for name, tensor in weights.items()}
@@ -75,11 +89,12 @@ def to_ours(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
             if len(shapes) == 3 and len(set(shapes)) == 1:
                 renamed[f"encoder.layers.{layer}.attention.qkv.{leaf}"] = torch.cat([cleaned.pop(p) for p in parts])
     names = {theirs: ours for ours, theirs in _table([f"encoder.layers.{layer}." for layer in layers]).items()}
+    names[CLASSIFIER] = f"heads.{classifier}.out"
     unknown = []
     for name, tensor in cleaned.items():
         module, _, leaf = name.rpartition(".")
-        if module in names:
-            renamed[f"{names[module]}.{leaf}"] = tensor
+        if module in names or name.startswith("heads."):
+            renamed[f"{names.get(module, module)}.{leaf}"] = tensor
         elif not TIED_OR_DERIVED.search(name):
             unknown.append(name)
     return renamed, unknown
@@ -104,10 +119,22 @@ def to_config_json(config: BertConfig, heads: frozenset[str], labels: tuple[str,
     values = asdict(config) | {"hidden_act": ACTIVATIONS[config.hidden_act]}
     values |= {"architectures": [ARCHITECTURES.get(heads, "BertModel")], "model_type": "bert", "dtype": "float32"}
     values |= {"pad_token_id": pad_id, "position_embedding_type": "absolute", "classifier_dropout": None}
+    if heads == {"regress"}:
+        values |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}, "problem_type": "regression"}
     if labels:
         values["id2label"] = {str(i): label for i, label in enumerate(labels)}
         values["label2id"] = {label: i for i, label in enumerate(labels)}
     return values
+
+
+def classifier_of(values: dict[str, Any], weights: dict[str, Tensor]) -> str:
+    """The task that the `classifier` among the weights is for, as config.json says."""
+    named = values.get("architectures") or [""]
+    for kind in CLASSIFYING[2:]:
+        if named[0] == ARCHITECTURES[frozenset({kind})]:
+            return kind
+    found = weights.get(f"{CLASSIFIER}.bias")
+    return "regress" if found is not None and len(found) == 1 else "classify"
 
 
 def from_config_json(values: dict[str, Any], where: str) -> tuple[BertConfig, tuple[str, ...]]:

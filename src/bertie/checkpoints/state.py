@@ -6,6 +6,7 @@ import os
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -56,7 +57,7 @@ def save_state(
     model: BertModel,
     optimizer: torch.optim.Optimizer,
     tokenizer: Tokenizer,
-    labels: tuple[str, ...],
+    task: dict[str, Any] | None,
     counters: Counters,
     keep: int,
 ) -> None:
@@ -70,7 +71,7 @@ def save_state(
     if not final.exists():
         _require_room(final, model, optimizer)
         with storage.atomic_folder(final) as folder:
-            write_model(folder, model, tokenizer, labels, f"Training state after step {counters.step}.")
+            write_model(folder, model, tokenizer, task, f"Training state after step {counters.step}.")
             state = folder / "training_state"
             state.mkdir()
             save_tensors(_optimizer_tensors(optimizer, model), state / "optimizer.safetensors")

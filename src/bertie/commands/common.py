@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from tyro.conf import arg
 
-from bertie.tasks.examples import Columns
+from bertie.text.executors import Executor, executor
+from bertie.text.readers import Reading
 
 
 @dataclass(frozen=True)
@@ -19,16 +20,21 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How to read text files."""
+class Work:
+    """Where the work is done."""
 
-    documents: Literal["blank-line", "file"] = "blank-line"
-    """In .txt files: a blank line ends a document, or every file is one."""
-    text_field: str = "text"
-    """In .jsonl files: the key of the text."""
+    executor: Literal["local", "ray"] = "local"
+    """Processes of this machine, or a Ray cluster (pip install 'bertie[ray]') whose machines all see the files."""
+    workers: int = 0
+    """Processes; 0: one on each processor. The result is the same with any number."""
+    ray_address: str = "local"
+    """Of the cluster's head, or auto; local starts one on this machine."""
+
+    def build(self) -> Executor:
+        return executor(self.executor, self.workers, self.ray_address)
 
 
 Flat = arg(name="")  # a group of flags without a prefix of its own
-ColumnFlags = Annotated[Columns, arg(name="task")]  # the names that fine-tuning has
 OutputFlags = Annotated[Output, Flat]
 ReadingFlags = Annotated[Reading, Flat]
+WorkFlags = Annotated[Work, Flat]

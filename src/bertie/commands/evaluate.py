@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tyro
 from tyro.conf import Positional
 
 from bertie import console
-from bertie.commands.common import ColumnFlags, Output, OutputFlags
-from bertie.predict.predictor import load
-from bertie.tasks.examples import Columns
+from bertie.commands.common import Output, OutputFlags
+from bertie.predict.predictor import load, read_task
+from bertie.tasks import AnyTask, Classify
 
 
 @dataclass(frozen=True)
@@ -21,12 +22,19 @@ class Args:
     run: Positional[str]
     """A fine-tuned run."""
     data: Path
-    """.tsv, .csv or .jsonl, with labels."""
-    columns: ColumnFlags = Columns()
+    """A file in one of the forms that it was trained on, with labels."""
+    task: AnyTask
+    strict: bool = False
+    """Refuse a file with rows that cannot be read, rather than skip and count those."""
     output: OutputFlags = Output()
 
 
+def defaults(run: str) -> Args:
+    """The flags as the run has them."""
+    return Args(run=tyro.MISSING, data=tyro.MISSING, task=read_task(run) if run else Classify())
+
+
 def run(args: Args) -> dict[str, Any]:
-    result = load(args.run).evaluate(args.data, columns=args.columns if args.columns != Columns() else None)
+    result = load(args.run, task=args.task).evaluate(args.data, args.strict)
     console.say(", ".join(f"{name} {value:.4f}" for name, value in result["scores"].items()))
     return result

@@ -20,9 +20,9 @@ class Args:
     """Fine-tune a checkpoint on labelled examples. The same command again resumes."""
 
     config: Positional[str]
-    """A TOML file, or the kind of a task: classify."""
+    """A TOML file, or the kind of a task: classify, regress, choose, span, tag or embed."""
     train: Path
-    """Training examples: .tsv (GLUE's layouts), .csv or .jsonl."""
+    """Training examples: .tsv (GLUE's layouts), .csv or .jsonl; SQuAD's .json; CoNLL's columns."""
     dev: Path
     """Examples to score on."""
     model: str

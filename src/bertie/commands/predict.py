@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tyro
 from tyro.conf import Positional
 
-from bertie.commands.common import ColumnFlags, Output, OutputFlags
-from bertie.errors import UsageError
-from bertie.predict.predictor import load
-from bertie.tasks.examples import Columns, stream_examples
+from bertie import console
+from bertie.commands.common import Output, OutputFlags
+from bertie.errors import UsageError, UserError
+from bertie.predict.predictor import load, read_task
+from bertie.tasks import AnyTask, Classify
+from bertie.tasks.contract import told
 
 
 @dataclass(frozen=True)
@@ -22,26 +25,39 @@ class Args:
 
     run: Positional[str]
     """A fine-tuned run."""
-    text: Positional[list[str]] = field(default_factory=list)
+    text: Positional[list[str]]
     """Texts to predict for."""
+    task: AnyTask
     input: Path | None = None
-    """A file of any size: .tsv, .csv or .jsonl. For pairs of texts, with both in columns."""
-    columns: ColumnFlags = Columns()
+    """A file of any size in one of the forms that it was trained on; labels are not needed."""
+    strict: bool = False
+    """Stop at a row that cannot be read, rather than give {"error": …} for it."""
     output: OutputFlags = Output()
+
+
+def defaults(run: str) -> Args:
+    """The flags as the run has them."""
+    return Args(run=tyro.MISSING, text=[], task=read_task(run) if run else Classify())
 
 
 def run(args: Args) -> dict[str, Any]:
     if bool(args.text) == bool(args.input):
         raise UsageError("give either texts or --input FILE")
-    if args.text and args.columns != Columns():
-        raise UsageError("--task.text, --task.text-pair and --task.label name columns of an --input FILE")
     if sys.stdout is None:
         raise UsageError("stdout is closed, and predictions go there")
-    model = load(args.run)
-    columns = args.columns if args.columns != Columns() or not model.task else model.task.columns
-    inputs = stream_examples(args.input, columns) if args.input else args.text
-    count = 0
-    for prediction in model.predict_stream(inputs):
-        print(json.dumps(asdict(prediction), ensure_ascii=False))
+    model = load(args.run, task=args.task)
+    count = bad = 0
+    for prediction in model.predict_file(args.input) if args.input else model.predict_stream(args.text):
         count += 1
-    return {"examples": count}
+        if not isinstance(prediction, UserError):
+            print(json.dumps(told(prediction), ensure_ascii=False))
+        elif args.strict:
+            raise prediction
+        else:
+            bad += 1
+            print(json.dumps({"error": str(prediction)}, ensure_ascii=False))
+    if not count:
+        raise UserError(f"{args.input}: no examples in it")
+    if bad:
+        console.warn(f'{bad:,} of {count:,} rows could not be read: they have an "error" in place of a prediction')
+    return {"examples": count, "errors": bad}

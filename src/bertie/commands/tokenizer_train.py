@@ -2,40 +2,68 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tyro.conf import Positional
 
-from bertie import console
-from bertie.commands.common import Output, OutputFlags, Reading, ReadingFlags
-from bertie.text.vocabulary import train_tokenizer
+from bertie import console, storage
+from bertie.commands.common import Output, OutputFlags, Reading, ReadingFlags, Work, WorkFlags
+from bertie.text.tokenizer import Rules
+from bertie.text.vocabulary import REPORT, train_tokenizer
+from bertie.text.words import WORD_TABLE
 
 
 @dataclass(frozen=True)
 class Args:
     """Train a WordPiece vocabulary. The same text gives the same bytes on every run and machine."""
 
-    text: Positional[list[Path]]
-    """.txt or .jsonl files, plain, .gz or .xz, or folders of them."""
+    text: Positional[list[str]]
+    """.txt, .jsonl, .csv, .tsv or .parquet files, also .gz, .bz2, .xz or .zst; folders, patterns, URLs, hf:DATASET."""
     out: Path
-    """Folder to make: vocab.txt, tokenizer.json, tokenizer_config.json."""
+    """Folder to make: vocab.txt, tokenizer.json, tokenizer_config.json; vocabulary.json says how it fits the text."""
     vocab_size: int = 30_000
     """Entries, special tokens included."""
+    criterion: Literal["frequency", "likelihood"] = "frequency"
+    """Which pieces to join next: those that stand together most often, or that make the text likeliest."""
     cased: bool = False
     """Keep case and accents."""
+    accents: Literal["strip", "keep"] | None = None
+    """Left out: strip them unless --cased."""
+    whole_chinese: bool = False
+    """Do not make a word of every CJK character."""
     alphabet_limit: int = 1000
     """Characters to keep, the most frequent; words with others become [UNK]."""
     min_frequency: int = 2
-    """Pieces seen less often together are not merged."""
+    """Pieces seen less often together are not joined."""
+    user_tokens: tuple[str, ...] = ()
+    """Strings to keep whole wherever they stand, such as <url>."""
+    unused: int = 0
+    """Entries [unused0], [unused1] … to reserve."""
+    word_table: int = WORD_TABLE
+    """Different words to count; when there are more, the rarest are forgotten. 2,000,000 take some 1.5 GB."""
     reading: ReadingFlags = Reading()
+    work: WorkFlags = Work()
     output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:
-    reading = asdict(args.reading)
-    sizes = {"vocab_size": args.vocab_size, "alphabet_limit": args.alphabet_limit, "min_frequency": args.min_frequency}
-    tokenizer = train_tokenizer(args.text, args.out, lowercase=not args.cased, **sizes, **reading)
-    console.say(f"{tokenizer.size:,} entries in {args.out}")
-    return {"tokenizer": str(args.out), "size": tokenizer.size, "fingerprint": tokenizer.fingerprint}
+    strip = {"strip": True, "keep": False, None: None}[args.accents]
+    names = ("vocab_size", "criterion", "alphabet_limit", "min_frequency", "user_tokens", "unused", "word_table")
+    tokenizer = train_tokenizer(
+        args.text,
+        args.out,
+        rules=Rules(not args.cased, strip, not args.whole_chinese),
+        reading=args.reading,
+        executor=args.work.build(),
+        **{name: getattr(args, name) for name in names},
+    )
+    return made(args.out, tokenizer.size, tokenizer.fingerprint)
+
+
+def made(out: Path, size: int, fingerprint: str) -> dict[str, Any]:
+    """Say where a tokenizer lies now."""
+    console.say(f"{size:,} entries in {out}")
+    report = storage.read_json(out / REPORT)
+    return {"tokenizer": str(out), "size": size, "fingerprint": fingerprint, "fit": report["fit"]}

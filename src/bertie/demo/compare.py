@@ -12,7 +12,7 @@ from bertie import config as configuration
 from bertie import console
 from bertie.checkpoints.folder import Checkpoint, read_checkpoint
 from bertie.demo.corpus import DemoData
-from bertie.tasks.examples import Example
+from bertie.tasks.data.texts import Example
 from bertie.tasks.metrics import classification_scores, difference, mean_and_interval
 from bertie.training.finetune import FinetuneConfig, finetune
 

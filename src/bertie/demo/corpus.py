@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bertie.contracts import Document
 from bertie.errors import UserError
-from bertie.tasks.examples import Example
+from bertie.tasks.data.texts import Example
 from bertie.text import readers
 from bertie.text.sentences import sentences
 

@@ -18,7 +18,7 @@ from bertie.demo.corpus import DemoData, folder_data, python_data
 from bertie.demo.page import page
 from bertie.errors import UsageError
 from bertie.predict.predictor import load
-from bertie.text import readers
+from bertie.text import sources
 from bertie.text.prepare import prepare
 from bertie.text.sentences import sentences
 from bertie.text.tokenizer import Tokenizer
@@ -50,7 +50,7 @@ def demo(out: str | Path, corpus: list[Path] | None = None, scale: float = 1.0) 
         raise UsageError("--corpus names no text: give files or folders, or leave it out for Python's documentation")
     if not (out / "demo.json").is_file():
         storage.require_fresh(out, "the demo")
-    readers.require_outside(out, paths)
+    sources.require_outside(out, paths)
     seconds: dict[str, float] = {}
     with _timed("read the text", seconds):
         data = folder_data(paths) if paths else python_data()

@@ -6,10 +6,7 @@ import torch
 from torch import nn
 
 from bertie.contracts import Loss, MicroBatch
-from bertie.model.heads import MaskedLMHead, PooledHead
 from bertie.model.transformer import Encoder
-
-Head = MaskedLMHead | PooledHead
 
 
 class BertModel(nn.Module):
@@ -17,7 +14,7 @@ class BertModel(nn.Module):
 
     encoder: Encoder
 
-    def __init__(self, encoder: Encoder, heads: dict[str, Head]):
+    def __init__(self, encoder: Encoder, heads: dict[str, nn.Module]):
         super().__init__()
         self.encoder = encoder
         self.heads = nn.ModuleDict(heads)

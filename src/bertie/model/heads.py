@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from bertie.contracts import Hidden, Loss, Targets
+from bertie.contracts import Hidden, Loss, PairTargets, Targets
 from bertie.model.config import Activation, BertConfig
 from bertie.model.dropout import drop
 from bertie.model.layers import activation
-from bertie.model.losses import cross_entropy
+from bertie.model.losses import choice, cross_entropy, squared_error
+
+Pooling = Literal["mean", "cls", "max"]
+LossOf = Callable[[Tensor, Targets], Loss]
+PRODUCT = 64  # numbers of a token in the product of a start and an end
 
 
 class MaskedLMHead(nn.Module):
@@ -33,16 +41,93 @@ class MaskedLMHead(nn.Module):
 
 
 class PooledHead(nn.Module):
-    """BERT's pooler (dense and tanh on the first token), dropout, one added layer: logits over the classes."""
+    """BERT's pooler (dense and tanh on the first token), dropout, one added layer (Devlin et al. 2018, figure 4 a and b)."""
 
-    def __init__(self, config: BertConfig, classes: int, dropout: float):
+    def __init__(self, config: BertConfig, outputs: int, dropout: float, loss: LossOf = cross_entropy):
         super().__init__()
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
-        self.out = nn.Linear(config.hidden_size, classes)
+        self.out = nn.Linear(config.hidden_size, outputs)
         self.dropout = dropout
+        self.loss = loss
 
     def logits(self, first_SD: Float[Tensor, "S D"]) -> Float[Tensor, "S C"]:
         return self.out(drop(torch.tanh(self.pooler(first_SD)), self.dropout, self.training))
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
-        return cross_entropy(self.logits(hidden.last[targets.index]), targets)
+        return self.loss(self.logits(hidden.last[targets.index]), targets)
+
+
+class TokenHead(nn.Module):
+    """Dropout and one added layer on every token that is asked for (Devlin et al. 2018, figure 4 c and d)."""
+
+    def __init__(self, config: BertConfig, outputs: int, dropout: float, loss: LossOf = cross_entropy):
+        super().__init__()
+        self.out = nn.Linear(config.hidden_size, outputs)
+        self.dropout = dropout
+        self.loss = loss
+
+    def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P C"]:
+        return self.out(drop(x_PD, self.dropout, self.training))
+
+    def forward(self, hidden: Hidden, targets: Targets) -> Loss:
+        return self.loss(self.logits(hidden.last[targets.index]), targets)
+
+
+class ConditionalSpanHead(nn.Module):
+    """A start and an end, where the end depends on the start: to what it is by itself comes a product of both tokens.
+
+    logits: [P, 2 + 2 · PRODUCT]: start, end, and of each token its factor as a start and as an end.
+    """
+
+    def __init__(self, config: BertConfig):
+        super().__init__()
+        self.out = nn.Linear(config.hidden_size, 2)
+        self.pair = nn.Linear(config.hidden_size, 2 * PRODUCT)
+
+    def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P C"]:
+        return torch.cat([self.out(x_PD), self.pair(x_PD) / PRODUCT**0.25], 1)
+
+    def forward(self, hidden: Hidden, targets: Targets) -> Loss:
+        """In training the end is conditioned on the right start."""
+        logits_PC = self.logits(hidden.last[targets.index]).float()
+        bounds_P2, start_PE, end_PE = logits_PC.split([2, PRODUCT, PRODUCT], 1)
+        group_PE = targets.label[:, None].expand_as(start_PE)
+        right_PE = torch.zeros_like(start_PE).scatter_add(0, group_PE, start_PE * targets.weight[:, :1])
+        together_P = (right_PE.gather(0, group_PE) * end_PE).sum(1)
+        return choice(bounds_P2 + F.pad(together_P[:, None], (1, 0)), targets)
+
+
+class PoolingHead(nn.Module):
+    """A vector for a text: the mean, the first or the largest of its tokens' states. It has no weights of its own.
+
+    Trained on pairs by their cosine: towards their scores, or, without scores, each first text with its own second text
+    against all others of the batch (InfoNCE: van den Oord et al. 2018; for sentences, Henderson et al. 2017).
+    """
+
+    def __init__(self, pooling: Pooling, scale: float):
+        super().__init__()
+        self.pooling: Pooling = pooling
+        self.scale = scale
+
+    def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P D"]:
+        """The tokens as they are; whoever decodes pools them."""
+        return x_PD
+
+    def pooled(self, x_PD: Float[Tensor, "P D"], text_P: Int[Tensor, " P"], texts: int) -> Float[Tensor, "S D"]:
+        """text: which text, from 0, a row is of; with `cls` each has one row."""
+        if self.pooling == "max":
+            empty_SD = x_PD.new_full((texts, x_PD.shape[1]), -math.inf)
+            return empty_SD.scatter_reduce(0, text_P[:, None].expand_as(x_PD), x_PD, "amax")
+        sums_SD = x_PD.new_zeros(texts, x_PD.shape[1]).index_add(0, text_P, x_PD)
+        return sums_SD / torch.bincount(text_P, minlength=texts)[:, None]
+
+    def forward(self, hidden: Hidden, targets: PairTargets) -> Loss:
+        texts = len(targets.first) + len(targets.second)
+        with torch.autocast(hidden.last.device.type, enabled=False):
+            vectors_SD = F.normalize(self.pooled(hidden.last.float()[targets.index], targets.label, texts))
+            first_BD, second_BD = vectors_SD[targets.first], vectors_SD[targets.second]
+            if targets.scored:
+                cosine_B1 = (first_BD * second_BD).sum(1, keepdim=True)
+                return squared_error(cosine_B1, Targets(targets.index, targets.score, targets.weight))
+            own_B = torch.arange(len(first_BD), device=first_BD.device)
+            return cross_entropy(self.scale * first_BD @ second_BD.T, Targets(targets.index, own_B, targets.weight))

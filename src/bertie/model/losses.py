@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -17,6 +18,28 @@ def cross_entropy(logits_PC: Float[Tensor, "P C"], targets: Targets) -> Loss:
     each_P, best_P = _CrossEntropy.apply(logits_PC, targets.label)
     hits = (best_P.detach() * targets.weight).sum()
     return Loss((each_P * targets.weight).sum(), targets.weight.sum(), hits)
+
+
+def squared_error(predicted_P1: Float[Tensor, "P 1"], targets: Targets) -> Loss:
+    """Weighted sum of squared distances, in fp32 at least. label: float [P]."""
+    away_P = predicted_P1[:, 0].float() - targets.label
+    return Loss((away_P.square() * targets.weight).sum(), targets.weight.sum(), away_P.new_tensor(math.nan))
+
+
+def choice(logits_PK: Float[Tensor, "P K"], targets: Targets) -> Loss:
+    """K choices, each of one row among those of its group: weighted sum of −log p(row | its group), in fp32 at least.
+
+    label: int64 [P], the row's group, from 0; weight: float [P] or [P, K], above 0 where the row is the right one.
+    """
+    exact_PK, weight_PK = logits_PK.float(), targets.weight.view(len(targets.label), -1)
+    group_PK = targets.label[:, None].expand_as(exact_PK)
+    # As many groups as there are rows, at most: counting them would make the host wait.
+    peak_PK = exact_PK.new_full(exact_PK.shape, -math.inf).scatter_reduce(0, group_PK, exact_PK.detach(), "amax")
+    peak_PK = peak_PK.gather(0, group_PK)
+    mass_PK = torch.zeros_like(exact_PK).scatter_add(0, group_PK, (exact_PK - peak_PK).exp())
+    log_PK = exact_PK - peak_PK - mass_PK.gather(0, group_PK).log()
+    hits = ((exact_PK.detach() >= peak_PK) * weight_PK).sum()
+    return Loss(-(log_PK * weight_PK).sum(), weight_PK.sum(), hits)
 
 
 class _CrossEntropy(torch.autograd.Function):

@@ -13,21 +13,21 @@ import numpy as np
 import torch
 
 from bertie import config as configuration
-from bertie import runtime
-from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint, states
+from bertie import runtime, storage
+from bertie.checkpoints.folder import TASK, Checkpoint, load_weights, locate, read_checkpoint, states
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError
 from bertie.model.bert import BertModel
 from bertie.model.heads import MaskedLMHead
 from bertie.model.transformer import Encoder
 from bertie.objectives import Objective
-from bertie.tasks import Task
-from bertie.tasks.classify import Prediction
-from bertie.tasks.examples import Columns, Example, as_examples, read_examples, several
-from bertie.tasks.inference import infer, pooled_logits
+from bertie.tasks import AnyTask, Task
+from bertie.tasks.data.rows import kept, several
+from bertie.tasks.inference import infer, outputs
+from bertie.text import framing
 from bertie.text.tokenizer import Tokenizer
 
-Inputs = Iterable[str | tuple[str, str] | dict[str, Any] | Example]
+Inputs = Iterable[Any]
 AT_ONCE = 1024  # examples that are read, computed and handed on together
 
 
@@ -39,14 +39,27 @@ class Guess:
     probability: float
 
 
-def load(source: str | Path, *, threads: int = 0) -> Predictor:
+def read_task(source: str | Path) -> AnyTask:
+    """What a run was fine-tuned for. Errors: as in `load`, and UserError for one that was not."""
+    folder = locate(source)
+    if (folder / TASK).is_file():
+        return _said(folder)
+    checkpoint = read_checkpoint(folder)
+    task = _task(checkpoint)
+    if task is None:
+        raise UserError(f"{checkpoint.folder} was not fine-tuned for a task: run `bertie finetune` on it first")
+    return task
+
+
+def load(source: str | Path, *, task: AnyTask | None = None, threads: int = 0) -> Predictor:
     """Load a run, a checkpoint folder, any BERT folder of Hugging Face's, or a hub id, for use in fp32.
 
-    threads: 0 = all this process may use. Errors: UsageError if there is nothing of the kind, UserError if it is damaged.
+    task: in place of what the run says of its own, with other columns or limits. threads: 0 = all this process may use.
+    Errors: UsageError if there is nothing of the kind, UserError if it is damaged.
     """
     runtime.use_threads(threads)
     checkpoint = read_checkpoint(source)
-    task = _task(checkpoint)
+    task = task or _task(checkpoint)
     encoder = Encoder(checkpoint.config)
     objectives = [kind() for kind in get_args(Objective)]
     heads = {o.kind: o.head(checkpoint.config, encoder) for o in objectives if o.kind in checkpoint.heads}
@@ -56,7 +69,7 @@ def load(source: str | Path, *, threads: int = 0) -> Predictor:
     loaded = load_weights(model, checkpoint)
     if loaded.fresh:
         raise UserError(f"{checkpoint.folder}/model.safetensors lacks the weights of {', '.join(loaded.fresh)}")
-    limit = _trained_length(checkpoint.folder, checkpoint.config.max_position_embeddings)
+    limit = _trained_length(checkpoint)
     return Predictor(checkpoint.folder, checkpoint.tokenizer, model.to(runtime.device()), task, limit)
 
 
@@ -80,7 +93,7 @@ class Predictor:
         """
         sequences = self._sequences(list(several(texts)))
 
-        def compute(batch: Batch) -> list[np.ndarray]:
+        def compute(batch: Batch, _: list[Sequence]) -> list[np.ndarray]:
             layers = self.model.encoder(batch, all_layers=True).layers
             stacked = torch.stack(list(layers or ())).float().cpu().numpy()
             return np.split(stacked, batch.ragged.cu_seqlens[1:-1].cpu().numpy(), axis=1)
@@ -101,7 +114,7 @@ class Predictor:
         if not len(places):
             raise UsageError("there is no [MASK] in the text: put one where a word is to be guessed")
 
-        def compute(batch: Batch) -> list[np.ndarray]:
+        def compute(batch: Batch, _: list[Sequence]) -> list[np.ndarray]:
             rows = torch.as_tensor(places, device=self.model.device)
             logits = head.logits(self.model.encoder(batch, rows).last)
             return [logits.float().softmax(-1).cpu().numpy()]
@@ -114,37 +127,42 @@ class Predictor:
             for row, ids in zip(probabilities, best, strict=True)
         ]
 
-    def predict(self, inputs: Inputs) -> list[Prediction]:
-        """Classes for texts, (text, text) pairs, or dicts with the columns of the training data, in input order."""
+    def predict(self, inputs: Inputs) -> list[Any]:
+        """What the task's `decode` gives of texts, pairs of them, or dicts with the columns of the training data, in order."""
         return list(self.predict_stream(inputs))
 
-    def predict_stream(self, inputs: Inputs) -> Iterator[Prediction]:
+    def predict_stream(self, inputs: Inputs) -> Iterator[Any]:
         """The same lazily, at constant memory whatever the number of inputs."""
         task = self._require_task()
         rest = iter(several(inputs))
         while part := list(islice(rest, AT_ONCE)):
-            yield from self._predict(task, _examples(part, task))
+            yield from self._predict(task, task.reader.values(part))
 
-    def evaluate(self, data: str | Path | Inputs, columns: Columns | None = None) -> dict[str, Any]:
-        """{"scores": {…}, "examples": n, "seconds": s} on labelled examples. Errors: UserError for an unknown label.
+    def predict_file(self, path: str | Path) -> Iterator[Any]:
+        """The same for the rows of a file; a UserError in place of what cannot be read, in the order of the file."""
+        task = self._require_task()
+        rest = task.reader.stream(Path(path))
+        while part := list(islice(rest, AT_ONCE)):
+            predictions = iter(self._predict(task, [each for each in part if not isinstance(each, UserError)]))
+            yield from (each if isinstance(each, UserError) else next(predictions) for each in part)
 
-        columns: those of a file, where they are not named as the training file's.
-        """
+    def evaluate(self, data: str | Path | Inputs, strict: bool = False) -> dict[str, Any]:
+        """{"scores": {…}, "examples": n, "seconds": s} on labelled examples. Errors: UserError for an unknown label."""
         task = self._require_task()
         started = time.monotonic()
         if isinstance(data, str | Path):
-            examples = read_examples(Path(data), columns or task.columns)
+            examples = kept(task.reader.read(Path(data)), str(data), strict)
         else:
-            examples = _examples(several(data), task)
-        if not examples:
-            raise UserError("there are no examples to score")
+            examples = kept(task.reader.values(data), "the examples")
         task.check(examples)
         scores = task.score(self._predict(task, examples), examples)
         return {"scores": scores, "examples": len(examples), "seconds": round(time.monotonic() - started, 3)}
 
-    def _predict(self, task: Task, examples: list[Example]) -> list[Prediction]:
+    def _predict(self, task: Task, examples: list[Any]) -> list[Any]:
+        if not examples:
+            return []
         sequences = task.encode(examples, self.tokenizer, self.max_length)
-        return [task.decode(row) for row in pooled_logits(self.model, task.kind, sequences)]
+        return task.decode(outputs(self.model, task, sequences), sequences, examples)
 
     def _require_task(self) -> Task:
         if self.task is None:
@@ -155,9 +173,11 @@ class Predictor:
         kinds = {isinstance(text, tuple) for text in texts}
         if len(kinds) > 1:
             raise UsageError("give either texts or pairs of texts, not both")
-        first = [_pair(text).text if isinstance(text, tuple) else text for text in texts]
+        if wrong := [text for text in texts if isinstance(text, tuple) and len(text) != 2]:
+            raise UsageError(f"a pair has two texts and this one {len(wrong[0])}: {str(wrong[0])[:60]}")
+        first = [text[0] if isinstance(text, tuple) else text for text in texts]
         second = [text[1] for text in texts if isinstance(text, tuple)]
-        return self.tokenizer.sequences(first, second or None, max_length=self.max_length)
+        return framing.sequences(self.tokenizer, first, second or None, max_length=self.max_length)
 
     def _masked(self, text: str) -> Sequence:
         """The text with each literal [MASK] as the mask token: here, and only here, that is what it means."""
@@ -170,42 +190,54 @@ class Predictor:
         return Sequence(ids, np.zeros_like(ids), self.tokenizer.word_starts_table[ids])
 
 
-def _pair(value: tuple[Any, ...]) -> Example:
-    if len(value) != 2:
-        raise UsageError(f"a pair has two texts and this one {len(value)}: {str(value)[:60]}")
-    return Example(value[0], value[1], label=None, source="a pair")
-
-
-def _examples(values: Iterable[Any], task: Task) -> list[Example]:
-    """A pair is an example by itself; the rest are read as the rows of a file are."""
-    rows = [_pair(value) if isinstance(value, tuple) else value for value in values]
-    return as_examples(rows, task.columns)
-
-
-def _trained_length(folder: Path, most: int) -> int:
+def _trained_length(checkpoint: Checkpoint) -> int:
     """The longest sequence a run was trained on: positions after it have never been trained. Elsewhere, the model's most."""
-    settings = _settings(folder)
+    folder, most = checkpoint.folder, checkpoint.config.max_position_embeddings
+    settings = checkpoint.task or _settings(folder)
     phases = [phase for phase in settings.get("phases", []) if phase.get("max_length") != 0]  # 0: the layout's
     parts = [settings, settings.get("layout"), *phases]
     limits = [part["max_length"] for part in parts if isinstance(part, dict) and "max_length" in part]
     limit = max(limits, default=most) if all(type(limit) is int for limit in limits) else limits
     if type(limit) is not int or not 4 <= limit <= most:
-        raise UserError(f"{_run(folder) / 'config.toml'}: max_length is {limit!r}: the model reads 4 to {most} tokens")
+        where = folder / TASK if checkpoint.task else _run(folder) / "config.toml"
+        raise UserError(f"{where}: max_length is {limit!r}: the model reads 4 to {most} tokens")
     return limit
 
 
-def _task(checkpoint: Checkpoint) -> Task | None:
-    """What the checkpoint's head is for: from the run's config.toml where there is one, with the labels it carries."""
-    if "heads.classify.out.weight" not in checkpoint.weights:
+def _task(checkpoint: Checkpoint) -> AnyTask | None:
+    """What the checkpoint's head is for, as its task.json says; of others' models, what their head and labels say."""
+    if checkpoint.task:
+        said = _said(checkpoint.folder)
+        _require_outputs(checkpoint, said.kind, said.labels)
+        return said
+    [kind] = [*(checkpoint.heads - {"mlm", "nsp"}), None][:1]
+    if kind is None:
         return None
-    classes = len(checkpoint.weights["heads.classify.out.weight"])
+    task = configuration.build(AnyTask, {"kind": kind}, "task")
+    if kind not in ("classify", "tag"):
+        return task
+    classes = len(checkpoint.weights[f"heads.{kind}.out.weight"])
     labels = checkpoint.labels or tuple(f"LABEL_{i}" for i in range(classes))
-    if len(labels) != classes:
+    _require_outputs(checkpoint, kind, labels)
+    return replace(task, labels=labels)
+
+
+def _require_outputs(checkpoint: Checkpoint, kind: str, labels: tuple[str, ...]) -> None:
+    outputs = checkpoint.weights.get(f"heads.{kind}.out.weight")
+    if labels and outputs is not None and len(labels) != len(outputs):
+        where = "task.json" if checkpoint.task else "config.json"
         raise UserError(
-            f"{checkpoint.folder}: config.json names {len(labels)} labels and the head has {classes} outputs"
+            f"{checkpoint.folder}: {where} names {len(labels)} labels and the head has {len(outputs)} outputs"
         )
-    known = configuration.build(Task, _settings(checkpoint.folder).get("task", {"kind": "classify"}), "task")
-    return replace(known, labels=labels)
+
+
+def _said(folder: Path) -> AnyTask:
+    """What a folder's task.json says. Errors: UserError."""
+    said = {name: value for name, value in storage.read_json(folder / TASK).items() if name != "max_length"}
+    try:
+        return configuration.build(AnyTask, said, "task")
+    except UsageError as error:
+        raise UserError(f"{folder / TASK} is damaged: {error}") from error
 
 
 def _settings(folder: Path) -> dict[str, Any]:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from bertie.tasks.choose import Choose
 from bertie.tasks.classify import Classify
+from bertie.tasks.contract import Task
+from bertie.tasks.embed import Embed
+from bertie.tasks.regress import Regress
+from bertie.tasks.span import Span
+from bertie.tasks.tag import Tag
 
-Task = Classify  # | Regress | …
+AnyTask = Classify | Regress | Span | Choose | Tag | Embed
 
-__all__ = ["Classify", "Task"]
+__all__ = ["AnyTask", "Choose", "Classify", "Embed", "Regress", "Span", "Tag", "Task"]

@@ -11,13 +11,16 @@ from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError
 from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
-from bertie.tasks.examples import Columns, Example
+from bertie.tasks.contract import Unit
+from bertie.tasks.data.texts import CLASSES, Columns, Example, Texts
+from bertie.tasks.encoding import FIRST, by_example, encode_texts, softmax, whole_texts
 from bertie.tasks.metrics import classification_scores
+from bertie.text.framing import Long
 from bertie.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Classified:
     """label: the most probable; probabilities: of every label, in the order of the labels."""
 
     label: str
@@ -35,14 +38,22 @@ class Classify:
     """Column of the label (empty: found from the header)."""
     labels: tuple[str, ...] = ()
     """The classes; empty: those of the training examples, sorted."""
+    long: Long = "head"
+    """What is read of texts that are too long: head, tail, head_tail (a quarter and the rest), or windows of all of it."""
+    step: int = 128
+    """Tokens from the start of a window to that of the next."""
 
     def __post_init__(self) -> None:
         if len(set(self.labels)) < len(self.labels):
             raise UsageError(f"task.labels names a class twice: {', '.join(self.labels)}")
 
     @property
-    def columns(self) -> Columns:
-        return Columns(self.text, self.text_pair, self.label)
+    def unit(self) -> Unit:
+        return "sequence"
+
+    @property
+    def reader(self) -> Texts:
+        return Texts(Columns(self.text, self.text_pair, self.label), CLASSES)
 
     def fit(self, examples: list[Example]) -> Classify:
         """The task with the classes of the training examples. Errors: UserError for a missing label or a single class."""
@@ -72,36 +83,35 @@ class Classify:
                 raise UserError(f"{example.source}: {have}; the classes are {classes}")
 
     def encode(self, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
-        """One sequence an example; target: the label's number, -1 where there is none. Errors: UserError."""
-        pairs = [example.text_pair for example in examples if example.text_pair is not None]
-        if pairs and len(pairs) != len(examples):
-            alone = next(example for example in examples if example.text_pair is None)
-            raise UserError(f"{alone.source}: one text, where others have two")
-        sequences = tokenizer.sequences([e.text for e in examples], pairs or None, max_length=max_length)
+        """target: the label's number, None where there is none."""
         number = {label: i for i, label in enumerate(self.labels)}
-        return [
-            replace(sequence, example=i, target=number.get(str(example.label), -1))
-            for i, (sequence, example) in enumerate(zip(sequences, examples, strict=True))
-        ]
+        return encode_texts(
+            examples, tokenizer, max_length, self.long, self.step, lambda example: number.get(str(example.label))
+        )
+
+    def training(self, sequences: list[Sequence]) -> list[Sequence]:
+        return sequences
+
+    def reads(self, sequence: Sequence) -> np.ndarray:  # noqa: ARG002
+        return FIRST
 
     def head(self, config: BertConfig) -> PooledHead:
         if not self.labels:
             raise UsageError("the task has no classes yet: fit it on training examples, or give task.labels")
         return PooledHead(config, len(self.labels), config.hidden_dropout_prob)
 
-    def targets(self, batch: Batch, sequences: list[Sequence]) -> Targets:
-        """One a sequence, at its [CLS]."""
-        labels = np.array([sequence.target for sequence in sequences], np.int64)
-        return Targets(batch.ragged.cu_seqlens[:-1], labels, np.ones(len(labels), np.float32))
+    def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
+        return whole_texts(sequences, index, np.int64)
 
-    def decode(self, logits_C: np.ndarray) -> Prediction:
-        """From the logits of one sequence, float [classes]."""
-        exponentials = np.exp(logits_C.astype(np.float64) - logits_C.max())
-        probabilities = exponentials / exponentials.sum()
-        named = {label: float(p) for label, p in zip(self.labels, probabilities, strict=True)}
-        return Prediction(self.labels[int(logits_C.argmax())], named)
+    def decode(self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Example]) -> list[Classified]:
+        """Of windows, from the mean of their logits."""
+        return [self._decode(np.concatenate(rows).mean(0)) for rows in by_example(outputs, sequences, len(examples))]
 
-    def score(self, predictions: list[Prediction], examples: list[Example]) -> dict[str, float]:
+    def _decode(self, logits_C: np.ndarray) -> Classified:
+        named = {label: float(p) for label, p in zip(self.labels, softmax(logits_C), strict=True)}
+        return Classified(self.labels[int(logits_C.argmax())], named)
+
+    def score(self, predictions: list[Classified], examples: list[Example]) -> dict[str, float]:
         """accuracy, f1, matthews. Errors: UserError for an example without a known label."""
         self.check(examples)
         gold = [str(example.label) for example in examples]

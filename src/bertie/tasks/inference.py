@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ import torch
 from bertie.batches.collate import collate
 from bertie.contracts import Batch, Sequence
 from bertie.model.bert import BertModel
-from bertie.model.heads import PooledHead
+from bertie.tasks.contract import Task
 
 Result = TypeVar("Result")
 
@@ -19,33 +19,44 @@ Result = TypeVar("Result")
 def infer(
     model: BertModel,
     sequences: list[Sequence],
-    compute: Callable[[Batch], list[Result]],
+    compute: Callable[[Batch, list[Sequence]], list[Result]],
     batch_tokens: int = 8192,
 ) -> list[Result]:
     """Run `compute` on packed batches of sequences of similar length, of at most `batch_tokens` tokens where one allows it.
 
-    compute: from a batch on the model's device to one result a sequence, in the batch's order. The model is put into
-    eval mode; nothing is recorded for gradients.
+    compute: from a batch on the model's device, and its sequences, to one result a sequence, in the batch's order. The
+    model is put into eval mode; nothing is recorded for gradients.
     """
     results: dict[int, Result] = {}
     model.eval()
     with torch.inference_mode():
         for group in _groups(sequences, batch_tokens):
             longest = len(sequences[group[0]])  # a closer bound than the model's: attention's grid grows with it
-            batch = collate([sequences[i] for i in group], longest).tensors(model.device)
-            results.update(zip(group, compute(batch), strict=True))
+            together = [sequences[i] for i in group]
+            batch = collate(together, longest).tensors(model.device)
+            results.update(zip(group, compute(batch, together), strict=True))
     return [results[i] for i in range(len(sequences))]
 
 
-def pooled_logits(model: BertModel, kind: str, sequences: list[Sequence]) -> list[np.ndarray]:
-    """float32 [classes] a sequence: what the pooled head of that kind says of the last layer at its first token."""
-    head = cast(PooledHead, model.heads[kind])
+def outputs(model: BertModel, task: Task, sequences: list[Sequence]) -> list[np.ndarray]:
+    """float32 [tokens, C] a sequence: what the task's head says of the last layer at the tokens that it reads."""
+    head = model.heads[task.kind]
 
-    def compute(batch: Batch) -> list[np.ndarray]:
-        first = model.encoder(batch, batch.ragged.cu_seqlens[:-1]).last
-        return list(head.logits(first).float().cpu().numpy())
+    def compute(batch: Batch, group: list[Sequence]) -> list[np.ndarray]:
+        index, sizes = reading(task, group)
+        rows = torch.as_tensor(index, device=model.device)
+        logits = head.logits(model.encoder(batch, rows).last)  # pyright: ignore[reportCallIssue]
+        return np.split(logits.float().cpu().numpy(), np.cumsum(sizes)[:-1])
 
     return infer(model, sequences, compute)
+
+
+def reading(task: Task, sequences: list[Sequence]) -> tuple[np.ndarray, list[int]]:
+    """Where in their batch the tokens lie that the task reads, int64 [P], and how many those are of each sequence."""
+    starts = np.cumsum([0, *(len(sequence) for sequence in sequences)])
+    read = [task.reads(sequence) for sequence in sequences]
+    index = np.concatenate([positions + start for positions, start in zip(read, starts, strict=False)])
+    return index.astype(np.int64), [len(positions) for positions in read]
 
 
 def _groups(sequences: list[Sequence], batch_tokens: int) -> list[list[int]]:

@@ -1,8 +1,9 @@
-"""Scores of classifiers, and means over runs with their uncertainty. Thin: scikit-learn and scipy do the work."""
+"""Scores of classes and numbers, and means over runs with their uncertainty. Thin: scikit-learn and scipy do the work."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,17 @@ def classification_scores(gold: list[str], predicted: list[str], labels: list[st
         "f1": float(f1_score(gold, predicted, labels=scored, average="macro", zero_division=0)),  # pyright: ignore
         "matthews": 0.0 if one_class else float(matthews_corrcoef(gold, predicted)),
     }
+
+
+def regression_scores(gold: list[float], predicted: list[float]) -> dict[str, float]:
+    """pearson and spearman, −1 to 1 (0 where either side is constant), and mse."""
+    from scipy import stats
+
+    constant = len(set(gold)) == 1 or len(set(predicted)) == 1
+    measures: tuple[Any, ...] = (stats.pearsonr, stats.spearmanr)
+    pearson, spearman = (0.0 if constant else float(measure(gold, predicted).statistic) for measure in measures)
+    away = np.subtract(gold, predicted)
+    return {"pearson": pearson, "spearman": spearman, "mse": float(np.mean(away * away))}
 
 
 def mean_and_interval(values: list[float]) -> tuple[float, float, float]:

@@ -1,173 +1,173 @@
-"""Documents to token shards: split, cut into sentences, tokenized, written once."""
+"""Documents to token shards, in stages of pieces that any number of workers share out, and that are done once.
+
+    files ──blocks──▶ blocks of documents ──duplicates──▶ which to leave out ──encode──▶ tokens of each block ──▶ shards
+
+All of it lies in a hidden folder beside the one to make, until that is whole: as large as the text and the shards together.
+What was killed goes on there. A piece depends on files alone and results are taken in order, so the shards are the same
+bytes whoever made them.
+"""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import chain, islice
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import asdict
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bertie import console, storage
-from bertie.contracts import Document
-from bertie.errors import UsageError, UserError
-from bertie.text import readers, shards
-from bertie.text.sentences import sentences
+from bertie import __version__, console, storage
+from bertie.errors import UsageError
+from bertie.text import blocks, duplicates, encode, shards, sources, statistics
+from bertie.text.blocks import Filters, Group
+from bertie.text.encode import Block
+from bertie.text.executors import Executor, Local
+from bertie.text.readers import Reading
+from bertie.text.sources import Source
+from bertie.text.statistics import Told
 from bertie.text.tokenizer import Tokenizer
-
-BATCH_CHARACTERS = 1 << 20  # tokenized at a time: enough to keep threads busy, small beside a shard
-REMEMBERED_WORDS = 500_000  # some 100 MB
-
-
-@dataclass(frozen=True)
-class WordMemory:
-    """Tokenizes by remembering words: running text repeats them, and BERT's rules never look beyond a blank."""
-
-    tokenizer: Tokenizer
-    known: dict[str, list[int]] = field(default_factory=dict)
-
-    def encode(self, texts: list[str]) -> list[np.ndarray]:
-        """What `tokenizer.encode` gives, in less than half its time where texts have words in common."""
-        if len(self.known) > REMEMBERED_WORDS:
-            self.known.clear()
-        split = [text.split(" ") for text in texts]
-        new = list(set(chain.from_iterable(split)).difference(self.known))
-        self.known.update(zip(new, (ids.tolist() for ids in self.tokenizer.encode(new)), strict=True))
-        ids_of = self.known.__getitem__
-        return [np.fromiter(chain.from_iterable(map(ids_of, words)), np.int32) for words in split]
-
-
-@dataclass
-class _Split:
-    """One side of the corpus while it is written: documents gather until they make a shard."""
-
-    name: str
-    counts: np.ndarray  # int64 [V], how often each token occurs
-    shards: int = 0
-    documents: int = 0
-    sentences: int = 0
-    tokens: int = 0
-    waiting: list[list[np.ndarray]] = field(default_factory=list)
-    waiting_bytes: int = 0
-
-    def add(self, document: list[np.ndarray], size: int) -> None:
-        """Take a document, as its sentences' ids, that was `size` bytes of text."""
-        self.waiting.append(document)
-        self.waiting_bytes += size
-        self.documents += 1
-        self.sentences += len(document)
-        self.tokens += sum(map(len, document))
-
-    def write(self, folder: Path, tokenizer: Tokenizer) -> None:
-        if self.waiting:
-            self.counts += shards.write_shard(folder / self.name, self.shards, self.waiting, tokenizer)
-            self.shards += 1
-            self.waiting, self.waiting_bytes = [], 0
-
-    def summary(self, special_ids: np.ndarray) -> dict[str, Any]:
-        counts = self.counts.copy()
-        counts[special_ids] = 0
-        return {
-            "shards": self.shards,
-            "documents": self.documents,
-            "sentences": self.sentences,
-            "tokens": self.tokens,
-            "unigram_entropy": shards.entropy(counts),
-        }
 
 
 def prepare(
-    paths: list[Path],
+    texts: Iterable[str | Path],
     tokenizer: Tokenizer,
     out: Path,
     *,
     eval_share: float = 0.01,
-    documents: readers.Boundary = "blank-line",
-    text_field: str = "text",
     language: str = "en",
+    reading: Reading = Reading(),
+    filters: Filters = Filters(),
+    executor: Executor = Local(),
     shard_bytes: int = 64_000_000,
 ) -> dict[str, Any]:
     """Write token shards to `out`, which must not exist, and return their manifest. Same input, same bytes.
 
     A document goes to the eval side by the hash of its text, with probability `eval_share`: equal documents lie on
-    one side. A shard ends with the document that brings it to `shard_bytes` bytes of text.
+    one side. A shard ends with the document that brings it to `shard_bytes` bytes of text, or with its files' end.
+    Killed, the same call goes on where it was.
     Errors: UsageError; UserError, also where a side has fewer than two documents (a pair of texts takes two).
     """
+    texts = list(texts)
+    if (out / shards.MANIFEST).is_file():
+        storage.discard_work(out)
     storage.require_fresh(out, "the shards")
-    readers.require_outside(out, paths)
+    sources.require_outside(out, texts)
     if not 0 < eval_share < 1:
         raise UsageError(f"--eval-share {eval_share:g}: give a share of the documents between 0 and 1, such as 0.01")
     if shard_bytes < 1:
         raise UsageError(f"--shard-bytes {shard_bytes}: give at least 1")
-    train, held_out = sides = [_Split(name, np.zeros(tokenizer.size, np.int64)) for name in shards.SPLITS]
-    skipped = 0
+    settings = {
+        "eval_share": eval_share,
+        "language": language,
+        "shard_bytes": shard_bytes,
+        "filters": asdict(filters),
+        "reading": asdict(reading),
+    }
+    files = sources.find(texts)
+    with storage.work_folder(out, _plan(settings, tokenizer, files)) as work:
+        tokenizer.save(work / shards.TOKENIZER)
+        storage.remove_leftovers(work / shards.TOKENIZER)
+        told = Told(files=[{"name": file.name, "bytes": file.size} for file in files])
+        names = _read(work, files, reading, filters, shard_bytes, executor, told)
+        _find_duplicates(work, names, filters, executor)
+        every = (language, eval_share, filters.duplicates, tokenizer.fingerprint)
+        pieces = [Block(work, name, number, *every) for number, name in enumerate(names)]
+        encoded = list(_run(executor, encode.encode_block, pieces, "encode", "blocks"))
+        told.encoded(encoded)
+        for line in told.lines():
+            console.say(line)
+        told.require_documents(eval_share)
+        folder = _assemble(work, encoded, tokenizer, told)
+        storage.write_json(folder / statistics.FILE, told.statistics())
+        storage.write_atomic(folder / statistics.PAGE, statistics.page(told))
+        manifest = shards.write_manifest(folder, tokenizer, told.splits, {**settings, **told.counts()})
+        storage.publish(folder, out.resolve())
+    return manifest
+
+
+def _plan(settings: dict[str, Any], tokenizer: Tokenizer, files: list[Source]) -> dict[str, Any]:
+    """All that decides the bytes of the shards."""
+    return {
+        **settings,
+        "tokenizer": tokenizer.fingerprint,
+        "versions": {"bertie": __version__, **{name: metadata.version(name) for name in ("sentencex", "tokenizers")}},
+        "files": [[file.path, file.size, file.stamp] for file in files],
+    }
+
+
+def _run(executor: Executor, work: Callable[[Any], Any], pieces: list[Any], title: str, unit: str) -> Iterator[Any]:
+    """Results in order, with progress."""
+    with console.progress(title, len(pieces), unit) as bar, closing(executor.run(work, pieces)) as results:
+        for result in results:
+            yield result
+            bar.advance()
+
+
+def _read(
+    work: Path,
+    files: list[Source],
+    reading: Reading,
+    filters: Filters,
+    block_bytes: int,
+    executor: Executor,
+    told: Told,
+) -> list[str]:
+    """The names of all blocks, in order."""
+    together = sources.groups(files)
+    groups = [Group(work, i, tuple(group), reading, filters, block_bytes) for i, group in enumerate(together)]
+    sizes = [sum(file.size for file in group) / 1e6 for group in together]
+    names: list[str] = []
     with (
-        console.progress("prepare", readers.expected_bytes(paths) / 1e6, "MB") as bar,
-        storage.atomic_folder(out) as folder,
+        console.progress("read", sum(sizes), "MB") as bar,
+        console.telling(bar, lambda: f"{blocks.written(work) / 1e6:,.0f} MB of text"),
+        closing(executor.run(blocks.read_group, groups)) as results,
     ):
-        tokenizer.save(folder / shards.TOKENIZER)
-        found = readers.read(
-            paths, documents=documents, text_field=text_field, on_bytes=lambda count: bar.advance(count / 1e6)
-        )
-        for text, ids in _tokenize(found, tokenizer, language):
-            if not ids:
-                skipped += 1
-                continue
-            raw = text.encode()
-            side = held_out if _unit_hash(raw) < eval_share else train
-            side.add(ids, len(raw))
-            if side.waiting_bytes >= shard_bytes:
-                side.write(folder, tokenizer)
-        _require_documents(train, held_out, eval_share, skipped)
-        for side in sides:
-            side.write(folder, tokenizer)
-        splits = {side.name: side.summary(tokenizer.special_ids) for side in sides}
-        settings = {"eval_share": eval_share, "language": language, "shard_bytes": shard_bytes, "skipped": skipped}
-        return shards.write_manifest(folder, tokenizer, splits, settings)
+        for size, result in zip(sizes, results, strict=True):
+            told.read(result)
+            names += result["blocks"]
+            bar.advance(size)
+    return names
 
 
-def _unit_hash(raw: bytes) -> float:
-    """A number in [0, 1) that only the text decides."""
-    return int.from_bytes(hashlib.sha256(raw).digest()[:8]) / 2**64
+def _find_duplicates(work: Path, names: list[str], filters: Filters, executor: Executor) -> None:
+    pieces = [part for kind in duplicates.kinds(filters.duplicates) for part in duplicates.parts(work, kind, names)]
+    for _ in _run(executor, duplicates.find, pieces, "find duplicates", "parts"):
+        pass
 
 
-def _tokenize(
-    documents: Iterable[Document], tokenizer: Tokenizer, language: str
-) -> Iterator[tuple[str, list[np.ndarray]]]:
-    """Each document's text with the ids of its sentences; sentences without tokens are left out."""
-    memory = WordMemory(tokenizer)
-    for batch in _batches(document.text for document in documents):
-        split = [sentences(text, language) for text in batch]
-        chunks = _batches(sentence for document in split for sentence in document)  # one document may be a large file
-        ids = (encoded for chunk in chunks for encoded in memory.encode(chunk))
-        for text, document in zip(batch, split, strict=True):
-            yield text, [sentence for sentence in islice(ids, len(document)) if len(sentence)]
+def _assemble(work: Path, encoded: list[dict[str, Any]], tokenizer: Tokenizer, told: Told) -> Path:
+    """The shards of all blocks in one folder: of training as they are, of evaluation as many together as make a shard."""
+    folder = work / "shards"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(work / shards.TOKENIZER, folder / shards.TOKENIZER)
+    source = work / encode.FOLDER
+    counts = np.zeros((len(shards.SPLITS), tokenizer.size), np.int64)
+    for number in range(len(encoded)):
+        counts += np.load(source / f"{number:05d}.counts.npy")
+    train, held_out = shards.SPLITS
+    trained = [number for number, result in enumerate(encoded) if result[train]["documents"]]
+    (folder / train).mkdir()
+    for shard, number in enumerate(trained):
+        for kind in shards.ARRAYS:
+            _link(source / train / shards.array_name(number, kind), folder / train / shards.array_name(shard, kind))
+    evaluated = [number for number, result in enumerate(encoded) if result[held_out]["documents"]]
+    sizes = np.cumsum([0, *(encoded[number][held_out]["tokens"] for number in evaluated)])
+    most = max(result[train]["tokens"] for result in encoded)
+    shard_of = sizes[:-1] // max(most, 1)  # by the token that a part begins with
+    joined = np.unique(shard_of)
+    for shard, together in enumerate(joined):
+        parts = [number for number, of in zip(evaluated, shard_of, strict=True) if of == together]
+        shards.join(folder / held_out, shard, [(source / held_out, number) for number in parts])
+    told.assembled(counts, [len(trained), len(joined)], tokenizer)
+    return folder
 
 
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    size = 0
-    for text in texts:
-        batch.append(text)
-        size += len(text)
-        if size >= BATCH_CHARACTERS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
-def _require_documents(train: _Split, held_out: _Split, eval_share: float, skipped: int) -> None:
-    total = train.documents + held_out.documents
-    if total == 0:
-        because = f"all {skipped} documents are without tokens" if skipped else "the files hold no documents"
-        raise UserError(f"no text to prepare: {because}")
-    for side, flag in ((held_out, "raise"), (train, "lower")):
-        if side.documents < 2:
-            raise UserError(
-                f"{side.documents} of {total} documents on the {side.name} side, which needs at least 2: "
-                f"{flag} --eval-share (now {eval_share:g}) or give more documents"
-            )
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without hard links
+        shutil.copyfile(source, target)

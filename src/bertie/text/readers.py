@@ -1,171 +1,346 @@
-"""Raw text to documents: .txt and .jsonl, plain or compressed, streamed; every complaint names file and line."""
+"""Raw text to documents, streamed. What is wrong with a file ends the reading; what is wrong with a record is a counted skip."""
 
 from __future__ import annotations
 
-import gzip
+import codecs
+import csv
+import errno
+import io
 import json
-import lzma
-import os
-import zlib
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import IO, Literal, cast
+from typing import IO, Any, Literal
 
 from bertie import storage
 from bertie.contracts import Document
-from bertie.errors import UsageError, UserError
+from bertie.errors import MachineError, UserError
+from bertie.text import encodings, sources
+from bertie.text.sources import HUB, Source
+from bertie.text.tally import Tally
 
-SUFFIXES = tuple(kind + packed for kind in (".txt", ".jsonl") for packed in ("", ".gz", ".xz"))
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+LARGEST = 64_000_000  # bytes of one record
+OVERSIZE = f"over {LARGEST // 1_000_000} MB"
+ITS_OWN = (errno.ENOENT, errno.EISDIR, errno.EACCES, errno.ENOTDIR)  # of what is asked for; the rest may pass
+BATCH = 256  # rows of a .parquet file in memory
 
-Boundary = Literal["blank-line", "file"]
+BROKEN = re.compile("[\udc80-\udcff]")  # what `surrogateescape` makes of bytes
+CSV = tuple(f".csv{packed}" for packed in sources.PACKED)
+_Lines = Iterator[tuple[int, str]]
 
 
-def read(
-    paths: list[Path],
-    *,
-    documents: Boundary = "blank-line",
-    text_field: str = "text",
-    on_bytes: Callable[[int], None] | None = None,
-) -> Iterator[Document]:
-    """Stream the documents of files and folders (files of known suffixes in them, sorted, none hidden), no blank ones.
+@dataclass(frozen=True)
+class Reading:
+    """How to read text."""
 
-    In .txt a blank line ends a document, or with documents="file" only the file's end does; in .jsonl each line is an
-    object with `text_field`. `on_bytes` hears how many more bytes on disk have been read, `expected_bytes` in total.
-    Errors: UsageError for paths, before anything is read; UserError for what is in the files.
+    documents: Literal["blank-line", "file"] = "blank-line"
+    """In .txt files: a blank line ends a document, or every file is one."""
+    text_field: str = "text"
+    """In all other files: the key or column of the text."""
+    encoding: str | None = None
+    """Of all the files, such as windows-1252; left out: told by each file's bytes, and said where it is not UTF-8."""
+    strict: bool = False
+    """Stop at the first record that cannot be used, instead of counting it."""
+
+
+def read(texts: Iterable[str | Path], reading: Reading = Reading(), tally: Tally | None = None) -> Iterator[Document]:
+    """Stream the documents of files, folders, patterns and URLs (`sources.find`), no blank ones.
+
+    In .txt a blank line ends a document, or with documents="file" only the file's end does; everywhere else each record
+    is one, with its text in `text_field`. `tally` hears what was skipped.
+    Errors: UsageError for paths, before anything is read; UserError for a file that cannot be read, or that holds
+    records and not one that can be used.
     """
-    return _read(files(paths), documents, text_field, on_bytes or (lambda _: None))
+    found = sources.find(texts)
+    return read_sources(found, reading, tally or Tally())
 
 
-def expected_bytes(paths: list[Path]) -> int:
-    """Size on disk of all that `read` would read."""
-    return sum(path.stat().st_size for path in files(paths))
+def read_sources(found: list[Source], reading: Reading, tally: Tally) -> Iterator[Document]:
+    """`read` of files that are known already."""
+    if reading.encoding:
+        encodings.require(reading.encoding)
+    tally.strict = reading.strict
+    for source in found:
+        before = tally.total
+        empty = True
+        for document in _documents(source, reading, tally):
+            empty = False
+            yield document
+        if empty and tally.total > before:
+            raise UserError(f"nothing in {source.path} can be used: {tally.last}")
+        sources.require_unchanged(source)
 
 
-def files(paths: list[Path]) -> list[Path]:
-    """The files that paths and folders stand for. Errors: UsageError."""
-    if not paths:
-        raise UsageError(f"there is no text to read: name files ({', '.join(SUFFIXES)}) or folders of them")
-    found: list[Path] = []
-    for path in paths:
-        if path.is_dir():
-            named = (item for item in _inside(path) if item.name.endswith(SUFFIXES) and item.is_file())
-            inside = sorted(item for item in named if not _hidden(item.relative_to(path)))
-            if not inside:
-                raise UsageError(f"{path}: no text in this folder (looked for {', '.join(SUFFIXES)})")
-            found += inside
-        elif not path.is_file():
-            raise UsageError(f"no such file: {path}")
-        elif not path.name.endswith(SUFFIXES):
-            raise UsageError(f"{path}: cannot tell the format from the name: use one of {', '.join(SUFFIXES)}")
+def _documents(source: Source, reading: Reading, tally: Tally) -> Iterator[Document]:
+    name = source.path
+    try:
+        if source.format == "hub":
+            yield from _rows(name, _hub(source, reading), reading.text_field, tally)
+            return
+        with source.open() as (stream, raw):
+            if source.format == "parquet":
+                yield from _rows(name, _parquet(name, raw, reading.text_field), reading.text_field, tally)
+                return
+            lines = _Counted(_lines(name, stream, reading, tally))
+            try:
+                if source.format == "txt":
+                    yield from _text(name, lines, reading.documents == "file", tally)
+                elif source.format == "jsonl":
+                    yield from _rows(name, _json(name, lines, tally), reading.text_field, tally)
+                else:
+                    rows = _table(name, lines, "\t" if source.format == "tsv" else ",", reading.text_field, tally)
+                    yield from _rows(name, rows, reading.text_field, tally)
+            except UnicodeError as error:  # of UTF-16 and 32, where nobody can say where the next line begins
+                said = (
+                    f"{reading.encoding}, as --encoding says"
+                    if reading.encoding
+                    else "the encoding that its first bytes say"
+                )
+                raise UserError(f"{name}:{lines.number + 1}: not in {said}") from error
+            except EOFError as error:
+                raise UserError(
+                    f"{name}:{lines.number + 1}: truncated, or not really {source.packed}: {error}"
+                ) from error
+    except UserError:
+        raise
+    except OSError as error:
+        kind = UserError if error.errno in ITS_OWN else MachineError
+        raise kind(f"cannot read {name}: {error.strerror or error}") from error
+    except Exception as error:
+        if source.format == "hub" or "://" in name:  # the network's: every store has its own
+            raise MachineError(f"{name} broke off: {' '.join(str(error).split())[:300]}") from error
+        raise
+
+
+class _Counted:
+    """Lines that know how far they are, for what is raised beneath them."""
+
+    def __init__(self, lines: _Lines):
+        self.lines, self.number = lines, 0
+
+    def __iter__(self) -> _Lines:
+        for number, line in self.lines:
+            self.number = number
+            yield number, line
+
+
+def _lines(name: str, stream: IO[bytes], reading: Reading, tally: Tally) -> _Lines:
+    """Numbered lines without their ends; those that cannot be used are left out and counted."""
+    sample = _peek(stream)
+    encoding = encodings.require(reading.encoding) if reading.encoding else encodings.detect(sample[0])
+    if encoding is None and sample[1]:
+        raise sample[1]  # too little was unpacked to tell
+    if encoding is None:
+        raise UserError(f"{name}:1: not text in an encoding that can be told: name it with --encoding")
+    tally.encoding(encoding.name.removesuffix("-sig"), name, encoding.guessed)
+    joined: IO[bytes] = io.BufferedReader(_Joined(*sample, stream), 1 << 20)
+    if encoding.by_lines:
+        yield from _byte_lines(name, joined, encoding.name, tally, whole=name.lower().endswith(CSV))
+        return
+    text = io.TextIOWrapper(joined, encoding.name, newline="\n")
+    for number, line in _bounded(name, text, "\n", tally):
+        if "\x00" in line:
+            tally.skip("a NUL byte", f"{name}:{number}")
         else:
-            found.append(path)
-    return found
+            yield number, (line.removeprefix("\ufeff") if number == 1 else line).rstrip("\r\n")
 
 
-def _inside(folder: Path) -> Iterator[Path]:
-    """Everything below a folder. Errors: OSError for a sub-folder that may not be read, instead of leaving it out."""
-
-    def refuse(error: OSError) -> None:
-        raise error
-
-    for parent, _, names in os.walk(folder, onerror=refuse):
-        yield from (Path(parent) / name for name in names)
-
-
-def require_outside(out: Path, paths: list[Path]) -> None:
-    """Errors: UsageError where `out` lies in a folder of text, so that the next reading would take it for text."""
-    for path in paths:
-        if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
-            raise UsageError(f"{out} lies in {path}, which is read for text: give an --out elsewhere")
-
-
-def _hidden(path: Path) -> bool:
-    """What file systems and editors leave about, and folders that are still being written."""
-    return any(part.startswith(".") for part in path.parts)
+def _byte_lines(name: str, stream: IO[bytes], encoding: str, tally: Tally, whole: bool) -> _Lines:
+    """whole: keep lines that are broken, since the quote that ends a field may be in them, with what they are broken by."""
+    decode = codecs.getdecoder("utf-8" if encoding == "utf-8-sig" else encoding)
+    for number, line in _bounded(name, stream, b"\n", tally):
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
+        if whole:
+            yield number, decode(line, "surrogateescape")[0].rstrip("\r\n")
+            continue
+        if b"\x00" in line:
+            tally.skip("a NUL byte", f"{name}:{number}")
+            continue
+        try:
+            yield number, decode(line)[0].rstrip("\r\n")
+        except UnicodeError as error:
+            detail = f"byte 0x{line[error.start]:02x} " if isinstance(error, UnicodeDecodeError) else ""
+            tally.skip(f"not in {encoding.removesuffix('-sig')}", f"{name}:{number}", f"{detail}is not {encoding}")
 
 
-def _read(
-    paths: list[Path], documents: Boundary, text_field: str, on_bytes: Callable[[int], None]
-) -> Iterator[Document]:
-    for path in paths:
-        lines = _lines(path, on_bytes)
-        if path.name.removesuffix(".gz").removesuffix(".xz").endswith(".jsonl"):
-            yield from _json_documents(path, lines, text_field)
+def _bounded(name: str, stream: Any, end: Any, tally: Tally) -> Iterator[tuple[int, Any]]:
+    """Lines of at most LARGEST bytes; a longer one is read past, some of it at a time."""
+    number = 0
+    while line := stream.readline(LARGEST):
+        number += 1
+        if len(line) == LARGEST and not line.endswith(end):
+            while (line := stream.readline(1 << 20)) and not line.endswith(end):
+                pass
+            tally.skip(OVERSIZE, f"{name}:{number}")
         else:
-            yield from _text_documents(path, lines, documents)
+            yield number, line
 
 
-def _text_documents(path: Path, lines: Iterator[tuple[int, str]], documents: Boundary) -> Iterator[Document]:
+def _peek(stream: IO[bytes]) -> tuple[bytes, Exception | None]:
+    """The first bytes, up to encodings.SAMPLE, and the error that came after them."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        while size < encodings.SAMPLE and (part := stream.read(1 << 16)):
+            parts.append(part)
+            size += len(part)
+    except Exception as error:
+        return b"".join(parts), error
+    return b"".join(parts), None
+
+
+class _Joined(io.RawIOBase):
+    """What was read of a stream already, and the rest of it."""
+
+    def __init__(self, first: bytes, error: Exception | None, rest: IO[bytes]):
+        self.first, self.error, self.rest = io.BytesIO(first), error, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        part = self.first.read(len(buffer))
+        if not part:
+            if self.error:
+                raise self.error
+            part = self.rest.read(len(buffer))
+        buffer[: len(part)] = part
+        return len(part)
+
+
+def _text(name: str, lines: Iterable[tuple[int, str]], whole: bool, tally: Tally) -> Iterator[Document]:
     collected: list[str] = []
-    first = 1
-    for number, line in lines:
-        if line.strip():
-            first = first if collected else number
-            collected.append(line)
-        elif documents == "file":
-            collected += [line] if collected else []
-        elif collected:
-            yield Document("\n".join(collected), f"{path}:{first}")
-            collected = []
-    if collected:
-        yield Document("\n".join(collected).rstrip(), f"{path}:{first}")
+    first, size = 1, 0
+    for number, line in chain(lines, [(0, "")]):
+        if line.strip() or (whole and size and number):
+            first = first if size else number
+            size += len(line.encode()) + 1
+            if size > LARGEST:
+                collected.clear()
+            else:
+                collected.append(line)
+        elif size > LARGEST:
+            tally.skip(
+                OVERSIZE, f"{name}:{first}", f"a document over {LARGEST // 1_000_000} MB: part documents by blank lines"
+            )
+            size = 0
+        elif size:
+            yield Document("\n".join(collected).strip(), f"{name}:{first}")
+            collected, size = [], 0
 
 
-def _json_documents(path: Path, lines: Iterator[tuple[int, str]], text_field: str) -> Iterator[Document]:
+def _json(name: str, lines: Iterable[tuple[int, str]], tally: Tally) -> Iterator[tuple[int, Any]]:
     for number, line in lines:
         if not line.strip():
             continue
-        where = f"{path}:{number}"
         try:
-            record = json.loads(line)
+            yield number, json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise UserError(f"{where}: not JSON: {error}") from error
-        if not isinstance(record, dict) or text_field not in record:
-            has = f"it has {', '.join(map(repr, record)) or 'none'}" if isinstance(record, dict) else "it is no object"
-            raise UserError(f"{where}: no field {text_field!r} ({has}): name the field with --text-field")
-        text = record[text_field]
-        if not isinstance(text, str):
-            raise UserError(f"{where}: field {text_field!r} is not a string: {text!r:.60}")
-        if not storage.is_unicode(text):
-            raise UserError(
-                f"{where}: field {text_field!r} has half a surrogate pair (\\ud800 … \\udfff), no character"
+            tally.skip("not JSON", f"{name}:{number}", f"not JSON: {error}")
+
+
+def _table(
+    name: str, lines: Iterable[tuple[int, str]], separator: str, field: str, tally: Tally
+) -> Iterator[tuple[int, Any]]:
+    """Rows by the names in the first one. Tabs separate and nothing quotes; with commas, quotes are as in RFC 4180."""
+    csv.field_size_limit(LARGEST)  # the module's only limit is global
+    quoting = csv.QUOTE_NONE if separator == "\t" else csv.QUOTE_MINIMAL
+    counted = _Counted(iter(lines))
+    rows = csv.reader((line + "\n" for _, line in counted), delimiter=separator, quoting=quoting, strict=True)
+    header: list[str] = []
+    while True:
+        number = counted.number + 1  # that nothing is left out before: only lines that are too long are
+        try:
+            cells = next(rows, None)
+        except csv.Error as error:
+            lost = max(counted.number - number + 1, 1)
+            after = f", with the {lost - 1:,} lines after it that it takes for one" if lost > 1 else ""
+            tally.skip("not CSV", f"{name}:{number}", f"not CSV: {error}{after}", lost)
+            continue
+        if cells is None:
+            return
+        if not header:
+            header = [cell.strip() for cell in cells]
+            _require_field(name, field, header)
+        elif cells and len(cells) != len(header):
+            lost = max(counted.number - number + 1, 1)  # an open quote takes what follows for one row
+            detail = f"{len(cells)} columns, but the first line has {len(header)}"
+            tally.skip("columns that do not match the first line", f"{name}:{number}", detail, lost)
+        elif cells and BROKEN.search(cells[header.index(field)]):
+            tally.skip(
+                "not in its encoding", f"{name}:{number}", f"field {field!r} has bytes that are not in its encoding"
             )
-        if text.strip():
-            yield Document(text, where)
+        elif cells:
+            yield number, dict(zip(header, cells, strict=True))
 
 
-def _lines(path: Path, on_bytes: Callable[[int], None]) -> Iterator[tuple[int, str]]:
-    """Numbered lines without their ends. Errors: UserError, with the line that could not be read."""
-    number, seen = 0, 0
+def _require_field(name: str, field: str, found: list[str]) -> None:
+    if field not in found:
+        has = ", ".join(map(repr, found[:20])) or "none"
+        raise UserError(f"{name}: no column {field!r} (it has {has}): name the column with --text-field")
+    if found.count(field) > 1:
+        raise UserError(f"{name}: two columns are named {field!r}")
+
+
+def _parquet(name: str, raw: IO[bytes], field: str) -> Iterator[tuple[int, Any]]:
+    import pyarrow
+    from pyarrow import parquet
+
+    number = 0
     try:
-        with open(path, "rb") as raw:
-            for number, line in enumerate(_unpacked(path, raw), start=1):
-                yield number, _decode(line, path, number)
-                if (position := raw.tell()) != seen:
-                    on_bytes(position - seen)
-                    seen = position
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise UserError(f"{path}:{number + 1}: truncated, or not really {path.suffix}: {error}") from error
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+        file = parquet.ParquetFile(raw)
+        _require_field(name, field, file.schema_arrow.names)
+        for batch in file.iter_batches(batch_size=BATCH, columns=[field], use_threads=False):
+            for cell in batch.column(0):
+                number += 1
+                try:
+                    yield number, {field: cell.as_py()}
+                except UnicodeDecodeError as error:
+                    yield number, error
+    except pyarrow.ArrowException as error:
+        raise UserError(f"{name}: row {number + 1}: truncated, or not really .parquet: {error}") from error
 
 
-def _unpacked(path: Path, raw: IO[bytes]) -> IO[bytes]:
-    if path.suffix == ".gz":
-        return cast(IO[bytes], gzip.open(raw))
-    if path.suffix == ".xz":
-        return lzma.open(raw)
-    return raw
+def _hub(source: Source, reading: Reading) -> Iterator[tuple[int, Any]]:
+    """Rows of hf:ID, hf:ID:CONFIG or hf:ID:CONFIG:SPLIT (left out: "train"), streamed; ID may be a local folder."""
+    import datasets
 
-
-def _decode(line: bytes, path: Path, number: int) -> str:
-    if number == 1:
-        line = line.removeprefix(BYTE_ORDER_MARK)
-    if b"\x00" in line:
-        raise UserError(f"{path}:{number}: a NUL byte: this is not text in UTF-8")
+    name, config, split = [*source.path.removeprefix(HUB).split(":"), "", ""][:3]
     try:
-        return line.decode().rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        byte = line[error.start]
-        raise UserError(f"{path}:{number}: byte 0x{byte:02x} is not UTF-8: convert the file to UTF-8") from error
+        found = datasets.load_dataset(name, config or None, split=split or "train", streaming=True)
+        columns = found.column_names
+    except Exception as error:  # the library's own, the hub's, the network's
+        raise UserError(f"cannot open the data set {source.path}: {' '.join(str(error).split())[:300]}") from error
+    if columns is not None:
+        _require_field(source.path, reading.text_field, columns)
+    yield from enumerate(found, 1)
+
+
+def _rows(name: str, rows: Iterable[tuple[int, Any]], field: str, tally: Tally) -> Iterator[Document]:
+    for number, record in rows:
+        where = f"{name}:{number}"
+        if isinstance(record, UnicodeDecodeError):
+            tally.skip("not in utf-8", where, str(record))
+            continue
+        if not isinstance(record, dict) or field not in record:
+            has = f"it has {', '.join(map(repr, record)) or 'none'}" if isinstance(record, dict) else "it is no object"
+            detail = f"no field {field!r} ({has}): name the field with --text-field"
+            tally.skip(f"no field {field!r}", where, detail)
+            continue
+        text = record[field]
+        if not isinstance(text, str):
+            tally.skip("not a string", where, f"field {field!r} is not a string: {text!r:.60}")
+        elif not storage.is_unicode(text):
+            detail = f"field {field!r} has half a surrogate pair (\\ud800 … \\udfff), no character"
+            tally.skip("half a surrogate pair", where, detail)
+        elif "\x00" in text:
+            tally.skip("a NUL byte", where)
+        elif len(text) > LARGEST // 4 and len(text.encode()) > LARGEST:
+            tally.skip(OVERSIZE, where)
+        elif stripped := text.strip():
+            yield Document(stripped, where)
+        else:
+            tally.blank += 1

@@ -11,8 +11,9 @@ eval/…                          the same for the documents held out
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -62,6 +63,23 @@ class Corpus:
 
 
 @dataclass(frozen=True, eq=False)
+class Laid:
+    """Documents laid end to end, none of them and none of their sentences empty.
+
+    ids: int32 [n]; sentences: int64, tokens in each sentence; documents: int64, sentences in each document.
+    """
+
+    ids: np.ndarray
+    sentences: np.ndarray
+    documents: np.ndarray
+
+    def only(self, chosen: np.ndarray) -> Laid:
+        """Some of the documents, by bool [documents]."""
+        sentences = np.repeat(chosen, self.documents)
+        return Laid(self.ids[np.repeat(sentences, self.sentences)], self.sentences[sentences], self.documents[chosen])
+
+
+@dataclass(frozen=True, eq=False)
 class Shards:
     """A prepared corpus, open for reading."""
 
@@ -84,7 +102,12 @@ def open_shards(folder: Path) -> Shards:
     if found != FORMAT:
         raise UserError(f"{folder / MANIFEST}: format {found!r}, but this version reads {FORMAT}: prepare again")
     try:
+        if manifest.get("sha256") not in (None, _sum(manifest)):
+            raise UserError(
+                f"{folder / MANIFEST} was altered (its sha256 is not that of the rest of it): prepare again"
+            )
         storage.verify(folder, manifest["files"], "prepare again")
+        _require_listed(folder, manifest)
         tokenizer = Tokenizer.load(folder / TOKENIZER)
         if tokenizer.fingerprint != manifest["tokenizer"]["fingerprint"]:
             raise UserError(f"{folder / TOKENIZER} is not the tokenizer that made these shards: prepare again")
@@ -92,6 +115,28 @@ def open_shards(folder: Path) -> Shards:
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise UserError(f"{folder / MANIFEST} is damaged ({error}): prepare again") from error
     return Shards(folder, tokenizer, train, held_out, manifest)
+
+
+def _sum(manifest: dict[str, Any]) -> str:
+    rest = {name: value for name, value in manifest.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def _require_listed(folder: Path, manifest: dict[str, Any]) -> None:
+    """Errors: UserError where a shard's file is not in the list, so that nobody would notice if it was altered."""
+    for name in SPLITS:
+        for shard in range(manifest["splits"][name]["shards"]):
+            for kind in ARRAYS:
+                if f"{name}/{array_name(shard, kind)}" not in manifest["files"]:
+                    raise UserError(
+                        f"{folder / MANIFEST} does not list {name}/{array_name(shard, kind)}: prepare again"
+                    )
+
+
+def strangers(folder: Path, manifest: dict[str, Any]) -> list[str]:
+    """Files in the folder that the manifest does not list."""
+    found = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return sorted(name for name in found if name != MANIFEST and name not in manifest["files"])
 
 
 def _open_split(folder: Path, counts: dict[str, Any], vocabulary_size: int) -> Corpus:
@@ -140,23 +185,36 @@ def array_name(shard: int, kind: str) -> str:
     return f"{shard:05d}.{kind}.npy"
 
 
-def write_shard(folder: Path, shard: int, documents: Iterable[list[np.ndarray]], tokenizer: Tokenizer) -> np.ndarray:
-    """Write one shard: documents, each a list of its sentences' ids. Returns how often each token occurs, int64 [V]."""
-    documents = list(documents)
-    sentences = [sentence for document in documents for sentence in document]
-    ids = np.concatenate(sentences)
-    sentence_starts = np.cumsum([0, *(len(sentence) for sentence in sentences)], dtype=np.int64)
-    document_starts = sentence_starts[np.cumsum([0, *(len(document) for document in documents)])]
+def write_shard(folder: Path, shard: int, laid: Laid, tokenizer: Tokenizer) -> None:
+    """Write one shard of documents that hold something."""
+    sentence_starts = np.concatenate([[0], np.cumsum(laid.sentences)])
     arrays = (
-        ids.astype(token_dtype(tokenizer.size)),
-        tokenizer.word_starts_table[ids],
+        laid.ids.astype(token_dtype(tokenizer.size)),
+        tokenizer.word_starts_table[laid.ids],
         sentence_starts,
-        document_starts,
+        sentence_starts[np.concatenate([[0], np.cumsum(laid.documents)])],
     )
-    folder.mkdir(exist_ok=True)
+    _write(folder, shard, arrays)
+
+
+def join(folder: Path, shard: int, parts: list[tuple[Path, int]]) -> None:
+    """Make a shard of several, each a folder and its number there."""
+    loaded = [[np.load(part / array_name(number, kind)) for kind in ARRAYS] for part, number in parts]
+    tokens, word_starts, sentences, documents = zip(*loaded, strict=True)
+    shard_starts = np.cumsum([0, *map(len, tokens)], dtype=np.int64)
+    arrays = (
+        np.concatenate(tokens),
+        np.concatenate(word_starts),
+        _number_through(list(sentences), shard_starts),
+        _number_through(list(documents), shard_starts),
+    )
+    _write(folder, shard, arrays)
+
+
+def _write(folder: Path, shard: int, arrays: tuple[np.ndarray, ...]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     for kind, array in zip(ARRAYS, arrays, strict=True):
-        np.save(folder / array_name(shard, kind), array, allow_pickle=False)
-    return np.bincount(ids, minlength=tokenizer.size)
+        storage.write_array(folder / array_name(shard, kind), array)
 
 
 def token_dtype(vocabulary_size: int) -> np.dtype:
@@ -171,7 +229,7 @@ def entropy(counts: np.ndarray) -> float:
 
 def write_manifest(
     folder: Path, tokenizer: Tokenizer, splits: dict[str, dict[str, Any]], settings: dict[str, Any]
-) -> dict:
+) -> dict[str, Any]:
     """Close the folder: list every file in it with size and sha256. Returns the manifest."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     manifest = {
@@ -182,5 +240,6 @@ def write_manifest(
         **settings,
         "files": storage.checksums(folder, paths),
     }
+    manifest["sha256"] = _sum(manifest)
     storage.write_json(folder / MANIFEST, manifest)
     return manifest

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
+from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,10 +14,9 @@ from typing import Any
 
 import numpy as np
 import tokenizers
-from tokenizers import Encoding, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Encoding, decoders, models, normalizers, pre_tokenizers, processors
 
 from bertie import console, storage
-from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -24,11 +24,21 @@ CONTINUATION = "##"
 LONGEST_WORD = 100  # characters; a longer word is [UNK], as in the paper's code of 2018 and in Hugging Face's
 
 
-def normalizer(lowercase: bool, strip_accents: bool | None = None, split_chinese: bool = True) -> Any:
-    """BERT's: no control characters, blanks around CJK ones; accents go when letters are lowered, or as told."""
-    return normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=split_chinese, strip_accents=strip_accents, lowercase=lowercase
-    )
+@dataclass(frozen=True)
+class Rules:
+    """What BERT does to text before it looks for pieces, beside taking out control characters."""
+
+    lowercase: bool = True
+    strip_accents: bool | None = None  # None: where letters are lowered
+    split_chinese: bool = True  # every CJK character is a word
+
+    def normalizer(self) -> Any:
+        return normalizers.BertNormalizer(
+            clean_text=True,
+            handle_chinese_chars=self.split_chinese,
+            strip_accents=self.strip_accents,
+            lowercase=self.lowercase,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,9 +49,13 @@ class Tokenizer:
     lowercase: bool
 
     @classmethod
-    def build(cls, words: list[str], lowercase: bool) -> Tokenizer:
-        """From a word list in id order that holds the five special tokens. Errors: UserError."""
-        return _build(words, normalizer(lowercase), "the vocabulary")
+    def build(cls, words: list[str], rules: Rules = Rules(), user_tokens: Many[str | AddedToken] = ()) -> Tokenizer:
+        """From a word list in id order that holds the five special tokens.
+
+        user_tokens: entries of it that are found in raw text as they are, such as "<url>", wherever they stand.
+        Errors: UserError.
+        """
+        return _build(words, rules, "the vocabulary", user_tokens)
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
@@ -122,6 +136,23 @@ class Tokenizer:
         return np.array([not word.startswith(CONTINUATION) for word in self.words])
 
     @cached_property
+    def user_tokens(self) -> list[str]:
+        """What is found in raw text before it is cut into words, in id order."""
+        return [token.content for token in self.added]
+
+    @property
+    def added(self) -> list[AddedToken]:
+        """The same with how they are found."""
+        added = self.backend.get_added_tokens_decoder()
+        return [added[i] for i in sorted(added) if not added[i].special]
+
+    @property
+    def normalization(self) -> Rules:
+        """What `words.count` needs to see a text as this tokenizer does."""
+        found = self.backend.normalizer
+        return Rules(found.lowercase, found.strip_accents, found.handle_chinese_chars)
+
+    @cached_property
     def rules(self) -> list[Any]:
         """All that decides ids beside the vocabulary."""
         rules = self.backend.normalizer
@@ -130,10 +161,19 @@ class Tokenizer:
         longest = self.backend.model.max_input_chars_per_word
         return [rules.lowercase, strip, rules.handle_chinese_chars, rules.clean_text, longest]
 
+    def rebuilt(self, words: list[str]) -> Tokenizer:
+        """The same rules and user tokens with another word list. Errors: UserError for rules that are not BERT's own."""
+        *_, clean_text, longest = self.rules
+        if not clean_text or longest != LONGEST_WORD:
+            raise UserError("this tokenizer keeps control characters, or words of another length than BERT's")
+        return Tokenizer.build(words, self.normalization, self.added)
+
     @cached_property
     def fingerprint(self) -> str:
         """sha256 of everything that decides ids: two tokenizers with one fingerprint give the same ids for any text."""
-        return hashlib.sha256(json.dumps([self.words, self.rules]).encode()).hexdigest()
+        flags = [[t.content, t.normalized, t.single_word, t.lstrip, t.rstrip] for t in self.added]
+        decides = [self.words, self.rules, *([flags] if flags else [])]
+        return hashlib.sha256(json.dumps(decides).encode()).hexdigest()
 
     def pieces(self, entry: str) -> list[int]:
         """The ids that an entry of another vocabulary, such as "foreshore" or "##ability", is cut into by this one."""
@@ -152,42 +192,42 @@ class Tokenizer:
     def encode(self, texts: list[str]) -> list[np.ndarray]:
         """Per text its ids without special tokens, int32 [n]. A literal "[MASK]" in a text is text."""
         try:
+            if any(isinstance(text, list | tuple) for text in texts):  # the library would take it for a pair
+                raise TypeError
             encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
         except TypeError as error:
             raise _no_text(texts) from error
         return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
-    def sequences(self, texts: list[str], pairs: list[str] | None = None, *, max_length: int = 512) -> list[Sequence]:
-        """[CLS] A [SEP], or [CLS] A [SEP] B [SEP], of at most `max_length` tokens, with offsets into A's and B's text.
-
-        A pair that is too long loses tokens from the end of the longer text, of B where both are equal, one at a time
-        (Devlin et al. 2018, A.2, as their fine-tuning code does it). Errors: UserError for what is no text.
-        """
+    def encodings(self, texts: list[str]) -> list[Encoding]:
+        """The same with offsets: where in its text each token lies. Errors: UserError for what is no text."""
         try:
             if any(isinstance(text, list | tuple) for text in texts):  # the library would take it for a pair
                 raise TypeError
-            first = self.backend.encode_batch(texts, add_special_tokens=False)
-            second = self.backend.encode_batch(pairs or [], add_special_tokens=False)
+            return self.backend.encode_batch(texts, add_special_tokens=False)
         except TypeError as error:
-            raise _no_text([*texts, *(pairs or [])]) from error
-        if pairs is None:
-            return [self._frame([encoding], [min(len(encoding), max_length - 2)]) for encoding in first]
-        return [self._frame([a, b], _cut(len(a), len(b), max_length - 3)) for a, b in zip(first, second, strict=True)]
+            raise _no_text(texts) from error
 
-    def _frame(self, parts: list[Encoding], keep: list[int]) -> Sequence:
-        """Lay the first keep[i] tokens of each part out between special tokens."""
-        input_ids, token_type_ids, offsets = [self.cls_id], [0], [(0, 0)]
-        for segment, (part, count) in enumerate(zip(parts, keep, strict=True)):
-            input_ids += [*part.ids[:count], self.sep_id]
-            token_type_ids += [segment] * (count + 1)
-            offsets += [*part.offsets[:count], (0, 0)]
-        ids = np.array(input_ids, np.int32)
-        return Sequence(
-            ids, np.array(token_type_ids, np.int32), self.word_starts_table[ids], np.array(offsets, np.int32)
-        )
+    def encode_words(self, texts: Iterable[Many[str]]) -> list[Encoding]:
+        """Of texts that are cut into words already; `word_ids` of what comes says which word a token is of."""
+        texts = [list(words) for words in texts]
+        try:
+            return self.backend.encode_batch(texts, is_pretokenized=True, add_special_tokens=False)
+        except TypeError as error:
+            raise _no_text([word for words in texts for word in words]) from error
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         return [self.words[i] for i in ids]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text again, special tokens included; blanks, case and accents as far as the ids know them.
+
+        Errors: UserError for what is no id.
+        """
+        ids = list(ids)
+        if wrong := [i for i in ids if not 0 <= i < self.size]:
+            raise UserError(f"{wrong[0]} is no id of this vocabulary: they run from 0 to {self.size - 1}")
+        return self.backend.decode(ids, skip_special_tokens=False)
 
 
 def _no_text(texts: list[Any]) -> UserError:
@@ -200,20 +240,14 @@ def _no_text(texts: list[Any]) -> UserError:
     return UserError("the tokenizer refused the texts")
 
 
-def _cut(first: int, second: int, budget: int) -> list[int]:
-    """How many tokens stay of each of two texts when the longer one is shortened, B on ties, until `budget` is met."""
-    keep_second = min(second, max(budget // 2, budget - first))
-    return [min(first, budget - keep_second), keep_second]
-
-
-def _build(words: list[str], rules: Any, where: str) -> Tokenizer:
+def _build(words: list[str], rules: Rules, where: str, user_tokens: Many[str | AddedToken] = ()) -> Tokenizer:
     vocabulary = {word: i for i, word in enumerate(words)}
     _require_special(vocabulary, where)
     model = models.WordPiece(
         vocabulary, unk_token=UNK, continuing_subword_prefix=CONTINUATION, max_input_chars_per_word=LONGEST_WORD
     )
     backend = tokenizers.Tokenizer(model)
-    backend.normalizer = rules
+    backend.normalizer = rules.normalizer()
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(prefix=CONTINUATION)
     backend.post_processor = processors.TemplateProcessing(
@@ -222,6 +256,8 @@ def _build(words: list[str], rules: Any, where: str) -> Tokenizer:
         special_tokens=[(CLS, vocabulary[CLS]), (SEP, vocabulary[SEP])],
     )
     backend.add_special_tokens(list(SPECIAL_TOKENS))
+    added = [token if isinstance(token, AddedToken) else AddedToken(token, normalized=False) for token in user_tokens]
+    backend.add_tokens(added)
     return _finish(backend)
 
 
@@ -275,7 +311,8 @@ def _load_vocabulary(folder: Path) -> Tokenizer:
     cased = any(word != word.lower() for word in words if not re.fullmatch(r"\[.*]|<.*>", word))
     lowercase = config.get("do_lower_case", not cased)
     try:
-        rules = normalizer(lowercase, config.get("strip_accents"), config.get("tokenize_chinese_chars", True))
+        rules = Rules(lowercase, config.get("strip_accents"), config.get("tokenize_chinese_chars", True))
+        rules.normalizer()
     except TypeError as error:
         raise UserError(f"{beside} is damaged: {' '.join(str(error).split())}") from error
     return _build(words, rules, str(folder))

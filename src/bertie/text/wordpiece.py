@@ -1,124 +1,101 @@
-"""Vocabulary training. The library's trainer merges the most frequent pair of pieces (byte-pair encoding's rule).
-
-Left to itself that trainer gives another vocabulary at every run: it numbers the "##" forms of characters in the order
-of a hash table, and breaks ties between equally frequent pairs by those numbers. So the alphabet is counted here, and
-the trainer is handed it, with its "##" forms, as tokens whose numbers are fixed; what it then merges is decided.
-"""
+"""Vocabulary training: characters are joined to pieces of words, the best pair first, until the vocabulary is full."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-import tokenizers
-from tokenizers import models, pre_tokenizers, trainers
 
 from bertie import console
 from bertie.errors import UsageError, UserError
-from bertie.text.sentences import cut
-from bertie.text.tokenizer import CONTINUATION, SPECIAL_TOKENS, UNK, normalizer
-
-COUNTED_TOGETHER = 1 << 20  # characters; a count costs an array as long as the largest code point, so not per text
+from bertie.text.merges import CRITERIA, PAIR, Criterion, Words
+from bertie.text.tokenizer import CONTINUATION, SPECIAL_TOKENS
 
 
 def train(
-    texts: Callable[[], Iterable[str]],
+    counts: Mapping[str, int],
     *,
     vocab_size: int,
-    lowercase: bool = True,
+    criterion: Criterion = "frequency",
     alphabet_limit: int = 1000,
     min_frequency: int = 2,
+    reserved: Sequence[str] = (),
     exact: bool = True,
 ) -> list[str]:
-    """The word list in id order: special tokens, alphabet, its "##" forms, merges. Same texts, same list.
+    """The word list in id order: special tokens, `reserved`, alphabet, its "##" forms, merges. Same counts, same list.
 
-    texts: called twice, gives the same texts each time. alphabet_limit: keep this many characters, the most frequent.
-    min_frequency: pieces seen less often together are not merged. exact: a text that cannot fill vocab_size is an error.
+    counts: word → how often it occurs (`words.count`). alphabet_limit: keep this many characters, the most frequent;
+    words with others, which the tokenizer makes [UNK], are left out. min_frequency: pieces seen less often together are
+    not joined. exact: a text that cannot fill vocab_size is an error.
     Errors: UsageError where vocab_size cannot hold the alphabet, UserError where the text is empty or cannot fill it.
     """
     flags = {"--vocab-size": vocab_size, "--alphabet-limit": alphabet_limit, "--min-frequency": min_frequency}
     for flag, value in flags.items():
-        if not 1 <= value < 1 << 31:
-            raise UsageError(f"{flag} {value}: give a number from 1 to {(1 << 31) - 1:,}")
-    rules = normalizer(lowercase)
-    characters = _count_characters(texts())
-    alphabet, foreign = _choose_alphabet(characters, rules, alphabet_limit)
+        if not 1 <= value < PAIR:
+            raise UsageError(f"{flag} {value}: give a number from 1 to {PAIR - 1:,}")
+    alphabet = _alphabet(counts, alphabet_limit)
     if not alphabet:
         raise UserError("the text is empty: a vocabulary needs some")
-    fixed = [*SPECIAL_TOKENS, *alphabet, *(CONTINUATION + character for character in alphabet)]
-    if vocab_size < len(fixed):
+    fixed = [*SPECIAL_TOKENS, *reserved]
+    pieces = [*fixed, *alphabet, *(CONTINUATION + character for character in alphabet)]
+    if vocab_size < len(pieces):
         raise UsageError(
             f"--vocab-size {vocab_size} is too small: the {len(alphabet)} characters of this text, their ## forms "
-            f"and {len(SPECIAL_TOKENS)} special tokens take {len(fixed)}"
+            f"and {len(fixed)} special tokens take {len(pieces)}"
         )
-    backend = tokenizers.Tokenizer(models.WordPiece({}, unk_token=UNK))
-    backend.normalizer = rules
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size,
-        min_frequency=min_frequency,
-        special_tokens=fixed,
-        continuing_subword_prefix=CONTINUATION,
-        show_progress=False,
-    )
-    with console.progress("count words", int(characters.sum()) / 1e6, "M characters") as bar:
-        backend.train_from_iterator(_without(foreign, texts(), bar), trainer)
-    vocabulary = backend.get_vocab()
-    if exact and len(vocabulary) < vocab_size:
+    _merge(pieces, _words(counts, alphabet, len(fixed), vocab_size), vocab_size, criterion, min_frequency)
+    if exact and len(pieces) < vocab_size:
         raise UserError(
-            f"the text fills a vocabulary of only {len(vocabulary)} entries: "
-            f"ask for --vocab-size {len(vocabulary)} or give more text"
+            f"the text fills a vocabulary of only {len(pieces)} entries: "
+            f"ask for --vocab-size {len(pieces)} or give more text"
         )
-    return sorted(vocabulary, key=vocabulary.__getitem__)
+    return pieces
 
 
-def _count_characters(texts: Iterable[str]) -> np.ndarray:
-    """How often each code point occurs, int64 [0x110000]."""
-    counts = np.zeros(0x110000, np.int64)
-    with console.progress("count characters", 0, "M characters") as bar:
-        for text in _joined(texts):
-            found = np.bincount(np.frombuffer(text.encode("utf-32-le"), np.uint32))
-            counts[: len(found)] += found
-            bar.advance(len(text) / 1e6)
-    return counts
+def _alphabet(counts: Mapping[str, int], limit: int) -> list[str]:
+    """The most frequent characters, sorted; of equally frequent ones, those of lower code points."""
+    words, times, lengths = _listed(counts)
+    weights = np.repeat(times, lengths).astype(np.float64)
+    frequency = np.bincount(_codes(words), weights=weights)
+    ranked = np.lexsort((np.arange(len(frequency)), -frequency))[: int((frequency > 0).sum())]
+    return [chr(code) for code in np.sort(ranked[:limit])]
 
 
-def _joined(texts: Iterable[str]) -> Iterator[str]:
-    waiting: list[str] = []
-    size = 0
-    for text in texts:
-        waiting.append(text)
-        size += len(text)
-        if size >= COUNTED_TOGETHER:
-            yield "".join(waiting)
-            waiting, size = [], 0
-    yield "".join(waiting)
+def _words(counts: Mapping[str, int], alphabet: list[str], first: int, vocab_size: int) -> Words:
+    """The words that the alphabet can spell, as single characters; the first character's piece is number `first`."""
+    known = set(alphabet)
+    counts = {word: count for word, count in counts.items() if known.issuperset(word)}
+    words, times, lengths = _listed(counts)
+    number = np.zeros(0x110000, np.int32)
+    number[[ord(character) for character in alphabet]] = np.arange(first, first + len(alphabet))
+    piece = number[_codes(words)]
+    begins = np.cumsum(lengths) - lengths
+    continuing = np.ones(len(piece), bool)
+    continuing[begins] = False
+    piece[continuing] += len(alphabet)
+    return Words(piece, lengths, times, vocab_size)
 
 
-def _choose_alphabet(counts: np.ndarray, rules: Any, limit: int) -> tuple[list[str], re.Pattern[str] | None]:
-    """The `limit` most frequent characters as the model will see them, by code point; and what matches all others."""
-    splitter = pre_tokenizers.BertPreTokenizer()
-    seen_as: dict[str, str] = {}  # a character of the text → its characters after normalization, blanks dropped
-    frequency: Counter[str] = Counter()
-    for code in np.flatnonzero(counts):
-        raw = chr(code)
-        seen_as[raw] = "".join(piece for piece, _ in splitter.pre_tokenize_str(rules.normalize_str(raw)))
-        for character in seen_as[raw]:
-            frequency[character] += int(counts[code])
-    # Equally frequent characters: the lower code point stays, whatever the order of the texts.
-    ranked = sorted(frequency, key=lambda character: (-frequency[character], character))
-    alphabet = set(ranked[:limit])
-    foreign = [raw for raw, characters in seen_as.items() if not alphabet.issuperset(characters)]
-    pattern = re.compile(f"[{re.escape(''.join(foreign))}]") if foreign else None
-    return sorted(alphabet), pattern
+def _listed(counts: Mapping[str, int]) -> tuple[Iterable[str], np.ndarray, np.ndarray]:
+    """Words, how often each occurs, how many characters each has; int64 [words]."""
+    times = np.fromiter(counts.values(), np.int64, len(counts))
+    return counts, times, np.fromiter(map(len, counts), np.int64, len(counts))
 
 
-def _without(foreign: re.Pattern[str] | None, texts: Iterable[str], bar: console.Progress) -> Iterator[str]:
-    """The texts with a blank for each foreign character: the trainer would drop it and join its neighbours."""
-    for text in texts:
-        for part in cut(text):  # a document may be a large file, and the trainer takes some 100 bytes a character
-            yield foreign.sub(" ", part) if foreign else part
-        bar.advance(len(text) / 1e6)
+def _codes(words: Iterable[str]) -> np.ndarray:
+    """Code points of all characters, uint32."""
+    return np.frombuffer("".join(words).encode("utf-32-le"), np.uint32)
+
+
+def _merge(pieces: list[str], words: Words, vocab_size: int, criterion: Criterion, min_frequency: int) -> None:
+    """Add merges to the pieces until there are vocab_size, or no pair is left."""
+    number = {piece: index for index, piece in enumerate(pieces)}
+    queue = CRITERIA[criterion](words, min_frequency)
+    with console.progress("join pieces", vocab_size, "entries", done=len(pieces)) as bar:
+        while len(pieces) < vocab_size and (pair := queue.pop()) is not None:
+            joined = pieces[pair // PAIR] + pieces[pair % PAIR].removeprefix(CONTINUATION)
+            if joined not in number:  # it may have been made of other parts before
+                number[joined] = len(pieces)
+                pieces.append(joined)
+                bar.advance()
+            queue.update(words.merge(pair, number[joined]), pair)

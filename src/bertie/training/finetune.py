@@ -10,6 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from bertie import config as configuration
 from bertie import console, runtime, storage, streams
 from bertie.batches.collate import collate
@@ -20,9 +22,10 @@ from bertie.errors import UsageError, UserError, require_range
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.model.transformer import Encoder, initialise
-from bertie.tasks import Task
-from bertie.tasks.examples import Example, as_examples, read_examples
-from bertie.tasks.inference import pooled_logits
+from bertie.tasks import AnyTask, Task
+from bertie.tasks.contract import Calibrated
+from bertie.tasks.data.rows import kept
+from bertie.tasks.inference import outputs, reading
 from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
 from bertie.training.loop import Descent, evaluate
@@ -30,7 +33,7 @@ from bertie.training.optimizers import Optimizer
 from bertie.training.run import RunFolder
 from bertie.training.schedules import Schedule
 
-Examples = str | Path | Iterable[dict[str, Any] | Example]
+Examples = str | Path | Iterable[Any]
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class FinetuneTraining:
 
 @dataclass(frozen=True)
 class FinetuneConfig:
-    task: Task
+    task: AnyTask
     optimizer: Optimizer
     schedule: Schedule
     training: FinetuneTraining
@@ -72,6 +75,8 @@ class FinetuneConfig:
     """Tokens in the longest sequence; longer examples are cut."""
     max_train_examples: int = 0
     """Use a random part of this many training examples (the same for every seed); 0: all."""
+    strict: bool = False
+    """Refuse files with rows that cannot be read, rather than skip and count those."""
     from_scratch: bool = False
     """Take the checkpoint's size and vocabulary but new weights: the baseline that pre-training has to beat."""
     hidden_dropout_prob: float = 0.1
@@ -107,9 +112,10 @@ def finetune(
 ) -> Finetuned:
     """Fine-tune a checkpoint on labelled examples and score the result on others.
 
-    config: a FinetuneConfig, a TOML file or the kind of a task. train, dev: files (.tsv, .csv, .jsonl) or Python values
-    ({"text": …, "text_pair": …, "label": …}). out: the run folder; None keeps everything in memory. A run that was
-    killed resumes when called again; a finished one is left alone. Errors: UsageError, UserError.
+    config: a FinetuneConfig, a TOML file or the kind of a task. train, dev: files, or Python values such as
+    {"text": …, "text_pair": …, "label": …}, in the forms that the task's reader knows.
+    out: the run folder; None keeps everything in memory. A run that was killed resumes when called again; a finished
+    one is left alone. Errors: UsageError, UserError.
     """
     if isinstance(config, str):
         config = configuration.load(FinetuneConfig, config, "finetune")
@@ -124,9 +130,10 @@ def _finetune(config: FinetuneConfig, data: _Data, checkpoint: Checkpoint, run: 
     if run is not None and run.finished:
         run.require_data(data.fingerprint)
         console.say(f"{run.path} is finished: nothing to do")
-        bert = _model(config, data.task, checkpoint.config).to(runtime.device())
-        load_weights(bert, read_checkpoint(run.path))
-        return Finetuned(bert, data.task, checkpoint.tokenizer, run.scores(), [], run.path)
+        bert, made = _model(config, data.task, checkpoint.config).to(runtime.device()), read_checkpoint(run.path)
+        load_weights(bert, made)
+        task = configuration.build(AnyTask, {k: v for k, v in made.task.items() if k != "max_length"}, "task")
+        return Finetuned(bert, task, checkpoint.tokenizer, run.scores(), [], run.path)
     bert, started = _started_model(config, data.task, checkpoint)
     if run is not None:
         console.say(started)
@@ -135,25 +142,40 @@ def _finetune(config: FinetuneConfig, data: _Data, checkpoint: Checkpoint, run: 
     losses: list[float] = []
     job = _job(config, data, bert, checkpoint.tokenizer, precision, lambda record: losses.append(record["loss"]))
     trainer.train(job, run)
-    logits = pooled_logits(bert, data.task.kind, data.dev_sequences)
-    predictions = [data.task.decode(row) for row in logits]
-    scores = data.task.score(predictions, data.dev)
-    if len({prediction.label for prediction in predictions}) == 1 < len({example.label for example in data.dev}):
-        console.warn(
-            f"every dev example is taken for {predictions[0].label!r}: nothing was learned; try another "
-            f"--training.learning-rate (now {config.training.learning_rate:g}; small models want 3e-4 or more) or more epochs"
-        )
+    task, scores = _scored(config, data, bert)
     if run is not None:
         told = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
         run.write_scores(scores)
+        job = replace(job, task=_purpose(config, task))
         trainer.finish(job, run, f"Fine-tuned from {checkpoint.folder.name}. On {len(data.dev)} dev examples: {told}.")
-    return Finetuned(bert, data.task, checkpoint.tokenizer, scores, losses, run.path if run else None)
+    return Finetuned(bert, task, checkpoint.tokenizer, scores, losses, run.path if run else None)
+
+
+def _scored(config: FinetuneConfig, data: _Data, bert: BertModel) -> tuple[Task, dict[str, float]]:
+    """The task with what it found out on the dev examples, and its scores on them."""
+    task, said = data.task, outputs(bert, data.task, data.dev_sequences)
+    predictions = task.decode(said, data.dev_sequences, data.dev)
+    if isinstance(task, Calibrated):
+        task = task.calibrate(predictions, data.dev)
+        predictions = task.decode(said, data.dev_sequences, data.dev)
+    labels = {getattr(prediction, "label", i) for i, prediction in enumerate(predictions)}
+    if len(labels) == 1 < len({example.label for example in data.dev}):
+        console.warn(
+            f"every dev example is taken for {min(labels)!r}: nothing was learned; try another "
+            f"--training.learning-rate (now {config.training.learning_rate:g}; small models want 3e-4 or more) or more epochs"
+        )
+    return task, task.score(predictions, data.dev)
+
+
+def _purpose(config: FinetuneConfig, task: Task) -> dict[str, Any]:
+    """What task.json says."""
+    return {**configuration.plain(task), "max_length": config.max_length}
 
 
 @dataclass(frozen=True, eq=False)
 class _Data:
     task: Task
-    dev: list[Example]
+    dev: list[Any]
     train_sequences: list[Sequence]
     dev_sequences: list[Sequence]
     start: Path
@@ -164,30 +186,50 @@ class _Data:
         head = [storage.sha256(self.start / "model.safetensors"), len(self.train_sequences), self.task.labels]
         digest = hashlib.sha256(repr(head).encode())
         for sequence in [*self.train_sequences, *self.dev_sequences]:
-            digest.update(f"{len(sequence)} {sequence.target} ".encode() + sequence.input_ids.tobytes())
+            digest.update(f"{len(sequence)} ".encode() + _bytes(sequence.target) + sequence.input_ids.tobytes())
         return digest.hexdigest()
+
+
+def _bytes(target: Any) -> bytes:
+    if isinstance(target, tuple):
+        return b" ".join(map(_bytes, target))
+    return target.tobytes() if isinstance(target, np.ndarray) else repr(target).encode()
 
 
 def _read(config: FinetuneConfig, train: Examples, dev: Examples, checkpoint: Checkpoint) -> _Data:
     most = checkpoint.config.max_position_embeddings
     if not 4 <= config.max_length <= most:
         raise UsageError(f"max_length is {config.max_length}: the model reads 4 to {most} tokens")
-    train_examples, dev_examples = _examples(train, config.task), _examples(dev, config.task)
+    train_examples, dev_examples = _examples(train, config), _examples(dev, config)
     if 0 < config.max_train_examples < len(train_examples):
         chosen = streams.generator(0, streams.SUBSET).permutation(len(train_examples))[: config.max_train_examples]
         train_examples = [train_examples[i] for i in sorted(chosen)]
     task = config.task.fit(train_examples)
     task.check(dev_examples)
     encoded = [task.encode(part, checkpoint.tokenizer, config.max_length) for part in (train_examples, dev_examples)]
-    if (train_examples[0].text_pair is None) != (dev_examples[0].text_pair is None):
+    alone = [getattr(part[0], "text_pair", None) is None for part in (train_examples, dev_examples)]
+    if alone[0] != alone[1]:
         raise UserError(f"one text in some, two in others: {train_examples[0].source}, {dev_examples[0].source}")
-    return _Data(task, dev_examples, *encoded, start=checkpoint.folder)
+    learned = task.training(encoded[0])
+    for name, examples, sequences in zip(("training", "dev"), (train_examples, dev_examples), encoded, strict=True):
+        if short := len({sequence.example for sequence in sequences if sequence.lost}):
+            console.warn(
+                f"{short:,} of {len(examples):,} {name} examples are cut to fit into {config.max_length} tokens"
+            )
+    if left_out := len(train_examples) - len({sequence.example for sequence in learned}):
+        console.warn(
+            f"{left_out:,} of {len(train_examples):,} training examples are left out: their answer is not in them"
+        )
+    if not learned:
+        raise UserError("there is nothing to train on")
+    return _Data(task, dev_examples, learned, encoded[1], start=checkpoint.folder)
 
 
-def _examples(source: Examples, task: Task) -> list[Example]:
+def _examples(source: Examples, config: FinetuneConfig) -> list[Any]:
+    reader = config.task.reader
     if isinstance(source, str | Path):
-        return read_examples(Path(source), task.columns)
-    return as_examples(source, task.columns)
+        return kept(reader.read(Path(source)), str(source), config.strict)
+    return kept(reader.values(source), "the examples")
 
 
 def _model(config: FinetuneConfig, task: Task, size: BertConfig) -> BertModel:
@@ -221,38 +263,35 @@ def _job(
     precision: Literal["fp32", "bf16"],
     on_step: Callable[[dict[str, Any]], None],
 ) -> trainer.Job:
-    settings, task, examples = config.training, data.task, data.train_sequences
-    per_epoch = -(-len(examples) // settings.batch_size)
+    settings, task = config.training, data.task
+    units = _units(task, data.train_sequences)
+    per_epoch = -(-len(units) // settings.batch_size)
     steps = settings.steps or settings.epochs * per_epoch
-
-    def work(sequences: list[Sequence]) -> MicroBatch:
-        batch = collate(sequences, config.max_length)
-        return MicroBatch.of(batch, {task.kind: task.targets(batch, sequences)})
-
-    def split(sequences: list[Sequence]) -> list[MicroBatch]:
-        room = max(1, settings.row_tokens // config.max_length)
-        return [work(sequences[i : i + room]) for i in range(0, len(sequences), room)]
+    room = max(1, settings.row_tokens // config.max_length)
 
     def stream(_: int, position: Position) -> Generator[Step]:
         while True:
-            order = streams.generator(config.seed, streams.EXAMPLES, position.epoch).permutation(len(examples))
+            order = streams.generator(config.seed, streams.EXAMPLES, position.epoch).permutation(len(units))
             for step in range(position.step, per_epoch):
-                chosen = [examples[i] for i in order[step * settings.batch_size : (step + 1) * settings.batch_size]]
+                chosen = [units[i] for i in order[step * settings.batch_size : (step + 1) * settings.batch_size]]
                 last = step + 1 == per_epoch
                 after = Position(position.epoch + 1, 0) if last else Position(position.epoch, step + 1)
-                yield Step(split(chosen), Position(position.epoch, step), after)
+                yield Step(_split(task, chosen, config.max_length, room), Position(position.epoch, step), after)
             position = Position(position.epoch + 1, 0)
 
+    dev = _units(task, task.training(data.dev_sequences))
+    steps_of_dev = [dev[i : i + settings.batch_size] for i in range(0, len(dev), settings.batch_size)]
+    held = [micro for chosen in steps_of_dev for micro in _split(task, chosen, config.max_length, room)]
     return trainer.Job(
         title="finetune",
         model=model,
         tokenizer=tokenizer,
-        labels=task.labels,
+        task=_purpose(config, task),
         optimizer=config.optimizer.build(model),
         schedule=config.schedule,
         descent=Descent(steps, settings.learning_rate, settings.clip, config.seed, precision, {task.kind: 1.0}),
         stream=stream,
-        evaluate=lambda _, stopping: evaluate(model, split(data.dev_sequences), precision, stopping=stopping),
+        evaluate=lambda _, stopping: evaluate(model, held, precision, stopping=stopping),
         held=lambda _: 0,
         eval_every=settings.eval_every,
         checkpoint_every=settings.checkpoint_every,
@@ -260,3 +299,29 @@ def _job(
         data=data.fingerprint,
         on_step=on_step,
     )
+
+
+def _units(task: Task, sequences: list[Sequence]) -> list[list[Sequence]]:
+    """What is shuffled and counted: sequences, or all of an example together."""
+    if task.unit == "sequence":
+        return [[sequence] for sequence in sequences]
+    grouped: dict[int, list[Sequence]] = {}
+    for sequence in sequences:
+        grouped.setdefault(sequence.example, []).append(sequence)
+    return list(grouped.values())
+
+
+def _split(task: Task, units: list[list[Sequence]], max_length: int, room: int) -> list[MicroBatch]:
+    """A step's forward passes, of at most `room` sequences each where the units allow it."""
+    together: list[list[Sequence]] = [[]]
+    for unit in units:
+        if together[-1] and len(together[-1]) + len(unit) > room and task.unit != "batch":
+            together.append([])
+        together[-1] += unit
+    return [_micro_batch(task, sequences, max_length) for sequences in together]
+
+
+def _micro_batch(task: Task, sequences: list[Sequence], max_length: int) -> MicroBatch:
+    batch = collate(sequences, max_length)
+    index, _ = reading(task, sequences)
+    return MicroBatch.of(batch, {task.kind: task.targets(batch, sequences, index)})

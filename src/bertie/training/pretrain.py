@@ -125,7 +125,7 @@ class Setup:
             title="pretrain",
             model=model,
             tokenizer=self.shards.tokenizer,
-            labels=(),
+            task=None,
             optimizer=optimizer,
             schedule=config.schedule,
             descent=Descent(settings.steps, settings.learning_rate, settings.clip, config.seed, precision, weights),

@@ -38,13 +38,14 @@ class Job:
 
     eval_every, checkpoint_every: in steps, 0 = only at the end; checkpoint_minutes: 0 = by steps alone. data: what the
     steps are made of, as a fingerprint. bad_steps: so many in a row, of which the loss or gradient is no number, end it.
-    out: the run folder, also for a rank that does not own it. micro_batch: most rows of a forward pass.
+    task: what task.json says, where there is one that is trained for. out: the run folder, also for a rank that does not
+    own it. micro_batch: most rows of a forward pass.
     """
 
     title: str
     model: BertModel
     tokenizer: Tokenizer
-    labels: tuple[str, ...]
+    task: dict[str, Any] | None
     optimizer: torch.optim.Optimizer
     schedule: Schedule
     descent: Descent
@@ -213,7 +214,7 @@ class _Session:
         counters, job = self.counters, self.job
         counters.metrics_bytes, counters.metrics_sha256 = self.run.flush()
         self.credit()
-        save_state(self.run.path, job.model, job.optimizer, job.tokenizer, job.labels, counters, job.keep_checkpoints)
+        save_state(self.run.path, job.model, job.optimizer, job.tokenizer, job.task, counters, job.keep_checkpoints)
         self.saved = time.monotonic()
 
     def credit(self) -> None:
@@ -229,7 +230,7 @@ class _Session:
 def finish(job: Job, run: RunFolder, about: str, lines: dict[str, float] | None = None) -> None:
     """Write the report and the model itself into the run folder and seal it. lines: levels for the first loss, in nats."""
     storage.write_atomic(run.path / "report.html", run_page(run.path, about, lines or {}))
-    write_model(run.path, job.model, job.tokenizer, job.labels, about)
+    write_model(run.path, job.model, job.tokenizer, job.task, about)
     run.finish()
 
 

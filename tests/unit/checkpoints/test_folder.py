@@ -80,7 +80,7 @@ def test_the_folder_holds_what_it_should(folder: Path) -> None:
 
 
 def test_labels_are_kept(tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:
-    write_model(tmp_path, classifier(tiny_config), small_tokenizer, ("b", "a", "c"))
+    write_model(tmp_path, classifier(tiny_config), small_tokenizer, {"kind": "classify", "labels": ["b", "a", "c"]})
     checkpoint = read_checkpoint(tmp_path)
     assert checkpoint.heads == {"classify"}
     assert checkpoint.labels == ("b", "a", "c")
@@ -213,7 +213,7 @@ def test_a_task_starts_from_encoder_and_pooler(folder: Path, tiny_config: BertCo
 def test_another_tasks_head_is_not_taken_over(
     tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer, classes: int
 ) -> None:
-    write_model(tmp_path, classifier(tiny_config, 3), small_tokenizer, ("a", "b", "c"))
+    write_model(tmp_path, classifier(tiny_config, 3), small_tokenizer, {"kind": "classify", "labels": ["a", "b", "c"]})
     model = classifier(tiny_config, classes)
     before = model.heads["classify"].state_dict()["out.weight"].clone()
     loaded = load_weights(model, read_checkpoint(tmp_path).without_heads())
@@ -222,7 +222,7 @@ def test_another_tasks_head_is_not_taken_over(
 
 
 def test_a_head_of_another_size_is_dropped(tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:
-    write_model(tmp_path, classifier(tiny_config, 3), small_tokenizer, ("a", "b", "c"))
+    write_model(tmp_path, classifier(tiny_config, 3), small_tokenizer, {"kind": "classify", "labels": ["a", "b", "c"]})
     loaded = load_weights(classifier(tiny_config, 2), read_checkpoint(tmp_path))
     assert (loaded.fresh, loaded.dropped) == (("heads.classify.out",), ("classify",))
 

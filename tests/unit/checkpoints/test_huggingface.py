@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bertie.checkpoints.huggingface import from_config_json, to_config_json, to_ours, to_theirs
 from bertie.errors import UserError
-from bertie.model.bert import BertModel, Head
+from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
 from bertie.model.transformer import Encoder
@@ -19,7 +19,9 @@ KINDS = [frozenset(), frozenset({"mlm"}), frozenset({"nsp"}), frozenset({"mlm", 
 
 def model_of(config: BertConfig, kinds: frozenset[str]) -> BertModel:
     encoder = Encoder(config)
-    heads: dict[str, Head] = {o.kind: o.head(config, encoder) for o in (MaskedLM(), NextSentence()) if o.kind in kinds}
+    heads: dict[str, torch.nn.Module] = {
+        o.kind: o.head(config, encoder) for o in (MaskedLM(), NextSentence()) if o.kind in kinds
+    }
     if "classify" in kinds:
         heads["classify"] = PooledHead(config, 3, 0.1)
     return BertModel(encoder, heads)

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from bertie.demo.compare import _hold_back
-from bertie.tasks.examples import Example
+from bertie.tasks.data.texts import Example
 
 
 def examples(*documents: tuple[str, str, int]) -> list[Example]:

@@ -19,7 +19,7 @@ from bertie.model.heads import PooledHead
 from bertie.model.transformer import Encoder, initialise
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.predict.predictor import AT_ONCE, Predictor
-from bertie.tasks.examples import Example
+from bertie.tasks.data.texts import Example
 from bertie.text.tokenizer import Tokenizer
 
 LABELS = ("bad", "good", "so-so")
@@ -46,10 +46,8 @@ def tuned(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory:
     torch.manual_seed(1)
     model = BertModel(Encoder(tiny_config), {"classify": PooledHead(tiny_config, 3, 0.1)})
     initialise(model, 0.3)
-    write_model(folder, model, small_tokenizer, LABELS)
-    (folder / "config.toml").write_text(
-        'max_length = 20\n[task]\nkind = "classify"\ntext = "review"\nlabel = "stars"\n'
-    )
+    purpose = {"kind": "classify", "text": "review", "label": "stars", "labels": list(LABELS), "max_length": 20}
+    write_model(folder, model, small_tokenizer, purpose)
     return folder
 
 
@@ -239,11 +237,12 @@ def test_weights_that_are_missing_are_named(tuned: Path, tmp_path: Path, missing
 def test_labels_that_do_not_fit_the_head(tuned: Path, tmp_path: Path) -> None:
     for path in tuned.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    values = json.loads((tmp_path / "config.json").read_text())
-    values["id2label"] = {"0": "a", "1": "b"}
-    (tmp_path / "config.json").write_text(json.dumps(values))
-    with pytest.raises(UserError, match="names 2 labels and the head has 3 outputs"):
-        load(tmp_path)
+    for name, key, value in (("task", "labels", ["a", "b"]), ("config", "id2label", {"0": "a", "1": "b"})):
+        values = json.loads((tmp_path / f"{name}.json").read_text())
+        (tmp_path / f"{name}.json").write_text(json.dumps({**values, key: value}))
+        with pytest.raises(UserError, match=rf"{name}\.json names 2 labels and the head has 3 outputs"):
+            load(tmp_path)
+        (tmp_path / "task.json").unlink(missing_ok=True)  # as in what others made
 
 
 def test_the_model_is_for_use(pretrained: Path, tiny_config: BertConfig) -> None:

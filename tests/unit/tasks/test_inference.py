@@ -8,7 +8,8 @@ from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
 from bertie.model.transformer import Encoder, initialise
-from bertie.tasks.inference import infer, pooled_logits
+from bertie.tasks import Classify
+from bertie.tasks.inference import infer, outputs
 
 
 def sequences(lengths: list[int]) -> list[Sequence]:
@@ -29,7 +30,8 @@ def test_results_are_in_the_order_of_the_sequences(tiny_config: BertConfig) -> N
     made = sequences(np.random.default_rng(1).integers(1, 60, 100).tolist())
     sizes: list[int] = []
 
-    def first_ids(batch: Batch) -> list[int]:
+    def first_ids(batch: Batch, together: list[Sequence]) -> list[int]:
+        assert len(together) == len(batch.ragged.lengths)
         assert int(batch.ragged.lengths.max()) <= batch.ragged.max_seqlen
         sizes.append(len(batch.input_ids))
         return batch.input_ids[batch.ragged.cu_seqlens[:-1]].tolist()
@@ -41,18 +43,18 @@ def test_results_are_in_the_order_of_the_sequences(tiny_config: BertConfig) -> N
 
 
 def test_a_sequence_longer_than_a_batch_goes_alone(tiny_config: BertConfig) -> None:
-    found = infer(model_of(tiny_config), sequences([50, 3, 50]), lambda batch: batch.ragged.lengths.tolist(), 10)
+    found = infer(model_of(tiny_config), sequences([50, 3, 50]), lambda batch, _: batch.ragged.lengths.tolist(), 10)
     assert found == [50, 3, 50]
-    assert infer(model_of(tiny_config), [], lambda batch: batch.ragged.lengths.tolist()) == []
+    assert infer(model_of(tiny_config), [], lambda batch, _: batch.ragged.lengths.tolist()) == []
 
 
 def test_what_shares_a_batch_does_not_matter_and_nothing_is_dropped(tiny_config: BertConfig) -> None:
     model = model_of(tiny_config).train()
     made = sequences([5, 60, 17, 17, 1, 33])
-    together = pooled_logits(model, "classify", made)
+    together = [logits[0] for logits in outputs(model, Classify(), made)]
     assert not model.training
     for one, expected in zip(made, together, strict=True):
-        [alone] = pooled_logits(model, "classify", [one])
+        [[alone]] = outputs(model, Classify(), [one])
         np.testing.assert_allclose(alone, expected, atol=1e-5)
     assert together[0].shape == (3,)
     assert together[0].dtype == np.float32

@@ -3,6 +3,8 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
+import shutil
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -11,21 +13,28 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken
 
-from bertie.errors import UsageError, UserError
+from bertie import storage
+from bertie.errors import MachineError, UsageError, UserError
+from bertie.text import blocks, duplicates, encode, sources, wordpiece, words
 from bertie.text import prepare as module
-from bertie.text import wordpiece
-from bertie.text.prepare import WordMemory, prepare
+from bertie.text.blocks import Filters
+from bertie.text.encode import WordMemory
+from bertie.text.executors import Local
+from bertie.text.prepare import prepare
+from bertie.text.readers import Reading
 from bertie.text.sentences import sentences
 from bertie.text.shards import Corpus, open_shards
-from bertie.text.tokenizer import Tokenizer
+from bertie.text.tokenizer import Rules, Tokenizer
 
 TEXTS = [f"Cat {i} sat on the mat. It was {i * i} years old!\nThen it went home." for i in range(300)]
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return Tokenizer.build(wordpiece.train(lambda: TEXTS, vocab_size=110), lowercase=True)
+    every_letter = "The quick brown fox jumps over the lazy dog, same paragraph, number, twice."
+    return Tokenizer.build(wordpiece.train(words.count([*TEXTS, *[every_letter] * 30]).counts, vocab_size=160))
 
 
 def corpus(path: Path, texts: list[str]) -> Path:
@@ -41,6 +50,16 @@ def documents(split: Corpus) -> list[list[list[int]]]:
         document = int(np.searchsorted(split.document_starts, start, side="right")) - 1
         found[document].append(split.slice(start, stop)[0].tolist())
     return found
+
+
+def texts_of(folder: Path) -> list[str]:
+    """All documents of shards, as far as their tokens tell them."""
+    opened = open_shards(folder)
+    return [
+        opened.tokenizer.decode([i for sentence in document for i in sentence])
+        for split in (opened.train, opened.eval)
+        for document in documents(split)
+    ]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -63,6 +82,7 @@ def test_what_is_read_back_is_the_text(tmp_path: Path, tokenizer: Tokenizer, sha
     many = manifest["splits"]["train"]["shards"]
     assert many == len(opened.train.tokens)
     assert many > 10 if shard_bytes == 1_000 else many == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "out"]
 
 
 def test_counts_entropy_and_word_starts(tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -80,23 +100,164 @@ def test_counts_entropy_and_word_starts(tmp_path: Path, tokenizer: Tokenizer) ->
         ids, word_starts = split.slice(0, int(split.document_starts[1]))
         assert (ids.dtype, word_starts.dtype) == (np.int32, np.bool_)
         assert word_starts.tolist() == [not piece.startswith("##") for piece in tokenizer.tokens(ids)]
+        assert counts["words"] == sum(not piece.startswith("##") for piece in tokenizer.tokens(pieces))
+        assert counts["unknown"] == pieces.count(tokenizer.unk_id)
     assert manifest["splits"]["train"]["documents"] + manifest["splits"]["eval"]["documents"] == len(TEXTS)
     assert opened.train.tokens[0].dtype == np.uint16
 
 
-def test_same_input_same_bytes_whatever_the_packing(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_statistics_and_their_page(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    path = corpus(tmp_path / "a.jsonl", [*TEXTS, TEXTS[0], "x", ""])
+    path.write_text(path.read_text() + "no JSON\n")
+    prepare([path], tokenizer, tmp_path / "out", eval_share=0.2, filters=Filters(min_characters=5))
+    told = storage.read_json(tmp_path / "out" / "statistics.json")
+    assert told["documents"] == len(TEXTS) + 1
+    assert told["skipped"] == {"not JSON": 1}
+    assert told["filtered"] == {"under 5 characters": 1}
+    assert told["duplicates"] == {"documents": {"count": 1, "bytes": len(TEXTS[0])}}
+    opened = open_shards(tmp_path / "out")
+    for name, split in (("train", opened.train), ("eval", opened.eval)):
+        for what, starts in (("document_tokens", split.document_starts), ("sentence_tokens", split.sentence_starts)):
+            lengths = np.diff(starts)
+            expected = [int(((lengths >= 1 << power) & (lengths < 2 << power)).sum()) for power in range(12)]
+            found = told["lengths"][name][what]
+            assert found == expected[: len(found)]
+            assert sum(found) == len(lengths)
+    page = (tmp_path / "out" / "report.html").read_text()
+    for words_ in (
+        "not JSON",
+        "under 5 characters",
+        "equal to earlier ones",
+        "documents for training, by their tokens",
+    ):
+        assert words_ in page
+    assert str(tmp_path) not in (tmp_path / "out" / "manifest.json").read_text()
+
+
+def test_same_input_same_arrays_whatever_the_packing(tmp_path: Path, tokenizer: Tokenizer) -> None:
     path = corpus(tmp_path / "a.jsonl", TEXTS)
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(path.read_bytes()))
     for source, out in (("a.jsonl", "first"), ("a.jsonl", "second"), ("b.jsonl.gz", "third")):
         prepare([tmp_path / source], tokenizer, tmp_path / out, eval_share=0.2, shard_bytes=5_000)
-    first = contents(tmp_path / "first")
-    assert first == contents(tmp_path / "second") == contents(tmp_path / "third")
+    first, second, third = (contents(tmp_path / name) for name in ("first", "second", "third"))
+    assert first == second
     assert {"manifest.json", "tokenizer/vocab.txt", "train/00001.tokens.npy", "eval/00000.documents.npy"} <= set(first)
+    for told in ("manifest.json", "statistics.json", "report.html"):  # they name the file
+        del first[told], third[told]
+    assert first == third
+
+
+@pytest.fixture
+def many_files(tmp_path: Path) -> Path:
+    """Six files, with a document in two of them and a paragraph in three."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    paragraph = "The same paragraph, which is long enough to be looked for, stands in this place " * 2
+    for number in range(6):
+        texts = [f"File {number}. {text}" for text in TEXTS[number * 50 : number * 50 + 50]]
+        corpus(folder / f"{number}.jsonl", [*texts, "Twice.", f"{paragraph}\n\nNumber {number}."])
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["keep", "documents", "paragraphs"])
+def test_same_bytes_from_any_number_of_workers(
+    tmp_path: Path, many_files: Path, tokenizer: Tokenizer, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "LEAST_GROUP", 10_000)
+    monkeypatch.setattr(duplicates, "PART_BYTES", 500)
+    choices = {"eval_share": 0.2, "shard_bytes": 2_000, "filters": Filters(duplicates=kind)}  # pyright: ignore[reportArgumentType]
+    prepare([many_files], tokenizer, tmp_path / "one", executor=Local(1), **choices)
+    prepare([many_files], tokenizer, tmp_path / "four", executor=Local(4), **choices)
+    assert contents(tmp_path / "one") == contents(tmp_path / "four")
+    found = texts_of(tmp_path / "one")
+    counts = storage.read_json(tmp_path / "one" / "statistics.json")["duplicates"]
+    assert found.count("twice.") == (6 if kind == "keep" else 1)
+    assert sum("same paragraph" in text for text in found) == (1 if kind == "paragraphs" else 6)
+    assert sum("number" in text for text in found) == 6
+    assert (
+        counts
+        == {
+            "keep": {},
+            "documents": {"documents": {"count": 5, "bytes": 30}},
+            "paragraphs": {"documents": {"count": 5, "bytes": 30}, "paragraphs": {"count": 5, "bytes": 5 * 160}},
+        }[kind]
+    )
+
+
+class _KilledError(BaseException):
+    """Where a SIGKILL would be."""
+
+
+@pytest.mark.parametrize("stage", ["read_group", "find", "encode_block", "_assemble", "write_manifest", "publish"])
+@pytest.mark.parametrize("after", [0, 2])
+def test_what_was_killed_goes_on(
+    tmp_path: Path, many_files: Path, tokenizer: Tokenizer, stage: str, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "LEAST_GROUP", 10_000)
+    monkeypatch.setattr(duplicates, "PART_BYTES", 500)
+    choices = {"eval_share": 0.2, "shard_bytes": 2_000, "executor": Local(1)}
+    prepare([many_files], tokenizer, tmp_path / "whole", **choices)
+    place = {"read_group": blocks, "find": duplicates, "encode_block": encode, "_assemble": module}.get(stage)
+    place = place or {"write_manifest": module.shards, "publish": storage}[stage]
+    work, calls = getattr(place, stage), []
+
+    def killed(*arguments: object) -> object:
+        calls.append(1)
+        result = work(*arguments) if len(calls) <= after and stage != "publish" else None
+        if len(calls) > after or result is None:
+            raise _KilledError
+        return result
+
+    out = tmp_path / "cut"
+    with monkeypatch.context() as patch:
+        patch.setattr(place, stage, killed)
+        try:
+            prepare([many_files], tokenizer, out, **choices)
+        except _KilledError:
+            shutil.copytree(tmp_path / ".cut.tmp-work", tmp_path / "left", copy_function=shutil.copy)
+    assert out.exists() == (after == 2 and stage in ("_assemble", "write_manifest"))
+    if not out.exists():
+        before = {path.name for path in (tmp_path / "left" / "blocks").glob("*")} if stage != "read_group" else set()
+        monkeypatch.setattr(blocks, "_read_group", None if before else blocks._read_group)  # it is not read again
+        prepare([many_files], tokenizer, out, **choices)
+    assert contents(out) == contents(tmp_path / "whole")
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_work_on_other_text_is_not_mixed_in(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = corpus(tmp_path / "a.jsonl", TEXTS)
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encode, "encode_block", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            prepare([path], tokenizer, tmp_path / "out", executor=Local(1))
+    with pytest.raises(UserError, match=r"begun with something else, eval_share \(was 0.01, is 0.1\)"):
+        prepare([path], tokenizer, tmp_path / "out", eval_share=0.1, executor=Local(1))
+    corpus(path, TEXTS[:-1])
+    with pytest.raises(UserError, match=r"begun with something else, files: .*a\.jsonl: .* remove it to begin anew"):
+        prepare([path], tokenizer, tmp_path / "out", executor=Local(1))
+    shutil.rmtree(tmp_path / ".out.tmp-work")
+    prepare([path], tokenizer, tmp_path / "out", eval_share=0.1, executor=Local(1))
+
+
+def test_bad_input_is_counted_and_strict_leaves_nothing_behind(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    path = tmp_path / "a.jsonl"
+    good = "".join(json.dumps({"text": f"{text} Zoë."}, ensure_ascii=False) + "\n" for text in TEXTS)
+    path.write_bytes(good.encode() + b'{"text": "\xff"}\n')
+    with pytest.raises(UserError, match=r"a\.jsonl:301: byte 0xff"):
+        prepare([path], tokenizer, tmp_path / "out", reading=Reading(strict=True))
+    assert [found.name for found in tmp_path.iterdir()] == ["a.jsonl"]
+    assert prepare([path], tokenizer, tmp_path / "out")["skipped"] == {"not in utf-8": 1}
 
 
 def test_equal_documents_lie_on_one_side(tmp_path: Path, tokenizer: Tokenizer) -> None:
     path = corpus(tmp_path / "a.jsonl", TEXTS * 2)
-    prepare([path], tokenizer, tmp_path / "out", eval_share=0.3)
+    prepare([path], tokenizer, tmp_path / "out", eval_share=0.3, filters=Filters(duplicates="keep"))
     opened = open_shards(tmp_path / "out")
     train, held_out = ({json.dumps(document) for document in documents(split)} for split in (opened.train, opened.eval))
     assert len(train) + len(held_out) == len(TEXTS)
@@ -106,7 +267,7 @@ def test_equal_documents_lie_on_one_side(tmp_path: Path, tokenizer: Tokenizer) -
 def test_documents_without_tokens_are_counted(tmp_path: Path, tokenizer: Tokenizer) -> None:
     path = corpus(tmp_path / "a.jsonl", [*TEXTS, "\u200b", "\u200d\n\u200d", "."])
     manifest = prepare([path], tokenizer, tmp_path / "out", eval_share=0.2)
-    assert manifest["skipped"] == 2
+    assert manifest["empty"] == 2
     assert sum(side["documents"] for side in manifest["splits"].values()) == len(TEXTS) + 1
 
 
@@ -128,12 +289,12 @@ def test_too_little_text(
     assert [found.name for found in tmp_path.iterdir()] == ["a.jsonl"]
 
 
-def test_bad_input_leaves_nothing_behind(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    path = corpus(tmp_path / "a.jsonl", TEXTS)
-    path.write_bytes(path.read_bytes() + b"\xff\n")
-    with pytest.raises(UserError, match=r"a\.jsonl:301: byte 0xff"):
-        prepare([path], tokenizer, tmp_path / "out")
-    assert [found.name for found in tmp_path.iterdir()] == ["a.jsonl"]
+def test_filters_by_length(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    path = corpus(tmp_path / "a.jsonl", [*TEXTS, "No.", "Cat " * 100])
+    manifest = prepare([path], tokenizer, tmp_path / "out", filters=Filters(min_characters=5, max_characters=200))
+    assert manifest["filtered"] == {"under 5 characters": 1, "over 200 characters": 1}
+    with pytest.raises(UserError, match="no text to prepare: 302 documents were left out: under 1,000 characters"):
+        prepare([path], tokenizer, tmp_path / "other", filters=Filters(min_characters=1000))
 
 
 @pytest.mark.parametrize("eval_share", [0.0, 1.0, -0.1, float("nan")])
@@ -158,20 +319,156 @@ ODD = st.text(
 )
 
 
+def split(memory: WordMemory, texts: list[str]) -> list[list[int]]:
+    ids, lengths = memory.encode(texts)
+    assert ids.dtype == np.int32
+    return [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])] if texts else []
+
+
 @settings(deadline=None)
 @given(st.lists(ODD, max_size=6), st.booleans())
 def test_remembered_words_give_the_same_ids(texts: list[str], lowercase: bool) -> None:
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abé,.[]#中ßB", "##a", "##b", "##é", "##\u0301", "##B"]
-    tokenizer = Tokenizer.build(words, lowercase)
+    words_ = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abé,.[]#中ßB", "##a", "##b", "##é", "##\u0301", "##B"]
+    tokenizer = Tokenizer.build(words_, Rules(lowercase), user_tokens=["##B"])
     memory = WordMemory(tokenizer)
     for _ in range(2):
-        assert [ids.tolist() for ids in memory.encode(texts)] == [ids.tolist() for ids in tokenizer.encode(texts)]
+        assert split(memory, texts) == [ids.tolist() for ids in tokenizer.encode(texts)]
 
 
 def test_memory_is_bounded(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REMEMBERED_WORDS", 10)
+    monkeypatch.setattr(encode, "REMEMBERED_WORDS", 10)
     memory = WordMemory(tokenizer)
     expected = [ids.tolist() for ids in tokenizer.encode(TEXTS)]
-    found = [memory.encode([text])[0].tolist() for text in TEXTS]
+    found = [split(memory, [text])[0] for text in TEXTS]
     assert found == expected
-    assert len(memory.known) < 30
+    assert len(memory.number) < 30
+
+
+def begin(texts: list[Path | str], tokenizer: Tokenizer, out: Path, groups: int) -> None:
+    """Prepare until so many groups of files are read, as if it was killed then. Each file is a group."""
+    read, done = blocks.read_group, []
+
+    def reading(group: blocks.Group) -> dict[str, object]:
+        if len(done) == groups:
+            raise KeyboardInterrupt
+        done.append(group)
+        return read(group)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "read_group", reading)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(texts, tokenizer, out, eval_share=0.1, executor=Local(1))
+
+
+def test_going_on_with_the_files_in_another_order(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = corpus(tmp_path / "a.jsonl", TEXTS[:100]), corpus(tmp_path / "b.jsonl", TEXTS[100:200])
+    monkeypatch.setattr(sources, "LEAST_GROUP", 100)
+    begin([a, b], tokenizer, tmp_path / "out", 1)
+    for texts in ([b, a], [a, b, b], [a]):
+        with pytest.raises(UserError, match=r"begun with something else, files: .*/[ab]\.jsonl"):
+            prepare(texts, tokenizer, tmp_path / "out", eval_share=0.1)
+    assert prepare([a, b], tokenizer, tmp_path / "out", eval_share=0.1)["documents"] == 200
+
+
+def test_a_data_set_that_was_changed_meanwhile(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    a, hub = corpus(tmp_path / "a.jsonl", TEXTS[:100]), tmp_path / "data"
+    hub.mkdir()
+    corpus(hub / "train.jsonl", TEXTS[100:200])
+    begin([f"hf:{hub}", a], tokenizer, tmp_path / "out", 1)
+    corpus(hub / "train.jsonl", TEXTS[200:])
+    with pytest.raises(UserError, match="begun with something else, files: hf:"):
+        prepare([f"hf:{hub}", a], tokenizer, tmp_path / "out", eval_share=0.1)
+
+
+def test_what_a_kill_left_beside_the_tokenizer_is_not_published(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    path = corpus(tmp_path / "a.jsonl", TEXTS)
+    begin([path], tokenizer, tmp_path / "out", 0)
+    (tmp_path / ".out.tmp-work" / "tokenizer" / ".tokenizer.json.tmp-1").write_text("half")
+    prepare([path], tokenizer, tmp_path / "out", eval_share=0.1)
+    prepare([path], tokenizer, tmp_path / "other", eval_share=0.1)
+    listed = [
+        sorted(p.relative_to(folder) for p in folder.rglob("*")) for folder in (tmp_path / "out", tmp_path / "other")
+    ]
+    assert listed[0] == listed[1]
+
+
+def test_a_removal_that_was_cut_short_leaves_nothing_to_go_on_from(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    path, work = corpus(tmp_path / "a.jsonl", TEXTS), tmp_path / ".out.tmp-work"
+    (work / "blocks").mkdir(parents=True)
+    (work / "blocks" / "00000.json").write_text("{}")  # its plan is gone, as it is taken away first
+    prepare([path], tokenizer, tmp_path / "out")
+    work.mkdir()  # and who was killed after it was published
+    with pytest.raises(UsageError, match="already exists"):
+        prepare([path], tokenizer, tmp_path / "out")
+    assert not work.exists()
+
+
+def test_equal_but_for_blanks_around_is_equal(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    path = corpus(tmp_path / "a.jsonl", [*TEXTS, *(f" {text}\n\n" for text in TEXTS)])
+    manifest = prepare([path], tokenizer, tmp_path / "out", eval_share=0.2)
+    assert manifest["duplicates"]["documents"]["count"] == len(TEXTS)
+    kept = prepare([path], tokenizer, tmp_path / "kept", eval_share=0.2, filters=Filters(duplicates="keep"))
+    assert all(
+        kept["splits"][name]["documents"] == 2 * manifest["splits"][name]["documents"] for name in ("train", "eval")
+    )
+
+
+def test_what_is_equal_without_its_paragraphs_lies_on_one_side(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    boilerplate = [f"The same paragraph {i}. " * 10 for i in range(40)]
+    texts = [f"{each}\n\nCat {i % 50} sat." for i, each in enumerate(boilerplate * 10)]
+    path = corpus(tmp_path / "a.jsonl", texts)
+    prepare([path], tokenizer, tmp_path / "out", eval_share=0.4, filters=Filters(duplicates="paragraphs"))
+    opened = open_shards(tmp_path / "out")
+    train, held = ({str(d) for d in documents(split)} for split in (opened.train, opened.eval))
+    assert held
+    assert not train & held
+
+
+def test_the_manifest_does_not_know_where_the_files_lie(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        path = corpus(tmp_path / name / "a.jsonl", TEXTS)
+        path.write_text(path.read_text() + "broken\n")
+        os.utime(path, (0, 0))
+        prepare([path], tokenizer, tmp_path / name / "out")
+    manifests = [(tmp_path / name / "out" / "manifest.json").read_bytes() for name in ("here", "there")]
+    assert manifests[0] == manifests[1]
+
+
+def test_entries_with_a_blank_are_found_across_words(tokenizer: Tokenizer) -> None:
+    loaded = Tokenizer.build(tokenizer.words, user_tokens=[AddedToken("sat on", normalized=False)])
+    text = "The cat sat on the mat."
+    ids, counts = WordMemory(loaded).encode([text, text])
+    assert "sat on" in loaded.tokens(ids.tolist())
+    assert ids.tolist() == [*loaded.encode([text])[0].tolist()] * 2
+    assert counts.tolist() == [len(ids) // 2] * 2
+
+
+def test_what_is_done_is_kept_where_it_is_not_the_text_that_is_wrong(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    class Lost:
+        def __init__(self, error: Exception):
+            self.error = error
+
+        def run(self, *_: object) -> object:
+            raise self.error
+            yield
+
+    path, work = corpus(tmp_path / "a.jsonl", TEXTS), tmp_path / ".out.tmp-work"
+    for error in (UsageError("no such executor"), MachineError("a worker was lost")):
+        begin([path], tokenizer, tmp_path / "out", 0)
+        with pytest.raises(type(error), match=str(error)):
+            prepare([path], tokenizer, tmp_path / "out", eval_share=0.1, executor=Lost(error))  # pyright: ignore
+        assert work.is_dir()
+    with pytest.raises(MachineError, match=r"what is done is kept in .*: the same command goes on"):
+        prepare([path], tokenizer, tmp_path / "out", eval_share=0.1, executor=Lost(MachineError("x")))  # pyright: ignore
+    with pytest.raises(UserError, match="the text is wrong"):
+        prepare([path], tokenizer, tmp_path / "out", eval_share=0.1, executor=Lost(UserError("the text is wrong")))  # pyright: ignore
+    assert not work.exists()
+
+
+def test_limits_that_cannot_be() -> None:
+    for least, most in ((-1, 0), (0, -1), (10, 5)):
+        with pytest.raises(UsageError, match="-characters"):
+            Filters(least, most)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,12 +24,23 @@ def test_other_languages() -> None:
     assert sentences("One. Two.", "tlh") == ["One.", "Two."]
 
 
+ODD = ".!? \n\r\tAab'\"()…。\u00a0\u2003\u2009\u3000"
+
+
+@pytest.mark.parametrize("blank", ["\u00a0", "\u2003", "\u2009", "\u202f", "\u3000"])
+@pytest.mark.parametrize("language", ["en", "de", "ru", "zh", "none"])
+def test_blanks_beyond_ascii_are_blanks(blank: str, language: str) -> None:
+    """sentencex panics where one stands between a single capital and a full stop."""
+    found = sentences(f"We chose plan B{blank}. It worked{blank}well.", language)
+    assert " ".join(found) == "We chose plan B . It worked well."
+
+
 def test_nothing() -> None:
     assert sentences("") == sentences(" \n\t\n") == []
 
 
 @settings(deadline=None)
-@given(st.text(st.one_of(st.sampled_from(".!? \n\r\tAab'\"()…。"), st.characters(exclude_categories=["Cs"]))))
+@given(st.text(st.one_of(st.sampled_from(ODD), st.characters(exclude_categories=["Cs"]))))
 def test_no_character_is_lost_but_blanks(text: str) -> None:
     found = sentences(text)
     assert "".join("".join(found).split()) == "".join(text.split())

@@ -22,14 +22,17 @@ EVAL = [[[[6]], [[9, 8]]]]
 
 def write(folder: Path) -> Path:
     folder.mkdir()
-    tokenizer = Tokenizer.build([*SPECIAL_TOKENS, "a", "##b", "c", "##d", "e", "##f", "##g"], lowercase=True)
+    tokenizer = Tokenizer.build([*SPECIAL_TOKENS, "a", "##b", "c", "##d", "e", "##f", "##g"])
     tokenizer.save(folder / "tokenizer")
     splits = {}
     for name, parts in (("train", TRAIN), ("eval", EVAL)):
         counts = np.zeros(tokenizer.size, np.int64)
         for number, documents in enumerate(parts):
-            arrays = [[np.array(sentence, np.int32) for sentence in document] for document in documents]
-            counts += shards.write_shard(folder / name, number, arrays, tokenizer)
+            sentences = [sentence for document in documents for sentence in document]
+            ids = np.concatenate(sentences).astype(np.int32)
+            laid = shards.Laid(ids, np.array(list(map(len, sentences))), np.array(list(map(len, documents))))
+            shards.write_shard(folder / name, number, laid, tokenizer)
+            counts += np.bincount(ids, minlength=tokenizer.size)
         splits[name] = {"shards": len(parts), "unigram_entropy": shards.entropy(counts)}
     shards.write_manifest(folder, tokenizer, splits, {})
     return folder
@@ -116,6 +119,10 @@ def test_another_tokenizer(folder: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["tokenizer"]["fingerprint"] = "0" * 64
     storage.write_json(folder / "manifest.json", manifest)
+    with pytest.raises(UserError, match=r"manifest\.json was altered"):
+        open_shards(folder)
+    del manifest["sha256"]
+    storage.write_json(folder / "manifest.json", manifest)
     with pytest.raises(UserError, match="not the tokenizer that made these shards"):
         open_shards(folder)
 
@@ -143,6 +150,16 @@ def test_arrays_that_are_no_shard(folder: Path, name: str, change: Callable[[np.
     np.save(path, change(np.load(path)))
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["files"] |= storage.checksums(folder, [path])
+    del manifest["sha256"]
     storage.write_json(folder / "manifest.json", manifest)
     with pytest.raises(UserError, match=r"manifest\.json is damaged .*: prepare again"):
         open_shards(folder)
+
+
+def test_a_file_that_nobody_lists(folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["files"]["train/00000.tokens.npy"], manifest["sha256"]
+    storage.write_json(folder / "manifest.json", manifest)
+    with pytest.raises(UserError, match=r"does not list train/00000\.tokens\.npy: prepare again"):
+        open_shards(folder)
+    assert shards.strangers(folder, manifest) == ["train/00000.tokens.npy"]

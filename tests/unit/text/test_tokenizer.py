@@ -6,19 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from tokenizers import AddedToken
 
 from bertie.errors import UsageError, UserError
-from bertie.text import tokenizer as module
-from bertie.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertie.text.framing import sequences
+from bertie.text.tokenizer import SPECIAL_TOKENS, Rules, Tokenizer
 
 WORDS = [*SPECIAL_TOKENS, "un", "##aff", "##able", "the", "cat", "[", "]", "mask", ",", "a", "##b", "e", "中", "国"]
 
 
 @pytest.fixture
 def small() -> Tokenizer:
-    return Tokenizer.build(WORDS, lowercase=True)
+    return Tokenizer.build(WORDS)
 
 
 def published(shared_data: Path, name: str, folder: Path) -> Path:
@@ -54,7 +53,7 @@ def test_ids_of_special_tokens(small: Tokenizer) -> None:
 
 
 def test_sequence_of_a_pair(small: Tokenizer) -> None:
-    (sequence,) = small.sequences(["Unaffable"], ["the 中国"])
+    (sequence,) = sequences(small, ["Unaffable"], ["the 中国"])
     assert small.tokens(sequence.input_ids) == ["[CLS]", "un", "##aff", "##able", "[SEP]", "the", "中", "国", "[SEP]"]
     assert sequence.token_type_ids.tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 1]
     assert sequence.word_starts.tolist() == [True, True, False, False, True, True, True, True, True]
@@ -63,35 +62,23 @@ def test_sequence_of_a_pair(small: Tokenizer) -> None:
 
 
 def test_offsets_count_characters_of_the_text_as_given(small: Tokenizer) -> None:
-    (sequence,) = small.sequences(["é\u0301🦜 Thé  cat"])
+    (sequence,) = sequences(small, ["é\u0301🦜 Thé  cat"])
     assert sequence.offsets is not None
     text = "é\u0301🦜 Thé  cat"
     assert [text[start:stop] for start, stop in sequence.offsets[1:-1]] == ["é\u0301🦜", "Thé", "cat"]
 
 
 def test_a_long_text_keeps_its_separator(small: Tokenizer) -> None:
-    (sequence,) = small.sequences(["the cat " * 50], max_length=8)
+    (sequence,) = sequences(small, ["the cat " * 50], max_length=8)
     assert len(sequence) == 8
     assert sequence.input_ids[-1] == small.sep_id
     assert sequence.offsets is not None
     assert len(sequence.offsets) == len(sequence.token_type_ids) == len(sequence.word_starts) == 8
 
 
-@settings(deadline=None)
-@given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 80))
-def test_cut_is_berts_one_token_at_a_time(first: int, second: int, budget: int) -> None:
-    a, b = first, second
-    while a + b > budget:
-        if a > b:
-            a -= 1
-        else:
-            b -= 1
-    assert module._cut(first, second, budget) == [a, b]
-
-
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_save_and_load(tmp_path: Path, lowercase: bool) -> None:
-    saved = Tokenizer.build(WORDS, lowercase)
+    saved = Tokenizer.build(WORDS, Rules(lowercase))
     saved.save(tmp_path / "whole")
     whole = Tokenizer.load(tmp_path / "whole")
     (tmp_path / "words").mkdir()
@@ -108,7 +95,7 @@ def test_save_and_load(tmp_path: Path, lowercase: bool) -> None:
 def test_a_vocabulary_that_was_extended_beside_tokenizer_json_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Tokenizer.build(WORDS, lowercase=True).save(tmp_path / "whole")
+    Tokenizer.build(WORDS).save(tmp_path / "whole")
     Tokenizer.load(tmp_path / "whole")
     assert capsys.readouterr().err == ""
     with open(tmp_path / "whole" / "vocab.txt", "a") as file:
@@ -120,10 +107,10 @@ def test_a_vocabulary_that_was_extended_beside_tokenizer_json_is_told(
 
 
 def test_fingerprint_tells_casing_and_words_apart() -> None:
-    first = Tokenizer.build(WORDS, lowercase=True).fingerprint
-    assert first != Tokenizer.build(WORDS, lowercase=False).fingerprint
-    assert first != Tokenizer.build([*WORDS[:-2], WORDS[-1], WORDS[-2]], lowercase=True).fingerprint
-    assert first == Tokenizer.build(list(WORDS), lowercase=True).fingerprint
+    first = Tokenizer.build(WORDS).fingerprint
+    assert first != Tokenizer.build(WORDS, Rules(lowercase=False)).fingerprint
+    assert first != Tokenizer.build([*WORDS[:-2], WORDS[-1], WORDS[-2]]).fingerprint
+    assert first == Tokenizer.build(list(WORDS)).fingerprint
 
 
 def test_truncation_and_padding_of_a_file_are_dropped(tmp_path: Path, small: Tokenizer) -> None:
@@ -152,7 +139,7 @@ def test_parity_with_transformers(shared_data: Path, tmp_path: Path, name: str, 
         expected = peer(lines, add_special_tokens=False)["input_ids"]
         assert [ids.tolist() for ids in ours.encode(lines)] == expected
     framed = saved(lines, pairs, return_offsets_mapping=True)
-    for i, sequence in enumerate(ours.sequences(lines, pairs, max_length=100_000)):
+    for i, sequence in enumerate(sequences(ours, lines, pairs, max_length=100_000)):
         assert sequence.input_ids.tolist() == framed["input_ids"][i]
         assert sequence.token_type_ids.tolist() == framed["token_type_ids"][i]
         assert sequence.offsets is not None
@@ -167,7 +154,7 @@ def test_parity_of_cut_pairs(shared_data: Path, tmp_path: Path) -> None:
     lines = multilingual_lines(shared_data)[:200]
     peer = AutoTokenizer.from_pretrained(tmp_path / "saved")
     expected = peer(lines, max_length=20, truncation=True)["input_ids"]
-    assert [sequence.input_ids.tolist() for sequence in ours.sequences(lines, max_length=20)] == expected
+    assert [sequence.input_ids.tolist() for sequence in sequences(ours, lines, max_length=20)] == expected
 
 
 def test_a_published_checkpoint_and_its_vocabulary_are_one(shared_data: Path, tmp_path: Path) -> None:
@@ -224,3 +211,10 @@ def test_another_kind_of_tokenizer(tmp_path: Path) -> None:
     tokenizers.Tokenizer(tokenizers.models.BPE()).save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(UserError, match=r"not BERT's tokenizer: it has BPE where WordPiece"):
         Tokenizer.load(tmp_path)
+
+
+def test_how_an_entry_is_found_is_part_of_the_fingerprint(small: Tokenizer) -> None:
+    added = [AddedToken("QQ", normalized=n, single_word=s) for n in (True, False) for s in (True, False)]
+    built = [Tokenizer.build(small.words, user_tokens=[token]) for token in added]
+    assert len({tokenizer.fingerprint for tokenizer in built}) == 4
+    assert [t.rebuilt([*t.words, "neu"]).added[0].single_word for t in built] == [True, False, True, False]

@@ -19,7 +19,7 @@ from bertie.model.config import BertConfig
 from bertie.model.transformer import Encoder, initialise
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.tasks.classify import Classify
-from bertie.tasks.examples import Example
+from bertie.tasks.data.texts import Example
 from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
 from bertie.training.finetune import FinetuneConfig, Finetuned, FinetuneTraining

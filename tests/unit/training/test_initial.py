@@ -16,7 +16,7 @@ from bertie.errors import UsageError, UserError
 from bertie.model.config import BertConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.text.prepare import prepare
-from bertie.text.tokenizer import Tokenizer
+from bertie.text.tokenizer import Rules, Tokenizer
 from bertie.training.initial import begin_from, keep_optimizer, new_model, read_start
 from bertie.training.optimizers import NO_BIAS_CORRECTION, AdamW, BertAdam
 from bertie.training.recipe import PretrainConfig, Training
@@ -47,7 +47,7 @@ def source(config: PretrainConfig, small_shards: Path, tmp_path_factory: pytest.
 
 @pytest.fixture(scope="module")
 def extended(small_tokenizer: Tokenizer) -> Tokenizer:
-    return Tokenizer.build([*small_tokenizer.words, *NEW], lowercase=True)
+    return Tokenizer.build([*small_tokenizer.words, *NEW])
 
 
 @pytest.fixture(scope="module")
@@ -111,9 +111,9 @@ def test_text_in_an_extended_vocabulary(
 def test_another_vocabulary_is_refused(source: Path, small_tokenizer: Tokenizer) -> None:
     words = small_tokenizer.words
     for tokenizer in (
-        Tokenizer.build([*words[:400], "new", *words[400:]], lowercase=True),
-        Tokenizer.build(words[:-1], lowercase=True),
-        Tokenizer.build(words, lowercase=False),
+        Tokenizer.build([*words[:400], "new", *words[400:]]),
+        Tokenizer.build(words[:-1]),
+        Tokenizer.build(words, Rules(lowercase=False)),
     ):
         with pytest.raises(UsageError, match="with another vocabulary than that of"):
             read_start(source, tokenizer)

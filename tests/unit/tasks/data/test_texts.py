@@ -3,13 +3,15 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bertie.errors import UsageError, UserError
-from bertie.tasks.examples import Columns, Example, as_examples, read_examples, stream_examples
+from bertie.tasks.data.rows import kept
+from bertie.tasks.data.texts import Columns, Example, Texts
 
 # What the data's own README states.
 GLUE = {
@@ -36,6 +38,14 @@ LABELS = {
     "QQP": {"0", "1"},
     "diagnostic": {None},
 }
+
+
+def read_examples(path: Path, columns: Columns = Columns()) -> list[Example]:
+    return kept(Texts(columns).read(path), str(path), strict=True)
+
+
+def as_examples(values: Any, columns: Columns = Columns()) -> list[Example]:
+    return Texts(columns).values(values)
 
 
 def write(path: Path, text: str | bytes) -> Path:
@@ -76,8 +86,8 @@ def test_official_mnli_columns_and_no_agreement(tmp_path: Path):
     rows = "0\ta\t(p)\t(q)\tA man.\tA person.\tneutral\tentailment\tentailment\n1\tb\t(p)\t(q)\tC\tD\tx\ty\t-\n"
     path = write(tmp_path / "dev.tsv", header + rows)
     assert read_examples(path) == [Example("A man.", "A person.", "entailment", "dev.tsv:2")]
-    streamed = list(stream_examples(path))  # prediction answers every row
-    assert [example.label for example in streamed] == ["entailment", None]
+    streamed = list(Texts().stream(path))  # prediction answers every row
+    assert [example.label for example in streamed if isinstance(example, Example)] == ["entailment", None]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +117,9 @@ def test_columns_by_name(tmp_path: Path):
 
 def test_a_named_label_may_be_missing_only_for_prediction(tmp_path: Path):
     path = write(tmp_path / "x.csv", "text\nhello\n")
-    assert next(stream_examples(path, Columns(label="topic"))).label is None
+    found = next(Texts(Columns(label="topic")).stream(path))
+    assert isinstance(found, Example)
+    assert found.label is None
     with pytest.raises(UsageError, match=r"no column 'topic'; its columns are: text\. Choose with --task\.label"):
         read_examples(path, Columns(label="topic"))
 
@@ -162,7 +174,7 @@ def test_bad_content_is_named_with_its_line(tmp_path: Path, name: str, content: 
 
 def test_wrong_paths(tmp_path: Path):
     with pytest.raises(UsageError, match="no such file"):
-        stream_examples(tmp_path / "none.tsv")
+        Texts().stream(tmp_path / "none.tsv")
     with pytest.raises(UsageError, match=r"\.tsv, \.csv, \.jsonl"):
         read_examples(write(tmp_path / "x.xlsx", "text\n"))
 
@@ -175,14 +187,19 @@ def test_tsv_does_not_quote_and_only_line_feeds_end_lines(tmp_path: Path):
 def test_labels_of_jsonl_become_strings(tmp_path: Path):
     rows = [{"text": "a", "label": label} for label in (1, "x", True, 0.5, None, "")]
     path = write(tmp_path / "x.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    assert [example.label for example in read_examples(path)] == ["1", "x", "true", "0.5", None, None]
+    found = [example for example in Texts().stream(path) if isinstance(example, Example)]
+    assert [example.label for example in found] == ["1", "x", "true", "0.5", None, None]
+    with pytest.raises(UserError, match=r"x\.jsonl:5: no label"):
+        read_examples(path)
 
 
 def test_streaming_is_lazy(tmp_path: Path):
-    stream = stream_examples(write(tmp_path / "x.jsonl", '{"text": "a"}\nbroken\n'))
-    assert next(stream).text == "a"
-    with pytest.raises(UserError, match=":2"):
-        next(stream)
+    stream = Texts().stream(write(tmp_path / "x.jsonl", '{"text": "a"}\nbroken\n{"text": "c"}\n'))
+    assert next(stream) == Example("a", None, None, "x.jsonl:1")
+    bad = next(stream)
+    assert isinstance(bad, UserError)
+    assert "x.jsonl:2: not valid JSON" in str(bad)
+    assert next(stream) == Example("c", None, None, "x.jsonl:3")
 
 
 def test_python_values():
@@ -193,10 +210,11 @@ def test_python_values():
     assert pair.text_pair == "h"
     (named,) = as_examples(["plain"], Columns(text="headline", label="topic"))
     assert (named.text, named.label) == ("plain", None)
-    with pytest.raises(UserError, match="example 1: expected a dict, a string or an Example, got tuple"):
-        as_examples([("a", "b")])  # pyright: ignore[reportArgumentType]
-    with pytest.raises(UserError, match="no examples"):
-        as_examples([])
+    assert as_examples([("a", "b")]) == [Example("a", "b", None, "example 1")]
+    with pytest.raises(UserError, match="example 1: expected a dict, a string, a pair or an Example, got int"):
+        as_examples([5])
+    with pytest.raises(UsageError, match="a pair has two texts and this one 3"):
+        as_examples([("a", "b", "c")])
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\t\x00"), min_size=1)

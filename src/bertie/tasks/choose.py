@@ -1,0 +1,99 @@
+"""The best of several endings: each is read with the start, a vector times [CLS] scores it, softmax over the endings.
+
+Devlin et al. 2018, section 4.4 (SWAG). The [CLS] is the pooled one, as in the models that others have released.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from bertie.contracts import Batch, Sequence, Targets
+from bertie.errors import UserError
+from bertie.model.config import BertConfig
+from bertie.model.heads import PooledHead
+from bertie.model.losses import choice
+from bertie.tasks.contract import Unit
+from bertie.tasks.data.choices import Choice, ChoiceColumns, Choices
+from bertie.tasks.encoding import FIRST, by_example, softmax
+from bertie.text import framing
+from bertie.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """choice: the number of the most probable ending, from 0."""
+
+    choice: int
+    probabilities: list[float]
+
+
+@dataclass(frozen=True)
+class Choose:
+    kind: Literal["choose"] = "choose"
+    context: str = ""
+    """Column of the start (empty: found from the header). Endings are ending0, ending1 …, or a list "endings"."""
+    label: str = ""
+    """Column of the right ending's number, from 0 (empty: found from the header)."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def unit(self) -> Unit:
+        return "example"
+
+    @property
+    def reader(self) -> Choices:
+        return Choices(ChoiceColumns(self.context, self.label))
+
+    def fit(self, examples: list[Choice]) -> Choose:
+        self.check(examples)
+        return self
+
+    def check(self, examples: list[Choice]) -> None:
+        """Errors: UserError naming the first example of which nobody said which ending is right."""
+        for example in examples:
+            if example.label is None:
+                raise UserError(f"{example.source}: no label; name the column of the right ending with --task.label")
+
+    def encode(self, examples: list[Choice], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
+        """A sequence an ending; target: 1 for the right one, 0 for others, None where nobody said."""
+        starts = framing.pieces(tokenizer, [example.context for example in examples])
+        whole = [f"{e.lead} {ending}" if e.lead else ending for e in examples for ending in e.endings]
+        endings = iter(framing.pieces(tokenizer, whole))
+        sequences = []
+        for number, (example, start) in enumerate(zip(examples, starts, strict=True)):
+            for part in range(len(example.endings)):
+                [sequence] = framing.fit(tokenizer, [start, next(endings)], max_length)
+                target = None if example.label is None else int(part == example.label)
+                sequences.append(replace(sequence, example=number, part=part, target=target))
+        return sequences
+
+    def training(self, sequences: list[Sequence]) -> list[Sequence]:
+        return sequences
+
+    def reads(self, sequence: Sequence) -> np.ndarray:  # noqa: ARG002
+        return FIRST
+
+    def head(self, config: BertConfig) -> PooledHead:
+        return PooledHead(config, 1, config.hidden_dropout_prob, choice)
+
+    def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
+        """Endings of one example are one group."""
+        _, group = np.unique([sequence.example for sequence in sequences], return_inverse=True)
+        weight = np.array([sequence.target or 0 for sequence in sequences], np.float32)
+        return Targets(index, group.astype(np.int64), weight)
+
+    def decode(self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Choice]) -> list[Chosen]:
+        found = [softmax(np.concatenate(rows)[:, 0]) for rows in by_example(outputs, sequences, len(examples))]
+        return [Chosen(int(each.argmax()), each.tolist()) for each in found]
+
+    def score(self, predictions: list[Chosen], examples: list[Choice]) -> dict[str, float]:
+        """accuracy. Errors: as `check`."""
+        self.check(examples)
+        right = [found.choice == example.label for found, example in zip(predictions, examples, strict=True)]
+        return {"accuracy": float(np.mean(right))}

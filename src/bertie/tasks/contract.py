@@ -1,0 +1,99 @@
+"""What fine-tuning and prediction ask of a task. Each task is a frozen dataclass in a file of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from torch import nn
+
+from bertie.contracts import Batch, Sequence
+from bertie.errors import UserError
+from bertie.model.config import BertConfig
+from bertie.text.tokenizer import Tokenizer
+
+Unit = Literal["sequence", "example", "batch"]
+
+
+class Reader(Protocol):
+    """Of one form of examples. A row that cannot be read is a UserError in its place; what is wrong with all is raised."""
+
+    def read(self, path: Path) -> Iterator[Any | UserError]:
+        """With what is to be learned."""
+        ...
+
+    def stream(self, path: Path) -> Iterator[Any | UserError]:
+        """For prediction, lazily: without what is to be learned too."""
+        ...
+
+    def values(self, given: Iterable[Any]) -> list[Any]:
+        """From Python values. Errors: UsageError, UserError for the first bad one."""
+        ...
+
+
+class Task(Protocol):
+    """examples are of the reader's kind; sequences those that `encode` made of them; outputs one array a sequence."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes; empty where there are none."""
+        ...
+
+    @property
+    def unit(self) -> Unit:
+        """What is shuffled, and stays in one forward pass: a sequence; all of an example; all of a step ("batch")."""
+        ...
+
+    @property
+    def reader(self) -> Reader: ...
+
+    def fit(self, examples: list[Any]) -> Task:
+        """The task as the training examples define it. Errors: UserError, UsageError."""
+        ...
+
+    def check(self, examples: list[Any]) -> None:
+        """Errors: UserError naming the first example that cannot be scored."""
+        ...
+
+    def encode(self, examples: list[Any], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
+        """In the order of the examples, `example` their numbers, all with targets where they are known. Errors: UserError."""
+        ...
+
+    def training(self, sequences: list[Sequence]) -> list[Sequence]:
+        """Those to train on."""
+        ...
+
+    def reads(self, sequence: Sequence) -> np.ndarray:
+        """Which tokens of it the head looks at: positions, int64, sorted."""
+        ...
+
+    def head(self, config: BertConfig) -> nn.Module: ...
+
+    def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Any:
+        """index: int64 [P], where in the batch the tokens lie that `reads` named, sequence after sequence."""
+        ...
+
+    def decode(self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Any]) -> list[Any]:
+        """A prediction an example. outputs: float32 [tokens that it reads, C] of each sequence."""
+        ...
+
+    def score(self, predictions: list[Any], examples: list[Any]) -> dict[str, float]:
+        """Errors: as `check`."""
+        ...
+
+
+@runtime_checkable
+class Calibrated(Protocol):
+    """A task that finds something out on the dev examples."""
+
+    def calibrate(self, predictions: list[Any], examples: list[Any]) -> Task: ...
+
+
+def told(prediction: Any) -> dict[str, Any]:
+    """A prediction as JSON has it: without vectors."""
+    return {name: value for name, value in asdict(prediction).items() if name != "vectors"}

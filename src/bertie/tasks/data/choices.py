@@ -1,0 +1,127 @@
+"""Examples of a start and several endings, one of them right: SWAG's .csv, CODAH's .tsv, any table with such columns, .jsonl."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertie.errors import UsageError, UserError
+from bertie.tasks.data.rows import Row, rows, several, string
+
+_STARTS = ("startphrase", "context", "question", "premise", "text", "prompt")
+_LABELS = ("label", "answer", "gold")
+_CODAH = ["category", "context", "ending0", "ending1", "ending2", "ending3", "label"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """context: what is there; lead: how each ending begins (SWAG's sent2; else empty); label: the right ending's number."""
+
+    context: str
+    lead: str
+    endings: tuple[str, ...]
+    label: int | None
+    source: str
+
+
+@dataclass(frozen=True)
+class ChoiceColumns:
+    context: str = ""
+    """Column of the start (empty: found from the header)."""
+    label: str = ""
+    """Column of the right ending's number, from 0 (empty: found from the header)."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Endings are the columns ending0, ending1 …, or the strings of a .jsonl row's list "endings" or "choices"."""
+
+    columns: ChoiceColumns = ChoiceColumns()
+
+    def read(self, path: Path) -> Iterator[Choice | UserError]:
+        """With labels, for training and evaluation. Errors, raised: UsageError."""
+        return self._choices(rows(path, _headless), labelled=True)
+
+    def stream(self, path: Path) -> Iterator[Choice | UserError]:
+        return self._choices(rows(path, _headless), labelled=False)
+
+    def values(self, given: Iterable[Any]) -> list[Choice]:
+        """From dicts ({"context": …, "endings": […], "label": 2}) or Choices. Errors: UserError."""
+        found = []
+        for number, value in enumerate(several(given), 1):
+            place = f"example {number}"
+            if isinstance(value, dict):
+                value = self._choice(Row(value, place, place))
+            elif not isinstance(value, Choice):
+                raise UserError(f"{place}: expected a dict or a Choice, got {type(value).__name__}")
+            found.append(value)
+        return found
+
+    def _choices(self, found: Iterator[Row | UserError], labelled: bool) -> Iterator[Choice | UserError]:
+        first = True
+        for row in found:
+            try:
+                choice = self._choice(row) if isinstance(row, Row) else row
+            except UserError as error:
+                if first and isinstance(error, UsageError):
+                    raise
+                yield UserError(str(error))
+                continue
+            if labelled and isinstance(choice, Choice) and choice.label is None:
+                choice = UserError(f"{row.place if isinstance(row, Row) else choice.source}: no label")
+            yield choice
+            first = False
+
+    def _choice(self, row: Row) -> Choice:
+        values, source, place = row
+        known = {name.lower(): name for name, value in values.items() if value is not None}
+        listing = ", ".join(map(str, values))
+        start = self.columns.context or next((known[name] for name in _STARTS if name in known), "")
+        if start not in values:
+            told = f"no column {start!r}" if start else "cannot tell which column is the start"
+            raise UsageError(f"{place}: {told}; its columns are: {listing}. Choose with --task.context")
+        lead = ""
+        if start == known.get("startphrase") and "sent1" in known and "sent2" in known:  # SWAG: the start, cut in two
+            start, lead = known["sent1"], string(values[known["sent2"]], "sent2", place)
+        endings = _endings(values, known, place, listing)
+        label = self.columns.label or next((known[name] for name in _LABELS if name in known), "")
+        number = _number(values.get(label), label, len(endings), place)
+        return Choice(string(values[start], start, place), lead, endings, number, source)
+
+
+def _endings(values: dict[str, Any], known: dict[str, str], place: str, listing: str) -> tuple[str, ...]:
+    listed = next((values[known[name]] for name in ("endings", "choices") if name in known), None)
+    if listed is not None:
+        if not isinstance(listed, list):
+            raise UserError(f"{place}: the endings must be a list of strings, found {str(listed)[:40]!r}")
+        found = [string(ending, "endings", place) for ending in listed]
+    else:
+        names = sorted((n for n in known if re.fullmatch(r"ending\d+", n)), key=lambda n: int(n[6:]))
+        found = [string(values[known[name]], name, place) for name in names]
+    if len(found) < 2:
+        raise UsageError(
+            f"{place}: {len(found)} endings to choose among, in columns ending0, ending1 …; its columns are: {listing}"
+        )
+    return tuple(found)
+
+
+def _number(value: Any, name: str, endings: int, place: str) -> int | None:
+    """A row's label: None where there is none. Errors: UserError where it is no ending's number."""
+    if value is None or value == "":
+        return None
+    try:
+        number = int(str(value))
+    except ValueError:
+        number = -1
+    if not 0 <= number < endings:
+        raise UserError(f"{place}: {name!r} is {str(value)[:20]!r}, and the {endings} endings are 0 to {endings - 1}")
+    return number
+
+
+def _headless(cells: list[str]) -> list[str] | None:
+    """CODAH's files have no names: a category's letter, the start, four endings, the right one's number."""
+    is_codah = len(cells) == len(_CODAH) and len(cells[0]) == 1 and cells[-1] in ("0", "1", "2", "3")
+    return _CODAH if is_codah else None

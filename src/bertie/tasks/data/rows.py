@@ -1,0 +1,156 @@
+"""Rows of .tsv, .csv and .jsonl files, as dicts by column. A bad row is an error in its place: the caller skips or raises it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from bertie import console, storage
+from bertie.errors import UsageError, UserError
+
+T = TypeVar("T")
+SHOWN = 3  # skipped rows that are told in full
+
+Headless = Callable[[list[str]], list[str] | None]
+"""From the first row's cells to the names of the columns, where that row is plainly none of names."""
+
+
+class Row(NamedTuple):
+    """source: "dev.tsv:12", to be kept with the example; place: the same with the whole path, for errors."""
+
+    values: dict[str, Any]
+    source: str
+    place: str
+
+
+def rows(path: Path, headless: Headless = lambda _: None) -> Iterator[Row | UserError]:
+    """Errors, raised: UsageError for a missing file or an unknown ending, UserError for a file that cannot be read at all."""
+    readers = {".tsv": _tsv, ".csv": _csv, ".jsonl": _jsonl}
+    if path.suffix not in readers:
+        raise UsageError(f"{path}: examples are read from {', '.join(readers)} files")
+    require_file(path)
+    return readers[path.suffix](path, headless)
+
+
+def require_file(path: Path) -> None:
+    if not path.is_file():
+        raise UsageError(f"no such file: {path}")
+
+
+def kept(found: Iterable[T | UserError], where: str, strict: bool = False) -> list[T]:
+    """What could be read; the rest is counted and said. Errors: UserError where nothing could, or, strictly, for the first."""
+    good: list[T] = []
+    bad: list[UserError] = []
+    for each in found:
+        if not isinstance(each, UserError):
+            good.append(each)
+        elif strict:
+            raise each
+        else:
+            bad.append(each)
+    if bad and not good:
+        raise bad[0]
+    if not good:
+        raise UserError(f"{where}: no examples in it")
+    if bad:
+        more = f" … and {len(bad) - SHOWN:,} more" if len(bad) > SHOWN else ""
+        told = "; ".join(str(error) for error in bad[:SHOWN])
+        console.warn(f"{len(bad):,} of {len(bad) + len(good):,} rows are skipped (--strict refuses them): {told}{more}")
+    return good
+
+
+def string(value: Any, name: str, place: str) -> str:
+    """Errors: UserError for what is no text."""
+    if not isinstance(value, str):
+        raise UserError(f"{place}: {name!r} must be a string, found {json.dumps(value, default=repr)[:60]}")
+    if not storage.is_unicode(value):
+        raise UserError(f"{place}: {name!r} holds half of a surrogate pair, which is no character")
+    return value
+
+
+def label(value: Any, name: str, place: str) -> str | None:
+    """A label as a string: numbers and true/false as JSON writes them; an empty one is None."""
+    if isinstance(value, int | float):
+        return json.dumps(value)
+    return string(value, name, place).strip() or None
+
+
+def several(texts: Any) -> Any:
+    """A string is iterable too, and a dict: its characters or keys would each be taken for a text."""
+    if isinstance(texts, str | bytes | dict | Path) or not isinstance(texts, Iterable):
+        raise UsageError(f"expected a list of texts and got one {type(texts).__name__}: put it in brackets")
+    return texts
+
+
+def lines(path: Path) -> Iterator[str]:
+    """Lines with their ends. Only "\\n" ends a line: U+2028 and its like are text. Errors: UserError."""
+    try:
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+                except UnicodeDecodeError as error:
+                    raise UserError(f"{path}:{number}: not UTF-8 text; convert the file to UTF-8 first") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _jsonl(path: Path, _: Headless) -> Iterator[Row | UserError]:
+    for number, line in enumerate(lines(path), 1):
+        if not line.strip():
+            continue
+        try:
+            values = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            yield UserError(f"{path}:{number}: not valid JSON: {error}")
+            continue
+        if isinstance(values, dict):
+            yield Row(values, f"{path.name}:{number}", f"{path}:{number}")
+        else:
+            yield UserError(f'{path}:{number}: expected a JSON object, as in {{"text": …, "label": …}}')
+
+
+def _tsv(path: Path, headless: Headless) -> Iterator[Row | UserError]:
+    """Tabs separate, nothing quotes: a lone " is text."""
+    cells = ((number, line.rstrip("\r\n").split("\t")) for number, line in enumerate(lines(path), 1) if line.strip())
+    return _table(path, cells, headless)
+
+
+def _csv(path: Path, headless: Headless) -> Iterator[Row | UserError]:
+    return _table(path, _csv_cells(path), headless)
+
+
+def _csv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
+    csv.field_size_limit(2**31 - 1)  # the module's only limit is global, and shorter than a long article
+    reader = csv.reader(lines(path), strict=True)
+    start = 1
+    try:
+        for cells in reader:
+            if cells:
+                yield start, cells
+            start = reader.line_num + 1
+    except csv.Error as error:  # nobody knows where the next row begins
+        raise UserError(f"{path}:{start}: not valid CSV: {error}") from error
+
+
+def _table(path: Path, found: Iterator[tuple[int, list[str]]], headless: Headless) -> Iterator[Row | UserError]:
+    """Rows as dicts by the names in the first one, or by those that `headless` gives for it."""
+    header: list[str] = []
+    for number, cells in found:
+        if not header:
+            names = headless(cells)
+            header = names or [name.strip() for name in cells]
+            twice = {name for name in header if name and header.count(name) > 1}
+            if twice:
+                raise UserError(f"{path}: two columns are named {min(twice)!r}")
+            if not names:
+                continue
+        if len(cells) == len(header):
+            yield Row(dict(zip(header, cells, strict=True)), f"{path.name}:{number}", f"{path}:{number}")
+        else:
+            yield UserError(f"{path}:{number}: {len(cells)} columns, but the first line has {len(header)}")
+    if not header:
+        raise UserError(f"{path} is empty")

@@ -1,0 +1,134 @@
+"""Questions about a context: SQuAD's JSON of versions 1.1 and 2.0, and rows of .jsonl with "question" and "context"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertie import storage
+from bertie.errors import UsageError, UserError
+from bertie.tasks.data.rows import Row, require_file, rows, several, string
+
+
+@dataclass(frozen=True)
+class Answer:
+    """text: as it stands in the context from character `start` on; start -1: nobody said where."""
+
+    text: str
+    start: int
+
+
+@dataclass(frozen=True)
+class Question:
+    """answers: empty where the context does not tell (SQuAD 2.0), None where nobody said. id: of the data set, or its number."""
+
+    id: str
+    question: str
+    context: str
+    answers: tuple[Answer, ...] | None
+    source: str
+
+
+@dataclass(frozen=True)
+class Questions:
+    def read(self, path: Path) -> Iterator[Question | UserError]:
+        """With answers. Errors, raised: UsageError for a missing file, UserError for one that is no such JSON."""
+        for found in self._found(path):
+            unknown = isinstance(found, Question) and found.answers is None
+            yield UserError(f"{found.source}: no answers") if isinstance(found, Question) and unknown else found
+
+    def stream(self, path: Path) -> Iterator[Question | UserError]:
+        return self._found(path)
+
+    def values(self, given: Iterable[Any]) -> list[Question]:
+        """From dicts ({"question": …, "context": …, "answers": …}), pairs (question, context) or Questions. Errors: UserError."""
+        found = []
+        for number, value in enumerate(several(given), 1):
+            place = f"example {number}"
+            if isinstance(value, tuple) and len(value) == 2:
+                value = {"question": value[0], "context": value[1]}
+            if isinstance(value, dict):
+                value = _question(Row(value, place, place), str(number))
+            elif not isinstance(value, Question):
+                raise UserError(f"{place}: expected a dict, a pair or a Question, got {type(value).__name__}")
+            found.append(value)
+        return found
+
+    def _found(self, path: Path) -> Iterator[Question | UserError]:
+        seen: set[str] = set()
+        for number, found in enumerate(_nested(path) if path.suffix == ".json" else _rows(path), 1):
+            try:
+                question = _question(found, str(number)) if isinstance(found, Row) else found
+            except UserError as error:
+                question = UserError(str(error))
+            if isinstance(question, Question) and question.id in seen:
+                question = UserError(f"{question.source}: the id {question.id!r} is there already")
+            elif isinstance(question, Question):
+                seen.add(question.id)
+            yield question
+
+
+def _rows(path: Path) -> Iterator[Row | UserError]:
+    if path.suffix != ".jsonl":
+        raise UsageError(f"{path}: questions are read from SQuAD's .json, or from .jsonl files")
+    return rows(path)
+
+
+def _nested(path: Path) -> Iterator[Row | UserError]:
+    """SQuAD's articles → paragraphs → questions, one row a question with its context."""
+    require_file(path)
+    values = storage.read_json(path)
+    articles = values.get("data") if isinstance(values, dict) else None
+    if not isinstance(articles, list):
+        raise UserError(f'{path} is not in the form of SQuAD: there is no list "data" in it')
+    for a, article in enumerate(articles):
+        for p, paragraph in enumerate(_list(article, "paragraphs")):
+            context = paragraph.get("context") if isinstance(paragraph, dict) else None
+            for q, question in enumerate(_list(paragraph, "qas")):
+                place = f"data[{a}].paragraphs[{p}].qas[{q}]"
+                if isinstance(question, dict) and isinstance(context, str):
+                    source = f"{path.name}: {question.get('id', place)}"
+                    yield Row({**question, "context": context}, source, f"{path}: {question.get('id', place)}")
+                else:
+                    yield UserError(f"{path}: {place} is no question with a context")
+
+
+def _list(values: Any, name: str) -> list[Any]:
+    found = values.get(name) if isinstance(values, dict) else None
+    return found if isinstance(found, list) else []
+
+
+def _question(row: Row, number: str) -> Question:
+    values, source, place = row
+    for name in ("question", "context"):
+        if name not in values:
+            raise UserError(f"{place}: no {name!r}; there are {', '.join(map(str, values))}")
+    context = string(values["context"], "context", place)
+    if not context.strip():
+        raise UserError(f"{place}: the context is empty")
+    name = values.get("id", number)
+    answers = () if values.get("is_impossible") is True else _answers(values.get("answers"), place)
+    return Question(str(name), string(values["question"], "question", place), context, answers, source)
+
+
+def _answers(value: Any, place: str) -> tuple[Answer, ...] | None:
+    """SQuAD's list of {"text", "answer_start"}, the same as a dict of two lists (as `datasets` has it), or a list of texts."""
+    if value is None:
+        return None
+    if isinstance(value, dict) and isinstance(value.get("text"), list):
+        starts = value.get("answer_start") or [-1] * len(value["text"])
+        value = [{"text": text, "answer_start": start} for text, start in zip(value["text"], starts, strict=False)]
+    if not isinstance(value, list):
+        raise UserError(f"{place}: the answers must be a list, found {str(value)[:40]!r}")
+    found = []
+    for each in value:
+        each = {"text": each} if isinstance(each, str) else each
+        if not isinstance(each, dict) or "text" not in each:
+            raise UserError(f"{place}: an answer without a text: {str(each)[:40]!r}")
+        start = each.get("answer_start", -1)
+        if type(start) is not int:
+            raise UserError(f"{place}: answer_start is {str(start)[:20]!r}, and must be a number of characters")
+        found.append(Answer(string(each["text"], "answers", place), start))
+    return tuple(found)

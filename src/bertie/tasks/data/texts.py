@@ -1,0 +1,206 @@
+"""Examples of one text or two and a label: from .tsv, .csv and .jsonl files, and from Python values.
+
+GLUE's original files need no column names: their layouts are recognised from the header, and CoLA's, which has none,
+from its first row. So are the usual names (`_LAYOUTS` and the label names below); other names are given as `Columns`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bertie.errors import UsageError, UserError
+from bertie.tasks.data.rows import Row, label, rows, several, string
+
+# (text, second text, label names of that layout only), in lower case; None: one text
+_LAYOUTS: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (
+    ("#1 string", "#2 string", ("quality",)),  # MRPC
+    ("question1", "question2", ("is_duplicate",)),  # QQP
+    ("question", "sentence", ()),  # QNLI
+    ("sentence1", "sentence2", ()),  # RTE, WNLI, MNLI, STS-B
+    ("sentence_a", "sentence_b", ()),  # SICK
+    ("premise", "hypothesis", ()),
+    ("text_a", "text_b", ()),
+    ("text", "text_pair", ()),
+    ("sentence", None, ()),  # SST-2, CoLA
+    ("text", None, ()),
+)
+CLASSES = ("label", "gold_label", "class", "entailment_judgment")
+SCORES = ("score", "relatedness_score", "similarity", "label")
+_COLA = ["source", "label", "mark", "sentence"]
+_NO_AGREEMENT = "-"  # gold_label of MNLI and SNLI where the annotators did not agree
+
+
+@dataclass(frozen=True)
+class Example:
+    """One text, or two, and what is known of it. `source` is for messages: "dev.tsv:12"."""
+
+    text: str
+    text_pair: str | None
+    label: str | None
+    source: str
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a .tsv or .csv file, or keys of a .jsonl file, hold what. Empty: found from the names."""
+
+    text: str = ""
+    """Column of the text (empty: found from the header)."""
+    text_pair: str = ""
+    """Column of the second text, for tasks on pairs (empty: found from the header)."""
+    label: str = ""
+    """Column of the label (empty: found from the header)."""
+
+
+class _Layout(NamedTuple):
+    text: str
+    text_pair: str | None
+    label: str | None
+
+
+@dataclass(frozen=True)
+class Texts:
+    """labels: the names of label columns that are recognised.
+
+    Rows whose gold_label is "-" (MNLI, SNLI: the annotators did not agree) are left out where labels are needed.
+    """
+
+    columns: Columns = Columns()
+    labels: tuple[str, ...] = CLASSES
+
+    def read(self, path: Path) -> Iterator[Example | UserError]:
+        """With labels, for training and evaluation; without a label column every label is None, an empty one is an error.
+
+        Errors, raised: UsageError for a missing file, an unknown ending, or columns that cannot be told.
+        """
+        return self._examples(rows(path, _headless), str(path), labelled=True)
+
+    def stream(self, path: Path) -> Iterator[Example | UserError]:
+        """The same lazily, for prediction: every row gives an example or an error, in order.
+
+        Labels are kept where they are found, but not needed: a label column that `columns` names may be missing, and a
+        gold_label of "-" is None.
+        """
+        return self._examples(rows(path, _headless), str(path), labelled=False)
+
+    def values(self, given: Iterable[Any]) -> list[Example]:
+        """From Python values: dicts ({"text": …, "label": …} or any names above), strings, pairs of them, or Examples.
+
+        Every value gives one example; one without a label has None. Errors: UsageError, UserError for the first bad one.
+        """
+        found = (self._value_row(value, f"example {number}") for number, value in enumerate(several(given), 1))
+        examples = []
+        for example in self._examples(found, "the examples", labelled=False):
+            if isinstance(example, UserError):
+                raise example
+            examples.append(example)
+        return examples
+
+    def _value_row(self, value: Any, place: str) -> Row | Example:
+        if isinstance(value, Example):
+            return value
+        if isinstance(value, tuple):
+            if len(value) != 2:
+                raise UsageError(f"{place}: a pair has two texts and this one {len(value)}: {str(value)[:60]}")
+            return Example(string(value[0], "text", place), string(value[1], "text_pair", place), None, place)
+        if not isinstance(value, dict | str):
+            raise UserError(f"{place}: expected a dict, a string, a pair or an Example, got {type(value).__name__}")
+        return Row(value if isinstance(value, dict) else {self.columns.text or "text": value}, place, place)
+
+    def _examples(
+        self, found: Iterator[Row | Example | UserError], where: str, labelled: bool
+    ) -> Iterator[Example | UserError]:
+        layouts: dict[tuple[str, ...], _Layout] = {}
+        for row in found:
+            if not isinstance(row, Row):
+                yield row
+                continue
+            names = tuple(name for name, value in row.values.items() if value is not None)
+            try:
+                if names not in layouts:
+                    layouts[names] = self._next_layout(names, list(layouts.values()), where, row.place, labelled)
+                example = _example(row, layouts[names])
+            except UsageError:
+                raise
+            except UserError as error:
+                yield error
+                continue
+            if example.label == _NO_AGREEMENT and layouts[names].label == "gold_label":
+                if not labelled:
+                    yield replace(example, label=None)
+            elif labelled and example.label is None and any(layout.label for layout in layouts.values()):
+                yield UserError(f"{row.place}: no label")
+            else:
+                yield example
+
+    def _next_layout(
+        self, names: tuple[str, ...], before: list[_Layout], where: str, place: str, labelled: bool
+    ) -> _Layout:
+        """The layout of a row that names other columns than the rows before: it may only add or lose the label."""
+        try:
+            layout = self._layout(names, where, labelled and not before)
+        except UsageError as error:
+            if not before:
+                raise
+            raise UserError(str(error).replace(where, place, 1)) from error
+        if before and layout[:2] != before[0][:2]:
+            raise UserError(f"{place}: found {_texts(layout)}, but {_texts(before[0])} in the rows before")
+        return layout
+
+    def _layout(self, names: tuple[str, ...], where: str, labelled: bool) -> _Layout:
+        """Which names hold what. Errors: UsageError that lists the names and says which flag chooses among them."""
+        columns, known = self.columns, {name.lower(): name for name in names}
+        listing = ", ".join(name if len(name) <= 40 else f"{name[:40]}…" for name in names[:30])
+
+        def refuse(problem: str, flags: str) -> UsageError:
+            return UsageError(f"{where}: {problem}; its columns are: {listing}. Choose with {flags}")
+
+        for flag, name in (("--task.text", columns.text), ("--task.text-pair", columns.text_pair)):
+            if name and name not in names:
+                raise refuse(f"no column {name!r}", flag)
+        label_names = self.labels
+        if columns.text:
+            text, pair = columns.text, columns.text_pair or None
+        elif columns.text_pair:
+            raise refuse("--task.text-pair without --task.text", "both")
+        else:
+            found = [layout for layout in _LAYOUTS if layout[0] in known and (layout[1] is None or layout[1] in known)]
+            if any(layout[1] for layout in found):  # a pair's column alone is not a layout of its own
+                used = {name for layout in found if layout[1] for name in layout[:2]}
+                found = [layout for layout in found if layout[1] or layout[0] not in used]
+            if len(found) != 1:
+                problem = "more than one column could be the text" if found else "cannot tell which column is the text"
+                raise refuse(problem, "--task.text, and for two texts --task.text-pair, and --task.label for the label")
+            text, pair = known[found[0][0]], known[found[0][1]] if found[0][1] else None
+            label_names += found[0][2]
+        labels = [known[name] for name in label_names if name in known and known[name] not in (text, pair)]
+        if columns.label:
+            if labelled and columns.label not in names:
+                raise refuse(f"no column {columns.label!r}", "--task.label")
+            labels = [columns.label] if columns.label in names else []
+        if labelled and len(labels) > 1:
+            raise refuse("more than one column could be the label", "--task.label")
+        return _Layout(text, pair, labels[0] if len(labels) == 1 else None)
+
+
+def _headless(cells: list[str]) -> list[str] | None:
+    """CoLA's files have no names."""
+    is_cola = len(cells) == 4 and cells[1] in ("0", "1") and not cells[2].strip("*?")
+    return _COLA if is_cola else None
+
+
+def _example(row: Row, layout: _Layout) -> Example:
+    values, source, place = row
+    return Example(
+        text=string(values[layout.text], layout.text, place),
+        text_pair=string(values[layout.text_pair], layout.text_pair, place) if layout.text_pair else None,
+        label=label(values[layout.label], layout.label, place) if layout.label else None,
+        source=source,
+    )
+
+
+def _texts(layout: _Layout) -> str:
+    return " and ".join(repr(name) for name in layout[:2] if name)

@@ -1,0 +1,143 @@
+"""Vectors of texts that lie near each other where the texts mean the same (Reimers & Gurevych 2019), trained on pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from bertie.contracts import Batch, PairTargets, Sequence
+from bertie.errors import UserError, require_range
+from bertie.model.config import BertConfig
+from bertie.model.heads import Pooling, PoolingHead
+from bertie.tasks.contract import Unit
+from bertie.tasks.data.texts import SCORES, Columns, Example, Texts
+from bertie.tasks.encoding import FIRST, number_of
+from bertie.tasks.metrics import regression_scores
+from bertie.text import framing
+from bertie.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """similarity: the cosine of the two texts' vectors."""
+
+    similarity: float
+    vectors: tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Embed:
+    """Pairs with a score are drawn to cosines in proportion to it; pairs without one are told from all others of their batch."""
+
+    kind: Literal["embed"] = "embed"
+    text: str = ""
+    """Column of the first text (empty: found from the header)."""
+    text_pair: str = ""
+    """Column of the second text (empty: found from the header)."""
+    label: str = ""
+    """Column of the score, if there is one (empty: found from the header)."""
+    pooling: Pooling = "mean"
+    """What a text's vector is of its tokens'."""
+    scale: float = 20.0
+    """What cosines are multiplied with where pairs have no scores: 1 / temperature."""
+    scored: bool = False
+    """Found from the training examples."""
+    lowest: float = 0.0
+    """The score of a cosine of 0, found from the training examples."""
+    highest: float = 1.0
+    """The score of a cosine of 1, found from the training examples."""
+
+    def __post_init__(self) -> None:
+        require_range("task", self, "scale", low=0, above=True)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def unit(self) -> Unit:
+        return "example" if self.scored else "batch"
+
+    @property
+    def reader(self) -> Texts:
+        return Texts(Columns(self.text, self.text_pair, self.label), SCORES)
+
+    def fit(self, examples: list[Example]) -> Embed:
+        """Errors: UserError where a second text is missing, or some scores are."""
+        _require_pairs(examples)
+        scores = [number_of(example.label) for example in examples]
+        known = [score for score in scores if score is not None]
+        if not known:
+            return replace(self, scored=False)
+        if len(known) < len(scores):
+            raise UserError(f"{examples[scores.index(None)].source}: no score, where others have one")
+        if min(known) == max(known):
+            raise UserError(f"every pair has the score {known[0]:g} ({examples[0].source} …): nothing to learn")
+        return replace(self, scored=True, lowest=min(known), highest=max(known))
+
+    def check(self, examples: list[Example]) -> None:
+        """Errors: UserError where a second text is missing, or scores are given for some."""
+        _require_pairs(examples)
+        known = [number_of(example.label) is not None for example in examples]
+        if len(set(known)) > 1:
+            raise UserError(f"{examples[known.index(False)].source}: no score, where others have one")
+
+    def encode(self, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
+        """Two sequences a pair; target: the cosine that is wanted, None without scores."""
+        _require_pairs(examples)
+        sides = [
+            framing.pieces(tokenizer, [example.text for example in examples]),
+            framing.pieces(tokenizer, [example.text_pair or "" for example in examples]),
+        ]
+        width = self.highest - self.lowest
+        sequences = []
+        for number, (example, *each) in enumerate(zip(examples, *sides, strict=True)):
+            score = number_of(example.label)
+            target = None if score is None or not width else (score - self.lowest) / width
+            for part, pieces in enumerate(each):
+                [sequence] = framing.fit(tokenizer, [pieces], max_length)
+                sequences.append(replace(sequence, example=number, part=part, target=target))
+        return sequences
+
+    def training(self, sequences: list[Sequence]) -> list[Sequence]:
+        return sequences
+
+    def reads(self, sequence: Sequence) -> np.ndarray:
+        return FIRST if self.pooling == "cls" else np.arange(len(sequence))
+
+    def head(self, config: BertConfig) -> PoolingHead:  # noqa: ARG002
+        return PoolingHead(self.pooling, self.scale)
+
+    def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> PairTargets:  # noqa: ARG002
+        text = np.repeat(np.arange(len(sequences)), [len(self.reads(sequence)) for sequence in sequences])
+        first, second = (np.array([i for i, s in enumerate(sequences) if s.part == part]) for part in (0, 1))
+        score = np.array([sequences[i].target or 0.0 for i in first], np.float32)
+        return PairTargets(index, text, np.ones(len(first), np.float32), first, second, score, self.scored)
+
+    def decode(self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Example]) -> list[Similarity]:
+        vectors = [[np.zeros(0, np.float32)] * 2 for _ in examples]
+        for rows, sequence in zip(outputs, sequences, strict=True):
+            vector = rows.max(0) if self.pooling == "max" else rows.mean(0)
+            vectors[sequence.example][sequence.part] = vector / max(float(np.linalg.norm(vector)), 1e-12)
+        return [Similarity(float(first @ second), (first, second)) for first, second in vectors]
+
+    def score(self, predictions: list[Similarity], examples: list[Example]) -> dict[str, float]:
+        """pearson and spearman of cosines and scores; without scores accuracy: whose own second text is nearest of all."""
+        self.check(examples)
+        if number_of(examples[0].label) is not None:
+            gold = [float(example.label or 0) for example in examples]
+            scores = regression_scores(gold, [prediction.similarity for prediction in predictions])
+            return {name: scores[name] for name in ("pearson", "spearman")}
+        first, second = (np.stack([prediction.vectors[side] for prediction in predictions]) for side in (0, 1))
+        nearest = np.concatenate([(first[i : i + 1024] @ second.T).argmax(1) for i in range(0, len(first), 1024)])
+        return {"accuracy": float((nearest == np.arange(len(first))).mean())}
+
+
+def _require_pairs(examples: list[Example]) -> None:
+    for example in examples:
+        if example.text_pair is None:
+            raise UserError(
+                f"{example.source}: one text, where a pair is needed; name its column with --task.text-pair"
+            )

@@ -1,0 +1,258 @@
+"""Questions answered by a piece of their context: SQuAD 1.1 and 2.0 (Devlin et al. 2018, sections 4.2 and 4.3).
+
+A start and an end vector score every token; the answer is the best pair of a start and an end not before it. Contexts that
+are too long are read in windows, and an answer may start in the window only where its token has most context on
+both sides. In 2.0 [CLS] stands for "the context does not say": that is the answer where its score is more than the
+best span's and τ (`threshold`), which is found on the dev questions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from bertie.contracts import Batch, Sequence, Targets
+from bertie.errors import UserError, require_range
+from bertie.model.config import BertConfig
+from bertie.model.heads import PRODUCT, ConditionalSpanHead, TokenHead
+from bertie.model.losses import choice
+from bertie.tasks.contract import Unit
+from bertie.tasks.data.squad import Answer, Question, Questions
+from bertie.tasks.encoding import by_example, softmax
+from bertie.tasks.squad_scores import best_threshold, squad_scores
+from bertie.text import framing
+from bertie.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Guess:
+    """start, end: characters of the context, the end behind the last one; an empty text says that there is no answer."""
+
+    text: str
+    start: int
+    end: int
+    score: float
+    probability: float
+
+
+@dataclass(frozen=True)
+class Found:
+    """answer: "" where the context does not say; null_score: by how much no answer beats the best span.
+
+    guesses: the best spans of all windows, and no answer, best first.
+    """
+
+    id: str
+    answer: str
+    start: int
+    end: int
+    probability: float
+    null_score: float
+    guesses: list[Guess]
+
+
+class _Place(NamedTuple):
+    """Of one window, where its tokens of the context lie, whether an answer may start there, and where the right one lies."""
+
+    first: int
+    last: int
+    may_start: np.ndarray
+    answer: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class Span:
+    kind: Literal["span"] = "span"
+    step: int = 128
+    """Tokens from the start of a window to that of the next (BERT's doc_stride); 0: half a window."""
+    question_length: int = 64
+    """Most tokens of a question; the rest is cut off."""
+    answer_length: int = 30
+    """Most tokens of an answer."""
+    guesses: int = 20
+    """Spans that are given with their probabilities."""
+    conditional: bool = False
+    """Let the end depend on the start; the paper's are independent."""
+    unanswerable: bool = False
+    """Some contexts do not say (SQuAD 2.0): found from the training questions."""
+    threshold: float = 0.0
+    """τ: how much better than the best span no answer must score to be given; found on the dev questions."""
+
+    def __post_init__(self) -> None:
+        require_range("task", self, "question_length", "answer_length", "guesses", low=1)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def unit(self) -> Unit:
+        return "sequence"
+
+    @property
+    def reader(self) -> Questions:
+        return Questions()
+
+    def fit(self, examples: list[Question]) -> Span:
+        self.check(examples)
+        if not any(example.answers for example in examples):
+            raise UserError(f"no question has an answer ({examples[0].source} …): nothing to learn")
+        return replace(self, unanswerable=any(not example.answers for example in examples))
+
+    def check(self, examples: list[Question]) -> None:
+        """Errors: UserError naming the first question of which nobody said the answer, nor that there is none."""
+        for example in examples:
+            if example.answers is None:
+                raise UserError(f"{example.source}: no answers")
+
+    def encode(self, examples: list[Question], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
+        """Windows of every question. An answer that does not lie in its context, as tokens see it, has no target."""
+        contexts = list(dict.fromkeys(example.context for example in examples))  # several questions share one
+        read = dict(zip(contexts, framing.pieces(tokenizer, contexts, offsets=True), strict=True))
+        questions = framing.pieces(tokenizer, [example.question for example in examples], offsets=True)
+        sequences = []
+        for number, (example, question) in enumerate(zip(examples, questions, strict=True)):
+            context = read[example.context]
+            asked = question.take(slice(self.question_length))
+            room = max_length - len(asked.ids) - 3
+            if room < 1:
+                raise UserError(f"{example.source}: the question leaves no room for its context in {max_length} tokens")
+            spans = framing.spans(len(context.ids), room, min(self.step, room))
+            answer = _answer_tokens(example, context)
+            may_start = _most_context(spans, len(context.ids))
+            for part, span in enumerate(spans):
+                sequence = framing.frame(tokenizer, [asked, context.take(span)])
+                first = len(asked.ids) + 2
+                target = _Place(first, first + span.stop - span.start, may_start[part], _within(answer, span, first))
+                lost = len(question.ids) - len(asked.ids)
+                sequences.append(replace(sequence, example=number, part=part, target=target, lost=lost))
+        return sequences
+
+    def training(self, sequences: list[Sequence]) -> list[Sequence]:
+        """Questions whose answer does not lie in their context are left out, as BERT's code does it."""
+        return [sequence for sequence in sequences if sequence.target.answer is not None]
+
+    def reads(self, sequence: Sequence) -> np.ndarray:
+        return np.arange(len(sequence))
+
+    def head(self, config: BertConfig) -> TokenHead | ConditionalSpanHead:
+        return ConditionalSpanHead(config) if self.conditional else TokenHead(config, 2, 0.0, choice)
+
+    def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:
+        """Starts and ends are each one choice among the tokens of a window: weight is float32 [P, 2]."""
+        window = np.repeat(np.arange(len(sequences)), batch.ragged.lengths)
+        weight = np.zeros((len(index), 2), np.float32)
+        for start, sequence in zip(batch.ragged.cu_seqlens, sequences, strict=False):
+            for side, token in enumerate(sequence.target.answer or ()):
+                weight[start + token, side] = 1
+        return Targets(index, window, weight)
+
+    def decode(self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Question]) -> list[Found]:
+        windows = by_example(list(zip(outputs, sequences, strict=True)), sequences, len(examples))
+        return [self._decode(each, example) for each, example in zip(windows, examples, strict=True)]
+
+    def _decode(self, windows: list[tuple[np.ndarray, Sequence]], example: Question) -> Found:
+        null = min(float(logits[0, :2].sum()) for logits, _ in windows)
+        spans = sorted((span for window in windows for span in self._spans(*window)), key=lambda span: -span[0])
+        spans = spans[: self.guesses]
+        best = spans[0][0] if spans else -np.inf
+        scored = [(score, example.context[start:end], start, end) for score, start, end in spans]
+        if self.unanswerable:
+            scored.append((null, "", 0, 0))
+        scored.sort(key=lambda each: -each[0])
+        probabilities = softmax(np.array([score for score, *_ in scored])) if scored else []
+        guesses = [
+            Guess(text, start, end, float(score), float(p))
+            for (score, text, start, end), p in zip(scored, probabilities, strict=True)
+        ]
+        said = not self.unanswerable or null - best <= self.threshold
+        chosen = next((guess for guess in guesses if bool(guess.text) == said), Guess("", 0, 0, null, 0.0))
+        null_score = float(np.clip(null - best, -1e9, 1e9))
+        return Found(example.id, chosen.text, chosen.start, chosen.end, chosen.probability, null_score, guesses)
+
+    def _spans(self, logits_TC: np.ndarray, sequence: Sequence) -> list[tuple[float, int, int]]:
+        """The best spans of a window: (score, first character, character behind the last)."""
+        place, offsets = sequence.target, sequence.offsets
+        assert offsets is not None
+        rows_CC = logits_TC[place.first : place.last]
+        size = len(rows_CC)
+        width = min(self.answer_length, size)
+        if not size:
+            return []
+        ends = np.pad(rows_CC[:, 1], (0, width - 1), constant_values=-np.inf)
+        scores = rows_CC[:, :1] + np.lib.stride_tricks.sliding_window_view(ends, width)  # [start, length − 1]
+        if self.conditional:
+            factors = np.pad(rows_CC[:, 2 + PRODUCT :], ((0, width - 1), (0, 0)))
+            near = np.lib.stride_tricks.sliding_window_view(factors, width, axis=0)  # [start, factor, length − 1]
+            scores = scores + np.einsum("sf,sfl->sl", rows_CC[:, 2 : 2 + PRODUCT], near)
+        scores = np.where(place.may_start[:, None], scores, -np.inf)
+        flat = scores.ravel()
+        most = min(self.guesses, flat.size)
+        top = np.argpartition(-flat, most - 1)[:most]
+        inside = offsets[place.first : place.last]
+        return [
+            (float(flat[i]), int(inside[i // width, 0]), int(inside[i // width + i % width, 1]))
+            for i in top
+            if flat[i] > -np.inf
+        ]
+
+    def calibrate(self, predictions: list[Found], examples: list[Question]) -> Span:
+        """With the τ that gives the best F1 on these examples, where there are questions of both kinds."""
+        if not self.unanswerable or not any(example.answers == () for example in examples):
+            return self
+        return replace(self, threshold=best_threshold(predictions, examples))
+
+    def score(self, predictions: list[Found], examples: list[Question]) -> dict[str, float]:
+        """exact_match and f1, 0 to 1; for 2.0 also of the questions with an answer and those without. Errors: as `check`."""
+        self.check(examples)
+        return squad_scores({found.id: found.answer for found in predictions}, examples)
+
+
+def _answer_tokens(example: Question, context: framing.Pieces) -> tuple[int, int] | None:
+    """First and last token of the first answer; (−1, −1) for none; None where the context does not hold it."""
+    if not example.answers:
+        return (-1, -1)
+    answer = _placed(example.answers[0], example.context)
+    if answer is None or context.offsets is None:
+        return None
+    starts, ends = context.offsets.T
+    first = int(np.searchsorted(ends, answer.start, side="right"))
+    last = int(np.searchsorted(starts, answer.start + len(answer.text), side="left")) - 1
+    return (first, last) if first <= last else None
+
+
+def _placed(answer: Answer, context: str) -> Answer | None:
+    """The answer where it lies. Without a start, or with one that is wrong, it is the first place that holds the text."""
+    text = answer.text.strip()
+    start = answer.start + len(answer.text) - len(answer.text.lstrip())
+    if not text:
+        return None
+    if answer.start < 0 or context[start : start + len(text)] != text:
+        start = context.find(text)
+    return Answer(text, start) if start >= 0 else None
+
+
+def _within(answer: tuple[int, int] | None, span: slice, first: int) -> tuple[int, int] | None:
+    """Where in its window the answer lies; at [CLS] if not all of it is there."""
+    if answer is None:
+        return None
+    start, end = answer
+    return (start - span.start + first, end - span.start + first) if span.start <= start <= end < span.stop else (0, 0)
+
+
+def _most_context(spans: list[slice], size: int) -> list[np.ndarray]:
+    """Of each window, which tokens have nowhere more context on their shorter side (and in a tie, a longer window)."""
+    best = np.full(size, -1.0)
+    scores = []
+    for span in spans:
+        at = np.arange(span.stop - span.start)
+        scores.append(np.minimum(at, at[::-1]) + 0.01 * len(at))
+        best[span] = np.maximum(best[span], scores[-1])
+    taken = np.zeros(size, bool)
+    found = []
+    for span, score in zip(spans, scores, strict=True):
+        found.append((score == best[span]) & ~taken[span])  # the first window of equals
+        taken[span] |= found[-1]
+    return found

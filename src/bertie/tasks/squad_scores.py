@@ -1,0 +1,85 @@
+"""Exact match and F1 as the official scripts of SQuAD 1.1 and 2.0 count them, and the τ that makes the best of them."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from bertie.tasks.data.squad import Question
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+class Guessed(Protocol):
+    """What a prediction says when it must give an answer (the best span), and by how much none is better."""
+
+    @property
+    def null_score(self) -> float: ...
+    @property
+    def guesses(self) -> list: ...  # pyright: ignore[reportMissingTypeArgument]
+
+
+def normalised(text: str) -> str:
+    """Lower case, without ASCII punctuation and English articles, single blanks between words."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
+
+
+def squad_scores(answers: dict[str, str], questions: Sequence[Question]) -> dict[str, float]:
+    """answers: by id; a question without one counts 0 in 1.1, and as an empty one in 2.0. All scores 0 to 1.
+
+    2.0's rules hold where one of the questions has no answer: then an answer that is nothing when normalised is no answer,
+    and has_answer_… and no_answer_… are given too.
+    """
+    second = any(not question.answers for question in questions)
+    counted = [_count(answers.get(question.id, "" if second else None), question, second) for question in questions]
+    scores = _means(counted)
+    if second:
+        for name, kind in (("has_answer", True), ("no_answer", False)):
+            part = [each for each, question in zip(counted, questions, strict=True) if bool(question.answers) == kind]
+            if part:
+                scores |= {f"{name}_{key}": value for key, value in _means(part).items()}
+    return scores
+
+
+def best_threshold(predictions: Sequence[Guessed], questions: Sequence[Question]) -> float:
+    """τ: the threshold of null_score, above which no answer is given, with the highest F1; the lowest that has it."""
+    gains = []
+    for found, question in zip(predictions, questions, strict=True):
+        best = next((guess.text for guess in found.guesses if guess.text), "")
+        spoken, silent = _count(best, question, True)[1], _count("", question, True)[1]
+        gains.append((found.null_score, spoken - silent))
+    gains.sort(key=lambda gain: gain[0])
+    sums = np.concatenate([[0.0], np.cumsum([gain for _, gain in gains])])
+    equals = [False, *(one[0] == other[0] for one, other in zip(gains[1:], gains, strict=False)), False]
+    at = int(np.where(equals, -np.inf, sums).argmax())  # no threshold is between equals
+    return float(gains[at - 1][0]) if at else float(gains[0][0] - 1)
+
+
+def _count(answer: str | None, question: Question, second: bool) -> tuple[float, float]:
+    """(exact match, F1) of one answer: the best over what people said."""
+    if answer is None:
+        return 0.0, 0.0
+    gold = [each.text for each in question.answers or ()]
+    if second:
+        gold = [text for text in gold if normalised(text)] or [""]
+    found = normalised(answer)
+    exact = max((float(found == normalised(text)) for text in gold), default=0.0)
+    return exact, max((_f1(found.split(), normalised(text).split(), second) for text in gold), default=0.0)
+
+
+def _f1(found: list[str], gold: list[str], second: bool) -> float:
+    if second and not (found and gold):
+        return float(found == gold)
+    same = sum((Counter(found) & Counter(gold)).values())
+    return 2 * same / (len(found) + len(gold)) if same else 0.0
+
+
+def _means(counted: list[tuple[float, float]]) -> dict[str, float]:
+    exact, f1 = np.mean(counted, axis=0)
+    return {"exact_match": float(exact), "f1": float(f1)}

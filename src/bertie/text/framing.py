@@ -1,0 +1,121 @@
+"""Texts → sequences that fit: cut at an end, in the middle, or into windows that overlap.
+
+room   tokens of text that a sequence has place for
+step   tokens from the start of a window to that of the next (SQuAD's doc_stride, as Google means it)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Many
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from bertie.contracts import Sequence
+from bertie.errors import UsageError
+from bertie.text.tokenizer import Tokenizer
+
+Long = Literal["head", "tail", "head_tail", "windows"]
+HEAD = 0.25  # of the room for "head_tail": 128 of 510, which Sun et al. (2019) found best
+
+
+class Pieces(NamedTuple):
+    """A text's tokens. ids: int32 [n]; offsets: int32 [n, 2], characters of the text, or None where nobody asked."""
+
+    ids: np.ndarray
+    offsets: np.ndarray | None
+
+    def take(self, index: np.ndarray | slice) -> Pieces:
+        return Pieces(self.ids[index], None if self.offsets is None else self.offsets[index])
+
+
+def pieces(tokenizer: Tokenizer, texts: list[str], offsets: bool = False) -> list[Pieces]:
+    """Errors: UserError for what is no text."""
+    if not offsets:
+        return [Pieces(ids, None) for ids in tokenizer.encode(texts)]
+    return [
+        Pieces(np.array(found.ids, np.int32), np.array(found.offsets, np.int32).reshape(-1, 2))
+        for found in tokenizer.encodings(texts)
+    ]
+
+
+def frame(tokenizer: Tokenizer, parts: Many[Pieces]) -> Sequence:
+    """[CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
+    sep = np.array([tokenizer.sep_id], np.int32)
+    ids = np.concatenate([np.array([tokenizer.cls_id], np.int32), *(x for part in parts for x in (part.ids, sep))])
+    sizes = [len(part.ids) + 1 for part in parts]
+    sizes[0] += 1
+    token_type_ids = np.repeat(np.arange(len(parts), dtype=np.int32), sizes)
+    none, known = np.zeros((1, 2), np.int32), [part.offsets for part in parts if part.offsets is not None]
+    offsets = np.concatenate([none, *(x for each in known for x in (each, none))]) if len(known) == len(parts) else None
+    return Sequence(ids, token_type_ids, tokenizer.word_starts_table[ids], offsets)
+
+
+def fit(
+    tokenizer: Tokenizer, parts: Many[Pieces], max_length: int, long: Long = "head", step: int = 128
+) -> list[Sequence]:
+    """One sequence of one text or two, or several windows of it, with `part` their number and `lost` what found no room.
+
+    Where two texts are too long, the longer one loses tokens, the second one on ties, until they fit (Devlin et al. 2018,
+    A.2, as their code does it); windows move over the second text, of which at least half of the room is left.
+    """
+    room = max_length - len(parts) - 1
+    sizes = [len(part.ids) for part in parts]
+    if sum(sizes) <= room:
+        return [frame(tokenizer, parts)]
+    if long == "windows":
+        return _windows(tokenizer, parts, room, step)
+    counts = [room] if len(parts) == 1 else _cut(sizes[0], sizes[1], room)
+    kept = [_kept(part, count, long) for part, count in zip(parts, counts, strict=True)]
+    return [replace(frame(tokenizer, kept), lost=sum(sizes) - room)]
+
+
+def sequences(
+    tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = None, *, max_length: int = 512
+) -> list[Sequence]:
+    """One a text, or a pair of texts, with offsets; what is too long is cut at the end. Errors: UserError for what is no text."""
+    parts = [pieces(tokenizer, some, offsets=True) for some in (texts, *([] if pairs is None else [pairs]))]
+    return [fit(tokenizer, each, max_length)[0] for each in zip(*parts, strict=True)]
+
+
+def spans(size: int, room: int, step: int) -> list[slice]:
+    """Windows of at most `room` tokens over `size` of them, the last one shorter. step 0: half a window. Errors: UsageError."""
+    step = step or max(room // 2, 1)
+    if not 1 <= step <= room:
+        raise UsageError(
+            f"task.step is {step}, and a window has room for {room} tokens: give at least 1 and no more than that, or a "
+            "longer max_length"
+        )
+    starts = range(0, max(size - room, 0) + step, step) if size > room else range(1)
+    return [slice(start, min(start + room, size)) for start in starts]
+
+
+def _windows(tokenizer: Tokenizer, parts: Many[Pieces], room: int, step: int) -> list[Sequence]:
+    most = max(room // 2, room - len(parts[-1].ids))
+    first = [_kept(part, most, "head") for part in parts[:-1]]
+    lost = sum(len(part.ids) for part in parts[:-1]) - sum(len(part.ids) for part in first)
+    moving, room = parts[-1], room - sum(len(part.ids) for part in first)
+    found = spans(len(moving.ids), room, step)
+    return [
+        replace(frame(tokenizer, [*first, moving.take(span)]), part=number, share=1 / len(found), lost=lost)
+        for number, span in enumerate(found)
+    ]
+
+
+def _kept(part: Pieces, count: int, long: Long) -> Pieces:
+    size = len(part.ids)
+    if size <= count:
+        return part
+    if long == "tail":
+        return part.take(slice(size - count, size))
+    if long == "head_tail":
+        head = int(HEAD * count)
+        return part.take(np.r_[0:head, size - count + head : size])
+    return part.take(slice(count))
+
+
+def _cut(first: int, second: int, budget: int) -> list[int]:
+    """How many tokens stay of each of two texts when the longer one is shortened, B on ties, until `budget` is met."""
+    keep_second = min(second, max(budget // 2, budget - first))
+    return [min(first, budget - keep_second), keep_second]

@@ -1,0 +1,221 @@
+"""Fine-tuning of every kind of task beside transformers and sentence-transformers: the first 20 losses, on real data.
+
+The same start, examples, order, AdamW, schedule and clipping, fp32, without dropout. What the peers read is made by their
+own tokenizers, from the examples and not from our sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import bertie
+from bertie import streams
+from bertie.checkpoints.huggingface import to_theirs
+from bertie.tasks import AnyTask, Choose, Embed, Regress, Span, Tag
+from bertie.training.finetune import FinetuneConfig, FinetuneTraining
+from bertie.training.optimizers import AdamW
+from bertie.training.schedules import Linear
+
+transformers = pytest.importorskip("transformers")
+STEPS, SIZE, RATE, LENGTH = 20, 4, 5e-5, 96
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(minilm: Path) -> Any:
+    return transformers.AutoTokenizer.from_pretrained(minilm)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(one_thread: None) -> None: ...
+
+
+def ours(task: AnyTask, data: list[Any], minilm: Path, **settings: Any) -> tuple[list[float], Any]:
+    """Our losses, and the model that they began with."""
+    training = FinetuneTraining(
+        steps=STEPS, batch_size=SIZE, learning_rate=RATE, precision="fp32", row_tokens=2 * LENGTH
+    )
+    config = FinetuneConfig(
+        task,
+        AdamW(weight_decay=0.01),
+        Linear(warmup=0.2),
+        training,
+        seed=3,
+        max_length=LENGTH,
+        **NO_DROPOUT,
+        **settings,
+    )
+    losses = bertie.finetune(config, data, data[:4], minilm, threads=1).losses
+    still = replace(config, training=replace(training, learning_rate=0.0, steps=1))  # gives the weights of the start
+    return losses, bertie.finetune(still, data, data[:4], minilm, threads=1).model
+
+
+def theirs(model: nn.Module, units: int, loss_of: Callable[[list[int]], Tensor]) -> list[float]:
+    """Losses of a peer, step by step, of which `loss_of` gives one for the numbers of its units."""
+    spared = [p for name, p in model.named_parameters() if "LayerNorm" in name or name.endswith("bias")]
+    decayed = [p for name, p in model.named_parameters() if "LayerNorm" not in name and not name.endswith("bias")]
+    groups = [{"params": decayed, "weight_decay": 0.01}, {"params": spared, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=RATE, eps=1e-6)
+    factor = lambda step: (step + 1) / 5 if step < 4 else (STEPS - step) / (STEPS - 4)  # noqa: E731
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+    order = streams.generator(3, streams.EXAMPLES, 0).permutation(units)
+    losses = []
+    for step in range(STEPS):
+        loss = loss_of(order[step * SIZE : (step + 1) * SIZE].tolist())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def peer(kind: str, minilm: Path, start: Any, **choices: Any) -> Any:
+    model = getattr(transformers, kind).from_pretrained(minilm, attn_implementation="eager", **NO_DROPOUT, **choices)
+    lacks = model.load_state_dict(to_theirs(start.state_dict(), start.kinds), strict=False).missing_keys
+    assert not [name for name in lacks if "pooler" not in name]
+    return model.train()
+
+
+def require_equal(found: list[float], expected: list[float]) -> None:
+    assert len(found) == STEPS
+    assert max(expected) - min(expected) > 0.005 * max(expected)
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_regression(minilm: Path, shared_data: Path, tokenizer: Any) -> None:
+    data = list(Regress().reader.read(shared_data / "glue" / "STS-B" / "train.tsv"))[:200]
+    losses, start = ours(Regress(), data, minilm)
+    model = peer("AutoModelForSequenceClassification", minilm, start, num_labels=1, problem_type="regression")
+
+    def loss_of(chosen: list[int]) -> Tensor:
+        texts = [data[i].text for i in chosen], [data[i].text_pair for i in chosen]
+        inputs = tokenizer(*texts, padding=True, truncation=True, max_length=LENGTH, return_tensors="pt")
+        return model(**inputs, labels=torch.tensor([float(data[i].label) for i in chosen])).loss
+
+    require_equal(losses, theirs(model, len(data), loss_of))
+
+
+def test_choices(minilm: Path, shared_data: Path, tokenizer: Any) -> None:
+    data = list(Choose().reader.read(shared_data / "choice" / "codah" / "full_data.tsv"))[:200]
+    losses, start = ours(Choose(), data, minilm)
+    model = peer("AutoModelForMultipleChoice", minilm, start)
+
+    def loss_of(chosen: list[int]) -> Tensor:
+        first = [data[i].context for i in chosen for _ in data[i].endings]
+        second = [ending for i in chosen for ending in data[i].endings]
+        inputs = tokenizer(first, second, padding=True, truncation=True, max_length=LENGTH, return_tensors="pt")
+        inputs = {name: value.view(len(chosen), 4, -1) for name, value in inputs.items()}
+        return model(**inputs, labels=torch.tensor([data[i].label for i in chosen])).loss
+
+    require_equal(losses, theirs(model, len(data), loss_of))
+
+
+def test_tags(minilm: Path, shared_data: Path, tokenizer: Any) -> None:
+    [path] = (shared_data / "ner").glob("*train*")
+    data = list(Tag().reader.read(path))[:200]
+    losses, start = ours(Tag(), data, minilm)
+    labels = sorted({tag for sentence in data for tag in sentence.tags})
+    model = peer("AutoModelForTokenClassification", minilm, start, num_labels=len(labels))
+
+    def loss_of(chosen: list[int]) -> Tensor:
+        words = [list(data[i].words) for i in chosen]
+        inputs = tokenizer(words, is_split_into_words=True, padding=True, return_tensors="pt")
+        assert inputs["input_ids"].shape[1] <= LENGTH
+        gold = torch.full(inputs["input_ids"].shape, -100)
+        for row, i in enumerate(chosen):
+            before = None
+            for place, word in enumerate(inputs.word_ids(row)):
+                if word is not None and word != before:
+                    gold[row, place] = labels.index(data[i].tags[word])
+                before = word
+        return model(**inputs, labels=gold).loss
+
+    require_equal(losses, theirs(model, len(data), loss_of))
+
+
+@pytest.mark.parametrize("version", ["1.1", "2.0"])
+def test_answers(minilm: Path, shared_data: Path, tokenizer: Any, version: str) -> None:
+    """Their loss counts padding among the places where an answer may be, so each window goes through by itself."""
+    data = list(Span().reader.read(shared_data / "squad" / f"train-v{version}-subset.json"))[:120]
+    losses, start = ours(Span(step=32), data, minilm)
+    model = peer("AutoModelForQuestionAnswering", minilm, start)
+    features = []
+    for question in data:
+        asked = question.question
+        room = LENGTH - 3 - len(tokenizer(asked, add_special_tokens=False)["input_ids"])
+        found = tokenizer(
+            asked,
+            question.context,
+            truncation="only_second",
+            max_length=LENGTH,
+            stride=room - 32,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+        )
+        for number in range(len(found["input_ids"])):
+            features.append((found, number, places(question, found, number)))
+
+    def loss_of(chosen: list[int]) -> Tensor:
+        each = []
+        for found, number, (first, last) in (features[i] for i in chosen):
+            names = ("input_ids", "token_type_ids", "attention_mask")
+            inputs = {name: torch.tensor([found[name][number]]) for name in names}
+            gold = {"start_positions": torch.tensor([first]), "end_positions": torch.tensor([last])}
+            each.append(model(**inputs, **gold).loss)
+        return torch.stack(each).mean()
+
+    require_equal(losses, theirs(model, len(features), loss_of))
+
+
+def places(question: Any, found: Any, number: int) -> tuple[int, int]:
+    """Where the answer lies in a window, as their example scripts say it: from offsets."""
+    if not question.answers:
+        return 0, 0
+    [answer] = question.answers[:1]
+    start, end = answer.start, answer.start + len(answer.text)
+    offsets, sides = found["offset_mapping"][number], found.sequence_ids(number)
+    inside = [i for i, side in enumerate(sides) if side == 1]
+    if offsets[inside[0]][0] > start or offsets[inside[-1]][1] < end:
+        return 0, 0
+    first = max(i for i in inside if offsets[i][0] <= start)
+    last = min(i for i in inside if offsets[i][1] >= end)
+    return first, last
+
+
+@pytest.mark.parametrize("scored", [True, False])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_vectors(minilm: Path, shared_data: Path, tokenizer: Any, scored: bool, pooling: str) -> None:
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    from sentence_transformers.base.modules.transformer import Transformer
+    from sentence_transformers.sentence_transformer import losses as made
+    from sentence_transformers.sentence_transformer.modules.pooling import Pooling
+
+    data = list(Embed().reader.read(shared_data / "glue" / "STS-B" / "train.tsv"))[:200]
+    if not scored:
+        data = [replace(example, label=None) for example in data]
+    losses, start = ours(Embed(pooling=pooling), data, minilm)  # pyright: ignore[reportArgumentType]
+    module = Transformer(str(minilm), model_kwargs={"attn_implementation": "eager"}, config_kwargs=NO_DROPOUT)
+    encoder = module.auto_model
+    encoder.load_state_dict(to_theirs(start.state_dict(), start.kinds), strict=False)
+    pooled = Pooling(encoder.config.hidden_size, pooling_mode=pooling)
+    model = sentence_transformers.SentenceTransformer(modules=[module, pooled], device="cpu").train()
+    objective = made.CosineSimilarityLoss(model) if scored else made.MultipleNegativesRankingLoss(model)
+    scores = [float(example.label) for example in data] if scored else [0.0]
+
+    def loss_of(chosen: list[int]) -> Tensor:
+        sides = [[data[i].text for i in chosen], [data[i].text_pair for i in chosen]]
+        inputs = [tokenizer(side, padding=True, return_tensors="pt") for side in sides]
+        low, high = min(scores), max(scores)
+        gold = torch.tensor([(scores[i] - low) / (high - low) for i in chosen]) if scored else torch.tensor([])
+        return objective([dict(each) for each in inputs], gold)
+
+    require_equal(losses, theirs(model, len(data), loss_of))

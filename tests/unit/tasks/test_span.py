@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertie.errors import UserError
+from bertie.model.heads import PRODUCT
+from bertie.tasks.data.rows import kept
+from bertie.tasks.data.squad import Answer, Question
+from bertie.tasks.span import Span
+from bertie.tasks.squad_scores import best_threshold, normalised, squad_scores
+from bertie.text.tokenizer import Tokenizer
+
+
+def question(context: str, text: str, start: int = -1, name: str = "q") -> Question:
+    return Question(name, "the who", context, (Answer(text, start),), "here")
+
+
+@pytest.fixture(scope="module")
+def uncased(shared_data: Path) -> Tokenizer:
+    words = (shared_data / "vocab" / "bert-base-uncased.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    return Tokenizer.build(words)
+
+
+def said(context: str, sequence: Any) -> str:
+    """What lies between the target's tokens."""
+    first, last = sequence.target.answer
+    return context[sequence.offsets[first][0] : sequence.offsets[last][1]]
+
+
+def test_every_answer_of_squad_lies_where_its_target_says(shared_data: Path, uncased: Tokenizer) -> None:
+    found = kept(Span().reader.read(shared_data / "squad" / "dev-v1.1.json"), "squad")[::7]
+    sequences = Span().encode(found, uncased, 384)
+    assert {sequence.example for sequence in sequences} == set(range(len(found)))
+    held: dict[int, set[str]] = {}
+    for sequence in sequences:
+        if sequence.target.answer != (0, 0):
+            held.setdefault(sequence.example, set()).add(said(found[sequence.example].context, sequence))
+    assert len(held) == len(found)  # each lies whole in one window at least
+    exact = sum(texts == {found[number].answers[0].text} for number, texts in held.items())
+    assert exact > 0.97 * len(found)  # the rest begin or end within a token, as in "1990s" for "1990"
+    assert all(found[n].answers[0].text in text for n, texts in held.items() for text in texts)
+
+
+def test_windows_move_by_the_step(uncased: Tokenizer) -> None:
+    context = " ".join(f"word{i}" for i in range(300))
+    [asked] = [question(context, "word250", context.index("word250"))]
+    windows = Span(step=50).encode([asked], uncased, 128)
+    firsts = [int(w.offsets[w.target.first][0]) for w in windows if w.offsets is not None]
+    tokens = uncased.encodings([context])[0].offsets
+    assert [tokens[i * 50][0] for i in range(len(windows))] == firsts
+    assert {said(context, window) for window in windows if window.target.answer != (0, 0)} == {"word250"}
+    free = np.zeros(len(tokens), int)
+    for number, window in enumerate(windows):
+        free[number * 50 : number * 50 + len(window.target.may_start)] += window.target.may_start
+    assert free.tolist() == [1] * len(tokens)  # every token may begin an answer in one window
+
+
+def test_an_answer_that_is_not_there_has_no_target(uncased: Tokenizer) -> None:
+    asked = [
+        question("the cat sat", "dog"),
+        question("the cat sat", "cat", 9),  # a wrong start: the text is looked for
+        question("the cat sat", "cat"),
+        question("the cat sat", " cat ", 3),
+        replace(question("the cat sat", ""), answers=()),
+    ]
+    sequences = Span().encode(asked, uncased, 32)
+    told = [sequence.target.answer for sequence in sequences]
+    assert told == [None, (5, 5), (5, 5), (5, 5), (0, 0)]  # [CLS] the who [SEP] the cat sat [SEP]
+    assert [sequence.example for sequence in Span().training(sequences)] == [1, 2, 3, 4]
+
+
+def test_a_question_that_leaves_no_room(uncased: Tokenizer) -> None:
+    asked = replace(question("the cat", "cat"), question="who " * 100)
+    assert len(Span(question_length=10).encode([asked], uncased, 32)[0]) == 10 + 3 + 2
+    with pytest.raises(UserError, match="here: the question leaves no room for its context in 32 tokens"):
+        Span().encode([asked], uncased, 32)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 10_000), st.booleans(), st.booleans())
+def test_the_best_span_is_that_of_the_definition(uncased: Tokenizer, seed: int, conditional: bool, empty: bool) -> None:
+    """Over all pairs of a start and an end in all windows, by brute force."""
+    rng = np.random.default_rng(seed)
+    context = " ".join(rng.choice(["cat", "dog", "sat", "mat", "unaffable"], 40))
+    task = Span(step=7, answer_length=5, conditional=conditional, unanswerable=empty, guesses=6)
+    windows = task.encode([question(context, "cat")], uncased, 24)
+    outputs = [rng.normal(size=(len(w), 2 + 2 * PRODUCT * conditional)).astype(np.float32) for w in windows]
+    [found] = task.decode(outputs, windows, [question(context, "cat")])
+    every = []
+    for window, logits in zip(windows, outputs, strict=True):
+        place = window.target
+        for i in range(place.first, place.last):
+            for j in range(i, min(i + 5, place.last)):
+                if place.may_start[i - place.first]:
+                    score = float(logits[i, 0]) + float(logits[j, 1])
+                    if conditional:
+                        score += float(logits[i, 2 : 2 + PRODUCT] @ logits[j, 2 + PRODUCT :])
+                    every.append((score, int(window.offsets[i][0]), int(window.offsets[j][1])))
+    every.sort(reverse=True)
+    spoken = [guess for guess in found.guesses if guess.text]
+    assert [(g.start, g.end) for g in spoken] == [(start, end) for _, start, end in every[:6]]
+    assert [g.score for g in spoken] == pytest.approx([score for score, *_ in every[:6]], abs=1e-4)
+    assert sum(guess.probability for guess in found.guesses) == pytest.approx(1)
+    null = min(float(logits[0, :2].sum()) for logits in outputs)
+    assert found.null_score == pytest.approx(null - every[0][0], abs=1e-4)
+    silent = empty and null - every[0][0] > 0
+    assert found.answer == ("" if silent else context[every[0][1] : every[0][2]])
+
+
+def test_the_threshold_is_heeded(uncased: Tokenizer) -> None:
+    asked = [question("the cat sat", "cat")]
+    for threshold, answer in ((2.9, ""), (3.1, "cat")):
+        task = Span(unanswerable=True, threshold=threshold)
+        [window] = task.encode(asked, uncased, 32)
+        logits = np.full((len(window), 2), -5, np.float32)
+        logits[0], logits[5] = 4, 2.5  # no answer by 8, "cat" by 5
+        [found] = task.decode([logits], [window], asked)
+        assert found.null_score == pytest.approx(3)
+        assert found.answer == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("The  Cat's hat.", "cats hat"),
+        ("a an the", ""),
+        ("“Anna”", "“anna”"),
+        ("don't-stop", "dontstop"),
+        ("Über", "über"),
+    ],
+)
+def test_normalised(text: str, plain: str) -> None:
+    assert normalised(text) == plain
+
+
+def test_scores_of_single_answers() -> None:
+    asked = [
+        Question(str(i), "q", "c", tuple(Answer(text, -1) for text in texts), "")
+        for i, texts in enumerate([["the cat"], ["cat", "black cat"], ["a dog sat"], ["never"]])
+    ]
+    found = squad_scores({"0": "Cat!", "1": "a black cat", "2": "dog sat down"}, asked)
+    assert found == {"exact_match": 2 / 4, "f1": pytest.approx((1 + 1 + 2 * 2 / 5 + 0) / 4)}
+
+
+def test_scores_where_some_have_no_answer() -> None:
+    asked = [
+        Question("a", "q", "c", (Answer("cat", 0),), ""),
+        Question("b", "q", "c", (), ""),
+        Question("c", "q", "c", (), ""),
+    ]
+    found = squad_scores({"a": "cat", "b": "dog"}, asked)  # what is not answered is no answer
+    assert found["exact_match"] == found["f1"] == pytest.approx(2 / 3)
+    assert found["has_answer_f1"] == 1
+    assert found["no_answer_exact_match"] == 1 / 2
+    assert squad_scores({"a": "the", "b": "a", "c": ""}, asked)["no_answer_f1"] == 1  # articles are nothing
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([-2.0, -1.0, 0.0, 0.5, 3.0]), st.booleans(), st.booleans()), min_size=1, max_size=12
+    )
+)
+def test_no_threshold_is_better(cases: list[tuple[float, bool, bool]]) -> None:
+    """Against every threshold there is: each of the scores, and one below all."""
+
+    class Guessed:
+        def __init__(self, null_score: float, right: bool):
+            self.null_score = null_score
+            self.guesses = [type("Guess", (), {"text": "cat" if right else "dog"})()]
+
+    asked = [Question(str(i), "q", "c", (Answer("cat", 0),) * known, "") for i, (_, known, _) in enumerate(cases)]
+    found = [Guessed(score, right) for score, _, right in cases]
+
+    def f1(threshold: float) -> float:
+        answers = {str(i): g.guesses[0].text if g.null_score <= threshold else "" for i, g in enumerate(found)}
+        return squad_scores(answers, [*asked, Question("x", "q", "c", (), "")])["f1"]
+
+    best = max(f1(threshold) for threshold in [-9.0, *(g.null_score for g in found)])
+    assert f1(best_threshold(found, asked)) == pytest.approx(best)
