@@ -18,7 +18,8 @@ import numpy as np
 
 from bertie import config, runtime, streams
 from bertie.checkpoints.folder import read_checkpoint
-from bertie.tasks.examples import Example, read_examples
+from bertie.tasks.data.rows import kept
+from bertie.tasks.data.texts import Example, Texts
 from bertie.tasks.metrics import classification_scores
 from bertie.training.finetune import FinetuneConfig, finetune
 from results import Results
@@ -54,7 +55,8 @@ def main() -> None:
     run = ours if args.who == "bertie" else theirs
     for task in args.tasks:
         setting = SETTINGS[task]
-        train, dev = (read_examples(args.glue / setting.folder / f"{part}.tsv") for part in ("train", "dev"))
+        names = [args.glue / setting.folder / f"{part}.tsv" for part in ("train", "dev")]
+        train, dev = (kept(Texts().read(name), str(name), strict=True) for name in names)
         if setting.examples:
             order = streams.generator(0, streams.SUBSET).permutation(len(train))
             train = [train[i] for i in order[: setting.examples]]

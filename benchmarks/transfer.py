@@ -15,7 +15,8 @@ from pathlib import Path
 
 from bertie import config, runtime, streams
 from bertie.checkpoints.folder import Checkpoint, read_checkpoint
-from bertie.tasks.examples import Example, read_examples
+from bertie.tasks.data.rows import kept
+from bertie.tasks.data.texts import Example, Texts
 from bertie.tasks.metrics import difference, mean_and_interval
 from bertie.training.finetune import FinetuneConfig, finetune
 from results import Results
@@ -62,7 +63,7 @@ def main() -> None:
 def measure(task: str, glue: Path, checkpoint: Checkpoint, results: Results, starts: list[str]) -> None:
     """Fill results["task/start/rate or seed"] with the models that are not there yet."""
     setting = SETTINGS[task]
-    train, dev = read_examples(glue / setting.train), read_examples(glue / setting.dev)
+    train, dev = (kept(Texts().read(glue / name), name, strict=True) for name in (setting.train, setting.dev))
     order = streams.generator(0, streams.SUBSET).permutation(len(train))
     train = [train[i] for i in (order[: setting.examples] if setting.examples else order)]
     held_back = apart(train[: len(train) // 10], train[len(train) // 10 :])

@@ -1,0 +1,155 @@
+"""Fine-tuning beside transformers: every kind of task, same checkpoint, examples, batch, epochs and rate; several seeds.
+
+    python benchmarks/finetune_quality.py MODEL DATA --who bertie|transformers --out FILE.json [--tasks cola …] [--seeds 0 …]
+    python benchmarks/finetune_quality.py --compare OURS.json THEIRS.json
+
+DATA holds glue/, squad/, choice/codah and ner/. The peer is a plain PyTorch loop over transformers' models and tokenizers
+(finetune_transformers.py) with AdamW, clipping at 1 and its linear schedule. fp32, dropout 0.1. Every finished model is
+written at once, so a stopped benchmark goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertie import config, runtime, storage, streams
+from bertie.checkpoints.folder import read_checkpoint
+from bertie.tasks.data.rows import kept
+from bertie.training.finetune import FinetuneConfig, finetune
+from results import Results
+
+WARMUP = 0.1
+MOST_DEV = 2000  # examples
+
+
+@dataclass(frozen=True)
+class Setting:
+    """examples: of training, chosen at random and the same for all seeds; 0: all. dev: at most so many."""
+
+    kind: str
+    train: str
+    dev: str
+    metric: str
+    epochs: int = 3
+    examples: int = 2000
+    dev_examples: int = MOST_DEV
+    max_length: int = 128
+    batch_size: int = 32
+    learning_rate: float = 5e-5
+
+
+SETTINGS = {
+    "cola": Setting("classify", "glue/CoLA/train.tsv", "glue/CoLA/dev.tsv", "matthews", examples=0),
+    "sst2": Setting("classify", "glue/SST-2/train.tsv", "glue/SST-2/dev.tsv", "accuracy"),
+    "mrpc": Setting("classify", "glue/MRPC/train.tsv", "glue/MRPC/dev.tsv", "f1"),
+    "stsb": Setting("regress", "glue/STS-B/train.tsv", "glue/STS-B/dev.tsv", "spearman"),
+    "rte": Setting("classify", "glue/RTE/train.tsv", "glue/RTE/dev.tsv", "accuracy"),
+    "qnli": Setting("classify", "glue/QNLI/train-subset.tsv", "glue/QNLI/dev.tsv", "accuracy"),
+    "mnli": Setting("classify", "glue/MNLI/train-subset.tsv", "glue/MNLI/dev_matched.tsv", "accuracy"),
+    "qqp": Setting("classify", "glue/QQP/train-subset.tsv", "glue/QQP/dev-subset.tsv", "accuracy"),
+    "wnut": Setting("tag", "ner/wnut17train.conll", "ner/emerging.dev.conll", "f1", learning_rate=1e-4),
+    "codah": Setting(
+        "choose",
+        "choice/codah/cv_split/fold_0/train.tsv",
+        "choice/codah/cv_split/fold_0/dev.tsv",
+        "accuracy",
+        batch_size=16,
+    ),
+    "squad1": Setting(
+        *("span", "squad/train-v1.1-subset.json", "squad/dev-v1.1.json", "f1"),
+        *(3, 1000, 1000, 384, 16, 1e-4),
+    ),
+    "squad2": Setting(
+        *("span", "squad/train-v2.0-subset.json", "squad/dev-v2.0-subset.json", "f1"),
+        *(3, 1000, 1000, 384, 16, 1e-4),
+    ),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--who", choices=["bertie", "transformers"])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--tasks", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(range(5)))
+    parser.add_argument("--compare", action="store_true")
+    args = parser.parse_args()
+    if args.compare:
+        compare(*(storage.read_json(path) for path in (args.model, args.data)))
+        return
+    results = Results(args.out, args.model, runtime.use_threads())
+    for task in args.tasks:
+        setting = SETTINGS[task]
+        base, train, dev = examples(setting, args.data)
+        for seed in args.seeds:
+
+            def measure(base=base, setting=setting, train=train, dev=dev, seed=seed) -> dict[str, float]:
+                started = time.monotonic()
+                if args.who == "bertie":
+                    scores = ours(args.model, base, setting, train, dev, seed)
+                else:
+                    import finetune_transformers
+
+                    scores = finetune_transformers.run(args.model, setting, train, dev, seed)
+                return {"score": scores[setting.metric], "seconds": round(time.monotonic() - started, 1)}
+
+            key = f"{task}/{args.who}/seed {seed}"
+            print(key, results.measure(key, setting, measure), flush=True)
+
+
+def examples(setting: Setting, data: Path) -> tuple[FinetuneConfig, list[Any], list[Any]]:
+    base = config.load(FinetuneConfig, setting.kind, "finetune")
+    train, dev = (kept(base.task.reader.read(data / name), name) for name in (setting.train, setting.dev))
+    return base, some(train, setting.examples), some(dev, setting.dev_examples)
+
+
+def some(found: list[Any], most: int) -> list[Any]:
+    order = streams.generator(0, streams.SUBSET).permutation(len(found))
+    return [found[i] for i in order[: most or len(found)]]
+
+
+def ours(
+    model: Path, base: FinetuneConfig, setting: Setting, train: list[Any], dev: list[Any], seed: int
+) -> dict[str, float]:
+    training = replace(
+        base.training,
+        epochs=setting.epochs,
+        learning_rate=setting.learning_rate,
+        batch_size=setting.batch_size,
+        precision="fp32",
+    )
+    schedule = replace(base.schedule, warmup=WARMUP)
+    settings = replace(base, training=training, schedule=schedule, seed=seed, max_length=setting.max_length)
+    return finetune(settings, train, dev, read_checkpoint(model)).scores
+
+
+def compare(first: dict[str, Any], second: dict[str, Any]) -> None:
+    """A line a task: mean and standard error of both, and their difference in points; then the mean difference."""
+    differences = []
+    for task in SETTINGS:
+        sides = [_scores(results, task) for results in (first, second)]
+        if not all(sides):
+            continue
+        means, errors = zip(*((np.mean(s) * 100, np.std(s, ddof=1) * 100 / len(s) ** 0.5) for s in sides), strict=True)
+        differences.append(means[0] - means[1])
+        told = "  ".join(f"{mean:.2f} ± {error:.2f}" for mean, error in zip(means, errors, strict=True))
+        within = means[0] >= means[1] - 2 * float(np.hypot(*errors))
+        print(f"{task:8} {told}  {differences[-1]:+.2f}  {'yes' if within else 'NO'}")
+    print(json.dumps({"pooled": float(np.mean(differences)), "tasks": len(differences)}))
+
+
+def _scores(results: dict[str, Any], task: str) -> list[float]:
+    return [found["value"]["score"] for key, found in results["measured"].items() if key.startswith(f"{task}/")]
+
+
+if __name__ == "__main__":
+    main()
