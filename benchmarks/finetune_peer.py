@@ -21,7 +21,8 @@ from bertie.checkpoints.folder import read_checkpoint
 from bertie.tasks.data.rows import kept
 from bertie.tasks.data.texts import Example, Texts
 from bertie.tasks.metrics import classification_scores
-from bertie.training.finetune import FinetuneConfig, finetune
+from bertie.training.finetune import finetune
+from bertie.training.settings import FinetuneConfig
 from results import Results
 
 RATE, BATCH, WARMUP = 5e-5, 32, 0.1

@@ -22,7 +22,8 @@ import numpy as np
 from bertie import config, runtime, storage, streams
 from bertie.checkpoints.folder import read_checkpoint
 from bertie.tasks.data.rows import kept
-from bertie.training.finetune import FinetuneConfig, finetune
+from bertie.training.finetune import finetune
+from bertie.training.settings import FinetuneConfig
 from results import Results
 
 WARMUP = 0.1

@@ -18,7 +18,8 @@ from bertie.checkpoints.folder import Checkpoint, read_checkpoint
 from bertie.tasks.data.rows import kept
 from bertie.tasks.data.texts import Example, Texts
 from bertie.tasks.metrics import difference, mean_and_interval
-from bertie.training.finetune import FinetuneConfig, finetune
+from bertie.training.finetune import finetune
+from bertie.training.settings import FinetuneConfig
 from results import Results
 
 RATES = (1e-4, 3e-4, 1e-3)

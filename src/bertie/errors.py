@@ -13,6 +13,10 @@ class MachineError(UserError):
     """It is the machine, not the data: a full disk, a worker that was lost. The same command may go on where it was."""
 
 
+class DivergedError(UserError):
+    """A training whose loss stays no number."""
+
+
 class UsageError(UserError):
     """The command, a flag or a configuration key is wrong: nothing was started. Exit code 2."""
 

@@ -165,12 +165,19 @@ class Page:
         about = "; ".join(f"{name} {value:,.0f}" for name, value in bars.items())
         self.parts.append(_figure(draw, caption, f"{caption}: {about}", height=3.0))
 
-    def score_chart(self, scores: dict[str, tuple[float, float]], label: str) -> None:
-        """Scores to compare, name -> (mean, half-width of its 95 % interval; nan for none): a dot and a bar a row."""
+    def score_chart(
+        self, scores: dict[str, tuple[float, float]], label: str, dots: dict[str, list[float]] | None = None
+    ) -> None:
+        """Scores to compare, name -> (mean, half-width of its 95 % interval; nan for none): a dot and a bar a row.
+
+        dots: name -> the single values behind the mean.
+        """
 
         def draw(axes: Axes, theme: str) -> None:
             for row, (name, (mean, half)) in enumerate(scores.items()):
                 known = half == half  # not nan
+                singles = (dots or {}).get(name, [])
+                axes.plot(singles, [row] * len(singles), "|", markersize=11, color=_INK[theme][1])
                 axes.plot(mean, row, "o", markersize=7, color=_SERIES[theme][0])
                 if known:
                     axes.plot([mean - half, mean + half], [row, row], linewidth=2.2, color=_SERIES[theme][0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 # What a stream of random numbers is for. The numbers are part of what makes a run repeatable: never reuse one.
-LAYOUT, PAIRS, LABELS, EVAL_LABELS, DROPOUT, WEIGHTS, EXAMPLES, SUBSET = range(8)
+LAYOUT, PAIRS, LABELS, EVAL_LABELS, DROPOUT, WEIGHTS, EXAMPLES, SUBSET, HALVES = range(9)
 
 
 def generator(seed: int, *stream: int) -> np.random.Generator:

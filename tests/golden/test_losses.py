@@ -19,10 +19,10 @@ from bertie.batches.layouts import Pairs
 from bertie.model.config import BertConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.tasks.classify import Classify
-from bertie.training.finetune import FinetuneConfig, FinetuneTraining
 from bertie.training.optimizers import AdamW, BertAdam
 from bertie.training.recipe import PretrainConfig, Training
 from bertie.training.schedules import Linear
+from bertie.training.settings import FinetuneConfig, FinetuneTraining
 
 HERE = Path(__file__).parent
 TOLERANCE = 2e-4

@@ -14,9 +14,9 @@ import bertie
 from bertie.model.config import BertConfig
 from bertie.tasks import AnyTask, Choose, Embed, Regress, Span, Tag
 from bertie.text.tokenizer import Tokenizer
-from bertie.training.finetune import FinetuneConfig, FinetuneTraining
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import Linear
+from bertie.training.settings import FinetuneConfig, FinetuneTraining
 
 transformers = pytest.importorskip("transformers")
 

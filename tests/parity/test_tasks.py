@@ -19,9 +19,9 @@ import bertie
 from bertie import streams
 from bertie.checkpoints.huggingface import to_theirs
 from bertie.tasks import AnyTask, Choose, Embed, Regress, Span, Tag
-from bertie.training.finetune import FinetuneConfig, FinetuneTraining
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import Linear
+from bertie.training.settings import FinetuneConfig, FinetuneTraining
 
 transformers = pytest.importorskip("transformers")
 STEPS, SIZE, RATE, LENGTH = 20, 4, 5e-5, 96

@@ -29,10 +29,10 @@ from bertie.tasks.data.rows import kept
 from bertie.tasks.data.texts import Example, Texts
 from bertie.text import framing
 from bertie.text.tokenizer import Tokenizer
-from bertie.training.finetune import FinetuneConfig, FinetuneTraining
 from bertie.training.optimizers import AdamW
 from bertie.training.recipe import PretrainConfig, Training
 from bertie.training.schedules import Linear
+from bertie.training.settings import FinetuneConfig, FinetuneTraining
 
 transformers = pytest.importorskip("transformers")
 OBJECTIVES = (MaskedLM(), NextSentence())

@@ -14,9 +14,9 @@ import torch
 import bertie
 from bertie import config
 from bertie.cli import HELP, VERBS, main
-from bertie.training.finetune import FinetuneConfig
 from bertie.training.initial import new_model
 from bertie.training.recipe import PretrainConfig
+from bertie.training.settings import FinetuneConfig
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 

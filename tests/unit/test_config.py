@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from bertie import config
 from bertie.errors import UsageError, require_range
-from bertie.training.finetune import FinetuneConfig
 from bertie.training.recipe import PretrainConfig
+from bertie.training.settings import FinetuneConfig
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,8 @@ class Counters:
     best_loss: float = 0.0
     best_held: int = 0
     """The held-out text that loss is of, by its number."""
+    stale: int = 0
+    """Evaluations since the best one, where training ends after so many."""
 
 
 def save_state(

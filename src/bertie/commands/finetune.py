@@ -12,7 +12,8 @@ from tyro.conf import Positional
 
 from bertie import config, console
 from bertie.commands.common import Flat, Output, OutputFlags
-from bertie.training.finetune import FinetuneConfig, finetune
+from bertie.training.finetune import finetune
+from bertie.training.settings import FinetuneConfig
 
 
 @dataclass(frozen=True)
@@ -46,5 +47,8 @@ def run(args: Args) -> dict[str, Any]:
     started = time.monotonic()
     done = finetune(args.recipe, args.train, args.dev, args.model, args.out, threads=args.threads)
     console.say(f"{args.out}: " + ", ".join(f"{name} {value:.4f}" for name, value in done.scores.items()))
-    seconds = round(time.monotonic() - started, 3)
-    return {"run": str(args.out), "scores": done.scores, "seeds": [args.recipe.seed], "seconds": seconds}
+    result = {"run": str(args.out), "scores": done.scores, "seconds": round(time.monotonic() - started, 3)}
+    if done.sweep is None:
+        return {**result, "seeds": [args.recipe.seed]}
+    seeds = list(dict.fromkeys(outcome.seed for outcome in done.sweep.outcomes))
+    return {**result, "seeds": seeds, "sweep": done.sweep.told()}

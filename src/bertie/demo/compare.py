@@ -14,7 +14,8 @@ from bertie.checkpoints.folder import Checkpoint, read_checkpoint
 from bertie.demo.corpus import DemoData
 from bertie.tasks.data.texts import Example
 from bertie.tasks.metrics import classification_scores, difference, mean_and_interval
-from bertie.training.finetune import FinetuneConfig, finetune
+from bertie.training.finetune import finetune
+from bertie.training.settings import FinetuneConfig
 
 RATES = (3e-4, 1e-3, 3e-3)  # so far apart that neither start does best at an end
 START = {False: "pre-trained", True: "from scratch"}

@@ -5,6 +5,7 @@ Devlin et al. 2018, section 4.4 (SWAG). The [CLS] is the pooled one, as in the m
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -45,6 +46,10 @@ class Choose:
     @property
     def unit(self) -> Unit:
         return "example"
+
+    @property
+    def metric(self) -> str:
+        return "accuracy"
 
     @property
     def reader(self) -> Choices:
@@ -97,3 +102,7 @@ class Choose:
         self.check(examples)
         right = [found.choice == example.label for found, example in zip(predictions, examples, strict=True)]
         return {"accuracy": float(np.mean(right))}
+
+    def constant(self, examples: list[Choice]) -> list[Chosen]:
+        [(place, _)] = Counter(example.label or 0 for example in examples).most_common(1)
+        return [Chosen(place, [float(i == place) for i in range(len(e.endings))]) for e in examples]

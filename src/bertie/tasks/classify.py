@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -50,6 +51,10 @@ class Classify:
     @property
     def unit(self) -> Unit:
         return "sequence"
+
+    @property
+    def metric(self) -> str:
+        return "accuracy"
 
     @property
     def reader(self) -> Texts:
@@ -116,3 +121,7 @@ class Classify:
         self.check(examples)
         gold = [str(example.label) for example in examples]
         return classification_scores(gold, [prediction.label for prediction in predictions], list(self.labels))
+
+    def constant(self, examples: list[Example]) -> list[Classified]:
+        [(label, _)] = Counter(str(example.label) for example in examples).most_common(1)
+        return [Classified(label, {name: float(name == label) for name in self.labels})] * len(examples)

@@ -50,6 +50,11 @@ class Task(Protocol):
         ...
 
     @property
+    def metric(self) -> str:
+        """The score that counts, where nobody names another."""
+        ...
+
+    @property
     def reader(self) -> Reader: ...
 
     def fit(self, examples: list[Any]) -> Task:
@@ -84,6 +89,10 @@ class Task(Protocol):
 
     def score(self, predictions: list[Any], examples: list[Any]) -> dict[str, float]:
         """Errors: as `check`."""
+        ...
+
+    def constant(self, examples: list[Any]) -> list[Any]:
+        """The best predictions that are the same for all examples: a model that is not better has learned nothing."""
         ...
 
 

@@ -61,6 +61,10 @@ class Embed:
         return "example" if self.scored else "batch"
 
     @property
+    def metric(self) -> str:
+        return "spearman" if self.scored else "accuracy"
+
+    @property
     def reader(self) -> Texts:
         return Texts(Columns(self.text, self.text_pair, self.label), SCORES)
 
@@ -133,6 +137,10 @@ class Embed:
         first, second = (np.stack([prediction.vectors[side] for prediction in predictions]) for side in (0, 1))
         nearest = np.concatenate([(first[i : i + 1024] @ second.T).argmax(1) for i in range(0, len(first), 1024)])
         return {"accuracy": float((nearest == np.arange(len(first))).mean())}
+
+    def constant(self, examples: list[Example]) -> list[Similarity]:
+        same = np.ones(1, np.float32)
+        return [Similarity(1.0, (same, same)) for _ in examples]
 
 
 def _require_pairs(examples: list[Example]) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+LOWER_IS_BETTER = frozenset({"mse"})
+
 
 def classification_scores(gold: list[str], predicted: list[str], labels: list[str]) -> dict[str, float]:
     """accuracy and f1 from 0 to 1, matthews (Matthews' correlation) from -1 to 1.

@@ -48,6 +48,10 @@ class Regress:
         return "sequence"
 
     @property
+    def metric(self) -> str:
+        return "spearman"
+
+    @property
     def reader(self) -> Texts:
         return Texts(Columns(self.text, self.text_pair, self.label), SCORES)
 
@@ -96,3 +100,6 @@ class Regress:
         self.check(examples)
         gold = [float(example.label or 0) for example in examples]
         return regression_scores(gold, [prediction.score for prediction in predictions])
+
+    def constant(self, examples: list[Example]) -> list[Score]:
+        return [Score(float(np.mean([float(example.label or 0) for example in examples])))] * len(examples)

@@ -92,6 +92,10 @@ class Span:
         return "sequence"
 
     @property
+    def metric(self) -> str:
+        return "f1"
+
+    @property
     def reader(self) -> Questions:
         return Questions()
 
@@ -208,6 +212,10 @@ class Span:
         """exact_match and f1, 0 to 1; for 2.0 also of the questions with an answer and those without. Errors: as `check`."""
         self.check(examples)
         return squad_scores({found.id: found.answer for found in predictions}, examples)
+
+    def constant(self, examples: list[Question]) -> list[Found]:
+        """No answer."""
+        return [Found(example.id, "", 0, 0, 1.0, 1.0, []) for example in examples]
 
 
 def _answer_tokens(example: Question, context: framing.Pieces) -> tuple[int, int] | None:

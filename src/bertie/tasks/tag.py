@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -53,6 +54,10 @@ class Tag:
     @property
     def unit(self) -> Unit:
         return "sequence"
+
+    @property
+    def metric(self) -> str:
+        return "f1" if names_entities(self.labels) else "accuracy"
 
     @property
     def reader(self) -> Sentences:
@@ -120,6 +125,10 @@ class Tag:
         right = [a == b for one, other in zip(gold, found, strict=True) for a, b in zip(one, other, strict=True)]
         scores = {"accuracy": float(np.mean(right))}
         return scores | entity_scores(gold, found) if names_entities(self.labels) else scores
+
+    def constant(self, examples: list[Sentence]) -> list[Tags]:
+        [(tag, _)] = Counter(tag for example in examples for tag in example.tags or ()).most_common(1)
+        return [Tags([tag] * len(example.words), [1.0] * len(example.words)) for example in examples]
 
 
 def _pieces(tokenizer: Tokenizer, examples: list[Sentence]) -> list[Pieces]:

@@ -79,7 +79,7 @@ def fit(
         together = _together(names, sums, ranks)
         learning_rate = descent.learning_rate * schedule.factor(step, descent.steps)
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate
+            group["lr"] = learning_rate * group.get("share", 1.0)
         skipped = _update(optimizer, [grad_norm, *(loss.total for loss in together.values())])
         yield Progress(step, work, together, grad_norm, skipped, learning_rate, int(tokens))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ from torch import nn
 
 from bertie.errors import UsageError, require_range
 
+_LAYER = re.compile(r"encoder\.layers\.(\d+)\.")
 # Bias correction divides by 1 − β^step. From here on that is exactly 1 in fp32, and fp32 still counts in ones.
 NO_BIAS_CORRECTION = 8_000_000.0
 
@@ -26,9 +28,13 @@ class AdamW:
     def __post_init__(self) -> None:
         _check(self)
 
-    def build(self, model: nn.Module) -> torch.optim.Optimizer:
+    def build(self, model: nn.Module, layer_decay: float = 1.0) -> torch.optim.Optimizer:
         return torch.optim.AdamW(
-            _groups(model, self.weight_decay), lr=0.0, betas=(self.betas[0], self.betas[1]), eps=self.eps, fused=True
+            _groups(model, self.weight_decay, layer_decay),
+            lr=0.0,
+            betas=(self.betas[0], self.betas[1]),
+            eps=self.eps,
+            fused=True,
         )
 
 
@@ -44,8 +50,9 @@ class BertAdam:
     def __post_init__(self) -> None:
         _check(self)
 
-    def build(self, model: nn.Module) -> torch.optim.Optimizer:
-        optimizer = AdamW(betas=self.betas, eps=self.eps, weight_decay=self.weight_decay).build(model)
+    def build(self, model: nn.Module, layer_decay: float = 1.0) -> torch.optim.Optimizer:
+        same = AdamW(betas=self.betas, eps=self.eps, weight_decay=self.weight_decay)
+        optimizer = same.build(model, layer_decay)
         for parameter in model.parameters():
             optimizer.state[parameter] = {
                 "step": torch.tensor(NO_BIAS_CORRECTION, device=parameter.device),
@@ -70,9 +77,9 @@ class Lamb:
     def __post_init__(self) -> None:
         _check(self)
 
-    def build(self, model: nn.Module) -> torch.optim.Optimizer:
-        matrices, vectors = _groups(model, self.weight_decay)
-        groups = [{**matrices, "scaled": True}, {**vectors, "scaled": False}]
+    def build(self, model: nn.Module, layer_decay: float = 1.0) -> torch.optim.Optimizer:
+        groups = _groups(model, self.weight_decay, layer_decay)
+        groups = [{**group, "scaled": any(p.ndim > 1 for p in group["params"])} for group in groups]
         return _Lamb(groups, {"lr": 0.0, "betas": self.betas, "eps": self.eps})
 
 
@@ -117,7 +124,23 @@ def _check(optimizer: Optimizer) -> None:
         )
 
 
-def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    decayed = [p for p in model.parameters() if p.ndim > 1]  # matrices; biases and norms are vectors
-    spared = [p for p in model.parameters() if p.ndim <= 1]
-    return [{"params": decayed, "weight_decay": weight_decay}, {"params": spared, "weight_decay": 0.0}]
+def _groups(model: nn.Module, weight_decay: float, layer_decay: float) -> list[dict[str, Any]]:
+    """share: what the learning rate is multiplied with, layer_decay to the power of the layers above."""
+    depth = {name: 0 if layer_decay == 1 else _depth(name, model) for name, _ in model.named_parameters()}
+    groups = []
+    for above in sorted(set(depth.values())):
+        parameters = [parameter for name, parameter in model.named_parameters() if depth[name] == above]
+        decayed = [p for p in parameters if p.ndim > 1]  # matrices; biases and norms are vectors
+        spared = [p for p in parameters if p.ndim <= 1]
+        share = layer_decay**above
+        groups.append({"params": decayed, "weight_decay": weight_decay, "share": share})
+        groups.append({"params": spared, "weight_decay": 0.0, "share": share})
+    return [group for group in groups if group["params"]]
+
+
+def _depth(name: str, model: nn.Module) -> int:
+    """How far below the heads a parameter lies: they 0, the last layer 1, …, the embeddings as many as all that and 1."""
+    layers = {match[1] for key, _ in model.named_parameters() if (match := _LAYER.match(key))}
+    if match := _LAYER.match(name):
+        return len(layers) - int(match[1])
+    return len(layers) + 1 if name.startswith("encoder.") else 0

@@ -12,16 +12,27 @@ from bertie.training.run import read_metrics
 NAMES = {"mlm": "masked words", "nsp": "next sentence", "classify": "classes"}
 
 
-def run_page(run: Path, about: str, lines: dict[str, float]) -> str:
+def run_page(run: Path, about: str, lines: dict[str, float]) -> Page:
     """Curves and last scores of a run that has metrics.jsonl. lines: levels to compare the first loss with, name -> nats."""
     made = Page(run.absolute().name, about)
-    steps, last = read_metrics(run, "train"), read_metrics(run, "eval")[-1]
+    learning(made, run, lines)
+    making(made, run)
+    return made
+
+
+def learning(made: Page, run: Path, lines: dict[str, float], title: str = "Learning") -> None:
+    last = read_metrics(run, "eval")[-1]
     kinds = [name.removesuffix("_loss") for name in last if name.endswith("_loss")]
-    made.heading("Learning")
+    made.heading(title)
     for kind in kinds:
         loss_chart(made, run, f"{kind}_loss", f"Loss, {NAMES.get(kind, kind)}, nats", lines if kind == kinds[0] else {})
     rows = [[NAMES.get(kind, kind), last[f"{kind}_loss"], _percent(last.get(f"{kind}_accuracy"))] for kind in kinds]
     made.table(["At the end, held out", "Loss, nats", "Guessed right"], rows)
+
+
+def making(made: Page, run: Path) -> None:
+    """Its speed, machine and settings."""
+    steps, last = read_metrics(run, "train"), read_metrics(run, "eval")[-1]
     made.heading("How it was made")
     speed = median(step["tokens_per_second"] for step in steps)
     minutes = steps[-1]["seconds"] / 60
@@ -30,7 +41,6 @@ def run_page(run: Path, about: str, lines: dict[str, float]) -> str:
         f"tokens a second or more. {made_on(run)}"
     )
     made.code((run / "config.toml").read_text(encoding="utf-8"))
-    return made.html()
 
 
 def loss_chart(made: Page, run: Path, name: str, label: str, lines: dict[str, float]) -> None:

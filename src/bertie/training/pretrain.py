@@ -26,6 +26,7 @@ from bertie.training.feed import Feed, held_out
 from bertie.training.initial import begin_from, keep_optimizer, new_model, read_start
 from bertie.training.loop import Descent, evaluate
 from bertie.training.memory import USED, is_out_of_memory, needs, rows_that_fit
+from bertie.training.page import run_page
 from bertie.training.phases import leg_of
 from bertie.training.recipe import PretrainConfig, Training, fitted
 from bertie.training.run import RunFolder, difference, read_metrics
@@ -62,7 +63,8 @@ def _pretrain(setup: Setup) -> dict[str, Any]:
             return {}
         entropy = setup.shards.eval.unigram_entropy
         lines = {f"entropy of words {entropy:.2f}": entropy} if setup.config.objectives[0].kind == "mlm" else {}
-        trainer.finish(job, run, setup.about(_last_eval(run)), lines)
+        about = setup.about(_last_eval(run))
+        trainer.finish(job, run, run_page(run.path, about, lines).html(), about)
         return {"run": str(out), "finished_before": False, "parameters": job.model.size, "eval": _last_eval(run)}
 
 

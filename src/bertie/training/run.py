@@ -145,7 +145,8 @@ def standing(path: Path, resolved: dict[str, Any]) -> Literal["new", "begun", "f
         if path.is_file() or (path.is_dir() and any(path.iterdir())):
             raise UsageError(f"{path} already exists and is no run of bertie's: give another --out")
         return "new"
-    if not any((path / name).exists() for name in (MANIFEST, "metrics.jsonl", "checkpoints")):
+    begun = [*path.glob("cells/*/metrics.jsonl"), *(path / name for name in (MANIFEST, "metrics.jsonl", "checkpoints"))]
+    if not any(sign.exists() for sign in begun):
         return "new"
     old, new = config.read(path / "config.toml"), config.parse(tomli_w.dumps(resolved), "this configuration")
     if found := difference(old, new, HABITS):

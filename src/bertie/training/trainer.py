@@ -14,17 +14,16 @@ import torch
 
 from bertie import console, runtime, storage
 from bertie.batches.loader import Position, Step
-from bertie.checkpoints.folder import write_model
+from bertie.checkpoints.folder import load_weights, read_checkpoint, write_model
 from bertie.checkpoints.state import Counters, restore, save_state
 from bertie.contracts import Loss
-from bertie.errors import UserError
+from bertie.errors import DivergedError, UserError
 from bertie.model.bert import BertModel
 from bertie.model.flops import training_flops
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.distributed import ALONE, Ranks
 from bertie.training.interrupts import noted_interrupts
 from bertie.training.loop import Descent, Progress, fit
-from bertie.training.page import run_page
 from bertie.training.run import RunFolder
 from bertie.training.schedules import Schedule
 from bertie.training.tracking import Board
@@ -38,6 +37,7 @@ class Job:
 
     eval_every, checkpoint_every: in steps, 0 = only at the end; checkpoint_minutes: 0 = by steps alone. data: what the
     steps are made of, as a fingerprint. bad_steps: so many in a row, of which the loss or gradient is no number, end it.
+    patience: evaluations without a lower loss after which it ends, with the weights of the lowest; 0 = it goes on.
     task: what task.json says, where there is one that is trained for. out: the run folder, also for a rank that does not
     own it. micro_batch: most rows of a forward pass.
     """
@@ -56,6 +56,7 @@ class Job:
     checkpoint_every: int
     keep_checkpoints: int
     data: str
+    patience: int = 0
     checkpoint_minutes: float = 0.0
     bad_steps: int = 10
     micro_batch: int = 1
@@ -85,8 +86,12 @@ def train(job: Job, run: RunFolder | None) -> None:
         with closing(job.stream(done, Position(counters.epoch, counters.epoch_step))) as stream:
             for progress in fit(job.model, stream, job.optimizer, job.schedule, job.descent, done, job.ranks):
                 session.after(progress)
+                if session.weary:
+                    break
+    if job.patience:
+        session.take_best()
     if counters.eval_step == steps and not math.isfinite(counters.eval_loss):
-        raise UserError(f"the loss on held-out text is no number: {_diverged(job)}")
+        raise DivergedError(f"the loss on held-out text is no number: {_diverged(job)}")
 
 
 @dataclass(eq=False)
@@ -107,6 +112,7 @@ class _Session:
         self.late: list[tuple[Progress, dict[str, Any], float]] = []  # whose numbers may still be in a GPU's queue
         self.board = Board(run.path, self.counters.step) if run is not None and job.tensorboard else None
         self.saved = time.monotonic()
+        self.best: dict[str, torch.Tensor] = {}  # the best weights, where there is no folder for them
 
     def start(self) -> None:
         self.clock = time.monotonic() - self.counters.seconds
@@ -124,7 +130,7 @@ class _Session:
         counters.tokens += progress.tokens
         self.late.append((progress, _place(counters), now - self.began))
         self.read(behind=1 if job.model.device.type == "cuda" else 0)
-        if self.kept and _due(counters.step, job.eval_every, job.descent.steps):
+        if (self.kept or job.patience) and _due(counters.step, job.eval_every, job.descent.steps):
             counters.owes_evaluation = True
             self.evaluate()
         if self.late_to_save() or _due(counters.step, job.checkpoint_every, job.descent.steps):
@@ -171,7 +177,9 @@ class _Session:
             path = out / f"bad-step-{record['step']:08d}-rank-{job.ranks.rank}.npz"
             storage.write_arrays(path, _arrays(progress.work))
             kept = f"; the last of them is in {path}"
-        raise UserError(f"{job.bad_steps} steps in a row without a finite loss and gradient{kept}: {_diverged(job)}")
+        raise DivergedError(
+            f"{job.bad_steps} steps in a row without a finite loss and gradient{kept}: {_diverged(job)}"
+        )
 
     def evaluate(self) -> None:
         """Held-out losses of the model as it is, into the log."""
@@ -187,6 +195,35 @@ class _Session:
             self.run.flush()  # so that who looks can see
         if self.board is not None:
             self.board.flush()
+        if self.job.patience:
+            self.count_stale()
+
+    def count_stale(self) -> None:
+        """Keep the weights where the last evaluation is the best one so far; count it where it is not."""
+        counters = self.counters
+        if counters.best_step and not counters.eval_loss < counters.best_loss:
+            counters.stale += 1
+            return
+        counters.stale = 0
+        self.save()
+        if self.run is None:
+            self.credit()
+            self.best = {name: tensor.clone() for name, tensor in self.job.model.state_dict().items()}
+
+    @property
+    def weary(self) -> bool:
+        return 0 < self.job.patience <= self.counters.stale
+
+    def take_best(self) -> None:
+        """Go back to the weights of the best evaluation."""
+        best = self.counters.best_step
+        if best in (0, self.counters.step):  # 0: no evaluation came to a number
+            return
+        console.say(f"stopped after step {self.counters.step}: taking the weights of step {best}, the best")
+        if self.run is not None:
+            load_weights(self.job.model, read_checkpoint(self.run.path / "checkpoints" / f"step-{best:08d}"))
+        else:
+            self.job.model.load_state_dict(self.best)
 
     def late_to_save(self) -> bool:
         """Whether the last checkpoint is too long ago, by the clock of the rank that writes them."""
@@ -227,9 +264,9 @@ class _Session:
             counters.best_step, counters.best_loss, counters.best_held = counters.step, counters.eval_loss, held
 
 
-def finish(job: Job, run: RunFolder, about: str, lines: dict[str, float] | None = None) -> None:
-    """Write the report and the model itself into the run folder and seal it. lines: levels for the first loss, in nats."""
-    storage.write_atomic(run.path / "report.html", run_page(run.path, about, lines or {}))
+def finish(job: Job, run: RunFolder, page: str, about: str) -> None:
+    """Write the report and the model itself into the run folder and seal it. about: for the model card."""
+    storage.write_atomic(run.path / "report.html", page)
     write_model(run.path, job.model, job.tokenizer, job.task, about)
     run.finish()
 

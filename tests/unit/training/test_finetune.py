@@ -12,19 +12,15 @@ import torch
 
 import bertie
 from bertie.batches.loader import Position
-from bertie.checkpoints.folder import Checkpoint, read_checkpoint, write_model
+from bertie.checkpoints.folder import Checkpoint, read_checkpoint
 from bertie.errors import UsageError, UserError
-from bertie.model.bert import BertModel
-from bertie.model.config import BertConfig
-from bertie.model.transformer import Encoder, initialise
-from bertie.objectives import MaskedLM, NextSentence
 from bertie.tasks.classify import Classify
 from bertie.tasks.data.texts import Example
-from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
-from bertie.training.finetune import FinetuneConfig, Finetuned, FinetuneTraining
+from bertie.training.finetune import Finetuned
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import Linear
+from bertie.training.settings import FinetuneConfig, FinetuneTraining
 
 TRAINING = FinetuneTraining(epochs=2, batch_size=8, learning_rate=3e-3, precision="fp32")
 CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(0.1), TRAINING, max_length=24)
@@ -32,28 +28,6 @@ CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(0.1), TRAINING, max_length=2
 
 @pytest.fixture(autouse=True)
 def _one_thread(one_thread: None) -> None: ...
-
-
-@pytest.fixture(scope="module")
-def start(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("start")
-    torch.manual_seed(0)
-    encoder = Encoder(tiny_config)
-    model = BertModel(encoder, {o.kind: o.head(tiny_config, encoder) for o in (MaskedLM(), NextSentence())})
-    initialise(model, 0.1)
-    write_model(folder, model, small_tokenizer)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def rows(small_texts: list[str]) -> list[dict[str, str]]:
-    """60 examples; the first word gives the label away."""
-    words = {"yes": "and", "no": "in"}
-    labels = [("yes", "no")[i % 2] for i in range(60)]
-    return [
-        {"text": f"{words[label]} {text[: 10 + i % 40]}", "label": label}
-        for i, (label, text) in enumerate(zip(labels, small_texts, strict=False))
-    ]
 
 
 def finetune(config: FinetuneConfig, rows: Any, start: Any, out: Path | None = None) -> Finetuned:

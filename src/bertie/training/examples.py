@@ -1,0 +1,85 @@
+"""Labelled examples → what the model reads of them, once for any number of fine-tunings."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertie import console, storage, streams
+from bertie.checkpoints.folder import Checkpoint
+from bertie.contracts import Sequence
+from bertie.errors import UsageError, UserError
+from bertie.tasks import Task
+from bertie.tasks.data.rows import kept
+from bertie.training.settings import FinetuneConfig
+
+Examples = str | Path | Iterable[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """task: as the training examples define it; train_sequences: those to train on; start: the checkpoint's folder."""
+
+    task: Task
+    dev: list[Any]
+    train_sequences: list[Sequence]
+    dev_sequences: list[Sequence]
+    start: Path
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of all that training starts from: the examples as the model reads them, and the model's weights."""
+        head = [storage.sha256(self.start / "model.safetensors"), len(self.train_sequences), self.task.labels]
+        digest = hashlib.sha256(repr(head).encode())
+        for sequence in [*self.train_sequences, *self.dev_sequences]:
+            digest.update(f"{len(sequence)} ".encode() + _bytes(sequence.target) + sequence.input_ids.tobytes())
+        return digest.hexdigest()
+
+
+def _bytes(target: Any) -> bytes:
+    if isinstance(target, tuple):
+        return b" ".join(map(_bytes, target))
+    return target.tobytes() if isinstance(target, np.ndarray) else repr(target).encode()
+
+
+def read(config: FinetuneConfig, train: Examples, dev: Examples, checkpoint: Checkpoint) -> Data:
+    """Errors: UserError, UsageError where the examples do not suit the task, each other or the model."""
+    most = checkpoint.config.max_position_embeddings
+    if not 4 <= config.max_length <= most:
+        raise UsageError(f"max_length is {config.max_length}: the model reads 4 to {most} tokens")
+    train_examples, dev_examples = _examples(train, config), _examples(dev, config)
+    if 0 < config.max_train_examples < len(train_examples):
+        chosen = streams.generator(0, streams.SUBSET).permutation(len(train_examples))[: config.max_train_examples]
+        train_examples = [train_examples[i] for i in sorted(chosen)]
+    task = config.task.fit(train_examples)
+    task.check(dev_examples)
+    encoded = [task.encode(part, checkpoint.tokenizer, config.max_length) for part in (train_examples, dev_examples)]
+    alone = [getattr(part[0], "text_pair", None) is None for part in (train_examples, dev_examples)]
+    if alone[0] != alone[1]:
+        raise UserError(f"one text in some, two in others: {train_examples[0].source}, {dev_examples[0].source}")
+    learned = task.training(encoded[0])
+    for name, examples, sequences in zip(("training", "dev"), (train_examples, dev_examples), encoded, strict=True):
+        if short := len({sequence.example for sequence in sequences if sequence.lost}):
+            console.warn(
+                f"{short:,} of {len(examples):,} {name} examples are cut to fit into {config.max_length} tokens"
+            )
+    if left_out := len(train_examples) - len({sequence.example for sequence in learned}):
+        console.warn(
+            f"{left_out:,} of {len(train_examples):,} training examples are left out: their answer is not in them"
+        )
+    if not learned:
+        raise UserError("there is nothing to train on")
+    return Data(task, dev_examples, learned, encoded[1], start=checkpoint.folder)
+
+
+def _examples(source: Examples, config: FinetuneConfig) -> list[Any]:
+    reader = config.task.reader
+    if isinstance(source, str | Path):
+        return kept(reader.read(Path(source)), str(source), config.strict)
+    return kept(reader.values(source), "the examples")

@@ -1,0 +1,107 @@
+"""All that decides a fine-tuning: what a TOML file of configs/finetune says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bertie import runtime
+from bertie.errors import MOST, UsageError, require_range
+from bertie.tasks import AnyTask
+from bertie.training.optimizers import Optimizer
+from bertie.training.schedules import Schedule
+
+
+@dataclass(frozen=True)
+class FinetuneTraining:
+    epochs: int = 3
+    """Passes over the training examples."""
+    steps: int = 0
+    """Optimizer steps in all; 0: as many as the epochs take."""
+    batch_size: int = 32
+    """Examples a step."""
+    learning_rate: float = 5e-5
+    """The highest the schedule reaches."""
+    layer_decay: float = 1.0
+    """What the learning rate of a layer is multiplied with for the layer below it (0.95, say); 1: all learn alike."""
+    reinitialised_layers: int = 0
+    """Layers, from the top, that start with new weights: they may be too much of pre-training's own (Zhang et al. 2021)."""
+    clip: float = 1.0
+    """Largest norm of the gradient."""
+    row_tokens: int = 8192
+    """Most tokens of one forward pass; larger batches are split."""
+    precision: runtime.Precision = "auto"
+    """auto: bf16 where it is in hardware and faster."""
+    eval_every: int = 0
+    """Steps between evaluations of the dev loss; 0: only at the end."""
+    patience: int = 0
+    """Evaluations without a lower dev loss after which training ends, with the weights of the lowest; 0: it goes on."""
+    checkpoint_every: int = 500
+    """Steps between checkpoints; 0: only at the end."""
+    keep_checkpoints: int = 1
+
+    def __post_init__(self) -> None:
+        require_range("training", self, "epochs", "batch_size", "row_tokens", "keep_checkpoints", low=1)
+        require_range("training", self, "steps", "learning_rate", "eval_every", "checkpoint_every", low=0)
+        require_range("training", self, "patience", "reinitialised_layers", low=0)
+        require_range("training", self, "clip", low=0, above=True)
+        require_range("training", self, "layer_decay", low=0, high=1, above=True)
+        if self.patience and not self.eval_every:
+            raise UsageError(
+                "training.patience counts evaluations: say with training.eval_every how often there is one"
+            )
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Values to try, all combinations of them; of what has none, the training's own.
+
+    What the literature advises between it: batches of 2 to 32, rates 3e-6, 1e-5, 2e-5, 3e-5 and 5e-5, 1 to 4 epochs.
+    """
+
+    learning_rate: tuple[float, ...] = ()
+    batch_size: tuple[int, ...] = ()
+    epochs: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("learning_rate", "batch_size", "epochs"):
+            values = getattr(self, name)
+            if len(set(values)) < len(values):
+                raise UsageError(f"grid.{name} names a value twice: {', '.join(f'{value:g}' for value in values)}")
+            for value in values:
+                if not 0 <= value < MOST or (name != "learning_rate" and value < 1):
+                    raise UsageError(
+                        f"grid.{name} has {value:g}: give numbers from {'0' if name == 'learning_rate' else '1'} on"
+                    )
+
+
+@dataclass(frozen=True)
+class FinetuneConfig:
+    task: AnyTask
+    optimizer: Optimizer
+    schedule: Schedule
+    training: FinetuneTraining
+    grid: Grid = Grid()
+    restarts: int = 1
+    """Runs of each setting, with seeds from `seed` on: other weights of the added layer, another order of the examples."""
+    metric: str = ""
+    """The dev score that chooses among runs; empty: the task's usual one."""
+    seed: int = 0
+    max_length: int = 128
+    """Tokens in the longest sequence; longer examples are cut."""
+    max_train_examples: int = 0
+    """Use a random part of this many training examples (the same for every seed); 0: all."""
+    strict: bool = False
+    """Refuse files with rows that cannot be read, rather than skip and count those."""
+    from_scratch: bool = False
+    """Take the checkpoint's size and vocabulary but new weights: the baseline that pre-training has to beat."""
+    hidden_dropout_prob: float = 0.1
+    """Dropout of the hidden layers and before the added layer, whatever pre-training used."""
+    attention_probs_dropout_prob: float = 0.1
+    """Dropout of the attention weights, whatever pre-training used."""
+
+    def __post_init__(self) -> None:
+        require_range("", self, "seed", "max_train_examples", low=0)
+        require_range("", self, "restarts", low=1, high=1000)
+        if self.grid.epochs and self.training.steps:
+            raise UsageError("training.steps says how long a run is, and so does grid.epochs: give one of them")
+        require_range("", self, "hidden_dropout_prob", "attention_probs_dropout_prob", low=0, high=0.99)

@@ -1,0 +1,240 @@
+"""Several fine-tunings on the same examples: restarts, a grid of settings. The best is chosen on one half of the dev
+examples and reported on the other, so that choosing does not flatter it."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bertie import config as configuration
+from bertie import console, runtime, storage, streams
+from bertie.checkpoints.folder import Checkpoint
+from bertie.errors import DivergedError, UsageError, UserError
+from bertie.report import many
+from bertie.tasks import Task
+from bertie.tasks.metrics import LOWER_IS_BETTER
+from bertie.training.examples import Data
+from bertie.training.run import RunFolder
+from bertie.training.settings import FinetuneConfig, Grid
+from bertie.training.tune import Tuned, tune
+
+OUTCOME = "outcome.json"
+MARGIN = 0.01  # a score that is not better than a constant guess by more than this has collapsed
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one run. chosen_on, reported_on: its scores on the half of the dev examples that chooses, and on the
+    other; scores: on all of them. All three are empty where the training diverged, which counts as collapsed too."""
+
+    name: str
+    learning_rate: float
+    batch_size: int
+    epochs: int
+    seed: int
+    scores: dict[str, float]
+    chosen_on: dict[str, float]
+    reported_on: dict[str, float]
+    collapsed: bool
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The runs of one setting. scores: the metric of each on all dev examples, of those that did not diverge."""
+
+    learning_rate: float
+    batch_size: int
+    epochs: int
+    runs: int
+    collapsed: int
+    mean: float | None
+    sd: float | None
+    scores: list[float]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    metric: str
+    outcomes: list[Outcome]
+
+    @property
+    def best(self) -> Outcome:
+        """By the metric on the half that chooses; the first one of equals. Errors: UserError where all diverged."""
+        finished = [outcome for outcome in self.outcomes if outcome.scores]
+        if not finished:
+            raise UserError(f"all of {many(len(self.outcomes), 'run')} diverged: lower --training.learning-rate")
+        return max(finished, key=lambda outcome: _sign(self.metric) * outcome.chosen_on[self.metric])
+
+    @property
+    def collapsed(self) -> int:
+        return sum(outcome.collapsed for outcome in self.outcomes)
+
+    @property
+    def settings(self) -> list[Setting]:
+        """In the order of the grid."""
+        found: dict[tuple[float, int, int], list[Outcome]] = {}
+        for outcome in self.outcomes:
+            found.setdefault((outcome.learning_rate, outcome.batch_size, outcome.epochs), []).append(outcome)
+        return [self._setting(*place, runs) for place, runs in found.items()]
+
+    def _setting(self, learning_rate: float, batch_size: int, epochs: int, runs: list[Outcome]) -> Setting:
+        scores = [run.scores[self.metric] for run in runs if run.scores]
+        mean = float(np.mean(scores)) if scores else None
+        sd = float(np.std(scores, ddof=1)) if len(scores) > 1 else None
+        low = sum(run.collapsed for run in runs)
+        return Setting(learning_rate, batch_size, epochs, len(runs), low, mean, sd, scores)
+
+    def told(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "metric": self.metric,
+            "best": self.best.name,
+            "collapsed": self.collapsed,
+            "settings": [asdict(setting) for setting in self.settings],
+            "runs": [asdict(outcome) for outcome in self.outcomes],
+        }
+
+
+def cells(config: FinetuneConfig) -> dict[str, FinetuneConfig]:
+    """Every run of a configuration, by name: each combination of the grid, as often as there are restarts."""
+    grid, training = config.grid, config.training
+    values = [getattr(grid, name) or (getattr(training, name),) for name in ("learning_rate", "batch_size", "epochs")]
+    found = {}
+    for rate, batch_size, epochs in product(*values):
+        settings = replace(training, learning_rate=rate, batch_size=batch_size, epochs=epochs)
+        for seed in range(config.seed, config.seed + config.restarts):
+            name = f"rate-{rate:g}-batch-{batch_size}-epochs-{epochs}-seed-{seed}"
+            found[name] = replace(config, training=settings, seed=seed, grid=Grid(), restarts=1)
+    return found
+
+
+def sweep(config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: RunFolder | None) -> tuple[Tuned, Sweep]:
+    """Every run, and the best one's model. In a folder, cells/NAME holds a run's metrics and outcome.json; of the models only
+    the best so far stays on disk. Runs that are there already are not repeated."""
+    halves = _halves(len(data.dev))
+    done = Sweep(chosen_metric(config, data.task, data.dev), [])
+    asked = config.training.precision
+    precision = run.precision(asked) if run else runtime.resolve_precision(asked, runtime.device())
+    todo = cells(replace(config, training=replace(config.training, precision=precision)))
+    held: Tuned | None = None
+    for number, (name, settings) in enumerate(todo.items(), start=1):
+        folder = run.path / "cells" / name if run else None
+        tuned, outcome = None, _read_outcome(folder / OUTCOME) if folder else None
+        if outcome is None:
+            console.say(f"run {number} of {len(todo)}: {name}")
+            tuned, outcome = _measured(name, settings, done.metric, data, checkpoint, folder, halves)
+        done.outcomes.append(outcome)
+        if outcome.scores and done.best is outcome:
+            held = tuned
+        if run and outcome.scores:
+            _keep_only(done.best, run)
+    best = done.best
+    if held is None:  # it was trained by an earlier call, so that this one finds it at its last step
+        held = _run(todo[best.name], data, checkpoint, run.path / "cells" / best.name if run else None, halves[0])
+    return held, done
+
+
+def read_sweep(run: Path) -> Sweep:
+    """Of a finished run folder. Errors: UserError where its sweep.json is damaged."""
+    path = run / "sweep.json"
+    try:
+        told = storage.read_json(path)
+        return Sweep(told["metric"], [Outcome(**each) for each in told["runs"]])
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{path} is damaged: restore it, or give another --out to start over") from error
+
+
+def has_collapsed(metric: str, scores: dict[str, float], task: Task, dev: list[Any]) -> bool:
+    """Whether scores on dev examples are no better than those of saying the same of all of them."""
+    floor = task.score(task.constant(dev), dev)[metric]
+    return _sign(metric) * (scores[metric] - floor) <= MARGIN
+
+
+def chosen_metric(config: FinetuneConfig, task: Task, dev: list[Any]) -> str:
+    """Errors: UsageError for a score that the task does not have."""
+    known = list(task.score(task.constant(dev), dev))
+    if config.metric and config.metric not in known:
+        raise UsageError(f"metric is {config.metric!r}, and this task has {', '.join(known)}")
+    return config.metric or (task.metric if task.metric in known else known[0])
+
+
+def _measured(
+    name: str,
+    config: FinetuneConfig,
+    metric: str,
+    data: Data,
+    checkpoint: Checkpoint,
+    folder: Path | None,
+    halves: list[np.ndarray],
+) -> tuple[Tuned | None, Outcome]:
+    """One run, and outcome.json of it; no model where it diverged."""
+    started, settings = time.monotonic(), config.training
+    place = (name, settings.learning_rate, settings.batch_size, settings.epochs, config.seed)
+    try:
+        tuned = _run(config, data, checkpoint, folder, halves[0])
+    except DivergedError as error:
+        console.warn(f"{name}: {error}")
+        tuned, outcome = None, Outcome(*place, {}, {}, {}, True, _seconds(started))
+    else:
+        everything = np.arange(len(data.dev))
+        scores, chosen_on, reported_on = (_scores(tuned, data, part) for part in (everything, *halves))
+        low = has_collapsed(metric, scores, tuned.task, data.dev)
+        outcome = Outcome(*place, scores, chosen_on, reported_on, low, _seconds(started))
+        console.say(f"{name}: {metric} {scores[metric]:.4f}" + ", no better than a constant guess" * low)
+    if folder:
+        storage.write_json(folder / OUTCOME, asdict(outcome))
+    return tuned, outcome
+
+
+def _run(
+    config: FinetuneConfig, data: Data, checkpoint: Checkpoint, folder: Path | None, calibrate_on: np.ndarray
+) -> Tuned:
+    threads = torch.get_num_threads()
+    with RunFolder(folder, configuration.plain(config), threads) if folder else nullcontext() as run:
+        return tune(config, data, checkpoint, run, calibrate_on)
+
+
+def _scores(tuned: Tuned, data: Data, part: np.ndarray) -> dict[str, float]:
+    return tuned.task.score([tuned.predictions[i] for i in part], [data.dev[i] for i in part])
+
+
+def _halves(count: int) -> list[np.ndarray]:
+    """The dev examples that choose, and those that report: int64, sorted, the same in every sweep."""
+    if count < 2:
+        raise UserError("one dev example cannot choose among runs and judge the chosen one: give more")
+    order = streams.generator(0, streams.HALVES).permutation(count)
+    return [np.sort(order[: count // 2]), np.sort(order[count // 2 :])]
+
+
+def _keep_only(best: Outcome, run: RunFolder) -> None:
+    """Of the runs that are done, the others' models go: all that is still needed is in their outcome.json."""
+    for path in (run.path / "cells").glob(f"*/{OUTCOME}"):
+        if path.parent.name != best.name:
+            shutil.rmtree(path.parent / "checkpoints", ignore_errors=True)
+
+
+def _read_outcome(path: Path) -> Outcome | None:
+    """Errors: UserError where the file is damaged."""
+    if not path.is_file():
+        return None
+    try:
+        return Outcome(**storage.read_json(path))
+    except TypeError as error:
+        raise UserError(f"{path} is damaged: remove it, and the run is done again") from error
+
+
+def _seconds(started: float) -> float:
+    return round(time.monotonic() - started, 3)
+
+
+def _sign(metric: str) -> int:
+    return -1 if metric in LOWER_IS_BETTER else 1

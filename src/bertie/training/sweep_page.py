@@ -1,0 +1,52 @@
+"""The report.html of several fine-tunings: every run, every setting, and how the best one learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bertie.report import Page
+from bertie.tasks.metrics import mean_and_interval
+from bertie.training.page import learning, making
+from bertie.training.sweep import Sweep
+
+
+def sweep_page(run: Path, about: str, done: Sweep) -> Page:
+    """run: the folder with cells/NAME of each run."""
+    made = Page(run.absolute().name, about)
+    metric, settings, best = done.metric, done.settings, done.best
+    made.heading("Settings")
+    means = {_named(s.learning_rate, s.batch_size, s.epochs): s.scores for s in settings if s.scores}
+    bars = {name: (mean, half) for name, scores in means.items() for mean, _, half in [mean_and_interval(scores)]}
+    made.score_chart(bars, f"{metric} on all dev examples", dots=means)
+    header = ["Learning rate", "Batch", "Epochs", "Runs", "Collapsed", "Mean", "Standard deviation"]
+    made.table(
+        header,
+        [
+            [s.learning_rate, s.batch_size, s.epochs, s.runs, s.collapsed, _known(s.mean), _known(s.sd)]
+            for s in settings
+        ],
+    )
+    made.paragraph("Collapsed: no better than saying the same of every example, or the loss was no number any more.")
+    made.heading("Runs")
+    rows = [
+        [
+            _named(o.learning_rate, o.batch_size, o.epochs) + " · the best" * (o is best),
+            o.seed,
+            *(_known(part.get(metric)) for part in (o.scores, o.chosen_on, o.reported_on)),
+            "collapsed" * o.collapsed,
+            o.seconds,
+        ]
+        for o in done.outcomes
+    ]
+    made.table(["Setting", "Seed", metric, "On the half that chose", "On the other half", "", "Seconds"], rows)
+    learning(made, run / "cells" / best.name, {}, "How the best one learned")
+    making(made, run / "cells" / best.name)
+    return made
+
+
+def _named(learning_rate: float, batch_size: int, epochs: int) -> str:
+    return f"rate {learning_rate:g}, batch {batch_size}, {epochs} epoch{'s' * (epochs != 1)}"
+
+
+def _known(value: float | None) -> float | str:
+    return "–" if value is None else round(value, 4)

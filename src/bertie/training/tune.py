@@ -1,0 +1,169 @@
+"""One fine-tuning: encoder and one added layer, trained on the sequences of the examples, and what it then predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from bertie import config as configuration
+from bertie import console, runtime, streams
+from bertie.batches.collate import collate
+from bertie.batches.loader import Position, Step
+from bertie.checkpoints.folder import Checkpoint, load_weights
+from bertie.contracts import MicroBatch, Sequence
+from bertie.errors import UsageError
+from bertie.model.bert import BertModel
+from bertie.model.config import BertConfig
+from bertie.model.transformer import Encoder, initialise
+from bertie.tasks import Task
+from bertie.tasks.contract import Calibrated
+from bertie.tasks.inference import outputs, reading
+from bertie.text.tokenizer import Tokenizer
+from bertie.training import trainer
+from bertie.training.examples import Data
+from bertie.training.loop import Descent, evaluate
+from bertie.training.run import RunFolder
+from bertie.training.settings import FinetuneConfig
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """predictions: of the dev examples; losses: of this call's steps; job: what was trained, with the task as it is now."""
+
+    task: Task
+    predictions: list[Any]
+    losses: list[float]
+    job: trainer.Job
+
+    @property
+    def model(self) -> BertModel:
+        return self.job.model
+
+
+def tune(
+    config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: RunFolder | None, calibrate_on: np.ndarray
+) -> Tuned:
+    """Train, from the run's newest checkpoint if it has one. calibrate_on: int64, the dev examples to find things out on."""
+    model, started = started_model(config, data.task, checkpoint)
+    if run is not None:
+        console.say(started)
+    asked = config.training.precision
+    precision = run.precision(asked) if run else runtime.resolve_precision(asked, model.device)
+    losses: list[float] = []
+    job = _job(config, data, model, checkpoint.tokenizer, precision, lambda record: losses.append(record["loss"]))
+    trainer.train(job, run)
+    task, said = data.task, outputs(model, data.task, data.dev_sequences)
+    predictions = task.decode(said, data.dev_sequences, data.dev)
+    if isinstance(task, Calibrated):
+        task = task.calibrate([predictions[i] for i in calibrate_on], [data.dev[i] for i in calibrate_on])
+        predictions = task.decode(said, data.dev_sequences, data.dev)
+    return Tuned(task, predictions, losses, replace(job, task=_purpose(config, task)))
+
+
+def new_model(config: FinetuneConfig, task: Task, size: BertConfig) -> BertModel:
+    """New weights, a pure function of the seed: of everything from scratch, else of the added layer."""
+    dropout = {name: getattr(config, name) for name in ("hidden_dropout_prob", "attention_probs_dropout_prob")}
+    size = replace(size, **dropout)
+    model = BertModel(Encoder(size), {task.kind: task.head(size)})
+    runtime.reseed_torch(config.seed, streams.WEIGHTS)
+    initialise(model.heads, size.initializer_range)
+    if config.from_scratch:  # else it is loaded
+        initialise(model.encoder, size.initializer_range)
+    return model
+
+
+def _purpose(config: FinetuneConfig, task: Task) -> dict[str, Any]:
+    """What task.json says."""
+    return {**configuration.plain(task), "max_length": config.max_length}
+
+
+def started_model(config: FinetuneConfig, task: Task, checkpoint: Checkpoint) -> tuple[BertModel, str]:
+    """The model to train, on its device, and a line that says what it starts from."""
+    model, fresh = new_model(config, task, checkpoint.config), config.training.reinitialised_layers
+    layers = model.encoder.layers
+    if fresh > len(layers):
+        raise UsageError(f"training.reinitialised_layers is {fresh}, and the model has {len(layers)} layers")
+    if config.from_scratch:
+        return model.to(runtime.device()), f"new weights in the size of {checkpoint.folder}"
+    loaded = load_weights(model, checkpoint.without_heads())
+    runtime.reseed_torch(config.seed, streams.WEIGHTS, 1)
+    initialise(layers[len(layers) - fresh :], checkpoint.config.initializer_range)
+    dropped = f"; its {' and '.join(sorted(checkpoint.heads))} head is dropped" if checkpoint.heads else ""
+    new = ", ".join([*loaded.fresh, *([f"the upper {fresh} layers"] if fresh else [])])
+    return model.to(runtime.device()), f"starting from {checkpoint.folder}{dropped}; new: {new}"
+
+
+def _job(
+    config: FinetuneConfig,
+    data: Data,
+    model: BertModel,
+    tokenizer: Tokenizer,
+    precision: Literal["fp32", "bf16"],
+    on_step: Callable[[dict[str, Any]], None],
+) -> trainer.Job:
+    settings, task = config.training, data.task
+    units = _units(task, data.train_sequences)
+    per_epoch = -(-len(units) // settings.batch_size)
+    steps = settings.steps or settings.epochs * per_epoch
+    room = max(1, settings.row_tokens // config.max_length)
+
+    def stream(_: int, position: Position) -> Generator[Step]:
+        while True:
+            order = streams.generator(config.seed, streams.EXAMPLES, position.epoch).permutation(len(units))
+            for step in range(position.step, per_epoch):
+                chosen = [units[i] for i in order[step * settings.batch_size : (step + 1) * settings.batch_size]]
+                last = step + 1 == per_epoch
+                after = Position(position.epoch + 1, 0) if last else Position(position.epoch, step + 1)
+                yield Step(_split(task, chosen, config.max_length, room), Position(position.epoch, step), after)
+            position = Position(position.epoch + 1, 0)
+
+    dev = _units(task, task.training(data.dev_sequences))
+    steps_of_dev = [dev[i : i + settings.batch_size] for i in range(0, len(dev), settings.batch_size)]
+    held = [micro for chosen in steps_of_dev for micro in _split(task, chosen, config.max_length, room)]
+    return trainer.Job(
+        title="finetune",
+        model=model,
+        tokenizer=tokenizer,
+        task=_purpose(config, task),
+        optimizer=config.optimizer.build(model, settings.layer_decay),
+        schedule=config.schedule,
+        descent=Descent(steps, settings.learning_rate, settings.clip, config.seed, precision, {task.kind: 1.0}),
+        stream=stream,
+        evaluate=lambda _, stopping: evaluate(model, held, precision, stopping=stopping),
+        held=lambda _: 0,
+        eval_every=settings.eval_every,
+        patience=settings.patience,
+        checkpoint_every=settings.checkpoint_every,
+        keep_checkpoints=settings.keep_checkpoints,
+        data=data.fingerprint,
+        on_step=on_step,
+    )
+
+
+def _units(task: Task, sequences: list[Sequence]) -> list[list[Sequence]]:
+    """What is shuffled and counted: sequences, or all of an example together."""
+    if task.unit == "sequence":
+        return [[sequence] for sequence in sequences]
+    grouped: dict[int, list[Sequence]] = {}
+    for sequence in sequences:
+        grouped.setdefault(sequence.example, []).append(sequence)
+    return list(grouped.values())
+
+
+def _split(task: Task, units: list[list[Sequence]], max_length: int, room: int) -> list[MicroBatch]:
+    """A step's forward passes, of at most `room` sequences each where the units allow it."""
+    together: list[list[Sequence]] = [[]]
+    for unit in units:
+        if together[-1] and len(together[-1]) + len(unit) > room and task.unit != "batch":
+            together.append([])
+        together[-1] += unit
+    return [_micro_batch(task, sequences, max_length) for sequences in together]
+
+
+def _micro_batch(task: Task, sequences: list[Sequence], max_length: int) -> MicroBatch:
+    batch = collate(sequences, max_length)
+    index, _ = reading(task, sequences)
+    return MicroBatch.of(batch, {task.kind: task.targets(batch, sequences, index)})

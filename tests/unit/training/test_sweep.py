@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bertie
+from bertie.errors import UsageError, UserError
+from bertie.tasks.classify import Classify
+from bertie.training import sweep as sweeping
+from bertie.training.finetune import Finetuned
+from bertie.training.optimizers import AdamW
+from bertie.training.schedules import Linear
+from bertie.training.settings import FinetuneConfig, FinetuneTraining, Grid
+from bertie.training.sweep import Outcome, Sweep, cells
+
+TRAINING = FinetuneTraining(epochs=2, batch_size=8, learning_rate=3e-3, precision="fp32")
+CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(0.1), TRAINING, restarts=3, max_length=24)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(one_thread: None) -> None: ...
+
+
+def finetune(config: FinetuneConfig, rows: Any, start: Path, out: Path | None = None) -> Finetuned:
+    return bertie.finetune(config, rows[:40], rows[40:], start, out, threads=1)
+
+
+def done(found: Finetuned) -> Sweep:
+    assert found.sweep is not None
+    return found.sweep
+
+
+def without_time(found: Sweep) -> list[Outcome]:
+    return [replace(outcome, seconds=0.0) for outcome in found.outcomes]
+
+
+def test_cells_are_all_combinations_of_the_grid_and_seeds() -> None:
+    grid = Grid(learning_rate=(1e-5, 2e-5), epochs=(1, 3))
+    found = cells(replace(CONFIG, grid=grid, seed=7))
+    assert len(found) == 2 * 2 * 3
+    places = {(c.training.learning_rate, c.training.batch_size, c.training.epochs, c.seed) for c in found.values()}
+    assert places == {(rate, 8, epochs, seed) for rate in (1e-5, 2e-5) for epochs in (1, 3) for seed in (7, 8, 9)}
+    assert all(cell.restarts == 1 and cell.grid == Grid() for cell in found.values())
+
+
+def test_a_restart_is_the_run_of_its_seed(rows: list[dict[str, str]], start: Path) -> None:
+    found = finetune(CONFIG, rows, start)
+    alone = [finetune(replace(CONFIG, restarts=1, seed=seed), rows, start) for seed in range(3)]
+    assert [outcome.scores for outcome in done(found).outcomes] == [run.scores for run in alone]
+    assert alone[0].losses != alone[1].losses
+    best = done(found).best
+    assert found.losses == alone[best.seed].losses
+    assert best.chosen_on["accuracy"] == max(outcome.chosen_on["accuracy"] for outcome in done(found).outcomes)
+    assert found.scores == best.reported_on
+    halves = [best.chosen_on["accuracy"] * 10, best.reported_on["accuracy"] * 10]  # of 20 dev examples
+    assert sum(halves) == pytest.approx(best.scores["accuracy"] * 20)
+
+
+def test_mean_and_deviation_are_of_all_dev_examples(rows: list[dict[str, str]], start: Path) -> None:
+    [setting] = done(finetune(CONFIG, rows, start)).settings
+    assert setting.mean == pytest.approx(np.mean(setting.scores))
+    assert setting.sd == pytest.approx(np.std(setting.scores, ddof=1))
+    assert len(setting.scores) == setting.runs == 3
+
+
+def test_killed_it_goes_on_where_it_was(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = finetune(CONFIG, rows, start, tmp_path / "whole")
+    trained: list[int] = []
+
+    def tune(config: FinetuneConfig, *rest: Any, stop_at: int | None) -> Any:
+        if config.seed == stop_at:
+            raise KeyboardInterrupt
+        trained.append(config.seed)
+        return original(config, *rest)
+
+    original = sweeping.tune
+    for stop_at in (1, 2, None):
+        monkeypatch.setattr(sweeping, "tune", lambda *args, stop_at=stop_at: tune(*args, stop_at=stop_at))
+        if stop_at is None:
+            found = finetune(CONFIG, rows, start, tmp_path / "cut")
+        else:
+            with pytest.raises(KeyboardInterrupt):
+                finetune(CONFIG, rows, start, tmp_path / "cut")
+    best = done(whole).best.seed
+    assert trained in ([0, 1, 2], [0, 1, 2, best])  # the best one is read again where an earlier call trained it
+    assert without_time(done(found)) == without_time(done(whole))
+    assert found.scores == whole.scores
+    first, second = (torch.cat([p.flatten() for p in each.model.parameters()]) for each in (whole, found))
+    assert torch.equal(first, second)
+
+
+def test_the_folder_is_the_best_model_and_keeps_no_other(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path
+) -> None:
+    found = finetune(CONFIG, rows, start, tmp_path / "run")
+    best = done(found).best
+    kept = {path.parents[2].name for path in (tmp_path / "run" / "cells").rglob("model.safetensors")}
+    assert kept == {best.name}
+    told = json.loads((tmp_path / "run" / "sweep.json").read_text())
+    assert told["best"] == best.name
+    assert json.loads((tmp_path / "run" / "scores.json").read_text()) == found.scores
+    model = bertie.load(tmp_path / "run")
+    assert model.evaluate(rows[40:])["scores"] == pytest.approx(best.scores)
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert all(name in page for name in ("Settings", "Runs", "the best", "How the best one learned"))
+    again = finetune(CONFIG, rows, start, tmp_path / "run")
+    assert again.scores == found.scores
+    assert without_time(done(again)) == without_time(done(found))
+    assert again.losses == []
+
+
+def test_a_run_that_diverges_counts_as_collapsed(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = replace(TRAINING, epochs=6)
+    config = replace(CONFIG, grid=Grid(learning_rate=(3e-3, 2e9)), restarts=1, training=long)
+    found = done(finetune(config, rows, start, tmp_path / "run"))
+    tame, diverged = found.outcomes
+    assert (tame.collapsed, diverged.collapsed, diverged.scores) == (False, True, {})
+    assert found.best is tame
+    assert found.settings[1].mean is None
+    assert "1 of 2 runs collapsed" in capsys.readouterr().err
+    with pytest.raises(UserError, match="all of 2 runs diverged"):
+        finetune(replace(config, grid=Grid(learning_rate=(1e9, 2e9))), rows, start)
+
+
+def test_a_run_that_learns_nothing_has_collapsed(rows: list[dict[str, str]], start: Path) -> None:
+    idle = replace(TRAINING, learning_rate=0.0)
+    assert done(finetune(replace(CONFIG, training=idle), rows, start)).collapsed == 3
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"learning_rate": (1e-5, 1e-5)}, "grid.learning_rate names a value twice"),
+        ({"batch_size": (0,)}, "grid.batch_size has 0"),
+        ({"epochs": (1, -1)}, "grid.epochs has -1"),
+        ({"learning_rate": (float("nan"),)}, "grid.learning_rate has nan"),
+    ],
+)
+def test_grids_that_cannot_be(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        Grid(**values)
+
+
+def test_what_cannot_choose(rows: list[dict[str, str]], start: Path) -> None:
+    with pytest.raises(UsageError, match="metric is 'bleu', and this task has accuracy, f1, matthews"):
+        finetune(replace(CONFIG, metric="bleu"), rows, start)
+    with pytest.raises(UserError, match="one dev example cannot choose"):
+        bertie.finetune(CONFIG, rows[:40], rows[40:41], start)
+    with pytest.raises(UsageError, match=r"so does grid\.epochs"):
+        replace(CONFIG, grid=Grid(epochs=(1, 2)), training=replace(TRAINING, steps=3))
+    with pytest.raises(UsageError, match=r"say with training\.eval_every"):
+        replace(TRAINING, patience=2)
+
+
+def test_a_folder_with_runs_is_not_taken_for_another_sweep(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    finetune(replace(CONFIG, restarts=2), rows, start, tmp_path / "run")
+    (tmp_path / "run" / "manifest.json").unlink()  # as if killed before its end
+    with pytest.raises(UsageError, match="restarts is 2 there and 3 here"):
+        finetune(CONFIG, rows, start, tmp_path / "run")
+    monkeypatch.setattr(sweeping, "tune", stop)
+    with pytest.raises(KeyboardInterrupt):
+        finetune(CONFIG, rows, start, tmp_path / "new")
+    with pytest.raises(KeyboardInterrupt):  # nothing is trained yet, so these settings count
+        finetune(replace(CONFIG, metric="f1"), rows, start, tmp_path / "new")
