@@ -20,7 +20,7 @@ from bertie.training.examples import Data, Examples, read
 from bertie.training.page import run_page
 from bertie.training.run import RunFolder
 from bertie.training.settings import FinetuneConfig
-from bertie.training.sweep import Sweep, cells, chosen_metric, has_collapsed, read_sweep, sweep
+from bertie.training.sweep import Sweep, cells, chosen_metric, drop_models, has_collapsed, read_sweep, sweep
 from bertie.training.sweep_page import sweep_page
 from bertie.training.tune import Tuned, new_model, tune
 
@@ -96,6 +96,7 @@ def _several(config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: Ru
         about = f"{_from(checkpoint)} The best of {len(done.outcomes)} runs. {_judged(done)}"
         storage.write_json(run.path / "sweep.json", done.told())
         _finish(tuned, best.reported_on, run, sweep_page(run.path, about, done).html(), about)
+        drop_models(run.path)
     path = run.path if run else None
     return Finetuned(tuned.model, tuned.task, checkpoint.tokenizer, best.reported_on, tuned.losses, path, done)
 

@@ -136,7 +136,7 @@ def sweep(config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: RunFo
         if outcome.scores and done.best is outcome:
             held = tuned
         if run and outcome.scores:
-            _keep_only(done.best, run)
+            drop_models(run.path, but=done.best)
     best = done.best
     if held is None:  # it was trained by an earlier call, so that this one finds it at its last step
         held = _run(todo[best.name], data, checkpoint, run.path / "cells" / best.name if run else None, halves[0])
@@ -215,10 +215,10 @@ def _halves(count: int) -> list[np.ndarray]:
     return [np.sort(order[: count // 2]), np.sort(order[count // 2 :])]
 
 
-def _keep_only(best: Outcome, run: RunFolder) -> None:
-    """Of the runs that are done, the others' models go: all that is still needed is in their outcome.json."""
-    for path in (run.path / "cells").glob(f"*/{OUTCOME}"):
-        if path.parent.name != best.name:
+def drop_models(run: Path, but: Outcome | None = None) -> None:
+    """Of the runs that are done: all that is still needed is in their outcome.json. but: one that keeps its model."""
+    for path in (run / "cells").glob(f"*/{OUTCOME}"):
+        if but is None or path.parent.name != but.name:
             shutil.rmtree(path.parent / "checkpoints", ignore_errors=True)
 
 

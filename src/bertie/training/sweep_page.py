@@ -30,15 +30,13 @@ def sweep_page(run: Path, about: str, done: Sweep) -> Page:
     made.heading("Runs")
     rows = [
         [
-            _named(o.learning_rate, o.batch_size, o.epochs) + " · the best" * (o is best),
-            o.seed,
+            *(o.learning_rate, o.batch_size, o.epochs, o.seed),
             *(_known(part.get(metric)) for part in (o.scores, o.chosen_on, o.reported_on)),
-            "collapsed" * o.collapsed,
-            o.seconds,
+            "the best" if o is best else "collapsed" * o.collapsed,
         ]
         for o in done.outcomes
     ]
-    made.table(["Setting", "Seed", metric, "On the half that chose", "On the other half", "", "Seconds"], rows)
+    made.table(["Learning rate", "Batch", "Epochs", "Seed", metric, "Half that chose", "Other half", ""], rows)
     learning(made, run / "cells" / best.name, {}, "How the best one learned")
     making(made, run / "cells" / best.name)
     return made

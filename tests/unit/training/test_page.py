@@ -33,7 +33,9 @@ def a_run(folder: Path, steps: int) -> Path:
 
 
 def test_a_runs_page_says_what_came_of_it_and_how_it_was_made(tmp_path):
-    html = run_page(a_run(tmp_path / "wiki & co", 200), "Pre-trained for 200 steps.", {"entropy of words 7.14": 7.14}).html()
+    html = run_page(
+        a_run(tmp_path / "wiki & co", 200), "Pre-trained for 200 steps.", {"entropy of words 7.14": 7.14}
+    ).html()
     for said in ("<h1>wiki &amp; co</h1>", "Pre-trained for 200 steps.", "6.125", "12.7 %", "entropy of words 7.14"):
         assert said in html
     assert "200,000 tokens, 20.0 minutes" in html
