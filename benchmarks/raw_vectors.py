@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     args = parser.parse_args()
+    environment = runtime.environment(runtime.use_threads())
     args.work.mkdir(parents=True, exist_ok=True)
     sick = shutil.copyfile(args.sick, args.work / "sick.tsv")
     pairs = {
@@ -62,7 +63,7 @@ def main() -> None:
         written = json.loads(args.out.read_text()) if args.out.exists() else {}
         written[name] = {
             "weights": storage.sha256(locate(checkpoint) / "model.safetensors"),
-            "environment": runtime.environment(runtime.use_threads()),
+            "environment": environment,
             "pairs": {of: len(examples) for of, examples in pairs.items()},
             "table": table,
         }
