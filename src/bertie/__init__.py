@@ -17,6 +17,7 @@ from bertie import threads as threads  # before anything loads torch
 if TYPE_CHECKING:
     from bertie.demo.main import demo
     from bertie.errors import UsageError, UserError
+    from bertie.predict.embed import embed
     from bertie.predict.predictor import Predictor, load
     from bertie.text.prepare import prepare
     from bertie.text.tokenizer import Tokenizer
@@ -34,6 +35,7 @@ __all__ = [
     "__version__",
     "compare",
     "demo",
+    "embed",
     "finetune",
     "load",
     "prepare",
@@ -48,6 +50,7 @@ _HOMES = {
     "UserError": "bertie.errors",
     "compare": "bertie.training.compare",
     "demo": "bertie.demo.main",
+    "embed": "bertie.predict.embed",
     "finetune": "bertie.training.finetune",
     "load": "bertie.predict.predictor",
     "prepare": "bertie.text.prepare",

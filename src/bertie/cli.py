@@ -30,6 +30,7 @@ HELP = """usage: bertie VERB …        (bertie VERB --help says more)
   finetune CONFIG --train FILE --dev FILE --model RUN --out RUN     or --task KIND for CONFIG
   evaluate RUN --data FILE               scores on labelled examples
   predict RUN [--input FILE] [TEXT…]     one JSON object a line
+  embed RUN --input FILE --out X.npy     vectors of texts, or of their words
   fill-mask RUN "… [MASK] …"             the likeliest words
   runs compare RUN RUN…                  their curves beside each other, and where they differ
 
@@ -47,6 +48,7 @@ VERBS = {
     "finetune": "bertie.commands.finetune",
     "evaluate": "bertie.commands.evaluate",
     "predict": "bertie.commands.predict",
+    "embed": "bertie.commands.embed",
     "fill-mask": "bertie.commands.fill_mask",
     "runs compare": "bertie.commands.runs_compare",
 }

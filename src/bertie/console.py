@@ -62,14 +62,18 @@ class Progress:
         self.done += amount
         self.detail = detail or self.detail
         if self.bar is not None:
-            self.bar.update(self.task, completed=self.done, detail=self.detail)
+            self.bar.update(self.task, completed=self.done, detail=f"{self.rate:.3g}/s  {self.detail}")
         elif time.monotonic() - self.printed > 30:
             self.printed = time.monotonic()
             say(self.line())
 
+    @property
+    def rate(self) -> float:
+        """Units a second, in this process."""
+        return (self.done - self.before) / max(time.monotonic() - self.started, 1e-9)
+
     def line(self) -> str:
-        seconds = max(time.monotonic() - self.started, 1e-9)
-        rate = (self.done - self.before) / seconds
+        rate = self.rate
         left = f", {(self.total - self.done) / rate:.0f} s left" if self.total and rate else ""
         share = f" of {self.total:g}" if self.total else ""
         return f"{self.title}: {self.done:g}{share} {self.unit}, {rate:.3g}/s{left}  {self.detail}".rstrip()

@@ -77,6 +77,33 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         raise MachineError(f"cannot write {path}: {error.strerror or error}") from error
 
 
+@contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """Yield a hidden name beside `path` to write to; when the block ends well the file is synced and takes its name, else
+    it is removed.
+
+    A process killed inside the block leaves only hidden `.NAME.tmp-…`, which the next `atomic_file` of that name takes
+    away. Errors: UsageError where another process is at it.
+    """
+    if not path.name:
+        raise UsageError(f"{str(path)!r} has no name: give the file one")
+    path = path.resolve()  # a link to a file elsewhere stays a link
+    temporary = path.with_name(f".{path.name}.tmp-new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(path):
+            try:
+                temporary.unlink(missing_ok=True)
+                yield temporary
+                fsync(temporary)
+                os.replace(temporary, path)
+                fsync(path.parent)
+            finally:
+                temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise MachineError(f"cannot write {path}: {error.strerror or error}") from error
+
+
 def publish(folder: Path, path: Path) -> None:
     """Give a folder that is complete its name, once all of it is on disk."""
     for found in [*folder.rglob("*"), folder]:
@@ -206,15 +233,27 @@ def write_array(path: Path, array: Any) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object. Errors: UsageError if there is no such file, UserError if it is not JSON, or another value."""
+    value = _json(path)
+    if not isinstance(value, dict):
+        raise UserError(f"{path} is damaged: it holds no JSON object")
+    return value
+
+
+def read_json_list(path: Path) -> list[Any]:
+    """A JSON array. Errors: as `read_json`."""
+    value = _json(path)
+    if not isinstance(value, list):
+        raise UserError(f"{path} is damaged: it holds no JSON array")
+    return value
+
+
+def _json(path: Path) -> Any:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise UsageError(f"no such file: {path}") from error
     except (ValueError, RecursionError, OSError) as error:
         raise UserError(f"{path} is damaged: {error}") from error
-    if not isinstance(value, dict):
-        raise UserError(f"{path} is damaged: it holds no JSON object")
-    return value
 
 
 def require_fresh(path: Path, what: str) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from bertie.contracts import Hidden, Loss, PairTargets, Targets
@@ -16,8 +14,8 @@ from bertie.model.config import Activation, BertConfig
 from bertie.model.dropout import drop
 from bertie.model.layers import activation
 from bertie.model.losses import choice, cross_entropy, squared_error
+from bertie.model.pooling import Pooling, pool
 
-Pooling = Literal["mean", "cls", "max"]
 LossOf = Callable[[Tensor, Targets], Loss]
 PRODUCT = 64  # numbers of a token in the product of a start and an end
 
@@ -113,18 +111,11 @@ class PoolingHead(nn.Module):
         """The tokens as they are; whoever decodes pools them."""
         return x_PD
 
-    def pooled(self, x_PD: Float[Tensor, "P D"], text_P: Int[Tensor, " P"], texts: int) -> Float[Tensor, "S D"]:
-        """text: which text, from 0, a row is of; with `cls` each has one row."""
-        if self.pooling == "max":
-            empty_SD = x_PD.new_full((texts, x_PD.shape[1]), -math.inf)
-            return empty_SD.scatter_reduce(0, text_P[:, None].expand_as(x_PD), x_PD, "amax")
-        sums_SD = x_PD.new_zeros(texts, x_PD.shape[1]).index_add(0, text_P, x_PD)
-        return sums_SD / torch.bincount(text_P, minlength=texts)[:, None]
-
     def forward(self, hidden: Hidden, targets: PairTargets) -> Loss:
         texts = len(targets.first) + len(targets.second)
         with torch.autocast(hidden.last.device.type, enabled=False):
-            vectors_SD = F.normalize(self.pooled(hidden.last.float()[targets.index], targets.label, texts))
+            x_PD = hidden.last.float()[targets.index]
+            vectors_SD = F.normalize(pool(self.pooling, x_PD, targets.label, texts))
             first_BD, second_BD = vectors_SD[targets.first], vectors_SD[targets.second]
             if targets.scored:
                 cosine_B1 = (first_BD * second_BD).sum(1, keepdim=True)

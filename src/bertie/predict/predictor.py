@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -14,14 +15,19 @@ import torch
 
 from bertie import config as configuration
 from bertie import runtime, storage
+from bertie.checkpoints import sentence_vectors
 from bertie.checkpoints.folder import TASK, Checkpoint, load_weights, locate, read_checkpoint, states
+from bertie.checkpoints.sentence_vectors import SentenceVectors
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError
 from bertie.model.bert import BertModel
 from bertie.model.heads import MaskedLMHead
+from bertie.model.mixing import Fixed
+from bertie.model.pooling import Pooling
 from bertie.model.transformer import Encoder
 from bertie.objectives import Objective
-from bertie.tasks import AnyTask, Task
+from bertie.predict.vectors import PiecesRead, WordVectors, text_vectors, word_vectors
+from bertie.tasks import AnyTask, Embed, Task
 from bertie.tasks.data.rows import kept, several
 from bertie.tasks.inference import infer, outputs
 from bertie.text import framing
@@ -100,6 +106,23 @@ class Predictor:
 
         return infer(self.model, sequences, compute)
 
+    def embed(self, texts: Iterable[str], pooling: Pooling | None = None, layers: Fixed = "last") -> np.ndarray:
+        """float32 [n, E], a vector a text. E: the model's width, times 4 with "concat_last_4". Longer texts are cut.
+
+        pooling: left out, that of the task `embed` or of sentence-transformers' files in the folder, with their
+        normalisation; where there are none, the mean. Mean and max are of all tokens, [CLS] and [SEP] too.
+        Errors: UsageError where the model has too few layers, UserError for files that ask for what bertie has not.
+        """
+        own = SentenceVectors(pooling, normalize=False) if pooling else self._own_pooling()
+        given = list(several(texts))
+        return text_vectors(self.model, self.tokenizer, given, self.max_length, own.pooling, layers, own.normalize)
+
+    def word_vectors(
+        self, texts: Iterable[str | Many[str]], layers: Fixed = "last", pieces: PiecesRead = "first"
+    ) -> list[WordVectors]:
+        """Per text (or list of words) a vector of every word, with the words and where they lie: `vectors.word_vectors`."""
+        return word_vectors(self.model, self.tokenizer, list(several(texts)), self.max_length, layers, pieces)
+
     def fill_mask(self, text: str, top_k: int = 5) -> list[list[Guess]]:
         """For every [MASK] in the text its `top_k` likeliest word pieces. Errors: UserError without a [MASK] or a head."""
         if not isinstance(text, str):
@@ -169,6 +192,11 @@ class Predictor:
             raise UserError(f"{self.folder} was not fine-tuned for a task: run `bertie finetune` on it first")
         return self.task
 
+    def _own_pooling(self) -> SentenceVectors:
+        if isinstance(self.task, Embed):
+            return SentenceVectors(self.task.pooling, normalize=False)
+        return sentence_vectors.read(self.folder) or SentenceVectors("mean", normalize=False)
+
     def _sequences(self, texts: list[str | tuple[str, str]]) -> list[Sequence]:
         kinds = {isinstance(text, tuple) for text in texts}
         if len(kinds) > 1:
@@ -191,13 +219,17 @@ class Predictor:
 
 
 def _trained_length(checkpoint: Checkpoint) -> int:
-    """The longest sequence a run was trained on: positions after it have never been trained. Elsewhere, the model's most."""
+    """The longest sequence a run was trained on: positions after it have never been trained.
+
+    Elsewhere what sentence-transformers' files say, or the model's most.
+    """
     folder, most = checkpoint.folder, checkpoint.config.max_position_embeddings
     settings = checkpoint.task or _settings(folder)
     phases = [phase for phase in settings.get("phases", []) if phase.get("max_length") != 0]  # 0: the layout's
     parts = [settings, settings.get("layout"), *phases]
     limits = [part["max_length"] for part in parts if isinstance(part, dict) and "max_length" in part]
-    limit = max(limits, default=most) if all(type(limit) is int for limit in limits) else limits
+    others = min(most, sentence_vectors.longest(folder) or most)
+    limit = max(limits, default=others) if all(type(limit) is int for limit in limits) else limits
     if type(limit) is not int or not 4 <= limit <= most:
         where = folder / TASK if checkpoint.task else _run(folder) / "config.toml"
         raise UserError(f"{where}: max_length is {limit!r}: the model reads 4 to {most} tokens")

@@ -6,11 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 
 from bertie.contracts import Batch, PairTargets, Sequence
 from bertie.errors import UserError, require_range
 from bertie.model.config import BertConfig
-from bertie.model.heads import Pooling, PoolingHead
+from bertie.model.heads import PoolingHead
+from bertie.model.pooling import Pooling, pool
 from bertie.tasks.contract import Unit
 from bertie.tasks.data.texts import SCORES, Columns, Example, Texts
 from bertie.tasks.encoding import FIRST, number_of
@@ -123,8 +126,9 @@ class Embed:
     def decode(self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Example]) -> list[Similarity]:
         vectors = [[np.zeros(0, np.float32)] * 2 for _ in examples]
         for rows, sequence in zip(outputs, sequences, strict=True):
-            vector = rows.max(0) if self.pooling == "max" else rows.mean(0)
-            vectors[sequence.example][sequence.part] = vector / max(float(np.linalg.norm(vector)), 1e-12)
+            one_text = torch.zeros(len(rows), dtype=torch.long)
+            vector = F.normalize(pool(self.pooling, torch.from_numpy(rows), one_text, 1))[0].numpy()
+            vectors[sequence.example][sequence.part] = vector
         return [Similarity(float(first @ second), (first, second)) for first, second in vectors]
 
     def score(self, predictions: list[Similarity], examples: list[Example]) -> dict[str, float]:

@@ -12,12 +12,13 @@ from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError
 from bertie.model.config import BertConfig
 from bertie.model.heads import TokenHead
+from bertie.tasks import words
 from bertie.tasks.contract import Unit
 from bertie.tasks.data.columns import Sentence, Sentences, TagColumns
 from bertie.tasks.encoding import softmax
 from bertie.tasks.entities import entity_scores, names_entities
 from bertie.text import framing
-from bertie.text.framing import Long, Pieces
+from bertie.text.framing import Long
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -79,16 +80,17 @@ class Tag:
 
     def encode(self, examples: list[Sentence], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
         """offsets: of each token its word, and which piece of that it is; a word is read where most of its context is."""
-        number = {label: i for i, label in enumerate(self.labels)}
+        label_number = {label: i for i, label in enumerate(self.labels)}
+        found = words.pieces(tokenizer, [example.words for example in examples])
         sequences = []
-        for i, (example, pieces) in enumerate(zip(examples, _pieces(tokenizer, examples), strict=True)):
-            tags = np.array([number.get(tag, -1) for tag in example.tags or [""] * len(example.words)], np.int64)
+        for i, (example, pieces) in enumerate(zip(examples, found, strict=True)):
+            tags = np.array([label_number.get(tag, -1) for tag in example.tags or [""] * len(example.words)], np.int64)
             windows = framing.fit(tokenizer, [pieces], max_length, self.long, self.step)
-            best = _best_windows(windows, len(example.words))
+            best = words.best_windows(windows, len(example.words))
             for part, window in enumerate(windows):
-                positions, words = _first_pieces(window)
-                here = best[words] == part
-                target = _Words(positions[here], words[here], tags[words[here]])
+                positions, numbers = words.first_pieces(window)
+                here = best[numbers] == part
+                target = _Words(positions[here], numbers[here], tags[numbers[here]])
                 sequences.append(replace(window, example=i, target=target, share=1.0))
         return sequences
 
@@ -129,37 +131,3 @@ class Tag:
     def constant(self, examples: list[Sentence]) -> list[Tags]:
         [(tag, _)] = Counter(tag for example in examples for tag in example.tags or ()).most_common(1)
         return [Tags([tag] * len(example.words), [1.0] * len(example.words)) for example in examples]
-
-
-def _pieces(tokenizer: Tokenizer, examples: list[Sentence]) -> list[Pieces]:
-    """Each word's pieces; a word that is nothing to the tokenizer (a control character) is [UNK]."""
-    found = []
-    for example, encoding in zip(examples, tokenizer.encode_words([e.words for e in examples]), strict=True):
-        words = np.array(encoding.word_ids, np.int32)
-        ids = np.array(encoding.ids, np.int32)
-        if missing := sorted(set(range(len(example.words))) - set(words.tolist())):
-            at = np.searchsorted(words, missing)
-            words = np.insert(words, at, missing)
-            ids = np.insert(ids, at, tokenizer.unk_id)
-        starts = np.searchsorted(words, words)
-        found.append(Pieces(ids, np.stack([words, np.arange(len(words)) - starts], 1).astype(np.int32)))
-    return found
-
-
-def _first_pieces(window: Sequence) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of the first pieces of words, and which words those are."""
-    assert window.offsets is not None
-    inside = window.offsets[1:-1]  # between [CLS] and [SEP]
-    positions = np.flatnonzero(inside[:, 1] == 0)
-    return positions + 1, inside[positions, 0]
-
-
-def _best_windows(windows: list[Sequence], words: int) -> np.ndarray:
-    """For each word the window in which its first piece is farthest from both ends; the first one of equals. -1: in none."""
-    best, farthest = np.full(words, -1), np.full(words, -1)
-    for part, window in enumerate(windows):
-        positions, numbers = _first_pieces(window)
-        away = np.minimum(positions, len(window) - 1 - positions)
-        better = away > farthest[numbers]
-        best[numbers[better]], farthest[numbers[better]] = part, away[better]
-    return best

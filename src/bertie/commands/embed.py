@@ -1,0 +1,67 @@
+"""bertie embed"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from tyro.conf import Positional
+
+from bertie import console
+from bertie.commands.common import Flat, Output, OutputFlags
+from bertie.errors import UsageError
+from bertie.model.mixing import Fixed
+from bertie.model.pooling import Pooling
+from bertie.predict.embed import OfTexts, OfWords, Unit, embed
+from bertie.predict.vector_files import Dtype
+from bertie.predict.vectors import PiecesRead
+from bertie.tasks.data.unlabelled import Unlabelled
+
+
+@dataclass(frozen=True)
+class Args:
+    """Vectors of texts, or of their words, as a file of numbers: any BERT, tuned for it or not."""
+
+    run: Positional[str]
+    """A run, a checkpoint folder or a hub id."""
+    texts: Positional[list[str]]
+    """Texts to embed."""
+    out: Path
+    """Where to: X.npy, float32 [n, width] in input order, or X.parquet. Words of X.npy are listed in X.words.parquet."""
+    input: Path | None = None
+    """A file of any size: .txt (a text a line), .tsv, .csv, .jsonl, or a word a line (.conllu and others of CoNLL's)."""
+    source: Annotated[Unlabelled, Flat] = Unlabelled()
+    unit: Literal["text", "word"] = "text"
+    """A vector a text, or one a word."""
+    pooling: Pooling | None = None
+    """What a text's vector is of its tokens'; left out: as the model was tuned for it, else their mean."""
+    pieces: PiecesRead | None = None
+    """What a word's vector is of its pieces': the first one's (so where left out), or their mean."""
+    layers: Fixed = "last"
+    """Which layers' states: of these, sum_last_4 and concat_last_4 need 4; sum_all is without the embeddings."""
+    dtype: Dtype = "float32"
+    """float16 halves the file."""
+    strict: bool = False
+    """Refuse a file with rows that cannot be read, rather than give those NaN (.parquet: null) and count them."""
+    output: OutputFlags = Output()
+
+
+def run(args: Args) -> dict[str, Any]:
+    if bool(args.texts) == bool(args.input):
+        raise UsageError("give either texts or --input FILE")
+    given = args.input or args.texts
+    result = embed(args.run, given, args.out, _unit(args), source=args.source, dtype=args.dtype, strict=args.strict)
+    rate = result["texts"] / max(result["seconds"], 1e-3)
+    console.say(f"{args.out}: {result['vectors']:,} vectors of {result['width']} numbers, {rate:,.0f} texts/s")
+    return result
+
+
+def _unit(args: Args) -> Unit:
+    if args.unit == "word":
+        if args.pooling:
+            raise UsageError("--pooling is of texts: with --unit word, say --pieces first or mean")
+        return OfWords(pieces=args.pieces or "first", layers=args.layers)
+    if args.pieces:
+        raise UsageError("--pieces is of words: say it with --unit word")
+    return OfTexts(pooling=args.pooling, layers=args.layers)

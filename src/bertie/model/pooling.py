@@ -1,0 +1,24 @@
+"""One vector of several tokens."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+Pooling = Literal["mean", "cls", "max"]
+"""The mean of the rows, the first of them ([CLS], where all of a text's tokens are given), or the largest of each number."""
+
+
+def pool(pooling: Pooling, x_PD: Float[Tensor, "P D"], group_P: Int[Tensor, " P"], groups: int) -> Float[Tensor, "G D"]:
+    """group: of each row, which text (or word) it is of, from 0 and ascending; every one has a row."""
+    if pooling == "cls":
+        return x_PD[torch.searchsorted(group_P, torch.arange(groups, device=group_P.device))]
+    if pooling == "max":
+        empty_GD = x_PD.new_full((groups, x_PD.shape[1]), -math.inf)
+        return empty_GD.scatter_reduce(0, group_P[:, None].expand_as(x_PD), x_PD, "amax")
+    sums_GD = x_PD.new_zeros(groups, x_PD.shape[1]).index_add(0, group_P, x_PD)
+    return sums_GD / torch.bincount(group_P, minlength=groups)[:, None]

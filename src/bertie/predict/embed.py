@@ -1,0 +1,149 @@
+"""A file of texts to a file of vectors, of any size."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from bertie import console
+from bertie.errors import UserError
+from bertie.model import mixing
+from bertie.model.mixing import Fixed
+from bertie.model.pooling import Pooling
+from bertie.predict.predictor import AT_ONCE, Predictor, load
+from bertie.predict.vector_files import Columns, Dtype, require_free, vector_file
+from bertie.predict.vectors import PiecesRead
+from bertie.tasks.data.rows import SHOWN, several
+from bertie.tasks.data.unlabelled import Text, Unlabelled
+
+CHARACTERS = 1 << 18  # of texts that are read, computed and written together, where AT_ONCE texts are more
+
+Rows = list[Text | UserError]
+
+
+@dataclass(frozen=True)
+class OfTexts:
+    """A vector a text (`Predictor.embed`); words are joined with blanks. A row that cannot be read has no numbers, but NaN."""
+
+    kind: Literal["text"] = "text"
+    pooling: Pooling | None = None
+    layers: Fixed = "last"
+
+    def block(self, model: Predictor, rows: Rows, first: int, width: int) -> tuple[Columns, np.ndarray]:
+        vectors = np.full((len(rows), width), np.nan, np.float32)
+        good = [i for i, row in enumerate(rows) if not isinstance(row, UserError)]
+        texts = [row if isinstance(row, str) else " ".join(row) for row in rows if not isinstance(row, UserError)]
+        vectors[good] = model.embed(texts, self.pooling, self.layers)
+        return {"index": np.arange(first, first + len(rows))}, vectors
+
+
+@dataclass(frozen=True)
+class OfWords:
+    """A vector a word (`Predictor.word_vectors`), and which it is. A row that cannot be read has no words."""
+
+    kind: Literal["word"] = "word"
+    pieces: PiecesRead = "first"
+    layers: Fixed = "last"
+
+    def block(self, model: Predictor, rows: Rows, first: int, width: int) -> tuple[Columns, np.ndarray]:
+        good = [i for i, row in enumerate(rows) if not isinstance(row, UserError)]
+        texts = [row for row in rows if not isinstance(row, UserError)]
+        found = model.word_vectors(texts, self.layers, self.pieces)
+        offsets = np.concatenate([np.zeros((0, 2), np.int32), *(each.offsets for each in found)])
+        columns = {
+            "index": np.repeat(np.array(good, np.int64) + first, [len(each.words) for each in found]),
+            "number": np.concatenate(
+                [np.zeros(0, np.int32), *(np.arange(len(each.words), dtype=np.int32) for each in found)]
+            ),
+            "word": np.array([word for each in found for word in each.words], object),
+            "start": offsets[:, 0],
+            "end": offsets[:, 1],
+        }
+        return columns, np.concatenate([np.zeros((0, width), np.float32), *(each.vectors for each in found)])
+
+
+Unit = OfTexts | OfWords
+
+
+def embed(
+    model: str | Path | Predictor,
+    texts: str | Path | Iterable[Any],
+    out: str | Path,
+    unit: Unit = OfTexts(),
+    *,
+    source: Unlabelled = Unlabelled(),
+    dtype: Dtype = "float32",
+    strict: bool = False,
+) -> dict[str, Any]:
+    """Write the vectors of a file's texts (or of texts in memory) to a .npy or .parquet file, in their order.
+
+    out: of texts float32 [n, E], row n that of the n-th line, row or sentence, NaN (in .parquet null) where it cannot be
+    read; strict refuses a file with such rows. Of words float32 [words, E]; index (of the text), number, word, start and
+    end (characters) are columns of the .parquet file, of X.npy in X.words.parquet. The file is read twice: first to count.
+    Gives {"out", "texts", "errors", "vectors", "width", "seconds"}. Errors: UsageError, UserError; then no file is there.
+    """
+    out = Path(out)
+    require_free(out)
+    given = Path(texts) if isinstance(texts, str | Path) else list(several(texts))
+    total, errors = _count(_rows(given, source), str(given) if isinstance(given, Path) else "the texts", strict)
+    predictor = model if isinstance(model, Predictor) else load(model)
+    width = mixing.width(unit.layers, predictor.model.encoder.config)
+    started = time.monotonic()
+    first = count = 0
+    with (
+        vector_file(out, width, dtype, words=unit.kind == "word") as write,
+        console.progress("embedding", total, "texts") as bar,
+    ):
+        for rows in _together(_rows(given, source)):
+            columns, vectors = unit.block(predictor, rows, first, width)
+            write(columns, vectors)
+            first, count = first + len(rows), count + len(vectors)
+            bar.advance(len(rows))
+    seconds = round(time.monotonic() - started, 3)
+    return {"out": str(out), "texts": total, "errors": errors, "vectors": count, "width": width, "seconds": seconds}
+
+
+def _rows(given: Path | list[Any], source: Unlabelled) -> Iterator[Text | UserError]:
+    return source.stream(given) if isinstance(given, Path) else iter(given)
+
+
+def _count(rows: Iterator[Text | UserError], where: str, strict: bool) -> tuple[int, int]:
+    """How many there are, and how many of them cannot be read. Errors: UserError where none can, or, strictly, one cannot."""
+    total, errors = 0, 0
+    shown: list[str] = []
+    for row in rows:
+        total += 1
+        if isinstance(row, UserError):
+            if strict:
+                raise row
+            errors += 1
+            shown += [str(row)] * (len(shown) < SHOWN)
+    if not total:
+        raise UserError(f"{where}: no texts in it")
+    if errors == total:
+        raise UserError(shown[0])
+    if errors:
+        more = f" … and {errors - SHOWN:,} more" if errors > SHOWN else ""
+        told = "; ".join(shown)
+        console.warn(
+            f"{errors:,} of {total:,} rows cannot be read and have no vector (--strict refuses them): {told}{more}"
+        )
+    return total, errors
+
+
+def _together(rows: Iterator[Text | UserError]) -> Iterator[Rows]:
+    part: Rows = []
+    size = 0
+    for row in rows:
+        part.append(row)
+        size += 0 if isinstance(row, UserError) else len(row) if isinstance(row, str) else sum(map(len, row))
+        if len(part) == AT_ONCE or size >= CHARACTERS:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part

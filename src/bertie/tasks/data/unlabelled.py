@@ -1,0 +1,95 @@
+"""Texts, or sentences of words, and nothing else: a line, a row of a table or a sentence of a file of columns is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertie.errors import UsageError, UserError
+from bertie.tasks.data.columns import Sentence, Sentences, TagColumns
+from bertie.tasks.data.rows import Row, require_file, rows, string
+from bertie.tasks.data.texts import headless
+
+Text = str | tuple[str, ...]
+"""A text, or its words where the file has them apart."""
+_TABLES = (".tsv", ".csv", ".jsonl")
+_NAMES = ("text", "sentence", "tokens", "words")
+_OTHER = (".parquet", ".gz", ".bz2", ".xz", ".zst", ".zip", ".json")
+
+
+@dataclass(frozen=True)
+class Unlabelled:
+    """A .txt file has a text a line. What is no .txt, .tsv, .csv or .jsonl has columns, as CoNLL's files, a word a line."""
+
+    text: str = ""
+    """Column of the text, or key of a text or a list of words in .jsonl (empty: text, sentence, tokens or words)."""
+    word: int = -1
+    """Column of the word in a file of columns, from 0; -1: CoNLL-U's in .conllu, else the first."""
+
+    def stream(self, path: Path) -> Iterator[Text | UserError]:
+        """Lazily and in order, the one thing or the other; a UserError in place of what cannot be read.
+
+        Errors, raised: UsageError for a missing file or columns that cannot be told, UserError for one that is no text.
+        """
+        if path.suffix == ".txt":
+            yield from _lines(path)
+        elif path.suffix in _TABLES:
+            yield from self._table(path)
+        elif path.suffix in _OTHER:
+            raise UsageError(f"{path}: give a .txt, {', '.join(_TABLES)} or .conllu file, not packed")
+        else:
+            word = self.word if self.word >= 0 else int(path.suffix == ".conllu")
+            for found in Sentences(TagColumns(word)).stream(path):
+                yield found.words if isinstance(found, Sentence) else found
+
+    def _table(self, path: Path) -> Iterator[Text | UserError]:
+        column = ""
+        kind: type | None = None
+        for row in rows(path, headless):
+            if isinstance(row, UserError):
+                yield row
+                continue
+            column = column or self._column(row, str(path))
+            try:
+                value = _value(row, column)
+            except UserError as error:
+                yield error
+                continue
+            kind = kind or type(value)
+            found = {str: "a text", tuple: "a list of words"}
+            yield (
+                value
+                if type(value) is kind
+                else UserError(f"{row.place}: {column!r} is {found[type(value)]}, where rows before have {found[kind]}")
+            )
+
+    def _column(self, row: Row, where: str) -> str:
+        known = {name.lower(): name for name in row.values}
+        found = [self.text] if self.text else [known[name] for name in _NAMES if name in known]
+        if len(found) != 1 or found[0] not in row.values:
+            problem = f"no column {self.text!r}" if self.text else "cannot tell which column is the text"
+            names = ", ".join(name if len(name) <= 40 else f"{name[:40]}…" for name in list(row.values)[:30])
+            raise UsageError(f"{where}: {problem}; its columns are: {names}. Name one with --text")
+        return found[0]
+
+
+def _value(row: Row, column: str) -> Text:
+    value: Any = row.values.get(column)
+    if isinstance(value, list):
+        return tuple(string(word, column, row.place) for word in value)
+    return string(value, column, row.place)
+
+
+def _lines(path: Path) -> Iterator[str | UserError]:
+    require_file(path)
+    try:
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                except UnicodeDecodeError:
+                    yield UserError(f"{path}:{number}: not UTF-8 text; convert the file to UTF-8 first")
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
