@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:  # not at run time: pytest's hook has to see bertie.model imported (--jaxtyping-packages)
     from bertie.model.config import BertConfig
     from bertie.text.tokenizer import Tokenizer
 
+settings.register_profile("busy", deadline=None)  # a machine that does other work too is slow, not wrong
+settings.load_profile("busy")
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 

@@ -53,6 +53,7 @@ class Sequence:
     target: Any = None  # the task's gold label
     share: float = 1.0  # what it counts of its example: one of n windows counts 1/n
     lost: int = 0  # tokens of the example that found no room
+    states: np.ndarray | None = None  # float32, what a frozen encoder says of it: `BertModel.states`
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -135,12 +136,14 @@ class PairTargets:
 class MicroBatch:
     """One forward and backward pass: a batch, what each head is to predict, and the rows of the last layer they read.
 
-    rows: int64 [Q], sorted positions in T; the targets' `index` counts in these rows.
+    rows: int64 [Q], sorted positions in T; the targets' `index` counts in these rows. states: what a frozen encoder says,
+    where that is known already.
     """
 
     batch: Batch
     targets: dict[str, Any]  # Targets, or a head's own kind of them, with an index and weights too
     rows: Array
+    states: Array | None = None
 
     @classmethod
     def of(cls, batch: Batch, targets: dict[str, Any]) -> MicroBatch:
@@ -161,7 +164,8 @@ class MicroBatch:
 
     def tensors(self, device: torch.device | str = "cpu") -> MicroBatch:
         targets = {name: target.tensors(device) for name, target in self.targets.items()}
-        return MicroBatch(self.batch.tensors(device), targets, _move(self.rows, device))
+        states = None if self.states is None else _move(self.states, device)
+        return MicroBatch(self.batch.tensors(device), targets, _move(self.rows, device), states)
 
 
 def _move(array: Array, device: torch.device | str) -> Tensor:

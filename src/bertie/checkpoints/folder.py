@@ -56,7 +56,8 @@ class Checkpoint:
 
     def without_heads(self) -> Checkpoint:
         """The encoder and the pooler: what another task starts from."""
-        return replace(self, weights={n: tensor for n, tensor in self.weights.items() if not n.startswith("heads.")})
+        kept = {n: tensor for n, tensor in self.weights.items() if not n.startswith(("heads.", "reading."))}
+        return replace(self, weights=kept)
 
 
 def write_model(
@@ -69,7 +70,8 @@ def write_model(
     """
     heads = frozenset(model.heads)
     labels = tuple((task or {}).get("labels", ()))
-    weights = to_theirs({name: tensor.cpu() for name, tensor in model.state_dict().items()}, heads)
+    theirs = heads if model.reading is None else frozenset()  # their classes read the last layer
+    weights = to_theirs({name: tensor.cpu() for name, tensor in model.state_dict().items()}, theirs)
     save_tensors(weights, folder / "model.safetensors")
     tokenizer.save(folder, model.encoder.config.max_position_embeddings)
     storage.write_atomic(folder / "README.md", model_card(model, heads, labels, about))
@@ -78,7 +80,7 @@ def write_model(
     if task and task["kind"] == "embed":
         sentence_vectors.write(folder, model.encoder.config, task)
     # Last, because this is the file that makes a folder a model for `locate`.
-    storage.write_json(folder / "config.json", to_config_json(model.encoder.config, heads, labels, tokenizer.pad_id))
+    storage.write_json(folder / "config.json", to_config_json(model.encoder.config, theirs, labels, tokenizer.pad_id))
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
@@ -196,7 +198,7 @@ def load_weights(model: BertModel, checkpoint: Checkpoint) -> Loaded:
     for name, tensor in wanted.items():
         source = name if name in checkpoint.weights else name.split(".", 2)[-1]  # heads.X.pooler.w -> pooler.w
         found = checkpoint.weights.get(source)
-        is_head = name.startswith("heads.")
+        is_head = name.startswith(("heads.", "reading."))
         if found is not None and found.shape == tensor.shape:
             tensor.copy_(found)
             used.add(source)

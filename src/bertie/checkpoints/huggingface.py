@@ -55,12 +55,15 @@ TIED_OR_DERIVED = re.compile(r"position_ids$|^cls\.predictions\.decoder\.")
 def to_theirs(weights: dict[str, Tensor], heads: frozenset[str]) -> dict[str, Tensor]:
     """Our state dict under their names; a bare encoder goes without the `bert.` prefix, as BertModel does.
 
-    What has no name of theirs keeps ours; their classes pass over it.
+    What has no name of theirs keeps ours; their classes pass over it. heads: none where what the heads read is none of theirs.
     """
     table = _table(weights)
     table |= {f"heads.{kind}.out": CLASSIFIER for kind in CLASSIFYING}
     renamed = {}
     for name, tensor in weights.items():
+        if name.startswith("reading.") or (name.startswith("heads.") and not heads):
+            renamed[name] = tensor.contiguous()
+            continue
         module, leaf = re.sub(r"^heads\.\w+\.pooler\.", "pooler.", name).rsplit(".", 1)
         if module.endswith("attention.qkv"):
             layer = module.split(".")[2]
@@ -93,7 +96,7 @@ def to_ours(weights: dict[str, Tensor], classifier: str = "classify") -> tuple[d
     unknown = []
     for name, tensor in cleaned.items():
         module, _, leaf = name.rpartition(".")
-        if module in names or name.startswith("heads."):
+        if module in names or name.startswith(("heads.", "reading.")):
             renamed[f"{names.get(module, module)}.{leaf}"] = tensor
         elif not TIED_OR_DERIVED.search(name):
             unknown.append(name)

@@ -160,7 +160,8 @@ def load_optimizer(
         kind, _, name = key.partition("|")
         states.setdefault(name, {})[kind] = tensor
     known = {name: parameter for name, parameter in model.named_parameters() if name in states}
-    if not any(name.startswith("encoder.") for name in known):
+    tuned = any(parameter.requires_grad for parameter in model.encoder.parameters())
+    if not known or (tuned and not any(name.startswith("encoder.") for name in known)):
         raise UserError(f"{path} is damaged: it knows nothing of the encoder")
     kinds = set.intersection(*(set(states[name]) for name in known))
     for name, parameter in known.items():  # another one is as the optimizer begins

@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from jaxtyping import Int
+from torch import Tensor, nn
 
-from bertie.contracts import Loss, MicroBatch
+from bertie.contracts import Batch, Hidden, Loss, MicroBatch, Ragged
+from bertie.model.reading import Reading
 from bertie.model.transformer import Encoder
 
 
 class BertModel(nn.Module):
-    """heads: by the kind of objective or task that they serve."""
+    """heads: by the kind of objective or task that they serve. reading: what they read; None: the last layer."""
 
     encoder: Encoder
 
-    def __init__(self, encoder: Encoder, heads: dict[str, nn.Module]):
+    def __init__(self, encoder: Encoder, heads: dict[str, nn.Module], reading: Reading | None = None):
         super().__init__()
         self.encoder = encoder
         self.heads = nn.ModuleDict(heads)
+        self.reading = reading
 
     def forward(self, micro: MicroBatch) -> dict[str, Loss]:
         """The losses of one micro-batch, by head."""
-        hidden = self.encoder(micro.batch, micro.rows)
+        states = self.states(micro.batch, micro.rows) if micro.states is None else micro.states
+        hidden = self.hidden(states, micro.batch.ragged, micro.rows)
         return {name: self.heads[name](hidden, targets) for name, targets in micro.targets.items()}
+
+    def states(self, batch: Batch, rows: Int[Tensor, " Q"]) -> Tensor:
+        """What comes of the encoder: all that heads, and what lies between, need of it at the sorted positions `rows` in T.
+
+        As rows, or as tokens where a BiLSTM reads those.
+        """
+        if self.reading is None:
+            return self.encoder(batch, rows).last
+        return self.reading.kept(self.encoder(batch, all_layers=True), rows)
+
+    def hidden(self, states: Tensor, ragged: Ragged, rows: Int[Tensor, " Q"]) -> Hidden:
+        """What heads read, from what `states` gave."""
+        return Hidden(states if self.reading is None else self.reading(states, ragged, rows))
 
     @property
     def device(self) -> torch.device:

@@ -14,8 +14,11 @@ def training_flops(config: BertConfig, micro: MicroBatch) -> float:
     A product of [n, k] and [k, m] takes 2·n·k·m, and its backward pass twice that. Counted is what is computed: T tokens
     (filler too) in all layers but the last, there keys and values of T and the rest of Q rows; attention within each
     sequence, without padding; logits over the vocabulary at the P predicted positions. Nothing else counts: no
-    element-wise work, no head over a few classes, no layer that is computed again to save memory.
+    element-wise work, no head over a few classes, no layer that is computed again to save memory; nothing at all where the
+    encoder's states are known already.
     """
+    if micro.states is not None:
+        return 0.0
     width, inner, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
     lengths = micro.batch.ragged.lengths.astype(np.float64)
     tokens, rows = lengths.sum(), len(micro.rows)

@@ -41,10 +41,10 @@ class MaskedLMHead(nn.Module):
 class PooledHead(nn.Module):
     """BERT's pooler (dense and tanh on the first token), dropout, one added layer (Devlin et al. 2018, figure 4 a and b)."""
 
-    def __init__(self, config: BertConfig, outputs: int, dropout: float, loss: LossOf = cross_entropy):
+    def __init__(self, width: int, outputs: int, dropout: float, loss: LossOf = cross_entropy):
         super().__init__()
-        self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
-        self.out = nn.Linear(config.hidden_size, outputs)
+        self.pooler = nn.Linear(width, width)
+        self.out = nn.Linear(width, outputs)
         self.dropout = dropout
         self.loss = loss
 
@@ -58,9 +58,9 @@ class PooledHead(nn.Module):
 class TokenHead(nn.Module):
     """Dropout and one added layer on every token that is asked for (Devlin et al. 2018, figure 4 c and d)."""
 
-    def __init__(self, config: BertConfig, outputs: int, dropout: float, loss: LossOf = cross_entropy):
+    def __init__(self, width: int, outputs: int, dropout: float, loss: LossOf = cross_entropy):
         super().__init__()
-        self.out = nn.Linear(config.hidden_size, outputs)
+        self.out = nn.Linear(width, outputs)
         self.dropout = dropout
         self.loss = loss
 
@@ -77,10 +77,10 @@ class ConditionalSpanHead(nn.Module):
     logits: [P, 2 + 2 · PRODUCT]: start, end, and of each token its factor as a start and as an end.
     """
 
-    def __init__(self, config: BertConfig):
+    def __init__(self, width: int):
         super().__init__()
-        self.out = nn.Linear(config.hidden_size, 2)
-        self.pair = nn.Linear(config.hidden_size, 2 * PRODUCT)
+        self.out = nn.Linear(width, 2)
+        self.pair = nn.Linear(width, 2 * PRODUCT)
 
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P C"]:
         return torch.cat([self.out(x_PD), self.pair(x_PD) / PRODUCT**0.25], 1)

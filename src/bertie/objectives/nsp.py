@@ -37,4 +37,4 @@ class NextSentence:
         """Nothing: two balanced classes start well at random."""
 
     def head(self, config: BertConfig, encoder: Encoder) -> PooledHead:  # noqa: ARG002
-        return PooledHead(config, outputs=2, dropout=0.0)
+        return PooledHead(config.hidden_size, outputs=2, dropout=0.0)

@@ -30,6 +30,7 @@ from bertie.predict.vectors import PiecesRead, WordVectors, text_vectors, word_v
 from bertie.tasks import AnyTask, Embed, Task
 from bertie.tasks.data.rows import kept, several
 from bertie.tasks.inference import infer, outputs
+from bertie.tasks.purpose import reading_of, task_of
 from bertie.text import framing
 from bertie.text.tokenizer import Tokenizer
 
@@ -69,9 +70,10 @@ def load(source: str | Path, *, task: AnyTask | None = None, threads: int = 0) -
     encoder = Encoder(checkpoint.config)
     objectives = [kind() for kind in get_args(Objective)]
     heads = {o.kind: o.head(checkpoint.config, encoder) for o in objectives if o.kind in checkpoint.heads}
+    reading = reading_of(checkpoint.task, checkpoint.config, checkpoint.folder / TASK)
     if task is not None:
-        heads[task.kind] = task.head(checkpoint.config)
-    model = BertModel(encoder, heads).eval()
+        heads[task.kind] = task.head(checkpoint.config, reading.width if reading else checkpoint.config.hidden_size)
+    model = BertModel(encoder, heads, reading).eval()
     loaded = load_weights(model, checkpoint)
     if loaded.fresh:
         raise UserError(f"{checkpoint.folder}/model.safetensors lacks the weights of {', '.join(loaded.fresh)}")
@@ -265,11 +267,7 @@ def _require_outputs(checkpoint: Checkpoint, kind: str, labels: tuple[str, ...])
 
 def _said(folder: Path) -> AnyTask:
     """What a folder's task.json says. Errors: UserError."""
-    said = {name: value for name, value in storage.read_json(folder / TASK).items() if name != "max_length"}
-    try:
-        return configuration.build(AnyTask, said, "task")
-    except UsageError as error:
-        raise UserError(f"{folder / TASK} is damaged: {error}") from error
+    return task_of(storage.read_json(folder / TASK), folder / TASK)
 
 
 def _settings(folder: Path) -> dict[str, Any]:

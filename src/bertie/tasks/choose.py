@@ -84,8 +84,8 @@ class Choose:
     def reads(self, sequence: Sequence) -> np.ndarray:  # noqa: ARG002
         return FIRST
 
-    def head(self, config: BertConfig) -> PooledHead:
-        return PooledHead(config, 1, config.hidden_dropout_prob, choice)
+    def head(self, config: BertConfig, width: int) -> PooledHead:
+        return PooledHead(width, 1, config.hidden_dropout_prob, choice)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
         """Endings of one example are one group."""

@@ -100,10 +100,10 @@ class Classify:
     def reads(self, sequence: Sequence) -> np.ndarray:  # noqa: ARG002
         return FIRST
 
-    def head(self, config: BertConfig) -> PooledHead:
+    def head(self, config: BertConfig, width: int) -> PooledHead:
         if not self.labels:
             raise UsageError("the task has no classes yet: fit it on training examples, or give task.labels")
-        return PooledHead(config, len(self.labels), config.hidden_dropout_prob)
+        return PooledHead(width, len(self.labels), config.hidden_dropout_prob)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
         return whole_texts(sequences, index, np.int64)

@@ -77,7 +77,9 @@ class Task(Protocol):
         """Which tokens of it the head looks at: positions, int64, sorted."""
         ...
 
-    def head(self, config: BertConfig) -> nn.Module: ...
+    def head(self, config: BertConfig, width: int) -> nn.Module:
+        """width: of the rows that it reads (`Hidden.last`)."""
+        ...
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Any:
         """index: int64 [P], where in the batch the tokens lie that `reads` named, sequence after sequence."""

@@ -114,7 +114,7 @@ class Embed:
     def reads(self, sequence: Sequence) -> np.ndarray:
         return FIRST if self.pooling == "cls" else np.arange(len(sequence))
 
-    def head(self, config: BertConfig) -> PoolingHead:  # noqa: ARG002
+    def head(self, config: BertConfig, width: int) -> PoolingHead:  # noqa: ARG002
         return PoolingHead(self.pooling, self.scale)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> PairTargets:  # noqa: ARG002

@@ -39,16 +39,24 @@ def infer(
 
 
 def outputs(model: BertModel, task: Task, sequences: list[Sequence]) -> list[np.ndarray]:
-    """float32 [tokens, C] a sequence: what the task's head says of the last layer at the tokens that it reads."""
+    """float32 [tokens, C] a sequence: what the task's head says of the tokens that it reads."""
     head = model.heads[task.kind]
 
     def compute(batch: Batch, group: list[Sequence]) -> list[np.ndarray]:
         index, sizes = reading(task, group)
         rows = torch.as_tensor(index, device=model.device)
-        logits = head.logits(model.encoder(batch, rows).last)  # pyright: ignore[reportCallIssue]
+        known = gathered_states(group)
+        states = model.states(batch, rows) if known is None else torch.as_tensor(known, device=model.device)
+        logits = head.logits(model.hidden(states, batch.ragged, rows).last)  # pyright: ignore[reportCallIssue]
         return np.split(logits.float().cpu().numpy(), np.cumsum(sizes)[:-1])
 
     return infer(model, sequences, compute)
+
+
+def gathered_states(sequences: list[Sequence]) -> np.ndarray | None:
+    """What a frozen encoder says of them, end to end; None where it is not known yet."""
+    known = [sequence.states for sequence in sequences if sequence.states is not None]
+    return np.concatenate(known) if known else None
 
 
 def reading(task: Task, sequences: list[Sequence]) -> tuple[np.ndarray, list[int]]:

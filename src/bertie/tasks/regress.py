@@ -85,8 +85,8 @@ class Regress:
     def reads(self, sequence: Sequence) -> np.ndarray:  # noqa: ARG002
         return FIRST
 
-    def head(self, config: BertConfig) -> PooledHead:
-        return PooledHead(config, 1, config.hidden_dropout_prob, squared_error)
+    def head(self, config: BertConfig, width: int) -> PooledHead:
+        return PooledHead(width, 1, config.hidden_dropout_prob, squared_error)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
         return whole_texts(sequences, index, np.float32)

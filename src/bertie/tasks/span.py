@@ -141,8 +141,8 @@ class Span:
     def reads(self, sequence: Sequence) -> np.ndarray:
         return np.arange(len(sequence))
 
-    def head(self, config: BertConfig) -> TokenHead | ConditionalSpanHead:
-        return ConditionalSpanHead(config) if self.conditional else TokenHead(config, 2, 0.0, choice)
+    def head(self, config: BertConfig, width: int) -> TokenHead | ConditionalSpanHead:  # noqa: ARG002
+        return ConditionalSpanHead(width) if self.conditional else TokenHead(width, 2, 0.0, choice)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:
         """Starts and ends are each one choice among the tokens of a window: weight is float32 [P, 2]."""

@@ -100,10 +100,10 @@ class Tag:
     def reads(self, sequence: Sequence) -> np.ndarray:
         return sequence.target.positions
 
-    def head(self, config: BertConfig) -> TokenHead:
+    def head(self, config: BertConfig, width: int) -> TokenHead:
         if not self.labels:
             raise UsageError("the task has no tags yet: fit it on training examples, or give task.labels")
-        return TokenHead(config, len(self.labels), config.hidden_dropout_prob)
+        return TokenHead(width, len(self.labels), config.hidden_dropout_prob)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
         tags = np.concatenate([sequence.target.tags for sequence in sequences])

@@ -10,19 +10,21 @@ import numpy as np
 
 from bertie import config as configuration
 from bertie import console, runtime, storage
-from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint
+from bertie.checkpoints.folder import TASK, Checkpoint, load_weights, read_checkpoint
 from bertie.model.bert import BertModel
 from bertie.report import many
-from bertie.tasks import AnyTask, Task
+from bertie.tasks import Task
+from bertie.tasks.purpose import task_of
 from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
 from bertie.training.examples import Data, Examples, read
+from bertie.training.frozen import with_states
 from bertie.training.page import run_page
 from bertie.training.run import RunFolder
 from bertie.training.settings import FinetuneConfig
 from bertie.training.sweep import Sweep, cells, chosen_metric, drop_models, has_collapsed, read_sweep, sweep
 from bertie.training.sweep_page import sweep_page
-from bertie.training.tune import Tuned, new_model, tune
+from bertie.training.tune import Tuned, new_model, started_model, tune
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +66,9 @@ def finetune(
     with RunFolder(Path(out), configuration.plain(config), threads) if out else nullcontext() as run:
         if run is not None and run.finished:
             return _finished(config, data, checkpoint, run)
+        if config.frozen:
+            encoder, _ = started_model(config, data.task, checkpoint)
+            data = with_states(data, encoder, run.path if run else None)
         return (_one if len(cells(config)) == 1 else _several)(config, data, checkpoint, run)
 
 
@@ -110,7 +115,7 @@ def _finished(config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: R
     run.require_data(data.fingerprint)
     console.say(f"{run.path} is finished: nothing to do")
     made = read_checkpoint(run.path)
-    task = configuration.build(AnyTask, {k: v for k, v in made.task.items() if k != "max_length"}, "task")
+    task = task_of(made.task, run.path / TASK)
     model = new_model(config, task, checkpoint.config).to(runtime.device())
     load_weights(model, made)
     done = read_sweep(run.path) if len(cells(config)) > 1 else None

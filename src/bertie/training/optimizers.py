@@ -53,7 +53,7 @@ class BertAdam:
     def build(self, model: nn.Module, layer_decay: float = 1.0) -> torch.optim.Optimizer:
         same = AdamW(betas=self.betas, eps=self.eps, weight_decay=self.weight_decay)
         optimizer = same.build(model, layer_decay)
-        for parameter in model.parameters():
+        for parameter in (parameter for parameter in model.parameters() if parameter.requires_grad):
             optimizer.state[parameter] = {
                 "step": torch.tensor(NO_BIAS_CORRECTION, device=parameter.device),
                 "exp_avg": torch.zeros_like(parameter),
@@ -125,11 +125,12 @@ def _check(optimizer: Optimizer) -> None:
 
 
 def _groups(model: nn.Module, weight_decay: float, layer_decay: float) -> list[dict[str, Any]]:
-    """share: what the learning rate is multiplied with, layer_decay to the power of the layers above."""
-    depth = {name: 0 if layer_decay == 1 else _depth(name, model) for name, _ in model.named_parameters()}
+    """Of what is trained. share: what the learning rate is multiplied with, layer_decay to the power of the layers above."""
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    depth = {name: 0 if layer_decay == 1 else _depth(name, model) for name in trained}
     groups = []
     for above in sorted(set(depth.values())):
-        parameters = [parameter for name, parameter in model.named_parameters() if depth[name] == above]
+        parameters = [parameter for name, parameter in trained.items() if depth[name] == above]
         decayed = [p for p in parameters if p.ndim > 1]  # matrices; biases and norms are vectors
         spared = [p for p in parameters if p.ndim <= 1]
         share = layer_decay**above

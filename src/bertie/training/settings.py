@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from bertie import runtime
 from bertie.errors import MOST, UsageError, require_range
+from bertie.model.mixing import Layers
 from bertie.tasks import AnyTask
 from bertie.training.optimizers import Optimizer
 from bertie.training.schedules import Schedule
@@ -92,6 +93,12 @@ class FinetuneConfig:
     """Use a random part of this many training examples (the same for every seed); 0: all."""
     strict: bool = False
     """Refuse files with rows that cannot be read, rather than skip and count those."""
+    frozen: bool = False
+    """Train the head alone, on vectors of the encoder that are computed once; it stays as it is."""
+    layers: Layers = "last"
+    """What the head reads of the layers; mix: all of them and the embeddings, in shares that are learned."""
+    lstm_size: int = 0
+    """Numbers of each direction of a two-layer BiLSTM between encoder and head; 0: none."""
     from_scratch: bool = False
     """Take the checkpoint's size and vocabulary but new weights: the baseline that pre-training has to beat."""
     hidden_dropout_prob: float = 0.1
@@ -102,6 +109,15 @@ class FinetuneConfig:
     def __post_init__(self) -> None:
         require_range("", self, "seed", "max_train_examples", low=0)
         require_range("", self, "restarts", low=1, high=1000)
+        require_range("", self, "lstm_size", low=0, high=1 << 16)
+        training = self.training
+        if self.frozen and (self.from_scratch or training.reinitialised_layers or training.layer_decay < 1):
+            raise UsageError(
+                "frozen leaves the checkpoint's encoder as it is: take out from_scratch, training.reinitialised_layers and "
+                "training.layer_decay"
+            )
+        if self.frozen and self.task.kind == "embed":
+            raise UsageError("frozen leaves nothing to train: embed adds no weights of its own to the encoder")
         if self.grid.epochs and self.training.steps:
             raise UsageError("training.steps says how long a run is, and so does grid.epochs: give one of them")
         require_range("", self, "hidden_dropout_prob", "attention_probs_dropout_prob", low=0, high=0.99)

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bertie import config as configuration
 from bertie import console, runtime, streams
 from bertie.batches.collate import collate
 from bertie.batches.loader import Position, Step
@@ -20,7 +19,8 @@ from bertie.model.config import BertConfig
 from bertie.model.transformer import Encoder, initialise
 from bertie.tasks import Task
 from bertie.tasks.contract import Calibrated
-from bertie.tasks.inference import outputs, reading
+from bertie.tasks.inference import gathered_states, outputs, reading
+from bertie.tasks.purpose import purpose, reading_of
 from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
 from bertie.training.examples import Data
@@ -67,9 +67,13 @@ def new_model(config: FinetuneConfig, task: Task, size: BertConfig) -> BertModel
     """New weights, a pure function of the seed: of everything from scratch, else of the added layer."""
     dropout = {name: getattr(config, name) for name in ("hidden_dropout_prob", "attention_probs_dropout_prob")}
     size = replace(size, **dropout)
-    model = BertModel(Encoder(size), {task.kind: task.head(size)})
+    reading = reading_of(_purpose(config, task), size, "the configuration")
+    head = task.head(size, reading.width if reading else size.hidden_size)
+    model = BertModel(Encoder(size), {task.kind: head}, reading)
     runtime.reseed_torch(config.seed, streams.WEIGHTS)
     initialise(model.heads, size.initializer_range)
+    if reading is not None and reading.lstm is not None:
+        reading.lstm.reset_parameters()  # its usual start: uniform within 1 / √size
     if config.from_scratch:  # else it is loaded
         initialise(model.encoder, size.initializer_range)
     return model
@@ -77,7 +81,7 @@ def new_model(config: FinetuneConfig, task: Task, size: BertConfig) -> BertModel
 
 def _purpose(config: FinetuneConfig, task: Task) -> dict[str, Any]:
     """What task.json says."""
-    return {**configuration.plain(task), "max_length": config.max_length}
+    return purpose(task, config.max_length, config.layers, config.lstm_size)
 
 
 def started_model(config: FinetuneConfig, task: Task, checkpoint: Checkpoint) -> tuple[BertModel, str]:
@@ -86,6 +90,7 @@ def started_model(config: FinetuneConfig, task: Task, checkpoint: Checkpoint) ->
     layers = model.encoder.layers
     if fresh > len(layers):
         raise UsageError(f"training.reinitialised_layers is {fresh}, and the model has {len(layers)} layers")
+    model.encoder.requires_grad_(not config.frozen)
     if config.from_scratch:
         return model.to(runtime.device()), f"new weights in the size of {checkpoint.folder}"
     loaded = load_weights(model, checkpoint.without_heads())
@@ -166,4 +171,5 @@ def _split(task: Task, units: list[list[Sequence]], max_length: int, room: int) 
 def _micro_batch(task: Task, sequences: list[Sequence], max_length: int) -> MicroBatch:
     batch = collate(sequences, max_length)
     index, _ = reading(task, sequences)
-    return MicroBatch.of(batch, {task.kind: task.targets(batch, sequences, index)})
+    micro = MicroBatch.of(batch, {task.kind: task.targets(batch, sequences, index)})
+    return replace(micro, states=gathered_states(sequences))

@@ -34,7 +34,7 @@ def pretrained(config: BertConfig, seed: int = 0) -> BertModel:
 
 
 def classifier(config: BertConfig, classes: int = 3) -> BertModel:
-    return BertModel(Encoder(config), {"classify": PooledHead(config, classes, 0.1)})
+    return BertModel(Encoder(config), {"classify": PooledHead(config.hidden_size, classes, 0.1)})
 
 
 @pytest.fixture

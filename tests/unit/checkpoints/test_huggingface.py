@@ -23,7 +23,7 @@ def model_of(config: BertConfig, kinds: frozenset[str]) -> BertModel:
         o.kind: o.head(config, encoder) for o in (MaskedLM(), NextSentence()) if o.kind in kinds
     }
     if "classify" in kinds:
-        heads["classify"] = PooledHead(config, 3, 0.1)
+        heads["classify"] = PooledHead(config.hidden_size, 3, 0.1)
     return BertModel(encoder, heads)
 
 

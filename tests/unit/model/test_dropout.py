@@ -85,7 +85,7 @@ def test_heads(config: BertConfig, encoder: Encoder, calls: Calls) -> None:
     MaskedLM().head(config, encoder).train().logits(x)
     NextSentence().head(config, encoder).train().logits(x)
     assert calls == []
-    PooledHead(config, 3, HIDDEN).train().logits(x)
+    PooledHead(config.hidden_size, 3, HIDDEN).train().logits(x)
     assert calls == [(HIDDEN, (6, 32))]
 
 

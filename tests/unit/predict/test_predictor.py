@@ -44,7 +44,7 @@ def pretrained(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_fac
 def tuned(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tuned")
     torch.manual_seed(1)
-    model = BertModel(Encoder(tiny_config), {"classify": PooledHead(tiny_config, 3, 0.1)})
+    model = BertModel(Encoder(tiny_config), {"classify": PooledHead(tiny_config.hidden_size, 3, 0.1)})
     initialise(model, 0.3)
     purpose = {"kind": "classify", "text": "review", "label": "stars", "labels": list(LABELS), "max_length": 20}
     write_model(folder, model, small_tokenizer, purpose)

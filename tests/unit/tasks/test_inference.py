@@ -21,7 +21,7 @@ def sequences(lengths: list[int]) -> list[Sequence]:
 
 def model_of(config: BertConfig) -> BertModel:
     torch.manual_seed(0)
-    model = BertModel(Encoder(config), {"classify": PooledHead(config, 3, 0.5)})
+    model = BertModel(Encoder(config), {"classify": PooledHead(config.hidden_size, 3, 0.5)})
     initialise(model, 0.2)
     return model
 
