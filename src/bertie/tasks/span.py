@@ -109,12 +109,13 @@ class Span:
 
     def encode(self, examples: list[Question], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
         """Windows of every question. An answer that does not lie in its context, as tokens see it, has no target."""
-        contexts = list(dict.fromkeys(example.context for example in examples))  # several questions share one
-        read = dict(zip(contexts, framing.pieces(tokenizer, contexts, offsets=True), strict=True))
-        questions = framing.pieces(tokenizer, [example.question for example in examples], offsets=True)
+        texts = list(
+            dict.fromkeys(text for each in examples for text in (each.question, each.context))
+        )  # many share one
+        read = dict(zip(texts, framing.pieces(tokenizer, texts, offsets=True), strict=True))
         sequences = []
-        for number, (example, question) in enumerate(zip(examples, questions, strict=True)):
-            context = read[example.context]
+        for number, example in enumerate(examples):
+            question, context = read[example.question], read[example.context]
             asked = question.take(slice(self.question_length))
             room = max_length - len(asked.ids) - 3
             if room < 1:
@@ -217,9 +218,8 @@ def _answer_tokens(example: Question, context: framing.Pieces) -> tuple[int, int
     answer = _placed(example.answers[0], example.context)
     if answer is None or context.offsets is None:
         return None
-    starts, ends = context.offsets.T
-    first = int(np.searchsorted(ends, answer.start, side="right"))
-    last = int(np.searchsorted(starts, answer.start + len(answer.text), side="left")) - 1
+    first = int(context.offsets[:, 1].searchsorted(answer.start, "right"))
+    last = int(context.offsets[:, 0].searchsorted(answer.start + len(answer.text), "left")) - 1
     return (first, last) if first <= last else None
 
 
@@ -244,6 +244,8 @@ def _within(answer: tuple[int, int] | None, span: slice, first: int) -> tuple[in
 
 def _most_context(spans: list[slice], size: int) -> list[np.ndarray]:
     """Of each window, which tokens have nowhere more context on their shorter side (and in a tie, a longer window)."""
+    if len(spans) == 1:
+        return [np.ones(size, bool)]
     best = np.full(size, -1.0)
     scores = []
     for span in spans:
