@@ -9,7 +9,7 @@ best span's and τ (`threshold`), which is found on the dev questions.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from bertie.model.config import BertConfig
 from bertie.model.heads import PRODUCT, ConditionalSpanHead, TokenHead
 from bertie.model.losses import choice
 from bertie.tasks.contract import Unit
+from bertie.tasks.data.predictions import answer_of
 from bertie.tasks.data.squad import Answer, Question, Questions
 from bertie.tasks.encoding import by_example, softmax
 from bertie.tasks.squad_scores import best_threshold, squad_scores
@@ -191,7 +192,8 @@ class Span:
         scores = np.where(place.may_start[:, None], scores, -np.inf)
         flat = scores.ravel()
         most = min(self.guesses, flat.size)
-        top = np.argpartition(-flat, most - 1)[:most]
+        enough = np.flatnonzero(flat >= np.partition(flat, -most)[-most])
+        top = enough[np.argsort(-flat[enough], kind="stable")][:most]  # of equals the earliest start, then the shortest
         inside = offsets[place.first : place.last]
         return [
             (float(flat[i]), int(inside[i // width, 0]), int(inside[i // width + i % width, 1]))
@@ -204,6 +206,12 @@ class Span:
         if not self.unanswerable or not any(example.answers == () for example in examples):
             return self
         return replace(self, threshold=best_threshold(predictions, examples))
+
+    def read_prediction(self, values: dict[str, Any], example: Question, place: str) -> Found:
+        answer = answer_of(values, "answer", place)
+        if not isinstance(answer, str):
+            raise UserError(f"{place}: the answer must be a string, found {str(answer)[:40]!r}")
+        return Found(example.id, answer, 0, 0, 0.0, 0.0, [])
 
     def score(self, predictions: list[Found], examples: list[Question]) -> dict[str, float]:
         """exact_match and f1, 0 to 1; for 2.0 also of the questions with an answer and those without. Errors: as `check`."""
@@ -224,13 +232,14 @@ def _answer_tokens(example: Question, context: framing.Pieces) -> tuple[int, int
 
 
 def _placed(answer: Answer, context: str) -> Answer | None:
-    """The answer where it lies. Without a start, or with one that is wrong, it is the first place that holds the text."""
+    """The answer where it lies. With a start that is wrong it is the nearest place that holds the text, without one the first."""
     text = answer.text.strip()
     start = answer.start + len(answer.text) - len(answer.text.lstrip())
     if not text:
         return None
     if answer.start < 0 or context[start : start + len(text)] != text:
-        start = context.find(text)
+        before, after = context.rfind(text, 0, max(start, 0) + len(text)), context.find(text, max(start, 0))
+        start = min((at for at in (before, after) if at >= 0), key=lambda at: abs(at - start), default=-1)
     return Answer(text, start) if start >= 0 else None
 
 
