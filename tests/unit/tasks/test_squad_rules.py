@@ -18,8 +18,9 @@ from bertie.tasks.data.squad import Answer, Question
 from bertie.tasks.squad_scores import best_scores, normalised, squad_scores
 
 WORDS = [
-    "the", "The", "a", "an", "AN", "cat", "cats", "cat.", "(cat)", "the-cat", "A.", "...", "“cat”", "cat’s", "cat's", "thé", "ﬁn",
-    "İstanbul", "ΟΔΟΣ", "ß", "ſ", "中文", "e\u0301", "\u00a0", "\u2009the\u2009", "\u200b", "1,000", "1000", "$5", "the_a", "a\u0301", "an\tt",
+    "the", "The", "a", "an", "AN", "cat", "cats", "cat.", "(cat)", "the-cat", "A.", "...", "“cat”", "cat’s", "cat's", "thé",
+    "ﬁn", "İstanbul", "ΟΔΟΣ", "ß", "ſ", "中文", "e\u0301", "\u00a0",
+    "\u2009the\u2009", "\u200b", "1,000", "1000", "$5", "the_a", "a\u0301", "an\tt",
 ]  # fmt: skip
 BLANKS = [" ", "  ", "\t", "\n", "\u00a0", "\u3000", ""]
 
