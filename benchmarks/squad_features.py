@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -47,17 +48,14 @@ def main() -> None:
         way, folder = args.one
         print(json.dumps(globals()[way](args.files[0], Path(folder))))
         return
-    environment = runtime.environment(1)
+    told: dict[str, Any] = {"environment": runtime.environment(1), "length": LENGTH, "stride": STRIDE, "files": {}}
+    told["environment"]["versions"] |= {name: metadata.version(name) for name in ("datasets", "transformers")}
     with tempfile.TemporaryDirectory() as folder:
         words = args.vocab.read_text(encoding="utf-8").removesuffix("\n").split("\n")
         Tokenizer.build(words).save(Path(folder) / "tokenizer")
-        files = {path.name: compare(path, folder, args) for path in args.files}
-    import datasets
-    import transformers
-
-    environment["versions"] |= {"datasets": datasets.__version__, "transformers": transformers.__version__}
-    told = {"environment": environment, "length": LENGTH, "stride": STRIDE, "files": files}
-    storage.write_json(args.out, told)
+        for path in args.files:
+            told["files"][path.name] = compare(path, folder, args)
+            storage.write_json(args.out, told)
     print(json.dumps(told, indent=2))
 
 

@@ -154,7 +154,7 @@ def test_answers_by_id_and_odds(tmp_path: Path, capsys: pytest.CaptureFixture[st
         bertie.score("span", data, {"b": "x", "c": ""})
     with pytest.raises(UserError, match=r"predictions for d, which .*dev.json does not have"):
         bertie.score("span", data, said | {"d": ""})
-    with pytest.raises(UserError, match="c: the answer must be a string, found '3'"):
+    with pytest.raises(UserError, match="the answer to c: the answer must be a string, found '3'"):
         bertie.score("span", data, said | {"c": 3})
     (tmp_path / "said.json").write_text('{"a": "x", "a": "y"}')
     with pytest.raises(UserError, match=r"said.json: a is there twice"):

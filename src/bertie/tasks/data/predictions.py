@@ -32,7 +32,7 @@ def read_predictions(path: Path) -> list[Row | UserError]:
 def given_predictions(values: Any) -> list[Row | UserError]:
     """From Python values: what `Predictor.predict` gives, dicts of the same names, or SQuAD's dict of answers by id."""
     if isinstance(values, dict):
-        values = [{"id": name, "answer": answer} for name, answer in values.items()]
+        return [Row({"id": name, "answer": answer}, name, f"the answer to {name}") for name, answer in values.items()]
     found: list[Row | UserError] = []
     for number, value in enumerate(several(values), 1):
         place = f"prediction {number}"
