@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bertie.errors import UsageError, UserError
     from bertie.predict.embed import embed
     from bertie.predict.predictor import Predictor, load
+    from bertie.tasks.scoring import score
     from bertie.text.prepare import prepare
     from bertie.text.tokenizer import Tokenizer
     from bertie.text.vocabulary import train_tokenizer
@@ -40,6 +41,7 @@ __all__ = [
     "load",
     "prepare",
     "pretrain",
+    "score",
     "train_tokenizer",
 ]
 
@@ -55,6 +57,7 @@ _HOMES = {
     "load": "bertie.predict.predictor",
     "prepare": "bertie.text.prepare",
     "pretrain": "bertie.training.pretrain",
+    "score": "bertie.tasks.scoring",
     "train_tokenizer": "bertie.text.vocabulary",
 }
 

@@ -29,6 +29,7 @@ HELP = """usage: bertie VERB …        (bertie VERB --help says more)
   pretrain CONFIG --data SHARDS --out RUN                 a BERT; the same command again resumes
   finetune CONFIG --train FILE --dev FILE --model RUN --out RUN     or --task KIND for CONFIG
   evaluate RUN --data FILE               scores on labelled examples
+  score --task KIND --data FILE --predictions FILE        the same of a file of predictions, without a model
   predict RUN [--input FILE] [TEXT…]     one JSON object a line
   embed RUN --input FILE --out X.npy     vectors of texts, or of their words
   fill-mask RUN "… [MASK] …"             the likeliest words
@@ -47,6 +48,7 @@ VERBS = {
     "pretrain": "bertie.commands.pretrain",
     "finetune": "bertie.commands.finetune",
     "evaluate": "bertie.commands.evaluate",
+    "score": "bertie.commands.score",
     "predict": "bertie.commands.predict",
     "embed": "bertie.commands.embed",
     "fill-mask": "bertie.commands.fill_mask",
@@ -58,6 +60,7 @@ USUAL = {
     "pretrain": ("CONFIG", "mini"),
     "finetune": ("CONFIG", "classify"),
     "evaluate": ("RUN", ""),
+    "score": ("KIND", "classify"),
     "predict": ("RUN", ""),
 }
 
@@ -140,7 +143,7 @@ def _verb(argv: list[str]) -> tuple[str, list[str]]:
 
 def _parse(name: str, command: ModuleType, argv: list[str]) -> Any:
     argv = [part for word in argv for part in (word.split("=", 1) if word.startswith("--task=") else [word])]
-    if name == "finetune" and "--task" in argv[:-1]:  # --task KIND stands for KIND's shipped CONFIG
+    if name in ("finetune", "score") and "--task" in argv[:-1]:  # --task KIND stands for the first word
         at = argv.index("--task")
         argv = [argv[at + 1], *argv[:at], *argv[at + 2 :]]
     import tyro  # here, where an interrupt during its import is caught

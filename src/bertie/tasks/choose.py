@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from bertie.model.heads import PooledHead
 from bertie.model.losses import choice
 from bertie.tasks.contract import Unit
 from bertie.tasks.data.choices import Choice, ChoiceColumns, Choices
+from bertie.tasks.data.predictions import answer_of
 from bertie.tasks.encoding import FIRST, by_example, softmax
 from bertie.text import framing
 from bertie.text.tokenizer import Tokenizer
@@ -96,6 +97,13 @@ class Choose:
     def decode(self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Choice]) -> list[Chosen]:
         found = [softmax(np.concatenate(rows)[:, 0]) for rows in by_example(outputs, sequences, len(examples))]
         return [Chosen(int(each.argmax()), each.tolist()) for each in found]
+
+    def read_prediction(self, values: dict[str, Any], example: Choice, place: str) -> Chosen:
+        said = str(answer_of(values, "choice", place))
+        if not said.isdecimal() or int(said) >= len(example.endings):
+            last = len(example.endings) - 1
+            raise UserError(f"{place}: the prediction is {said[:20]!r}, and the endings are 0 to {last}")
+        return Chosen(int(said), [])
 
     def score(self, predictions: list[Chosen], examples: list[Choice]) -> dict[str, float]:
         """accuracy. Errors: as `check`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from bertie.errors import UsageError, UserError
 from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
 from bertie.tasks.contract import Unit
+from bertie.tasks.data.predictions import answer_of
+from bertie.tasks.data.rows import label
 from bertie.tasks.data.texts import CLASSES, Columns, Example, Texts
 from bertie.tasks.encoding import FIRST, by_example, encode_texts, softmax, whole_texts
 from bertie.tasks.metrics import classification_scores
@@ -115,6 +117,15 @@ class Classify:
     def _decode(self, logits_C: np.ndarray) -> Classified:
         named = {label: float(p) for label, p in zip(self.labels, softmax(logits_C), strict=True)}
         return Classified(self.labels[int(logits_C.argmax())], named)
+
+    def read_prediction(self, values: dict[str, Any], example: Example, place: str) -> Classified:  # noqa: ARG002
+        said = label(answer_of(values, "label", place), "label", place)
+        if said not in self.labels:
+            classes = ", ".join(self.labels[:20])
+            raise UserError(
+                f"{place}: {said!r} is none of the classes, which are {classes}; name them all with --task.labels"
+            )
+        return Classified(said, {})
 
     def score(self, predictions: list[Classified], examples: list[Example]) -> dict[str, float]:
         """accuracy, f1, matthews. Errors: UserError for an example without a known label."""

@@ -89,6 +89,10 @@ class Task(Protocol):
         """A prediction an example. outputs: float32 [tokens that it reads, C] of each sequence."""
         ...
 
+    def read_prediction(self, values: dict[str, Any], example: Any, place: str) -> Any:
+        """What `told` wrote of a prediction, as far as `score` needs it. Errors: UserError where it is none for this example."""
+        ...
+
     def score(self, predictions: list[Any], examples: list[Any]) -> dict[str, float]:
         """Errors: as `check`."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,8 +15,9 @@ from bertie.model.config import BertConfig
 from bertie.model.heads import PoolingHead
 from bertie.model.pooling import Pooling, pool
 from bertie.tasks.contract import Unit
+from bertie.tasks.data.predictions import answer_of
 from bertie.tasks.data.texts import SCORES, Columns, Example, Texts
-from bertie.tasks.encoding import FIRST, number_of
+from bertie.tasks.encoding import FIRST, number_of, require_number
 from bertie.tasks.metrics import regression_scores
 from bertie.text import framing
 from bertie.text.tokenizer import Tokenizer
@@ -130,6 +131,12 @@ class Embed:
             vector = F.normalize(pool(self.pooling, torch.from_numpy(rows), one_text, 1))[0].numpy()
             vectors[sequence.example][sequence.part] = vector
         return [Similarity(float(first @ second), (first, second)) for first, second in vectors]
+
+    def read_prediction(self, values: dict[str, Any], example: Example, place: str) -> Similarity:
+        if number_of(example.label) is None:
+            raise UserError(f"{example.source}: pairs without scores are scored by vectors, which no prediction has")
+        none = np.zeros(0, np.float32)
+        return Similarity(require_number(answer_of(values, "similarity", place), place), (none, none))
 
     def score(self, predictions: list[Similarity], examples: list[Example]) -> dict[str, float]:
         """pearson and spearman of cosines and scores; without scores accuracy: whose own second text is nearest of all."""

@@ -64,6 +64,14 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return exponentials / exponentials.sum(-1, keepdims=True)
 
 
+def require_number(value: Any, place: str) -> float:
+    """A predicted number. Errors: UserError for what is no finite one."""
+    number = number_of(str(value))
+    if number is None:
+        raise UserError(f"{place}: the prediction is {str(value)[:20]!r}, which is no finite number")
+    return number
+
+
 def number_of(value: str | None) -> float | None:
     """A label as a finite number; None where it is none."""
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,8 +13,9 @@ from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
 from bertie.model.losses import squared_error
 from bertie.tasks.contract import Unit
+from bertie.tasks.data.predictions import answer_of
 from bertie.tasks.data.texts import SCORES, Columns, Example, Texts
-from bertie.tasks.encoding import FIRST, by_example, encode_texts, number_of, whole_texts
+from bertie.tasks.encoding import FIRST, by_example, encode_texts, number_of, require_number, whole_texts
 from bertie.tasks.metrics import regression_scores
 from bertie.text.framing import Long
 from bertie.text.tokenizer import Tokenizer
@@ -94,6 +95,9 @@ class Regress:
     def decode(self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Example]) -> list[Score]:
         """Of windows, the mean."""
         return [Score(float(np.concatenate(rows).mean())) for rows in by_example(outputs, sequences, len(examples))]
+
+    def read_prediction(self, values: dict[str, Any], example: Example, place: str) -> Score:  # noqa: ARG002
+        return Score(require_number(answer_of(values, "score", place), place))
 
     def score(self, predictions: list[Score], examples: list[Example]) -> dict[str, float]:
         """pearson, spearman, mse. Errors: as `check`."""

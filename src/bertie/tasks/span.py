@@ -9,7 +9,7 @@ best span's and τ (`threshold`), which is found on the dev questions.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from bertie.model.config import BertConfig
 from bertie.model.heads import PRODUCT, ConditionalSpanHead, TokenHead
 from bertie.model.losses import choice
 from bertie.tasks.contract import Unit
+from bertie.tasks.data.predictions import answer_of
 from bertie.tasks.data.squad import Answer, Question, Questions
 from bertie.tasks.encoding import by_example, softmax
 from bertie.tasks.squad_scores import best_threshold, squad_scores
@@ -113,12 +114,13 @@ class Span:
 
     def encode(self, examples: list[Question], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
         """Windows of every question. An answer that does not lie in its context, as tokens see it, has no target."""
-        contexts = list(dict.fromkeys(example.context for example in examples))  # several questions share one
-        read = dict(zip(contexts, framing.pieces(tokenizer, contexts, offsets=True), strict=True))
-        questions = framing.pieces(tokenizer, [example.question for example in examples], offsets=True)
+        texts = list(
+            dict.fromkeys(text for each in examples for text in (each.question, each.context))
+        )  # many share one
+        read = dict(zip(texts, framing.pieces(tokenizer, texts, offsets=True), strict=True))
         sequences = []
-        for number, (example, question) in enumerate(zip(examples, questions, strict=True)):
-            context = read[example.context]
+        for number, example in enumerate(examples):
+            question, context = read[example.question], read[example.context]
             asked = question.take(slice(self.question_length))
             room = max_length - len(asked.ids) - 3
             if room < 1:
@@ -194,7 +196,8 @@ class Span:
         scores = np.where(place.may_start[:, None], scores, -np.inf)
         flat = scores.ravel()
         most = min(self.guesses, flat.size)
-        top = np.argpartition(-flat, most - 1)[:most]
+        enough = np.flatnonzero(flat >= np.partition(flat, -most)[-most])
+        top = enough[np.argsort(-flat[enough], kind="stable")][:most]  # of equals the earliest start, then the shortest
         inside = offsets[place.first : place.last]
         return [
             (float(flat[i]), int(inside[i // width, 0]), int(inside[i // width + i % width, 1]))
@@ -207,6 +210,12 @@ class Span:
         if not self.unanswerable or not any(example.answers == () for example in examples):
             return self
         return replace(self, threshold=best_threshold(predictions, examples))
+
+    def read_prediction(self, values: dict[str, Any], example: Question, place: str) -> Found:
+        answer = answer_of(values, "answer", place)
+        if not isinstance(answer, str):
+            raise UserError(f"{place}: the answer must be a string, found {str(answer)[:40]!r}")
+        return Found(example.id, answer, 0, 0, 0.0, 0.0, [])
 
     def score(self, predictions: list[Found], examples: list[Question]) -> dict[str, float]:
         """exact_match and f1, 0 to 1; for 2.0 also of the questions with an answer and those without. Errors: as `check`."""
@@ -225,20 +234,20 @@ def _answer_tokens(example: Question, context: framing.Pieces) -> tuple[int, int
     answer = _placed(example.answers[0], example.context)
     if answer is None or context.offsets is None:
         return None
-    starts, ends = context.offsets.T
-    first = int(np.searchsorted(ends, answer.start, side="right"))
-    last = int(np.searchsorted(starts, answer.start + len(answer.text), side="left")) - 1
+    first = int(context.offsets[:, 1].searchsorted(answer.start, "right"))
+    last = int(context.offsets[:, 0].searchsorted(answer.start + len(answer.text), "left")) - 1
     return (first, last) if first <= last else None
 
 
 def _placed(answer: Answer, context: str) -> Answer | None:
-    """The answer where it lies. Without a start, or with one that is wrong, it is the first place that holds the text."""
+    """The answer where it lies. With a start that is wrong it is the nearest place that holds the text, without one the first."""
     text = answer.text.strip()
     start = answer.start + len(answer.text) - len(answer.text.lstrip())
     if not text:
         return None
     if answer.start < 0 or context[start : start + len(text)] != text:
-        start = context.find(text)
+        before, after = context.rfind(text, 0, max(start, 0) + len(text)), context.find(text, max(start, 0))
+        start = min((at for at in (before, after) if at >= 0), key=lambda at: abs(at - start), default=-1)
     return Answer(text, start) if start >= 0 else None
 
 
@@ -252,6 +261,8 @@ def _within(answer: tuple[int, int] | None, span: slice, first: int) -> tuple[in
 
 def _most_context(spans: list[slice], size: int) -> list[np.ndarray]:
     """Of each window, which tokens have nowhere more context on their shorter side (and in a tie, a longer window)."""
+    if len(spans) == 1:
+        return [np.ones(size, bool)]
     best = np.full(size, -1.0)
     scores = []
     for span in spans:

@@ -30,14 +30,21 @@ def normalised(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
-def squad_scores(answers: dict[str, str], questions: Sequence[Question]) -> dict[str, float]:
+def squad_scores(
+    answers: dict[str, str], questions: Sequence[Question], silent: frozenset[str] = frozenset()
+) -> dict[str, float]:
     """answers: by id; a question without one counts 0 in 1.1, and as an empty one in 2.0. All scores 0 to 1.
 
     2.0's rules hold where one of the questions has no answer: then an answer that is nothing when normalised is no answer,
-    and has_answer_… and no_answer_… are given too.
+    and has_answer_… and no_answer_… are given too. silent: ids that are taken for no answer, whatever was answered.
     """
     second = any(not question.answers for question in questions)
-    counted = [_count(answers.get(question.id, "" if second else None), question, second) for question in questions]
+    counted = [
+        (float(not question.answers),) * 2
+        if question.id in silent
+        else _count(answers.get(question.id, "" if second else None), question, second)
+        for question in questions
+    ]
     scores = _means(counted)
     if second:
         for name, kind in (("has_answer", True), ("no_answer", False)):
@@ -45,6 +52,26 @@ def squad_scores(answers: dict[str, str], questions: Sequence[Question]) -> dict
             if part:
                 scores |= {f"{name}_{key}": value for key, value in _means(part).items()}
     return scores
+
+
+def best_scores(answers: dict[str, str], odds: dict[str, float], questions: Sequence[Question]) -> dict[str, float]:
+    """best_exact and best_f1, 0 to 1, and the thresholds of `odds` that give them, as the script of SQuAD 2.0 finds them.
+
+    answers, odds: of every question, by id. Equal odds are gone through in their order, and a threshold between them counts,
+    as there; `best_threshold` has none between equals.
+    """
+    known = {question.id: question for question in questions}
+    found: dict[str, float] = {}
+    for side, name in enumerate(("best_exact", "best_f1")):
+        score = best = sum(not question.answers for question in questions)
+        threshold = 0.0
+        for each in sorted(odds, key=odds.__getitem__):
+            answer, question = answers[each], known[each]
+            score += _count(answer, question, True)[side] if question.answers else -bool(answer)
+            if score > best:
+                best, threshold = score, odds[each]
+        found |= {name: best / len(questions), f"{name}_thresh": threshold}
+    return found
 
 
 def best_threshold(predictions: Sequence[Guessed], questions: Sequence[Question]) -> float:
@@ -77,9 +104,12 @@ def _f1(found: list[str], gold: list[str], second: bool) -> float:
     if second and not (found and gold):
         return float(found == gold)
     same = sum((Counter(found) & Counter(gold)).values())
-    return 2 * same / (len(found) + len(gold)) if same else 0.0
+    if not same:
+        return 0.0
+    precision, recall = same / len(found), same / len(gold)
+    return 2 * precision * recall / (precision + recall)  # rounded as the scripts do
 
 
-def _means(counted: list[tuple[float, float]]) -> dict[str, float]:
-    exact, f1 = np.mean(counted, axis=0)
-    return {"exact_match": float(exact), "f1": float(f1)}
+def _means(counted: Sequence[tuple[float, ...]]) -> dict[str, float]:
+    exact, f1 = (sum(side) / len(counted) for side in zip(*counted, strict=True))
+    return {"exact_match": exact, "f1": f1}

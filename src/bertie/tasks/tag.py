@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from bertie.model.heads import TokenHead
 from bertie.tasks import words
 from bertie.tasks.contract import Unit
 from bertie.tasks.data.columns import Sentence, Sentences, TagColumns
+from bertie.tasks.data.predictions import answer_of
 from bertie.tasks.encoding import softmax
 from bertie.tasks.entities import entity_scores, names_entities
 from bertie.text import framing
@@ -119,6 +120,17 @@ class Tag:
             for word, best, row in zip(sequence.target.numbers, logits_WC.argmax(1), probabilities_WC, strict=True):
                 tags.tags[word], tags.probabilities[word] = self.labels[best], float(row[best])
         return found
+
+    def read_prediction(self, values: dict[str, Any], example: Sentence, place: str) -> Tags:
+        """The words are compared too, where they are given."""
+        said, words = answer_of(values, "tags", place), values.get("tokens", example.words)
+        if not isinstance(said, list | tuple) or not all(isinstance(tag, str) for tag in said):
+            raise UserError(f"{place}: the tags must be a list of strings, found {str(said)[:40]!r}")
+        if len(said) != len(example.words):
+            raise UserError(f"{place}: {len(said)} tags for the {len(example.words)} words of {example.source}")
+        if other := [(a, b) for a, b in zip(words, example.words, strict=False) if a != b]:
+            raise UserError(f"{place}: the word {other[0][0]!r}, where {example.source} has {other[0][1]!r}")
+        return Tags(list(said), [])
 
     def score(self, predictions: list[Tags], examples: list[Sentence]) -> dict[str, float]:
         """accuracy of words, and, where the tags name entities (B-…, I-…), precision, recall and f1 of whole entities."""

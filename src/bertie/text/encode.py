@@ -8,86 +8,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tokenizers
-from tokenizers import AddedToken
 
 from bertie import storage
 from bertie.text import blocks, duplicates, shards
+from bertie.text.memory import WordMemory, batches
 from bertie.text.sentences import sentences
 from bertie.text.shards import Laid
 from bertie.text.tokenizer import Tokenizer
 
 FOLDER = "encoded"
-BATCH_CHARACTERS = 1 << 20  # tokenized at a time
-SEPARATOR = "\0"
-SEPARATED = 1000  # words tokenized as one text: each text costs some 10 microseconds
-REMEMBERED_WORDS = 500_000  # some 60 MB
-
-
-@dataclass
-class WordMemory:
-    """Tokenizes by remembering words: running text repeats them, and BERT's rules never look beyond a blank."""
-
-    tokenizer: Tokenizer
-    separating: tokenizers.Tokenizer = field(init=False)
-    beyond_blanks: bool = field(init=False)  # entries of others' vocabularies that are found across words
-    number: dict[str, int] = field(default_factory=dict)
-    ids: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))  # of all known words, end to end
-    starts: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))  # [words + 1]
-
-    def __post_init__(self) -> None:
-        self.beyond_blanks = any(" " in token for token in self.tokenizer.user_tokens)
-        self.separating = tokenizers.Tokenizer.from_str(self.tokenizer.backend.to_str())
-        self.separating.encode_special_tokens = True
-        self.separating.add_tokens([AddedToken(SEPARATOR, normalized=False)])
-
-    def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """What `tokenizer.encode` gives, end to end: ids int32 [n], and how many each text has, int64 [texts].
-
-        In less than half its time where texts have words in common.
-        """
-        if self.beyond_blanks:
-            encoded = self.tokenizer.encode(texts)
-            return np.concatenate([self.ids[:0], *encoded]), np.array([len(ids) for ids in encoded], np.int64)
-        if len(self.number) > REMEMBERED_WORDS:
-            self.number, self.ids, self.starts = {}, self.ids[:0], self.starts[:1]
-        split = [text.split(" ") for text in texts]
-        words = list(chain.from_iterable(split))
-        self._learn(set(words).difference(self.number))
-        known = np.fromiter(map(self.number.__getitem__, words), np.int64, len(words))
-        starts = self.starts[known]
-        lengths = self.starts[known + 1] - starts
-        ends = np.cumsum(lengths)
-        # Token t of the text is the one after token t - 1, but where a word begins.
-        steps = np.ones(int(ends[-1]) if len(ends) else 0, np.int64)
-        held = np.flatnonzero(lengths)
-        begins = (ends - lengths)[held]
-        steps[begins] = starts[held] - np.concatenate([[0], (starts + lengths - 1)[held[:-1]]])
-        of_text = np.concatenate([[0], np.cumsum(np.fromiter(map(len, split), np.int64, len(split)))])
-        tokens = np.diff(np.concatenate([[0], ends])[of_text])
-        return self.ids[np.cumsum(steps)], tokens
-
-    def _learn(self, new: set[str]) -> None:
-        if not new:
-            return
-        words = list(new)
-        parts = [words[start : start + SEPARATED] for start in range(0, len(words), SEPARATED)]
-        # A separator in a word is a control character, which BERT's rules take out.
-        lines = [SEPARATOR.join(word.replace(SEPARATOR, "") for word in part) + SEPARATOR for part in parts]
-        encodings = self.separating.encode_batch_fast(lines, add_special_tokens=False)
-        ids = np.concatenate([np.array(encoding.ids, np.int32) for encoding in encodings])
-        ends = np.flatnonzero(ids == self.tokenizer.size)
-        lengths = np.diff(ends, prepend=-1) - 1
-        self.number.update(zip(words, range(len(self.number), len(self.number) + len(words)), strict=True))
-        self.starts = np.concatenate([self.starts, self.starts[-1] + np.cumsum(lengths)])
-        self.ids = np.concatenate([self.ids, np.delete(ids, ends)])
 
 
 @dataclass(frozen=True)
@@ -179,9 +115,9 @@ def lay_out(texts: Iterable[str], memory: WordMemory, language: str) -> tuple[La
     ids: list[np.ndarray] = []
     sentence_tokens: list[np.ndarray] = []
     document_sentences: list[np.ndarray] = []
-    for batch in _batches(texts):
+    for batch in batches(texts):
         split = [sentences(text, language) for text in batch]
-        encoded = [memory.encode(chunk) for chunk in _batches(chain.from_iterable(split))]  # one may be a large file
+        encoded = [memory.encode(chunk) for chunk in batches(chain.from_iterable(split))]  # one may be a large file
         tokens = np.concatenate([np.zeros(0, np.int64), *(lengths for _, lengths in encoded)])
         document = np.repeat(np.arange(len(batch)), np.fromiter(map(len, split), np.int64, len(split)))
         ids += [found for found, _ in encoded]
@@ -194,19 +130,6 @@ def lay_out(texts: Iterable[str], memory: WordMemory, language: str) -> tuple[La
         documents[documents > 0],
     )
     return laid, np.flatnonzero(documents)
-
-
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    size = 0
-    for text in texts:
-        batch.append(text)
-        size += len(text)
-        if size >= BATCH_CHARACTERS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def _told(side: Laid, tokenizer: Tokenizer) -> dict[str, Any]:

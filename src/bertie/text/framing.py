@@ -14,6 +14,7 @@ import numpy as np
 
 from bertie.contracts import Sequence
 from bertie.errors import UsageError
+from bertie.text.memory import WordMemory, batches
 from bertie.text.tokenizer import Tokenizer
 
 Long = Literal["head", "tail", "head_tail", "windows"]
@@ -34,21 +35,28 @@ def pieces(tokenizer: Tokenizer, texts: list[str], offsets: bool = False) -> lis
     """Errors: UserError for what is no text."""
     if not offsets:
         return [Pieces(ids, None) for ids in tokenizer.encode(texts)]
-    return [
-        Pieces(np.array(found.ids, np.int32), np.array(found.offsets, np.int32).reshape(-1, 2))
-        for found in tokenizer.encodings(texts)
-    ]
+    memory = WordMemory(tokenizer)
+    found = []
+    for batch in batches(texts):
+        ids, places, counts = memory.encode_offsets(batch)
+        ends = np.cumsum(counts).tolist()
+        found += [Pieces(ids[a:b], places[a:b]) for a, b in zip([0, *ends], ends, strict=False)]
+    return found
 
 
 def frame(tokenizer: Tokenizer, parts: Many[Pieces]) -> Sequence:
     """[CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
-    sep = np.array([tokenizer.sep_id], np.int32)
-    ids = np.concatenate([np.array([tokenizer.cls_id], np.int32), *(x for part in parts for x in (part.ids, sep))])
-    sizes = [len(part.ids) + 1 for part in parts]
-    sizes[0] += 1
-    token_type_ids = np.repeat(np.arange(len(parts), dtype=np.int32), sizes)
-    none, known = np.zeros((1, 2), np.int32), [part.offsets for part in parts if part.offsets is not None]
-    offsets = np.concatenate([none, *(x for each in known for x in (each, none))]) if len(known) == len(parts) else None
+    size = 1 + sum(len(part.ids) + 1 for part in parts)
+    ids, token_type_ids = np.empty(size, np.int32), np.zeros(size, np.int32)
+    offsets = None if any(part.offsets is None for part in parts) else np.zeros((size, 2), np.int32)
+    ids[0], start = tokenizer.cls_id, 1
+    for number, part in enumerate(parts):
+        end = start + len(part.ids)
+        ids[start:end], ids[end] = part.ids, tokenizer.sep_id
+        token_type_ids[start : end + 1] = number
+        if offsets is not None and part.offsets is not None:
+            offsets[start:end] = part.offsets
+        start = end + 1
     return Sequence(ids, token_type_ids, tokenizer.word_starts_table[ids], offsets)
 
 

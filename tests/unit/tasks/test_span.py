@@ -185,3 +185,30 @@ def test_no_threshold_is_better(cases: list[tuple[float, bool, bool]]) -> None:
 
     best = max(f1(threshold) for threshold in [-9.0, *(g.null_score for g in found)])
     assert f1(best_threshold(found, asked)) == pytest.approx(best)
+
+
+def test_a_wrong_start_leads_to_the_nearest_place(uncased: Tokenizer) -> None:
+    context = "cat one two three cat four five cat"
+    for start, place in ((0, 0), (16, 18), (19, 18), (25, 18), (26, 32), (99, 32), (-1, 0)):
+        [sequence] = Span().encode([question(context, "cat", start)], uncased, 32)
+        assert sequence.offsets is not None
+        assert sequence.offsets[sequence.target.answer[0]][0] == place
+
+
+def test_of_equal_spans_the_first_and_shortest_is_given(uncased: Tokenizer) -> None:
+    asked = [question("the cat sat on the mat", "cat")]
+    [window] = Span().encode(asked, uncased, 32)
+    [found] = Span(guesses=3).decode([np.zeros((len(window), 2), np.float32)], [window], asked)
+    assert [guess.text for guess in found.guesses] == ["the", "the cat", "the cat sat"]
+
+
+def test_windows_of_squad_are_as_many_as_in_the_code_of_2018(shared_data: Path, uncased: Tokenizer) -> None:
+    """10,833 of its dev questions, where `stride=128` read as an overlap gives 10,784 (docs/decisions/005-squad.md)."""
+    found = kept(Span().reader.read(shared_data / "squad" / "dev-v1.1.json"), "squad")
+    assert len(Span().encode(found, uncased, 384)) == 10_833
+
+
+def test_blanks_of_every_kind_part_words(uncased: Tokenizer) -> None:
+    context = "a cat\u202fsat\u00a0on\u3000it"
+    [sequence] = Span().encode([question(context, "sat")], uncased, 32)
+    assert said(context, sequence) == "sat"

@@ -11,22 +11,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tokenizers import AddedToken
 
 from bertie import storage
 from bertie.errors import MachineError, UsageError, UserError
 from bertie.text import blocks, duplicates, encode, sources, wordpiece, words
 from bertie.text import prepare as module
 from bertie.text.blocks import Filters
-from bertie.text.encode import WordMemory
 from bertie.text.executors import Local
 from bertie.text.prepare import prepare
 from bertie.text.readers import Reading
 from bertie.text.sentences import sentences
 from bertie.text.shards import Corpus, open_shards
-from bertie.text.tokenizer import Rules, Tokenizer
+from bertie.text.tokenizer import Tokenizer
 
 TEXTS = [f"Cat {i} sat on the mat. It was {i * i} years old!\nThen it went home." for i in range(300)]
 
@@ -312,38 +308,6 @@ def test_an_existing_folder_is_left_alone(tmp_path: Path, tokenizer: Tokenizer) 
     assert [found.name for found in (tmp_path / "out").iterdir()] == ["mine"]
 
 
-ODD = st.text(
-    st.one_of(
-        st.sampled_from("aB é\u0301\u00a0\u2028\u200b\x1c\x85\t\r,.[]#中ß한"), st.characters(exclude_categories=["Cs"])
-    )
-)
-
-
-def split(memory: WordMemory, texts: list[str]) -> list[list[int]]:
-    ids, lengths = memory.encode(texts)
-    assert ids.dtype == np.int32
-    return [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])] if texts else []
-
-
-@settings(deadline=None)
-@given(st.lists(ODD, max_size=6), st.booleans())
-def test_remembered_words_give_the_same_ids(texts: list[str], lowercase: bool) -> None:
-    words_ = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abé,.[]#中ßB", "##a", "##b", "##é", "##\u0301", "##B"]
-    tokenizer = Tokenizer.build(words_, Rules(lowercase), user_tokens=["##B"])
-    memory = WordMemory(tokenizer)
-    for _ in range(2):
-        assert split(memory, texts) == [ids.tolist() for ids in tokenizer.encode(texts)]
-
-
-def test_memory_is_bounded(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encode, "REMEMBERED_WORDS", 10)
-    memory = WordMemory(tokenizer)
-    expected = [ids.tolist() for ids in tokenizer.encode(TEXTS)]
-    found = [split(memory, [text])[0] for text in TEXTS]
-    assert found == expected
-    assert len(memory.number) < 30
-
-
 def begin(texts: list[Path | str], tokenizer: Tokenizer, out: Path, groups: int) -> None:
     """Prepare until so many groups of files are read, as if it was killed then. Each file is a group."""
     read, done = blocks.read_group, []
@@ -435,15 +399,6 @@ def test_the_manifest_does_not_know_where_the_files_lie(tmp_path: Path, tokenize
         prepare([path], tokenizer, tmp_path / name / "out")
     manifests = [(tmp_path / name / "out" / "manifest.json").read_bytes() for name in ("here", "there")]
     assert manifests[0] == manifests[1]
-
-
-def test_entries_with_a_blank_are_found_across_words(tokenizer: Tokenizer) -> None:
-    loaded = Tokenizer.build(tokenizer.words, user_tokens=[AddedToken("sat on", normalized=False)])
-    text = "The cat sat on the mat."
-    ids, counts = WordMemory(loaded).encode([text, text])
-    assert "sat on" in loaded.tokens(ids.tolist())
-    assert ids.tolist() == [*loaded.encode([text])[0].tolist()] * 2
-    assert counts.tolist() == [len(ids) // 2] * 2
 
 
 def test_what_is_done_is_kept_where_it_is_not_the_text_that_is_wrong(tmp_path: Path, tokenizer: Tokenizer) -> None:

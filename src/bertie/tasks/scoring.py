@@ -1,0 +1,144 @@
+"""Predictions against what is right, without a model: each task's official scores."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from bertie import config as configuration
+from bertie.errors import UsageError, UserError
+from bertie.tasks import AnyTask, Classify, Span, Tag, Task
+from bertie.tasks.data.columns import Sentences, TagColumns
+from bertie.tasks.data.predictions import by_id, given_predictions, read_predictions, require_once
+from bertie.tasks.data.rows import Row, kept
+from bertie.tasks.encoding import number_of
+from bertie.tasks.squad_scores import best_scores, squad_scores
+
+SHOWN = 3  # of the ids that are missing, or too many
+
+
+def score(
+    task: AnyTask | str,
+    data: str | Path | Iterable[Any],
+    predictions: str | Path | Any,
+    *,
+    null_odds: str | Path | dict[str, float] | None = None,
+    null_threshold: float = 1.0,
+    strict: bool = False,
+) -> dict[str, Any]:
+    """{"scores": {…}, "examples": n, "seconds": s} of predictions on labelled examples, as `evaluate` gives it of a run.
+
+    task: or its kind; without labels, they are those that the predictions or the examples name. data: as for `evaluate`.
+    predictions: a file of `bertie predict` or what `Predictor.predict` gave, one an example in the same order, or by id for
+    questions; GLUE's .tsv; for questions SQuAD's {id: answer}; for tags columns with the predicted tag in the last.
+    null_odds: of SQuAD 2.0, how likely no answer is, by id: adds best_exact, best_f1 and their thresholds, and takes what is
+    above `null_threshold` for no answer. Errors: UsageError, UserError for a prediction that is missing, too many or no such.
+    """
+    started = time.monotonic()
+    if isinstance(task, str):
+        task = cast(AnyTask, configuration.build(AnyTask, {"kind": task}, "task"))
+    if null_odds is not None and not isinstance(task, Span):
+        raise UsageError(f"--null-odds is for span tasks, and this one is {task.kind}")
+    rows = _rows(task, predictions)
+    if isinstance(data, str | Path):
+        where, every = str(data), list(task.reader.stream(Path(data)))
+        examples: list[Any] = kept(task.reader.read(Path(data)), where, strict)
+    else:
+        where, every = "the examples", list(task.reader.values(data))
+        examples = every
+    if isinstance(task, Span):
+        task.check(examples)
+        answers = _answers(task, rows, every, examples, where)
+        scores = _with_odds(answers, examples, null_odds, null_threshold)
+    else:
+        chosen = _in_order(rows, every, examples, where)
+        labelled = _labelled(task, examples, chosen)
+        labelled.check(examples)
+        pairs = zip(chosen, examples, strict=True)
+        read = [labelled.read_prediction(row.values, example, row.place) for row, example in pairs]
+        scores = labelled.score(read, examples)
+    return {"scores": scores, "examples": len(examples), "seconds": round(time.monotonic() - started, 3)}
+
+
+def _rows(task: Task, predictions: Any) -> list[Row | UserError]:
+    if not isinstance(predictions, str | Path):
+        return given_predictions(predictions)
+    path = Path(predictions)
+    if not isinstance(task, Tag) or path.suffix == ".jsonl":
+        return read_predictions(path)
+    columns = TagColumns(task.word, task.tag if path.suffix == ".conllu" else -1)
+    return [
+        sentence
+        if isinstance(sentence, UserError)
+        else Row({"tokens": sentence.words, "tags": sentence.tags}, sentence.source, sentence.source)
+        for sentence in Sentences(columns).read(path)
+    ]
+
+
+def _in_order(rows: list[Row | UserError], every: list[Any], examples: list[Any], where: str) -> list[Row]:
+    """The prediction of each example, of those that were made of all that could be read."""
+    if len(rows) != len(every):
+        raise UserError(
+            f"{len(rows):,} predictions for the {len(every):,} examples of {where}: give one an example, in order"
+        )
+    named = {each.source: row for each, row in zip(every, rows, strict=True) if not isinstance(each, UserError)}
+    return [_no_error(named[example.source]) for example in examples]
+
+
+def _answers(
+    task: Span, rows: list[Row | UserError], every: list[Any], examples: list[Any], where: str
+) -> dict[str, str]:
+    """By id. What was made of a question that cannot be read, or has no answers, is left out."""
+    said = {str(row.values.get("id")): row for row in rows if isinstance(row, Row)}
+    require_once((str(row.values.get("id")) for row in rows if isinstance(row, Row)), "the predictions")
+    known = {each.id for each in every if not isinstance(each, UserError)}
+    if missing := [example.id for example in examples if example.id not in said]:
+        raise UserError(f"no prediction for {_shown(missing)} of the {len(examples):,} questions of {where}")
+    if extra := [name for name in said if name not in known]:
+        raise UserError(f"predictions for {_shown(extra)}, which {where} does not have")
+    read = (task.read_prediction(said[e.id].values, e, said[e.id].place) for e in examples)
+    return {found.id: found.answer for found in read}
+
+
+def _with_odds(answers: dict[str, str], examples: list[Any], null_odds: Any, threshold: float) -> dict[str, float]:
+    if null_odds is None:
+        return squad_scores(answers, examples)
+    if all(example.answers for example in examples):
+        raise UserError("--null-odds is for data where some questions have no answer, as in SQuAD 2.0")
+    pairs = list(null_odds.items()) if isinstance(null_odds, dict) else by_id(Path(null_odds))
+    place = "the odds" if isinstance(null_odds, dict) else str(null_odds)
+    odds = {name: number_of(str(value)) for name, value in pairs}
+    if missing := [name for name in answers if name not in odds]:
+        raise UserError(f"{place}: no odds for {_shown(missing)}")
+    if extra := [name for name in odds if name not in answers]:
+        raise UserError(f"{place}: odds for {_shown(extra)}, which is not among the questions")
+    known = {name: value for name, value in odds.items() if value is not None}
+    if wrong := [name for name in odds if name not in known]:
+        raise UserError(f"{place}: {wrong[0]} is no finite number")
+    silent = frozenset(name for name, value in known.items() if value > threshold)
+    return squad_scores(answers, examples, silent) | best_scores(answers, known, examples)
+
+
+def _labelled(task: Task, examples: list[Any], rows: list[Row]) -> Task:
+    """The task with its classes or tags, where nobody said them: all that a prediction gives probabilities of, or the data's."""
+    if isinstance(task, Classify) and not task.labels:
+        said = rows[0].values.get("probabilities")
+        found = list(said) if isinstance(said, dict) else sorted({e.label for e in examples if e.label is not None})
+        return replace(task, labels=tuple(found))
+    if isinstance(task, Tag) and not task.labels:
+        return replace(task, labels=tuple(sorted({tag for example in examples for tag in example.tags or ()})))
+    return task
+
+
+def _no_error(row: Row | UserError) -> Row:
+    if isinstance(row, UserError):
+        raise row
+    return row
+
+
+def _shown(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return ", ".join(name[:60] for name in names[:SHOWN]) + more

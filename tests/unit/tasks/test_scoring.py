@@ -1,0 +1,183 @@
+"""Files of predictions against the scores of `Predictor.evaluate`, each form of file, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bertie
+from bertie.cli import main
+from bertie.errors import UsageError, UserError
+from bertie.tasks import AnyTask, Choose, Classify, Embed, Regress, Span, Tag
+from bertie.tasks.contract import told
+
+TEXTS = ["a fine film", "a bad film", "fine", "bad bad", "it is fine", "no film"]
+SQUAD = {
+    "data": [
+        {
+            "paragraphs": [
+                {
+                    "context": "the cat sat on the mat",
+                    "qas": [
+                        {"id": "a", "question": "who", "answers": [{"text": "the cat", "answer_start": 0}]},
+                        {"id": "b", "question": "where", "answers": [{"text": "mat", "answer_start": 19}]},
+                        {"id": "c", "question": "why", "answers": [], "is_impossible": True},
+                    ],
+                }
+            ]
+        }
+    ]
+}
+
+
+def write(path: Path, value: Any) -> Path:
+    lines = value if isinstance(value, str) else "".join(json.dumps(each) + "\n" for each in value)
+    path.write_text(lines if path.suffix != ".json" else json.dumps(value), encoding="utf-8")
+    return path
+
+
+def classes() -> list[dict[str, Any]]:
+    return [{"text": text, "label": "yes" if "fine" in text else "no"} for text in TEXTS]
+
+
+CASES: list[tuple[AnyTask, list[dict[str, Any]]]] = [
+    (Classify(labels=("no", "so", "yes")), classes()),
+    (Regress(), [{"text": text, "score": 0.5 * i} for i, text in enumerate(TEXTS)]),
+    (Choose(), [{"context": text, "endings": ["a", "b c", "film"], "label": i % 3} for i, text in enumerate(TEXTS)]),
+    (
+        Tag(labels=("B-X", "O")),
+        [{"tokens": text.split(), "tags": ["O", "B-X", "O"][: len(text.split())]} for text in TEXTS],
+    ),
+    (Embed(scored=True), [{"text": text, "text_pair": "film", "score": float(i)} for i, text in enumerate(TEXTS)]),
+    (
+        Span(unanswerable=True),
+        [{"question": "who", "context": text, "answers": ["film"] if "film" in text else []} for text in TEXTS],
+    ),
+]
+
+
+@pytest.mark.parametrize(("task", "rows"), CASES, ids=[task.kind for task, _ in CASES])
+def test_what_predict_wrote_scores_as_evaluate_says(
+    task: AnyTask, rows: list[dict[str, Any]], minilm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from dataclasses import replace
+
+    plain = bertie.load(minilm)
+    plain.model.heads[task.kind] = task.head(plain.model.encoder.config)  # new weights: any predictions will do
+    model = replace(plain, task=task, max_length=32)
+    data = write(tmp_path / "dev.jsonl", rows)
+    predictions = model.predict(rows)
+    written = write(tmp_path / "predictions.jsonl", [told(each) for each in predictions])
+    wanted = model.evaluate(data)
+    settings = [] if task.kind == "classify" else [*(("--task.labels", *task.labels) if task.labels else ())]
+    argv = ["score", "--task", task.kind, "--data", str(data), "--predictions", str(written), *settings, "--json"]
+    assert main(argv) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["scores"], found["examples"]) == (wanted["scores"], wanted["examples"])
+    assert found["seconds"] >= 0
+    assert bertie.score(task, rows, predictions)["scores"] == wanted["scores"]
+
+
+def test_rows_that_cannot_be_read_are_left_out_on_both_sides(tmp_path: Path) -> None:
+    data = write(tmp_path / "dev.tsv", "text\tlabel\nfine\tyes\nbroken\nbad\tno\nso\t\nfine\tno\n")
+    said = [{"label": "yes"}, {"error": "2 columns"}, {"label": "no"}, {"label": "no"}, {"label": "yes"}]
+    written = write(tmp_path / "said.jsonl", said)
+    found = bertie.score("classify", data, written)
+    assert found["examples"] == 3
+    assert found["scores"]["accuracy"] == pytest.approx(2 / 3)
+    with pytest.raises(UserError, match=r"dev.tsv:3: 1 columns"):
+        bertie.score("classify", data, written, strict=True)
+    said[2] = {"error": "?"}
+    with pytest.raises(UserError, match=r"said.jsonl:3: an error in place of a prediction"):
+        bertie.score("classify", data, write(tmp_path / "said.jsonl", said))
+
+
+def test_the_table_of_glue(tmp_path: Path) -> None:
+    data = write(tmp_path / "dev.tsv", "sentence\tlabel\n" + "".join(f"{t}\t{i % 2}\n" for i, t in enumerate(TEXTS)))
+    table = "index\tprediction\n" + "".join(f"{i}\t{i % 2 if i else 1}\n" for i in reversed(range(6)))
+    scores = bertie.score("classify", data, write(tmp_path / "SST-2.tsv", table))["scores"]
+    assert scores["accuracy"] == pytest.approx(5 / 6)
+    for wrong, message in (
+        (table.replace("3\t1", "2\t1"), "index 2 is there twice"),
+        (table.replace("5\t1\n", "6\t1\n"), "index 5 is missing"),
+        (table.replace("5\t1\n", "x\t1\n"), "the index is 'x', and must be a number from 0"),
+        (table.replace("5\t1\n", ""), "5 predictions for the 6 examples"),
+        (table + "6\t1\n", "7 predictions for the 6 examples"),
+        (table.replace("5\t1", "5\t2"), "'2' is none of the classes, which are 0, 1; name them all with --task.labels"),
+        (table.replace("index", "id"), "expected the columns index and prediction, found id, prediction"),
+        (table.replace("5\t1", "5"), "1 columns, but the first line has 2"),
+    ):
+        with pytest.raises(UserError, match=message):
+            bertie.score("classify", data, write(tmp_path / "SST-2.tsv", wrong))
+    numbers = write(tmp_path / "dev.jsonl", [{"text": text, "score": i} for i, text in enumerate(TEXTS)])
+    table = "index\tprediction\n" + "".join(f"{i}\t{i}\n" for i in range(6))
+    assert bertie.score("regress", numbers, write(tmp_path / "STS-B.tsv", table))["scores"]["pearson"] == pytest.approx(
+        1
+    )
+    for wrong in ("nan", "inf", "x"):
+        path = write(tmp_path / "STS-B.tsv", table.replace("5\t5", f"5\t{wrong}"))
+        with pytest.raises(UserError, match=f"STS-B.tsv:7: the prediction is '{wrong}', which is no finite number"):
+            bertie.score("regress", numbers, path)
+
+
+def test_columns_of_tags(tmp_path: Path) -> None:
+    gold = "-DOCSTART- O\n\nAnna B-PER\nSmith I-PER\nsat O\n\nRome B-LOC\n"
+    data = write(tmp_path / "dev.conll", gold)
+    said = "Anna B-PER B-PER\nSmith I-PER O\nsat O O\n\nRome B-LOC B-LOC\n"
+    scores = bertie.score("tag", data, write(tmp_path / "said.conll", said))["scores"]
+    assert scores == {"accuracy": 3 / 4, "f1": 1 / 2, "precision": 1 / 2, "recall": 1 / 2}
+    for wrong, message in (
+        (said.replace("sat O O\n", ""), "2 tags for the 3 words of dev.conll:3"),
+        (said.replace("Rome", "Roma"), "the word 'Roma', where dev.conll:7 has 'Rome'"),
+        (said.split("\n\n")[0], "1 predictions for the 2 examples"),
+    ):
+        with pytest.raises(UserError, match=message):
+            bertie.score("tag", data, write(tmp_path / "said.conll", wrong))
+
+
+def test_answers_by_id_and_odds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write(tmp_path / "dev.json", SQUAD)
+    said, odds = {"c": "x", "b": "the mat!", "a": "dog cat"}, {"a": -1.0, "b": -3.0, "c": 0.5}
+    argv = ["score", "--task", "span", "--data", str(data), "--predictions", str(write(tmp_path / "said.json", said))]
+    assert main([*argv, "--json", "--null-odds", str(write(tmp_path / "odds.json", odds))]) == 0
+    scores = json.loads(capsys.readouterr().out)["scores"]
+    assert scores["exact_match"] == 1 / 3
+    assert (scores["best_exact"], scores["best_exact_thresh"]) == (2 / 3, -3.0)
+    assert (scores["best_f1"], scores["best_f1_thresh"]) == ((1 + 1 + 2 / 3) / 3, -1.0)
+    silent = bertie.score("span", data, said, null_odds=odds, null_threshold=0.0)["scores"]
+    assert silent["exact_match"] == 2 / 3
+    assert "best_f1" not in bertie.score("span", data, said)["scores"]
+    with pytest.raises(UserError, match="no prediction for a of the 3 questions"):
+        bertie.score("span", data, {"b": "x", "c": ""})
+    with pytest.raises(UserError, match=r"predictions for d, which .*dev.json does not have"):
+        bertie.score("span", data, said | {"d": ""})
+    with pytest.raises(UserError, match="the answer to c: the answer must be a string, found '3'"):
+        bertie.score("span", data, said | {"c": 3})
+    (tmp_path / "said.json").write_text('{"a": "x", "a": "y"}')
+    with pytest.raises(UserError, match=r"said.json: a is there twice"):
+        bertie.score("span", data, tmp_path / "said.json")
+    for wrong, message in (
+        ({"a": 1.0, "b": 2.0}, "no odds for c"),
+        (odds | {"d": 1.0}, "odds for d, which is not among"),
+        (odds | {"b": float("nan")}, "b is no finite number"),
+    ):
+        with pytest.raises(UserError, match=message):
+            bertie.score("span", data, said, null_odds=wrong)
+    with pytest.raises(UsageError, match="--null-odds is for span tasks, and this one is classify"):
+        bertie.score("classify", classes(), [], null_odds=odds)
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "message"),
+    [
+        (["--data", "x"], 2, "the first word is the KIND, such as classify"),
+        (["--task", "clasify", "--data", "x", "--predictions", "y"], 2, "clasify"),
+        (["--task", "classify", "--data", "gone.tsv", "--predictions", "gone.jsonl"], 2, "no such file: gone.jsonl"),
+    ],
+)
+def test_wrong_use(argv: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["score", *argv]) == code
+    assert message in capsys.readouterr().err
