@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from bertie.text.vocabulary import train_tokenizer
     from bertie.training.compare import compare
     from bertie.training.finetune import finetune
+    from bertie.training.glue import glue
     from bertie.training.pretrain import pretrain
 
 __version__ = "0.1.0"
@@ -35,6 +36,7 @@ __all__ = [
     "compare",
     "demo",
     "finetune",
+    "glue",
     "load",
     "prepare",
     "pretrain",
@@ -49,6 +51,7 @@ _HOMES = {
     "compare": "bertie.training.compare",
     "demo": "bertie.demo.main",
     "finetune": "bertie.training.finetune",
+    "glue": "bertie.training.glue",
     "load": "bertie.predict.predictor",
     "prepare": "bertie.text.prepare",
     "pretrain": "bertie.training.pretrain",

@@ -76,7 +76,7 @@ class Texts:
 
         Errors, raised: UsageError for a missing file, an unknown ending, or columns that cannot be told.
         """
-        return self._examples(rows(path, _headless), str(path), labelled=True)
+        return self._examples(rows(path, headless), str(path), labelled=True)
 
     def stream(self, path: Path) -> Iterator[Example | UserError]:
         """The same lazily, for prediction: every row gives an example or an error, in order.
@@ -84,7 +84,7 @@ class Texts:
         Labels are kept where they are found, but not needed: a label column that `columns` names may be missing, and a
         gold_label of "-" is None.
         """
-        return self._examples(rows(path, _headless), str(path), labelled=False)
+        return self._examples(rows(path, headless), str(path), labelled=False)
 
     def values(self, given: Iterable[Any]) -> list[Example]:
         """From Python values: dicts ({"text": …, "label": …} or any names above), strings, pairs of them, or Examples.
@@ -186,7 +186,7 @@ class Texts:
         return _Layout(text, pair, labels[0] if len(labels) == 1 else None)
 
 
-def _headless(cells: list[str]) -> list[str] | None:
+def headless(cells: list[str]) -> list[str] | None:
     """CoLA's files have no names."""
     is_cola = len(cells) == 4 and cells[1] in ("0", "1") and not cells[2].strip("*?")
     return _COLA if is_cola else None
