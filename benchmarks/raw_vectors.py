@@ -29,7 +29,8 @@ from bertie.model.pooling import Pooling
 from bertie.predict.predictor import Predictor
 from bertie.tasks.data.rows import kept
 from bertie.tasks.data.texts import SCORES, Columns, Example, Texts
-from bertie.training.finetune import FinetuneConfig, finetune
+from bertie.training.finetune import finetune
+from bertie.training.settings import FinetuneConfig
 
 POOLINGS: tuple[Pooling, ...] = ("cls", "mean")
 Pairs = dict[str, list[Example]]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bertie.text.vocabulary import train_tokenizer
     from bertie.training.compare import compare
     from bertie.training.finetune import finetune
+    from bertie.training.glue import glue
     from bertie.training.pretrain import pretrain
 
 __version__ = "0.1.0"
@@ -38,6 +39,7 @@ __all__ = [
     "demo",
     "embed",
     "finetune",
+    "glue",
     "load",
     "prepare",
     "pretrain",
@@ -54,6 +56,7 @@ _HOMES = {
     "demo": "bertie.demo.main",
     "embed": "bertie.predict.embed",
     "finetune": "bertie.training.finetune",
+    "glue": "bertie.training.glue",
     "load": "bertie.predict.predictor",
     "prepare": "bertie.text.prepare",
     "pretrain": "bertie.training.pretrain",

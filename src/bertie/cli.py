@@ -28,6 +28,7 @@ HELP = """usage: bertie VERB …        (bertie VERB --help says more)
   prepare TEXT… --tokenizer DIR --out SHARDS              token shards
   pretrain CONFIG --data SHARDS --out RUN                 a BERT; the same command again resumes
   finetune CONFIG --train FILE --dev FILE --model RUN --out RUN     or --task KIND for CONFIG
+  glue FOLDER --model RUN --out OUT      the tasks of GLUE: scores, and the leaderboard's files
   evaluate RUN --data FILE               scores on labelled examples
   score --task KIND --data FILE --predictions FILE        the same of a file of predictions, without a model
   predict RUN [--input FILE] [TEXT…]     one JSON object a line
@@ -47,6 +48,7 @@ VERBS = {
     "prepare": "bertie.commands.prepare",
     "pretrain": "bertie.commands.pretrain",
     "finetune": "bertie.commands.finetune",
+    "glue": "bertie.commands.glue",
     "evaluate": "bertie.commands.evaluate",
     "score": "bertie.commands.score",
     "predict": "bertie.commands.predict",
@@ -54,7 +56,7 @@ VERBS = {
     "fill-mask": "bertie.commands.fill_mask",
     "runs compare": "bertie.commands.runs_compare",
 }
-RESUMING = ("demo", "pretrain", "finetune", "prepare")
+RESUMING = ("demo", "pretrain", "finetune", "glue", "prepare")
 # Verbs whose flags depend on their first word: what that is called, and one for --help to show ("": any).
 USUAL = {
     "pretrain": ("CONFIG", "mini"),

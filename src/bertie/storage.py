@@ -194,9 +194,9 @@ def _alone(path: Path) -> Iterator[None]:
             return
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Take away what a killed process left half-written in `folder`."""
-    for found in folder.glob(".*.tmp-*"):
+def remove_leftovers(folder: Path, name: str = "*") -> None:
+    """Take away what a killed process left half-written in `folder`, or of one file in it."""
+    for found in folder.glob(f".{name}.tmp-*"):
         shutil.rmtree(found) if found.is_dir() and not found.is_symlink() else found.unlink()
 
 

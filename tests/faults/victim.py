@@ -23,7 +23,7 @@ from bertie import storage
 from bertie.checkpoints import folder as model_folder
 from bertie.checkpoints import state
 from bertie.cli import main
-from bertie.commands import finetune, pretrain  # noqa: F401 - imported here, once, because it takes seconds
+from bertie.commands import finetune, glue, pretrain  # noqa: F401 - imported here, once, because it takes seconds
 from bertie.training import trainer
 
 

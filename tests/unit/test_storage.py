@@ -92,7 +92,10 @@ def test_a_killed_process_leaves_nothing_that_looks_whole(tmp_path: Path) -> Non
         assert names(folder) == set()
     assert names(tmp_path) == {"out"}
     (tmp_path / "out").rename(tmp_path / "kept")
-    (tmp_path / ".b.tmp-123").write_text("half")
+    for name in (".b.tmp-123", ".c.tmp-123"):
+        (tmp_path / name).write_text("half")
+    storage.remove_leftovers(tmp_path, "c")
+    assert names(tmp_path) == {"kept", ".b.tmp-123"}
     storage.remove_leftovers(tmp_path)
     assert names(tmp_path) == {"kept"}
 

@@ -29,7 +29,7 @@ from bertie.objectives import Objective
 from bertie.predict.vectors import PiecesRead, WordVectors, text_vectors, word_vectors
 from bertie.tasks import AnyTask, Embed, Task
 from bertie.tasks.data.rows import kept, several
-from bertie.tasks.inference import infer, outputs
+from bertie.tasks.inference import infer, predict
 from bertie.tasks.purpose import reading_of, task_of
 from bertie.text import framing
 from bertie.text.tokenizer import Tokenizer
@@ -184,10 +184,7 @@ class Predictor:
         return {"scores": scores, "examples": len(examples), "seconds": round(time.monotonic() - started, 3)}
 
     def _predict(self, task: Task, examples: list[Any]) -> list[Any]:
-        if not examples:
-            return []
-        sequences = task.encode(examples, self.tokenizer, self.max_length)
-        return task.decode(outputs(self.model, task, sequences), sequences, examples)
+        return predict(self.model, task, self.tokenizer, self.max_length, examples)
 
     def _require_task(self) -> Task:
         if self.task is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from bertie.batches.collate import collate
 from bertie.contracts import Batch, Sequence
 from bertie.model.bert import BertModel
 from bertie.tasks.contract import Task
+from bertie.text.tokenizer import Tokenizer
 
 Result = TypeVar("Result")
 
@@ -57,6 +58,14 @@ def gathered_states(sequences: list[Sequence]) -> np.ndarray | None:
     """What a frozen encoder says of them, end to end; None where it is not known yet."""
     known = [sequence.states for sequence in sequences if sequence.states is not None]
     return np.concatenate(known) if known else None
+
+
+def predict(model: BertModel, task: Task, tokenizer: Tokenizer, max_length: int, examples: list[Any]) -> list[Any]:
+    """What the task's `decode` gives of examples of its reader's, in order. Errors: UserError, UsageError, as in `encode`."""
+    if not examples:
+        return []
+    sequences = task.encode(examples, tokenizer, max_length)
+    return task.decode(outputs(model, task, sequences), sequences, examples)
 
 
 def reading(task: Task, sequences: list[Sequence]) -> tuple[np.ndarray, list[int]]:

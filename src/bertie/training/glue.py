@@ -1,0 +1,194 @@
+"""GLUE (Wang et al. 2019) in one call: nine tasks and the diagnostic, their official metrics, the leaderboard's files."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import statistics
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bertie import config as configuration
+from bertie import console, storage
+from bertie.checkpoints.folder import MANIFEST, Checkpoint, read_checkpoint
+from bertie.errors import UsageError, UserError
+from bertie.tasks.classify import Classified
+from bertie.tasks.data.rows import kept
+from bertie.tasks.data.texts import Example
+from bertie.tasks.inference import predict
+from bertie.tasks.regress import Score
+from bertie.training.finetune import Finetuned, finetune
+from bertie.training.glue_files import SUBMISSION, TASKS, Files, numbered, present
+from bertie.training.settings import FinetuneConfig
+
+AT_ONCE = 1024  # test examples that are read and predicted together
+HIGHEST = 5.0  # of STS-B's scores; the lowest is 0
+ARCHIVE = "submission.zip"
+
+
+def glue(
+    folder: str | Path,
+    model: str | Path | Checkpoint,
+    out: str | Path,
+    config: FinetuneConfig | str = "classify",
+    *,
+    tasks: Sequence[str] = (),
+    from_mnli: bool = False,
+    threads: int = 0,
+) -> dict[str, Any]:
+    """Fine-tune a checkpoint on every task of a GLUE folder, score each on its dev examples, predict for the leaderboard.
+
+    tasks: names of `TASKS`; empty: all. What the folder lacks is said and left out. from_mnli: RTE, MRPC and STS-B start
+    from the model of MNLI. config: for all tasks; of its task only `long` and `step` count.
+
+    Each task is a run of `finetune` in out/NAME: called again, finished ones are left alone, the others resume. Beside
+    them: submission/NAME.tsv of every test file, submission.zip if those are all that the leaderboard wants, and
+    scores.json: {"scores": {"MRPC": {"f1": …, "accuracy": …}, …}, "tasks": {"mrpc": mean of its metrics, …},
+    "average": mean of those, "missing": [names of files that are not in submission/]}. Returns that and "submission", the
+    archive's path or None.
+    Errors: UsageError, UserError; what is wrong with a training or dev file, before anything is trained.
+    """
+    folder, out = Path(folder), Path(out)
+    config = configuration.load(FinetuneConfig, config, "finetune") if isinstance(config, str) else config
+    checkpoint = model if isinstance(model, Checkpoint) else read_checkpoint(model)
+    found = present(folder, tasks, config)
+    if from_mnli:
+        _require_mnli(found, out, config)
+        found.sort(key=lambda files: files.of.name != "mnli")
+    scores: dict[str, dict[str, float]] = {}
+    for files in found:
+        of, run, dev = files.of, out / files.of.name, next(iter(files.labelled.values()))
+        console.say(f"{of.folder}: {files.train.name}, {dev.name} → {run}")
+        start = out / "mnli" if from_mnli and of.from_mnli else checkpoint
+        settings = replace(config, task=files.task)
+        done = finetune(settings, files.train, dev, start, run, threads=threads)
+        scores |= _scores(files, done, settings, run)
+        _predictions(files, done, settings, run, out)
+    for name in ("scores.json", ARCHIVE):
+        storage.remove_leftovers(out, name)
+    result = {**_averaged(scores), "missing": _packed(out)}
+    storage.write_json(out / "scores.json", result)
+    _say_table(result)
+    archive = None if result["missing"] else str(out / ARCHIVE)
+    lacks = f"no {ARCHIVE}: the leaderboard wants {', '.join(result['missing'])} too"
+    console.say(f"for the leaderboard: {archive}" if archive else lacks)
+    return {**result, "submission": archive}
+
+
+def _require_mnli(found: list[Files], out: Path, config: FinetuneConfig) -> None:
+    if config.from_scratch:
+        raise UsageError("--from-mnli and --from-scratch exclude each other")
+    if not any(files.of.name == "mnli" for files in found) and not (out / "mnli" / MANIFEST).is_file():
+        raise UsageError(f"--from-mnli, but MNLI is not among the tasks and {out / 'mnli'} is no finished run of it")
+
+
+def _scores(files: Files, done: Finetuned, config: FinetuneConfig, run: Path) -> dict[str, dict[str, float]]:
+    """By part. The first was scored by fine-tuning."""
+    first, *others = files.labelled
+    found = {first: done.scores}
+    for part in others:
+        path = files.labelled[part]
+        found[part] = _once(run, f"{part.name} scores", done, path, partial(_evaluated, path, done, config))
+    return {part.name: {metric: scores[metric] for metric in part.metrics} for part, scores in found.items()}
+
+
+def _evaluated(path: Path, done: Finetuned, config: FinetuneConfig) -> dict[str, float]:
+    examples = kept(done.task.reader.read(path), str(path), config.strict)
+    return done.task.score(predict(done.model, done.task, done.tokenizer, config.max_length, examples), examples)
+
+
+def _predictions(files: Files, done: Finetuned, config: FinetuneConfig, run: Path, out: Path) -> None:
+    """Write submission/NAME.tsv of each test file; one with rows that cannot be read is said and left out."""
+    for part, path in files.unlabelled.items():
+        target = out / "submission" / f"{part.name}.tsv"
+        try:
+            examples = numbered(path, files)
+        except UserError as error:
+            target.unlink(missing_ok=True)
+            console.warn(f"no {target.name}, which needs every row of {path.name}: {error}")
+            continue
+        write = partial(_write, target, examples, done, config)
+        written = _once(run, f"{part.name} predictions", done, path, write)
+        if not target.is_file() or storage.sha256(target) != written:  # lost or altered since
+            write()
+
+
+def _write(target: Path, examples: list[tuple[Any, Example]], done: Finetuned, config: FinetuneConfig) -> str:
+    """Returns the file's sha256."""
+    target.parent.mkdir(exist_ok=True)
+    storage.remove_leftovers(target.parent, target.name)
+    (target.parent.parent / ARCHIVE).unlink(missing_ok=True)  # it would hold the predictions of before
+    storage.write_atomic(target, "index\tprediction\n" + "".join(_lines(examples, done, config, target.name)))
+    return storage.sha256(target)
+
+
+def _lines(examples: list[tuple[Any, Example]], done: Finetuned, config: FinetuneConfig, title: str) -> Iterator[str]:
+    """Such as "17\\tentailment\\n"."""
+    with console.progress(title, len(examples), "examples", passing=True) as bar:
+        for start in range(0, len(examples), AT_ONCE):
+            indices, texts = zip(*examples[start : start + AT_ONCE], strict=True)
+            found = predict(done.model, done.task, done.tokenizer, config.max_length, list(texts))
+            yield from (f"{index}\t{_word(prediction)}\n" for index, prediction in zip(indices, found, strict=True))
+            bar.advance(len(texts))
+
+
+def _word(prediction: Classified | Score) -> str:
+    if isinstance(prediction, Score):
+        return f"{min(max(prediction.score, 0.0), HIGHEST):.6f}"
+    return prediction.label
+
+
+def _once(run: Path, what: str, done: Finetuned, data: Path, make: Callable[[], Any]) -> Any:
+    """What `make` gives of a run's model and a file: made once, kept in the run's glue.json."""
+    path = run / "glue.json"
+    known = storage.read_json(path) if path.is_file() else {}
+    model = hashlib.sha256()
+    for tensor in done.model.state_dict().values():
+        model.update(tensor.cpu().contiguous().numpy())
+    of = [model.hexdigest(), storage.sha256(data)]
+    if not isinstance(known.get(what), dict) or known[what].get("of") != of:
+        known[what] = {"of": of, "made": make()}
+        storage.write_json(path, known)
+    return known[what]["made"]
+
+
+def _averaged(scores: dict[str, dict[str, float]]) -> dict[str, Any]:
+    """GLUE's average: of each task the mean of its metrics, then the mean of those. The diagnostic does not count."""
+    means = {}
+    for task in TASKS:
+        values = [v for part in task.parts if part.averaged for v in scores.get(part.name, {}).values()]
+        if values:
+            means[task.name] = statistics.fmean(values)
+    scores = {part.name: scores[part.name] for task in TASKS for part in task.parts if part.name in scores}
+    return {"scores": scores, "tasks": means, "average": statistics.fmean(means.values())}
+
+
+def _packed(out: Path) -> list[str]:
+    """Pack what the leaderboard wants, if all of it is there, else return what is missing.
+
+    The files lie in the archive without a folder; its bytes depend on theirs alone.
+    """
+    if missing := [name for name in SUBMISSION if not (out / "submission" / name).is_file()]:
+        return missing
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name in SUBMISSION:
+            entry = zipfile.ZipInfo(name)
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            archive.writestr(entry, (out / "submission" / name).read_bytes())
+    storage.write_atomic(out / ARCHIVE, content.getvalue())
+    return []
+
+
+def _say_table(result: dict[str, Any]) -> None:
+    console.say(f"{'GLUE, dev':10}{'score':>8}")
+    for name, scores in result["scores"].items():
+        told = ", ".join(f"{metric} {value:.4f}" for metric, value in scores.items())
+        console.say(f"{name:10}{statistics.fmean(scores.values()):8.4f}  {told}")
+    absent = [task.folder for task in TASKS if task.name not in result["tasks"]]
+    without = f", without {', '.join(absent)}" if absent else ""
+    console.say(f"{'average':10}{result['average']:8.4f}  of {len(result['tasks'])} of {len(TASKS)} tasks{without}")

@@ -1,0 +1,62 @@
+"""`bertie glue`, killed: the same command goes on, and what it makes in the end is what it makes undisturbed."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from killing import Nursery, differences
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SST-2 and STS-B, a few examples each."""
+    folder = tmp_path_factory.mktemp("glue")
+    for name in ("SST-2", "STS-B"):
+        (folder / name).mkdir()
+    for name, count in (("train", 32), ("dev", 8)):
+        films = "".join(f"the {'abcdefgh'[i % 8] * (i % 5 + 1)} ship\t{i % 2}\n" for i in range(count))
+        pairs = "".join(f"{i}\tthe {'abcd'[i % 4]} ship\tthe b ship\t{i % 6}.0\n" for i in range(count))
+        (folder / "SST-2" / f"{name}.tsv").write_text("sentence\tlabel\n" + films)
+        (folder / "STS-B" / f"{name}.tsv").write_text("index\tsentence1\tsentence2\tscore\n" + pairs)
+    (folder / "SST-2" / "test.tsv").write_text("index\tsentence\n0\tthe aa ship\n1\tthe b ship\n")
+    (folder / "STS-B" / "test.tsv").write_text("index\tsentence1\tsentence2\n0\tthe a ship\tthe b ship\n")
+    return folder
+
+
+def glue_command(folder: Path, model: Path, out: Path) -> list[str]:
+    flags = "--max-length 32 --training.epochs 1 --training.batch-size 8 --training.precision fp32 --threads 1"
+    return ["glue", str(folder), "--model", str(model), "--out", str(out), *flags.split()]
+
+
+@pytest.fixture(scope="module")
+def alone(nursery: Nursery, folder: Path, undisturbed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("alone") / "out"
+    code, text = nursery.run(glue_command(folder, undisturbed, out))
+    assert code == 0, text
+    return out
+
+
+@pytest.mark.parametrize(
+    ("what", "number"),
+    [
+        ("write_atomic /stsb/config.toml", 1),  # between two tasks
+        ("write_atomic .stsb.tmp config.toml", 1),
+        ("save_file /stsb/.model", 1),
+        ("write_atomic /submission/SST-2.tsv", 1),
+        ("replace /submission/.SST-2.tsv", 1),
+        ("write_atomic /sst2/glue.json", 1),
+        ("replace /out/.scores.json", 1),
+    ],
+)
+def test_killed_anywhere_it_goes_on(
+    nursery: Nursery, folder: Path, undisturbed: Path, alone: Path, tmp_path: Path, what: str, number: int
+) -> None:
+    out = tmp_path / "out"
+    command = glue_command(folder, undisturbed, out)
+    assert nursery.run(command, ["die_before", what, number])[0] == -signal.SIGKILL
+    assert differences(out, alone)
+    code, text = nursery.run(command)
+    assert code == 0, text
+    assert differences(out, alone) == []
