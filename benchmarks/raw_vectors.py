@@ -109,8 +109,13 @@ def scores(vectors: dict[str, np.ndarray], pairs: Pairs) -> dict[str, dict[str, 
         first, second = (np.stack([vectors[sides(each)[side]] for each in examples]) for side in (0, 1))
         dot = (first * second).sum(1)
         cosine = dot / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
-        found[name] = {of: round(100 * spearmanr(gold, by)[0], 1) for of, by in (("dot", dot), ("cosine", cosine))}
+        found[name] = {of: correlation(gold, by) for of, by in (("dot", dot), ("cosine", cosine))}
     return found
+
+
+def correlation(gold: list[float], found: np.ndarray) -> float | None:
+    """None where all are the same, but for rounding: [CLS] of the embeddings says nothing of a text."""
+    return None if np.ptp(found) < 1e-4 * np.abs(found).max() else round(100 * float(spearmanr(gold, found)[0]), 1)
 
 
 def shown(name: str, table: list[dict[str, Any]]) -> str:
@@ -119,7 +124,9 @@ def shown(name: str, table: list[dict[str, Any]]) -> str:
     lines = [f"| {name} | Pooling | {' | '.join(heads)} |", "|---" * (2 + len(heads)) + "|"]
     for row in table:
         what = f"tuned, seed {row['seed']}" if row["tuned"] else f"`{row['layers']}`"
-        lines.append(f"| {what} | {row['pooling']} | {' | '.join(str(row[of][by]) for of in sets for by in row[of])} |")
+        lines.append(
+            f"| {what} | {row['pooling']} | {' | '.join(str(row[of][by] or '–') for of in sets for by in row[of])} |"
+        )
     return "\n".join(lines)
 
 
