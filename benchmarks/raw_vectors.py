@@ -6,7 +6,7 @@
 Spearman's correlation of products and of cosines with people's scores, × 100, on STS-B dev and all of SICK's pairs, of [CLS]
 and of the mean. Then the same checkpoint tuned by `bertie finetune --task embed` on STS-B's train pairs with their scores
 (4 epochs, batches of 16, 2e-5, as Reimers & Gurevych 2019 have it) and read as it was tuned. Tuned models stay in --work.
-OMP_NUM_THREADS sets the threads. Every model's table is written when it is done, beside those that are there.
+OMP_NUM_THREADS sets the threads. Every row is written at once, so a stopped benchmark goes on where it was.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -45,7 +47,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     args = parser.parse_args()
-    environment = runtime.environment(runtime.use_threads())
     args.work.mkdir(parents=True, exist_ok=True)
     sick = shutil.copyfile(args.sick, args.work / "sick.tsv")
     pairs = {
@@ -55,21 +56,43 @@ def main() -> None:
     train = read(args.glue / "STS-B" / "train.tsv")
     for named in args.model:
         name, checkpoint = named.split("=", 1)
-        table = before(bertie.load(checkpoint), pairs)
+        weights = storage.sha256(locate(checkpoint) / "model.safetensors")
+        table = Table(args.out, name, weights, {of: len(examples) for of, examples in pairs.items()})
+        before(checkpoint, pairs, table)
         for seed in args.seeds:
-            run = args.work / f"{name}-{seed}"
-            finetune(tuning(seed), train, pairs["STS-B dev"], checkpoint, run)
-            vectors = vectors_of(bertie.load(run), pairs)
-            table.append({"tuned": True, "seed": seed, "layers": "last", "pooling": "mean", **scores(vectors, pairs)})
-        written = json.loads(args.out.read_text()) if args.out.exists() else {}
-        written[name] = {
-            "weights": storage.sha256(locate(checkpoint) / "model.safetensors"),
-            "environment": environment,
-            "pairs": {of: len(examples) for of, examples in pairs.items()},
-            "table": table,
-        }
-        storage.write_json(args.out, written)
-        print(shown(name, table), flush=True)
+            table.measure(
+                {"tuned": True, "seed": seed, "layers": "last", "pooling": "mean"},
+                partial(after, checkpoint, train, pairs, args.work / f"{name}-{seed}", seed),
+            )
+        print(shown(name, table.rows), flush=True)
+
+
+class Table:
+    """Of one model, in the file of all: {name: {"weights", "pairs", "environments", "rows"}}; each row is written at once."""
+
+    def __init__(self, path: Path, name: str, weights: str, pairs: dict[str, int]):
+        self.path, self.name = path, name
+        fresh = {"weights": weights, "pairs": pairs, "environments": [], "rows": []}
+        self.kept = (json.loads(path.read_text()) if path.exists() else {}).get(name, fresh)
+        if self.kept["weights"] != weights:
+            raise SystemExit(f"{path} holds results of another {name}: give another name")
+        self.environment = runtime.environment(runtime.use_threads())
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return self.kept["rows"]
+
+    def measure(self, row: dict[str, Any], work: Callable[[], dict[str, Any]]) -> None:
+        """Unless it is there already."""
+        if any(row.items() <= there.items() for there in self.rows):
+            return
+        found = row | work()
+        if self.environment not in self.kept["environments"]:
+            self.kept["environments"].append(self.environment)
+        self.rows.append(found | {"environment": self.kept["environments"].index(self.environment)})
+        written = json.loads(self.path.read_text()) if self.path.exists() else {}
+        storage.write_json(self.path, written | {self.name: self.kept})
+        print(found, flush=True)
 
 
 def read(path: Path, columns: Columns = Columns()) -> list[Example]:
@@ -81,14 +104,19 @@ def tuning(seed: int) -> FinetuneConfig:
     return replace(base, seed=seed, training=replace(base.training, epochs=4, batch_size=16, learning_rate=2e-5))
 
 
-def before(model: Predictor, pairs: Pairs) -> list[dict[str, Any]]:
-    rows = []
+def before(checkpoint: str, pairs: Pairs, table: Table) -> None:
+    model = bertie.load(checkpoint)
     for layers in get_args(Fixed):
         for pooling in POOLINGS:
-            found = scores(vectors_of(model, pairs, pooling, layers), pairs)
-            rows.append({"tuned": False, "layers": layers, "pooling": pooling, **found})
-            print(rows[-1], flush=True)
-    return rows
+            table.measure(
+                {"tuned": False, "layers": layers, "pooling": pooling},
+                lambda layers=layers, pooling=pooling: scores(vectors_of(model, pairs, pooling, layers), pairs),
+            )
+
+
+def after(checkpoint: str, train: list[Example], pairs: Pairs, run: Path, seed: int) -> dict[str, Any]:
+    finetune(tuning(seed), train, pairs["STS-B dev"], checkpoint, run)
+    return scores(vectors_of(bertie.load(run), pairs), pairs)
 
 
 def vectors_of(
@@ -110,8 +138,13 @@ def scores(vectors: dict[str, np.ndarray], pairs: Pairs) -> dict[str, dict[str, 
         first, second = (np.stack([vectors[sides(each)[side]] for each in examples]) for side in (0, 1))
         dot = (first * second).sum(1)
         cosine = dot / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
-        found[name] = {of: round(100 * spearmanr(gold, by)[0], 1) for of, by in (("dot", dot), ("cosine", cosine))}
+        found[name] = {of: correlation(gold, by) for of, by in (("dot", dot), ("cosine", cosine))}
     return found
+
+
+def correlation(gold: list[float], found: np.ndarray) -> float | None:
+    """None where all are the same, but for rounding: [CLS] of the embeddings says nothing of a text."""
+    return None if np.ptp(found) < 1e-4 * np.abs(found).max() else round(100 * float(spearmanr(gold, found)[0]), 1)
 
 
 def shown(name: str, table: list[dict[str, Any]]) -> str:
@@ -120,7 +153,9 @@ def shown(name: str, table: list[dict[str, Any]]) -> str:
     lines = [f"| {name} | Pooling | {' | '.join(heads)} |", "|---" * (2 + len(heads)) + "|"]
     for row in table:
         what = f"tuned, seed {row['seed']}" if row["tuned"] else f"`{row['layers']}`"
-        lines.append(f"| {what} | {row['pooling']} | {' | '.join(str(row[of][by]) for of in sets for by in row[of])} |")
+        lines.append(
+            f"| {what} | {row['pooling']} | {' | '.join(str(row[of][by] or '–') for of in sets for by in row[of])} |"
+        )
     return "\n".join(lines)
 
 

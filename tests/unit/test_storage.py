@@ -100,6 +100,27 @@ def test_a_killed_process_leaves_nothing_that_looks_whole(tmp_path: Path) -> Non
     assert names(tmp_path) == {"kept"}
 
 
+def test_atomic_file(tmp_path: Path) -> None:
+    with storage.atomic_file(tmp_path / "new" / "a") as temporary:
+        temporary.write_text("whole")
+        assert names(tmp_path / "new") == {".a.tmp-new", ".a.tmp-lock"}
+        with pytest.raises(UsageError, match="another process"), storage.atomic_file(tmp_path / "new" / "a"):
+            pass
+    assert (tmp_path / "new" / "a").read_text() == "whole"
+
+    def fail(error: BaseException) -> None:
+        with storage.atomic_file(tmp_path / "new" / "a") as temporary:
+            temporary.write_text("half")
+            raise error
+
+    with pytest.raises(UserError, match=r"cannot write .*a: No space left"):
+        fail(OSError(28, "No space left on device"))
+    with pytest.raises(KeyboardInterrupt):
+        fail(KeyboardInterrupt())
+    assert (tmp_path / "new" / "a").read_text() == "whole"
+    assert names(tmp_path / "new") == {"a"}
+
+
 def test_two_at_once_are_refused(tmp_path: Path) -> None:
     with storage.atomic_folder(tmp_path / "out") as folder:
         (folder / "a").write_text("first")
@@ -122,6 +143,14 @@ def test_damaged_json_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.json").write_bytes(content)
     with pytest.raises(UserError, match=r"a\.json is damaged"):
         storage.read_json(tmp_path / "a.json")
+
+
+def test_json_lists(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('[1, {"a": 2}]')
+    assert storage.read_json_list(tmp_path / "a.json") == [1, {"a": 2}]
+    (tmp_path / "a.json").write_text("{}")
+    with pytest.raises(UserError, match="holds no JSON array"):
+        storage.read_json_list(tmp_path / "a.json")
 
 
 def test_missing_json(tmp_path: Path) -> None:

@@ -65,13 +65,18 @@ def read(folder: Path) -> SentenceVectors | None:
 
 
 def longest(folder: Path) -> int | None:
-    """The longest text in tokens that the files allow; None where they do not say. Errors: UserError for what is no length."""
-    if not (folder / FILES[0]).is_file() or not (folder / FILES[1]).is_file():
-        return None
-    length = storage.read_json(folder / FILES[1]).get("max_seq_length")
-    if length is not None and (type(length) is not int or length < 4):
-        raise UserError(f"{folder / FILES[1]}: max_seq_length is {length!r}: give at least 4 tokens")
-    return length
+    """The longest text in tokens that the files allow; None where they do not say. Errors: UserError for what is no length.
+
+    From their version 6 on it stands with the tokenizer.
+    """
+    places = {folder / FILES[1]: "max_seq_length", folder / "tokenizer_config.json": "model_max_length"}
+    for path, name in places.items() if (folder / FILES[0]).is_file() else ():
+        length = storage.read_json(path).get(name) if path.is_file() else None
+        if length is not None and (type(length) is not int or length < 4):
+            raise UserError(f"{path}: {name} is {length!r}: give at least 4 tokens")
+        if length:
+            return length
+    return None
 
 
 def _other(path: Path, found: str) -> UserError:

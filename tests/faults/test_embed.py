@@ -1,0 +1,85 @@
+"""Writing vectors: killed or stopped at any moment, no file of that name is there; the same command again is whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bertie.model.config import BertConfig
+from bertie.text.tokenizer import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def folder(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, and more texts than are computed before it is killed."""
+    from bertie.checkpoints.folder import write_model
+    from bertie.model.bert import BertModel
+    from bertie.model.transformer import Encoder, initialise
+
+    folder = tmp_path_factory.mktemp("embed")
+    (folder / "model").mkdir()
+    torch.manual_seed(0)
+    model = BertModel(Encoder(tiny_config), {})
+    initialise(model, 0.3)
+    write_model(folder / "model", model, small_tokenizer)
+    (folder / "many.txt").write_text("the ka du and the longer text of more words\n" * 200_000)
+    (folder / "few.txt").write_text("the ka du\n" * 3000)
+    return folder
+
+
+def command(folder: Path, name: str, out: Path, unit: str) -> list[str]:
+    flags = ["--input", str(folder / name), "--out", str(out), "--unit", unit]
+    return [sys.executable, "-m", "bertie", "embed", str(folder / "model"), *flags]
+
+
+def written(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob(".*.tmp-new"))
+
+
+@pytest.mark.parametrize("unit", ["text", "word"])
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_stopped_while_writing(folder: Path, tmp_path: Path, unit: str, stop: signal.Signals) -> None:
+    out = tmp_path / "x.npy"
+    with subprocess.Popen(command(folder, "many.txt", out, unit), stderr=subprocess.PIPE, text=True) as process:
+        until = time.monotonic() + 120
+        while written(tmp_path) < 300_000 and time.monotonic() < until and process.poll() is None:
+            time.sleep(0.02)
+        assert process.poll() is None
+        assert written(tmp_path) >= 300_000
+        os.kill(process.pid, stop)
+        process.wait(60)
+    left = {path.name for path in tmp_path.iterdir()}
+    if stop is signal.SIGKILL:
+        assert process.returncode == -signal.SIGKILL
+        assert left
+        assert all(".tmp-" in name for name in left)
+    else:
+        assert process.returncode == 130
+        assert left == set()
+    subprocess.run(command(folder, "few.txt", out, unit), check=True, stderr=subprocess.DEVNULL)
+    assert {path.name for path in tmp_path.iterdir()} == {"x.npy"} | ({"x.words.parquet"} if unit == "word" else set())
+    vectors = np.load(out, mmap_mode="r")
+    assert len(vectors) == 3000 * (3 if unit == "word" else 1)
+    assert np.isfinite(vectors).all()
+
+
+def test_a_full_disk(folder: Path, tmp_path: Path) -> None:
+    code = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000,) * 2)\n"
+        "from bertie.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    for name in ("x.npy", "x.parquet"):
+        argv = command(folder, "few.txt", tmp_path / name, "text")[3:]
+        done = subprocess.run([sys.executable, "-c", code, *argv], stderr=subprocess.PIPE, text=True, check=False)
+        assert done.returncode == 1
+        assert f"cannot write {tmp_path / name}: " in done.stderr
+        assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,89 @@
+"""Layers, texts' vectors and words' places beside transformers and sentence-transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+
+import bertie
+from bertie.model.config import BertConfig
+from bertie.model.mixing import Fixed
+from bertie.text.tokenizer import Tokenizer
+
+transformers = pytest.importorskip("transformers")
+TEXTS = ["A café in 東京.", "", "The quick brown fox jumps over the lazy dog 😂", "unbelievable"]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(one_thread: None) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Random, of four layers."""
+    folder = tmp_path_factory.mktemp("tiny")
+    torch.manual_seed(0)
+    values = {
+        "hidden_size": 32,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+        "vocab_size": tiny_config.vocab_size,
+    }
+    model = transformers.BertModel(transformers.BertConfig(**values, initializer_range=0.3))
+    model.save_pretrained(folder)
+    small_tokenizer.save(folder)
+    return folder
+
+
+@pytest.mark.parametrize("which", ["minilm", "tiny"])
+def test_layers(request: pytest.FixtureRequest, which: str) -> None:
+    folder = request.getfixturevalue(which)
+    model = transformers.AutoModel.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    ours = bertie.load(folder, threads=1)
+    for text in TEXTS:
+        with torch.inference_mode():
+            states = [
+                s[0] for s in model(**tokenizer(text, return_tensors="pt"), output_hidden_states=True).hidden_states
+            ]
+        count = model.config.num_hidden_layers
+        expected = {
+            "embeddings": states[0],
+            "second_to_last": states[count - 1],
+            "last": states[count],
+            "sum_last_4": sum(states[count - 2 :], states[count - 3]),
+            "concat_last_4": torch.cat(states[count - 3 :], -1),
+            "sum_all": sum(states[2:], states[1]),
+        }
+        for layers in get_args(Fixed):
+            rows = expected[layers].numpy()
+            for pooling, wanted in (("mean", rows.mean(0)), ("cls", rows[0]), ("max", rows.max(0))):
+                [found] = ours.embed([text], pooling, layers)  # pyright: ignore[reportArgumentType]
+                np.testing.assert_allclose(found, wanted, atol=2e-5, rtol=1e-5)
+
+
+def test_words_are_those_of_their_fast_tokenizer(minilm: Path) -> None:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
+    for text, found in zip(TEXTS, bertie.load(minilm, threads=1).word_vectors(TEXTS), strict=True):
+        theirs = tokenizer(text)
+        numbers = sorted({number for number in theirs.word_ids() if number is not None})
+        assert [list(theirs.word_to_chars(number)) for number in numbers] == found.offsets.tolist()
+
+
+@pytest.mark.parametrize("which", ["minilm", "written by their version 6"])
+def test_texts_as_sentence_transformers_has_them(minilm: Path, shared_data: Path, tmp_path: Path, which: str) -> None:
+    sentence_transformers: Any = pytest.importorskip("sentence_transformers")
+    model = sentence_transformers.SentenceTransformer(str(minilm), device="cpu")
+    folder = minilm
+    if which != "minilm":
+        folder = tmp_path / "saved"
+        model.save(str(folder))
+    lines = (shared_data / "multilingual" / "blns.txt").read_text(encoding="utf-8").split("\n")[:200]
+    texts = [*TEXTS, *lines, "a very long text " * 200]
+    found = bertie.load(folder, threads=1).embed(texts)
+    np.testing.assert_allclose(found, model.encode(texts), atol=1e-5)

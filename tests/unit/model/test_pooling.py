@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+
+from bertie.model.pooling import Pooling, pool
+
+NAIVE = {"mean": lambda rows: rows.mean(0), "cls": lambda rows: rows[0], "max": lambda rows: rows.max(0)}
+
+
+@pytest.mark.parametrize("pooling", get_args(Pooling))
+def test_beside_a_naive_one(pooling: Pooling) -> None:
+    sizes = [3, 1, 7, 2]
+    x_PD = torch.randn(sum(sizes), 5, generator=torch.Generator().manual_seed(0)) - 3  # all maxima below 0, some
+    group_P = torch.arange(4).repeat_interleave(torch.tensor(sizes))
+    found = pool(pooling, x_PD, group_P, 4).numpy()
+    parts = np.split(x_PD.numpy(), np.cumsum(sizes)[:-1])
+    np.testing.assert_allclose(found, np.stack([NAIVE[pooling](part) for part in parts]), atol=1e-6)
+
+
+@pytest.mark.parametrize("pooling", get_args(Pooling))
+def test_gradients(pooling: Pooling) -> None:
+    x_PD = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    group_P = torch.tensor([0, 0, 0, 1, 2, 2])
+    assert torch.autograd.gradcheck(lambda x: pool(pooling, x, group_P, 3), [x_PD])

@@ -1,0 +1,208 @@
+"""`bertie embed`: files of vectors, whatever the file of texts is like."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pyarrow import parquet
+
+import bertie
+from bertie.checkpoints.folder import write_model
+from bertie.cli import main
+from bertie.errors import UsageError, UserError
+from bertie.model.bert import BertModel
+from bertie.model.config import BertConfig
+from bertie.model.transformer import Encoder, initialise
+from bertie.predict import vector_files
+from bertie.predict.embed import OfTexts, OfWords, embed
+from bertie.predict.predictor import AT_ONCE, Predictor
+from bertie.text.tokenizer import Tokenizer
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(one_thread: None) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def model(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Predictor:
+    folder = tmp_path_factory.mktemp("model")
+    torch.manual_seed(0)
+    bert = BertModel(Encoder(tiny_config), {})
+    initialise(bert, 0.3)
+    write_model(folder, bert, small_tokenizer)
+    return bertie.load(folder, threads=1)
+
+
+@pytest.fixture
+def texts(small_texts: list[str]) -> list[str]:
+    """More than are computed together."""
+    return [f"{text[:30]} {i}" for i, text in enumerate((small_texts * 3)[: AT_ONCE + 76])]
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_npy(model: Predictor, texts: list[str], tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\n".join(texts))
+    told = embed(model, tmp_path / "a.txt", tmp_path / "new" / "a.npy")
+    found = np.load(tmp_path / "new" / "a.npy", mmap_mode="r", allow_pickle=False)
+    assert isinstance(found, np.memmap)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, model.embed(texts), atol=1e-5)
+    assert told.pop("seconds") >= 0
+    assert told == {"out": str(tmp_path / "new" / "a.npy"), "texts": 1100, "errors": 0, "vectors": 1100, "width": 32}
+    assert names(tmp_path / "new") == {"a.npy"}
+
+
+def test_parquet(model: Predictor, texts: list[str], tmp_path: Path) -> None:
+    embed(model, texts, tmp_path / "a.parquet", OfTexts(pooling="max"), dtype="float16")
+    file = parquet.ParquetFile(tmp_path / "a.parquet")
+    assert file.num_row_groups == 2
+    table = file.read()
+    assert str(table.schema.field("vector").type).startswith("fixed_size_list<element: halffloat")
+    assert table["index"].to_pylist() == list(range(1100))
+    found = table["vector"].combine_chunks().flatten().to_numpy().reshape(-1, 32)
+    np.testing.assert_allclose(found, model.embed(texts, "max"), atol=2e-3)
+
+
+@pytest.mark.parametrize("ending", [".npy", ".parquet"])
+def test_words(model: Predictor, texts: list[str], tmp_path: Path, ending: str) -> None:
+    texts[3] = texts[5] = ""
+    told = embed(model, texts, tmp_path / f"a{ending}", OfWords(pieces="mean"))
+    table = parquet.read_table(tmp_path / ("a.parquet" if ending == ".parquet" else "a.words.parquet"))
+    vectors = np.load(tmp_path / "a.npy") if ending == ".npy" else np.stack(table["vector"].to_pylist())
+    expected = model.word_vectors(texts, pieces="mean")
+    assert told["vectors"] == len(vectors) == table.num_rows
+    np.testing.assert_allclose(vectors, np.concatenate([each.vectors for each in expected]), atol=1e-5)
+    rows = table.drop_columns("vector").to_pylist() if ending == ".parquet" else table.to_pylist()
+    wanted = [
+        {"index": i, "number": j, "word": word, "start": int(each.offsets[j, 0]), "end": int(each.offsets[j, 1])}
+        for i, each in enumerate(expected)
+        for j, word in enumerate(each.words)
+    ]
+    assert rows == wanted
+    assert {3, 5}.isdisjoint(row["index"] for row in rows)
+
+
+def test_texts_without_words(model: Predictor, tmp_path: Path) -> None:
+    for ending in (".npy", ".parquet"):
+        assert embed(model, ["", " "], tmp_path / f"a{ending}", OfWords())["vectors"] == 0
+    assert np.load(tmp_path / "a.npy").shape == (0, 32)
+    assert parquet.read_table(tmp_path / "a.parquet").schema.names[-1] == "vector"
+    assert parquet.read_table(tmp_path / "a.words.parquet").num_rows == 0
+
+
+def test_rows_that_cannot_be_read_keep_their_place(
+    model: Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"text": 1}\n{"text": "the b"}\n')
+    told = embed(model, tmp_path / "a.jsonl", tmp_path / "a.npy")
+    assert told["errors"] == 1
+    said = capsys.readouterr().err
+    assert "1 of 3 rows cannot be read and have no vector" in said
+    assert "a.jsonl:2: 'text' must be a string" in said
+    found = np.load(tmp_path / "a.npy")
+    assert np.isnan(found[1]).all()
+    np.testing.assert_allclose(found[[0, 2]], model.embed(["a", "the b"]), atol=1e-6)
+    embed(model, tmp_path / "a.jsonl", tmp_path / "a.parquet")
+    vectors = parquet.read_table(tmp_path / "a.parquet")["vector"]
+    assert vectors.is_null().to_pylist() == [False, True, False]
+    np.testing.assert_allclose(np.stack(vectors.drop_null().to_pylist()), found[[0, 2]], atol=1e-6)
+    embed(model, tmp_path / "a.jsonl", tmp_path / "w.parquet", OfWords())
+    assert parquet.read_table(tmp_path / "w.parquet")["index"].to_pylist() == [0, 2, 2]
+    with pytest.raises(UserError, match=r"a\.jsonl:2: 'text' must be a string"):
+        embed(model, tmp_path / "a.jsonl", tmp_path / "b.npy", strict=True)
+    assert not (tmp_path / "b.npy").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "out", "error", "message"),
+    [
+        ("a\n", "a.txt", UsageError, r"vectors are written as \.npy or \.parquet"),
+        ("a\n", "there.npy", UsageError, "already exists: give another --out"),
+        ("", "b.npy", UserError, "no texts in it"),
+        (b"\xff\n\xfe\n", "b.npy", UserError, r"x\.txt:1: not UTF-8"),
+    ],
+)
+def test_refused(
+    model: Predictor, tmp_path: Path, content: Any, out: str, error: type[UserError], message: str
+) -> None:
+    (tmp_path / "there.npy").write_text("kept")
+    (tmp_path / "x.txt").write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(error, match=message):
+        embed(model, tmp_path / "x.txt", tmp_path / out)
+    assert names(tmp_path) == {"there.npy", "x.txt"}
+    assert (tmp_path / "there.npy").read_text() == "kept"
+
+
+def test_what_float16_has_no_room_for(tmp_path: Path) -> None:
+    def write() -> None:
+        with vector_files.vector_file(tmp_path / "a.npy", 2, "float16", words=False) as block:
+            block({}, np.array([[1.0, 1e6]], np.float32))
+
+    with pytest.raises(UserError, match="take --dtype float32"):
+        write()
+    assert names(tmp_path) == set()
+
+
+def test_memory_does_not_grow_with_the_file(model: Predictor, tmp_path: Path) -> None:
+    peaks = []
+    for times in (2, 16):
+        source = tmp_path / f"{times}.txt"
+        source.write_text("".join(f"the ka du {i}\n" for i in range(AT_ONCE * times)))
+        for unit in (OfTexts(), OfWords()):
+            tracemalloc.start()
+            embed(model, source, tmp_path / f"{unit.kind}{times}.npy", unit)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+    assert peaks[2] < 1.2 * peaks[0], peaks
+    assert peaks[3] < 1.2 * peaks[1], peaks
+
+
+def test_the_command(model: Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.csv").write_text("id,review\n1,a b\n2,c\n")
+    argv = ["embed", str(model.folder), "--input", str(tmp_path / "a.csv"), "--text", "review", "--json"]
+    assert main([*argv, "--out", str(tmp_path / "a.npy"), "--pooling", "cls", "--layers", "second_to_last"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["vectors"] == 2
+    np.testing.assert_allclose(
+        np.load(tmp_path / "a.npy"), model.embed(["a b", "c"], "cls", "second_to_last"), atol=1e-6
+    )
+    argv = ["embed", str(model.folder), "a b", "c", "--out", str(tmp_path / "w.npy"), "--unit", "word"]
+    assert main([*argv, "--pieces", "mean", "--dtype", "float16"]) == 0
+    assert np.load(tmp_path / "w.npy").dtype == np.float16
+    assert parquet.read_table(tmp_path / "w.words.parquet")["word"].to_pylist() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "give either texts or --input FILE"),
+        (["a", "--input", "b.txt"], "give either texts or --input FILE"),
+        (["a", "--unit", "word", "--pooling", "cls"], "--pooling is of texts"),
+        (["a", "--pieces", "mean"], "--pieces is of words"),
+        (["a", "--layers", "sum_last_4"], "layers sum_last_4 takes 4 layers, and the model has 2"),
+        (["a", "--layers", "mix"], "invalid choice 'mix'"),
+        (["--input", "b.txt"], "no such file"),
+    ],
+)
+def test_wrong_use(
+    model: Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
+) -> None:
+    assert main(["embed", str(model.folder), *flags, "--out", str(tmp_path / "a.npy")]) == 2
+    assert message in capsys.readouterr().err
+    assert names(tmp_path) == set()
+
+
+def test_help_of_all_is_light() -> None:
+    code = "import sys; from bertie.cli import main; main(['--help']); print({'torch', 'pyarrow', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"

@@ -1,0 +1,165 @@
+"""`Predictor.embed` and `Predictor.word_vectors`: beside hidden states that are pooled by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+
+import bertie
+from bertie.checkpoints.folder import write_model
+from bertie.errors import UsageError, UserError
+from bertie.model import mixing
+from bertie.model.bert import BertModel
+from bertie.model.config import BertConfig
+from bertie.model.heads import PoolingHead
+from bertie.model.mixing import Fixed
+from bertie.model.pooling import Pooling
+from bertie.model.transformer import Encoder, initialise
+from bertie.predict.predictor import Predictor
+from bertie.tasks import words
+from bertie.text.tokenizer import Tokenizer
+
+POOLED = {"mean": lambda rows: rows.mean(0), "cls": lambda rows: rows[0], "max": lambda rows: rows.max(0)}
+TEXTS = ["the bat", "", "a longer text of some more words, and a stop.", "  ", "x"]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(one_thread: None) -> None: ...
+
+
+def model(config: BertConfig, tokenizer: Tokenizer, folder: Path, task: dict[str, Any] | None = None) -> Predictor:
+    torch.manual_seed(0)
+    bert = BertModel(Encoder(config), {"embed": PoolingHead(task["pooling"], 20.0)} if task else {})
+    initialise(bert, 0.3)
+    write_model(folder, bert, tokenizer, task)
+    return bertie.load(folder, threads=1)
+
+
+@pytest.fixture(scope="module")
+def predictor(
+    tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
+) -> Predictor:
+    return model(replace(tiny_config, num_hidden_layers=5), small_tokenizer, tmp_path_factory.mktemp("plain"))
+
+
+def states(predictor: Predictor, layers: Fixed, text: str) -> np.ndarray:
+    [found] = predictor.hidden_states([text])
+    return mixing.select(layers, tuple(torch.from_numpy(found))).numpy()
+
+
+@pytest.mark.parametrize("layers", get_args(Fixed))
+@pytest.mark.parametrize("pooling", get_args(Pooling))
+def test_embed(predictor: Predictor, layers: Fixed, pooling: Pooling) -> None:
+    found = predictor.embed(TEXTS, pooling, layers)
+    expected = np.stack([POOLED[pooling](states(predictor, layers, text)) for text in TEXTS])
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert predictor.embed([], pooling, layers).shape == (0, found.shape[1])
+
+
+def test_what_is_left_out_is_the_mean_of_the_last_layer(predictor: Predictor) -> None:
+    assert np.array_equal(predictor.embed(TEXTS), predictor.embed(TEXTS, "mean", "last"))
+
+
+@pytest.mark.parametrize("pooling", get_args(Pooling))
+def test_a_run_tuned_for_it_pools_as_it_was_tuned(
+    tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path: Path, pooling: Pooling
+) -> None:
+    found = model(tiny_config, small_tokenizer, tmp_path, {"kind": "embed", "pooling": pooling, "max_length": 10})
+    assert np.array_equal(found.embed(TEXTS), found.embed(TEXTS, pooling))
+    other: Pooling = "max" if pooling == "mean" else "mean"
+    assert not np.allclose(found.embed(TEXTS), found.embed(TEXTS, other))
+    pairs = [(TEXTS[0], TEXTS[2])]
+    unit = found.embed(pairs[0]) / np.linalg.norm(found.embed(pairs[0]), axis=1, keepdims=True)
+    np.testing.assert_allclose(np.stack(found.predict(pairs)[0].vectors), unit, atol=1e-6)
+
+
+def test_others_files_say_pooling_normalisation_and_length(
+    tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    model(tiny_config, small_tokenizer, tmp_path)
+    kinds = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
+    listed = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for kind, path in kinds.items()]
+    (tmp_path / "modules.json").write_text(json.dumps(listed))
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 8}')
+    found = bertie.load(tmp_path, threads=1)
+    assert found.max_length == 8
+    plain = found.embed(TEXTS, "cls")
+    assert abs(np.linalg.norm(plain, axis=1) - 1).min() > 0.01
+    np.testing.assert_allclose(found.embed(TEXTS), plain / np.linalg.norm(plain, axis=1, keepdims=True), atol=1e-6)
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 10000}')
+    assert bertie.load(tmp_path, threads=1).max_length == 64
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 8}')
+    (tmp_path / "modules.json").write_text(json.dumps([*listed, {"path": "3_Dense", "type": "x.Dense"}]))
+    found = bertie.load(tmp_path, threads=1)
+    with pytest.raises(UserError, match="Dense, which bertie has not: name a pooling"):
+        found.embed(TEXTS)
+    assert np.array_equal(found.embed(TEXTS, "cls"), plain)
+
+
+def test_too_few_layers(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="sum_last_4 takes 4 layers, and the model has 2"):
+        model(tiny_config, small_tokenizer, tmp_path).embed([], layers="sum_last_4")
+
+
+@pytest.mark.parametrize("layers", get_args(Fixed))
+def test_word_vectors(predictor: Predictor, layers: Fixed) -> None:
+    text = "The kadu, (a longer) vigoment"
+    pieces = predictor.tokenizer.encodings([text])[0].word_ids
+    rows = states(predictor, layers, text)[1:-1]
+    expected = ["The", "kadu", ",", "(", "a", "longer", ")", "vigoment"]
+    assert len(pieces) > len(expected)
+    for read, pool in (("first", POOLED["cls"]), ("mean", POOLED["mean"])):
+        empty, found = predictor.word_vectors(["", text], layers, read)
+        assert found.words == expected
+        assert [text[start:end] for start, end in found.offsets.tolist()] == expected
+        wanted = np.stack([pool(rows[np.array(pieces) == number]) for number in range(len(expected))])
+        np.testing.assert_allclose(found.vectors, wanted, atol=1e-5)
+        assert empty.words == []
+        assert empty.offsets.shape == (0, 2)
+        assert empty.vectors.shape == (0, wanted.shape[1])
+
+
+def test_lists_of_words(predictor: Predictor) -> None:
+    given = ["ka-du", "longer", "\u200d", "x"]
+    none, found = predictor.word_vectors([[], given], pieces="mean")
+    joined = " ".join(given)
+    assert none.words == []
+    assert found.words == given
+    assert [joined[start:end] for start, end in found.offsets.tolist()] == given
+    assert found.vectors.shape == (4, 32)
+    same = predictor.word_vectors(["ka du longer"], pieces="mean")[0]
+    apart = predictor.word_vectors([["ka", "du", "longer"]], pieces="mean")[0]
+    np.testing.assert_allclose(same.vectors, apart.vectors, atol=1e-5)
+    assert np.array_equal(same.offsets, apart.offsets)
+    mixed: Any = ["a", ["b"]]
+    with pytest.raises(UsageError, match="either texts or lists of words"):
+        predictor.word_vectors(mixed)
+    with pytest.raises(UsageError, match="in brackets"):
+        predictor.word_vectors("a text")
+
+
+@pytest.mark.parametrize("read", ["first", "mean"])
+def test_every_word_of_a_long_text_has_a_vector(predictor: Predictor, small_texts: list[str], read: Any) -> None:
+    """Of several windows, that in which it has most context: the vector is one of that window's."""
+    text = " ".join(small_texts[:6])
+    [found] = predictor.word_vectors([text], pieces=read)
+    [(pieces, places)] = words.cut(predictor.tokenizer, [text])
+    assert len(pieces.ids) > 4 * predictor.max_length
+    assert len(found.words) == len(places) > 100
+    assert np.isfinite(found.vectors).all()
+    assert (np.abs(found.vectors).sum(1) > 0).all()
+    middle = len(found.words) // 2
+    [alone] = predictor.word_vectors([found.words[middle]], pieces=read)
+    assert not np.allclose(alone.vectors[0], found.vectors[middle], atol=1e-3)  # it was read in its context
+    cut = predictor.hidden_states([text])[0][-1]  # the first window is what is cut at the limit
+    expected = cut[1] if read == "first" else cut[1:-1][pieces.offsets[: len(cut) - 2, 0] == 0].mean(0)
+    np.testing.assert_allclose(found.vectors[0], expected, atol=1e-5)
