@@ -15,6 +15,8 @@ from bertie.errors import UserError
 from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
 from bertie.model.losses import choice
+from bertie.tasks.assessment.choose import assess_choices
+from bertie.tasks.assessment.findings import Assessment
 from bertie.tasks.contract import Unit
 from bertie.tasks.data.choices import Choice, ChoiceColumns, Choices
 from bertie.tasks.encoding import FIRST, by_example, softmax
@@ -97,3 +99,7 @@ class Choose:
         self.check(examples)
         right = [found.choice == example.label for found, example in zip(predictions, examples, strict=True)]
         return {"accuracy": float(np.mean(right))}
+
+    def assess(self, predictions: list[Chosen], examples: list[Choice]) -> Assessment:
+        self.check(examples)
+        return assess_choices(predictions, examples)

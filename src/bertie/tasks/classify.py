@@ -11,6 +11,8 @@ from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError
 from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
+from bertie.tasks.assessment.classify import assess_classes
+from bertie.tasks.assessment.findings import Assessment
 from bertie.tasks.contract import Unit
 from bertie.tasks.data.texts import CLASSES, Columns, Example, Texts
 from bertie.tasks.encoding import FIRST, by_example, encode_texts, softmax, whole_texts
@@ -116,3 +118,7 @@ class Classify:
         self.check(examples)
         gold = [str(example.label) for example in examples]
         return classification_scores(gold, [prediction.label for prediction in predictions], list(self.labels))
+
+    def assess(self, predictions: list[Classified], examples: list[Example]) -> Assessment:
+        self.check(examples)
+        return assess_classes(self.labels, predictions, examples)

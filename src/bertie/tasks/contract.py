@@ -13,6 +13,7 @@ from torch import nn
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UserError
 from bertie.model.config import BertConfig
+from bertie.tasks.assessment.findings import Assessment
 from bertie.text.tokenizer import Tokenizer
 
 Unit = Literal["sequence", "example", "batch"]
@@ -84,6 +85,10 @@ class Task(Protocol):
 
     def score(self, predictions: list[Any], examples: list[Any]) -> dict[str, float]:
         """Errors: as `check`."""
+        ...
+
+    def assess(self, predictions: list[Any], examples: list[Any]) -> Assessment:
+        """What there is to tell beside the scores. Errors: as `check`."""
         ...
 
 

@@ -12,6 +12,8 @@ from bertie.errors import UserError
 from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
 from bertie.model.losses import squared_error
+from bertie.tasks.assessment.findings import Assessment
+from bertie.tasks.assessment.regress import assess_numbers
 from bertie.tasks.contract import Unit
 from bertie.tasks.data.texts import SCORES, Columns, Example, Texts
 from bertie.tasks.encoding import FIRST, by_example, encode_texts, number_of, whole_texts
@@ -96,3 +98,7 @@ class Regress:
         self.check(examples)
         gold = [float(example.label or 0) for example in examples]
         return regression_scores(gold, [prediction.score for prediction in predictions])
+
+    def assess(self, predictions: list[Score], examples: list[Example]) -> Assessment:
+        self.check(examples)
+        return assess_numbers(predictions, examples)

@@ -18,8 +18,10 @@ from bertie.errors import UserError, require_range
 from bertie.model.config import BertConfig
 from bertie.model.heads import PRODUCT, ConditionalSpanHead, TokenHead
 from bertie.model.losses import choice
+from bertie.tasks.assessment.findings import Assessment
+from bertie.tasks.assessment.span import assess_answers
 from bertie.tasks.contract import Unit
-from bertie.tasks.data.squad import Answer, Question, Questions
+from bertie.tasks.data.squad import Question, Questions, placed
 from bertie.tasks.encoding import by_example, softmax
 from bertie.tasks.squad_scores import best_threshold, squad_scores
 from bertie.text import framing
@@ -209,29 +211,22 @@ class Span:
         self.check(examples)
         return squad_scores({found.id: found.answer for found in predictions}, examples)
 
+    def assess(self, predictions: list[Found], examples: list[Question]) -> Assessment:
+        self.check(examples)
+        return assess_answers(self.threshold, self.unanswerable, predictions, examples)
+
 
 def _answer_tokens(example: Question, context: framing.Pieces) -> tuple[int, int] | None:
     """First and last token of the first answer; (−1, −1) for none; None where the context does not hold it."""
     if not example.answers:
         return (-1, -1)
-    answer = _placed(example.answers[0], example.context)
+    answer = placed(example.answers[0], example.context)
     if answer is None or context.offsets is None:
         return None
     starts, ends = context.offsets.T
     first = int(np.searchsorted(ends, answer.start, side="right"))
     last = int(np.searchsorted(starts, answer.start + len(answer.text), side="left")) - 1
     return (first, last) if first <= last else None
-
-
-def _placed(answer: Answer, context: str) -> Answer | None:
-    """The answer where it lies. Without a start, or with one that is wrong, it is the first place that holds the text."""
-    text = answer.text.strip()
-    start = answer.start + len(answer.text) - len(answer.text.lstrip())
-    if not text:
-        return None
-    if answer.start < 0 or context[start : start + len(text)] != text:
-        start = context.find(text)
-    return Answer(text, start) if start >= 0 else None
 
 
 def _within(answer: tuple[int, int] | None, span: slice, first: int) -> tuple[int, int] | None:

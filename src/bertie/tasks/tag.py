@@ -11,6 +11,8 @@ from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError
 from bertie.model.config import BertConfig
 from bertie.model.heads import TokenHead
+from bertie.tasks.assessment.findings import Assessment
+from bertie.tasks.assessment.tag import assess_tags
 from bertie.tasks.contract import Unit
 from bertie.tasks.data.columns import Sentence, Sentences, TagColumns
 from bertie.tasks.encoding import softmax
@@ -120,6 +122,10 @@ class Tag:
         right = [a == b for one, other in zip(gold, found, strict=True) for a, b in zip(one, other, strict=True)]
         scores = {"accuracy": float(np.mean(right))}
         return scores | entity_scores(gold, found) if names_entities(self.labels) else scores
+
+    def assess(self, predictions: list[Tags], examples: list[Sentence]) -> Assessment:
+        self.check(examples)
+        return assess_tags(self.labels, predictions, examples)
 
 
 def _pieces(tokenizer: Tokenizer, examples: list[Sentence]) -> list[Pieces]:

@@ -23,6 +23,8 @@ from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.model.transformer import Encoder, initialise
 from bertie.tasks import AnyTask, Task
+from bertie.tasks.assessment.folder import evaluation_folder
+from bertie.tasks.assessment.folder import write as write_evaluation
 from bertie.tasks.contract import Calibrated
 from bertie.tasks.data.rows import kept
 from bertie.tasks.inference import outputs, reading
@@ -30,6 +32,7 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
 from bertie.training.loop import Descent, evaluate
 from bertie.training.optimizers import Optimizer
+from bertie.training.page import DEV
 from bertie.training.run import RunFolder
 from bertie.training.schedules import Schedule
 
@@ -142,17 +145,24 @@ def _finetune(config: FinetuneConfig, data: _Data, checkpoint: Checkpoint, run: 
     losses: list[float] = []
     job = _job(config, data, bert, checkpoint.tokenizer, precision, lambda record: losses.append(record["loss"]))
     trainer.train(job, run)
-    task, scores = _scored(config, data, bert)
+    task, predictions = _calibrated(config, data, bert)
+    scores = task.score(predictions, data.dev)
     if run is not None:
         told = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
         run.write_scores(scores)
+        with evaluation_folder(run.path / DEV) as folder:
+            title, result = (
+                f"{run.path.absolute().name} on its dev examples",
+                {"scores": scores, "examples": len(data.dev)},
+            )
+            write_evaluation(folder, title, task, predictions, data.dev, result)
         job = replace(job, task=_purpose(config, task))
         trainer.finish(job, run, f"Fine-tuned from {checkpoint.folder.name}. On {len(data.dev)} dev examples: {told}.")
     return Finetuned(bert, task, checkpoint.tokenizer, scores, losses, run.path if run else None)
 
 
-def _scored(config: FinetuneConfig, data: _Data, bert: BertModel) -> tuple[Task, dict[str, float]]:
-    """The task with what it found out on the dev examples, and its scores on them."""
+def _calibrated(config: FinetuneConfig, data: _Data, bert: BertModel) -> tuple[Task, list[Any]]:
+    """The task with what it found out on the dev examples, and its predictions of them."""
     task, said = data.task, outputs(bert, data.task, data.dev_sequences)
     predictions = task.decode(said, data.dev_sequences, data.dev)
     if isinstance(task, Calibrated):
@@ -164,7 +174,7 @@ def _scored(config: FinetuneConfig, data: _Data, bert: BertModel) -> tuple[Task,
             f"every dev example is taken for {min(labels)!r}: nothing was learned; try another "
             f"--training.learning-rate (now {config.training.learning_rate:g}; small models want 3e-4 or more) or more epochs"
         )
-    return task, task.score(predictions, data.dev)
+    return task, predictions
 
 
 def _purpose(config: FinetuneConfig, task: Task) -> dict[str, Any]:

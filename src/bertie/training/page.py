@@ -7,8 +7,10 @@ from statistics import fmean, median
 
 from bertie import storage
 from bertie.report import Page
+from bertie.tasks.assessment.folder import PAGE
 from bertie.training.run import read_metrics
 
+DEV = "dev"  # of a run that was fine-tuned: its evaluation on the dev examples
 NAMES = {"mlm": "masked words", "nsp": "next sentence", "classify": "classes"}
 
 
@@ -22,6 +24,8 @@ def run_page(run: Path, about: str, lines: dict[str, float]) -> str:
         loss_chart(made, run, f"{kind}_loss", f"Loss, {NAMES.get(kind, kind)}, nats", lines if kind == kinds[0] else {})
     rows = [[NAMES.get(kind, kind), last[f"{kind}_loss"], _percent(last.get(f"{kind}_accuracy"))] for kind in kinds]
     made.table(["At the end, held out", "Loss, nats", "Guessed right"], rows)
+    if (run / DEV / PAGE).is_file():
+        made.link("What it gets right and wrong of the dev examples", f"{DEV}/{PAGE}")
     made.heading("How it was made")
     speed = median(step["tokens_per_second"] for step in steps)
     minutes = steps[-1]["seconds"] / 60

@@ -70,6 +70,17 @@ class Questions:
             yield question
 
 
+def placed(answer: Answer, context: str) -> Answer | None:
+    """The answer where it lies. Without a start, or with one that is wrong, it is the first place that holds the text."""
+    text = answer.text.strip()
+    start = answer.start + len(answer.text) - len(answer.text.lstrip())
+    if not text:
+        return None
+    if answer.start < 0 or context[start : start + len(text)] != text:
+        start = context.find(text)
+    return Answer(text, start) if start >= 0 else None
+
+
 def _rows(path: Path) -> Iterator[Row | UserError]:
     if path.suffix != ".jsonl":
         raise UsageError(f"{path}: questions are read from SQuAD's .json, or from .jsonl files")
