@@ -74,11 +74,11 @@ figcaption { color: var(--quiet); margin-bottom: 0.5rem; }
 a { color: var(--accent); }
 .matrix { min-width: 0; border-collapse: separate; border-spacing: 2px; }
 .matrix th, .matrix td { border: 0; padding: 0.3rem 0.45rem; vertical-align: middle; }
-.matrix td { min-width: 2.4rem; text-align: right; border-radius: 2px;
+.matrix td { min-width: 2.4rem; text-align: right; white-space: nowrap; border-radius: 2px;
   background: color-mix(in srgb, var(--hue) calc(var(--share) * 55%), var(--tint)); }
 .matrix thead th { text-align: right; }
 .matrix tbody th { position: sticky; left: 0; background: var(--paper); color: var(--ink); font-weight: 400;
-  white-space: normal; overflow-wrap: break-word; max-width: 13rem; line-height: 1.25; }
+  white-space: normal; overflow-wrap: break-word; min-width: 6rem; max-width: 13rem; line-height: 1.25; }
 .matrix b { color: var(--quiet); font-weight: 500; display: inline-block; min-width: 1.5em; }
 .passage { border-left: 3px solid var(--line); padding: 0.1rem 0 0.1rem 1rem; margin: 0 0 1.4rem; }
 .passage p { margin-bottom: 0.35rem; line-height: 1.5; }
@@ -127,7 +127,7 @@ def _column(values: Sequence[object]) -> list[str]:
     largest = max((abs(value) for value in floats), default=1e4)
     if len(floats) < len(values) or not 1e-3 < largest < 1000:
         return [_cell(value) for value in values]
-    decimals = 4 - len(f"{largest:.0f}") if largest >= 1 else 4
+    decimals = 4 - len(f"{largest:.0f}") if largest > 1 else 4
     return [f"{value:.{decimals}f}" for value in floats]
 
 

@@ -21,7 +21,7 @@ def class_findings(gold: list[str], predicted: list[str], labels: Sequence[str],
     measures = precision_recall_fscore_support(gold, predicted, labels=names, zero_division=0)  # pyright: ignore
     columns = [np.asarray(column).tolist() for column in measures]
     label, count = Counter(gold).most_common(1)[0]
-    note = f"Whoever always says {label} is right in {100 * count / len(gold):.1f} % of the cases."
+    note = f"Whoever always says {label} is right in {100 * count / len(gold):.1f}\u00a0% of the cases."
     table = Table("classes", f"By {what}", (what, *MEASURES), list(zip(names, *columns, strict=True)), note)
     return table, Confusion(names, confusion_matrix(gold, predicted, labels=names))
 

@@ -63,7 +63,7 @@ class Table:
         page.heading(self.title)
         if self.note:
             page.paragraph(self.note)
-        page.table(self.header, self.rows)
+        page.table([name.replace("_", " ") for name in self.header], self.rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,6 +157,9 @@ class Scatter:
             if self.diagonal:
                 middle = float(np.mean(xs))
                 axes.axline((middle, middle), slope=1, color=quiet(theme), linewidth=1, linestyle=(0, (4, 3)))
+                ends = min(xs.min(), ys.min()), max(xs.max(), ys.max())
+                beside = 0.04 * (ends[1] - ends[0]) or 1.0
+                axes.set(xlim=(ends[0] - beside, ends[1] + beside), ylim=(ends[0] - beside, ends[1] + beside))
             axes.scatter(xs, ys, s=14, color=SERIES[theme][0], alpha=0.45, linewidths=0)
             axes.grid()
             axes.locator_params(nbins=6)

@@ -35,9 +35,15 @@ def _cut(part: Part, before: bool, after: bool) -> Part:
         before, after, room = True, True, 2 * SOLID
     if len(text) <= (before + after) * room + 20:
         return part
-    start = text[:room].rstrip() + " " if before else ""
-    end = " " + text[-room:].lstrip() if after else ""
+    start = _to_word(text[:room]) + " " if before else ""
+    end = " " + _to_word(text[: -room - 1 : -1])[::-1] if after else ""
     return part._replace(text=f"{start}…{end}")
+
+
+def _to_word(text: str) -> str:
+    """Without the word that was cut at its end, where that is a short one."""
+    whole, blank, cut = text.rpartition(" ")
+    return (whole if blank and len(cut) < 20 else text).rstrip()
 
 
 def mark(gold: bool, predicted: bool) -> Mark:

@@ -42,9 +42,9 @@ def assess_numbers(predictions: list[Score], examples: list[Example]) -> Assessm
 def _errors(gold: np.ndarray, residuals: np.ndarray) -> Table:
     measures = {
         "mean absolute error": np.abs(residuals).mean(),
+        "mean absolute error of always saying the mean": np.abs(gold - gold.mean()).mean(),
         "root of the mean square": np.sqrt((residuals**2).mean()),
         "mean residual": residuals.mean(),
-        "the same of whoever always says the mean": np.abs(gold - gold.mean()).mean(),
     }
     return Table("errors", "Errors", ("", "value"), [(name, float(value)) for name, value in measures.items()])
 
