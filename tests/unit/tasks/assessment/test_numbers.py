@@ -40,6 +40,7 @@ def finding(assessment: Assessment, name: str) -> object:
     return next(found for found in assessment.findings if found.name == name)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=60))
 def test_ece_is_what_guo_et_al_define(told: list[tuple[float, bool]]) -> None:
     total = 0.0
@@ -141,6 +142,7 @@ def test_choose_marks_right_and_predicted() -> None:
     assert finding(found, "confusion").told() == {"0": {}, "1": {"0": 1}, "2": {"2": 1}}  # type: ignore[attr-defined]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(-1e3, 1e3), st.floats(-1e3, 1e3)), min_size=1, max_size=30))
 def test_regress(pairs: list[tuple[float, float]]) -> None:
     examples = [Example("a", None, repr(gold), f"f:{i}") for i, (gold, _) in enumerate(pairs)]
