@@ -52,17 +52,17 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 
 
 @contextmanager
-def atomic_folder(path: Path) -> Iterator[Path]:
+def atomic_folder(path: Path, replace: bool = False) -> Iterator[Path]:
     """Yield a hidden folder beside `path`; when the block ends well it is synced and takes the name, else it is removed.
 
-    `path` must not exist, or be an empty folder. A process killed inside the block leaves only hidden `.NAME.tmp-…`,
-    which the next `atomic_folder` of that name, or `remove_leftovers`, takes away. Errors: UsageError where another
-    process is at it.
+    `path` must not exist, or be an empty folder; with `replace`, a folder that is there makes place at the end. A process
+    killed inside the block leaves only hidden `.NAME.tmp-…`, which the next `atomic_folder` of that name, or
+    `remove_leftovers`, takes away. Errors: UsageError where another process is at it.
     """
     if not path.name:
         raise UsageError(f"{str(path)!r} has no name: give the folder one")
     path = path.resolve()  # a link to a folder elsewhere stays a link
-    temporary = path.with_name(f".{path.name}.tmp-new")
+    temporary, before = (path.with_name(f".{path.name}.tmp-{name}") for name in ("new", "old"))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _alone(path):
@@ -70,9 +70,13 @@ def atomic_folder(path: Path) -> Iterator[Path]:
                 shutil.rmtree(temporary, ignore_errors=True)
                 temporary.mkdir()
                 yield temporary
+                if replace and path.exists():
+                    shutil.rmtree(before, ignore_errors=True)
+                    os.rename(path, before)
                 publish(temporary, path)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
+                shutil.rmtree(before, ignore_errors=True)
     except OSError as error:
         raise MachineError(f"cannot write {path}: {error.strerror or error}") from error
 

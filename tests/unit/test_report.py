@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from bertie.report import Page
+from bertie.report import Page, Part
 
 EVIL = "<script>alert('x')</script> & \"quotes\" $x_1$"
 VOID = {"meta", "link", "br"}
@@ -112,3 +112,40 @@ def test_guesses_are_as_long_as_they_are_probable():
     page = Page("t")
     page.guesses("a [MASK] b", {"x": 0.75, "y": 0.0312})
     assert re.findall(r"width:([\d.]+)%", page.parts[0]) == ["75.0", "3.1"]
+
+
+def test_columns_of_numbers_have_as_many_decimals_everywhere():
+    page = Page("t")
+    page.table(["a", "b", "c"], [[0.5, 12.0, 5], [1 / 3, 0.126, 70]])
+    found = re.findall(r'class="number">([\d.]+)<', page.parts[0])
+    assert found == ["0.5000", "12.00", "5", "0.3333", "0.13", "70"]
+
+
+def test_a_matrix_has_names_where_they_are_short():
+    page = Page("t")
+    page.matrix(["yes", EVIL[:20]], [[3, 1], [0, 4000]])
+    page.matrix(["a" * 60, "b"], [[3, 1], [0, 4]])
+    reader = read(page)
+    assert "script" not in reader.tags
+    assert re.findall(r'scope="col">(.*?)<', page.parts[1]) == ["1", "2"]
+    assert "<b>1</b>" + "a" * 39 + "…" in page.parts[1]
+    assert re.findall(r"--share:([\d.]+);--hue:var\(--(\w+)\)", page.parts[0])[:3] == [
+        ("0.750", "accent"),
+        ("0.250", "bad"),
+        ("0.000", "bad"),
+    ]
+    assert ">4,000</td>" in page.parts[0]
+
+
+def test_passages_are_escaped_and_say_what_their_marks_mean():
+    page = Page("t")
+    page.marks({"gold": EVIL})
+    page.passage({EVIL: EVIL}, [[Part(EVIL), Part(EVIL, "wrong", EVIL)], [Part("b", "gold")]])
+    page.link(EVIL, 'a"b.html')
+    reader = read(page)
+    assert "script" not in reader.tags
+    assert reader.open == []
+    assert reader.text.count(EVIL) == 7
+    assert 'href="a&quot;b.html"' in page.parts[2]
+    page.marks({})
+    assert len(page.parts) == 3

@@ -187,3 +187,13 @@ def test_checksums_and_verify(tmp_path: Path) -> None:
     (tmp_path / "inner" / "b").unlink()
     with pytest.raises(UserError, match="inner/b is missing: do something"):
         storage.verify(tmp_path, found, "do something")
+
+
+def test_a_folder_that_makes_place_does_so_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    for content in ("one", "two"):
+        with storage.atomic_folder(path, replace=True) as folder:
+            (folder / "file").write_text(content)
+            assert content == "one" or (path / "file").read_text() == "one"
+    assert (path / "file").read_text() == "two"
+    assert list(tmp_path.iterdir()) == [path]

@@ -13,17 +13,20 @@ from bertie import console
 from bertie.commands.common import Output, OutputFlags
 from bertie.predict.predictor import load, read_task
 from bertie.tasks import AnyTask, Classify
+from bertie.tasks.assessment.folder import PAGE
 
 
 @dataclass(frozen=True)
 class Args:
-    """Score a fine-tuned run on labelled examples."""
+    """Score a fine-tuned run on labelled examples; with --out, also show what it gets wrong."""
 
     run: Positional[str]
     """A fine-tuned run."""
     data: Path
     """A file in one of the forms that it was trained on, with labels."""
     task: AnyTask
+    out: Path | None = None
+    """Folder to make: predictions.jsonl (of every example), scores.json (also by class) and report.html (with pictures)."""
     strict: bool = False
     """Refuse a file with rows that cannot be read, rather than skip and count those."""
     output: OutputFlags = Output()
@@ -35,6 +38,8 @@ def defaults(run: str) -> Args:
 
 
 def run(args: Args) -> dict[str, Any]:
-    result = load(args.run, task=args.task).evaluate(args.data, args.strict)
+    result = load(args.run, task=args.task).evaluate(args.data, args.strict, args.out)
     console.say(", ".join(f"{name} {value:.4f}" for name, value in result["scores"].items()))
+    if args.out:
+        console.say(f"{args.out / PAGE} shows what is right and what is wrong")
     return result

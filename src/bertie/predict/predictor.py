@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Many
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 
 from bertie import config as configuration
-from bertie import runtime, storage
+from bertie import console, runtime, storage
 from bertie.checkpoints import sentence_vectors
 from bertie.checkpoints.folder import TASK, Checkpoint, load_weights, locate, read_checkpoint, states
 from bertie.checkpoints.sentence_vectors import SentenceVectors
@@ -28,6 +29,7 @@ from bertie.model.transformer import Encoder
 from bertie.objectives import Objective
 from bertie.predict.vectors import PiecesRead, WordVectors, text_vectors, word_vectors
 from bertie.tasks import AnyTask, Embed, Task
+from bertie.tasks.assessment.folder import evaluation_folder, write
 from bertie.tasks.data.rows import kept, several
 from bertie.tasks.inference import infer, predict
 from bertie.tasks.purpose import reading_of, task_of
@@ -171,17 +173,44 @@ class Predictor:
             predictions = iter(self._predict(task, [each for each in part if not isinstance(each, UserError)]))
             yield from (each if isinstance(each, UserError) else next(predictions) for each in part)
 
-    def evaluate(self, data: str | Path | Inputs, strict: bool = False) -> dict[str, Any]:
-        """{"scores": {…}, "examples": n, "seconds": s} on labelled examples. Errors: UserError for an unknown label."""
+    def evaluate(
+        self, data: str | Path | Inputs, strict: bool = False, out: str | Path | None = None
+    ) -> dict[str, Any]:
+        """{"scores": {…}, "examples": n, "seconds": s} on labelled examples.
+
+        out: a folder to make, or an earlier evaluation's to replace, of predictions.jsonl, scores.json and report.html; it is
+        then "out" of the result. All examples and predictions are held in memory, what the model says of tokens is not.
+        Errors: UserError for an unknown label; UsageError where `out` holds something else.
+        """
         task = self._require_task()
         started = time.monotonic()
+        with evaluation_folder(Path(out)) if out else nullcontext() as folder:
+            named, examples = self._labelled(task, data, strict)
+            predictions = self._predict_all(task, examples)
+            scores = task.score(predictions, examples)
+            result = {"scores": scores, "examples": len(examples), "seconds": round(time.monotonic() - started, 3)}
+            if folder is None:
+                return result
+            title = f"{self.folder.absolute().name} on {named}"
+            write(folder, title, task, predictions, examples, result)
+        return {**result, "out": str(out)}
+
+    def _labelled(self, task: Task, data: str | Path | Inputs, strict: bool) -> tuple[str, list[Any]]:
+        """What the data is called, and its examples."""
         if isinstance(data, str | Path):
-            examples = kept(task.reader.read(Path(data)), str(data), strict)
+            named, examples = Path(data).name, kept(task.reader.read(Path(data)), str(data), strict)
         else:
-            examples = kept(task.reader.values(data), "the examples")
+            named, examples = "examples", kept(task.reader.values(data), "the examples")
         task.check(examples)
-        scores = task.score(self._predict(task, examples), examples)
-        return {"scores": scores, "examples": len(examples), "seconds": round(time.monotonic() - started, 3)}
+        return named, examples
+
+    def _predict_all(self, task: Task, examples: list[Any]) -> list[Any]:
+        predictions: list[Any] = []
+        with console.progress("evaluate", len(examples), "examples", passing=True) as bar:
+            for start in range(0, len(examples), AT_ONCE):
+                predictions += self._predict(task, examples[start : start + AT_ONCE])
+                bar.advance(len(predictions) - start)
+        return predictions
 
     def _predict(self, task: Task, examples: list[Any]) -> list[Any]:
         return predict(self.model, task, self.tokenizer, self.max_length, examples)

@@ -16,6 +16,8 @@ from bertie.errors import UserError
 from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
 from bertie.model.losses import choice
+from bertie.tasks.assessment.choose import assess_choices
+from bertie.tasks.assessment.findings import Assessment
 from bertie.tasks.contract import Unit
 from bertie.tasks.data.choices import Choice, ChoiceColumns, Choices
 from bertie.tasks.data.predictions import answer_of
@@ -114,3 +116,7 @@ class Choose:
     def constant(self, examples: list[Choice]) -> list[Chosen]:
         [(place, _)] = Counter(example.label or 0 for example in examples).most_common(1)
         return [Chosen(place, [float(i == place) for i in range(len(e.endings))]) for e in examples]
+
+    def assess(self, predictions: list[Chosen], examples: list[Choice]) -> Assessment:
+        self.check(examples)
+        return assess_choices(predictions, examples)

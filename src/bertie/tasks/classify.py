@@ -12,6 +12,8 @@ from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError
 from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
+from bertie.tasks.assessment.classify import assess_classes
+from bertie.tasks.assessment.findings import Assessment
 from bertie.tasks.contract import Unit
 from bertie.tasks.data.predictions import answer_of
 from bertie.tasks.data.rows import label
@@ -136,3 +138,7 @@ class Classify:
     def constant(self, examples: list[Example]) -> list[Classified]:
         [(label, _)] = Counter(str(example.label) for example in examples).most_common(1)
         return [Classified(label, {name: float(name == label) for name in self.labels})] * len(examples)
+
+    def assess(self, predictions: list[Classified], examples: list[Example]) -> Assessment:
+        self.check(examples)
+        return assess_classes(self.labels, predictions, examples)

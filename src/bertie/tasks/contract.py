@@ -13,6 +13,7 @@ from torch import nn
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UserError
 from bertie.model.config import BertConfig
+from bertie.tasks.assessment.findings import Assessment
 from bertie.text.tokenizer import Tokenizer
 
 Unit = Literal["sequence", "example", "batch"]
@@ -99,6 +100,10 @@ class Task(Protocol):
 
     def constant(self, examples: list[Any]) -> list[Any]:
         """The best predictions that are the same for all examples: a model that is not better has learned nothing."""
+        ...
+
+    def assess(self, predictions: list[Any], examples: list[Any]) -> Assessment:
+        """What there is to tell beside the scores. Errors: as `check`."""
         ...
 
 

@@ -14,6 +14,8 @@ from bertie.errors import UserError, require_range
 from bertie.model.config import BertConfig
 from bertie.model.heads import PoolingHead
 from bertie.model.pooling import Pooling, pool
+from bertie.tasks.assessment.embed import assess_partners, assess_scored, partner_ranks
+from bertie.tasks.assessment.findings import Assessment
 from bertie.tasks.contract import Unit
 from bertie.tasks.data.predictions import answer_of
 from bertie.tasks.data.texts import SCORES, Columns, Example, Texts
@@ -146,8 +148,13 @@ class Embed:
             scores = regression_scores(gold, [prediction.similarity for prediction in predictions])
             return {name: scores[name] for name in ("pearson", "spearman")}
         first, second = (np.stack([prediction.vectors[side] for prediction in predictions]) for side in (0, 1))
-        nearest = np.concatenate([(first[i : i + 1024] @ second.T).argmax(1) for i in range(0, len(first), 1024)])
-        return {"accuracy": float((nearest == np.arange(len(first))).mean())}
+        return {"accuracy": float((partner_ranks(first, second)[0] == 1).mean())}
+
+    def assess(self, predictions: list[Similarity], examples: list[Example]) -> Assessment:
+        self.check(examples)
+        scores = [number_of(example.label) for example in examples]
+        known = [score for score in scores if score is not None]
+        return assess_scored(known, predictions, examples) if known else assess_partners(predictions, examples)
 
     def constant(self, examples: list[Example]) -> list[Similarity]:
         same = np.ones(1, np.float32)

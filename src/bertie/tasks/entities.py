@@ -6,6 +6,7 @@ IOB1, IOB2 (BIO) and IOBES are all read: what begins and ends an entity follows 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 _ENTITY = re.compile(r"[BIES]-.+")
@@ -33,9 +34,20 @@ def entities(tags: list[str]) -> Iterator[tuple[str, int, int]]:
 
 def entity_scores(gold: list[list[str]], found: list[list[str]]) -> dict[str, float]:
     """precision, recall and f1 of whole entities, 0 to 1: right are those with the same words and kind."""
+    counts = entity_counts(gold, found).values()
+    precision, recall, f1 = precision_recall_f1(*(sum(column) for column in zip((0, 0, 0), *counts, strict=True)))
+    return {"f1": f1, "precision": precision, "recall": recall}
+
+
+def entity_counts(gold: list[list[str]], found: list[list[str]]) -> dict[str, tuple[int, int, int]]:
+    """Of each kind of entity how many were found right, how many there are, and how many were found."""
     sides = [
         {(number, *entity) for number, tags in enumerate(side) for entity in entities(tags)} for side in (gold, found)
     ]
-    right = len(sides[0] & sides[1])
-    precision, recall = right / max(len(sides[1]), 1), right / max(len(sides[0]), 1)
-    return {"f1": 2 * right / max(len(sides[0]) + len(sides[1]), 1), "precision": precision, "recall": recall}
+    right, there, taken = (Counter(kind for _, kind, *_ in side) for side in (sides[0] & sides[1], *sides))
+    return {kind: (right[kind], there[kind], taken[kind]) for kind in there.keys() | taken.keys()}
+
+
+def precision_recall_f1(right: int, there: int, found: int) -> tuple[float, float, float]:
+    """0 where nothing is there, or found."""
+    return right / max(found, 1), right / max(there, 1), 2 * right / max(there + found, 1)

@@ -12,6 +12,8 @@ from bertie.errors import UserError
 from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
 from bertie.model.losses import squared_error
+from bertie.tasks.assessment.findings import Assessment
+from bertie.tasks.assessment.regress import assess_numbers
 from bertie.tasks.contract import Unit
 from bertie.tasks.data.predictions import answer_of
 from bertie.tasks.data.texts import SCORES, Columns, Example, Texts
@@ -107,3 +109,7 @@ class Regress:
 
     def constant(self, examples: list[Example]) -> list[Score]:
         return [Score(float(np.mean([float(example.label or 0) for example in examples])))] * len(examples)
+
+    def assess(self, predictions: list[Score], examples: list[Example]) -> Assessment:
+        self.check(examples)
+        return assess_numbers(predictions, examples)

@@ -18,9 +18,11 @@ from bertie.errors import UserError, require_range
 from bertie.model.config import BertConfig
 from bertie.model.heads import PRODUCT, ConditionalSpanHead, TokenHead
 from bertie.model.losses import choice
+from bertie.tasks.assessment.findings import Assessment
+from bertie.tasks.assessment.span import assess_answers
 from bertie.tasks.contract import Unit
 from bertie.tasks.data.predictions import answer_of
-from bertie.tasks.data.squad import Answer, Question, Questions
+from bertie.tasks.data.squad import Question, Questions, placed
 from bertie.tasks.encoding import by_example, softmax
 from bertie.tasks.squad_scores import best_threshold, squad_scores
 from bertie.text import framing
@@ -226,29 +228,21 @@ class Span:
         """No answer."""
         return [Found(example.id, "", 0, 0, 1.0, 1.0, []) for example in examples]
 
+    def assess(self, predictions: list[Found], examples: list[Question]) -> Assessment:
+        self.check(examples)
+        return assess_answers(self.threshold, self.unanswerable, predictions, examples)
+
 
 def _answer_tokens(example: Question, context: framing.Pieces) -> tuple[int, int] | None:
     """First and last token of the first answer; (−1, −1) for none; None where the context does not hold it."""
     if not example.answers:
         return (-1, -1)
-    answer = _placed(example.answers[0], example.context)
+    answer = placed(example.answers[0], example.context)
     if answer is None or context.offsets is None:
         return None
     first = int(context.offsets[:, 1].searchsorted(answer.start, "right"))
     last = int(context.offsets[:, 0].searchsorted(answer.start + len(answer.text), "left")) - 1
     return (first, last) if first <= last else None
-
-
-def _placed(answer: Answer, context: str) -> Answer | None:
-    """The answer where it lies. With a start that is wrong it is the nearest place that holds the text, without one the first."""
-    text = answer.text.strip()
-    start = answer.start + len(answer.text) - len(answer.text.lstrip())
-    if not text:
-        return None
-    if answer.start < 0 or context[start : start + len(text)] != text:
-        before, after = context.rfind(text, 0, max(start, 0) + len(text)), context.find(text, max(start, 0))
-        start = min((at for at in (before, after) if at >= 0), key=lambda at: abs(at - start), default=-1)
-    return Answer(text, start) if start >= 0 else None
 
 
 def _within(answer: tuple[int, int] | None, span: slice, first: int) -> tuple[int, int] | None:

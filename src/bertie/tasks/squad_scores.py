@@ -42,7 +42,7 @@ def squad_scores(
     counted = [
         (float(not question.answers),) * 2
         if question.id in silent
-        else _count(answers.get(question.id, "" if second else None), question, second)
+        else count_answer(answers.get(question.id, "" if second else None), question, second)
         for question in questions
     ]
     scores = _means(counted)
@@ -67,7 +67,7 @@ def best_scores(answers: dict[str, str], odds: dict[str, float], questions: Sequ
         threshold = 0.0
         for each in sorted(odds, key=odds.__getitem__):
             answer, question = answers[each], known[each]
-            score += _count(answer, question, True)[side] if question.answers else -bool(answer)
+            score += count_answer(answer, question, True)[side] if question.answers else -bool(answer)
             if score > best:
                 best, threshold = score, odds[each]
         found |= {name: best / len(questions), f"{name}_thresh": threshold}
@@ -78,8 +78,7 @@ def best_threshold(predictions: Sequence[Guessed], questions: Sequence[Question]
     """τ: the threshold of null_score, above which no answer is given, with the highest F1; the lowest that has it."""
     gains = []
     for found, question in zip(predictions, questions, strict=True):
-        best = next((guess.text for guess in found.guesses if guess.text), "")
-        spoken, silent = _count(best, question, True)[1], _count("", question, True)[1]
+        spoken, silent = (count_answer(answer, question, True)[1] for answer in (forced_answer(found), ""))
         gains.append((found.null_score, spoken - silent))
     gains.sort(key=lambda gain: gain[0])
     sums = np.concatenate([[0.0], np.cumsum([gain for _, gain in gains])])
@@ -88,8 +87,13 @@ def best_threshold(predictions: Sequence[Guessed], questions: Sequence[Question]
     return float(gains[at - 1][0]) if at else float(gains[0][0] - 1)
 
 
-def _count(answer: str | None, question: Question, second: bool) -> tuple[float, float]:
-    """(exact match, F1) of one answer: the best over what people said."""
+def forced_answer(found: Guessed) -> str:
+    """The best span, as if there were always an answer."""
+    return next((guess.text for guess in found.guesses if guess.text), "")
+
+
+def count_answer(answer: str | None, question: Question, second: bool) -> tuple[float, float]:
+    """(exact match, F1) of one answer: the best over what people said. second: by the rules of 2.0."""
     if answer is None:
         return 0.0, 0.0
     gold = [each.text for each in question.answers or ()]

@@ -13,6 +13,8 @@ from bertie.errors import UsageError, UserError
 from bertie.model.config import BertConfig
 from bertie.model.heads import TokenHead
 from bertie.tasks import words
+from bertie.tasks.assessment.findings import Assessment
+from bertie.tasks.assessment.tag import assess_tags
 from bertie.tasks.contract import Unit
 from bertie.tasks.data.columns import Sentence, Sentences, TagColumns
 from bertie.tasks.data.predictions import answer_of
@@ -143,3 +145,7 @@ class Tag:
     def constant(self, examples: list[Sentence]) -> list[Tags]:
         [(tag, _)] = Counter(tag for example in examples for tag in example.tags or ()).most_common(1)
         return [Tags([tag] * len(example.words), [1.0] * len(example.words)) for example in examples]
+
+    def assess(self, predictions: list[Tags], examples: list[Sentence]) -> Assessment:
+        self.check(examples)
+        return assess_tags(self.labels, predictions, examples)

@@ -84,6 +84,7 @@ def _one(config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: RunFol
         )
     if run is not None:
         about = f"{_from(checkpoint)} On {len(data.dev)} dev examples: {_told(scores)}."
+        _assess(tuned, data, run)
         _finish(tuned, scores, run, run_page(run.path, about, {}).html(), about)
     return Finetuned(
         tuned.model, tuned.task, checkpoint.tokenizer, scores, tuned.losses, run.path if run else None, None
@@ -100,10 +101,19 @@ def _several(config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: Ru
     if run is not None:
         about = f"{_from(checkpoint)} The best of {len(done.outcomes)} runs. {_judged(done)}"
         storage.write_json(run.path / "sweep.json", done.told())
+        _assess(tuned, data, run)
         _finish(tuned, best.reported_on, run, sweep_page(run.path, about, done).html(), about)
         drop_models(run.path)
     path = run.path if run else None
     return Finetuned(tuned.model, tuned.task, checkpoint.tokenizer, best.reported_on, tuned.losses, path, done)
+
+
+def _assess(tuned: Tuned, data: Data, run: RunFolder) -> None:
+    """The folder of an evaluation on all dev examples, beside the model."""
+    result = {"scores": tuned.task.score(tuned.predictions, data.dev), "examples": len(data.dev)}
+    title = f"{run.path.absolute().name} on its dev examples"
+    with evaluation_folder(run.path / DEV) as folder:
+        write_evaluation(folder, title, tuned.task, tuned.predictions, data.dev, result)
 
 
 def _finish(tuned: Tuned, scores: dict[str, float], run: RunFolder, page: str, about: str) -> None:

@@ -7,8 +7,10 @@ from statistics import fmean, median
 
 from bertie import storage
 from bertie.report import Page
+from bertie.tasks.assessment.folder import PAGE
 from bertie.training.run import read_metrics
 
+DEV = "dev"  # of a run that was fine-tuned: its evaluation on the dev examples
 NAMES = {"mlm": "masked words", "nsp": "next sentence", "classify": "classes"}
 
 
@@ -28,6 +30,8 @@ def learning(made: Page, run: Path, lines: dict[str, float], title: str = "Learn
         loss_chart(made, run, f"{kind}_loss", f"Loss, {NAMES.get(kind, kind)}, nats", lines if kind == kinds[0] else {})
     rows = [[NAMES.get(kind, kind), last[f"{kind}_loss"], _percent(last.get(f"{kind}_accuracy"))] for kind in kinds]
     made.table(["At the end, held out", "Loss, nats", "Guessed right"], rows)
+    if (run / DEV / PAGE).is_file():
+        made.link("What it gets right and wrong of the dev examples", f"{DEV}/{PAGE}")
 
 
 def making(made: Page, run: Path) -> None:

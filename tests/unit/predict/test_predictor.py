@@ -194,6 +194,38 @@ def test_evaluate(tuned: Path, tmp_path: Path, small_texts: list[str]) -> None:
         model.evaluate([{"review": "in", "stars": "great"}])
 
 
+def test_an_evaluation_is_left_behind(tuned: Path, tmp_path: Path, small_texts: list[str]) -> None:
+    from bertie.cli import main
+
+    model = load(tuned)
+    texts = [text[:40] for text in small_texts[:7]] * (AT_ONCE // 6)  # more than are held together
+    path, out = tmp_path / "dev.jsonl", tmp_path / "new" / "out"
+    path.write_text("".join(json.dumps({"review": t, "stars": LABELS[i % 3]}) + "\n" for i, t in enumerate(texts)))
+    plain = model.evaluate(path)
+    found = model.evaluate(path, out=out)
+    assert found == {**plain, "seconds": found["seconds"], "out": str(out)}
+    told = json.loads((out / "scores.json").read_text())
+    assert told["scores"] == plain["scores"]
+    assert told["examples"] == len(texts) == sum(row["count"] for row in told["classes"].values())
+    lines = [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
+    for number, (line, prediction) in enumerate(zip(lines, model.predict(texts), strict=True)):
+        assert line["label"] == prediction.label
+        assert line["probabilities"] == pytest.approx(prediction.probabilities, abs=1e-4)
+        assert (line["gold"], line["source"]) == (LABELS[number % 3], f"dev.jsonl:{number + 1}")
+    assert "on dev.jsonl</h1>" in (out / "report.html").read_text()
+    (out / "report.html").write_text("old")
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:9]))
+    assert main(["evaluate", str(tuned), "--data", str(path), "--out", str(out)]) == 0
+    assert "9 examples" in (out / "report.html").read_text()
+    path.write_text('{"review": "a", "stars": "great"}\n')
+    with pytest.raises(UserError, match="training never saw"):
+        model.evaluate(path, out=out)
+    assert "9 examples" in (out / "report.html").read_text()
+    with pytest.raises(UsageError, match="already exists and is no evaluation"):
+        model.evaluate(path, out=tuned)
+    assert [each.name for each in out.parent.iterdir()] == ["out"]
+
+
 def test_predict_needs_a_task(pretrained: Path) -> None:
     with pytest.raises(UserError, match="was not fine-tuned for a task"):
         load(pretrained).predict(["a"])

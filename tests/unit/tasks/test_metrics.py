@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertie.tasks.metrics import classification_scores, difference, mean_and_interval
@@ -31,6 +31,7 @@ def test_a_class_never_predicted_counts_as_zero_without_a_warning():
     assert (alone["accuracy"], alone["f1"], alone["matthews"]) == (1.0, 0.0, 0.0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), min_size=1, max_size=30))
 def test_scores_agree_with_the_confusion(pairs: list[tuple[str, str]]):
     gold, predicted = [pair[0] for pair in pairs], [pair[1] for pair in pairs]

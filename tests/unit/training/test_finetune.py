@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from itertools import islice
@@ -58,6 +59,11 @@ def test_in_memory_and_in_a_folder_are_one(rows: list[dict[str, str]], start: Pa
             assert torch.equal(a, b)
     scores = bertie.load(tmp_path / "run", threads=1).evaluate(rows[50:])["scores"]
     assert scores == in_folder.scores
+    dev = tmp_path / "run" / "dev"
+    assert json.loads((dev / "scores.json").read_text())["scores"] == scores
+    assert len((dev / "predictions.jsonl").read_text().splitlines()) == len(rows[50:])
+    assert "run on its dev examples" in (dev / "report.html").read_text()
+    assert 'href="dev/report.html"' in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_a_finished_run_is_not_taken_for_one_of_other_examples(

@@ -70,6 +70,18 @@ class Questions:
             yield question
 
 
+def placed(answer: Answer, context: str) -> Answer | None:
+    """The answer where it lies. With a start that is wrong it is the nearest place that holds the text, without one the first."""
+    text = answer.text.strip()
+    start = answer.start + len(answer.text) - len(answer.text.lstrip())
+    if not text:
+        return None
+    if answer.start < 0 or context[start : start + len(text)] != text:
+        before, after = context.rfind(text, 0, max(start, 0) + len(text)), context.find(text, max(start, 0))
+        start = min((at for at in (before, after) if at >= 0), key=lambda at: abs(at - start), default=-1)
+    return Answer(text, start) if start >= 0 else None
+
+
 def _rows(path: Path) -> Iterator[Row | UserError]:
     if path.suffix != ".jsonl":
         raise UsageError(f"{path}: questions are read from SQuAD's .json, or from .jsonl files")

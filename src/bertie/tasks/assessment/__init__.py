@@ -1,0 +1,1 @@
+"""What an evaluation tells beside the scores: of classes, probabilities and single examples, as JSON and as a page."""

@@ -1,0 +1,115 @@
+"""What an evaluation tells of answers to questions."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bertie.report import Part
+from bertie.tasks.assessment.calibration import Calibration, calibration
+from bertie.tasks.assessment.findings import Assessment, Curves, Finding, Table
+from bertie.tasks.assessment.passages import Passage, mark, percent, shortened
+from bertie.tasks.data.squad import Question, placed
+from bertie.tasks.squad_scores import count_answer, forced_answer
+
+if TYPE_CHECKING:
+    from bertie.tasks.span import Found
+
+_ASKING = ("what", "who", "whom", "whose", "when", "where", "which", "why", "how many", "how much", "how")
+
+
+def assess_answers(
+    threshold: float, unanswerable: bool, predictions: list[Found], examples: list[Question]
+) -> Assessment:
+    """threshold: τ in use; unanswerable: whether the model may say that there is no answer."""
+    second = any(not example.answers for example in examples)
+    exact, f1 = np.array(
+        [count_answer(each.answer, q, second) for each, q in zip(predictions, examples, strict=True)]
+    ).T
+    sure = np.array([each.probability for each in predictions])
+    losses = sure * (1 - f1)
+    findings: list[Finding] = [*_tables(exact, f1, examples)]
+    if second and unanswerable:
+        findings.append(_thresholds(threshold, predictions, examples))
+    findings.append(_calibration(sure, exact))
+    answers = [list(dict.fromkeys(answer.text for answer in example.answers or ())) for example in examples]
+
+    def passage(i: int) -> Passage:
+        found = predictions[i]
+        facts = {"gold": " / ".join(answers[i]) or "no answer"}
+        facts["predicted"] = f"{found.answer or 'no answer'}, {percent(found.probability)}"
+        facts["F1"] = f"{f1[i]:.2f}"
+        return Passage(facts, [[Part(examples[i].question)], _marked(examples[i], found)])
+
+    lines = [
+        {"gold": gold, "exact_match": one, "f1": other, "loss": loss}
+        for gold, one, other, loss in zip(answers, exact.tolist(), f1.tolist(), losses.tolist(), strict=True)
+    ]
+    return Assessment(lines, losses, "how sure it is, times 1 − F1", tuple(findings), passage)
+
+
+def _calibration(sure: np.ndarray, exact: np.ndarray) -> Calibration:
+    return calibration(np.minimum(sure, 1), exact == 1, {}, "answers")
+
+
+def _tables(exact: np.ndarray, f1: np.ndarray, examples: list[Question]) -> list[Table]:
+    def rows(keys: list[str], order: list[str]) -> list[tuple[str, float, float, int]]:
+        names = np.array(keys)
+        each = [(key, names == key) for key in order if key in keys]
+        return [(key, float(exact[part].mean()), float(f1[part].mean()), int(part.sum())) for key, part in each]
+
+    header = ("exact_match", "f1", "count")
+    kinds = ["has an answer" if example.answers else "has none" for example in examples]
+    asking = [asked_with(example.question) for example in examples]
+    return [
+        Table("answerable", "With an answer and without", ("context", *header), rows(kinds, sorted(set(kinds)))),
+        Table("question_words", "By question word", ("question", *header), rows(asking, [*_ASKING, "other"])),
+    ]
+
+
+def asked_with(question: str) -> str:
+    """The first question word that is anywhere in it, of several the one that comes first; "other" without one."""
+    words = "".join(letter if letter.isalnum() else " " for letter in question.lower()).split()
+    text = f" {' '.join(words)} "
+    places = [(text.index(f" {word} "), -len(word), word) for word in _ASKING if f" {word} " in text]
+    return min(places)[2] if places else "other"
+
+
+def _thresholds(threshold: float, predictions: list[Found], examples: list[Question]) -> Curves:
+    """Scores if an answer is given wherever null_score ≤ τ, for each τ that changes anything."""
+    null = np.array([each.null_score for each in predictions])
+    spoken, silent = (
+        np.array([count_answer(forced_answer(each) * said, q, True) for each, q in zip(predictions, examples, strict=True)])
+        for said in (1, 0)
+    )  # fmt: skip
+    order = np.argsort(null, kind="stable")
+    sums = silent.sum(0) + np.concatenate([[[0.0, 0.0]], np.cumsum((spoken - silent)[order], axis=0)])
+    xs, last = np.unique(null[order][::-1], return_index=True)
+    ends = len(null) - last  # how many answers are given at this τ: all of equals
+    means = sums[ends] / len(null)
+    usual = np.abs(xs) < 1e8  # else there is no span, or no answer, to compare with
+    at = np.searchsorted(xs, threshold, side="right")
+    in_use = float(means[at - 1, 1]) if at else float(sums[0, 1] / len(null))
+    curves = {"f1": means[usual, 1].tolist(), "exact match": means[usual, 0].tolist()}
+    note = (
+        "An answer is given where the score of no answer is above that of the best span by τ or less; a larger τ gives more "
+        f"answers. In use is τ = {threshold:.4g}, found on the dev questions of the training."
+    )
+    return Curves(
+        "threshold", "When to say nothing", note, xs[usual].tolist(), curves, (threshold, in_use), "τ", "score"
+    )
+
+
+def _marked(example: Question, found: Found) -> list[Part]:
+    """The context around the gold answer and the predicted one."""
+    text = example.context
+    answer = placed(example.answers[0], text) if example.answers else None
+    spans = [(answer.start, answer.start + len(answer.text)) if answer else (0, 0), (found.start, found.end)]
+    edges = sorted({0, len(text), *(edge for span in spans for edge in span)})
+    parts = []
+    for start, end in pairwise(edges):
+        there, said = (first <= start and end <= last for first, last in spans)
+        parts.append(Part(text[start:end], mark(there, said)))
+    return shortened(parts)
