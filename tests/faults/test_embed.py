@@ -77,14 +77,15 @@ def test_stopped_while_writing(folder: Path, tmp_path: Path, unit: str, stop: si
     assert np.isfinite(vectors).all()
 
 
-def test_a_full_disk(folder: Path, tmp_path: Path) -> None:
+def test_a_full_disk(folder: Path, small_texts: list[str], tmp_path: Path) -> None:
+    (folder / "other.txt").write_text("\n".join(small_texts))  # vectors that differ do not compress
     code = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000,) * 2)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (10_000,) * 2)\n"
         "from bertie.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     for name in ("x.npy", "x.parquet"):
-        argv = command(folder, "few.txt", tmp_path / name, "text")[3:]
+        argv = command(folder, "other.txt", tmp_path / name, "text")[3:]
         done = subprocess.run([sys.executable, "-c", code, *argv], stderr=subprocess.PIPE, text=True, check=False)
         assert done.returncode == 1
         assert f"cannot write {tmp_path / name}: " in done.stderr
