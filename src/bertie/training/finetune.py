@@ -14,12 +14,14 @@ from bertie.checkpoints.folder import TASK, Checkpoint, load_weights, read_check
 from bertie.model.bert import BertModel
 from bertie.report import many
 from bertie.tasks import Task
+from bertie.tasks.assessment.folder import evaluation_folder
+from bertie.tasks.assessment.folder import write as write_evaluation
 from bertie.tasks.purpose import task_of
 from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
 from bertie.training.examples import Data, Examples, read
 from bertie.training.frozen import with_states
-from bertie.training.page import run_page
+from bertie.training.page import DEV, run_page
 from bertie.training.run import RunFolder
 from bertie.training.settings import FinetuneConfig
 from bertie.training.sweep import Sweep, cells, chosen_metric, drop_models, has_collapsed, read_sweep, sweep

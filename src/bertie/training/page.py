@@ -18,6 +18,7 @@ def run_page(run: Path, about: str, lines: dict[str, float]) -> Page:
     """Curves and last scores of a run that has metrics.jsonl. lines: levels to compare the first loss with, name -> nats."""
     made = Page(run.absolute().name, about)
     learning(made, run, lines)
+    link_to_dev(made, run)
     making(made, run)
     return made
 
@@ -30,8 +31,6 @@ def learning(made: Page, run: Path, lines: dict[str, float], title: str = "Learn
         loss_chart(made, run, f"{kind}_loss", f"Loss, {NAMES.get(kind, kind)}, nats", lines if kind == kinds[0] else {})
     rows = [[NAMES.get(kind, kind), last[f"{kind}_loss"], _percent(last.get(f"{kind}_accuracy"))] for kind in kinds]
     made.table(["At the end, held out", "Loss, nats", "Guessed right"], rows)
-    if (run / DEV / PAGE).is_file():
-        made.link("What it gets right and wrong of the dev examples", f"{DEV}/{PAGE}")
 
 
 def making(made: Page, run: Path) -> None:
@@ -45,6 +44,12 @@ def making(made: Page, run: Path) -> None:
         f"tokens a second or more. {made_on(run)}"
     )
     made.code((run / "config.toml").read_text(encoding="utf-8"))
+
+
+def link_to_dev(made: Page, run: Path) -> None:
+    """To the page of the evaluation on the dev examples, where the run has one."""
+    if (run / DEV / PAGE).is_file():
+        made.link("What it gets right and wrong of the dev examples", f"{DEV}/{PAGE}")
 
 
 def loss_chart(made: Page, run: Path, name: str, label: str, lines: dict[str, float]) -> None:

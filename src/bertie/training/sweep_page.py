@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bertie.report import Page
 from bertie.tasks.metrics import mean_and_interval
-from bertie.training.page import learning, making
+from bertie.training.page import learning, link_to_dev, making
 from bertie.training.sweep import Sweep
 
 
@@ -37,6 +37,7 @@ def sweep_page(run: Path, about: str, done: Sweep) -> Page:
         for o in done.outcomes
     ]
     made.table(["Learning rate", "Batch", "Epochs", "Seed", metric, "Half that chose", "Other half", ""], rows)
+    link_to_dev(made, run)
     learning(made, run / "cells" / best.name, {}, "How the best one learned")
     making(made, run / "cells" / best.name)
     return made
