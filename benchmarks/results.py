@@ -35,15 +35,16 @@ class Results:
         Errors: UsageError where it was measured with another setting.
         """
         measured, environments = self._kept["measured"], self._kept["environments"]
+        told = json.loads(json.dumps(asdict(setting)))  # as it is read back: tuples are lists
         if key not in measured:
             value = work()
             if self._environment not in environments:
                 environments.append(self._environment)
             place = environments.index(self._environment)
-            measured[key] = {"value": value, "setting": asdict(setting), "environment": place}
+            measured[key] = {"value": value, "setting": told, "environment": place}
             self.path.parent.mkdir(parents=True, exist_ok=True)
             storage.write_json(self.path, self._kept)
-        if measured[key]["setting"] != asdict(setting):
+        if measured[key]["setting"] != told:
             raise UsageError(f"{self.path}: {key} was measured with {measured[key]['setting']}: give another --out")
         return measured[key]["value"]
 

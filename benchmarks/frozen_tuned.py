@@ -1,0 +1,157 @@
+"""Frozen or tuned: the table of Peters, Ruder & Smith (2019), for any checkpoints, in one command.
+
+    python benchmarks/frozen_tuned.py DATA --model NAME=CHECKPOINT [--model …] --work FOLDER
+        --out benchmarks/results/frozen_tuned.json [--tasks …] [--restarts 3] [--examples 2000]
+
+DATA holds glue/, sick/ and ner/. Frozen (❄): a learned mix of all layers, for tagging two BiLSTM layers of 256 on it; tuned (🔥):
+the last layer and one added layer. Each is trained at three rates, with as many seeds as --restarts; the rate is chosen by
+its mean on one half of the dev examples, the score is the mean on the other half, ± its standard error over seeds. SICK has no
+split here: a tenth of it, at random, is dev. OMP_NUM_THREADS sets the threads. What is done stays in --work, so a stopped
+benchmark goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertie import config, runtime, streams
+from bertie.tasks.data.rows import kept
+from bertie.training.finetune import finetune
+from bertie.training.settings import FinetuneConfig, Grid
+from bertie.training.sweep import Outcome, Sweep
+from results import Results
+
+RATES = {"❄": (1e-3, 3e-3, 1e-2), "🔥": (2e-5, 5e-5, 1e-4)}
+EPOCHS = {"❄": 15, "🔥": 3}
+MOST_DEV = 2000
+
+
+@dataclass(frozen=True)
+class Setting:
+    """train, dev: files below DATA; SICK's are parts of one. label: its column, where the files are SICK's."""
+
+    title: str
+    kind: str
+    train: str
+    dev: str
+    metric: str
+    label: str = ""
+    max_length: int = 128
+
+
+SETTINGS = {
+    "ner": Setting("WNUT-17", "tag", "ner/wnut17train.conll", "ner/emerging.dev.conll", "f1"),
+    "sst2": Setting("SST-2", "classify", "glue/SST-2/train.tsv", "glue/SST-2/dev.tsv", "accuracy"),
+    "mnli": Setting("MNLI", "classify", "glue/MNLI/train-subset.tsv", "glue/MNLI/dev_matched.tsv", "accuracy"),
+    "sick-e": Setting("SICK-E", "classify", "sick/SICK.txt", "", "accuracy", "entailment_judgment"),
+    "sick-r": Setting("SICK-R", "regress", "sick/SICK.txt", "", "pearson", "relatedness_score"),
+    "mrpc": Setting("MRPC", "classify", "glue/MRPC/train.tsv", "glue/MRPC/dev.tsv", "f1"),
+    "stsb": Setting("STS-B", "regress", "glue/STS-B/train.tsv", "glue/STS-B/dev.tsv", "pearson"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--model", action="append", required=True, metavar="NAME=CHECKPOINT")
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--tasks", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
+    parser.add_argument("--restarts", type=int, default=3)
+    parser.add_argument("--examples", type=int, default=2000, help="of training; 0: all")
+    args = parser.parse_args()
+    for named in args.model:
+        name, checkpoint = named.split("=", 1)
+        results = Results(args.out.with_stem(f"{args.out.stem}-{name}"), checkpoint, runtime.use_threads())
+        found: dict[str, dict[str, Any]] = {}
+        for task in args.tasks:
+            base, train, dev = examples(SETTINGS[task], args.data)
+            for way in ("❄", "🔥"):
+                settings = recipe(base, SETTINGS[task], way, args.restarts, args.examples)
+
+                run = args.work / name / f"{task}-{'frozen' if way == '❄' else 'tuned'}"
+                measure = partial(measured, settings, train, dev, checkpoint, run)
+                found.setdefault(task, {})[way] = results.measure(f"{task}/{way}", settings, measure)
+        print(shown(name, found), flush=True)
+
+
+def measured(settings: FinetuneConfig, train: Any, dev: Any, checkpoint: str, run: Path) -> dict[str, Any]:
+    done = finetune(settings, train, dev, checkpoint, run).sweep
+    assert done is not None  # there are three rates
+    return chosen(done)
+
+
+def examples(setting: Setting, data: Path) -> tuple[FinetuneConfig, Any, Any]:
+    base = config.load(FinetuneConfig, setting.kind, "finetune")
+    if not setting.label:
+        train, dev = (kept(base.task.reader.read(data / name), name) for name in (setting.train, setting.dev))
+    else:
+        with open(data / setting.train, encoding="utf-8") as file:
+            table = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+        names = {"text": "sentence_A", "text_pair": "sentence_B", "label": setting.label}
+        found = [{ours: row[theirs] for ours, theirs in names.items()} for row in table]
+        order = streams.generator(0, streams.SUBSET).permutation(len(found))
+        cut = len(found) // 10
+        dev, train = ([found[i] for i in part] for part in (order[:cut], order[cut:]))
+    order = streams.generator(0, streams.SUBSET).permutation(len(dev))[:MOST_DEV]
+    return base, train, [dev[i] for i in order]
+
+
+def recipe(base: FinetuneConfig, setting: Setting, way: str, restarts: int, examples: int) -> FinetuneConfig:
+    frozen = way == "❄"
+    training = replace(base.training, epochs=EPOCHS[way], precision="fp32")
+    return replace(
+        base,
+        training=training,
+        grid=Grid(learning_rate=RATES[way]),
+        restarts=restarts,
+        metric=setting.metric,
+        max_length=setting.max_length,
+        max_train_examples=examples,
+        frozen=frozen,
+        layers="mix" if frozen else "last",
+        lstm_size=256 if frozen and setting.kind == "tag" else 0,
+    )
+
+
+def chosen(done: Sweep) -> dict[str, Any]:
+    """The rate with the best mean on the half that chooses, and what its seeds have on the other."""
+
+    def rate(outcome: Outcome) -> float:
+        return outcome.learning_rate
+
+    whole = [each for each in done.outcomes if each.scores]
+    groups = [list(group) for _, group in groupby(sorted(whole, key=rate), key=rate)]
+    best = max(groups, key=lambda group: float(np.mean([each.chosen_on[done.metric] for each in group])))
+    scores = [each.reported_on[done.metric] for each in best]
+    return {"learning_rate": best[0].learning_rate, "scores": scores, "seconds": sum(o.seconds for o in done.outcomes)}
+
+
+def shown(name: str, found: dict[str, dict[str, Any]]) -> str:
+    """A row for frozen, one for tuned, one for the difference."""
+    lines = [
+        f"| {name} | " + " | ".join(SETTINGS[task].title for task in found) + " |",
+        "|---" * (len(found) + 1) + "|",
+    ]
+    for way in ("❄", "🔥"):
+        cells = []
+        for each in found.values():
+            scores = 100 * np.array(each[way]["scores"])
+            error = scores.std(ddof=1) / len(scores) ** 0.5 if len(scores) > 1 else np.nan
+            cells.append(f"{scores.mean():.1f} ± {error:.1f}")
+        lines.append(f"| {way} | " + " | ".join(cells) + " |")
+    away = [100 * (np.mean(each["🔥"]["scores"]) - np.mean(each["❄"]["scores"])) for each in found.values()]
+    lines.append("| Δ = 🔥 − ❄ | " + " | ".join(f"{value:+.1f}" for value in away) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
