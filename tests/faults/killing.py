@@ -158,7 +158,7 @@ def content(run: Path) -> dict[str, Any]:
         elif path.name == "metrics.jsonl":
             found[name] = [without_timing(json.loads(line)) for line in path.read_text().splitlines()]
         elif path.name == "report.html":  # without the run's name, and its speed
-            found[name] = re.sub(r"<p>[\d,]+ steps, .*?</p>", "", path.read_text().replace(f">{run.name}<", "><"))
+            found[name] = re.sub(r"<p>[\d,]+ steps, .*?</p>", "", path.read_text().replace(f">{run.name}", ">"))
         elif path.name not in ("environment.json", "manifest.json"):  # these hold the time, or sums of what does
             found[name] = path.read_bytes()
     return found

@@ -15,7 +15,7 @@ import numpy as np
 from bertie.contracts import Sequence
 from bertie.errors import UsageError
 from bertie.text.memory import WordMemory, batches
-from bertie.text.tokenizer import Tokenizer
+from bertie.text.tokenizer import Tokenizer, require_texts
 
 Long = Literal["head", "tail", "head_tail", "windows"]
 HEAD = 0.25  # of the room for "head_tail": 128 of 510, which Sun et al. (2019) found best
@@ -35,6 +35,7 @@ def pieces(tokenizer: Tokenizer, texts: list[str], offsets: bool = False) -> lis
     """Errors: UserError for what is no text."""
     if not offsets:
         return [Pieces(ids, None) for ids in tokenizer.encode(texts)]
+    require_texts(texts)
     memory = WordMemory(tokenizer)
     found = []
     for batch in batches(texts):

@@ -230,13 +230,21 @@ class Tokenizer:
         return self.backend.decode(ids, skip_special_tokens=False)
 
 
-def _no_text(texts: list[Any]) -> UserError:
-    """What to say where the library refused one of the texts without naming it."""
+def require_texts(texts: Iterable[Any]) -> None:
+    """Errors: UserError for what is no text."""
     for text in texts:
         if not isinstance(text, str):
-            return UserError(f"{text!r:.60} is no text but of type {type(text).__name__}: give a string")
+            raise UserError(f"{text!r:.60} is no text but of type {type(text).__name__}: give a string")
         if not storage.is_unicode(text):
-            return UserError(f"the text {text[:60]!a} holds half of a surrogate pair, which is no character")
+            raise UserError(f"the text {text[:60]!a} holds half of a surrogate pair, which is no character")
+
+
+def _no_text(texts: list[Any]) -> UserError:
+    """What to say where the library refused one of the texts without naming it."""
+    try:
+        require_texts(texts)
+    except UserError as error:
+        return error
     return UserError("the tokenizer refused the texts")
 
 

@@ -66,7 +66,9 @@ def test_what_predict_wrote_scores_as_evaluate_says(
     from dataclasses import replace
 
     plain = bertie.load(minilm)
-    plain.model.heads[task.kind] = task.head(plain.model.encoder.config)  # new weights: any predictions will do
+    plain.model.heads[task.kind] = task.head(
+        size := plain.model.encoder.config, size.hidden_size
+    )  # new weights: any predictions will do
     model = replace(plain, task=task, max_length=32)
     data = write(tmp_path / "dev.jsonl", rows)
     predictions = model.predict(rows)
