@@ -1,182 +1,204 @@
 """Seconds until a held-out masked-LM loss is reached, `mini`, from process start with prepared shards: bertie, transformers.
 
-    python benchmarks/time_to_loss.py SHARDS bertie --run RUN --out FILE.json [-- --training.steps 4200 …]
-    python benchmarks/time_to_loss.py SHARDS transformers --run FOLDER --out FILE.json \\
-        --batch-size 16 --learning-rate 1e-3 --steps 7800
+    python benchmarks/time_to_loss.py SHARDS curves --work FOLDER --out FILE.json [--steps 4200] [--their-steps 12000]
+    python benchmarks/time_to_loss.py SHARDS times --work FOLDER --out FILE.json [--same 100] [--rounds 15]
+    python benchmarks/time_to_loss.py SHARDS table --work FOLDER --out FILE.json
 
-The targets are the entropy of words in the held-out text − 1.0 and − 1.5 nats. bertie is the command as it is shipped.
-transformers is a plain loop over BertForPreTraining: the same sequences, masks and held-out text, padded to 128, AdamW
-with the same betas and decay, linear warm-up and decay, no dropout, as the recipe. Evaluating and saving do not count.
-It takes hours, and other work beside it must not count: each step, on either side, counts with the lower quartile of
-its side's. Stopped, both go on where they were.
+The targets are the entropy of words in the held-out text − 1.0 and − 1.5 nats. bertie is `bertie pretrain mini` as it is shipped.
+transformers is a plain loop over BertForPreTraining: sequences padded to 128, fused AdamW with the same betas and decay, clipping,
+no dropout, BERT's own start, at the batch and rate that short runs found best for it (--batch-size, --learning-rate).
+
+What a step teaches does not depend on whose code computes it, and a step of transformers takes hours to repeat often enough. So its
+curve is computed by bertie's engine from its recipe, and `times` shows that this is allowed: the losses of the first --same steps of the plain
+loop are held against the engine's. There too each side's steps are timed in turn, in one process, in rounds of ten; medians
+count. Held-out losses do not count as time, and transformers' start is taken as 0 seconds. OMP_NUM_THREADS sets the threads.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
-from statistics import quantiles
+from statistics import median
 from typing import Any
 
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
 
 from bertie import config, runtime, storage
-from bertie.batches.loader import Position
-from bertie.contracts import MicroBatch
+from bertie.batches.loader import Position, Step
+from bertie.checkpoints.folder import write_model
+from bertie.objectives import MaskedLM
 from bertie.text.shards import Shards, open_shards
 from bertie.training.distributed import ALONE
-from bertie.training.feed import Feed, held_out
+from bertie.training.feed import Feed
+from bertie.training.initial import new_model
+from bertie.training.loop import Descent, fit
+from bertie.training.pretrain import pretrain
 from bertie.training.recipe import PretrainConfig, fitted
+from bertie.training.run import read_metrics
 from pretrain_speed import padded
 
 BELOW_ENTROPY = (1.0, 1.5)
 EVERY = 262_144  # tokens between evaluations
+TOGETHER = 10  # steps that are timed as one
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shards", type=Path)
-    parser.add_argument("who", choices=["bertie", "transformers"])
-    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("what", choices=["curves", "times", "table"])
+    parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--learning-rate", type=float, default=1e-3)
-    parser.add_argument("--steps", type=int, default=7800)
-    parser.add_argument("--stop-after", type=int, default=0, help="steps; 0: when the last target is reached")
-    args, flags = parser.parse_known_args()
+    parser.add_argument("--steps", type=int, default=4200)
+    parser.add_argument("--their-steps", type=int, default=12_000)
+    parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--learning-rate", type=float, default=5e-4)
+    parser.add_argument("--same", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=15)
+    args = parser.parse_args()
     shards = open_shards(args.shards)
-    targets = [shards.eval.unigram_entropy - below for below in BELOW_ENTROPY]
-    if args.who == "bertie":
-        curve = list(ours(args.shards, args.run, [flag for flag in flags if flag != "--"]))
+    sides = {"bertie": ours(args.steps), "transformers": theirs(args.their_steps, args.batch_size, args.learning_rate)}
+    found: dict[str, Any] = storage.read_json(args.out) if args.out.exists() else {}
+    if args.what == "table":
+        print(table(shards, found))
+        return
+    threads = runtime.use_threads()
+    if args.what == "curves":
+        for name, recipe in sides.items():
+            curve = held_out(recipe, args.shards, args.work / name, threads)
+            found[f"curve of {name}"] = {"environment": runtime.environment(threads), "points": curve}
+            storage.write_json(args.out, found)
     else:
-        curve = list(theirs(shards, args, min(targets)))
-    told = runtime.environment(runtime.use_threads())
-    reached = [next((point for point in curve if point["mlm_loss"] <= target), None) for target in targets]
-    result = {"environment": told, "targets": targets, "reached": reached, "curve": curve}
-    storage.write_json(args.out, result)
-    print(json.dumps({"targets": targets, "reached": reached}))
+        found["times"] = {"environment": runtime.environment(threads), "transformers": transformers.__version__}
+        found["times"] |= times(sides, shards, args.shards, args.work, args.same, args.rounds)
+        storage.write_json(args.out, found)
+        print({name: value for name, value in found["times"].items() if name != "environment"})
 
 
-def ours(shards: Path, run: Path, flags: list[str]) -> Iterator[dict[str, float]]:
-    """Held-out losses over time. Counted are the steps, and all that the process does before the first one, and at its end."""
-    started = time.monotonic()
-    command = [sys.executable, "-m", "bertie", "pretrain", "mini", "--data", str(shards), "--out", str(run), *flags]
-    subprocess.run([*command, "--training.eval-every", str(EVERY // (16 * 128))], check=True)
-    whole = time.monotonic() - started
-    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    beside = whole - records[-1]["seconds"]
-    steps = [record for record in records if record["split"] == "train"]
-    before = [0, *(record["tokens"] for record in steps)]
-    spans = zip(steps, before, strict=False)
-    step = quantiles([(record["tokens"] - start) / record["tokens_per_second"] for record, start in spans], n=4)[0]
-    for record in records:
-        if record["split"] == "eval":
-            reached = {key: record[key] for key in ("step", "tokens", "mlm_loss")}
-            yield {**reached, "seconds": beside + record["step"] * step}
+def ours(steps: int) -> PretrainConfig:
+    return every_so_often(config.load(PretrainConfig, "mini", "pretrain"), steps=steps)
 
 
-def theirs(shards: Shards, args: argparse.Namespace, lowest: float) -> Iterator[dict[str, float]]:
-    """The same of a plain loop. args.run keeps the newest state and the curve."""
-    started = time.monotonic()
+def theirs(steps: int, batch_size: int, learning_rate: float) -> PretrainConfig:
     recipe = config.load(PretrainConfig, "mini", "pretrain")
-    training = replace(recipe.training, batch_size=args.batch_size, row_tokens=args.batch_size * 128, steps=args.steps)
-    recipe = fitted(replace(recipe, training=training), shards.tokenizer)
-    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
-    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    torch.manual_seed(0)
-    model = transformers.BertForPreTraining(
-        transformers.BertConfig(**{name: getattr(recipe.model, name) for name in names}, **dropout)
-    ).train()
-    decayed = [p for p in model.parameters() if p.ndim > 1]
-    spared = [p for p in model.parameters() if p.ndim <= 1]
+    start = [replace(o, start_from="nothing") if isinstance(o, MaskedLM) else o for o in recipe.objectives]
+    sizes = {"batch_size": batch_size, "row_tokens": batch_size * 128, "learning_rate": learning_rate}
+    return every_so_often(replace(recipe, objectives=tuple(start)), steps=steps, **sizes)
+
+
+def every_so_often(recipe: PretrainConfig, **settings: Any) -> PretrainConfig:
+    training = replace(recipe.training, precision="fp32", **settings)
+    every = EVERY // (training.batch_size * 128)
+    return replace(recipe, training=replace(training, eval_every=every, checkpoint_every=every))
+
+
+def held_out(recipe: PretrainConfig, shards: Path, run: Path, threads: int) -> list[dict[str, float]]:
+    """Stopped, it goes on where it was."""
+    pretrain(recipe, shards, run, threads=threads)
+    return [{name: record[name] for name in ("step", "tokens", "mlm_loss")} for record in read_metrics(run, "eval")]
+
+
+def times(
+    sides: dict[str, PretrainConfig], shards: Shards, folder: Path, work: Path, same: int, rounds: int
+) -> dict[str, Any]:
+    """Seconds a step, in turn; bertie's seconds before its first one; how far the losses are from those of the engine's run."""
+    steppers, losses = {}, []
+    for name, recipe in sides.items():
+        recipe = fitted(recipe, shards.tokenizer)
+        feed = Feed(recipe.way, shards, recipe.objectives, 0, 1, 0, ALONE).steps(0, Position())
+        steppers[name] = our_steps(recipe, feed) if name == "bertie" else their_steps(recipe, feed, shards)
+    for _ in range(same):
+        losses.append(steppers["transformers"]())
+    known = [record["loss"] for record in read_metrics(work / "transformers", "train")[:same]]
+    away = max(abs(a - b) / b for a, b in zip(losses, known, strict=True))
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds + 1):  # the first warms up
+        for name, step in steppers.items():
+            begun = time.perf_counter()
+            for _ in range(TOGETHER):
+                step()
+            seconds[name].append((time.perf_counter() - begun) / TOGETHER)
+    return {
+        "losses_compared": same,
+        "largest_relative_difference": away,
+        "seconds_a_step": {name: median(values[1:]) for name, values in seconds.items()},
+        "rounds": {name: values[1:] for name, values in seconds.items()},
+        "seconds_before_bertie": median(before_the_first(folder) for _ in range(3)),
+    }
+
+
+def before_the_first(shards: Path) -> float:
+    """All that `bertie pretrain mini` does but for its steps: seconds, of a run of two."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        command = [sys.executable, "-m", "bertie", "pretrain", "mini", "--data", str(shards), "--out", str(run)]
+        begun = time.monotonic()
+        subprocess.run(
+            [*command, "--training.steps", "2", "--training.eval-tokens", "256"], check=True, stderr=subprocess.DEVNULL
+        )
+        whole = time.monotonic() - begun
+        return whole - read_metrics(run, "train")[-1]["seconds"]
+
+
+def our_steps(recipe: PretrainConfig, feed: Iterator[Step]) -> Callable[[], float]:
+    model = new_model(recipe.model, recipe.objectives, recipe.seed).train()
+    settings = recipe.training
+    weights = {objective.kind: objective.weight for objective in recipe.objectives}
+    descent = Descent(settings.steps, settings.learning_rate, settings.clip, recipe.seed, "fp32", weights)
+    loop = fit(model, feed, recipe.optimizer.build(model), recipe.schedule, descent)
+
+    def step() -> float:
+        return float(next(loop).grad_norm)
+
+    return step
+
+
+def their_steps(recipe: PretrainConfig, feed: Iterator[Step], shards: Shards) -> Callable[[], float]:
+    """The plain loop, from the weights that the engine's run starts from. What a call returns is the step's loss."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_model(Path(folder), new_model(recipe.model, recipe.objectives, recipe.seed), shards.tokenizer)
+        model = transformers.BertForPreTraining.from_pretrained(folder).train()
+    decayed, spared = ([p for p in model.parameters() if (p.ndim > 1) == matrix] for matrix in (True, False))
     groups = [{"params": decayed, "weight_decay": 0.01}, {"params": spared, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=args.learning_rate, betas=(0.9, 0.98), eps=1e-6, fused=True)
-    schedule = transformers.get_linear_schedule_with_warmup(optimizer, round(0.1 * args.steps), args.steps)
-    held = held_out(recipe.objectives, recipe.layout, shards.eval, shards.tokenizer, training.eval_tokens)
-    state = _State(args.run, model, optimizer)
-    done = state.restore()
-    for _ in range(done["step"]):
-        schedule.step()
-    feed = Feed(recipe.way, shards, recipe.objectives, 0, 1, 0, ALONE)
-    every = EVERY // (args.batch_size * 128)
-    end = args.stop_after or args.steps
-    done.setdefault("beginning", time.monotonic() - started)
-    last = time.monotonic()
-    for work in islice(feed.steps(done["step"], Position(0, done["step"])), end - done["step"]):
-        [micro] = work.batches
-        model(**padded(micro, 128)).loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), eps=1e-6, fused=True)
+    numbers = iter(range(recipe.training.steps))
+
+    def step() -> float:
+        rate = recipe.training.learning_rate * recipe.schedule.factor(next(numbers), recipe.training.steps)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        [micro] = next(feed).batches
+        loss = model(**padded(micro, 128)).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.training.clip)
         optimizer.step()
-        schedule.step()
         optimizer.zero_grad()
-        done["step"] += 1
-        done["tokens"] += micro.tokens
-        done["lengths"].append(time.monotonic() - last)
-        if done["step"] % every == 0 or done["step"] == end:
-            point = {"step": done["step"], "tokens": done["tokens"], "mlm_loss": _held_out_loss(model, held)}
-            print(point, file=sys.stderr, flush=True)
-            done["curve"].append(point)
-            state.save(done)
-            if point["mlm_loss"] <= lowest and not args.stop_after:
-                break
-        last = time.monotonic()
-    step = quantiles(done["lengths"], n=4)[0]
-    for point in done["curve"]:
-        yield {**point, "seconds": done["beginning"] + point["step"] * step}
+        return float(loss)
+
+    return step
 
 
-@torch.no_grad()
-def _held_out_loss(model: torch.nn.Module, held: list[MicroBatch]) -> float:
-    model.eval()
-    total = count = 0.0
-    for micro in held:
-        inputs = padded(micro, 128)
-        labels = inputs.pop("labels")
-        del inputs["next_sentence_label"]
-        chosen = labels >= 0
-        logits = model(**inputs).prediction_logits[chosen]
-        total += float(torch.nn.functional.cross_entropy(logits, labels[chosen], reduction="sum"))
-        count += int(chosen.sum())
-    model.train()
-    return total / count
-
-
-class _State:
-    """Weights, moments and where the run stands, in a folder."""
-
-    def __init__(self, folder: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer):
-        self.folder, self.model, self.optimizer = folder, model, optimizer
-
-    def restore(self) -> dict[str, Any]:
-        file = self.folder / "state.json"
-        if not file.exists():
-            return {"step": 0, "tokens": 0, "lengths": [], "curve": []}
-        tensors = load_file(self.folder / "state.safetensors")
-        with torch.no_grad():
-            for name, parameter in self.model.named_parameters():
-                parameter.copy_(tensors[f"weight.{name}"])
-                moments = ("exp_avg", "exp_avg_sq", "step")
-                self.optimizer.state[parameter] = {key: tensors[f"{key}.{name}"] for key in moments}
-        return json.loads(file.read_text())
-
-    def save(self, done: dict[str, Any]) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        tensors = {}
-        for name, parameter in self.model.named_parameters():
-            tensors[f"weight.{name}"] = parameter.detach()
-            tensors |= {f"{key}.{name}": value for key, value in self.optimizer.state[parameter].items()}
-        save_file(tensors, self.folder / "state.safetensors.new")
-        (self.folder / "state.safetensors.new").replace(self.folder / "state.safetensors")
-        storage.write_json(self.folder / "state.json", done)
+def table(shards: Shards, found: dict[str, Any]) -> str:
+    told = ["| Held-out loss | bertie | transformers | ratio |", "|---|---|---|---|"]
+    for below in BELOW_ENTROPY:
+        target, cells = shards.eval.unigram_entropy - below, []
+        for name in ("bertie", "transformers"):
+            points = found[f"curve of {name}"]["points"]
+            step = found["times"]["seconds_a_step"][name]
+            start = found["times"]["seconds_before_bertie"] if name == "bertie" else 0.0
+            reached = next((point for point in points if point["mlm_loss"] <= target), None)
+            last = reached or points[-1]
+            cells.append((start + last["step"] * step, reached is not None))
+        (own, there), (other, reached) = cells
+        ratio = f"{other / own:.1f}" if reached else f"more than {other / own:.1f}"
+        told.append(f"| {target:.2f} | {own:.0f} s{'' if there else ' (not reached)'} | {other:.0f} s | {ratio} |")
+    return "\n".join(told)
 
 
 if __name__ == "__main__":
