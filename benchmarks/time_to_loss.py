@@ -4,12 +4,13 @@
     python benchmarks/time_to_loss.py SHARDS times --work FOLDER --out FILE.json [--same 100] [--rounds 15]
     python benchmarks/time_to_loss.py SHARDS table --work FOLDER --out FILE.json
 
-The targets are the entropy of words in the held-out text − 1.0 and − 1.5 nats. bertie is `bertie pretrain mini` as it is shipped.
-transformers is a plain loop over BertForPreTraining: sequences padded to 128, fused AdamW with the same betas and decay, clipping,
-no dropout, BERT's own start, at the batch and rate that short runs found best for it (--batch-size, --learning-rate).
+The targets are the entropy of words in the held-out text − 1.0 and − 1.5 nats. bertie is `bertie pretrain mini` as it is
+shipped. transformers is a plain loop over BertForPreTraining: sequences padded to 128, fused AdamW with the same betas and
+decay, clipping, no dropout, BERT's own start, at the batch and rate that short runs found best for it (--batch-size,
+--learning-rate).
 
-What a step teaches does not depend on whose code computes it, and a step of transformers takes hours to repeat often enough. So its
-curve is computed by bertie's engine from its recipe, and `times` shows that this is allowed: the losses of the first --same steps of the plain
+What a step teaches does not depend on whose code computes it, and transformers takes hours. So its curve is computed by
+bertie's engine from its recipe, and `times` shows that this is allowed: the losses of the first --same steps of the plain
 loop are held against the engine's. There too each side's steps are timed in turn, in one process, in rounds of ten; medians
 count. Held-out losses do not count as time, and transformers' start is taken as 0 seconds. OMP_NUM_THREADS sets the threads.
 """

@@ -22,6 +22,8 @@ def model_card(model: BertModel, heads: frozenset[str], labels: tuple[str, ...],
     pipeline, gives = USES.get(
         heads, ("feature-extraction", f"hidden states; its heads are {' and '.join(sorted(heads))}")
     )
+    if model.reading is not None:  # their classes know nothing of what lies between encoder and head
+        pipeline = "feature-extraction"
     config = model.encoder.config
     lines = ["---", f"pipeline_tag: {pipeline}", "library_name: bertie", "tags: [bert]", "---", ""]
     lines += ["# A BERT", "", f"Made with bertie. It gives {gives}.", ""]
@@ -38,7 +40,9 @@ def model_card(model: BertModel, heads: frozenset[str], labels: tuple[str, ...],
         f"model = {loader}",
         "```",
         "",
-        "It also loads with transformers' `AutoModel` classes.",
+        "It also loads with transformers' `AutoModel` classes."
+        if model.reading is None
+        else "transformers' `AutoModel` loads its encoder; what its head reads of that, only bertie knows.",
         "",
     ]
     return "\n".join(lines)

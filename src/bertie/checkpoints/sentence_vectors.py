@@ -59,7 +59,7 @@ def read(folder: Path) -> SentenceVectors | None:
     named = found.get("pooling_mode", modes)  # from their version 6 on one name, before that a true or false for each
     names = {**{mode: mode for mode in get_args(Pooling)}, **{theirs: ours for ours, theirs in _POOLING.items()}}
     chosen = named if isinstance(named, list) else [named]
-    if len(chosen) != 1 or chosen[0] not in names:
+    if len(chosen) != 1 or not isinstance(chosen[0], str) or chosen[0] not in names:
         raise _other(place, f"pooling {' and '.join(map(str, chosen)) or 'none'}")
     return SentenceVectors(names[chosen[0]], "Normalize" in kinds)
 

@@ -84,3 +84,5 @@ def initialise(module: nn.Module, standard_deviation: float) -> None:
             )
         if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)
+        if isinstance(part, nn.LayerNorm):
+            part.reset_parameters()

@@ -20,6 +20,7 @@ from bertie.predict.vector_files import Columns, Dtype, require_free, vector_fil
 from bertie.predict.vectors import PiecesRead
 from bertie.tasks.data.rows import SHOWN, several
 from bertie.tasks.data.unlabelled import Text, Unlabelled
+from bertie.text.tokenizer import require_texts
 
 CHARACTERS = 1 << 18  # of texts that are read, computed and written together, where AT_ONCE texts are more
 
@@ -88,8 +89,10 @@ def embed(
     Gives {"out", "texts", "errors", "vectors", "width", "seconds"}. Errors: UsageError, UserError; then no file is there.
     """
     out = Path(out)
-    require_free(out)
+    require_free(out, words=unit.kind == "word")
     given = Path(texts) if isinstance(texts, str | Path) else list(several(texts))
+    if isinstance(given, list):
+        require_texts(word for each in given for word in (each if isinstance(each, list | tuple) else [each]))
     total, errors = _count(_rows(given, source), str(given) if isinstance(given, Path) else "the texts", strict)
     predictor = model if isinstance(model, Predictor) else load(model)
     width = mixing.width(unit.layers, predictor.model.encoder.config)

@@ -23,12 +23,13 @@ def words_beside(path: Path) -> Path:
     return path.with_suffix(".words.parquet")
 
 
-def require_free(path: Path) -> None:
+def require_free(path: Path, words: bool) -> None:
     """Errors: UsageError for another ending, or a file that is there already."""
     if path.suffix not in ENDINGS:
         raise UsageError(f"--out {path}: vectors are written as {' or '.join(ENDINGS)}")
-    if path.exists():
-        raise UsageError(f"{path} already exists: give another --out, or remove it first")
+    for file in (path, words_beside(path)) if words and path.suffix == ".npy" else (path,):
+        if file.exists():
+            raise UsageError(f"{file} already exists: give another --out, or remove it first")
 
 
 @contextmanager

@@ -5,7 +5,6 @@ Devlin et al. 2018, section 4.4 (SWAG). The [CLS] is the pooled one, as in the m
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -113,10 +112,14 @@ class Choose:
         right = [found.choice == example.label for found, example in zip(predictions, examples, strict=True)]
         return {"accuracy": float(np.mean(right))}
 
-    def constant(self, examples: list[Choice]) -> list[Chosen]:
-        [(place, _)] = Counter(example.label or 0 for example in examples).most_common(1)
-        return [Chosen(place, [float(i == place) for i in range(len(e.endings))]) for e in examples]
+    def constants(self, examples: list[Choice]) -> list[list[Chosen]]:
+        most = max(len(example.endings) for example in examples)
+        return [[_sure(min(place, len(e.endings) - 1), len(e.endings)) for e in examples] for place in range(most)]
 
     def assess(self, predictions: list[Chosen], examples: list[Choice]) -> Assessment:
         self.check(examples)
         return assess_choices(predictions, examples)
+
+
+def _sure(place: int, endings: int) -> Chosen:
+    return Chosen(place, [float(i == place) for i in range(endings)])

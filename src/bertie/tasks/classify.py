@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -135,9 +134,9 @@ class Classify:
         gold = [str(example.label) for example in examples]
         return classification_scores(gold, [prediction.label for prediction in predictions], list(self.labels))
 
-    def constant(self, examples: list[Example]) -> list[Classified]:
-        [(label, _)] = Counter(str(example.label) for example in examples).most_common(1)
-        return [Classified(label, {name: float(name == label) for name in self.labels})] * len(examples)
+    def constants(self, examples: list[Example]) -> list[list[Classified]]:
+        each = [Classified(label, {name: float(name == label) for name in self.labels}) for label in self.labels]
+        return [[one] * len(examples) for one in each]
 
     def assess(self, predictions: list[Classified], examples: list[Example]) -> Assessment:
         self.check(examples)

@@ -98,8 +98,9 @@ class Task(Protocol):
         """Errors: as `check`."""
         ...
 
-    def constant(self, examples: list[Any]) -> list[Any]:
-        """The best predictions that are the same for all examples: a model that is not better has learned nothing."""
+    def constants(self, examples: list[Any]) -> list[list[Any]]:
+        """Predictions that are the same for all examples, the best of which is as good as those can be: a model that is not
+        better has learned nothing."""
         ...
 
     def assess(self, predictions: list[Any], examples: list[Any]) -> Assessment:

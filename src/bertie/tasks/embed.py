@@ -156,9 +156,9 @@ class Embed:
         known = [score for score in scores if score is not None]
         return assess_scored(known, predictions, examples) if known else assess_partners(predictions, examples)
 
-    def constant(self, examples: list[Example]) -> list[Similarity]:
+    def constants(self, examples: list[Example]) -> list[list[Similarity]]:
         same = np.ones(1, np.float32)
-        return [Similarity(1.0, (same, same)) for _ in examples]
+        return [[Similarity(1.0, (same, same)) for _ in examples]]
 
 
 def _require_pairs(examples: list[Example]) -> None:

@@ -107,8 +107,8 @@ class Regress:
         gold = [float(example.label or 0) for example in examples]
         return regression_scores(gold, [prediction.score for prediction in predictions])
 
-    def constant(self, examples: list[Example]) -> list[Score]:
-        return [Score(float(np.mean([float(example.label or 0) for example in examples])))] * len(examples)
+    def constants(self, examples: list[Example]) -> list[list[Score]]:
+        return [[Score(float(np.mean([float(example.label or 0) for example in examples])))] * len(examples)]
 
     def assess(self, predictions: list[Score], examples: list[Example]) -> Assessment:
         self.check(examples)

@@ -224,9 +224,9 @@ class Span:
         self.check(examples)
         return squad_scores({found.id: found.answer for found in predictions}, examples)
 
-    def constant(self, examples: list[Question]) -> list[Found]:
+    def constants(self, examples: list[Question]) -> list[list[Found]]:
         """No answer."""
-        return [Found(example.id, "", 0, 0, 1.0, 1.0, []) for example in examples]
+        return [[Found(example.id, "", 0, 0, 1.0, 1.0, []) for example in examples]]
 
     def assess(self, predictions: list[Found], examples: list[Question]) -> Assessment:
         self.check(examples)

@@ -142,9 +142,9 @@ class Tag:
         scores = {"accuracy": float(np.mean(right))}
         return scores | entity_scores(gold, found) if names_entities(self.labels) else scores
 
-    def constant(self, examples: list[Sentence]) -> list[Tags]:
+    def constants(self, examples: list[Sentence]) -> list[list[Tags]]:
         [(tag, _)] = Counter(tag for example in examples for tag in example.tags or ()).most_common(1)
-        return [Tags([tag] * len(example.words), [1.0] * len(example.words)) for example in examples]
+        return [[Tags([tag] * len(example.words), [1.0] * len(example.words)) for example in examples]]
 
     def assess(self, predictions: list[Tags], examples: list[Sentence]) -> Assessment:
         self.check(examples)

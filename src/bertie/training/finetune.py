@@ -68,6 +68,9 @@ def finetune(
     with RunFolder(Path(out), configuration.plain(config), threads) if out else nullcontext() as run:
         if run is not None and run.finished:
             return _finished(config, data, checkpoint, run)
+        chosen_metric(config, data.task, data.dev)  # before anything is trained
+        if run is not None:
+            run.require_data(data.fingerprint)
         if config.frozen:
             encoder, _ = started_model(config, data.task, checkpoint)
             data = with_states(data, encoder, run.path if run else None)
@@ -130,6 +133,7 @@ def _finished(config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: R
     task = task_of(made.task, run.path / TASK)
     model = new_model(config, task, checkpoint.config).to(runtime.device())
     load_weights(model, made)
+    drop_models(run.path)  # killed just before
     done = read_sweep(run.path) if len(cells(config)) > 1 else None
     return Finetuned(model, task, checkpoint.tokenizer, run.scores(), [], run.path, done)
 

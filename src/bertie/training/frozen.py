@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -13,13 +14,13 @@ import torch
 
 from bertie import console
 from bertie.contracts import Batch, Sequence
-from bertie.errors import UserError
+from bertie.errors import MachineError, UserError
 from bertie.model.bert import BertModel
 from bertie.tasks import Task
 from bertie.tasks.inference import infer, reading
 from bertie.training.examples import Data
 
-AT_ONCE = 1024  # sequences
+AT_ONCE = 128  # sequences, whose states are in memory together
 
 
 def with_states(data: Data, model: BertModel, folder: Path | None) -> Data:
@@ -67,4 +68,10 @@ def _room(shape: tuple[int, ...], folder: Path | None) -> np.ndarray:
             "or layers that are not concatenated or mixed"
         )
     with tempfile.TemporaryFile(dir=place) as file:
-        return np.memmap(file, np.float32, "w+", shape=shape)
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)  # what is promised only may not be there when it is written
+        except OSError as error:
+            raise MachineError(
+                f"{place} has no room for {size / 1e9:,.1f} GB of the encoder's vectors: {error.strerror}"
+            ) from error
+        return np.memmap(file, np.float32, "r+", shape=shape)

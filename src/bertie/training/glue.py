@@ -56,6 +56,8 @@ def glue(
     config = configuration.load(FinetuneConfig, config, "finetune") if isinstance(config, str) else config
     checkpoint = model if isinstance(model, Checkpoint) else read_checkpoint(model)
     found = present(folder, tasks, config)
+    if config.metric:
+        raise UsageError(f"metric is {config.metric!r}, and each task of GLUE has its own: leave it out")
     if from_mnli:
         _require_mnli(found, out, config)
         found.sort(key=lambda files: files.of.name != "mnli")
@@ -64,7 +66,7 @@ def glue(
         of, run, dev = files.of, out / files.of.name, next(iter(files.labelled.values()))
         console.say(f"{of.folder}: {files.train.name}, {dev.name} → {run}")
         start = out / "mnli" if from_mnli and of.from_mnli else checkpoint
-        settings = replace(config, task=files.task)
+        settings = replace(config, task=files.task, metric=next(iter(files.labelled)).metrics[0])
         done = finetune(settings, files.train, dev, start, run, threads=threads)
         scores |= _scores(files, done, settings, run)
         _predictions(files, done, settings, run, out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -15,6 +15,13 @@ from bertie.contracts import Loss, MicroBatch
 from bertie.model.bert import BertModel
 from bertie.training.distributed import ALONE, Ranks
 from bertie.training.schedules import Schedule
+
+
+class Slices(Protocol):
+    """A list of micro-batches, or what makes them when they are asked for."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: slice, /) -> list[MicroBatch]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +116,7 @@ def _together(names: list[str], sums: Tensor, ranks: Ranks) -> dict[str, Loss]:
 @torch.no_grad()
 def evaluate(
     model: BertModel,
-    work: list[MicroBatch],
+    work: Slices,
     precision: Literal["fp32", "bf16"],
     ranks: Ranks = ALONE,
     stopping: Callable[[], bool] = lambda: False,

@@ -116,6 +116,8 @@ class FinetuneConfig:
                 "frozen leaves the checkpoint's encoder as it is: take out from_scratch, training.reinitialised_layers and "
                 "training.layer_decay"
             )
+        if self.task.kind == "embed" and (self.layers != "last" or self.lstm_size):
+            raise UsageError("embed makes its vectors of the last layer alone: leave out layers and lstm_size")
         if self.frozen and self.task.kind == "embed":
             raise UsageError("frozen leaves nothing to train: embed adds no weights of its own to the encoder")
         if self.grid.epochs and self.training.steps:

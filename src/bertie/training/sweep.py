@@ -3,6 +3,7 @@ examples and reported on the other, so that choosing does not flatter it."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from contextlib import nullcontext
@@ -112,7 +113,7 @@ def cells(config: FinetuneConfig) -> dict[str, FinetuneConfig]:
     for rate, batch_size, epochs in product(*values):
         settings = replace(training, learning_rate=rate, batch_size=batch_size, epochs=epochs)
         for seed in range(config.seed, config.seed + config.restarts):
-            name = f"rate-{rate:g}-batch-{batch_size}-epochs-{epochs}-seed-{seed}"
+            name = f"rate-{rate}-batch-{batch_size}-epochs-{epochs}-seed-{seed}"
             found[name] = replace(config, training=settings, seed=seed, grid=Grid(), restarts=1)
     return found
 
@@ -120,27 +121,29 @@ def cells(config: FinetuneConfig) -> dict[str, FinetuneConfig]:
 def sweep(config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: RunFolder | None) -> tuple[Tuned, Sweep]:
     """Every run, and the best one's model. In a folder, cells/NAME holds a run's metrics and outcome.json; of the models only
     the best so far stays on disk. Runs that are there already are not repeated."""
-    halves = _halves(len(data.dev))
-    done = Sweep(chosen_metric(config, data.task, data.dev), [])
+    halves, metric = halves_of(data.dev), chosen_metric(config, data.task, data.dev)
     asked = config.training.precision
     precision = run.precision(asked) if run else runtime.resolve_precision(asked, runtime.device())
     todo = cells(replace(config, training=replace(config.training, precision=precision)))
-    held: Tuned | None = None
+    folders = {name: run.path / "cells" / name if run else None for name in todo}
+    known = {name: _read_outcome(folder) for name, folder in folders.items() if folder is not None}
+    found = {name: outcome for name, outcome in known.items() if outcome is not None}
+    held: dict[str, Tuned] = {}
     for number, (name, settings) in enumerate(todo.items(), start=1):
-        folder = run.path / "cells" / name if run else None
-        tuned, outcome = None, _read_outcome(folder / OUTCOME) if folder else None
-        if outcome is None:
-            console.say(f"run {number} of {len(todo)}: {name}")
-            tuned, outcome = _measured(name, settings, done.metric, data, checkpoint, folder, halves)
-        done.outcomes.append(outcome)
-        if outcome.scores and done.best is outcome:
-            held = tuned
-        if run and outcome.scores:
-            drop_models(run.path, but=done.best)
-    best = done.best
-    if held is None:  # it was trained by an earlier call, so that this one finds it at its last step
-        held = _run(todo[best.name], data, checkpoint, run.path / "cells" / best.name if run else None, halves[0])
-    return held, done
+        if name in found:
+            continue
+        console.say(f"run {number} of {len(todo)}: {name}")
+        tuned, found[name] = _measured(name, settings, metric, data, checkpoint, folders[name], halves)
+        so_far = Sweep(metric, list(found.values()))
+        if tuned is not None and so_far.best.name == name:
+            held = {name: tuned}
+        if run and found[name].scores:
+            drop_models(run.path, but=so_far.best)
+    done = Sweep(metric, [found[name] for name in todo])
+    best = done.best.name
+    if best not in held:  # it was trained by an earlier call, so that this one finds it at its last step
+        held = {best: _run(todo[best], data, checkpoint, folders[best], halves[0])}
+    return held[best], done
 
 
 def read_sweep(run: Path) -> Sweep:
@@ -148,23 +151,36 @@ def read_sweep(run: Path) -> Sweep:
     path = run / "sweep.json"
     try:
         told = storage.read_json(path)
-        return Sweep(told["metric"], [Outcome(**each) for each in told["runs"]])
-    except (KeyError, TypeError) as error:
+        found = Sweep(told["metric"], [_outcome(each) for each in told["runs"]])
+        assert all(found.metric in outcome.scores for outcome in found.outcomes if outcome.scores)
+        return found
+    except (KeyError, TypeError, AssertionError) as error:
         raise UserError(f"{path} is damaged: restore it, or give another --out to start over") from error
 
 
 def has_collapsed(metric: str, scores: dict[str, float], task: Task, dev: list[Any]) -> bool:
     """Whether scores on dev examples are no better than those of saying the same of all of them."""
-    floor = task.score(task.constant(dev), dev)[metric]
-    return _sign(metric) * (scores[metric] - floor) <= MARGIN
+    sign = _sign(metric)
+    floor = max(sign * task.score(constant, dev)[metric] for constant in task.constants(dev))
+    return sign * scores[metric] - floor <= MARGIN
 
 
 def chosen_metric(config: FinetuneConfig, task: Task, dev: list[Any]) -> str:
-    """Errors: UsageError for a score that the task does not have."""
-    known = list(task.score(task.constant(dev), dev))
+    """Errors: UsageError for a score that the task does not have, or of several runs one of the halves."""
+    parts = [dev] if len(cells(config)) == 1 else [dev, *([dev[i] for i in half] for half in halves_of(dev))]
+    scores = [list(task.score(task.constants(part)[0], part)) for part in parts]
+    known = [name for name in scores[0] if all(name in each for each in scores)]
     if config.metric and config.metric not in known:
         raise UsageError(f"metric is {config.metric!r}, and this task has {', '.join(known)}")
     return config.metric or (task.metric if task.metric in known else known[0])
+
+
+def halves_of(dev: list[Any]) -> list[np.ndarray]:
+    """The dev examples that choose, and those that report: int64, sorted, the same in every sweep. Errors: UserError."""
+    if len(dev) < 2:
+        raise UserError("one dev example cannot choose among runs and judge the chosen one: give more")
+    order = streams.generator(0, streams.HALVES).permutation(len(dev))
+    return [np.sort(order[: len(dev) // 2]), np.sort(order[len(dev) // 2 :])]
 
 
 def _measured(
@@ -207,29 +223,36 @@ def _scores(tuned: Tuned, data: Data, part: np.ndarray) -> dict[str, float]:
     return tuned.task.score([tuned.predictions[i] for i in part], [data.dev[i] for i in part])
 
 
-def _halves(count: int) -> list[np.ndarray]:
-    """The dev examples that choose, and those that report: int64, sorted, the same in every sweep."""
-    if count < 2:
-        raise UserError("one dev example cannot choose among runs and judge the chosen one: give more")
-    order = streams.generator(0, streams.HALVES).permutation(count)
-    return [np.sort(order[: count // 2]), np.sort(order[count // 2 :])]
-
-
 def drop_models(run: Path, but: Outcome | None = None) -> None:
     """Of the runs that are done: all that is still needed is in their outcome.json. but: one that keeps its model."""
-    for path in (run / "cells").glob(f"*/{OUTCOME}"):
-        if but is None or path.parent.name != but.name:
-            shutil.rmtree(path.parent / "checkpoints", ignore_errors=True)
+    for cell in (path.parent for path in (run / "cells").glob(f"*/{OUTCOME}")):
+        storage.remove_leftovers(cell)
+        if (cell / "checkpoints").is_dir() and (but is None or cell.name != but.name):
+            doomed = cell / f".checkpoints.tmp-{os.getpid()}"  # half removed must not look like one to go on from
+            os.rename(cell / "checkpoints", doomed)
+            shutil.rmtree(doomed)
 
 
-def _read_outcome(path: Path) -> Outcome | None:
+def _read_outcome(folder: Path) -> Outcome | None:
     """Errors: UserError where the file is damaged."""
+    path = folder / OUTCOME
     if not path.is_file():
         return None
     try:
-        return Outcome(**storage.read_json(path))
-    except TypeError as error:
+        found = _outcome(storage.read_json(path))
+        assert found.name == folder.name
+        return found
+    except (TypeError, AssertionError) as error:
         raise UserError(f"{path} is damaged: remove it, and the run is done again") from error
+
+
+def _outcome(values: dict[str, Any]) -> Outcome:
+    """Errors: TypeError for what is none."""
+    found = Outcome(**values)
+    parts = (found.scores, found.chosen_on, found.reported_on)
+    if not all(isinstance(part, dict) and all(type(value) is float for value in part.values()) for part in parts):
+        raise TypeError
+    return found
 
 
 def _seconds(started: float) -> float:

@@ -84,13 +84,13 @@ def train(job: Job, run: RunFolder | None) -> None:
         session.start()
         # Closed at once however it ends: there may be processes behind it.
         with closing(job.stream(done, Position(counters.epoch, counters.epoch_step))) as stream:
-            for progress in fit(job.model, stream, job.optimizer, job.schedule, job.descent, done, job.ranks):
+            loop = fit(job.model, stream, job.optimizer, job.schedule, job.descent, done, job.ranks)
+            while not session.weary and (progress := next(loop, None)):  # it may have ended before it was stopped
                 session.after(progress)
-                if session.weary:
-                    break
     if job.patience:
         session.take_best()
-    if counters.eval_step == steps and not math.isfinite(counters.eval_loss):
+    taken = job.patience and counters.best_step  # the weights of an evaluation before that
+    if counters.eval_step == steps and not math.isfinite(counters.eval_loss) and not taken:
         raise DivergedError(f"the loss on held-out text is no number: {_diverged(job)}")
 
 

@@ -46,14 +46,16 @@ class Tuned:
 def tune(
     config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: RunFolder | None, calibrate_on: np.ndarray
 ) -> Tuned:
-    """Train, from the run's newest checkpoint if it has one. calibrate_on: int64, the dev examples to find things out on."""
+    """Train, from the run's newest checkpoint if it has one. calibrate_on: int64, the dev examples to find things out on: when
+    to stop, and what `calibrate` asks."""
     model, started = started_model(config, data.task, checkpoint)
     if run is not None:
         console.say(started)
     asked = config.training.precision
     precision = run.precision(asked) if run else runtime.resolve_precision(asked, model.device)
     losses: list[float] = []
-    job = _job(config, data, model, checkpoint.tokenizer, precision, lambda record: losses.append(record["loss"]))
+    held = _HeldOut(config, data, set(calibrate_on.tolist()))
+    job = _job(config, data, model, checkpoint.tokenizer, precision, held, lambda record: losses.append(record["loss"]))
     trainer.train(job, run)
     task, said = data.task, outputs(model, data.task, data.dev_sequences)
     predictions = task.decode(said, data.dev_sequences, data.dev)
@@ -107,13 +109,13 @@ def _job(
     model: BertModel,
     tokenizer: Tokenizer,
     precision: Literal["fp32", "bf16"],
+    held: _HeldOut,
     on_step: Callable[[dict[str, Any]], None],
 ) -> trainer.Job:
     settings, task = config.training, data.task
     units = _units(task, data.train_sequences)
     per_epoch = -(-len(units) // settings.batch_size)
     steps = settings.steps or settings.epochs * per_epoch
-    room = max(1, settings.row_tokens // config.max_length)
 
     def stream(_: int, position: Position) -> Generator[Step]:
         while True:
@@ -122,12 +124,9 @@ def _job(
                 chosen = [units[i] for i in order[step * settings.batch_size : (step + 1) * settings.batch_size]]
                 last = step + 1 == per_epoch
                 after = Position(position.epoch + 1, 0) if last else Position(position.epoch, step + 1)
-                yield Step(_split(task, chosen, config.max_length, room), Position(position.epoch, step), after)
+                yield Step(_micro_batches(config, task, chosen), Position(position.epoch, step), after)
             position = Position(position.epoch + 1, 0)
 
-    dev = _units(task, task.training(data.dev_sequences))
-    steps_of_dev = [dev[i : i + settings.batch_size] for i in range(0, len(dev), settings.batch_size)]
-    held = [micro for chosen in steps_of_dev for micro in _split(task, chosen, config.max_length, room)]
     return trainer.Job(
         title="finetune",
         model=model,
@@ -158,14 +157,37 @@ def _units(task: Task, sequences: list[Sequence]) -> list[list[Sequence]]:
     return list(grouped.values())
 
 
-def _split(task: Task, units: list[list[Sequence]], max_length: int, room: int) -> list[MicroBatch]:
-    """A step's forward passes, of at most `room` sequences each where the units allow it."""
+class _HeldOut:
+    """Dev examples, in the micro-batches that their loss is of: each is made when it is asked for, since of a frozen encoder
+    it holds states."""
+
+    def __init__(self, config: FinetuneConfig, data: Data, examples: set[int]):
+        self.task, self.max_length = data.task, config.max_length
+        chosen = [sequence for sequence in data.dev_sequences if sequence.example in examples]
+        units, size = _units(self.task, self.task.training(chosen)), config.training.batch_size
+        steps = [units[i : i + size] for i in range(0, len(units), size)]
+        self.parts = [part for step in steps for part in _parts(config, self.task, step)]
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __getitem__(self, index: slice) -> list[MicroBatch]:
+        return [_micro_batch(self.task, part, self.max_length) for part in self.parts[index]]
+
+
+def _micro_batches(config: FinetuneConfig, task: Task, units: list[list[Sequence]]) -> list[MicroBatch]:
+    return [_micro_batch(task, part, config.max_length) for part in _parts(config, task, units)]
+
+
+def _parts(config: FinetuneConfig, task: Task, units: list[list[Sequence]]) -> list[list[Sequence]]:
+    """A step's forward passes, of no more tokens than one may have where the units allow it."""
+    room = max(1, config.training.row_tokens // config.max_length)
     together: list[list[Sequence]] = [[]]
     for unit in units:
         if together[-1] and len(together[-1]) + len(unit) > room and task.unit != "batch":
             together.append([])
         together[-1] += unit
-    return [_micro_batch(task, sequences, max_length) for sequences in together]
+    return together
 
 
 def _micro_batch(task: Task, sequences: list[Sequence], max_length: int) -> MicroBatch:

@@ -130,5 +130,10 @@ def test_upper_layers_start_anew(rows: list[dict[str, str]], start: Path) -> Non
     other, _ = started_model(replace(config, seed=1), data.task, checkpoint)
     assert torch.equal(flat(again), flat(fresh))
     assert not torch.equal(flat(other.encoder.layers[1]), flat(fresh.encoder.layers[1]))
+    shifted = {name: tensor + 1 for name, tensor in checkpoint.weights.items() if "norm" in name}
+    tuned = replace(checkpoint, weights=checkpoint.weights | shifted)
+    norm = started_model(config, data.task, tuned)[0].encoder.layers[1].norm
+    assert torch.equal(norm.weight, torch.ones_like(norm.weight))
+    assert torch.equal(norm.bias, torch.zeros_like(norm.bias))
     with pytest.raises(UsageError, match="reinitialised_layers is 3, and the model has 2 layers"):
         finetune(replace(CONFIG, training=replace(TRAINING, reinitialised_layers=3)), rows, start)

@@ -92,6 +92,7 @@ def test_killed_it_goes_on_where_it_was(
             assert len({path.parents[2] for path in (cut / "cells").rglob("model.safetensors")}) == 1
     best = done(whole).best.seed
     assert trained in ([0, 1, 2], [0, 1, 2, best])  # the best one is read again where an earlier call trained it
+    assert not found.losses or best == 2  # and not trained again
     assert without_time(done(found)) == without_time(done(whole))
     assert found.scores == whole.scores
     first, second = (torch.cat([p.flatten() for p in each.model.parameters()]) for each in (whole, found))
@@ -160,6 +161,56 @@ def test_what_cannot_choose(rows: list[dict[str, str]], start: Path) -> None:
         replace(CONFIG, grid=Grid(epochs=(1, 2)), training=replace(TRAINING, steps=3))
     with pytest.raises(UsageError, match=r"say with training\.eval_every"):
         replace(TRAINING, patience=2)
+
+
+def test_of_other_data_it_does_not_go_on(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(config: FinetuneConfig, *rest: Any) -> Any:
+        if config.seed == 1:
+            raise KeyboardInterrupt
+        return original(config, *rest)
+
+    original = sweeping.tune
+    monkeypatch.setattr(sweeping, "tune", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        finetune(CONFIG, rows, start, tmp_path / "run")
+    monkeypatch.setattr(sweeping, "tune", original)
+    with pytest.raises(UsageError, match="made from other data"):
+        finetune(CONFIG, rows[::-1], start, tmp_path / "run")
+    finetune(CONFIG, rows, start, tmp_path / "run")
+    with pytest.raises(UsageError, match="made from other data"):
+        finetune(CONFIG, rows[::-1], start, tmp_path / "run")
+
+
+def test_the_half_that_reports_decides_nothing(rows: list[dict[str, str]], start: Path) -> None:
+    """Whatever its labels are, the same run is chosen, and stopped at the same step."""
+    training = replace(TRAINING, epochs=10, eval_every=2, patience=2)
+    config = replace(CONFIG, training=training)
+    reports = sweeping.halves_of(rows[40:])[1]
+    turned = [dict(row) for row in rows]
+    for i in reports:
+        turned[40 + i]["label"] = {"yes": "no", "no": "yes"}[turned[40 + i]["label"]]
+    first, second = (finetune(config, examples, start) for examples in (rows, turned))
+    assert done(first).best.name == done(second).best.name
+    assert first.losses == second.losses
+    assert first.scores["accuracy"] == pytest.approx(1 - second.scores["accuracy"])
+
+
+def test_damaged_outcomes_are_told(rows: list[dict[str, str]], start: Path, tmp_path: Path) -> None:
+    finetune(CONFIG, rows, start, tmp_path / "run")
+    kept = (tmp_path / "run" / "sweep.json").read_text()
+    for wrong in ("{}", '{"metric": "accuracy", "runs": [3]}', kept.replace('"accuracy":', '"f1":')):
+        (tmp_path / "run" / "sweep.json").write_text(wrong)
+        with pytest.raises(UserError, match=r"sweep\.json is damaged"):
+            finetune(CONFIG, rows, start, tmp_path / "run")
+    (tmp_path / "run" / "manifest.json").unlink()
+    [*_, path] = sorted((tmp_path / "run" / "cells").glob("*/outcome.json"))
+    good = json.loads(path.read_text())
+    for changed in ({"name": "other"}, {"scores": 3}, {"scores": {"accuracy": "high"}}, {"more": 1}):
+        path.write_text(json.dumps(good | changed))
+        with pytest.raises(UserError, match=r"outcome\.json is damaged"):
+            finetune(CONFIG, rows, start, tmp_path / "run")
 
 
 def test_a_folder_with_runs_is_not_taken_for_another_sweep(
