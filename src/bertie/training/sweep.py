@@ -152,9 +152,10 @@ def read_sweep(run: Path) -> Sweep:
     try:
         told = storage.read_json(path)
         found = Sweep(told["metric"], [_outcome(each) for each in told["runs"]])
-        assert all(found.metric in outcome.scores for outcome in found.outcomes if outcome.scores)
+        if not all(found.metric in outcome.scores for outcome in found.outcomes if outcome.scores):
+            raise KeyError(found.metric)
         return found
-    except (KeyError, TypeError, AssertionError) as error:
+    except (KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged: restore it, or give another --out to start over") from error
 
 
@@ -240,9 +241,10 @@ def _read_outcome(folder: Path) -> Outcome | None:
         return None
     try:
         found = _outcome(storage.read_json(path))
-        assert found.name == folder.name
+        if found.name != folder.name:
+            raise TypeError(found.name)
         return found
-    except (TypeError, AssertionError) as error:
+    except TypeError as error:
         raise UserError(f"{path} is damaged: remove it, and the run is done again") from error
 
 
