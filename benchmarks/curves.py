@@ -43,7 +43,7 @@ def draw(curves: dict[str, list[dict[str, float]]], path: Path) -> None:
         "ytick.color": GREY,
         "axes.edgecolor": GREY,
     }
-    with plt.rc_context({**style, "svg.hashsalt": "curves", "svg.fonttype": "none", "font.family": "sans-serif"}):
+    with plt.rc_context({**style, "svg.hashsalt": "curves", "svg.fonttype": "none", "font.family": "sans-serif"}):  # pyright: ignore[reportArgumentType]
         figure, (loss, nsp) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
         for name, curve in curves.items():
             tokens = [point["tokens"] / 1e6 for point in curve]

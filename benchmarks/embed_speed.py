@@ -1,5 +1,6 @@
 """Vectors of texts: ours and sentence-transformers' `encode`, the same model, in turn in one process, one thread each.
 
+    pip install sentence-transformers
     OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false python benchmarks/embed_speed.py MODEL SST-2/train.tsv SICK.txt
         --out benchmarks/results/embed_speed.json [--rounds 3]
 
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import SentenceTransformer  # pyright: ignore[reportMissingImports]
 
 import bertie
 from bertie import runtime, storage

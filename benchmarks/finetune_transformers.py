@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,19 +20,14 @@ from bertie.tasks.metrics import classification_scores, regression_scores
 from bertie.tasks.span import Found, Guess
 from bertie.tasks.squad_scores import best_threshold, squad_scores
 
+if TYPE_CHECKING:
+    from finetune_quality import Setting
+
 WARMUP = 0.1
 AT_ONCE = 32  # in evaluation
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 STEP = 128
 Scores = dict[str, float]
-
-
-class Setting(Protocol):
-    kind: str
-    epochs: int
-    max_length: int
-    batch_size: int
-    learning_rate: float
 
 
 def run(folder: Path, setting: Setting, train: list[Any], dev: list[Any], seed: int) -> Scores:

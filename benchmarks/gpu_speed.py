@@ -124,7 +124,7 @@ def prepare(
     feed = Feed(recipe.way, opened, recipe.objectives, 0, 1, 0, ALONE)
     made = new_model(recipe.model, recipe.objectives, 0).to(runtime.device()).train()
     # A third of the room: transformers, whose logits are of every token and whose texts are padded, is beside it.
-    rows = max(1, rows_that_fit(made, feed, "bf16") // 3)
+    rows = max(1, rows_that_fit(made, recipe.optimizer.build(made), feed, "bf16") // 3)
     recipe = replace(recipe, training=replace(training, batch_size=rows * ROW // length))
     feed = replace(feed, way=recipe.way, micro_batch=rows)
     started = time.perf_counter()

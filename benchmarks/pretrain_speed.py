@@ -137,7 +137,8 @@ def their_stepper(
     names += ("hidden_dropout_prob", "attention_probs_dropout_prob")
     settings = transformers.BertConfig(**{name: getattr(size, name) for name in names})
     device = runtime.device()
-    model = transformers.BertForPreTraining(settings).train().to(device)
+    model = transformers.BertForPreTraining(settings).train()
+    torch.nn.Module.to(model, device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
     forward = torch.compile(model) if compiled else model
 
@@ -209,16 +210,16 @@ def bare_products(size: BertConfig, micro: MicroBatch, precision: Precision) -> 
         for key in linear:
             x, w, g = made[key]
             torch.nn.functional.linear(x, w)
-            g @ w
-            g.t() @ x
+            torch.matmul(g, w)
+            torch.matmul(g.t(), x)
         for key in grid:
             q, k, s = cubes[key]
-            q @ k.transpose(1, 2)  # scores; and in the backward pass, of values' weights
-            q @ k.transpose(1, 2)
+            for _ in range(2):  # scores; and in the backward pass, of values' weights
+                torch.matmul(q, k.transpose(1, 2))
             for _ in range(2):  # what is mixed, and the gradients of queries
-                s @ k
+                torch.matmul(s, k)
             for _ in range(2):  # the gradients of keys and of values
-                s.transpose(1, 2) @ q
+                torch.matmul(s.transpose(1, 2), q)
 
     return run
 

@@ -144,7 +144,11 @@ def scores(vectors: dict[str, np.ndarray], pairs: Pairs) -> dict[str, dict[str, 
 
 def correlation(gold: list[float], found: np.ndarray) -> float | None:
     """None where all are the same, but for rounding: [CLS] of the embeddings says nothing of a text."""
-    return None if np.ptp(found) < 1e-4 * np.abs(found).max() else round(100 * float(spearmanr(gold, found)[0]), 1)
+    return (
+        None
+        if np.ptp(found) < 1e-4 * np.abs(found).max()
+        else round(100 * float(np.asarray(spearmanr(gold, found))[0]), 1)
+    )
 
 
 def shown(name: str, table: list[dict[str, Any]]) -> str:

@@ -1,6 +1,7 @@
 """Seconds until a held-out masked-LM loss is reached, `mini`, from process start with prepared shards: bertie, transformers.
 
-    python benchmarks/time_to_loss.py SHARDS curves --work FOLDER --out FILE.json [--steps 4200] [--their-steps 12000]
+    python benchmarks/time_to_loss.py SHARDS bertie --work FOLDER --out FILE.json [--steps 4200]
+    python benchmarks/time_to_loss.py SHARDS transformers --work FOLDER --out FILE.json [--their-steps 12000]
     python benchmarks/time_to_loss.py SHARDS times --work FOLDER --out FILE.json [--same 100] [--rounds 15]
     python benchmarks/time_to_loss.py SHARDS table --work FOLDER --out FILE.json
 
@@ -53,7 +54,7 @@ TOGETHER = 10  # steps that are timed as one
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shards", type=Path)
-    parser.add_argument("what", choices=["curves", "times", "table"])
+    parser.add_argument("what", choices=["bertie", "transformers", "times", "table"])
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=4200)
@@ -65,21 +66,18 @@ def main() -> None:
     args = parser.parse_args()
     shards = open_shards(args.shards)
     sides = {"bertie": ours(args.steps), "transformers": theirs(args.their_steps, args.batch_size, args.learning_rate)}
-    found: dict[str, Any] = storage.read_json(args.out) if args.out.exists() else {}
     if args.what == "table":
-        print(table(shards, found))
+        print(table(shards, storage.read_json(args.out)))
         return
     threads = runtime.use_threads()
-    if args.what == "curves":
-        for name, recipe in sides.items():
-            curve = held_out(recipe, args.shards, args.work / name, threads)
-            found[f"curve of {name}"] = {"environment": runtime.environment(threads), "points": curve}
-            storage.write_json(args.out, found)
+    found: dict[str, Any] = {"environment": runtime.environment(threads), "transformers": transformers.__version__}
+    if args.what == "times":
+        found |= times(sides, shards, args.shards, args.work, args.same, args.rounds)
     else:
-        found["times"] = {"environment": runtime.environment(threads), "transformers": transformers.__version__}
-        found["times"] |= times(sides, shards, args.shards, args.work, args.same, args.rounds)
-        storage.write_json(args.out, found)
-        print({name: value for name, value in found["times"].items() if name != "environment"})
+        found["points"] = held_out(sides[args.what], args.shards, args.work / args.what, threads)
+    there = storage.read_json(args.out) if args.out.exists() else {}  # both curves may have been made at a time
+    storage.write_json(args.out, there | {args.what: found})
+    print({name: value for name, value in found.items() if name != "environment"})
 
 
 def ours(steps: int) -> PretrainConfig:
@@ -190,7 +188,7 @@ def table(shards: Shards, found: dict[str, Any]) -> str:
     for below in BELOW_ENTROPY:
         target, cells = shards.eval.unigram_entropy - below, []
         for name in ("bertie", "transformers"):
-            points = found[f"curve of {name}"]["points"]
+            points = found[name]["points"]
             step = found["times"]["seconds_a_step"][name]
             start = found["times"]["seconds_before_bertie"] if name == "bertie" else 0.0
             reached = next((point for point in points if point["mlm_loss"] <= target), None)

@@ -125,3 +125,22 @@ def tiny_config() -> BertConfig:
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
+
+
+@pytest.fixture(scope="session")
+def pretrained(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint with the heads of pre-training. Its weights are large and new, so that what it says differs by text."""
+    import torch
+
+    from bertie.checkpoints.folder import write_model
+    from bertie.model.bert import BertModel
+    from bertie.model.transformer import Encoder, initialise
+    from bertie.objectives import MaskedLM, NextSentence
+
+    folder = tmp_path_factory.mktemp("pretrained")
+    torch.manual_seed(0)
+    encoder = Encoder(tiny_config)
+    model = BertModel(encoder, {o.kind: o.head(tiny_config, encoder) for o in (MaskedLM(), NextSentence())})
+    initialise(model, 0.3)
+    write_model(folder, model, small_tokenizer)
+    return folder

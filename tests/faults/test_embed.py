@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,25 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-
-from bertie.model.config import BertConfig
-from bertie.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")
-def folder(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model, and more texts than are computed before it is killed."""
-    from bertie.checkpoints.folder import write_model
-    from bertie.model.bert import BertModel
-    from bertie.model.transformer import Encoder, initialise
-
     folder = tmp_path_factory.mktemp("embed")
-    (folder / "model").mkdir()
-    torch.manual_seed(0)
-    model = BertModel(Encoder(tiny_config), {})
-    initialise(model, 0.3)
-    write_model(folder / "model", model, small_tokenizer)
+    shutil.copytree(pretrained, folder / "model")
     (folder / "many.txt").write_text("the ka du and the longer text of more words\n" * 200_000)
     (folder / "few.txt").write_text("".join(f"the ka du {i}\n" for i in range(3000)))
     return folder

@@ -11,9 +11,7 @@ import pytest
 import torch
 
 import bertie
-from bertie.model.config import BertConfig
 from bertie.tasks import AnyTask, Choose, Embed, Regress, Span, Tag
-from bertie.text.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import Linear
 from bertie.training.settings import FinetuneConfig, FinetuneTraining
@@ -25,24 +23,10 @@ transformers = pytest.importorskip("transformers")
 def _one_thread(one_thread: None) -> None: ...
 
 
-@pytest.fixture(scope="module")
-def start(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from bertie.checkpoints.folder import write_model
-    from bertie.model.bert import BertModel
-    from bertie.model.transformer import Encoder, initialise
-
-    folder = tmp_path_factory.mktemp("start")
-    torch.manual_seed(0)
-    model = BertModel(Encoder(tiny_config), {})
-    initialise(model, 0.2)
-    write_model(folder, model, small_tokenizer)
-    return folder
-
-
-def tuned(task: AnyTask, rows: list[Any], start: Path, out: Path) -> Any:
+def tuned(task: AnyTask, rows: list[Any], pretrained: Path, out: Path) -> Any:
     training = FinetuneTraining(steps=5, batch_size=4, learning_rate=1e-2, precision="fp32")
     config = FinetuneConfig(task, AdamW(), Linear(), training, max_length=48, hidden_dropout_prob=0.0)
-    bertie.finetune(config, rows, rows, start, out, threads=1)
+    bertie.finetune(config, rows, rows, pretrained, out, threads=1)
     return bertie.load(out, threads=1)
 
 
@@ -52,9 +36,9 @@ def theirs(kind: str, folder: Path) -> tuple[Any, Any]:
     return model.eval(), transformers.AutoTokenizer.from_pretrained(folder)
 
 
-def test_regress(start: Path, small_texts: list[str], tmp_path: Path) -> None:
+def test_regress(pretrained: Path, small_texts: list[str], tmp_path: Path) -> None:
     rows = [{"text": text[:40], "score": i / 7} for i, text in enumerate(small_texts[:12])]
-    found = tuned(Regress(), rows, start, tmp_path / "run").predict(rows)
+    found = tuned(Regress(), rows, pretrained, tmp_path / "run").predict(rows)
     model, tokenizer = theirs("AutoModelForSequenceClassification", tmp_path / "run")
     assert model.config.problem_type == "regression"
     with torch.inference_mode():
@@ -63,12 +47,12 @@ def test_regress(start: Path, small_texts: list[str], tmp_path: Path) -> None:
     assert float(expected.std()) > 1e-4
 
 
-def test_choose(start: Path, small_texts: list[str], tmp_path: Path) -> None:
+def test_choose(pretrained: Path, small_texts: list[str], tmp_path: Path) -> None:
     rows = [
         {"context": small_texts[i][:20], "endings": [small_texts[i + k][20:40] for k in range(3)], "label": i % 3}
         for i in range(12)
     ]
-    found = tuned(Choose(), rows, start, tmp_path / "run").predict(rows)
+    found = tuned(Choose(), rows, pretrained, tmp_path / "run").predict(rows)
     model, tokenizer = theirs("AutoModelForMultipleChoice", tmp_path / "run")
     first = [row["context"] for row in rows for _ in row["endings"]]
     inputs = tokenizer(first, [e for row in rows for e in row["endings"]], padding=True, return_tensors="pt")
@@ -77,9 +61,9 @@ def test_choose(start: Path, small_texts: list[str], tmp_path: Path) -> None:
     np.testing.assert_allclose([each.probabilities for each in found], expected, atol=1e-5)
 
 
-def test_tag(start: Path, small_texts: list[str], tmp_path: Path) -> None:
+def test_tag(pretrained: Path, small_texts: list[str], tmp_path: Path) -> None:
     rows = [{"tokens": (words := text.split()[:8]), "tags": [word[0] for word in words]} for text in small_texts[:12]]
-    predictor = tuned(Tag(), rows, start, tmp_path / "run")
+    predictor = tuned(Tag(), rows, pretrained, tmp_path / "run")
     found = predictor.predict(rows)
     model, tokenizer = theirs("AutoModelForTokenClassification", tmp_path / "run")
     assert list(model.config.id2label.values()) == list(predictor.task.labels)
@@ -92,11 +76,11 @@ def test_tag(start: Path, small_texts: list[str], tmp_path: Path) -> None:
         np.testing.assert_allclose(prediction.probabilities, logits[places].softmax(-1).max(-1).values, atol=1e-5)
 
 
-def test_span(start: Path, small_texts: list[str], tmp_path: Path) -> None:
+def test_span(pretrained: Path, small_texts: list[str], tmp_path: Path) -> None:
     rows = [
         {"question": text.split()[0], "context": text[:100], "answers": [text.split()[2]]} for text in small_texts[:12]
     ]
-    found = tuned(Span(), rows, start, tmp_path / "run").predict(rows)
+    found = tuned(Span(), rows, pretrained, tmp_path / "run").predict(rows)
     model, tokenizer = theirs("AutoModelForQuestionAnswering", tmp_path / "run")
     for prediction, row in zip(found, rows, strict=True):
         inputs = tokenizer(row["question"], row["context"], return_tensors="pt", return_offsets_mapping=True)
@@ -117,10 +101,10 @@ def test_span(start: Path, small_texts: list[str], tmp_path: Path) -> None:
 
 
 def test_a_conditional_span_keeps_what_theirs_has_no_place_for(
-    start: Path, small_texts: list[str], tmp_path: Path
+    pretrained: Path, small_texts: list[str], tmp_path: Path
 ) -> None:
     rows = [{"question": "a", "context": text[:60], "answers": [text.split()[2]]} for text in small_texts[:12]]
-    predictor = tuned(Span(conditional=True), rows, start, tmp_path / "run")
+    predictor = tuned(Span(conditional=True), rows, pretrained, tmp_path / "run")
     assert predictor.task.conditional
     assert predictor.predict(rows)[0].answer
     model = transformers.AutoModelForQuestionAnswering.from_pretrained(tmp_path / "run")
@@ -129,10 +113,10 @@ def test_a_conditional_span_keeps_what_theirs_has_no_place_for(
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-def test_embed(start: Path, small_texts: list[str], tmp_path: Path, pooling: Any) -> None:
+def test_embed(pretrained: Path, small_texts: list[str], tmp_path: Path, pooling: Any) -> None:
     sentence_transformers = pytest.importorskip("sentence_transformers")
     rows = [{"text": text[:40], "text_pair": text[40:80]} for text in small_texts[:12]]
-    found = tuned(Embed(pooling=pooling), rows, start, tmp_path / "run").predict(rows)
+    found = tuned(Embed(pooling=pooling), rows, pretrained, tmp_path / "run").predict(rows)
     model = sentence_transformers.SentenceTransformer(str(tmp_path / "run"), device="cpu")
     assert model.max_seq_length == 48
     sides = [model.encode([row[side] for row in rows], normalize_embeddings=True) for side in ("text", "text_pair")]

@@ -11,20 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from pyarrow import parquet
 
 import bertie
-from bertie.checkpoints.folder import write_model
 from bertie.cli import main
 from bertie.errors import UsageError, UserError
-from bertie.model.bert import BertModel
-from bertie.model.config import BertConfig
-from bertie.model.transformer import Encoder, initialise
 from bertie.predict import vector_files
 from bertie.predict.embed import OfTexts, OfWords, embed
 from bertie.predict.predictor import AT_ONCE, Predictor
-from bertie.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(autouse=True)
@@ -32,13 +26,8 @@ def _one_thread(one_thread: None) -> None: ...
 
 
 @pytest.fixture(scope="module")
-def model(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Predictor:
-    folder = tmp_path_factory.mktemp("model")
-    torch.manual_seed(0)
-    bert = BertModel(Encoder(tiny_config), {})
-    initialise(bert, 0.3)
-    write_model(folder, bert, small_tokenizer)
-    return bertie.load(folder, threads=1)
+def model(pretrained: Path) -> Predictor:
+    return bertie.load(pretrained, threads=1)
 
 
 @pytest.fixture

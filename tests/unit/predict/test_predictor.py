@@ -17,7 +17,6 @@ from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
 from bertie.model.transformer import Encoder, initialise
-from bertie.objectives import MaskedLM, NextSentence
 from bertie.predict.predictor import AT_ONCE, Predictor
 from bertie.tasks.data.texts import Example
 from bertie.text.tokenizer import Tokenizer
@@ -27,17 +26,6 @@ LABELS = ("bad", "good", "so-so")
 
 @pytest.fixture(autouse=True)
 def _one_thread(one_thread: None) -> None: ...
-
-
-@pytest.fixture(scope="module")
-def pretrained(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pretrained")
-    torch.manual_seed(0)
-    encoder = Encoder(tiny_config)
-    model = BertModel(encoder, {o.kind: o.head(tiny_config, encoder) for o in (MaskedLM(), NextSentence())})
-    initialise(model, 0.3)
-    write_model(folder, model, small_tokenizer)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -16,15 +16,10 @@ import pytest
 import torch
 
 import bertie
-from bertie.checkpoints.folder import read_checkpoint, write_model
+from bertie.checkpoints.folder import read_checkpoint
 from bertie.cli import main
 from bertie.errors import UsageError, UserError
-from bertie.model.bert import BertModel
-from bertie.model.config import BertConfig
-from bertie.model.transformer import Encoder, initialise
-from bertie.objectives import NextSentence
 from bertie.tasks import Classify, Regress, Span
-from bertie.text.tokenizer import Tokenizer
 from bertie.training import glue as glue_module
 from bertie.training.glue import glue
 from bertie.training.glue_files import SUBMISSION, TASKS
@@ -117,17 +112,6 @@ def table(name: str, columns: str, texts: list[str], count: int) -> str:
 
 @pytest.fixture(autouse=True)
 def _one_thread(one_thread: None) -> None: ...
-
-
-@pytest.fixture(scope="module")
-def start(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("start")
-    torch.manual_seed(0)
-    encoder = Encoder(tiny_config)
-    model = BertModel(encoder, {"nsp": NextSentence().head(tiny_config, encoder)})
-    initialise(model, 0.1)
-    write_model(folder, model, small_tokenizer)
-    return folder
 
 
 @pytest.fixture(scope="module")

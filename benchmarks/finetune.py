@@ -1,0 +1,162 @@
+"""Fine-tuning's speed beside transformers' Trainer: the same examples, batch and epochs, dropout 0.1, in turn in one process.
+
+    pip install accelerate   # the Trainer wants it
+    python benchmarks/finetune.py MODEL GLUE --out benchmarks/results/finetune.json [--size base] [--tasks sst2 mrpc]
+        [--precisions fp32 bf16] [--steps 8] [--rounds 5]
+
+MODEL gives the vocabulary, and the sizes and weights unless --size names a shipped configuration's. A round is one epoch
+of --steps batches of 32 examples of GLUE's files, other ones in each, by every side in turn; the time of a step is that of
+all but the first two. The Trainer is measured twice: with batches padded to their longest, and to 128 tokens, which is what
+transformers' run_glue.py does unless told otherwise. Reading, tokenizing and loading the model count for neither side.
+Prints medians and ratios. OMP_NUM_THREADS sets the threads; on a machine with a GPU both sides take it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import datasets
+import torch
+import transformers
+
+from bertie import config, runtime, storage
+from bertie.checkpoints.folder import read_checkpoint, write_model
+from bertie.tasks.data.rows import kept
+from bertie.tasks.data.texts import Example, Texts
+from bertie.training.finetune import finetune
+from bertie.training.initial import new_model
+from bertie.training.recipe import PretrainConfig, fitted
+from bertie.training.run import read_metrics
+from bertie.training.settings import FinetuneConfig
+
+FILES = {"sst2": "SST-2/train.tsv", "mrpc": "MRPC/train.tsv"}
+BATCH, LONGEST, RATE, WARM = 32, 128, 5e-5, 2
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("glue", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--size", help="base, small …: new weights in this size")
+    parser.add_argument("--tasks", nargs="+", default=list(FILES), choices=list(FILES))
+    parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"], choices=["fp32", "bf16"])
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    threads = runtime.use_threads()
+    found: dict[str, Any] = storage.read_json(args.out) if args.out.exists() else {}
+    with tempfile.TemporaryDirectory() as folder:
+        model = sized(args.model, args.size, Path(folder) / "start") if args.size else args.model
+        for task in args.tasks:
+            examples = kept(Texts().read(args.glue / FILES[task]), task)
+            seconds = rounds(model, examples, args.precisions, args.steps, args.rounds)
+            name = f"{args.size or args.model.parent.name} {task}"
+            found[name] = {"environment": runtime.environment(threads), "transformers": transformers.__version__}
+            found[name] |= {"batch": BATCH, "steps": args.steps, "seconds_a_step": seconds}
+            storage.write_json(args.out, found)
+            print(f"{name}\n{told(seconds)}", flush=True)
+
+
+def sized(vocabulary: Path, size: str, folder: Path) -> Path:
+    """A checkpoint of new weights."""
+    tokenizer = read_checkpoint(vocabulary).tokenizer
+    recipe = fitted(config.load(PretrainConfig, size, "pretrain"), tokenizer)
+    folder.mkdir()
+    write_model(folder, new_model(recipe.model, recipe.objectives, recipe.seed), tokenizer)
+    return folder
+
+
+def rounds(model: Path, examples: list[Any], precisions: list[str], steps: int, count: int) -> dict[str, list[float]]:
+    sides: dict[str, Callable[[list[Example], int], float]] = {}
+    for precision in precisions:
+        sides[f"bertie {precision}"] = lambda part, seed, p=precision: ours(model, part, p, seed)
+        sides[f"transformers {precision}"] = lambda part, seed, p=precision: theirs(model, part, p, seed, "longest")
+        sides[f"transformers {precision}, to 128"] = lambda part, seed, p=precision: theirs(
+            model, part, p, seed, "max_length"
+        )
+    seconds: dict[str, list[float]] = {side: [] for side in sides}
+    size = steps * BATCH
+    for number in range(count):
+        part = examples[number * size : (number + 1) * size]
+        for side, work in sides.items():
+            seconds[side].append(work(part, number))
+    return seconds
+
+
+def ours(model: Path, examples: list[Example], precision: Any, seed: int) -> float:
+    base = config.load(FinetuneConfig, "classify", "finetune")
+    training = replace(base.training, epochs=1, batch_size=BATCH, learning_rate=RATE, precision=precision)
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        settings = replace(base, training=training, max_length=LONGEST, seed=seed)
+        finetune(settings, examples, examples[:BATCH], model, run)
+        ends = [record["seconds"] for record in read_metrics(run, "train")]
+    return (ends[-1] - ends[WARM - 1]) / (len(ends) - WARM)
+
+
+class Clock(transformers.TrainerCallback):
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self.ends.append(time.perf_counter())
+
+
+def theirs(model: Path, examples: list[Example], precision: str, seed: int, padding: str) -> float:
+    labels = sorted({str(example.label) for example in examples})
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    texts = [[example.text for example in examples]]
+    texts += [[example.text_pair for example in examples]] if examples[0].text_pair is not None else []
+    found = tokenizer(*texts, truncation=True, max_length=LONGEST)
+    rows = datasets.Dataset.from_dict({**found, "labels": [labels.index(str(example.label)) for example in examples]})
+    dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = transformers.Trainer(
+            model=transformers.AutoModelForSequenceClassification.from_pretrained(
+                model, num_labels=len(labels), **dropout
+            ),
+            args=transformers.TrainingArguments(
+                output_dir=folder,
+                num_train_epochs=1,
+                per_device_train_batch_size=BATCH,
+                learning_rate=RATE,
+                warmup_steps=0.1,
+                bf16=precision == "bf16",
+                use_cpu=not torch.cuda.is_available(),
+                save_strategy="no",
+                report_to="none",
+                disable_tqdm=True,
+                seed=seed,
+            ),
+            train_dataset=rows,  # pyright: ignore[reportArgumentType]  (what its own examples give it)
+            data_collator=transformers.DataCollatorWithPadding(tokenizer, padding=padding, max_length=LONGEST),
+            callbacks=[clock],
+        )
+        trainer.train()
+    return (clock.ends[-1] - clock.ends[WARM - 1]) / (len(clock.ends) - WARM)
+
+
+def told(seconds: dict[str, list[float]]) -> str:
+    """A line a side: seconds a step, and how many times as long as ours of the same precision, over the rounds."""
+    lines = []
+    for side, values in seconds.items():
+        precision = side.split()[1].strip(",")
+        ratios = sorted(value / own for value, own in zip(values, seconds[f"bertie {precision}"], strict=True))
+        between = f"{median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        lines.append(f"  {side:28} {median(values):.3f} s a step, {between} of bertie's in {precision}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
