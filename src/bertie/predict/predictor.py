@@ -161,9 +161,9 @@ class Predictor:
     def predict_stream(self, inputs: Inputs) -> Iterator[Any]:
         """The same lazily, at constant memory whatever the number of inputs."""
         task = self._require_task()
-        rest = iter(several(inputs))
+        rest = task.reader.values(inputs)
         while part := list(islice(rest, AT_ONCE)):
-            yield from self._predict(task, task.reader.values(part))
+            yield from self._predict(task, part)
 
     def predict_file(self, path: str | Path) -> Iterator[Any]:
         """The same for the rows of a file; a UserError in place of what cannot be read, in the order of the file."""

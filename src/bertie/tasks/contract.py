@@ -30,7 +30,7 @@ class Reader(Protocol):
         """For prediction, lazily: without what is to be learned too."""
         ...
 
-    def values(self, given: Iterable[Any]) -> list[Any]:
+    def values(self, given: Iterable[Any]) -> Iterator[Any]:
         """From Python values. Errors: UsageError, UserError for the first bad one."""
         ...
 

@@ -18,7 +18,7 @@ from bertie.tasks.assessment.embed import assess_partners, assess_scored, partne
 from bertie.tasks.assessment.findings import Assessment
 from bertie.tasks.contract import Unit
 from bertie.tasks.data.predictions import answer_of
-from bertie.tasks.data.texts import SCORES, Columns, Example, Texts
+from bertie.tasks.data.texts import CLASSES, SCORES, Columns, Example, Texts
 from bertie.tasks.encoding import FIRST, number_of, require_number
 from bertie.tasks.metrics import regression_scores
 from bertie.text import framing
@@ -72,27 +72,21 @@ class Embed:
 
     @property
     def reader(self) -> Texts:
-        return Texts(Columns(self.text, self.text_pair, self.label), SCORES)
+        return Texts(Columns(self.text, self.text_pair, self.label), (*SCORES, *CLASSES))
 
     def fit(self, examples: list[Example]) -> Embed:
-        """Errors: UserError where a second text is missing, or some scores are."""
-        _require_pairs(examples)
-        scores = [number_of(example.label) for example in examples]
-        known = [score for score in scores if score is not None]
+        """Errors: UserError where a second text is missing, or some scores are; where pairs are of several classes."""
+        known = _scores(examples)
         if not known:
             return replace(self, scored=False)
-        if len(known) < len(scores):
-            raise UserError(f"{examples[scores.index(None)].source}: no score, where others have one")
         if min(known) == max(known):
             raise UserError(f"every pair has the score {known[0]:g} ({examples[0].source} …): nothing to learn")
         return replace(self, scored=True, lowest=min(known), highest=max(known))
 
     def check(self, examples: list[Example]) -> None:
-        """Errors: UserError where a second text is missing, or scores are given for some."""
-        _require_pairs(examples)
-        known = [number_of(example.label) is not None for example in examples]
-        if len(set(known)) > 1:
-            raise UserError(f"{examples[known.index(False)].source}: no score, where others have one")
+        """Errors: UserError as `fit`; where no pair has a score, and those of training have."""
+        if not _scores(examples) and self.scored:
+            raise UserError(f"{examples[0].source}: no score, where the pairs of training have one")
 
     def encode(self, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
         """Two sequences a pair; target: the cosine that is wanted, None without scores."""
@@ -141,12 +135,12 @@ class Embed:
         return Similarity(require_number(answer_of(values, "similarity", place), place), (none, none))
 
     def score(self, predictions: list[Similarity], examples: list[Example]) -> dict[str, float]:
-        """pearson and spearman of cosines and scores; without scores accuracy: whose own second text is nearest of all."""
+        """spearman and pearson of cosines and scores; without scores accuracy: whose own second text is nearest of all."""
         self.check(examples)
         if number_of(examples[0].label) is not None:
             gold = [float(example.label or 0) for example in examples]
             scores = regression_scores(gold, [prediction.similarity for prediction in predictions])
-            return {name: scores[name] for name in ("pearson", "spearman")}
+            return {name: scores[name] for name in ("spearman", "pearson")}
         first, second = (np.stack([prediction.vectors[side] for prediction in predictions]) for side in (0, 1))
         return {"accuracy": float((partner_ranks(first, second)[0] == 1).mean())}
 
@@ -159,6 +153,21 @@ class Embed:
     def constants(self, examples: list[Example]) -> list[list[Similarity]]:
         same = np.ones(1, np.float32)
         return [[Similarity(1.0, (same, same)) for _ in examples]]
+
+
+def _scores(examples: list[Example]) -> list[float]:
+    """Of every pair, or none. Pairs of one class are taken for such as belong together."""
+    _require_pairs(examples)
+    scores = [number_of(example.label) for example in examples]
+    known = [score for score in scores if score is not None]
+    if not known and len({example.label for example in examples}) > 1:
+        raise UserError(
+            f"{examples[0].source}: the label {examples[0].label!r} is no score, and others differ: embed learns from scores, "
+            "or from pairs that all belong together; leave the others out"
+        )
+    if 0 < len(known) < len(scores):
+        raise UserError(f"{examples[scores.index(None)].source}: no score, where others have one")
+    return known
 
 
 def _require_pairs(examples: list[Example]) -> None:

@@ -79,11 +79,13 @@ def _rows(task: Task, predictions: Any) -> list[Row | UserError]:
 
 
 def _in_order(rows: list[Row | UserError], every: list[Any], examples: list[Any], where: str) -> list[Row]:
-    """The prediction of each example, of those that were made of all that could be read."""
+    """The prediction of each example, of those that were made of all that can be read."""
     if len(rows) != len(every):
         raise UserError(
             f"{len(rows):,} predictions for the {len(every):,} examples of {where}: give one an example, in order"
         )
+    if examples is every:  # Python values: their sources may be the same
+        return [_no_error(row) for row in rows]
     named = {each.source: row for each, row in zip(every, rows, strict=True) if not isinstance(each, UserError)}
     return [_no_error(named[example.source]) for example in examples]
 

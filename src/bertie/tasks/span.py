@@ -109,10 +109,15 @@ class Span:
         return replace(self, unanswerable=any(not example.answers for example in examples))
 
     def check(self, examples: list[Question]) -> None:
-        """Errors: UserError naming the first question of which nobody said the answer, nor that there is none."""
+        """Errors: UserError naming the first question of which nobody said the answer, nor that there is none, or whose id
+        another has."""
+        seen: set[str] = set()
         for example in examples:
             if example.answers is None:
                 raise UserError(f"{example.source}: no answers")
+            if example.id in seen:
+                raise UserError(f"{example.source}: the id {example.id!r} is there already")
+            seen.add(example.id)
 
     def encode(self, examples: list[Question], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
         """Windows of every question. An answer that does not lie in its context, as tokens see it, has no target."""
@@ -162,7 +167,7 @@ class Span:
         return [self._decode(each, example) for each, example in zip(windows, examples, strict=True)]
 
     def _decode(self, windows: list[tuple[np.ndarray, Sequence]], example: Question) -> Found:
-        null = min(float(logits[0, :2].sum()) for logits, _ in windows)
+        null = min(float(logits[0, 0] + self._ends(logits[:, 1:], slice(0, 1))[0, 0]) for logits, _ in windows)
         spans = sorted((span for window in windows for span in self._spans(*window)), key=lambda span: -span[0])
         spans = spans[: self.guesses]
         best = spans[0][0] if spans else -np.inf
@@ -184,17 +189,14 @@ class Span:
         """The best spans of a window: (score, first character, character behind the last)."""
         place, offsets = sequence.target, sequence.offsets
         assert offsets is not None
-        rows_CC = logits_TC[place.first : place.last]
-        size = len(rows_CC)
+        context = slice(place.first, place.last)
+        size = place.last - place.first
         width = min(self.answer_length, size)
         if not size:
             return []
-        ends = np.pad(rows_CC[:, 1], (0, width - 1), constant_values=-np.inf)
-        scores = rows_CC[:, :1] + np.lib.stride_tricks.sliding_window_view(ends, width)  # [start, length − 1]
-        if self.conditional:
-            factors = np.pad(rows_CC[:, 2 + PRODUCT :], ((0, width - 1), (0, 0)))
-            near = np.lib.stride_tricks.sliding_window_view(factors, width, axis=0)  # [start, factor, length − 1]
-            scores = scores + np.einsum("sf,sfl->sl", rows_CC[:, 2 : 2 + PRODUCT], near)
+        ends_SE = self._ends(logits_TC[:, 1:], context)[:, context]
+        start, end = np.arange(size)[:, None], np.arange(size)[:, None] + np.arange(width)  # [start, length − 1]
+        scores = logits_TC[context, :1] + np.where(end < size, ends_SE[start, np.minimum(end, size - 1)], -np.inf)
         scores = np.where(place.may_start[:, None], scores, -np.inf)
         flat = scores.ravel()
         most = min(self.guesses, flat.size)
@@ -206,6 +208,19 @@ class Span:
             for i in top
             if flat[i] > -np.inf
         ]
+
+    def _ends(self, logits_TC: np.ndarray, starts: slice) -> np.ndarray:
+        """[start, end]: how well every token of a window is the end for some starts. logits: as the head has them, but for the
+        start's.
+
+        Where the end depends on the start, training makes a softmax over the ends of each; so its logarithm is what
+        adds up with the start. Independent ends have one softmax for all, which changes no order.
+        """
+        ends_T = logits_TC[:, 0]
+        if not self.conditional:
+            return np.broadcast_to(ends_T, (len(logits_TC[starts]), len(ends_T)))
+        ends_ST = ends_T + logits_TC[starts, 1 : 1 + PRODUCT] @ logits_TC[:, 1 + PRODUCT :].T
+        return ends_ST - np.logaddexp.reduce(ends_ST, axis=1, keepdims=True)
 
     def calibrate(self, predictions: list[Found], examples: list[Question]) -> Span:
         """With the τ that gives the best F1 on these examples, where there are questions of both kinds."""

@@ -75,7 +75,8 @@ def best_scores(answers: dict[str, str], odds: dict[str, float], questions: Sequ
 
 
 def best_threshold(predictions: Sequence[Guessed], questions: Sequence[Question]) -> float:
-    """τ: the threshold of null_score, above which no answer is given, with the highest F1; the lowest that has it."""
+    """τ: the threshold of null_score, above which no answer is given, with the highest F1; of several the lowest, halfway to
+    the next score, so that rounding on another machine changes no answer."""
     gains = []
     for found, question in zip(predictions, questions, strict=True):
         spoken, silent = (count_answer(answer, question, True)[1] for answer in (forced_answer(found), ""))
@@ -84,7 +85,8 @@ def best_threshold(predictions: Sequence[Guessed], questions: Sequence[Question]
     sums = np.concatenate([[0.0], np.cumsum([gain for _, gain in gains])])
     equals = [False, *(one[0] == other[0] for one, other in zip(gains[1:], gains, strict=False)), False]
     at = int(np.where(equals, -np.inf, sums).argmax())  # no threshold is between equals
-    return float(gains[at - 1][0]) if at else float(gains[0][0] - 1)
+    edges = [gains[0][0] - 2, *(score for score, _ in gains), gains[-1][0] + 2]
+    return float(edges[at] + edges[at + 1]) / 2
 
 
 def forced_answer(found: Guessed) -> str:

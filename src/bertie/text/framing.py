@@ -119,7 +119,7 @@ def _kept(part: Pieces, count: int, long: Long) -> Pieces:
     if long == "tail":
         return part.take(slice(size - count, size))
     if long == "head_tail":
-        head = int(HEAD * count)
+        head = round(HEAD * count)
         return part.take(np.r_[0:head, size - count + head : size])
     return part.take(slice(count))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -34,11 +34,14 @@ class Data:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of all that training starts from: the examples as the model reads them, and the model's weights."""
+        """Of all that a run starts from and is judged by: the model's weights, the examples as it reads them, those of dev
+        as they are given."""
         head = [storage.sha256(self.start / "model.safetensors"), len(self.train_sequences), self.task.labels]
         digest = hashlib.sha256(repr(head).encode())
         for sequence in [*self.train_sequences, *self.dev_sequences]:
             digest.update(f"{len(sequence)} ".encode() + _bytes(sequence.target) + sequence.input_ids.tobytes())
+        for example in self.dev:
+            digest.update(repr(replace(example, source="")).encode())
         return digest.hexdigest()
 
 

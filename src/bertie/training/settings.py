@@ -25,7 +25,8 @@ class FinetuneTraining:
     layer_decay: float = 1.0
     """What the learning rate of a layer is multiplied with for the layer below it (0.95, say); 1: all learn alike."""
     reinitialised_layers: int = 0
-    """Layers, from the top, that start with new weights: they may be too much of pre-training's own (Zhang et al. 2021)."""
+    """Layers, from the top, that start with new weights, and with them the pooler: they may be too much of pre-training's own
+    (Zhang et al. 2021)."""
     clip: float = 1.0
     """Largest norm of the gradient."""
     row_tokens: int = 8192

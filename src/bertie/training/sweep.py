@@ -28,7 +28,7 @@ from bertie.training.settings import FinetuneConfig, Grid
 from bertie.training.tune import Tuned, tune
 
 OUTCOME = "outcome.json"
-MARGIN = 0.01  # a score that is not better than a constant guess by more than this has collapsed
+MARGIN = 0.01  # a score that is not better than a constant guess by more than this has collapsed; of errors, this share
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def has_collapsed(metric: str, scores: dict[str, float], task: Task, dev: list[A
     """Whether scores on dev examples are no better than those of saying the same of all of them."""
     sign = _sign(metric)
     floor = max(sign * task.score(constant, dev)[metric] for constant in task.constants(dev))
-    return sign * scores[metric] - floor <= MARGIN
+    return sign * scores[metric] - floor <= MARGIN * (-floor if metric in LOWER_IS_BETTER else 1)
 
 
 def chosen_metric(config: FinetuneConfig, task: Task, dev: list[Any]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from torch import nn
 
 from bertie import console, runtime, streams
 from bertie.batches.collate import collate
@@ -16,6 +17,7 @@ from bertie.contracts import MicroBatch, Sequence
 from bertie.errors import UsageError
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
+from bertie.model.heads import PooledHead
 from bertie.model.transformer import Encoder, initialise
 from bertie.tasks import Task
 from bertie.tasks.contract import Calibrated
@@ -97,9 +99,12 @@ def started_model(config: FinetuneConfig, task: Task, checkpoint: Checkpoint) ->
         return model.to(runtime.device()), f"new weights in the size of {checkpoint.folder}"
     loaded = load_weights(model, checkpoint.without_heads())
     runtime.reseed_torch(config.seed, streams.WEIGHTS, 1)
-    initialise(layers[len(layers) - fresh :], checkpoint.config.initializer_range)
+    above = [head.pooler for head in model.heads.values() if isinstance(head, PooledHead) and fresh]
+    initialise(nn.ModuleList([*layers[len(layers) - fresh :], *above]), checkpoint.config.initializer_range)
     dropped = f"; its {' and '.join(sorted(checkpoint.heads))} head is dropped" if checkpoint.heads else ""
-    new = ", ".join([*loaded.fresh, *([f"the upper {fresh} layers"] if fresh else [])])
+    new = ", ".join(
+        [*loaded.fresh, *([f"the upper {fresh} layers", *(["the pooler"] if above else [])] if fresh else [])]
+    )
     return model.to(runtime.device()), f"starting from {checkpoint.folder}{dropped}; new: {new}"
 
 

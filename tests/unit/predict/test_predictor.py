@@ -19,6 +19,7 @@ from bertie.model.heads import PooledHead
 from bertie.model.transformer import Encoder, initialise
 from bertie.predict.predictor import AT_ONCE, Predictor
 from bertie.tasks.data.texts import Example
+from bertie.tasks.span import Span
 from bertie.text.tokenizer import Tokenizer
 
 LABELS = ("bad", "good", "so-so")
@@ -41,6 +42,15 @@ def tuned(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory:
 
 def load(folder: Path) -> Predictor:
     return bertie.load(folder, threads=1)
+
+
+def test_questions_without_ids_are_numbered_through(
+    tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    model = BertModel(Encoder(tiny_config), {"span": Span().head(tiny_config, tiny_config.hidden_size)})
+    write_model(tmp_path, model, small_tokenizer, {"kind": "span", "max_length": 16})
+    found = load(tmp_path).predict([("who", "ka")] * (AT_ONCE + 3))
+    assert [each.id for each in found] == [str(i) for i in range(1, AT_ONCE + 4)]
 
 
 def test_hidden_states(pretrained: Path, small_texts: list[str]) -> None:

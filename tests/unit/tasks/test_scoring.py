@@ -13,6 +13,8 @@ from bertie.cli import main
 from bertie.errors import UsageError, UserError
 from bertie.tasks import AnyTask, Choose, Classify, Embed, Regress, Span, Tag
 from bertie.tasks.contract import told
+from bertie.tasks.data.squad import Answer, Question
+from bertie.tasks.data.texts import Example
 
 TEXTS = ["a fine film", "a bad film", "fine", "bad bad", "it is fine", "no film"]
 SQUAD = {
@@ -95,6 +97,19 @@ def test_rows_that_cannot_be_read_are_left_out_on_both_sides(tmp_path: Path) -> 
     said[2] = {"error": "?"}
     with pytest.raises(UserError, match=r"said.jsonl:3: an error in place of a prediction"):
         bertie.score("classify", data, write(tmp_path / "said.jsonl", said))
+
+
+def test_values_may_share_a_source() -> None:
+    examples = [Example("a", None, "0", ""), Example("b", None, "1", "")]
+    assert bertie.score("classify", examples, [{"label": "0"}, {"label": "1"}])["scores"]["accuracy"] == 1
+
+
+def test_ids_that_come_twice() -> None:
+    asked = [Question("x", "who", "the cat", (Answer("cat", 4),), f"here:{i}") for i in (1, 2)]
+    with pytest.raises(UserError, match="here:2: the id 'x' is there already"):
+        Span().fit(asked)
+    with pytest.raises(UserError, match="here:2: the id 'x' is there already"):
+        bertie.score("span", asked, {"x": "cat"})
 
 
 def test_the_table_of_glue(tmp_path: Path) -> None:

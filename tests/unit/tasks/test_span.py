@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bertie.contracts import Hidden, Targets
 from bertie.errors import UserError
+from bertie.model.config import BertConfig
 from bertie.model.heads import PRODUCT
 from bertie.tasks.data.rows import kept
 from bertie.tasks.data.squad import Answer, Question
@@ -95,23 +98,62 @@ def test_the_best_span_is_that_of_the_definition(uncased: Tokenizer, seed: int, 
     [found] = task.decode(outputs, windows, [question(context, "cat")])
     every = []
     for window, logits in zip(windows, outputs, strict=True):
-        place = window.target
+        place, ends = window.target, end_scores(logits, conditional)
         for i in range(place.first, place.last):
             for j in range(i, min(i + 5, place.last)):
                 if place.may_start[i - place.first]:
-                    score = float(logits[i, 0]) + float(logits[j, 1])
-                    if conditional:
-                        score += float(logits[i, 2 : 2 + PRODUCT] @ logits[j, 2 + PRODUCT :])
-                    every.append((score, int(window.offsets[i][0]), int(window.offsets[j][1])))
+                    every.append(
+                        (float(logits[i, 0] + ends[i, j]), int(window.offsets[i][0]), int(window.offsets[j][1]))
+                    )
     every.sort(reverse=True)
     spoken = [guess for guess in found.guesses if guess.text]
     assert [(g.start, g.end) for g in spoken] == [(start, end) for _, start, end in every[:6]]
     assert [g.score for g in spoken] == pytest.approx([score for score, *_ in every[:6]], abs=1e-4)
     assert sum(guess.probability for guess in found.guesses) == pytest.approx(1)
-    null = min(float(logits[0, :2].sum()) for logits in outputs)
+    null = min(float(logits[0, 0] + end_scores(logits, conditional)[0, 0]) for logits in outputs)
     assert found.null_score == pytest.approx(null - every[0][0], abs=1e-4)
     silent = empty and null - every[0][0] > 0
     assert found.answer == ("" if silent else context[every[0][1] : every[0][2]])
+
+
+def end_scores(logits: np.ndarray, conditional: bool) -> np.ndarray:
+    """[start, end]: the end's logit, or the logarithm of its probability where it depends on the start."""
+    if not conditional:
+        return np.tile(logits[:, 1], (len(logits), 1))
+    ends = torch.from_numpy(logits[:, 1] + logits[:, 2 : 2 + PRODUCT] @ logits[:, 2 + PRODUCT :].T)
+    return ends.log_softmax(1).numpy()
+
+
+@pytest.mark.parametrize("conditional", [False, True])
+def test_scores_differ_as_the_losses_of_training_do(
+    uncased: Tokenizer, tiny_config: BertConfig, conditional: bool
+) -> None:
+    torch.manual_seed(0)
+    asked = question("the cat sat on the mat", "cat")
+    task = Span(conditional=conditional, unanswerable=True, guesses=100)
+    [window] = task.encode([asked], uncased, 32)
+    head, states = task.head(tiny_config, 8), torch.randn(len(window), 8)
+    with torch.no_grad():
+        for weights in head.parameters():
+            weights.normal_()
+        [found] = task.decode([head.logits(states).numpy()], [window], [asked])
+
+        def loss(start: int, end: int) -> float:
+            weight = torch.zeros(len(window), 2)
+            weight[start, 0] = weight[end, 1] = 1
+            index = torch.arange(len(window))
+            return float(head(Hidden(states), Targets(index, torch.zeros_like(index), weight)).total)
+
+        assert window.offsets is not None
+        starts, ends = window.offsets[:, 0].tolist(), window.offsets[:, 1].tolist()
+        first = window.target.first
+        sums = [
+            guess.score
+            + (loss(starts.index(guess.start, first), ends.index(guess.end, first)) if guess.text else loss(0, 0))
+            for guess in found.guesses
+        ]
+    assert len(sums) == 6 * 7 // 2 + 1  # every span of six words, and no answer
+    assert np.ptp(sums) < 1e-4
 
 
 def test_the_threshold_is_heeded(uncased: Tokenizer) -> None:
@@ -184,7 +226,9 @@ def test_no_threshold_is_better(cases: list[tuple[float, bool, bool]]) -> None:
         return squad_scores(answers, [*asked, Question("x", "q", "c", (), "")])["f1"]
 
     best = max(f1(threshold) for threshold in [-9.0, *(g.null_score for g in found)])
-    assert f1(best_threshold(found, asked)) == pytest.approx(best)
+    threshold = best_threshold(found, asked)
+    assert f1(threshold) == pytest.approx(best)
+    assert threshold not in {each.null_score for each in found}  # what rounds otherwise is still on its side
 
 
 def test_a_wrong_start_leads_to_the_nearest_place(uncased: Tokenizer) -> None:

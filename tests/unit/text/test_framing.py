@@ -51,6 +51,14 @@ def test_what_is_kept_of_a_long_text(small_tokenizer: Tokenizer, long: framing.L
     assert whole.lost == 0
 
 
+def test_of_510_tokens_128_are_the_head(small_tokenizer: Tokenizer) -> None:
+    """As Sun et al. (2019) have it."""
+    text = numbered(0, 600)
+    [made] = fit(small_tokenizer, [text._replace(ids=text.ids % 100)], 512, "head_tail")
+    assert made.offsets is not None
+    assert made.offsets[1:-1, 0].tolist() == [*range(128), *range(600 - 382, 600)]
+
+
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(1, 40))
 def test_the_longer_of_two_texts_is_cut(small_tokenizer: Tokenizer, first: int, second: int, room: int) -> None:
     """One token at a time from the longer one, from the second on ties, as the published code does it."""

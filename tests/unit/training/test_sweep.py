@@ -10,9 +10,14 @@ import pytest
 import torch
 
 import bertie
+from bertie.checkpoints.folder import read_checkpoint
+from bertie.config import load
 from bertie.errors import UsageError, UserError
 from bertie.tasks.classify import Classify
+from bertie.tasks.data.texts import Example
+from bertie.tasks.regress import Regress, Score
 from bertie.training import sweep as sweeping
+from bertie.training.examples import read
 from bertie.training.finetune import Finetuned
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import Linear
@@ -181,6 +186,22 @@ def test_of_other_data_it_does_not_go_on(
     finetune(CONFIG, rows, start, tmp_path / "run")
     with pytest.raises(UsageError, match="made from other data"):
         finetune(CONFIG, rows[::-1], start, tmp_path / "run")
+
+
+def test_what_dev_is_judged_by_is_data_too(minilm: Path) -> None:
+    """Answers that no target shows: of a dev question all are right, the model learns the first."""
+    config, checkpoint = load(FinetuneConfig, "span", "finetune"), read_checkpoint(minilm)
+    asked = {"question": "who", "context": "the cat sat on the mat", "answers": ["the cat"]}
+    data = [read(config, [asked], [dev], checkpoint) for dev in (asked, asked, asked | {"answers": ["the cat", "cat"]})]
+    assert data[0].fingerprint == data[1].fingerprint != data[2].fingerprint
+
+
+def test_small_errors_are_no_collapse() -> None:
+    dev = [Example("a", None, str(score), "here") for score in (0.0, 0.05, 0.1)]
+    task = Regress().fit(dev)
+    right, same = ({"mse": task.score([Score(s) for s in said], dev)["mse"]} for said in ((0, 0.05, 0.1), (0.05,) * 3))
+    assert not sweeping.has_collapsed("mse", right, task, dev)
+    assert sweeping.has_collapsed("mse", same, task, dev)
 
 
 def test_the_half_that_reports_decides_nothing(rows: list[dict[str, str]], start: Path) -> None:

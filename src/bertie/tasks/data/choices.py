@@ -48,17 +48,15 @@ class Choices:
     def stream(self, path: Path) -> Iterator[Choice | UserError]:
         return self._choices(rows(path, _headless), labelled=False)
 
-    def values(self, given: Iterable[Any]) -> list[Choice]:
+    def values(self, given: Iterable[Any]) -> Iterator[Choice]:
         """From dicts ({"context": …, "endings": […], "label": 2}) or Choices. Errors: UserError."""
-        found = []
         for number, value in enumerate(several(given), 1):
             place = f"example {number}"
             if isinstance(value, dict):
                 value = self._choice(Row(value, place, place))
             elif not isinstance(value, Choice):
                 raise UserError(f"{place}: expected a dict or a Choice, got {type(value).__name__}")
-            found.append(value)
-        return found
+            yield value
 
     def _choices(self, found: Iterator[Row | UserError], labelled: bool) -> Iterator[Choice | UserError]:
         first = True

@@ -46,9 +46,8 @@ class Sentences:
         """For prediction: a line of one column is a word without a tag."""
         return self._found(path, tagged=False)
 
-    def values(self, given: Iterable[Any]) -> list[Sentence]:
+    def values(self, given: Iterable[Any]) -> Iterator[Sentence]:
         """From dicts ({"tokens": […], "tags": […]}), lists of words, texts (words between blanks) or Sentences."""
-        found = []
         for number, value in enumerate(several(given), 1):
             place = f"example {number}"
             if isinstance(value, str):
@@ -59,8 +58,7 @@ class Sentences:
                 value = _from_row(Row(value, place, place), tagged=False)
             elif not isinstance(value, Sentence):
                 raise UserError(f"{place}: expected a dict, a list of words or a Sentence, got {type(value).__name__}")
-            found.append(value)
-        return found
+            yield value
 
     def _found(self, path: Path, tagged: bool) -> Iterator[Sentence | UserError]:
         if path.suffix == ".jsonl":

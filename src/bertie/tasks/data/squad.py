@@ -42,9 +42,8 @@ class Questions:
     def stream(self, path: Path) -> Iterator[Question | UserError]:
         return self._found(path)
 
-    def values(self, given: Iterable[Any]) -> list[Question]:
+    def values(self, given: Iterable[Any]) -> Iterator[Question]:
         """From dicts ({"question": …, "context": …, "answers": …}), pairs (question, context) or Questions. Errors: UserError."""
-        found = []
         for number, value in enumerate(several(given), 1):
             place = f"example {number}"
             if isinstance(value, tuple) and len(value) == 2:
@@ -53,8 +52,7 @@ class Questions:
                 value = _question(Row(value, place, place), str(number))
             elif not isinstance(value, Question):
                 raise UserError(f"{place}: expected a dict, a pair or a Question, got {type(value).__name__}")
-            found.append(value)
-        return found
+            yield value
 
     def _found(self, path: Path) -> Iterator[Question | UserError]:
         seen: set[str] = set()

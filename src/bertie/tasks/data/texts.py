@@ -86,18 +86,16 @@ class Texts:
         """
         return self._examples(rows(path, headless), str(path), labelled=False)
 
-    def values(self, given: Iterable[Any]) -> list[Example]:
+    def values(self, given: Iterable[Any]) -> Iterator[Example]:
         """From Python values: dicts ({"text": …, "label": …} or any names above), strings, pairs of them, or Examples.
 
         Every value gives one example; one without a label has None. Errors: UsageError, UserError for the first bad one.
         """
         found = (self._value_row(value, f"example {number}") for number, value in enumerate(several(given), 1))
-        examples = []
         for example in self._examples(found, "the examples", labelled=False):
             if isinstance(example, UserError):
                 raise example
-            examples.append(example)
-        return examples
+            yield example
 
     def _value_row(self, value: Any, place: str) -> Row | Example:
         if isinstance(value, Example):

@@ -32,7 +32,7 @@ def example(label: str | None, pair: str | None = None) -> Example:
 
 
 def question(answers: tuple[Answer, ...]) -> Question:
-    return Question("1", f"Who {EVIL}?", f"It is {EVIL}, says Ann.", answers, f"{EVIL}: 1")
+    return Question("1" if answers else "2", f"Who {EVIL}?", f"It is {EVIL}, says Ann.", answers, f"{EVIL}: 1")
 
 
 KINDS: list[tuple[Task, list[Any], list[Any], set[str], tuple[str, ...]]] = [

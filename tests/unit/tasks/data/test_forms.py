@@ -50,11 +50,11 @@ def test_choices_of_any_number_from_a_list(tmp_path: Path) -> None:
     assert (first.endings, first.label) == (("a", "b", "c"), 2)
     assert second.label is None
     assert kept(Choices().read(path), "a") == [first]  # the other one cannot be learned from
-    assert Choices().values([rows[0]])[0].endings == first.endings
-    named = Choices(ChoiceColumns("start", "right")).values(
+    assert next(Choices().values([rows[0]])).endings == first.endings
+    [named] = Choices(ChoiceColumns("start", "right")).values(
         [{"start": "s", "ending0": "a", "ending1": "b", "right": "1"}]
     )
-    assert (named[0].context, named[0].label) == ("s", 1)
+    assert (named.context, named.label) == ("s", 1)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_choices_of_any_number_from_a_list(tmp_path: Path) -> None:
 def test_bad_choices(tmp_path: Path, row: dict[str, Any], message: str) -> None:
     good = {"context": "a", "endings": ["b", "c"], "label": 1}
     with pytest.raises(UserError, match=message):
-        Choices().values([row])
+        list(Choices().values([row]))
     path = write(tmp_path / "a.jsonl", lines([good, row, good]))
     found = list(Choices().read(path))
     assert [isinstance(each, UserError) for each in found] == [False, True, False]

@@ -45,7 +45,7 @@ def read_examples(path: Path, columns: Columns = Columns()) -> list[Example]:
 
 
 def as_examples(values: Any, columns: Columns = Columns()) -> list[Example]:
-    return Texts(columns).values(values)
+    return list(Texts(columns).values(values))
 
 
 def write(path: Path, text: str | bytes) -> Path:
