@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bertie.contracts import Batch, Sequence, Targets
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, require_range
 from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
 from bertie.tasks.assessment.classify import assess_classes
@@ -46,8 +46,11 @@ class Classify:
     """What is read of texts that are too long: head, tail, head_tail (a quarter and the rest), or windows of all of it."""
     step: int = 128
     """Tokens from the start of a window to that of the next."""
+    paired: bool | None = None
+    """Whether examples have two texts: found from those of training."""
 
     def __post_init__(self) -> None:
+        require_range("task", self, "step", low=0)
         if len(set(self.labels)) < len(self.labels):
             raise UsageError(f"task.labels names a class twice: {', '.join(self.labels)}")
 
@@ -77,7 +80,7 @@ class Classify:
         labels: tuple[str, ...] = self.labels or tuple(sorted({str(example.label) for example in examples}))
         if len(labels) < 2:
             raise UserError(f"every example has the label {min(labels)!r} ({examples[0].source} …): nothing to learn")
-        fitted = replace(self, labels=labels)
+        fitted = replace(self, labels=labels, paired=examples[0].text_pair is not None)
         fitted.check(examples)
         return fitted
 
@@ -93,9 +96,11 @@ class Classify:
     def encode(self, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
         """target: the label's number, None where there is none."""
         number = {label: i for i, label in enumerate(self.labels)}
-        return encode_texts(
-            examples, tokenizer, max_length, self.long, self.step, lambda example: number.get(str(example.label))
-        )
+
+        def target(example: Example) -> int | None:
+            return number.get(str(example.label))
+
+        return encode_texts(examples, tokenizer, max_length, self.long, self.step, target, self.paired)
 
     def training(self, sequences: list[Sequence]) -> list[Sequence]:
         return sequences

@@ -24,13 +24,21 @@ def encode_texts(
     long: framing.Long,
     step: int,
     target: Callable[[Example], Any],
+    paired: bool | None,
 ) -> list[Sequence]:
-    """One sequence an example of one text or two, or several windows. Errors: UserError where only some have two."""
-    paired = [example.text_pair is not None for example in examples]
-    if len(set(paired)) > 1:
-        raise UserError(f"{examples[paired.index(False)].source}: one text, where others have two")
+    """One sequence an example of one text or two, or several windows.
+
+    paired: whether those of training have two, if that is known. Errors: UserError for an example that is otherwise than
+    those, or than the others.
+    """
+    wanted = paired if paired is not None else any(example.text_pair is not None for example in examples)
+    for example in examples:
+        if (example.text_pair is not None) != wanted:
+            others = "others have" if paired is None else "the examples of training have"
+            have, had = ("one text", "two") if wanted else ("two texts", "one")
+            raise UserError(f"{example.source}: {have}, where {others} {had}")
     parts = [framing.pieces(tokenizer, [example.text for example in examples])]
-    if any(paired):
+    if wanted:
         parts.append(framing.pieces(tokenizer, [example.text_pair or "" for example in examples]))
     return [
         replace(sequence, example=number, target=target(example))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from bertie.contracts import Batch, Sequence, Targets
-from bertie.errors import UserError
+from bertie.errors import UserError, require_range
 from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
 from bertie.model.losses import squared_error
@@ -41,6 +41,11 @@ class Regress:
     """What is read of texts that are too long: head, tail, head_tail (a quarter and the rest), or windows of all of it."""
     step: int = 128
     """Tokens from the start of a window to that of the next."""
+    paired: bool | None = None
+    """Whether examples have two texts: found from those of training."""
+
+    def __post_init__(self) -> None:
+        require_range("task", self, "step", low=0)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -65,7 +70,7 @@ class Regress:
             raise UserError(
                 f"every example has the score {examples[0].label} ({examples[0].source} …): nothing to learn"
             )
-        return self
+        return replace(self, paired=examples[0].text_pair is not None)
 
     def check(self, examples: list[Example]) -> None:
         """Errors: UserError naming the first example without a finite number."""
@@ -78,9 +83,11 @@ class Regress:
 
     def encode(self, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
         """target: the number, None where there is none."""
-        return encode_texts(
-            examples, tokenizer, max_length, self.long, self.step, lambda example: number_of(example.label)
-        )
+
+        def target(example: Example) -> float | None:
+            return number_of(example.label)
+
+        return encode_texts(examples, tokenizer, max_length, self.long, self.step, target, self.paired)
 
     def training(self, sequences: list[Sequence]) -> list[Sequence]:
         return sequences

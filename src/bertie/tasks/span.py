@@ -71,7 +71,7 @@ class Span:
     step: int = 128
     """Tokens from the start of a window to that of the next (BERT's doc_stride); 0: half a window."""
     question_length: int = 64
-    """Most tokens of a question; the rest is cut off."""
+    """Most tokens of a question, and no more than half of a window; the rest is cut off."""
     answer_length: int = 30
     """Most tokens of an answer."""
     guesses: int = 20
@@ -85,6 +85,7 @@ class Span:
 
     def __post_init__(self) -> None:
         require_range("task", self, "question_length", "answer_length", "guesses", low=1)
+        require_range("task", self, "step", low=0)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -128,11 +129,8 @@ class Span:
         sequences = []
         for number, example in enumerate(examples):
             question, context = read[example.question], read[example.context]
-            asked = question.take(slice(self.question_length))
-            room = max_length - len(asked.ids) - 3
-            if room < 1:
-                raise UserError(f"{example.source}: the question leaves no room for its context in {max_length} tokens")
-            spans = framing.spans(len(context.ids), room, min(self.step, room))
+            asked = question.take(slice(min(self.question_length, (max_length - 3) // 2)))
+            spans = framing.spans(len(context.ids), max_length - len(asked.ids) - 3, self.step)
             answer = _answer_tokens(example, context)
             may_start = _most_context(spans, len(context.ids))
             for part, span in enumerate(spans):

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from bertie.contracts import Batch, Sequence, Targets
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, require_range
 from bertie.model.config import BertConfig
 from bertie.model.heads import TokenHead
 from bertie.tasks import words
@@ -54,6 +54,9 @@ class Tag:
     """What is read of sentences that are too long: windows of all of it; head, tail and head_tail leave words without a tag."""
     step: int = 0
     """Tokens from the start of a window to that of the next; 0: half a window."""
+
+    def __post_init__(self) -> None:
+        require_range("task", self, "step", low=0)
 
     @property
     def unit(self) -> Unit:

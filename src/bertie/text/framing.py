@@ -13,7 +13,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from bertie.contracts import Sequence
-from bertie.errors import UsageError
 from bertie.text.memory import WordMemory, batches
 from bertie.text.tokenizer import Tokenizer, require_texts
 
@@ -89,13 +88,9 @@ def sequences(
 
 
 def spans(size: int, room: int, step: int) -> list[slice]:
-    """Windows of at most `room` tokens over `size` of them, the last one shorter. step 0: half a window. Errors: UsageError."""
-    step = step or max(room // 2, 1)
-    if not 1 <= step <= room:
-        raise UsageError(
-            f"task.step is {step}, and a window has room for {room} tokens: give at least 1 and no more than that, or a "
-            "longer max_length"
-        )
+    """Windows of at most `room` tokens over `size` of them, the last one shorter. step: from one to the next, a window at most;
+    0: half of one."""
+    step = min(step or max(room // 2, 1), room)
     starts = range(0, max(size - room, 0) + step, step) if size > room else range(1)
     return [slice(start, min(start + room, size)) for start in starts]
 

@@ -63,9 +63,6 @@ def read(config: FinetuneConfig, train: Examples, dev: Examples, checkpoint: Che
     task = config.task.fit(train_examples)
     task.check(dev_examples)
     encoded = [task.encode(part, checkpoint.tokenizer, config.max_length) for part in (train_examples, dev_examples)]
-    alone = [getattr(part[0], "text_pair", None) is None for part in (train_examples, dev_examples)]
-    if alone[0] != alone[1]:
-        raise UserError(f"one text in some, two in others: {train_examples[0].source}, {dev_examples[0].source}")
     learned = task.training(encoded[0])
     for name, examples, sequences in zip(("training", "dev"), (train_examples, dev_examples), encoded, strict=True):
         if short := len({sequence.example for sequence in sequences if sequence.lost}):
@@ -74,10 +71,14 @@ def read(config: FinetuneConfig, train: Examples, dev: Examples, checkpoint: Che
             )
     if left_out := len(train_examples) - len({sequence.example for sequence in learned}):
         console.warn(
-            f"{left_out:,} of {len(train_examples):,} training examples are left out: their answer is not in them"
+            f"{left_out:,} of {len(train_examples):,} training examples are left out: what is right of them is not in them"
         )
     if not learned:
         raise UserError("there is nothing to train on")
+    if task.unit == "batch" and (min(config.grid.batch_size or (config.training.batch_size,)) < 2 or len(learned) < 4):
+        raise UsageError(
+            "pairs without scores are told from the others of their batch: give 2 of them, and batches of 2, at least"
+        )
     return Data(task, dev_examples, learned, encoded[1], start=checkpoint.folder)
 
 

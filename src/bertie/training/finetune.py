@@ -26,7 +26,7 @@ from bertie.training.run import RunFolder
 from bertie.training.settings import FinetuneConfig
 from bertie.training.sweep import Sweep, cells, chosen_metric, drop_models, has_collapsed, read_sweep, sweep
 from bertie.training.sweep_page import sweep_page
-from bertie.training.tune import Tuned, new_model, started_model, tune
+from bertie.training.tune import Tuned, new_model, require_layers, started_model, tune
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,10 +65,11 @@ def finetune(
     threads = trainer.run_threads(Path(out), threads) if out else runtime.use_threads(threads)
     checkpoint = model if isinstance(model, Checkpoint) else read_checkpoint(model)
     data = read(config, train, dev, checkpoint)
+    require_layers(config, data.task, checkpoint.config)
+    chosen_metric(config, data.task, data.dev)  # while nothing is made
     with RunFolder(Path(out), configuration.plain(config), threads) if out else nullcontext() as run:
         if run is not None and run.finished:
             return _finished(config, data, checkpoint, run)
-        chosen_metric(config, data.task, data.dev)  # before anything is trained
         if run is not None:
             run.require_data(data.fingerprint)
         if config.frozen:

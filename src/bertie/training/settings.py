@@ -110,6 +110,10 @@ class FinetuneConfig:
     def __post_init__(self) -> None:
         require_range("", self, "seed", "max_train_examples", low=0)
         require_range("", self, "restarts", low=1, high=1000)
+        if self.seed > MOST - self.restarts:
+            raise UsageError(
+                f"seed is {self.seed}: with {self.restarts} restarts give at most {MOST - self.restarts:,}"
+            )
         require_range("", self, "lstm_size", low=0, high=1 << 16)
         training = self.training
         if self.frozen and (self.from_scratch or training.reinitialised_layers or training.layer_decay < 1):

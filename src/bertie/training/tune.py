@@ -14,7 +14,7 @@ from bertie.batches.collate import collate
 from bertie.batches.loader import Position, Step
 from bertie.checkpoints.folder import Checkpoint, load_weights
 from bertie.contracts import MicroBatch, Sequence
-from bertie.errors import UsageError
+from bertie.errors import UsageError, UserError
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
@@ -57,6 +57,10 @@ def tune(
     precision = run.precision(asked) if run else runtime.resolve_precision(asked, model.device)
     losses: list[float] = []
     held = _HeldOut(config, data, set(calibrate_on.tolist()))
+    if config.training.patience and not held.known():
+        raise UserError(
+            "training.patience: nothing is known of what is right of the dev examples, so there is no loss to watch"
+        )
     job = _job(config, data, model, checkpoint.tokenizer, precision, held, lambda record: losses.append(record["loss"]))
     trainer.train(job, run)
     task, said = data.task, outputs(model, data.task, data.dev_sequences)
@@ -83,6 +87,14 @@ def new_model(config: FinetuneConfig, task: Task, size: BertConfig) -> BertModel
     return model
 
 
+def require_layers(config: FinetuneConfig, task: Task, size: BertConfig) -> None:
+    """Errors: UsageError where the model has fewer layers than the configuration speaks of."""
+    fresh, there = config.training.reinitialised_layers, size.num_hidden_layers
+    if fresh > there:
+        raise UsageError(f"training.reinitialised_layers is {fresh}, and the model has {there} layers")
+    reading_of(_purpose(config, task), size, "the configuration")
+
+
 def _purpose(config: FinetuneConfig, task: Task) -> dict[str, Any]:
     """What task.json says."""
     return purpose(task, config.max_length, config.layers, config.lstm_size)
@@ -92,8 +104,6 @@ def started_model(config: FinetuneConfig, task: Task, checkpoint: Checkpoint) ->
     """The model to train, on its device, and a line that says what it starts from."""
     model, fresh = new_model(config, task, checkpoint.config), config.training.reinitialised_layers
     layers = model.encoder.layers
-    if fresh > len(layers):
-        raise UsageError(f"training.reinitialised_layers is {fresh}, and the model has {len(layers)} layers")
     model.encoder.requires_grad_(not config.frozen)
     if config.from_scratch:
         return model.to(runtime.device()), f"new weights in the size of {checkpoint.folder}"
@@ -119,7 +129,8 @@ def _job(
 ) -> trainer.Job:
     settings, task = config.training, data.task
     units = _units(task, data.train_sequences)
-    per_epoch = -(-len(units) // settings.batch_size)
+    alone = task.unit == "batch" and len(units) % settings.batch_size == 1  # tells nothing; in each epoch another one
+    per_epoch = -(-(len(units) - alone) // settings.batch_size)
     steps = settings.steps or settings.epochs * per_epoch
 
     def stream(_: int, position: Position) -> Generator[Step]:
@@ -175,6 +186,12 @@ class _HeldOut:
 
     def __len__(self) -> int:
         return len(self.parts)
+
+    def known(self) -> bool:
+        """Whether there is a target."""
+        return any(
+            float(target.weight.sum()) > 0 for i in range(len(self)) for target in self[i : i + 1][0].targets.values()
+        )
 
     def __getitem__(self, index: slice) -> list[MicroBatch]:
         return [_micro_batch(self.task, part, self.max_length) for part in self.parts[index]]

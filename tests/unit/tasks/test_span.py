@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertie.contracts import Hidden, Targets
-from bertie.errors import UserError
 from bertie.model.config import BertConfig
 from bertie.model.heads import PRODUCT
 from bertie.tasks.data.rows import kept
@@ -79,11 +78,14 @@ def test_an_answer_that_is_not_there_has_no_target(uncased: Tokenizer) -> None:
     assert [sequence.example for sequence in Span().training(sequences)] == [1, 2, 3, 4]
 
 
-def test_a_question_that_leaves_no_room(uncased: Tokenizer) -> None:
-    asked = replace(question("the cat", "cat"), question="who " * 100)
-    assert len(Span(question_length=10).encode([asked], uncased, 32)[0]) == 10 + 3 + 2
-    with pytest.raises(UserError, match="here: the question leaves no room for its context in 32 tokens"):
-        Span().encode([asked], uncased, 32)
+def test_a_long_question_leaves_half_of_a_window(uncased: Tokenizer) -> None:
+    asked = replace(question("the cat " * 20, "cat"), question="who " * 100)
+    assert len(Span(question_length=10).encode([asked], uncased, 32)[0]) == 32
+    for max_length in (4, 5, 32):
+        windows = Span().encode([asked], uncased, max_length)
+        assert {window.target.first for window in windows} == {(max_length - 3) // 2 + 2}
+        assert max(len(window) for window in windows) == max_length
+        assert sum(window.target.may_start.sum() for window in windows) == 40
 
 
 @settings(deadline=None, max_examples=60)

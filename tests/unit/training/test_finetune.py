@@ -17,6 +17,7 @@ from bertie.checkpoints.folder import Checkpoint, read_checkpoint
 from bertie.errors import UsageError, UserError
 from bertie.tasks.classify import Classify
 from bertie.tasks.data.texts import Example
+from bertie.tasks.embed import Embed
 from bertie.training import trainer
 from bertie.training.finetune import Finetuned
 from bertie.training.optimizers import AdamW
@@ -212,8 +213,8 @@ def test_examples_that_cannot_be_learned_from(rows: list[dict[str, str]], start:
     with pytest.raises(UserError, match="every example has the label 'yes'"):
         bertie.finetune(CONFIG, rows[::2], rows, start, threads=1)
     mixed = [Example("in", "the", "yes", "a:1"), Example("in", None, "no", "a:2")]
-    with pytest.raises(UserError, match="a:2: one text, where others have two"):
-        bertie.finetune(CONFIG, rows, mixed, start, threads=1)
+    with pytest.raises(UserError, match="a:2: one text, where the examples of training have two"):
+        bertie.finetune(CONFIG, mixed, rows, start, threads=1)
 
 
 @pytest.mark.parametrize("name", ["epochs", "batch_size", "row_tokens", "keep_checkpoints", "clip"])
@@ -224,5 +225,42 @@ def test_numbers_below_their_least_are_refused(name: str) -> None:
 
 def test_one_text_in_training_and_two_in_dev(start: Path, rows: list[dict[str, str]]) -> None:
     pairs = [{**row, "text_pair": "b"} for row in rows[50:]]
-    with pytest.raises(UserError, match="one text in some, two in others: example 1, example 1"):
+    with pytest.raises(UserError, match="example 1: two texts, where the examples of training have one"):
         bertie.finetune(CONFIG, rows[:50], pairs, start, threads=1)
+
+
+def test_a_model_of_single_texts_is_given_pairs(start: Path, rows: list[dict[str, str]], tmp_path: Path) -> None:
+    bertie.finetune(replace(CONFIG, training=replace(TRAINING, steps=1)), rows[:50], rows[50:], start, tmp_path / "run")
+    model = bertie.load(tmp_path / "run", threads=1)
+    with pytest.raises(UserError, match="example 1: two texts, where the examples of training have one"):
+        model.predict([("a", "b")])
+    with pytest.raises(UserError, match="two texts"):
+        model.evaluate([{**row, "text_pair": "b"} for row in rows])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"metric": "foo"}, "metric is 'foo'"),
+        ({"layers": "sum_last_4"}, "4 layers"),
+        ({"training": replace(TRAINING, reinitialised_layers=3)}, "reinitialised_layers is 3"),
+    ],
+)
+def test_what_cannot_be_leaves_no_folder(
+    start: Path, rows: list[dict[str, str]], tmp_path: Path, change: Any, words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        bertie.finetune(replace(CONFIG, **change), rows[:50], rows[50:], start, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_pairs_that_have_no_others(start: Path) -> None:
+    """Each is told from the others of its batch."""
+    pairs = [{"text": f"ka {i}", "text_pair": "ka du"} for i in range(5)]
+    config = replace(CONFIG, task=Embed(), training=replace(TRAINING, batch_size=2, epochs=1))
+    found = bertie.finetune(config, pairs, pairs, start, threads=1)
+    assert len(found.losses) == 2  # the fifth would be alone
+    assert min(found.losses) > 0
+    for bad, some in ((replace(config, training=replace(TRAINING, batch_size=1)), pairs), (config, pairs[:1])):
+        with pytest.raises(UsageError, match="told from the others of their batch"):
+            bertie.finetune(bad, some, pairs, start, threads=1)

@@ -11,8 +11,9 @@ import torch
 
 import bertie
 from bertie.checkpoints.folder import load_weights, read_checkpoint
-from bertie.errors import UsageError
+from bertie.errors import UsageError, UserError
 from bertie.tasks.classify import Classify
+from bertie.tasks.tag import Tag
 from bertie.training import loop, trainer
 from bertie.training.examples import read
 from bertie.training.finetune import Finetuned
@@ -138,3 +139,12 @@ def test_upper_layers_start_anew(rows: list[dict[str, str]], start: Path) -> Non
     assert torch.equal(norm.bias, torch.zeros_like(norm.bias))
     with pytest.raises(UsageError, match="reinitialised_layers is 3, and the model has 2 layers"):
         finetune(replace(CONFIG, training=replace(TRAINING, reinitialised_layers=3)), rows, start)
+
+
+def test_patience_needs_a_loss_to_watch(start: Path) -> None:
+    """Tags that training never saw have no target."""
+    training = replace(TRAINING, eval_every=1, patience=2)
+    dev = [{"tokens": ["ka", "du"], "tags": ["B-Y", "B-Y"]}]
+    train = [{"tokens": ["ka", "du"], "tags": ["B-X", "O"]}]
+    with pytest.raises(UserError, match="there is no loss to watch"):
+        bertie.finetune(replace(CONFIG, task=Tag(), training=training), train, dev, start, threads=1)
