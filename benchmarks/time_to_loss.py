@@ -1,9 +1,10 @@
 """Seconds until a held-out masked-LM loss is reached, `mini`, from process start with prepared shards: bertie, transformers.
 
-    python benchmarks/time_to_loss.py SHARDS bertie --work FOLDER --out FILE.json [--steps 4200]
-    python benchmarks/time_to_loss.py SHARDS transformers --work FOLDER --out FILE.json [--their-steps 12000]
+    python benchmarks/time_to_loss.py SHARDS bertie --work FOLDER [--steps 4200]
+    python benchmarks/time_to_loss.py SHARDS transformers --work FOLDER [--their-steps 12000]
     python benchmarks/time_to_loss.py SHARDS times --work FOLDER --out FILE.json [--same 100] [--rounds 15]
-    python benchmarks/time_to_loss.py SHARDS table --work FOLDER --out FILE.json
+
+The first two train, and may be stopped when they are beyond the targets; the last measures, puts all together and prints a table.
 
 The targets are the entropy of words in the held-out text − 1.0 and − 1.5 nats. bertie is `bertie pretrain mini` as it is
 shipped. transformers is a plain loop over BertForPreTraining: sequences padded to 128, fused AdamW with the same betas and
@@ -54,9 +55,9 @@ TOGETHER = 10  # steps that are timed as one
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shards", type=Path)
-    parser.add_argument("what", choices=["bertie", "transformers", "times", "table"])
+    parser.add_argument("what", choices=["bertie", "transformers", "times"])
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/time_to_loss.json"))
     parser.add_argument("--steps", type=int, default=4200)
     parser.add_argument("--their-steps", type=int, default=12_000)
     parser.add_argument("--batch-size", type=int, default=8)
@@ -66,18 +67,17 @@ def main() -> None:
     args = parser.parse_args()
     shards = open_shards(args.shards)
     sides = {"bertie": ours(args.steps), "transformers": theirs(args.their_steps, args.batch_size, args.learning_rate)}
-    if args.what == "table":
-        print(table(shards, storage.read_json(args.out)))
-        return
     threads = runtime.use_threads()
+    if args.what != "times":
+        pretrain(sides[args.what], args.shards, args.work / args.what, threads=threads)
+        return
     found: dict[str, Any] = {"environment": runtime.environment(threads), "transformers": transformers.__version__}
-    if args.what == "times":
-        found |= times(sides, shards, args.shards, args.work, args.same, args.rounds)
-    else:
-        found["points"] = held_out(sides[args.what], args.shards, args.work / args.what, threads)
-    there = storage.read_json(args.out) if args.out.exists() else {}  # both curves may have been made at a time
-    storage.write_json(args.out, there | {args.what: found})
-    print({name: value for name, value in found.items() if name != "environment"})
+    found["entropy"] = shards.eval.unigram_entropy
+    found["curves"] = {name: held_out(args.work / name) for name in sides}
+    found |= times(sides, shards, args.shards, args.work, args.same, args.rounds)
+    storage.write_json(args.out, found)
+    print({name: value for name, value in found.items() if name not in ("environment", "curves")})
+    print(table(found))
 
 
 def ours(steps: int) -> PretrainConfig:
@@ -97,9 +97,7 @@ def every_so_often(recipe: PretrainConfig, **settings: Any) -> PretrainConfig:
     return replace(recipe, training=replace(training, eval_every=every, checkpoint_every=every))
 
 
-def held_out(recipe: PretrainConfig, shards: Path, run: Path, threads: int) -> list[dict[str, float]]:
-    """Stopped, it goes on where it was."""
-    pretrain(recipe, shards, run, threads=threads)
+def held_out(run: Path) -> list[dict[str, float]]:
     return [{name: record[name] for name in ("step", "tokens", "mlm_loss")} for record in read_metrics(run, "eval")]
 
 
@@ -183,14 +181,14 @@ def their_steps(recipe: PretrainConfig, feed: Iterator[Step], shards: Shards) ->
     return step
 
 
-def table(shards: Shards, found: dict[str, Any]) -> str:
+def table(found: dict[str, Any]) -> str:
     told = ["| Held-out loss | bertie | transformers | ratio |", "|---|---|---|---|"]
     for below in BELOW_ENTROPY:
-        target, cells = shards.eval.unigram_entropy - below, []
+        target, cells = found["entropy"] - below, []
         for name in ("bertie", "transformers"):
-            points = found[name]["points"]
-            step = found["times"]["seconds_a_step"][name]
-            start = found["times"]["seconds_before_bertie"] if name == "bertie" else 0.0
+            points = found["curves"][name]
+            step = found["seconds_a_step"][name]
+            start = found["seconds_before_bertie"] if name == "bertie" else 0.0
             reached = next((point for point in points if point["mlm_loss"] <= target), None)
             last = reached or points[-1]
             cells.append((start + last["step"] * step, reached is not None))
