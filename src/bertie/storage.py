@@ -253,7 +253,7 @@ def read_json_list(path: Path) -> list[Any]:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise UsageError(f"no such file: {path}") from error
     except (ValueError, RecursionError, OSError) as error:

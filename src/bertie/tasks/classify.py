@@ -15,7 +15,7 @@ from bertie.tasks.assessment.classify import assess_classes
 from bertie.tasks.assessment.findings import Assessment
 from bertie.tasks.contract import Unit
 from bertie.tasks.data.predictions import answer_of
-from bertie.tasks.data.rows import label
+from bertie.tasks.data.rows import label, listing, short
 from bertie.tasks.data.texts import CLASSES, Columns, Example, Texts
 from bertie.tasks.encoding import FIRST, by_example, encode_texts, softmax, whole_texts
 from bertie.tasks.metrics import classification_scores
@@ -52,7 +52,7 @@ class Classify:
     def __post_init__(self) -> None:
         require_range("task", self, "step", low=0)
         if len(set(self.labels)) < len(self.labels):
-            raise UsageError(f"task.labels names a class twice: {', '.join(self.labels)}")
+            raise UsageError(f"task.labels names a class twice: {listing(self.labels)}")
 
     @property
     def unit(self) -> Unit:
@@ -75,11 +75,13 @@ class Classify:
                 raise UserError(f"{example.source}: no label to train on; {remedy}")
         if len(self.labels) == 1:
             raise UsageError(
-                f"task.labels names one class, {self.labels[0]!r}: name all, or leave it out to have them found"
+                f"task.labels names one class, {short(self.labels[0])!r}: name all, or leave it out to have them found"
             )
         labels: tuple[str, ...] = self.labels or tuple(sorted({str(example.label) for example in examples}))
         if len(labels) < 2:
-            raise UserError(f"every example has the label {min(labels)!r} ({examples[0].source} …): nothing to learn")
+            raise UserError(
+                f"every example has the label {short(min(labels))!r} ({examples[0].source} …): nothing to learn"
+            )
         fitted = replace(self, labels=labels, paired=examples[0].text_pair is not None)
         fitted.check(examples)
         return fitted
@@ -89,9 +91,9 @@ class Classify:
         known = set(self.labels)
         for example in examples:
             if example.label not in known:
-                have = "no label" if example.label is None else f"the label {example.label!r}, which training never saw"
-                classes = ", ".join(label if len(label) < 30 else f"{label[:30]}…" for label in self.labels[:20])
-                raise UserError(f"{example.source}: {have}; the classes are {classes}")
+                said = example.label
+                have = "no label" if said is None else f"the label {short(said)!r}, which training never saw"
+                raise UserError(f"{example.source}: {have}; the classes are {listing(self.labels)}")
 
     def encode(self, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
         """target: the label's number, None where there is none."""
@@ -127,9 +129,9 @@ class Classify:
     def read_prediction(self, values: dict[str, Any], example: Example, place: str) -> Classified:  # noqa: ARG002
         said = label(answer_of(values, "label", place), "label", place)
         if said not in self.labels:
-            classes = ", ".join(self.labels[:20])
             raise UserError(
-                f"{place}: {said!r} is none of the classes, which are {classes}; name them all with --task.labels"
+                f"{place}: {short(str(said))!r} is none of the classes, which are {listing(self.labels)}; "
+                "name them all with --task.labels"
             )
         return Classified(said, {})
 

@@ -18,8 +18,9 @@ from bertie.tasks.assessment.embed import assess_partners, assess_scored, partne
 from bertie.tasks.assessment.findings import Assessment
 from bertie.tasks.contract import Unit
 from bertie.tasks.data.predictions import answer_of
+from bertie.tasks.data.rows import number_of, short
 from bertie.tasks.data.texts import CLASSES, SCORES, Columns, Example, Texts
-from bertie.tasks.encoding import FIRST, number_of, require_number
+from bertie.tasks.encoding import FIRST, require_number
 from bertie.tasks.metrics import regression_scores
 from bertie.text import framing
 from bertie.text.tokenizer import Tokenizer
@@ -162,8 +163,8 @@ def _scores(examples: list[Example]) -> list[float]:
     known = [score for score in scores if score is not None]
     if not known and len({example.label for example in examples}) > 1:
         raise UserError(
-            f"{examples[0].source}: the label {examples[0].label!r} is no score, and others differ: embed learns from scores, "
-            "or from pairs that all belong together; leave the others out"
+            f"{examples[0].source}: the label {short(str(examples[0].label))!r} is no score, and others differ: embed learns "
+            "from scores, or from pairs that all belong together; leave the others out"
         )
     if 0 < len(known) < len(scores):
         raise UserError(f"{examples[scores.index(None)].source}: no score, where others have one")

@@ -10,6 +10,7 @@ import numpy as np
 
 from bertie.contracts import Sequence, Targets
 from bertie.errors import UserError
+from bertie.tasks.data.rows import number_of
 from bertie.tasks.data.texts import Example
 from bertie.text import framing
 from bertie.text.tokenizer import Tokenizer
@@ -78,12 +79,3 @@ def require_number(value: Any, place: str) -> float:
     if number is None:
         raise UserError(f"{place}: the prediction is {str(value)[:20]!r}, which is no finite number")
     return number
-
-
-def number_of(value: str | None) -> float | None:
-    """A label as a finite number; None where it is none."""
-    try:
-        number = float(value) if value is not None else None
-    except ValueError:
-        return None
-    return number if number is not None and np.isfinite(number) else None

@@ -16,8 +16,9 @@ from bertie.tasks.assessment.findings import Assessment
 from bertie.tasks.assessment.regress import assess_numbers
 from bertie.tasks.contract import Unit
 from bertie.tasks.data.predictions import answer_of
+from bertie.tasks.data.rows import number_of, short
 from bertie.tasks.data.texts import SCORES, Columns, Example, Texts
-from bertie.tasks.encoding import FIRST, by_example, encode_texts, number_of, require_number, whole_texts
+from bertie.tasks.encoding import FIRST, by_example, encode_texts, require_number, whole_texts
 from bertie.tasks.metrics import regression_scores
 from bertie.text.framing import Long
 from bertie.text.tokenizer import Tokenizer
@@ -61,7 +62,7 @@ class Regress:
 
     @property
     def reader(self) -> Texts:
-        return Texts(Columns(self.text, self.text_pair, self.label), SCORES)
+        return Texts(Columns(self.text, self.text_pair, self.label), SCORES, numbers=True)
 
     def fit(self, examples: list[Example]) -> Regress:
         """Errors: UserError for what is no number, or where all are the same."""
@@ -76,9 +77,8 @@ class Regress:
         """Errors: UserError naming the first example without a finite number."""
         for example in examples:
             if number_of(example.label) is None:
-                have = (
-                    "no score" if example.label is None else f"the score {example.label!r}, which is no finite number"
-                )
+                said = example.label
+                have = "no score" if said is None else f"the score {short(said)!r}, which is no finite number"
                 raise UserError(f"{example.source}: {have}; name its column with --task.label")
 
     def encode(self, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:

@@ -18,6 +18,7 @@ from bertie.tasks.assessment.tag import assess_tags
 from bertie.tasks.contract import Unit
 from bertie.tasks.data.columns import Sentence, Sentences, TagColumns
 from bertie.tasks.data.predictions import answer_of
+from bertie.tasks.data.rows import short
 from bertie.tasks.encoding import softmax
 from bertie.tasks.entities import entity_scores, names_entities
 from bertie.text import framing
@@ -44,10 +45,10 @@ class _Words(NamedTuple):
 @dataclass(frozen=True)
 class Tag:
     kind: Literal["tag"] = "tag"
-    word: int = 0
-    """Column of the word in a file of columns, from 0 (CoNLL-U's words are in 1)."""
+    word: int = -1
+    """Column of the word in a file of columns, from 0; -1: CoNLL-U's in .conllu, else the first."""
     tag: int = -1
-    """Column of the tag, from 0, or from the end: -1 is the last (CoNLL-U's parts of speech are in 3)."""
+    """Column of the tag, from 0, or from the end: -1 is the last. CoNLL-U's has to be named: parts of speech are in 3."""
     labels: tuple[str, ...] = ()
     """The tags; empty: those of the training examples, sorted."""
     long: Long = "windows"
@@ -75,7 +76,7 @@ class Tag:
         self.check(examples)
         labels = self.labels or tuple(sorted({tag for example in examples for tag in example.tags or ()}))
         if len(labels) < 2:
-            raise UserError(f"every word has the tag {min(labels)!r} ({examples[0].source} …): nothing to learn")
+            raise UserError(f"every word has the tag {short(min(labels))!r} ({examples[0].source} …): nothing to learn")
         return replace(self, labels=labels)
 
     def check(self, examples: list[Sentence]) -> None:

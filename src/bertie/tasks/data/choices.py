@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.errors import UsageError, UserError
-from bertie.tasks.data.rows import Row, rows, several, string
+from bertie.tasks.data.rows import Row, given_row, label, listing, rows, several, short, string
 
 _STARTS = ("startphrase", "context", "question", "premise", "text", "prompt")
 _LABELS = ("label", "answer", "gold")
@@ -53,7 +53,7 @@ class Choices:
         for number, value in enumerate(several(given), 1):
             place = f"example {number}"
             if isinstance(value, dict):
-                value = self._choice(Row(value, place, place))
+                value = self._choice(given_row(value, place))
             elif not isinstance(value, Choice):
                 raise UserError(f"{place}: expected a dict or a Choice, got {type(value).__name__}")
             yield value
@@ -75,47 +75,46 @@ class Choices:
 
     def _choice(self, row: Row) -> Choice:
         values, source, place = row
-        known = {name.lower(): name for name, value in values.items() if value is not None}
-        listing = ", ".join(map(str, values))
+        known = {name.lower(): name for name in values}
         start = self.columns.context or next((known[name] for name in _STARTS if name in known), "")
         if start not in values:
             told = f"no column {start!r}" if start else "cannot tell which column is the start"
-            raise UsageError(f"{place}: {told}; its columns are: {listing}. Choose with --task.context")
+            raise UsageError(f"{place}: {told}; its columns are: {listing(values)}. Choose with --task.context")
         lead = ""
         if start == known.get("startphrase") and "sent1" in known and "sent2" in known:  # SWAG: the start, cut in two
             start, lead = known["sent1"], string(values[known["sent2"]], "sent2", place)
-        endings = _endings(values, known, place, listing)
-        label = self.columns.label or next((known[name] for name in _LABELS if name in known), "")
-        number = _number(values.get(label), label, len(endings), place)
+        endings = _endings(values, known, place)
+        right = self.columns.label or next((known[name] for name in _LABELS if name in known), "")
+        number = _number(values.get(right), right, len(endings), place)
         return Choice(string(values[start], start, place), lead, endings, number, source)
 
 
-def _endings(values: dict[str, Any], known: dict[str, str], place: str, listing: str) -> tuple[str, ...]:
-    listed = next((values[known[name]] for name in ("endings", "choices") if name in known), None)
-    if listed is not None:
-        if not isinstance(listed, list):
-            raise UserError(f"{place}: the endings must be a list of strings, found {str(listed)[:40]!r}")
-        found = [string(ending, "endings", place) for ending in listed]
-    else:
-        names = sorted((n for n in known if re.fullmatch(r"ending\d+", n)), key=lambda n: int(n[6:]))
-        found = [string(values[known[name]], name, place) for name in names]
-    if len(found) < 2:
+def _endings(values: dict[str, Any], known: dict[str, str], place: str) -> tuple[str, ...]:
+    listed = next((known[name] for name in ("endings", "choices") if name in known), None)
+    names = sorted((n for n in known if re.fullmatch(r"ending\d+", n)), key=lambda n: int(n[6:]))
+    if listed is None and not names:
         raise UsageError(
-            f"{place}: {len(found)} endings to choose among, in columns ending0, ending1 …; its columns are: {listing}"
+            f"{place}: no endings to choose among, in columns ending0, ending1 … or a list; its columns are: {listing(values)}"
         )
-    return tuple(found)
+    if listed is None:
+        endings = [(name, values[known[name]]) for name in names if values[known[name]] is not None]
+    elif isinstance(values[listed], list):
+        endings = [(listed, ending) for ending in values[listed]]
+    else:
+        raise UserError(f"{place}: the endings must be a list of strings, found {short(str(values[listed]))!r}")
+    if len(endings) < 2:
+        raise UserError(f"{place}: {len(endings)} endings to choose among, where two are the least")
+    return tuple(string(ending, name, place) for name, ending in endings)
 
 
 def _number(value: Any, name: str, endings: int, place: str) -> int | None:
     """A row's label: None where there is none. Errors: UserError where it is no ending's number."""
-    if value is None or value == "":
+    said = label(value, name, place)
+    if said is None:
         return None
-    try:
-        number = int(str(value))
-    except ValueError:
-        number = -1
+    number = int(said) if said.isdecimal() else -1
     if not 0 <= number < endings:
-        raise UserError(f"{place}: {name!r} is {str(value)[:20]!r}, and the {endings} endings are 0 to {endings - 1}")
+        raise UserError(f"{place}: {name!r} is {short(said)!r}, and the {endings} endings are 0 to {endings - 1}")
     return number
 
 

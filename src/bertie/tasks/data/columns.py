@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from bertie.errors import UsageError, UserError
-from bertie.tasks.data.rows import Row, lines, require_file, rows, several, string
+from bertie.errors import UsageError, UserError, require_range
+from bertie.tasks.data.rows import Row, given_row, lines, listing, require_file, rows, several, string
 
 _WORDS = ("tokens", "words")
 _TAGS = ("tags", "ner_tags", "labels", "ner")
@@ -26,10 +26,13 @@ class Sentence:
 
 @dataclass(frozen=True)
 class TagColumns:
-    word: int = 0
-    """Column of the word in a file of columns, from 0 (CoNLL-U's words are in 1)."""
+    word: int = -1
+    """Column of the word in a file of columns, from 0; -1: CoNLL-U's in .conllu, else the first."""
     tag: int = -1
-    """Column of the tag, from 0, or from the end: -1 is the last (CoNLL-U's parts of speech are in 3)."""
+    """Column of the tag, from 0, or from the end: -1 is the last. CoNLL-U's has to be named: parts of speech are in 3."""
+
+    def __post_init__(self) -> None:
+        require_range("", self, "word", low=-1)
 
 
 @dataclass(frozen=True)
@@ -55,10 +58,12 @@ class Sentences:
             if isinstance(value, list | tuple):
                 value = {"tokens": list(value)}
             if isinstance(value, dict):
-                value = _from_row(Row(value, place, place), tagged=False)
-            elif not isinstance(value, Sentence):
+                row = given_row(value, place)
+            elif isinstance(value, Sentence):
+                row = Row({"tokens": [*value.words], "tags": value.tags and [*value.tags]}, value.source, place)
+            else:
                 raise UserError(f"{place}: expected a dict, a list of words or a Sentence, got {type(value).__name__}")
-            yield value
+            yield _from_row(row, tagged=False)
 
     def _found(self, path: Path, tagged: bool) -> Iterator[Sentence | UserError]:
         if path.suffix == ".jsonl":
@@ -70,42 +75,72 @@ class Sentences:
             return
         require_file(path)
         gathered: list[tuple[int, list[str]]] = []
+        form: _Form | None = None
         number = 0
         for number, line in enumerate(lines(path), 1):
             cells = _cells(line)
             if path.suffix == ".conllu" and cells and not cells[0].isdecimal():  # a comment, a range, an empty node
                 continue
             if cells and cells[0] != DOCUMENT:
+                form = form or self._form(f"{path}:{number}", len(cells), path.suffix == ".conllu", tagged)
                 gathered.append((number, cells))
-            elif gathered:
-                yield self._sentence(path, gathered, tagged)
+            elif gathered and form:
+                yield _sentence(path, gathered, form, tagged)
                 gathered = []
-        if gathered:
-            yield self._sentence(path, gathered, tagged)
+        if gathered and form:
+            yield _sentence(path, gathered, form, tagged)
         if not number:
             raise UserError(f"{path} is empty")
 
-    def _sentence(self, path: Path, gathered: list[tuple[int, list[str]]], tagged: bool) -> Sentence | UserError:
-        words, tags = [], []
-        width = max(self.columns.word + 1, self.columns.tag + 1 or 0, 2 if tagged else 1)
-        for number, cells in gathered:
-            if len(cells) < width:
-                return UserError(
-                    f"{path}:{number}: {len(cells)} columns, where a word and its tag take {width} "
-                    f"(the sentence from line {gathered[0][0]} on)"
-                )
-            words.append(cells[self.columns.word])
-            tags.append(cells[self.columns.tag] if len(cells) > 1 else "")
-        source = f"{path.name}:{gathered[0][0]}"
-        return Sentence(tuple(words), tuple(tags) if all(tags) else None, source)
+    def _form(self, place: str, width: int, conllu: bool, tagged: bool) -> _Form:
+        """Of a file whose first line has that many columns. Errors: UsageError where the word's, or a tag's that is needed,
+        is not among them."""
+        word, tag = self.columns.word, self.columns.tag
+        word = word if word >= 0 else int(conllu)
+        if word >= width:
+            raise UsageError(f"{place}: no column {word} with words: there are {width}, counted from 0")
+        unnamed = conllu and tag == -1
+        at = tag if tag >= 0 else width + tag
+        if 0 <= at < width and at != word and not unnamed:
+            return _Form(width, word, at)
+        if tagged:
+            problem = "more than one column could be the tag" if unnamed else f"no tags in column {tag} of {width}"
+            remedy = "name one with --task.tag, counted from 0 (CoNLL-U's parts of speech are in 3)"
+            raise UsageError(f"{place}: {problem}, beside the words in {word}; {remedy}")
+        return _Form(width, word, None)
+
+
+class _Form(NamedTuple):
+    """Of a file: how many columns a line has, and which are the word's and the tag's."""
+
+    width: int
+    word: int
+    tag: int | None
+
+
+def _sentence(path: Path, gathered: list[tuple[int, list[str]]], form: _Form, tagged: bool) -> Sentence | UserError:
+    start = gathered[0][0]
+    for number, cells in gathered:
+        if len(cells) != form.width:
+            problem = f"{len(cells)} columns, but the first line has {form.width}"
+        elif tagged and form.tag is not None and not cells[form.tag]:
+            problem = "no tag"
+        else:
+            continue
+        return UserError(f"{path}:{number}: {problem} (the sentence from line {start} on)")
+    tags = tuple(cells[form.tag] for _, cells in gathered) if form.tag is not None else ()
+    words = tuple(cells[form.word] for _, cells in gathered)
+    return Sentence(words, tags if tags and all(tags) else None, f"{path.name}:{start}")
 
 
 def _cells(line: str) -> list[str]:
-    """Of one line: between tabs where there are any, else between blanks."""
+    """Of one line: between tabs where there are any, else between blanks. Other white space is text."""
     line = line.rstrip("\r\n")
-    if not line.strip():
+    if not line.strip(" \t"):
         return []
-    return [cell.strip() for cell in line.split("\t")] if "\t" in line else line.split()
+    if "\t" in line:
+        return [cell.strip(" ") for cell in line.split("\t")]
+    return [cell for cell in line.split(" ") if cell]
 
 
 def _from_row(row: Row, tagged: bool) -> Sentence:
@@ -113,7 +148,7 @@ def _from_row(row: Row, tagged: bool) -> Sentence:
     words = next((values[name] for name in _WORDS if name in values), None)
     tags = next((values[name] for name in _TAGS if name in values), None)
     if not isinstance(words, list):
-        raise UsageError(f'{place}: no list of words under "tokens": its keys are {", ".join(map(str, values))}')
+        raise UsageError(f'{place}: no list of words under "tokens": its keys are {listing(values)}')
     if not words:
         raise UserError(f"{place}: a sentence without words")
     if tags is None:

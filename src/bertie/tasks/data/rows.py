@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -28,16 +29,26 @@ class Row(NamedTuple):
 
 def rows(path: Path, headless: Headless = lambda _: None) -> Iterator[Row | UserError]:
     """Errors, raised: UsageError for a missing file or an unknown ending, UserError for a file that cannot be read at all."""
+    require_file(path)
     readers = {".tsv": _tsv, ".csv": _csv, ".jsonl": _jsonl}
     if path.suffix not in readers:
         raise UsageError(f"{path}: examples are read from {', '.join(readers)} files")
-    require_file(path)
     return readers[path.suffix](path, headless)
 
 
 def require_file(path: Path) -> None:
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder: give a file")
     if not path.is_file():
         raise UsageError(f"no such file: {path}")
+
+
+def given_row(values: dict[Any, Any], place: str) -> Row:
+    """A Python value; None is what is not there. Errors: UserError for keys that are no strings."""
+    for name in values:
+        if not isinstance(name, str):
+            raise UserError(f"{place}: its keys must be strings, and one is {short(repr(name))}")
+    return Row({name: value for name, value in values.items() if value is not None}, place, place)
 
 
 def kept(found: Iterable[T | UserError], where: str, strict: bool = False) -> list[T]:
@@ -72,10 +83,31 @@ def string(value: Any, name: str, place: str) -> str:
 
 
 def label(value: Any, name: str, place: str) -> str | None:
-    """A label as a string: numbers and true/false as JSON writes them; an empty one is None."""
+    """A label as a string: numbers and true/false as JSON writes them; an empty one, or NaN as pandas has it, is None."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
     if isinstance(value, int | float):
         return json.dumps(value)
     return string(value, name, place).strip() or None
+
+
+def number_of(value: str | None) -> float | None:
+    """A label as a finite number; None where it is none. Python's 1_000 is none."""
+    try:
+        number = math.nan if value is None or "_" in value else float(value)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def short(text: str, most: int = 40) -> str:
+    """For messages."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def listing(names: Iterable[str]) -> str:
+    """For messages: of columns or classes, some."""
+    return ", ".join(short(name) for name in list(names)[:30])
 
 
 def several(texts: Any) -> Any:
@@ -87,13 +119,25 @@ def several(texts: Any) -> Any:
 
 def lines(path: Path) -> Iterator[str]:
     """Lines with their ends. Only "\\n" ends a line: U+2028 and its like are text. Errors: UserError."""
+    for line in lines_or_errors(path):
+        if isinstance(line, UserError):
+            raise line
+        yield line
+
+
+def lines_or_errors(path: Path) -> Iterator[str | UserError]:
+    """The same, with an error in the place of a line that is no UTF-8. Errors, raised: UserError."""
     try:
         with open(path, "rb") as file:
             for number, line in enumerate(file, 1):
+                if number == 1 and b"\r" in line.rstrip(b"\r") and not line.endswith(b"\n"):
+                    raise UserError(
+                        f"{path}: its lines end in \\r alone; convert the file to lines that end in \\n first"
+                    )
                 try:
                     yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-                except UnicodeDecodeError as error:
-                    raise UserError(f"{path}:{number}: not UTF-8 text; convert the file to UTF-8 first") from error
+                except UnicodeDecodeError:
+                    yield UserError(f"{path}:{number}: not UTF-8 text; convert the file to UTF-8 first")
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
 
@@ -114,9 +158,9 @@ def _jsonl(path: Path, _: Headless) -> Iterator[Row | UserError]:
 
 
 def _tsv(path: Path, headless: Headless) -> Iterator[Row | UserError]:
-    """Tabs separate, nothing quotes: a lone " is text."""
-    cells = ((number, line.rstrip("\r\n").split("\t")) for number, line in enumerate(lines(path), 1) if line.strip())
-    return _table(path, cells, headless)
+    """Tabs separate, nothing quotes: a lone " is text. As in .csv, a line with nothing in it is no row; empty cells are one."""
+    numbered = enumerate((line.rstrip("\r\n") for line in lines(path)), 1)
+    return _table(path, ((number, line.split("\t")) for number, line in numbered if line), headless)
 
 
 def _csv(path: Path, headless: Headless) -> Iterator[Row | UserError]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from bertie import storage
 from bertie.errors import UsageError, UserError
-from bertie.tasks.data.rows import Row, require_file, rows, several, string
+from bertie.tasks.data.rows import Row, given_row, listing, require_file, rows, several, short, string
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,13 @@ class Questions:
             if isinstance(value, tuple) and len(value) == 2:
                 value = {"question": value[0], "context": value[1]}
             if isinstance(value, dict):
-                value = _question(Row(value, place, place), str(number))
+                value = _question(given_row(value, place), str(number))
             elif not isinstance(value, Question):
                 raise UserError(f"{place}: expected a dict, a pair or a Question, got {type(value).__name__}")
             yield value
 
     def _found(self, path: Path) -> Iterator[Question | UserError]:
+        require_file(path)
         seen: set[str] = set()
         for number, found in enumerate(_nested(path) if path.suffix == ".json" else _rows(path), 1):
             try:
@@ -62,7 +63,7 @@ class Questions:
             except UserError as error:
                 question = UserError(str(error))
             if isinstance(question, Question) and question.id in seen:
-                question = UserError(f"{question.source}: the id {question.id!r} is there already")
+                question = UserError(f"{question.source}: the id {short(question.id)!r} is there already")
             elif isinstance(question, Question):
                 seen.add(question.id)
             yield question
@@ -88,37 +89,42 @@ def _rows(path: Path) -> Iterator[Row | UserError]:
 
 def _nested(path: Path) -> Iterator[Row | UserError]:
     """SQuAD's articles → paragraphs → questions, one row a question with its context."""
-    require_file(path)
     values = storage.read_json(path)
     articles = values.get("data") if isinstance(values, dict) else None
     if not isinstance(articles, list):
         raise UserError(f'{path} is not in the form of SQuAD: there is no list "data" in it')
     for a, article in enumerate(articles):
-        for p, paragraph in enumerate(_list(article, "paragraphs")):
+        paragraphs = _list(article, "paragraphs")
+        if paragraphs is None:
+            yield UserError(f'{path}: data[{a}] has no list "paragraphs"')
+        for p, paragraph in enumerate(paragraphs or []):
+            questions = _list(paragraph, "qas")
+            if questions is None:
+                yield UserError(f'{path}: data[{a}].paragraphs[{p}] has no list "qas"')
             context = paragraph.get("context") if isinstance(paragraph, dict) else None
-            for q, question in enumerate(_list(paragraph, "qas")):
+            for q, question in enumerate(questions or []):
                 place = f"data[{a}].paragraphs[{p}].qas[{q}]"
                 if isinstance(question, dict) and isinstance(context, str):
-                    source = f"{path.name}: {question.get('id', place)}"
-                    yield Row({**question, "context": context}, source, f"{path}: {question.get('id', place)}")
+                    name = place if question.get("id") is None else question["id"]
+                    yield Row({**question, "context": context}, f"{path.name}: {name}", f"{path}: {name}")
                 else:
                     yield UserError(f"{path}: {place} is no question with a context")
 
 
-def _list(values: Any, name: str) -> list[Any]:
+def _list(values: Any, name: str) -> list[Any] | None:
     found = values.get(name) if isinstance(values, dict) else None
-    return found if isinstance(found, list) else []
+    return found if isinstance(found, list) else None
 
 
 def _question(row: Row, number: str) -> Question:
     values, source, place = row
     for name in ("question", "context"):
         if name not in values:
-            raise UserError(f"{place}: no {name!r}; there are {', '.join(map(str, values))}")
+            raise UserError(f"{place}: no {name!r}; there are {listing(values)}")
     context = string(values["context"], "context", place)
     if not context.strip():
         raise UserError(f"{place}: the context is empty")
-    name = values.get("id", number)
+    name = number if values.get("id") is None else values["id"]
     answers = () if values.get("is_impossible") is True else _answers(values.get("answers"), place)
     return Question(str(name), string(values["question"], "question", place), context, answers, source)
 
@@ -128,8 +134,13 @@ def _answers(value: Any, place: str) -> tuple[Answer, ...] | None:
     if value is None:
         return None
     if isinstance(value, dict) and isinstance(value.get("text"), list):
-        starts = value.get("answer_start") or [-1] * len(value["text"])
-        value = [{"text": text, "answer_start": start} for text, start in zip(value["text"], starts, strict=False)]
+        texts, starts = value["text"], value.get("answer_start")
+        starts = [-1] * len(texts) if starts is None else starts
+        if not isinstance(starts, list) or len(starts) != len(texts):
+            raise UserError(
+                f"{place}: answer_start must be a list of {len(texts)}, as long as the texts, found {starts!r:.40}"
+            )
+        value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     if not isinstance(value, list):
         raise UserError(f"{place}: the answers must be a list, found {str(value)[:40]!r}")
     found = []

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertie.errors import UsageError, UserError
-from bertie.tasks.data.rows import Row, label, rows, several, string
+from bertie.tasks.data.rows import Row, given_row, label, listing, number_of, rows, several, short, string
 
 # (text, second text, label names of that layout only), in lower case; None: one text
 _LAYOUTS: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (
@@ -63,13 +63,14 @@ class _Layout(NamedTuple):
 
 @dataclass(frozen=True)
 class Texts:
-    """labels: the names of label columns that are recognised.
+    """labels: the names of label columns that are recognised; numbers: whether labels that are needed must be finite numbers.
 
     Rows whose gold_label is "-" (MNLI, SNLI: the annotators did not agree) are left out where labels are needed.
     """
 
     columns: Columns = Columns()
     labels: tuple[str, ...] = CLASSES
+    numbers: bool = False
 
     def read(self, path: Path) -> Iterator[Example | UserError]:
         """With labels, for training and evaluation; without a label column every label is None, an empty one is an error.
@@ -106,55 +107,65 @@ class Texts:
             return Example(string(value[0], "text", place), string(value[1], "text_pair", place), None, place)
         if not isinstance(value, dict | str):
             raise UserError(f"{place}: expected a dict, a string, a pair or an Example, got {type(value).__name__}")
-        return Row(value if isinstance(value, dict) else {self.columns.text or "text": value}, place, place)
+        return given_row(value if isinstance(value, dict) else {self.columns.text or "text": value}, place)
 
     def _examples(
         self, found: Iterator[Row | Example | UserError], where: str, labelled: bool
     ) -> Iterator[Example | UserError]:
         layouts: dict[tuple[str, ...], _Layout] = {}
+        first: _Layout | None = None
+        have_labels = False
         for row in found:
             if not isinstance(row, Row):
                 yield row
                 continue
-            names = tuple(name for name, value in row.values.items() if value is not None)
+            names = tuple(row.values)
             try:
                 if names not in layouts:
-                    layouts[names] = self._next_layout(names, list(layouts.values()), where, row.place, labelled)
-                example = _example(row, layouts[names])
+                    layouts[names] = self._next_layout(names, first, where, row.place, labelled)
+                layout = layouts[names]
+                first, have_labels = first or layout, have_labels or layout.label is not None
+                example = _example(row, layout)
             except UsageError:
                 raise
             except UserError as error:
                 yield error
                 continue
-            if example.label == _NO_AGREEMENT and layouts[names].label == "gold_label":
+            if example.label == _NO_AGREEMENT and layout.label == "gold_label":
                 if not labelled:
                     yield replace(example, label=None)
-            elif labelled and example.label is None and any(layout.label for layout in layouts.values()):
-                yield UserError(f"{row.place}: no label")
+            elif labelled and have_labels and (problem := self._problem(example.label)):
+                yield UserError(f"{row.place}: {problem}")
             else:
                 yield example
 
+    def _problem(self, label: str | None) -> str:
+        """Of a label that is needed; empty: none."""
+        if label is None:
+            return "no label"
+        wrong = self.numbers and number_of(label) is None
+        return f"the label is {short(label)!r}, which is no finite number" if wrong else ""
+
     def _next_layout(
-        self, names: tuple[str, ...], before: list[_Layout], where: str, place: str, labelled: bool
+        self, names: tuple[str, ...], first: _Layout | None, where: str, place: str, labelled: bool
     ) -> _Layout:
         """The layout of a row that names other columns than the rows before: it may only add or lose the label."""
         try:
-            layout = self._layout(names, where, labelled and not before)
+            layout = self._layout(names, where, labelled and not first)
         except UsageError as error:
-            if not before:
+            if not first:
                 raise
             raise UserError(str(error).replace(where, place, 1)) from error
-        if before and layout[:2] != before[0][:2]:
-            raise UserError(f"{place}: found {_texts(layout)}, but {_texts(before[0])} in the rows before")
+        if first and layout[:2] != first[:2]:
+            raise UserError(f"{place}: found {_texts(layout)}, but {_texts(first)} in the rows before")
         return layout
 
     def _layout(self, names: tuple[str, ...], where: str, labelled: bool) -> _Layout:
         """Which names hold what. Errors: UsageError that lists the names and says which flag chooses among them."""
         columns, known = self.columns, {name.lower(): name for name in names}
-        listing = ", ".join(name if len(name) <= 40 else f"{name[:40]}…" for name in names[:30])
 
         def refuse(problem: str, flags: str) -> UsageError:
-            return UsageError(f"{where}: {problem}; its columns are: {listing}. Choose with {flags}")
+            return UsageError(f"{where}: {problem}; its columns are: {listing(names)}. Choose with {flags}")
 
         for flag, name in (("--task.text", columns.text), ("--task.text-pair", columns.text_pair)):
             if name and name not in names:

@@ -9,7 +9,7 @@ from typing import Any
 
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.columns import Sentence, Sentences, TagColumns
-from bertie.tasks.data.rows import Row, require_file, rows, string
+from bertie.tasks.data.rows import Row, lines_or_errors, listing, require_file, rows, string
 from bertie.tasks.data.texts import headless
 
 Text = str | tuple[str, ...]
@@ -40,8 +40,7 @@ class Unlabelled:
         elif path.suffix in _OTHER:
             raise UsageError(f"{path}: give a .txt, {', '.join(_TABLES)} or .conllu file, not packed")
         else:
-            word = self.word if self.word >= 0 else int(path.suffix == ".conllu")
-            for found in Sentences(TagColumns(word)).stream(path):
+            for found in Sentences(TagColumns(self.word)).stream(path):
                 yield found.words if isinstance(found, Sentence) else found
 
     def _table(self, path: Path) -> Iterator[Text | UserError]:
@@ -70,8 +69,7 @@ class Unlabelled:
         found = [self.text] if self.text else [known[name] for name in _NAMES if name in known]
         if len(found) != 1 or found[0] not in row.values:
             problem = f"no column {self.text!r}" if self.text else "cannot tell which column is the text"
-            names = ", ".join(name if len(name) <= 40 else f"{name[:40]}…" for name in list(row.values)[:30])
-            raise UsageError(f"{where}: {problem}; its columns are: {names}. Name one with --text")
+            raise UsageError(f"{where}: {problem}; its columns are: {listing(row.values)}. Name one with --text")
         return found[0]
 
 
@@ -84,12 +82,5 @@ def _value(row: Row, column: str) -> Text:
 
 def _lines(path: Path) -> Iterator[str | UserError]:
     require_file(path)
-    try:
-        with open(path, "rb") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-                except UnicodeDecodeError:
-                    yield UserError(f"{path}:{number}: not UTF-8 text; convert the file to UTF-8 first")
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    for line in lines_or_errors(path):
+        yield line.rstrip("\r\n") if isinstance(line, str) else line

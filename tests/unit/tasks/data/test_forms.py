@@ -66,6 +66,9 @@ def test_choices_of_any_number_from_a_list(tmp_path: Path) -> None:
         ({"context": "a", "endings": "bc", "label": 0}, "must be a list of strings"),
         ({"context": 5, "endings": ["b", "c"], "label": 0}, "'context' must be a string"),
         ({"context": "a", "endings": ["b"], "label": 0}, "1 endings to choose among"),
+        ({"context": "a", "ending0": "b", "ending1": None, "label": 0}, "1 endings to choose among"),
+        ({"context": "a", "label": 0}, "no endings to choose among.*its columns are: context, label"),
+        ({"context": "a", "endings": ["b", "c"], "label": "1_0"}, "'label' is '1_0'"),
         ({"body": "a", "endings": ["b", "c"], "label": 0}, "cannot tell which column is the start"),
     ],
 )
@@ -79,6 +82,24 @@ def test_bad_choices(tmp_path: Path, row: dict[str, Any], message: str) -> None:
     assert "a.jsonl:2: " in str(found[1])
     with pytest.raises(UserError, match=message):
         kept(Choices().read(path), "a", strict=True)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"context": None, "endings": ["b", "c"], "label": 0},
+        {"context": "a", "endings": None, "label": 0},
+        {"context": "a", "endings": ["b"], "label": 0},
+        {"context": "a", "endings": ["b", "c"], "label": None},
+        {"context": "a", "endings": ["b", "c"], "label": float("nan")},
+    ],
+)
+def test_a_bad_first_choice_is_one_bad_row(tmp_path: Path, bad: dict[str, Any]) -> None:
+    good = {"context": "a", "endings": ["b", "c"], "label": 1}
+    error, choice = Choices().read(write(tmp_path / "a.jsonl", lines([bad, good])))
+    assert type(error) is UserError
+    assert "a.jsonl:1: " in str(error)
+    assert isinstance(choice, Choice)
 
 
 def test_wnut(shared_data: Path) -> None:
@@ -128,8 +149,10 @@ def test_sentences_of_python_values_and_json(tmp_path: Path) -> None:
         (
             "a.txt",
             "a O\nb\n\nc O\n",
-            r"a\.txt:2: 1 columns, where a word and its tag take 2 \(the sentence from line 1",
+            r"a\.txt:2: 1 columns, but the first line has 2 \(the sentence from line 1",
         ),
+        ("a.txt", "c O\n\na x O\n", r"a\.txt:3: 3 columns, but the first line has 2"),
+        ("a.txt", "c\tO\n\na\t\nb\tO\n", r"a\.txt:3: no tag \(the sentence from line 3 on\)"),
         (
             "a.jsonl",
             lines([{"tokens": ["a"], "tags": ["O", "O"]}, {"tokens": ["c"], "tags": ["O"]}]),
@@ -145,6 +168,54 @@ def test_bad_sentences(tmp_path: Path, name: str, text: str, message: str) -> No
     assert [sentence.words for sentence in kept(Sentences().read(path), name)] == [("c",)]
     with pytest.raises(UserError, match=message):
         kept(Sentences().read(path), name, strict=True)
+
+
+def test_only_blanks_and_tabs_part_columns(tmp_path: Path) -> None:
+    text = "10\u00a0000 \t B-X\n\u2028\tO\n\n" + "10\u00a0000  B-X \na\x1cb O\n"
+    first, second = Sentences().read(write(tmp_path / "a.txt", text))
+    assert isinstance(first, Sentence)
+    assert isinstance(second, Sentence)
+    assert (first.words, first.tags) == (("10\u00a0000", "\u2028"), ("B-X", "O"))
+    assert (second.words, second.tags) == (("10\u00a0000", "a\x1cb"), ("B-X", "O"))
+
+
+def test_words_of_conllu_are_found_and_its_tags_are_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.conllu", "# text\n1\tDogs\tdog\tNOUN\tNNS\t_\t0\troot\t_\tSpaceAfter=No\n")
+    assert list(Sentences(TagColumns(tag=3)).read(path)) == [Sentence(("Dogs",), ("NOUN",), "a.conllu:2")]
+    assert list(Sentences().stream(path)) == [Sentence(("Dogs",), None, "a.conllu:2")]
+    with pytest.raises(UsageError, match=r"a\.conllu:2: more than one column could be the tag.*--task\.tag.*are in 3"):
+        list(Sentences().read(path))
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"tag": -5}, r"a\.txt:1: no tags in column -5 of 2.*--task\.tag"),
+        ({"tag": 2}, "no tags in column 2 of 2"),
+        ({"tag": 0}, "no tags in column 0 of 2, beside the words in 0"),
+        ({"word": 2}, "no column 2 with words: there are 2"),
+        ({"word": -9}, "word is -9: give at least -1"),
+    ],
+)
+def test_columns_that_are_not_there(tmp_path: Path, columns: dict[str, int], message: str) -> None:
+    path = write(tmp_path / "a.txt", "a O\nb O\n")
+    with pytest.raises(UsageError, match=message):
+        list(Sentences(TagColumns(**columns)).read(path))
+    if "word" not in columns:  # nobody needs tags there
+        assert list(Sentences(TagColumns(**columns)).stream(path)) == [Sentence(("a", "b"), None, "a.txt:1")]
+
+
+def test_python_sentences_with_too_few_tags() -> None:
+    ready = Sentence(("a", "b"), ("O", "B-X"), "mine")
+    assert list(Sentences().values([ready])) == [ready]
+    with pytest.raises(UserError, match="example 1: 2 words and 1 tags"):
+        list(Sentences().values([Sentence(("a", "b"), ("O",), "mine")]))
+
+
+@pytest.mark.parametrize("reader", [Sentences(), Choices(), Questions()])
+def test_python_keys_that_are_no_strings(reader: Sentences | Choices | Questions) -> None:
+    with pytest.raises(UserError, match="example 1: its keys must be strings, and one is 1"):
+        list(reader.values([{1: "a"}]))
 
 
 @pytest.mark.parametrize(
@@ -187,6 +258,14 @@ def test_questions_of_python_values() -> None:
         ({"question": "q", "context": "c", "answers": "a"}, "the answers must be a list"),
         ({"question": "q", "context": "c", "answers": [{"start": 0}]}, "an answer without a text"),
         ({"question": "q", "context": "c", "answers": [{"text": "c", "answer_start": "0"}]}, "answer_start is '0'"),
+        (
+            {"question": "q", "context": "c", "answers": {"text": ["c"], "answer_start": 5}},
+            "answer_start must be a list of 1, as long as the texts, found 5",
+        ),
+        (
+            {"question": "q", "context": "c d", "answers": {"text": ["c", "d"], "answer_start": [0]}},
+            r"answer_start must be a list of 2.*found \[0\]",
+        ),
         ({"question": "q", "context": "c"}, "no answers"),
         ({"question": "q", "context": "c", "answers": ["c"], "id": "good"}, "the id 'good' is there already"),
     ],
@@ -199,6 +278,31 @@ def test_bad_questions(tmp_path: Path, row: dict[str, Any], message: str) -> Non
         kept(Questions().read(path), "a", strict=True)
 
 
+def test_no_part_of_squads_json_is_lost(tmp_path: Path) -> None:
+    good = {"qas": [{"id": "1", "question": "q", "answers": []}], "context": "c"}
+    articles = [{"paragraphs": [good, {"context": "c"}, 5]}, {"title": "t"}, {"paragraphs": {}}, "x"]
+    path = write(tmp_path / "a.json", json.dumps({"data": articles}))
+    found = list(Questions().read(path))
+    assert isinstance(found[0], Question)
+    assert [str(error).removeprefix(f"{path}: ") for error in found[1:]] == [
+        'data[0].paragraphs[1] has no list "qas"',
+        'data[0].paragraphs[2] has no list "qas"',
+        'data[1] has no list "paragraphs"',
+        'data[2] has no list "paragraphs"',
+        'data[3] has no list "paragraphs"',
+    ]
+
+
+def test_squad_with_a_byte_order_mark_and_without_ids(tmp_path: Path) -> None:
+    questions = [{"id": None, "question": "q", "answers": []}, {"question": "q", "answers": []}]
+    text = "\ufeff" + json.dumps({"data": [{"paragraphs": [{"context": "c", "qas": questions}]}]})
+    first, second = Questions().read(write(tmp_path / "a.json", text))
+    assert isinstance(first, Question)
+    assert isinstance(second, Question)
+    assert (first.id, second.id) == ("1", "2")
+    assert first.source == "a.json: data[0].paragraphs[0].qas[0]"
+
+
 def test_files_of_another_form(tmp_path: Path) -> None:
     with pytest.raises(UserError, match='no list "data"'):
         list(Questions().read(write(tmp_path / "a.json", '{"rows": []}')))
@@ -206,6 +310,9 @@ def test_files_of_another_form(tmp_path: Path) -> None:
         list(Questions().read(write(tmp_path / "a.tsv", "a\tb\n")))
     with pytest.raises(UsageError, match="no such file"):
         list(Sentences().read(tmp_path / "none.txt"))
+    for reader in (Sentences(), Questions(), Choices()):
+        with pytest.raises(UsageError, match="is a folder: give a file"):
+            list(reader.read(tmp_path))
     with pytest.raises(UserError, match="is empty"):
         list(Sentences().read(write(tmp_path / "e.txt", "")))
 

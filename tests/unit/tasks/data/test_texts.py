@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertie.errors import UsageError, UserError
+from bertie.tasks.classify import Classify
 from bertie.tasks.data.rows import kept
-from bertie.tasks.data.texts import Columns, Example, Texts
+from bertie.tasks.data.texts import SCORES, Columns, Example, Texts
+from bertie.tasks.regress import Regress
 
 # What the data's own README states.
 GLUE = {
@@ -151,6 +153,7 @@ def test_columns_that_cannot_be_told(tmp_path: Path, text: str, columns: Columns
         ("x.tsv", "", "is empty"),
         ("x.csv", "text,label\n", "no examples"),
         ("x.jsonl", "\n\n", "no examples"),
+        ("x.tsv", "text\tlabel\ra\t1\r", r"x\.tsv: its lines end in \\r alone"),
         ("x.tsv", "text\tlabel\na\t1\nb\n", r"x\.tsv:3: 1 columns, but the first line has 2"),
         ("x.csv", 'text,label\n"a\nb",1\nc\n', r"x\.csv:4: 1 columns"),
         ("x.csv", 'text,label\n"a,1\n', r"x\.csv:2: not valid CSV"),
@@ -177,11 +180,77 @@ def test_wrong_paths(tmp_path: Path):
         Texts().stream(tmp_path / "none.tsv")
     with pytest.raises(UsageError, match=r"\.tsv, \.csv, \.jsonl"):
         read_examples(write(tmp_path / "x.xlsx", "text\n"))
+    (tmp_path / "folder.tsv").mkdir()
+    with pytest.raises(UsageError, match=r"folder\.tsv is a folder: give a file"):
+        Texts().stream(tmp_path / "folder.tsv")
 
 
 def test_tsv_does_not_quote_and_only_line_feeds_end_lines(tmp_path: Path):
     path = write(tmp_path / "x.tsv", 'sentence\tlabel\r\n"a lone quote\t1\r\nline\u2028separator\t 0 \r\n\r\n')
     assert [(e.text, e.label) for e in read_examples(path)] == [('"a lone quote', "1"), ("line\u2028separator", "0")]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("text\tlabel\na\t1\n\t\n \t0\n\nb\t0\n\n", [("a", "1"), ("", None), (" ", "0"), ("b", "0")]),
+        ("text\na\n \n\nb\n\n", [("a", None), (" ", None), ("b", None)]),
+    ],
+)
+def test_rows_of_empty_cells_are_rows_and_empty_lines_are_none(
+    tmp_path: Path, content: str, expected: list[tuple[str, str | None]]
+):
+    for path in (write(tmp_path / "x.tsv", content), write(tmp_path / "x.csv", content.replace("\t", ","))):
+        assert [(e.text, e.label) for e in Texts().stream(path) if isinstance(e, Example)] == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "message"),
+    [
+        ({"text": None, "text_pair": "b", "label": "yes"}, "'text' must be a string, found null"),
+        ({"text": "a", "text_pair": None, "label": "yes"}, "'text_pair' must be a string, found null"),
+        ({"text": "a", "text_pair": "b", "label": None}, "no label"),
+        ({"text": "a", "text_pair": "b", "label": float("nan")}, "no label"),
+    ],
+)
+@pytest.mark.parametrize("columns", [Columns(), Columns(label="label")])
+def test_a_bad_first_row_is_one_bad_row(tmp_path: Path, first: dict[str, Any], message: str, columns: Columns):
+    good = {"text": "a", "text_pair": "b", "label": "yes"}
+    path = write(tmp_path / "x.jsonl", "".join(json.dumps(row) + "\n" for row in (first, good, first)))
+    found = list(Texts(columns).read(path))
+    assert [str(each) for each in found if isinstance(each, UserError)] == [
+        f"{path}:1: {message}",
+        f"{path}:3: {message}",
+    ]
+    assert found[1] == Example("a", "b", "yes", "x.jsonl:2")
+
+
+def test_labels_that_must_be_numbers(tmp_path: Path):
+    rows = "".join(f"t\t{label}\n" for label in ("0.5", "nan", "abc", "1_000", "", "-", "1e3", "x" * 100_000))
+    path = write(tmp_path / "x.tsv", "text\tscore\n" + rows)
+    found = list(Texts(labels=SCORES, numbers=True).read(path))
+    assert [each.label for each in found if isinstance(each, Example)] == ["0.5", "1e3"]
+    errors = [str(each).removeprefix(f"{path}:") for each in found if isinstance(each, UserError)]
+    assert errors[:3] == [
+        f"{line}: the label is {label!r}, which is no finite number"
+        for line, label in ((3, "nan"), (4, "abc"), (5, "1_000"))
+    ]
+    assert errors[3] == "6: no label"
+    assert max(map(len, errors)) < 100
+    assert all(
+        isinstance(each, Example) for each in Texts(labels=SCORES, numbers=True).stream(path)
+    )  # not needed there
+    with pytest.raises(UserError, match=r"x\.tsv:3: the label is 'nan'"):
+        kept(Regress().reader.read(path), "x", strict=True)
+
+
+def test_long_labels_are_cut_in_messages():
+    examples = [Example("a", None, "y" * 100_000, "here"), Example("b", None, "n", "there")]
+    with pytest.raises(UserError, match=r"the label 'y{40}…', which training never saw") as caught:
+        Classify(labels=("n", "m" * 100_000)).check(examples)
+    assert len(str(caught.value)) < 200
+    with pytest.raises(UserError, match=r"the score 'y{40}…', which is no finite number"):
+        Regress().check(examples)
 
 
 def test_labels_of_jsonl_become_strings(tmp_path: Path):
@@ -213,6 +282,9 @@ def test_python_values():
     assert as_examples([("a", "b")]) == [Example("a", "b", None, "example 1")]
     with pytest.raises(UserError, match="example 1: expected a dict, a string, a pair or an Example, got int"):
         as_examples([5])
+    with pytest.raises(UserError, match="example 1: its keys must be strings, and one is 1"):
+        as_examples([{1: "a", "text": "b"}])
+    assert as_examples([{"text": "a", "text_pair": None}]) == [Example("a", None, None, "example 1")]
     with pytest.raises(UsageError, match="a pair has two texts and this one 3"):
         as_examples([("a", "b", "c")])
 

@@ -33,6 +33,7 @@ def test_a_line_is_a_text(tmp_path: Path) -> None:
         ("a.tsv", 'id\tSentence\n1\ta "b\n2\tc\n', ['a "b', "c"]),
         ("a.csv", 'text,label\n"a, b",1\n"c\nd",0\n', ["a, b", "c\nd"]),
         ("a.tsv", "gj04\t1\t\tOur friends.\ngj04\t0\t*\tThey.\n", ["Our friends.", "They."]),
+        ("a.tsv", "text\tn\na\t1\n\t\nb\t2\n\n", ["a", "", "b"]),
         ("a.jsonl", lines({"text": "a"}, {"text": "b", "more": 1}), ["a", "b"]),
         ("a.jsonl", lines({"tokens": ["a", "b"]}, {"tokens": []}), [("a", "b"), ()]),
         ("a.conllu", "# c\n1-2\tdu\n1\tde\tde\n2\tle\tle\n\n1\tx\tx\n", [("de", "le"), ("x",)]),
@@ -53,6 +54,8 @@ def test_bad_rows_stay_in_their_place(tmp_path: Path) -> None:
     found = read(tmp_path / "a.jsonl", lines(*rows) + "{\n")
     assert [type(each) for each in found] == [str, UserError, UserError, UserError, UserError, str, UserError]
     assert str(found[3]).endswith("a.jsonl:4: 'text' is a list of words, where rows before have a text")
+    found = read(tmp_path / "a.jsonl", lines({"text": None}, {"text": "a"}))
+    assert [type(each) for each in found] == [UserError, str]
     found = read(tmp_path / "a.tsv", "text\tn\na\t1\nb\nc\t3\n")
     assert [type(each) for each in found] == [str, UserError, str]
 
@@ -81,3 +84,9 @@ def test_what_cannot_be_told_is_refused(tmp_path: Path, name: str, content: str,
 def test_a_missing_file(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="no such file"):
         list(Unlabelled().stream(tmp_path / name))
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.tsv", "a.jsonl", "a.conll"])
+def test_lines_that_end_in_carriage_returns(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match=r"its lines end in \\r alone; convert"):
+        read(tmp_path / name, "text\ra\rb\r")
