@@ -126,7 +126,8 @@ def _question(row: Row, number: str) -> Question:
         raise UserError(f"{place}: the context is empty")
     name = number if values.get("id") is None else values["id"]
     answers = () if values.get("is_impossible") is True else _answers(values.get("answers"), place)
-    return Question(str(name), string(values["question"], "question", place), context, answers, source)
+    asked = string(values["question"], "question", place)
+    return Question(string(str(name), "id", place), asked, context, answers, source)
 
 
 def _answers(value: Any, place: str) -> tuple[Answer, ...] | None:

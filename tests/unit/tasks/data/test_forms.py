@@ -128,6 +128,14 @@ def test_conll_of_2003_and_parts_of_speech(tmp_path: Path, shared_data: Path) ->
     assert parts[0].tags[:3] == ("ADP", "DET", "PROPN")
 
 
+def test_an_id_that_no_file_can_hold(tmp_path: Path) -> None:
+    """Said when it is read, not when predictions are written."""
+    path = write(tmp_path / "a.jsonl", '{"question": "q", "context": "c", "id": "\\ud800"}\n')
+    [found] = Questions().stream(path)
+    assert isinstance(found, UserError)
+    assert "'id' holds half of a surrogate pair" in str(found)
+
+
 def test_sentences_of_python_values_and_json(tmp_path: Path) -> None:
     rows = [{"tokens": ["a", "b"], "tags": ["O", "B-X"]}, {"words": ["c"], "ner_tags": [3]}]
     assert kept(Sentences().read(write(tmp_path / "a.jsonl", lines(rows))), "a") == [
