@@ -82,11 +82,11 @@ class Classify:
         return fitted
 
     def check(self, examples: list[Example]) -> None:
-        """Errors: UserError naming the first example without a label, or with one that training never saw."""
+        """Errors: UserError naming the first example without a label, or with one that is none of the classes."""
         known = set(self.labels)
         for example in examples:
             if example.label not in known:
-                have = "no label" if example.label is None else f"the label {example.label!r}, which training never saw"
+                have = "no label" if example.label is None else f"the label {example.label!r} is none of the classes"
                 classes = ", ".join(label if len(label) < 30 else f"{label[:30]}…" for label in self.labels[:20])
                 raise UserError(f"{example.source}: {have}; the classes are {classes}")
 

@@ -79,3 +79,8 @@ def number_of(value: str | None) -> float | None:
     except ValueError:
         return None
     return number if number is not None and np.isfinite(number) else None
+
+
+def whole_number_of(value: str) -> int | None:
+    """A number from 0 of at most 18 digits; None for anything else."""
+    return int(value) if value.isdecimal() and len(value) <= 18 else None
