@@ -87,7 +87,7 @@ def main(argv: list[str] | None = None) -> int:
             raise
         console.say(f"bertie: {error}")
         return error.exit_code
-    except (OSError, MemoryError, RuntimeError) as error:
+    except (OSError, MemoryError, RuntimeError, UnicodeEncodeError) as error:
         trouble = _trouble(error)
         if debug or trouble is None:
             raise
@@ -110,10 +110,7 @@ def _run(argv: list[str]) -> int:
 
         print(__version__)
         return 0
-    for word in argv:
-        if not storage.is_unicode(word):
-            raise UsageError(f"the argument {word!a} is not UTF-8: rename the file, or convert the text")
-    name, rest = _verb(argv)
+    name, rest = _verb([_unicode(word) for word in argv])
     command = importlib.import_module(VERBS[name])
     args = _parse(name, command, rest)
     result = command.run(args)
@@ -122,10 +119,21 @@ def _run(argv: list[str]) -> int:
     return 0
 
 
+def _unicode(word: str) -> str:
+    """An argument as the UTF-8 that it is, where the locale knows less. Errors: UsageError where it is none."""
+    try:
+        return word if storage.is_unicode(word) else os.fsencode(word).decode("utf-8")
+    except UnicodeError as error:
+        raise UsageError(f"the argument {word!a} is not UTF-8: rename the file, or convert the text") from error
+
+
 def _trouble(error: Exception) -> str | None:
     """What the machine refuses, in a line; None for what is a bug."""
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    if isinstance(error, UnicodeEncodeError):
+        told = f"the locale is {error.encoding}, which names of files cannot be written in: set LC_ALL=C.UTF-8"
+        return told if error.encoding == sys.getfilesystemencoding() != "utf-8" else None
     if "Symlink loop" in str(error):
         return str(error)
     if isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error):
@@ -160,7 +168,7 @@ def _parse(name: str, command: ModuleType, argv: list[str]) -> Any:
     markers = (tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff)
     complaints = io.StringIO()
     try:
-        with contextlib.redirect_stderr(complaints):
+        with contextlib.redirect_stderr(complaints), contextlib.redirect_stdout(sys.stdout or io.StringIO()):
             return tyro.cli(command.Args, args=argv, default=default, config=markers, prog=f"bertie {name}")
     except SystemExit as stop:
         if stop.code in (0, None):

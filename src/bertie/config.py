@@ -51,6 +51,10 @@ def build(kind: Any, value: Any, where: str) -> Any:
         if not isinstance(value, list):
             raise UsageError(f"{where}: expected an array, got {value!r}")
         return tuple(build(typing.get_args(kind)[0], item, f"{where}.{i}") for i, item in enumerate(value))
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise UsageError(f"{where}: expected a table, got {value!r}")
+        return {key: build(typing.get_args(kind)[1], item, f"{where}.{key}") for key, item in value.items()}
     if origin is Literal:
         return _choose(value, list(typing.get_args(kind)), where)
     if kind is float and type(value) is int and abs(value) < 1 << 1000:

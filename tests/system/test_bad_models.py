@@ -100,7 +100,13 @@ def test_flags_of_finetuning(
 EXAMPLES: list[tuple[str, str, str, int, str]] = [
     ("train", "train.jsonl", "", 1, "train.jsonl: no examples in it"),
     ("dev", "dev.jsonl", "", 1, "dev.jsonl: no examples in it"),
-    ("dev", "dev.jsonl", '{"text": "a", "label": "z"}', 1, "dev.jsonl:1: the label 'z', which training never saw"),
+    (
+        "dev",
+        "dev.jsonl",
+        '{"text": "a", "label": "z"}',
+        1,
+        "dev.jsonl:1: the label 'z' is none of the classes; the classes are x, y",
+    ),
     ("dev", "dev.jsonl", '{"text": "a"}', 1, "dev.jsonl:1: no label; the classes are x, y"),
     ("train", "train.jsonl", '{"text": "a"}', 1, "train.jsonl:1: no label to train on"),
     ("train", "train.jsonl", '{"text": "a", "label": "x"}', 1, "every example has the label 'x'"),
@@ -300,7 +306,7 @@ def test_predict_and_evaluate_used_wrongly(
     refuse(["predict", str(pretrained), "text"], 1, "was not fine-tuned for a task: run `bertie finetune`")
     refuse(["evaluate", str(pretrained), "--data", str(data / "dev.jsonl")], 1, "was not fine-tuned for a task")
     unseen = write(tmp_path / "unseen.jsonl", {"text": "a", "label": "x"}, {"text": "b", "label": "z"})
-    refuse([*evaluate, str(unseen)], 1, "unseen.jsonl:2: the label 'z', which training never saw")
+    refuse([*evaluate, str(unseen)], 1, "unseen.jsonl:2: the label 'z' is none of the classes; the classes are x, y")
     refuse([*evaluate, str(write(tmp_path / "none.jsonl", {"text": "a"}))], 1, "none.jsonl:1: no label")
     refuse([*evaluate, str(unseen), "--out", str(data)], 2, "already exists and is no evaluation: give another --out")
 
@@ -380,6 +386,34 @@ def test_standard_output_that_knows_only_ascii(classifier: Path, tmp_path: Path)
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(command, capture_output=True, env=environment, check=True)
     assert set(json.loads(done.stdout.decode())["probabilities"]) == {"gro\u00df", "\u9f8d"}
+
+
+def test_arguments_are_utf8_whatever_the_locale(classifier: Path, tmp_path: Path) -> None:
+    bertie = str(Path(sys.executable).with_name("bertie"))
+    command = [bertie, "predict", str(classifier)]
+    plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}
+    word = "the gr\u00f6\u00dfe ship".encode()
+    told = [subprocess.run([*command, word], stdout=-1, env=env, check=True).stdout for env in (None, plain)]
+    assert told[0] == told[1] != b""
+    text = tmp_path / "text.txt"
+    text.write_text("the big ship")
+    train = [bertie, "tokenizer", "train", str(text), "--vocab-size", "21"]
+    for argv, code, words in (
+        ([*command, b"gr\xf6\xdfe"], 2, "is not UTF-8: rename the file, or convert the text"),
+        ([*train, "--out", word], 1, "the locale is ascii, which names of files cannot be written in"),
+    ):
+        done = subprocess.run(argv, capture_output=True, text=True, env=plain, check=False)
+        [line] = done.stderr.splitlines()
+        assert done.returncode == code
+        assert words in line
+
+
+def test_a_wrong_flag_where_stdout_is_closed(classifier: Path) -> None:
+    command = [str(Path(sys.executable).with_name("bertie")), "predict", str(classifier), "--nosuch"]
+    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert "Unrecognized options: --nosuch" in line
 
 
 def test_nobody_reads_the_predictions(classifier: Path) -> None:

@@ -197,6 +197,13 @@ def test_names_files_and_what_is_neither(tmp_path: Path, monkeypatch: pytest.Mon
         config.load(PretrainConfig, "mine.toml", "pretrain")
 
 
+def test_tables_of_one_kind() -> None:
+    assert config.build(dict[str, float], {"a": 1, "b": 0.5}, "scores") == {"a": 1.0, "b": 0.5}
+    for wrong, message in (([1], "scores: expected a table"), ({"a": "x"}, "scores.a: expected float, got 'x'")):
+        with pytest.raises(UsageError, match=message):
+            config.build(dict[str, float], wrong, "scores")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

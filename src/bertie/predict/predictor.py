@@ -115,9 +115,10 @@ class Predictor:
 
         pooling: left out, that of the task `embed` or of sentence-transformers' files in the folder, with their
         normalisation; where there are none, the mean. Mean and max are of all tokens, [CLS] and [SEP] too.
-        Errors: UsageError where the model has too few layers, UserError for files that ask for what bertie has not.
+        Errors: UsageError for what is no choice, or where the model has too few layers; UserError for files that ask for
+        what bertie has not.
         """
-        own = SentenceVectors(pooling, normalize=False) if pooling else self._own_pooling()
+        own = SentenceVectors(pooling, normalize=False) if pooling is not None else self._own_pooling()
         given = list(several(texts))
         return text_vectors(self.model, self.tokenizer, given, self.max_length, own.pooling, layers, own.normalize)
 
@@ -253,13 +254,16 @@ def _trained_length(checkpoint: Checkpoint) -> int:
     """
     folder, most = checkpoint.folder, checkpoint.config.max_position_embeddings
     settings = checkpoint.task or _settings(folder)
-    phases = [phase for phase in settings.get("phases", []) if phase.get("max_length") != 0]  # 0: the layout's
+    where = folder / TASK if checkpoint.task else _run(folder) / "config.toml"
+    phases = settings.get("phases", [])
+    if not isinstance(phases, list) or not all(isinstance(phase, dict) for phase in phases):
+        raise UserError(f"{where}: phases is {str(phases)[:60]}: it must be tables")
+    phases = [phase for phase in phases if phase.get("max_length") != 0]  # 0: the layout's
     parts = [settings, settings.get("layout"), *phases]
     limits = [part["max_length"] for part in parts if isinstance(part, dict) and "max_length" in part]
     others = min(most, sentence_vectors.longest(folder) or most)
     limit = max(limits, default=others) if all(type(limit) is int for limit in limits) else limits
     if type(limit) is not int or not 4 <= limit <= most:
-        where = folder / TASK if checkpoint.task else _run(folder) / "config.toml"
         raise UserError(f"{where}: max_length is {limit!r}: the model reads 4 to {most} tokens")
     return limit
 

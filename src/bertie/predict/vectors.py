@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertie import config as configuration
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError
 from bertie.model import mixing
@@ -50,7 +51,12 @@ def text_vectors(
     layers: Fixed = "last",
     normalize: bool = False,
 ) -> np.ndarray:
-    """float32 [n, E]. Mean and max are of all tokens, [CLS] and [SEP] too; longer texts are cut at max_length tokens."""
+    """float32 [n, E]. Mean and max are of all tokens, [CLS] and [SEP] too; longer texts are cut at max_length tokens.
+
+    Errors: UsageError for a pooling or layers that are not known, or where the model has too few layers.
+    """
+    for kind, name, value in ((Pooling, "pooling", pooling), (Fixed, "layers", layers)):
+        configuration.build(kind, value, name)
     width = mixing.width(layers, model.encoder.config)
     sequences = [framing.fit(tokenizer, [each], max_length)[0] for each in framing.pieces(tokenizer, texts)]
 
@@ -77,8 +83,10 @@ def word_vectors(
 
     Of a text as it is, the words are those between blanks and punctuation (characters of Chinese, each); of a list of
     words, those, and offsets are into the words with a blank between. Errors: UserError for what is no text, UsageError
-    where both are given.
+    where both are given, and for layers or pieces that are not known.
     """
+    for kind, name, value in ((Fixed, "layers", layers), (PiecesRead, "pieces", pieces)):
+        configuration.build(kind, value, name)
     width = mixing.width(layers, model.encoder.config)
     found = _cut(tokenizer, texts)
     results = [WordVectors(each, places, np.zeros((len(each), width), np.float32)) for each, places, _ in found]

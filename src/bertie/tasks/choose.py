@@ -20,6 +20,7 @@ from bertie.tasks.assessment.findings import Assessment
 from bertie.tasks.contract import Unit
 from bertie.tasks.data.choices import Choice, ChoiceColumns, Choices
 from bertie.tasks.data.predictions import answer_of
+from bertie.tasks.data.rows import whole_number_of
 from bertie.tasks.encoding import FIRST, by_example, softmax
 from bertie.text import framing
 from bertie.text.tokenizer import Tokenizer
@@ -101,10 +102,11 @@ class Choose:
 
     def read_prediction(self, values: dict[str, Any], example: Choice, place: str) -> Chosen:
         said = str(answer_of(values, "choice", place))
-        if not said.isdecimal() or int(said) >= len(example.endings):
+        number = whole_number_of(said)
+        if number is None or number >= len(example.endings):
             last = len(example.endings) - 1
             raise UserError(f"{place}: the prediction is {said[:20]!r}, and the endings are 0 to {last}")
-        return Chosen(int(said), [])
+        return Chosen(number, [])
 
     def score(self, predictions: list[Chosen], examples: list[Choice]) -> dict[str, float]:
         """accuracy. Errors: as `check`."""

@@ -87,12 +87,12 @@ class Classify:
         return fitted
 
     def check(self, examples: list[Example]) -> None:
-        """Errors: UserError naming the first example without a label, or with one that training never saw."""
+        """Errors: UserError naming the first example without a label, or with one that is none of the classes."""
         known = set(self.labels)
         for example in examples:
             if example.label not in known:
                 said = example.label
-                have = "no label" if said is None else f"the label {short(said)!r}, which training never saw"
+                have = "no label" if said is None else f"the label {short(said)!r}, none of the classes"
                 raise UserError(f"{example.source}: {have}; the classes are {listing(self.labels)}")
 
     def encode(self, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:

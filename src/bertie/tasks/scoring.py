@@ -47,8 +47,8 @@ def score(
         where, every = str(data), list(task.reader.stream(Path(data)))
         examples: list[Any] = kept(task.reader.read(Path(data)), where, strict)
     else:
-        where, every = "the examples", list(task.reader.values(data))
-        examples = every
+        where = "the examples"
+        examples = every = kept(task.reader.values(data), where)
     if isinstance(task, Span):
         task.check(examples)
         answers = _answers(task, rows, every, examples, where)

@@ -132,6 +132,8 @@ class Tag:
         said, words = answer_of(values, "tags", place), values.get("tokens", example.words)
         if not isinstance(said, list | tuple) or not all(isinstance(tag, str) for tag in said):
             raise UserError(f"{place}: the tags must be a list of strings, found {str(said)[:40]!r}")
+        if not isinstance(words, list | tuple):
+            raise UserError(f"{place}: the tokens must be a list of words, found {str(words)[:40]!r}")
         if len(said) != len(example.words):
             raise UserError(f"{place}: {len(said)} tags for the {len(example.words)} words of {example.source}")
         if other := [(a, b) for a, b in zip(words, example.words, strict=False) if a != b]:

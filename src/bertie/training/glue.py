@@ -22,7 +22,7 @@ from bertie.tasks.data.texts import Example
 from bertie.tasks.inference import predict
 from bertie.tasks.regress import Score
 from bertie.training.finetune import Finetuned, finetune
-from bertie.training.glue_files import SUBMISSION, TASKS, Files, numbered, present
+from bertie.training.glue_files import SUBMISSION, TASKS, Files, Part, numbered, present
 from bertie.training.settings import FinetuneConfig
 
 AT_ONCE = 1024  # test examples that are read and predicted together
@@ -94,8 +94,13 @@ def _scores(files: Files, done: Finetuned, config: FinetuneConfig, run: Path) ->
     found = {first: done.scores}
     for part in others:
         path = files.labelled[part]
-        found[part] = _once(run, f"{part.name} scores", done, path, partial(_evaluated, path, done, config))
+        make = partial(_evaluated, path, done, config)
+        found[part] = _once(run, f"{part.name} scores", done, path, make, partial(_scored, part))
     return {part.name: {metric: scores[metric] for metric in part.metrics} for part, scores in found.items()}
+
+
+def _scored(part: Part, scores: Any) -> bool:
+    return isinstance(scores, dict) and all(type(scores.get(metric)) is float for metric in part.metrics)
 
 
 def _evaluated(path: Path, done: Finetuned, config: FinetuneConfig) -> dict[str, float]:
@@ -110,16 +115,17 @@ def _predictions(files: Files, done: Finetuned, config: FinetuneConfig, run: Pat
         try:
             examples = numbered(path, files)
         except UserError as error:
-            target.unlink(missing_ok=True)
+            for old in (out / ARCHIVE, target):
+                old.unlink(missing_ok=True)
             console.warn(f"no {target.name}, which needs every row of {path.name}: {error}")
             continue
         write = partial(_write, target, examples, done, config)
-        written = _once(run, f"{part.name} predictions", done, path, write)
+        written = _once(run, f"{part.name} predictions", done, path, write, lambda hashed: isinstance(hashed, str))
         if not target.is_file() or storage.sha256(target) != written:  # lost or altered since
             write()
 
 
-def _write(target: Path, examples: list[tuple[Any, Example]], done: Finetuned, config: FinetuneConfig) -> str:
+def _write(target: Path, examples: list[tuple[int, Example]], done: Finetuned, config: FinetuneConfig) -> str:
     """Returns the file's sha256."""
     target.parent.mkdir(exist_ok=True)
     storage.remove_leftovers(target.parent, target.name)
@@ -128,7 +134,7 @@ def _write(target: Path, examples: list[tuple[Any, Example]], done: Finetuned, c
     return storage.sha256(target)
 
 
-def _lines(examples: list[tuple[Any, Example]], done: Finetuned, config: FinetuneConfig, title: str) -> Iterator[str]:
+def _lines(examples: list[tuple[int, Example]], done: Finetuned, config: FinetuneConfig, title: str) -> Iterator[str]:
     """Such as "17\\tentailment\\n"."""
     with console.progress(title, len(examples), "examples", passing=True) as bar:
         for start in range(0, len(examples), AT_ONCE):
@@ -144,17 +150,21 @@ def _word(prediction: Classified | Score) -> str:
     return prediction.label
 
 
-def _once(run: Path, what: str, done: Finetuned, data: Path, make: Callable[[], Any]) -> Any:
-    """What `make` gives of a run's model and a file: made once, kept in the run's glue.json."""
+def _once(
+    run: Path, what: str, done: Finetuned, data: Path, make: Callable[[], Any], whole: Callable[[Any], bool]
+) -> Any:
+    """What `make` gives of a run's model and a file: made once, kept in the run's glue.json as long as it is `whole`."""
     path = run / "glue.json"
     known = storage.read_json(path) if path.is_file() else {}
     model = hashlib.sha256()
     for tensor in done.model.state_dict().values():
         model.update(tensor.cpu().contiguous().numpy())
     of = [model.hexdigest(), storage.sha256(data)]
-    if not isinstance(known.get(what), dict) or known[what].get("of") != of:
-        known[what] = {"of": of, "made": make()}
-        storage.write_json(path, known)
+    note = known.get(what)
+    if isinstance(note, dict) and note.get("of") == of and whole(note.get("made")):
+        return note["made"]
+    known[what] = {"of": of, "made": make()}
+    storage.write_json(path, known)
     return known[what]["made"]
 
 

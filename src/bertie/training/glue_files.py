@@ -13,6 +13,7 @@ from typing import Any
 from bertie import console
 from bertie.errors import UsageError, UserError
 from bertie.tasks.classify import Classify
+from bertie.tasks.data.predictions import index_of, require_once
 from bertie.tasks.data.rows import kept, rows
 from bertie.tasks.data.texts import Example, headless
 from bertie.tasks.regress import Regress
@@ -182,8 +183,11 @@ def _labelled(path: Path, files: Files, strict: bool) -> list[Example]:
     return examples
 
 
-def numbered(path: Path, files: Files) -> list[tuple[Any, Example]]:
-    """Test examples under the file's own index where it has one, else the row's number from 0. Errors: UserError."""
+def numbered(path: Path, files: Files) -> list[tuple[int, Example]]:
+    """Test examples under the file's own index where it has one, else the row's number from 0.
+
+    Errors: UserError, also for an index that is no whole number, or there twice.
+    """
     found = []
     try:
         for number, (row, example) in enumerate(zip(rows(path, headless), files.task.reader.stream(path), strict=True)):
@@ -191,11 +195,13 @@ def numbered(path: Path, files: Files) -> list[tuple[Any, Example]]:
                 raise row
             if isinstance(example, UserError):
                 raise example
-            found.append((row.values.get("index", row.values.get("id", number)), example))
+            index = row.values.get("index", row.values.get("id", str(number)))
+            found.append((index_of(index, row.place), example))
     except UsageError as error:
         raise _other_columns(path, files.of) from error
     if not found:
         raise UserError(f"{path}: no examples in it")
+    require_once((f"index {index}" for index, _ in found), str(path))
     _require_texts(path, [example for _, example in found], files.of)
     return found
 

@@ -3,6 +3,7 @@ examples and reported on the other, so that choosing does not flatter it."""
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import time
@@ -113,7 +114,7 @@ def cells(config: FinetuneConfig) -> dict[str, FinetuneConfig]:
     for rate, batch_size, epochs in product(*values):
         settings = replace(training, learning_rate=rate, batch_size=batch_size, epochs=epochs)
         for seed in range(config.seed, config.seed + config.restarts):
-            name = f"rate-{rate}-batch-{batch_size}-epochs-{epochs}-seed-{seed}"
+            name = _name(rate, batch_size, epochs, seed)
             found[name] = replace(config, training=settings, seed=seed, grid=Grid(), restarts=1)
     return found
 
@@ -126,7 +127,7 @@ def sweep(config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: RunFo
     precision = run.precision(asked) if run else runtime.resolve_precision(asked, runtime.device())
     todo = cells(replace(config, training=replace(config.training, precision=precision)))
     folders = {name: run.path / "cells" / name if run else None for name in todo}
-    known = {name: _read_outcome(folder) for name, folder in folders.items() if folder is not None}
+    known = {name: _read_outcome(folder, metric) for name, folder in folders.items() if folder is not None}
     found = {name: outcome for name, outcome in known.items() if outcome is not None}
     held: dict[str, Tuned] = {}
     for number, (name, settings) in enumerate(todo.items(), start=1):
@@ -149,13 +150,14 @@ def sweep(config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: RunFo
 def read_sweep(run: Path) -> Sweep:
     """Of a finished run folder. Errors: UserError where its sweep.json is damaged."""
     path = run / "sweep.json"
+    told = storage.read_json(path)
     try:
-        told = storage.read_json(path)
-        found = Sweep(told["metric"], [_outcome(each) for each in told["runs"]])
-        if not all(found.metric in outcome.scores for outcome in found.outcomes if outcome.scores):
-            raise KeyError(found.metric)
+        metric = configuration.build(str, told["metric"], "metric")
+        found = Sweep(metric, [_outcome(each, metric) for each in told["runs"]])
+        if not any(outcome.scores for outcome in found.outcomes):
+            raise ValueError
         return found
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError, UsageError) as error:
         raise UserError(f"{path} is damaged: restore it, or give another --out to start over") from error
 
 
@@ -234,27 +236,36 @@ def drop_models(run: Path, but: Outcome | None = None) -> None:
             shutil.rmtree(doomed)
 
 
-def _read_outcome(folder: Path) -> Outcome | None:
+def _read_outcome(folder: Path, metric: str) -> Outcome | None:
     """Errors: UserError where the file is damaged."""
     path = folder / OUTCOME
     if not path.is_file():
         return None
+    values = storage.read_json(path)
     try:
-        found = _outcome(storage.read_json(path))
+        found = _outcome(values, metric)
         if found.name != folder.name:
-            raise TypeError(found.name)
+            raise ValueError(found.name)
         return found
-    except TypeError as error:
+    except (ValueError, UsageError) as error:
         raise UserError(f"{path} is damaged: remove it, and the run is done again") from error
 
 
-def _outcome(values: dict[str, Any]) -> Outcome:
-    """Errors: TypeError for what is none."""
-    found = Outcome(**values)
+def _outcome(values: Any, metric: str) -> Outcome:
+    """Errors: UsageError, ValueError for what is none. Of other metrics than that of the sweep a half may have fewer."""
+    found = configuration.build(Outcome, values, "run")
     parts = (found.scores, found.chosen_on, found.reported_on)
-    if not all(isinstance(part, dict) and all(type(value) is float for value in part.values()) for part in parts):
-        raise TypeError
+    if found.name != _name(found.learning_rate, found.batch_size, found.epochs, found.seed):
+        raise ValueError(found.name)
+    if any(parts) and not all(metric in part for part in parts):
+        raise ValueError(metric)
+    if not all(map(math.isfinite, (found.seconds, *(value for part in parts for value in part.values())))):
+        raise ValueError(parts)
     return found
+
+
+def _name(learning_rate: float, batch_size: int, epochs: int, seed: int) -> str:
+    return f"rate-{float(learning_rate)}-batch-{batch_size}-epochs-{epochs}-seed-{seed}"
 
 
 def _seconds(started: float) -> float:

@@ -188,7 +188,7 @@ def test_evaluate(tuned: Path, tmp_path: Path, small_texts: list[str]) -> None:
         found = model.evaluate(data)  # type: ignore[arg-type]
         assert found["scores"]["accuracy"] == pytest.approx(right / 30)
         assert found["examples"] == 30
-    with pytest.raises(UserError, match=r"training never saw.*bad, good, so-so"):
+    with pytest.raises(UserError, match=r"none of the classes; the classes are bad, good, so-so"):
         model.evaluate([{"review": "in", "stars": "great"}])
 
 
@@ -216,7 +216,7 @@ def test_an_evaluation_is_left_behind(tuned: Path, tmp_path: Path, small_texts: 
     assert main(["evaluate", str(tuned), "--data", str(path), "--out", str(out)]) == 0
     assert "9 examples" in (out / "report.html").read_text()
     path.write_text('{"review": "a", "stars": "great"}\n')
-    with pytest.raises(UserError, match="training never saw"):
+    with pytest.raises(UserError, match="is none of the classes"):
         model.evaluate(path, out=out)
     assert "9 examples" in (out / "report.html").read_text()
     with pytest.raises(UsageError, match="already exists and is no evaluation"):
@@ -295,6 +295,14 @@ def test_a_pretrained_run_reads_as_far_as_it_was_trained(pretrained: Path, tmp_p
     for name in MODEL_FILES:
         (step / name).write_bytes((pretrained / name).read_bytes())
     assert load(step).max_length == 24
+
+
+@pytest.mark.parametrize("phases", ["3", "[1]", "{}"])
+def test_phases_that_are_none(pretrained: Path, tmp_path: Path, phases: str) -> None:
+    shutil.copytree(pretrained, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "config.toml").write_text(f"phases = {phases}\n")
+    with pytest.raises(UserError, match=r"config.toml: phases is .*: it must be tables"):
+        load(tmp_path)
 
 
 def test_a_run_may_lie_in_a_folder_called_checkpoints(

@@ -110,6 +110,18 @@ def test_too_few_layers(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp
         model(tiny_config, small_tokenizer, tmp_path).embed([], layers="sum_last_4")
 
 
+def test_choices_that_are_none(predictor: Predictor) -> None:
+    odd: Any = "foo"
+    for call, named in (
+        (lambda: predictor.embed([], layers=odd), "layers: 'foo' is not known; choose from embeddings, "),
+        (lambda: predictor.embed(["a"], odd), "pooling: 'foo' is not known; choose from mean, cls, max"),
+        (lambda: predictor.word_vectors(["a"], odd), "layers: 'foo' is not known"),
+        (lambda: predictor.word_vectors(["a"], pieces=odd), "pieces: 'foo' is not known; choose from first, mean"),
+    ):
+        with pytest.raises(UsageError, match=named):
+            call()
+
+
 @pytest.mark.parametrize("layers", get_args(Fixed))
 def test_word_vectors(predictor: Predictor, layers: Fixed) -> None:
     text = "The kadu, (a longer) vigoment"

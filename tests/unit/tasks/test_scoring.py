@@ -99,6 +99,31 @@ def test_rows_that_cannot_be_read_are_left_out_on_both_sides(tmp_path: Path) -> 
         bertie.score("classify", data, write(tmp_path / "said.jsonl", said))
 
 
+def test_a_choice_of_thousands_of_digits(tmp_path: Path) -> None:
+    data = [{"context": "a", "endings": ["b", "c"], "label": 1}]
+    said = write(tmp_path / "said.tsv", f"index\tprediction\n0\t{'1' * 5000}\n")
+    with pytest.raises(UserError, match=r"said.tsv:2: the prediction is '1{20}', and the endings are 0 to 1"):
+        bertie.score("choose", data, said)
+
+
+@pytest.mark.parametrize("task", [task for task, _ in CASES], ids=[task.kind for task, _ in CASES])
+def test_nothing_has_no_score(task: AnyTask) -> None:
+    with pytest.raises(UserError, match="the examples: no examples in it"):
+        bertie.score(task, [], [])
+
+
+@pytest.mark.parametrize("tokens", [None, 5, "a b"])
+def test_words_that_are_no_list(tokens: Any) -> None:
+    with pytest.raises(UserError, match=f"prediction 1: the tokens must be a list of words, found '{tokens}'"):
+        bertie.score("tag", [{"tokens": ["a", "b"], "tags": ["O", "X"]}], [{"tokens": tokens, "tags": ["O", "X"]}])
+
+
+def test_predictions_that_name_only_some_classes() -> None:
+    said = [{"label": "no", "probabilities": {"no": 0.9, "so": 0.1}}] * len(TEXTS)
+    with pytest.raises(UserError, match="example 1: the label 'yes' is none of the classes; the classes are no, so"):
+        bertie.score("classify", classes(), said)
+
+
 def test_values_may_share_a_source() -> None:
     examples = [Example("a", None, "0", ""), Example("b", None, "1", "")]
     assert bertie.score("classify", examples, [{"label": "0"}, {"label": "1"}])["scores"]["accuracy"] == 1
@@ -121,6 +146,7 @@ def test_the_table_of_glue(tmp_path: Path) -> None:
         (table.replace("3\t1", "2\t1"), "index 2 is there twice"),
         (table.replace("5\t1\n", "6\t1\n"), "index 5 is missing"),
         (table.replace("5\t1\n", "x\t1\n"), "the index is 'x', and must be a number from 0"),
+        (table.replace("5\t1\n", "9" * 5000 + "\t1\n"), "the index is '9{20}', and must be a number from 0"),
         (table.replace("5\t1\n", ""), "5 predictions for the 6 examples"),
         (table + "6\t1\n", "7 predictions for the 6 examples"),
         (table.replace("5\t1", "5\t2"), "'2' is none of the classes, which are 0, 1; name them all with --task.labels"),

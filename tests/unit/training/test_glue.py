@@ -273,6 +273,31 @@ def test_a_lost_prediction_file_comes_back(done: tuple[Path, dict[str, Any]], wh
     assert written(out) == before
 
 
+def test_a_damaged_note_is_made_anew(
+    done: tuple[Path, dict[str, Any]], whole: Path, start: Path, tmp_path: Path
+) -> None:
+    out = shutil.copytree(done[0], tmp_path / "out")
+    path = out / "mnli" / "glue.json"
+    told = json.loads(path.read_text())
+    names = [name for name in told if name.startswith(("MNLI-mm", "AX"))]
+    assert len(names) == 4
+    for name, wrong in zip(names, ({}, {"made": {"matthews": "high"}}, {"made": 3}, {"made": None}), strict=True):
+        told[name] = {"of": told[name]["of"], **wrong}
+    path.write_text(json.dumps(told))
+    glue(whole, start, out, CONFIG, tasks=["mnli"], threads=1)
+    assert path.read_bytes() == (done[0] / "mnli" / "glue.json").read_bytes()
+
+
+def test_no_archive_stays_that_lacks_a_file(
+    done: tuple[Path, dict[str, Any]], whole: Path, start: Path, tmp_path: Path
+) -> None:
+    folder, out = shutil.copytree(whole, tmp_path / "glue"), shutil.copytree(done[0], tmp_path / "out")
+    test = folder / "SST-2" / "test.tsv"
+    test.write_text(test.read_text() + "12\n")
+    assert glue(folder, start, out, CONFIG, tasks=["sst2"], threads=1)["missing"] == ["SST-2.tsv"]
+    assert not (out / "submission.zip").exists()
+
+
 def test_another_test_file_is_predicted_anew_under_its_own_index(some: Path, start: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     glue(some, start, out, CONFIG, tasks=["rte"], threads=1)
@@ -433,6 +458,9 @@ def test_malformed_rows_of_training_are_skipped_unless_strict(
         (replaced("RTE/test.tsv", "sentence1\tsentence2", "sentence\tx"), "not the columns of RTE"),
         (replaced("RTE/test.tsv", "\n5\t", "\n5 "), "RTE/test.tsv:7: 2 columns, but the first line has 3"),
         (lambda folder: (folder / "RTE" / "test.tsv").write_text("index\tsentence1\tsentence2\n"), "no examples in it"),
+        (replaced("RTE/test.tsv", "\n5\t", "\nx\t"), "RTE/test.tsv:7: the index is 'x', and must be a number from 0"),
+        (replaced("RTE/test.tsv", "\n5\t", "\n\t"), "RTE/test.tsv:7: the index is '', and must be a number from 0"),
+        (replaced("RTE/test.tsv", "\n5\t", "\n4\t"), "RTE/test.tsv: index 4 is there twice"),
     ],
 )
 def test_no_prediction_is_invented_for_a_bad_test_file(

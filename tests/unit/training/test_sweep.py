@@ -218,18 +218,49 @@ def test_the_half_that_reports_decides_nothing(rows: list[dict[str, str]], start
     assert first.scores["accuracy"] == pytest.approx(1 - second.scores["accuracy"])
 
 
+def damaged(outcome: dict[str, Any]) -> list[Any]:
+    changes: list[dict[str, Any]] = [
+        {"name": "other"},
+        {"learning_rate": [1e-3]},
+        {"learning_rate": "high"},
+        {"learning_rate": float("nan")},
+        {"batch_size": 99},
+        {"epochs": 2.0},
+        {"seed": [1]},
+        {"scores": 3},
+        {"scores": {"accuracy": "high"}},
+        {"scores": {"accuracy": float("nan")}},
+        {"chosen_on": {}},
+        {"reported_on": {}},
+        {"reported_on": {"recall": 1.0}},
+        {"collapsed": "no"},
+        {"seconds": None},
+        {"more": 1},
+    ]
+    return [3, *(outcome | change for change in changes)]
+
+
 def test_damaged_outcomes_are_told(rows: list[dict[str, str]], start: Path, tmp_path: Path) -> None:
     finetune(CONFIG, rows, start, tmp_path / "run")
     kept = (tmp_path / "run" / "sweep.json").read_text()
-    for wrong in ("{}", '{"metric": "accuracy", "runs": [3]}', kept.replace('"accuracy":', '"f1":')):
-        (tmp_path / "run" / "sweep.json").write_text(wrong)
+    told = json.loads(kept)
+    runs = [{**told, "runs": [each, *told["runs"][1:]]} for each in damaged(told["runs"][0])]
+    for wrong in (
+        {},
+        told | {"runs": []},
+        told | {"runs": 3},
+        told | {"metric": [1]},
+        told | {"metric": "bleu"},
+        *runs,
+    ):
+        (tmp_path / "run" / "sweep.json").write_text(json.dumps(wrong))
         with pytest.raises(UserError, match=r"sweep\.json is damaged"):
             finetune(CONFIG, rows, start, tmp_path / "run")
     (tmp_path / "run" / "manifest.json").unlink()
     [*_, path] = sorted((tmp_path / "run" / "cells").glob("*/outcome.json"))
     good = json.loads(path.read_text())
-    for changed in ({"name": "other"}, {"scores": 3}, {"scores": {"accuracy": "high"}}, {"more": 1}):
-        path.write_text(json.dumps(good | changed))
+    for wrong in damaged(good):
+        path.write_text(json.dumps(wrong))
         with pytest.raises(UserError, match=r"outcome\.json is damaged"):
             finetune(CONFIG, rows, start, tmp_path / "run")
 

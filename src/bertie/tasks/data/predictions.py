@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import is_dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from bertie.errors import UsageError, UserError
 from bertie.tasks.contract import told
-from bertie.tasks.data.rows import Row, lines, require_file, rows, several
+from bertie.tasks.data.rows import Row, lines, require_file, rows, several, whole_number_of
 
 PREDICTION = "prediction"  # what GLUE's tables call it, whatever the task
 
@@ -64,6 +65,14 @@ def require_once(names: Iterable[str], where: str) -> None:
         seen.add(name)
 
 
+def index_of(said: str, place: str) -> int:
+    """Errors: UserError for what is no number from 0."""
+    index = whole_number_of(said)
+    if index is None:
+        raise UserError(f"{place}: the index is {said[:20]!r}, and must be a number from 0")
+    return index
+
+
 def answer_of(values: dict[str, Any], name: str, place: str) -> Any:
     """What a prediction says under `name`, or in a table of GLUE's. Errors: UserError."""
     found = values.get(name, values.get(PREDICTION))
@@ -81,12 +90,9 @@ def _in_order(path: Path, found: list[Row]) -> list[Row | UserError]:
     if set(found[0].values if found else ()) != {"index", PREDICTION}:
         columns = ", ".join(found[0].values) if found else "none with rows"
         raise UserError(f"{path}: expected the columns index and {PREDICTION}, found {columns}")
-    for row in found:
-        if not row.values["index"].isdecimal():
-            raise UserError(f"{row.place}: the index is {row.values['index'][:20]!r}, and must be a number from 0")
-    require_once((f"index {int(row.values['index'])}" for row in found), str(path))
-    ordered = sorted(found, key=lambda row: int(row.values["index"]))
-    for number, row in enumerate(ordered):
-        if int(row.values["index"]) != number:
+    ordered = sorted([(index_of(row.values["index"], row.place), row) for row in found], key=itemgetter(0))
+    require_once((f"index {index}" for index, _ in ordered), str(path))
+    for number, (index, _) in enumerate(ordered):
+        if index != number:
             raise UserError(f"{path}: index {number} is missing")
-    return list(ordered)
+    return [row for _, row in ordered]

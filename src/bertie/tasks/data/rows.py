@@ -100,6 +100,11 @@ def number_of(value: str | None) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def whole_number_of(value: str) -> int | None:
+    """A number from 0 of at most 18 digits; None for anything else."""
+    return int(value) if value.isdecimal() and len(value) <= 18 else None
+
+
 def short(text: str, most: int = 40) -> str:
     """For messages."""
     return text if len(text) <= most else f"{text[:most]}…"
