@@ -92,7 +92,7 @@ class Classify:
         for example in examples:
             if example.label not in known:
                 said = example.label
-                have = "no label" if said is None else f"the label {short(said)!r}, none of the classes"
+                have = "no label" if said is None else f"the label {short(said)!r} is none of the classes"
                 raise UserError(f"{example.source}: {have}; the classes are {listing(self.labels)}")
 
     def encode(self, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:

@@ -13,8 +13,7 @@ from bertie.errors import UsageError, UserError
 from bertie.tasks import AnyTask, Classify, Span, Tag, Task
 from bertie.tasks.data.columns import Sentences, TagColumns
 from bertie.tasks.data.predictions import by_id, given_predictions, read_predictions, require_once
-from bertie.tasks.data.rows import Row, kept
-from bertie.tasks.encoding import number_of
+from bertie.tasks.data.rows import Row, kept, number_of
 from bertie.tasks.squad_scores import best_scores, squad_scores
 
 SHOWN = 3  # of the ids that are missing, or too many

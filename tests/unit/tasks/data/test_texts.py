@@ -246,7 +246,7 @@ def test_labels_that_must_be_numbers(tmp_path: Path):
 
 def test_long_labels_are_cut_in_messages():
     examples = [Example("a", None, "y" * 100_000, "here"), Example("b", None, "n", "there")]
-    with pytest.raises(UserError, match=r"the label 'y{40}…', which training never saw") as caught:
+    with pytest.raises(UserError, match=r"the label 'y{40}…' is none of the classes") as caught:
         Classify(labels=("n", "m" * 100_000)).check(examples)
     assert len(str(caught.value)) < 200
     with pytest.raises(UserError, match=r"the score 'y{40}…', which is no finite number"):
