@@ -176,7 +176,7 @@ def their_steps(recipe: PretrainConfig, feed: Iterator[Step], shards: Shards) ->
         torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.training.clip)
         optimizer.step()
         optimizer.zero_grad()
-        return float(loss)
+        return float(loss.detach())
 
     return step
 

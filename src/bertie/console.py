@@ -105,11 +105,14 @@ def progress(title: str, total: float, unit: str, done: float = 0, passing: bool
         yield Progress(title, total, unit, started=now, printed=now, done=done, before=done)
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress
+    from rich.table import Column
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
-    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[detail]}"))
+    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TextColumn(unit))
+    # In a narrow terminal the detail takes more lines, and nothing else gives way.
+    detail = TextColumn("{task.fields[detail]}", table_column=Column(no_wrap=False))
+    times = (TimeRemainingColumn(), TextColumn("left"), detail)
     with RichProgress(*columns, *times, console=Console(stderr=True), transient=passing) as bar:
         task = bar.add_task(title, total=total or None, completed=int(done), detail="")
         yield Progress(title, total, unit, bar, task, started=now, printed=now, done=done, before=done)

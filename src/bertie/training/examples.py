@@ -69,6 +69,9 @@ def read(config: FinetuneConfig, train: Examples, dev: Examples, checkpoint: Che
             console.warn(
                 f"{short:,} of {len(examples):,} {name} examples are cut to fit into {config.max_length} tokens"
             )
+        bare = {checkpoint.tokenizer.cls_id, checkpoint.tokenizer.sep_id}
+        if empty := len({s.example for s in sequences if len(s) <= 3 and bare.issuperset(s.input_ids.tolist())}):
+            console.warn(f"{empty:,} of {len(examples):,} {name} examples have no text")
     if left_out := len(train_examples) - len({sequence.example for sequence in learned}):
         console.warn(
             f"{left_out:,} of {len(train_examples):,} training examples are left out: what is right of them is not in them"

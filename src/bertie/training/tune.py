@@ -115,7 +115,7 @@ def started_model(config: FinetuneConfig, task: Task, checkpoint: Checkpoint) ->
     new = ", ".join(
         [*loaded.fresh, *([f"the upper {fresh} layers", *(["the pooler"] if above else [])] if fresh else [])]
     )
-    return model.to(runtime.device()), f"starting from {checkpoint.folder}{dropped}; new: {new}"
+    return model.to(runtime.device()), f"starting from {checkpoint.folder}{dropped}{f'; new: {new}' if new else ''}"
 
 
 def _job(

@@ -258,6 +258,14 @@ def test_what_cannot_be_leaves_no_folder(
     assert not (tmp_path / "run").exists()
 
 
+def test_empty_texts_are_counted(
+    start: Path, rows: list[dict[str, str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = replace(CONFIG, training=replace(TRAINING, steps=1))
+    bertie.finetune(config, [*rows[:50], {"text": " ", "label": "no"}], rows[50:], start, tmp_path / "run", threads=1)
+    assert "1 of 51 training examples have no text" in capsys.readouterr().err
+
+
 def test_pairs_that_have_no_others(start: Path) -> None:
     """Each is told from the others of its batch."""
     pairs = [{"text": f"ka {i}", "text_pair": "ka du"} for i in range(5)]
