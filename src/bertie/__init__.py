@@ -71,3 +71,7 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value  # also where a sub-package of the same name (demo) was imported as an attribute
     return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -28,12 +28,14 @@ def shipped(group: str) -> list[str]:
     return sorted(path.stem for path in (SHIPPED / group).glob("*.toml"))
 
 
-def load(kind: type[C], name: str | Path, group: str) -> C:
-    """Read a TOML file, or the shipped one of that name in `group`. Errors: UsageError."""
-    path = _find(Path(name), group)
+def load(kind: type[C], given: str | Path | dict[str, Any], group: str) -> C:
+    """Of a TOML file, of the shipped one of that name in `group`, or of a dict with what such a file says. Errors: UsageError."""
+    if isinstance(given, dict):
+        return build(kind, _whole(given, Path(), "the configuration", group, ()), "")
+    path = _find(Path(given), group)
     if not path.is_file():
-        raise UsageError(f"no configuration {str(name)!r}: give a .toml file or one of {', '.join(shipped(group))}")
-    values = _read(path, group, ())
+        raise UsageError(f"no configuration {str(given)!r}: give a .toml file or one of {', '.join(shipped(group))}")
+    values = _whole(read(path), path.parent, str(path), group, (path.resolve(),))
     try:
         return build(kind, values, "")
     except UsageError as error:
@@ -48,7 +50,7 @@ def build(kind: Any, value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(kind):
         return _build_dataclass(kind, value, where)
     if origin is tuple:
-        if not isinstance(value, list):
+        if not isinstance(value, list | tuple):
             raise UsageError(f"{where}: expected an array, got {value!r}")
         return tuple(build(typing.get_args(kind)[0], item, f"{where}.{i}") for i, item in enumerate(value))
     if origin is dict:
@@ -97,21 +99,21 @@ def _find(path: Path, group: str) -> Path:
     return path if path.suffix == ".toml" or path.is_file() else SHIPPED / group / f"{path.name}.toml"
 
 
-def _read(path: Path, group: str, children: tuple[Path, ...]) -> dict[str, Any]:
-    values = read(path)
+def _whole(values: dict[str, Any], folder: Path, where: str, group: str, chain: tuple[Path, ...]) -> dict[str, Any]:
+    """With what it extends. folder: of relative names; chain: the files that have led here."""
     if "extends" not in values:
         return values
-    name = values.pop("extends")
-    parent = _find(path.parent / str(name), group)
+    name = values["extends"]
+    parent = _find(folder / str(name), group)
     if not isinstance(name, str) or not parent.is_file():
         known = ", ".join(shipped(group))
         raise UsageError(
-            f"{path}: extends {name!r}, but there is no file {path.parent / str(name)}, and shipped are {known}"
+            f"{where}: extends {name!r}, but there is no file {folder / str(name)}, and shipped are {known}"
         )
-    chain = (*children, path.resolve())
     if parent.resolve() in chain:
-        raise UsageError(f"{path}: extends {name!r}, which extends this file in turn")
-    return _merge(_read(parent, group, chain), values)
+        raise UsageError(f"{where}: extends {name!r}, which extends this file in turn")
+    inherited = _whole(read(parent), parent.parent, str(parent), group, (*chain, parent.resolve()))
+    return _merge(inherited, {key: value for key, value in values.items() if key != "extends"})
 
 
 def _merge(parent: dict[str, Any], child: dict[str, Any]) -> dict[str, Any]:

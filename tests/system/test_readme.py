@@ -70,6 +70,7 @@ def test_help_lists_every_verb() -> None:
 def test_public_names_are_there() -> None:
     for name in bertie.__all__:
         assert getattr(bertie, name) is not None
+    assert dir(bertie) == bertie.__all__  # what completion offers
     with pytest.raises(AttributeError, match="nothing"):
         _ = bertie.nothing
 

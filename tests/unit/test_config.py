@@ -229,3 +229,20 @@ def test_a_shipped_configuration_can_be_extended_by_its_name(tmp_path: Path) -> 
     mine, shipped = (config.load(PretrainConfig, name, "pretrain") for name in (tmp_path / "mine.toml", "mini"))
     assert mine.training.steps == 7
     assert replace(mine, training=shipped.training) == shipped
+
+
+def test_what_a_file_says_can_be_said_in_python() -> None:
+    from bertie.training.settings import FinetuneConfig
+
+    told = {"extends": "classify", "training": {"learning_rate": 3e-4}, "grid": {"batch_size": (8, 16)}}
+    mine, shipped = (config.load(FinetuneConfig, given, "finetune") for given in (told, "classify"))
+    assert (mine.training.learning_rate, mine.grid.batch_size) == (3e-4, (8, 16))
+    assert replace(mine, training=shipped.training, grid=shipped.grid) == shipped
+    assert "extends" in told  # it is left as it was
+    for bad, words in (
+        ({"extends": "clasify"}, "the configuration: extends 'clasify', but there is no file clasify"),
+        ({"extends": "classify", "training": {"rate": 1}}, "'rate' is not known"),
+        ({}, "task is missing"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            config.load(FinetuneConfig, bad, "finetune")

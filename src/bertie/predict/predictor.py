@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Many
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -91,8 +91,8 @@ class Predictor:
     """
 
     folder: Path
-    tokenizer: Tokenizer
-    model: BertModel
+    tokenizer: Tokenizer = field(repr=False)
+    model: BertModel = field(repr=False)
     task: Task | None
     max_length: int
 

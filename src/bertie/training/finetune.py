@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +46,7 @@ class Finetuned:
 
 
 def finetune(
-    config: FinetuneConfig | str,
+    config: FinetuneConfig | str | dict[str, Any],
     train: Examples,
     dev: Examples,
     model: str | Path | Checkpoint,
@@ -55,12 +56,13 @@ def finetune(
 ) -> Finetuned:
     """Fine-tune a checkpoint on labelled examples and score the result on others.
 
-    config: a FinetuneConfig, a TOML file or the kind of a task. train, dev: files, or Python values such as
+    config: a FinetuneConfig, a TOML file, the kind of a task, or a dict with what a TOML file says: {"extends": "classify",
+    "training": {"learning_rate": 3e-4}}. train, dev: files, or Python values such as
     {"text": …, "text_pair": …, "label": …}, in the forms that the task's reader knows.
     out: the run folder; None keeps everything in memory. A run that was killed resumes when called again; a finished
     one is left alone. Errors: UsageError, UserError.
     """
-    if isinstance(config, str):
+    if not isinstance(config, FinetuneConfig):
         config = configuration.load(FinetuneConfig, config, "finetune")
     threads = trainer.run_threads(Path(out), threads) if out else runtime.use_threads(threads)
     checkpoint = model if isinstance(model, Checkpoint) else read_checkpoint(model)

@@ -34,7 +34,7 @@ def glue(
     folder: str | Path,
     model: str | Path | Checkpoint,
     out: str | Path,
-    config: FinetuneConfig | str = "classify",
+    config: FinetuneConfig | str | dict[str, Any] = "classify",
     *,
     tasks: Sequence[str] = (),
     from_mnli: bool = False,
@@ -53,7 +53,7 @@ def glue(
     Errors: UsageError, UserError; what is wrong with a training or dev file, before anything is trained.
     """
     folder, out = Path(folder), Path(out)
-    config = configuration.load(FinetuneConfig, config, "finetune") if isinstance(config, str) else config
+    config = config if isinstance(config, FinetuneConfig) else configuration.load(FinetuneConfig, config, "finetune")
     checkpoint = model if isinstance(model, Checkpoint) else read_checkpoint(model)
     found = present(folder, tasks, config)
     if config.metric:

@@ -32,12 +32,15 @@ from bertie.training.recipe import PretrainConfig, Training, fitted
 from bertie.training.run import RunFolder, difference, read_metrics
 
 
-def pretrain(config: PretrainConfig | str, data: str | Path, out: str | Path, *, threads: int = 0) -> dict[str, Any]:
+def pretrain(
+    config: PretrainConfig | str | dict[str, Any], data: str | Path, out: str | Path, *, threads: int = 0
+) -> dict[str, Any]:
     """Pre-train on shards into the run folder `out`; called again, it resumes, and a finished run is left alone.
 
-    config: a PretrainConfig, a TOML file or the name of a shipped one. threads: 0 = those of the run, or all there are.
-    Several processes that torchrun started share the work; rank 0 writes. Returns {"run", "finished_before",
-    "parameters", "eval": the last evaluation's record}, and {} on the other ranks. Errors: UsageError, UserError.
+    config: a PretrainConfig, a TOML file, the name of a shipped one, or a dict with what such a file says.
+    threads: 0 = those of the run, or all there are. Several processes that torchrun started share the work; rank 0 writes.
+    Returns {"run", "finished_before", "parameters", "eval": the last evaluation's record}, and {} on the other ranks.
+    Errors: UsageError, UserError.
     """
     with together() as ranks:
         return _pretrain(set_up(config, Path(data), Path(out), threads, ranks))
@@ -185,9 +188,9 @@ class Setup:
         )
 
 
-def set_up(config: PretrainConfig | str, data: Path, out: Path, threads: int, ranks: Ranks) -> Setup:
+def set_up(config: PretrainConfig | str | dict[str, Any], data: Path, out: Path, threads: int, ranks: Ranks) -> Setup:
     """Read what a pre-training needs. Errors: UsageError, UserError where that does not fit together."""
-    if isinstance(config, str):
+    if not isinstance(config, PretrainConfig):
         config = configuration.load(PretrainConfig, config, "pretrain")
     _require_same(config, ranks)
     threads = runtime.use_threads(ranks.share(trainer.run_threads(out, threads)))

@@ -31,7 +31,9 @@ from bertie.training.run import standing
 STEPS = 3
 
 
-def rehearse(config: PretrainConfig | str, data: str | Path, out: str | Path, *, threads: int = 0) -> dict[str, Any]:
+def rehearse(
+    config: PretrainConfig | str | dict[str, Any], data: str | Path, out: str | Path, *, threads: int = 0
+) -> dict[str, Any]:
     """What `pretrain` of the same arguments would do, said line by line, and its first three steps.
 
     Of a run that has begun, the next three. Returns {"standing": "new", "begun" or "finished" (then nothing else),
