@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean, median
+from typing import Any
 
+from bertie import config as configuration
 from bertie import storage
 from bertie.report import Page
 from bertie.tasks.assessment.folder import PAGE
@@ -24,13 +27,27 @@ def run_page(run: Path, about: str, lines: dict[str, float]) -> Page:
 
 
 def learning(made: Page, run: Path, lines: dict[str, float], title: str = "Learning") -> None:
-    last = read_metrics(run, "eval")[-1]
+    last, kept = read_metrics(run, "eval")[-1], kept_evaluation(run)
     kinds = [name.removesuffix("_loss") for name in last if name.endswith("_loss")]
     made.heading(title)
+    if kept["step"] < last["step"]:
+        made.paragraph(
+            f"The held-out loss had been lowest after step {kept['step']:,}, and training ended after step {last['step']:,}: the "
+            "weights are those of the lowest."
+        )
     for kind in kinds:
         loss_chart(made, run, f"{kind}_loss", f"Loss, {NAMES.get(kind, kind)}, nats", lines if kind == kinds[0] else {})
-    rows = [[NAMES.get(kind, kind), last[f"{kind}_loss"], _percent(last.get(f"{kind}_accuracy"))] for kind in kinds]
-    made.table(["At the end, held out", "Loss, nats", "Guessed right"], rows)
+    rows = [[NAMES.get(kind, kind), kept[f"{kind}_loss"], _percent(kept.get(f"{kind}_accuracy"))] for kind in kinds]
+    made.table([f"After step {kept['step']:,}, held out", "Loss, nats", "Guessed right"], rows)
+
+
+def kept_evaluation(run: Path) -> dict[str, Any]:
+    """That of the weights which the run kept: with `training.patience` the lowest, and of equals the first; else the last."""
+    found = read_metrics(run, "eval")
+    training = configuration.read(run / "config.toml").get("training")
+    known = [record for record in found if record["loss"] is not None]
+    patient = isinstance(training, dict) and training.get("patience")
+    return min(known, key=itemgetter("loss")) if patient and known else found[-1]
 
 
 def making(made: Page, run: Path) -> None:

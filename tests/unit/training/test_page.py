@@ -47,3 +47,17 @@ def test_a_runs_page_says_what_came_of_it_and_how_it_was_made(tmp_path):
 
 def test_a_run_of_one_step_has_a_page(tmp_path):
     assert "1,000 tokens, 0.1 minutes" in run_page(a_run(tmp_path / "run", 1), "", {}).html()
+
+
+def test_a_run_that_was_stopped_shows_the_weights_it_kept(tmp_path):
+    run = a_run(tmp_path / "run", 5)
+    [last] = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()][-1:]
+    lines = [json.dumps({**last, "step": step, "loss": loss, "mlm_loss": loss}) for step, loss in ((6, 4.5), (7, 4.5))]
+    worse = json.dumps({**last, "step": 8, "loss": 5.5, "mlm_loss": 5.5})
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write("\n".join([*lines, worse]) + "\n")
+    assert "After step 8, held out" in run_page(run, "", {}).html()
+    (run / "config.toml").write_text("[training]\npatience = 1\n")
+    html = run_page(run, "", {}).html()
+    assert "lowest after step 6, and training ended after step 8" in html
+    assert "After step 6, held out" in html
