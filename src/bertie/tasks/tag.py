@@ -28,8 +28,9 @@ from bertie.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Tags:
-    """tags: one a word; probabilities: of each."""
+    """tokens: the words, as they were given or as blanks part a text; tags: one a word; probabilities: of each."""
 
+    tokens: list[str]
     tags: list[str]
     probabilities: list[float]
 
@@ -119,7 +120,9 @@ class Tag:
     def decode(self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Sentence]) -> list[Tags]:
         """A word that found no room has the tag O, where there is one, or the first, and probability 0."""
         none = "O" if "O" in self.labels else self.labels[0]
-        found = [Tags([none] * len(example.words), [0.0] * len(example.words)) for example in examples]
+        found = [
+            Tags(list(each.words), [none] * len(each.words), [0.0] * len(each.words)) for each in examples
+        ]
         for logits_WC, sequence in zip(outputs, sequences, strict=True):
             tags = found[sequence.example]
             probabilities_WC = softmax(logits_WC)
@@ -138,7 +141,7 @@ class Tag:
             raise UserError(f"{place}: {len(said)} tags for the {len(example.words)} words of {example.source}")
         if other := [(a, b) for a, b in zip(words, example.words, strict=False) if a != b]:
             raise UserError(f"{place}: the word {other[0][0]!r}, where {example.source} has {other[0][1]!r}")
-        return Tags(list(said), [])
+        return Tags(list(example.words), list(said), [])
 
     def score(self, predictions: list[Tags], examples: list[Sentence]) -> dict[str, float]:
         """accuracy of words, and, where the tags name entities (B-…, I-…), precision, recall and f1 of whole entities."""
@@ -150,7 +153,7 @@ class Tag:
 
     def constants(self, examples: list[Sentence]) -> list[list[Tags]]:
         [(tag, _)] = Counter(tag for example in examples for tag in example.tags or ()).most_common(1)
-        return [[Tags([tag] * len(example.words), [1.0] * len(example.words)) for example in examples]]
+        return [[Tags(list(e.words), [tag] * len(e.words), [1.0] * len(e.words)) for e in examples]]
 
     def assess(self, predictions: list[Tags], examples: list[Sentence]) -> Assessment:
         self.check(examples)

@@ -66,7 +66,7 @@ def test_tags_are_those_of_training(uncased: Tokenizer) -> None:
     new = Sentence(("a", "b"), ("B-NEW", "O"), "3")  # is never right, and teaches nothing
     [made] = fitted.encode([new], uncased, 8)
     assert made.target.tags.tolist() == [-1, 2]
-    assert fitted.score([Tags(["O", "O"], [1, 1])], [new])["accuracy"] == 0.5
+    assert fitted.score([Tags([*new.words], ["O", "O"], [1, 1])], [new])["accuracy"] == 0.5
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ KINDS: list[tuple[Task, list[Any], list[Any], set[str], tuple[str, ...]]] = [
     ),
     (
         Tag(labels=(f"B-{EVIL}", "O")),
-        [Tags(["O", "O"], [0.75, 0.9])],
+        [Tags([EVIL, "runs"], ["O", "O"], [0.75, 0.9])],
         [Sentence((EVIL, "runs"), (f"B-{EVIL}", "O"), EVIL)],
         {"entities", "classes", "confusion", "calibration"},
         ("By kind of entity", "By tag", "→ O, 75.0 %", "1 of 2 words"),

@@ -176,7 +176,7 @@ def test_tag_counts_entities_as_its_scores_do() -> None:
     predicted = [["B-PER", "I-PER", "B-LOC", "O"], ["O", "B-PER"], ["B-LOC", "I-LOC"]]
     sure = [[0.9, 0.8, 0.6, 0.5], [0.7, 0.4], [0.0, 0.9]]
     examples = [Sentence(tuple("wxyz"[: len(tags)]), tags, f"f:{i}") for i, tags in enumerate(gold)]
-    found = task.assess([Tags(tags, p) for tags, p in zip(predicted, sure, strict=True)], examples)
+    found = task.assess([Tags([], tags, p) for tags, p in zip(predicted, sure, strict=True)], examples)
     kinds = finding(found, "entities").told()  # type: ignore[attr-defined]
     assert kinds["PER"] == {"precision": 0.5, "recall": 1.0, "f1": pytest.approx(2 / 3), "count": 1, "found": 2}
     assert kinds["NEW"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "count": 1, "found": 0}
@@ -197,7 +197,7 @@ def test_tag_counts_entities_as_its_scores_do() -> None:
 
 
 def test_tags_that_are_no_entities_are_told_as_classes() -> None:
-    found = Tag(labels=("DET", "NOUN")).assess([Tags(["DET"], [0.9])], [Sentence(("a",), ("DET",), "f")])
+    found = Tag(labels=("DET", "NOUN")).assess([Tags(["a"], ["DET"], [0.9])], [Sentence(("a",), ("DET",), "f")])
     assert [each.name for each in found.findings] == ["classes", "confusion", "calibration"]
 
 
