@@ -300,7 +300,7 @@ def test_predict_and_evaluate_used_wrongly(
     predict, evaluate = ["predict", str(classifier)], ["evaluate", str(classifier), "--data"]
     refuse(predict, 2, "give either texts or --input FILE")
     refuse([*predict, "text", "--input", str(data / "dev.jsonl")], 2, "give either texts or --input FILE")
-    refuse([*predict, "--input", str(tmp_path)], 2, "examples are read from")
+    refuse([*predict, "--input", str(tmp_path)], 2, "is a folder: give a file")
     refuse([*predict, "half \udcff"], 2, "is not UTF-8")
     refuse([*predict, "--input", str(write(tmp_path / "e.jsonl"))], 1, "e.jsonl: no examples in it")
     refuse(["predict", str(pretrained), "text"], 1, "was not fine-tuned for a task: run `bertie finetune`")
