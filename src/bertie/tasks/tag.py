@@ -120,9 +120,7 @@ class Tag:
     def decode(self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Sentence]) -> list[Tags]:
         """A word that found no room has the tag O, where there is one, or the first, and probability 0."""
         none = "O" if "O" in self.labels else self.labels[0]
-        found = [
-            Tags(list(each.words), [none] * len(each.words), [0.0] * len(each.words)) for each in examples
-        ]
+        found = [Tags(list(each.words), [none] * len(each.words), [0.0] * len(each.words)) for each in examples]
         for logits_WC, sequence in zip(outputs, sequences, strict=True):
             tags = found[sequence.example]
             probabilities_WC = softmax(logits_WC)
