@@ -411,6 +411,13 @@ def replaced(name: str, old: str, new: str) -> Callable[[Path], None]:
     return change
 
 
+def test_a_score_that_is_no_number_is_a_row_that_strict_refuses(some: Path, start: Path, tmp_path: Path) -> None:
+    replaced("STS-B/dev.tsv", "3.000", "three")(some)
+    with pytest.raises(UserError, match=r"dev\.tsv:5: the label is 'three', which is no finite number"):
+        glue(some, start, tmp_path / "out", replace(CONFIG, strict=True), threads=1)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
