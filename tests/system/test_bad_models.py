@@ -375,6 +375,19 @@ def test_a_reader_that_has_seen_enough(classifier: Path, tmp_path: Path) -> None
         assert process.returncode == 0
 
 
+def test_a_text_a_line_from_a_file_or_a_pipe(classifier: Path, tmp_path: Path) -> None:
+    texts = ["the big ship", "", "größe"]
+    path = tmp_path / "new.txt"
+    path.write_text("\n".join(texts), encoding="utf-8")
+    command = [str(Path(sys.executable).with_name("bertie")), "predict", str(classifier)]
+    found = [
+        subprocess.run([*command, *given], input=piped, stdout=-1, check=True).stdout
+        for given, piped in ((texts, None), (["--input", str(path)], None), (["--input", "-"], path.read_bytes()))
+    ]
+    assert found[0] == found[1] == found[2]
+    assert found[0].count(b"\n") == 3
+
+
 def test_standard_output_that_knows_only_ascii(classifier: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "rows.jsonl", {"text": "the big ship"})
     saved = json.loads((classifier / "config.json").read_text())

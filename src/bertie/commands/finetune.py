@@ -46,7 +46,10 @@ def defaults(name: str) -> Args:
 def run(args: Args) -> dict[str, Any]:
     started = time.monotonic()
     done = finetune(args.recipe, args.train, args.dev, args.model, args.out, threads=args.threads)
-    console.say(f"{args.out}: " + ", ".join(f"{name} {value:.4f}" for name, value in done.scores.items()))
+    chosen = (
+        f" (best of {len(done.sweep.outcomes)} runs, on the half of dev that did not choose it)" if done.sweep else ""
+    )
+    console.say(f"{args.out}: " + ", ".join(f"{name} {value:.4f}" for name, value in done.scores.items()) + chosen)
     result = {"run": str(args.out), "scores": done.scores, "seconds": round(time.monotonic() - started, 3)}
     if done.sweep is None:
         return {**result, "seeds": [args.recipe.seed]}

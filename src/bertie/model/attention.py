@@ -17,7 +17,6 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.attention.varlen import varlen_attn
 
 from bertie.contracts import Ragged
 from bertie.model.attention_loop import looped, visible
@@ -74,6 +73,10 @@ def varlen(
     window: int | None = None,
 ) -> Float[Tensor, "Q N H"]:
     """FlashAttention on the packed rows as they are: on a GPU, in half precision, without dropout."""
+    from torch.nn.attention.varlen import (
+        varlen_attn,
+    )  # not above: it loads torch's compiler, a third of a command's start
+
     if dropout:
         raise ValueError("varlen has no dropout")
     reach = -1 if window is None else window

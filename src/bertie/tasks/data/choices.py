@@ -55,7 +55,8 @@ class Choices:
             if isinstance(value, dict):
                 value = self._choice(given_row(value, place))
             elif not isinstance(value, Choice):
-                raise UserError(f"{place}: expected a dict or a Choice, got {type(value).__name__}")
+                wanted = 'expected {"context": …, "endings": […]} (in a file: --input) or a Choice'
+                raise UserError(f"{place}: {wanted}, got {type(value).__name__}")
             yield value
 
     def _choices(self, found: Iterator[Row | UserError], labelled: bool) -> Iterator[Choice | UserError]:

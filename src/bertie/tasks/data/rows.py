@@ -1,4 +1,7 @@
-"""Rows of .tsv, .csv and .jsonl files, as dicts by column. A bad row is an error in its place: the caller skips or raises it."""
+"""Rows of .tsv, .csv and .jsonl files, as dicts by column; .txt has one, "text".
+
+A bad row is an error in its place: the caller skips or raises it.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from bertie import console, storage
 from bertie.errors import UsageError, UserError
 
 T = TypeVar("T")
+STDIN = Path("-")
 SHOWN = 3  # skipped rows that are told in full
 
 Headless = Callable[[list[str]], list[str] | None]
@@ -28,9 +32,12 @@ class Row(NamedTuple):
 
 
 def rows(path: Path, headless: Headless = lambda _: None) -> Iterator[Row | UserError]:
-    """Errors, raised: UsageError for a missing file or an unknown ending, UserError for a file that cannot be read at all."""
+    """path: "-" is a .txt file on stdin. Errors, raised: UsageError for a missing file or an unknown ending, UserError for a
+    file that cannot be read at all."""
+    if path == STDIN:
+        return _txt(Path("/dev/stdin"), headless)
     require_file(path)
-    readers = {".tsv": _tsv, ".csv": _csv, ".jsonl": _jsonl}
+    readers = {".tsv": _tsv, ".csv": _csv, ".jsonl": _jsonl, ".txt": _txt}
     if path.suffix not in readers:
         raise UsageError(f"{path}: examples are read from {', '.join(readers)} files")
     return readers[path.suffix](path, headless)
@@ -160,6 +167,15 @@ def _jsonl(path: Path, _: Headless) -> Iterator[Row | UserError]:
             yield Row(values, f"{path.name}:{number}", f"{path}:{number}")
         else:
             yield UserError(f'{path}:{number}: expected a JSON object, as in {{"text": …, "label": …}}')
+
+
+def _txt(path: Path, _: Headless) -> Iterator[Row | UserError]:
+    """A text a line, an empty one too."""
+    for number, line in enumerate(lines_or_errors(path), 1):
+        if isinstance(line, UserError):
+            yield line
+        else:
+            yield Row({"text": line.rstrip("\r\n")}, f"{path.name}:{number}", f"{path}:{number}")
 
 
 def _tsv(path: Path, headless: Headless) -> Iterator[Row | UserError]:

@@ -51,7 +51,8 @@ class Questions:
             if isinstance(value, dict):
                 value = _question(given_row(value, place), str(number))
             elif not isinstance(value, Question):
-                raise UserError(f"{place}: expected a dict, a pair or a Question, got {type(value).__name__}")
+                wanted = 'expected {"question": …, "context": …} (in a file: --input), a pair of both or a Question'
+                raise UserError(f"{place}: {wanted}, got {type(value).__name__}")
             yield value
 
     def _found(self, path: Path) -> Iterator[Question | UserError]:

@@ -1,4 +1,4 @@
-"""Examples of one text or two and a label: from .tsv, .csv and .jsonl files, and from Python values.
+"""Examples of one text or two and a label: from .tsv, .csv and .jsonl files, texts of .txt, and from Python values.
 
 GLUE's original files need no column names: their layouts are recognised from the header, and CoLA's, which has none,
 from its first row. So are the usual names (`_LAYOUTS` and the label names below); other names are given as `Columns`.
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertie.errors import UsageError, UserError
-from bertie.tasks.data.rows import Row, given_row, label, listing, number_of, rows, several, short, string
+from bertie.tasks.data.rows import STDIN, Row, given_row, label, listing, number_of, rows, several, short, string
 
 # (text, second text, label names of that layout only), in lower case; None: one text
 _LAYOUTS: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (
@@ -75,8 +75,10 @@ class Texts:
     def read(self, path: Path) -> Iterator[Example | UserError]:
         """With labels, for training and evaluation; without a label column every label is None, an empty one is an error.
 
-        Errors, raised: UsageError for a missing file, an unknown ending, or columns that cannot be told.
+        Errors, raised: UsageError for a missing file, an unknown ending, a .txt, or columns that cannot be told.
         """
+        if path.suffix == ".txt" or path == STDIN:
+            raise UsageError(f"{path}: of .txt and stdin a line is a text, without labels: give a .tsv, .csv or .jsonl")
         return self._examples(rows(path, headless), str(path), labelled=True)
 
     def stream(self, path: Path) -> Iterator[Example | UserError]:

@@ -9,12 +9,12 @@ from typing import Any
 
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.columns import Sentence, Sentences, TagColumns
-from bertie.tasks.data.rows import Row, lines_or_errors, listing, require_file, rows, string
+from bertie.tasks.data.rows import Row, listing, rows, string
 from bertie.tasks.data.texts import headless
 
 Text = str | tuple[str, ...]
 """A text, or its words where the file has them apart."""
-_TABLES = (".tsv", ".csv", ".jsonl")
+_ROWS = (".txt", ".tsv", ".csv", ".jsonl")
 _NAMES = ("text", "sentence", "tokens", "words")
 _OTHER = (".parquet", ".gz", ".bz2", ".xz", ".zst", ".zip", ".json")
 
@@ -33,12 +33,10 @@ class Unlabelled:
 
         Errors, raised: UsageError for a missing file or columns that cannot be told, UserError for one that is no text.
         """
-        if path.suffix == ".txt":
-            yield from _lines(path)
-        elif path.suffix in _TABLES:
+        if path.suffix in _ROWS:
             yield from self._table(path)
         elif path.suffix in _OTHER:
-            raise UsageError(f"{path}: give a .txt, {', '.join(_TABLES)} or .conllu file, not packed")
+            raise UsageError(f"{path}: give a {', '.join(_ROWS)} or .conllu file, not packed")
         else:
             for found in Sentences(TagColumns(self.word)).stream(path):
                 yield found.words if isinstance(found, Sentence) else found
@@ -78,9 +76,3 @@ def _value(row: Row, column: str) -> Text:
     if isinstance(value, list):
         return tuple(string(word, column, row.place) for word in value)
     return string(value, column, row.place)
-
-
-def _lines(path: Path) -> Iterator[str | UserError]:
-    require_file(path)
-    for line in lines_or_errors(path):
-        yield line.rstrip("\r\n") if isinstance(line, str) else line

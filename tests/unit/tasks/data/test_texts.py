@@ -271,6 +271,16 @@ def test_streaming_is_lazy(tmp_path: Path):
     assert next(stream) == Example("c", None, None, "x.jsonl:3")
 
 
+def test_a_line_of_txt_is_a_text_without_a_label(tmp_path: Path):
+    path = write(tmp_path / "x.txt", "a\tb\n\nlast")
+    assert list(Texts().stream(path)) == [
+        Example(text, None, None, f"x.txt:{number}") for number, text in enumerate(["a\tb", "", "last"], 1)
+    ]
+    for name in (path, Path("-")):
+        with pytest.raises(UsageError, match="a line is a text, without labels"):
+            read_examples(name)
+
+
 def test_python_values():
     ready = Example("c", None, "x", "mine")
     found = as_examples([{"text": "a", "label": 1}, "b", ready])
