@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 LOWER_IS_BETTER = frozenset({"mse"})
+CORRELATIONS = frozenset({"matthews", "pearson", "spearman"})
 
 
 def classification_scores(gold: list[str], predicted: list[str], labels: list[str]) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from bertie import console, storage, streams
 from bertie.checkpoints.folder import Checkpoint
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
+from bertie.report import many
 from bertie.tasks import Task
-from bertie.tasks.data.rows import kept
+from bertie.tasks.data.rows import kept, short
 from bertie.training.settings import FinetuneConfig
 
 Examples = str | Path | Iterable[Any]
@@ -87,6 +88,10 @@ def read(config: FinetuneConfig, train: Examples, dev: Examples, checkpoint: Che
 
 def _examples(source: Examples, config: FinetuneConfig) -> list[Any]:
     reader = config.task.reader
-    if isinstance(source, str | Path):
-        return kept(reader.read(Path(source)), str(source), config.strict)
-    return kept(reader.values(source), "the examples")
+    if not isinstance(source, str | Path):
+        return kept(reader.values(source), "the examples")
+    found = kept(reader.read(Path(source)), str(source), config.strict)
+    first = {field.name: getattr(found[0], field.name) for field in fields(found[0]) if field.name != "source"}
+    told = ", ".join(f"{name} {short(repr(value))}" for name, value in first.items() if value is not None)
+    console.say(f"{source}: {many(len(found), 'example')}, the first with {told}")
+    return found

@@ -22,7 +22,7 @@ from bertie.checkpoints.folder import Checkpoint
 from bertie.errors import DivergedError, UsageError, UserError
 from bertie.report import many
 from bertie.tasks import Task
-from bertie.tasks.metrics import LOWER_IS_BETTER
+from bertie.tasks.metrics import CORRELATIONS, LOWER_IS_BETTER
 from bertie.training.examples import Data
 from bertie.training.run import RunFolder
 from bertie.training.settings import FinetuneConfig, Grid
@@ -30,6 +30,7 @@ from bertie.training.tune import Tuned, tune
 
 OUTCOME = "outcome.json"
 MARGIN = 0.01  # a score that is not better than a constant guess by more than this has collapsed; of errors, this share
+NOISE = 2.0  # standard errors by which a correlation has to be better than none: one between unrelated numbers has 1/√n
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,10 @@ def has_collapsed(metric: str, scores: dict[str, float], task: Task, dev: list[A
     """Whether scores on dev examples are no better than those of saying the same of all of them."""
     sign = _sign(metric)
     floor = max(sign * task.score(constant, dev)[metric] for constant in task.constants(dev))
-    return sign * scores[metric] - floor <= MARGIN * (-floor if metric in LOWER_IS_BETTER else 1)
+    margin = MARGIN * (-floor if metric in LOWER_IS_BETTER else 1)
+    if metric in CORRELATIONS:
+        margin = max(margin, NOISE / math.sqrt(len(dev)))
+    return sign * scores[metric] - floor <= margin
 
 
 def chosen_metric(config: FinetuneConfig, task: Task, dev: list[Any]) -> str:

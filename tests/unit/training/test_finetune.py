@@ -276,3 +276,11 @@ def test_pairs_that_have_no_others(start: Path) -> None:
     for bad, some in ((replace(config, training=replace(TRAINING, batch_size=1)), pairs), (config, pairs[:1])):
         with pytest.raises(UsageError, match="told from the others of their batch"):
             bertie.finetune(bad, some, pairs, start, threads=1)
+
+
+def test_it_says_how_the_first_row_was_read(start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "train.tsv"
+    path.write_text("class\tpremise\thypothesis\nyes\tin\tand\nno\tand\tin\n")
+    bertie.finetune(replace(CONFIG, training=replace(TRAINING, steps=1)), path, path, start)
+    said = "2 examples, the first with text 'in', text_pair 'and', label 'yes'"
+    assert capsys.readouterr().err.count(f"{path}: {said}") == 2

@@ -204,6 +204,13 @@ def test_small_errors_are_no_collapse() -> None:
     assert sweeping.has_collapsed("mse", same, task, dev)
 
 
+def test_correlations_of_chance_are_a_collapse() -> None:
+    dev = [Example("a", None, str(score), "here") for score in range(100)]
+    task = Regress().fit(dev)
+    assert sweeping.has_collapsed("spearman", {"spearman": 0.19}, task, dev)
+    assert not sweeping.has_collapsed("spearman", {"spearman": 0.21}, task, dev)
+
+
 def test_the_half_that_reports_decides_nothing(rows: list[dict[str, str]], start: Path) -> None:
     """Whatever its labels are, the same run is chosen, and stopped at the same step."""
     training = replace(TRAINING, epochs=10, eval_every=2, patience=2)
