@@ -59,7 +59,8 @@ th, td { text-align: left; vertical-align: top; padding: 0.45rem 1.4rem 0.45rem 
   border-bottom: 1px solid var(--line); }
 th { color: var(--quiet); font-weight: 500; white-space: nowrap; border-bottom-color: var(--quiet); }
 th.number, td.number { text-align: right; white-space: nowrap; }
-td:not(.number) { min-width: 8.5rem; overflow-wrap: anywhere; }
+td.word { white-space: nowrap; }
+td:not(.number, .word) { min-width: 8.5rem; overflow-wrap: anywhere; }
 th:last-child, td:last-child { padding-right: 0; }
 pre { background: var(--tint); padding: 0.9rem 1.1rem; font-size: 0.8rem; line-height: 1.45; }
 figcaption { color: var(--quiet); margin-bottom: 0.5rem; }
@@ -79,6 +80,9 @@ a { color: var(--accent); }
 .matrix thead th { text-align: right; }
 .matrix tbody th { position: sticky; left: 0; background: var(--paper); color: var(--ink); font-weight: 400;
   white-space: normal; overflow-wrap: break-word; min-width: 6rem; max-width: 13rem; line-height: 1.25; }
+.box:has(> .matrix) { margin-right: min(0px, (46rem - 100vw) / 2 + 1rem); }
+.matrix.many td, .matrix.many th { padding: 0.3rem 0.25rem; }
+.matrix.many td { min-width: 1.7rem; }
 .matrix b { color: var(--quiet); font-weight: 500; display: inline-block; min-width: 1.5em; }
 .passage { border-left: 3px solid var(--line); padding: 0.1rem 0 0.1rem 1rem; margin: 0 0 1.4rem; }
 .passage p { margin-bottom: 0.35rem; line-height: 1.5; }
@@ -155,10 +159,14 @@ class Page:
         """
         columns = [column[1:] for column in zip(header, *rows, strict=True)]
         numeric = [all(isinstance(value, int | float) for value in column) for column in columns]
+        slim = [all(len(str(value)) <= 12 for value in column) for column in columns]
         cells = zip(*map(_column, columns), strict=True)
 
         def line(cells: Sequence[str], tag: str) -> str:
-            sides = [' class="number"' if right and rows else "" for right in numeric]
+            sides = [
+                ' class="number"' if right and rows else ' class="word"' * low
+                for right, low in zip(numeric, slim, strict=True)
+            ]
             pairs = zip(sides, cells, strict=True)
             return "<tr>" + "".join(f"<{tag}{side}>{escape(text)}</{tag}>" for side, text in pairs) + "</tr>"
 
@@ -277,7 +285,8 @@ class Page:
             lines.append(f'<tr><th scope="row">{prefix}{escape(label)}</th>{"".join(cells)}</tr>')
         head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
         body = "\n".join(lines)
-        table = f'<table class="matrix"><thead><tr><th></th>{head}</tr></thead>\n<tbody>{body}</tbody></table>'
+        narrow = " many" if len(labels) > 12 else ""
+        table = f'<table class="matrix{narrow}"><thead><tr><th></th>{head}</tr></thead>\n<tbody>{body}</tbody></table>'
         self.parts.append(f'<div class="box" tabindex="0">{table}</div>')
 
     def marks(self, meanings: dict[str, str]) -> None:

@@ -88,10 +88,10 @@ def test_pictures_come_light_and_dark_with_names_and_real_text():
 
 def test_table_cells():
     page = Page("t")
-    page.table(["name", "score"], [["a", 0.123456], ["b", 7]])
+    page.table(["name", "text", "score"], [["a", "longer than a dozen", 0.123456], ["b", "", 7]])
     (table,) = page.parts
-    assert '<th>name</th><th class="number">score</th>' in table
-    assert '<td>a</td><td class="number">0.1235</td>' in table
+    assert '<th class="word">name</th><th>text</th><th class="number">score</th>' in table
+    assert '<td class="word">a</td><td>longer than a dozen</td><td class="number">0.1235</td>' in table
     assert '<td class="number">7</td>' in table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from bertie.report import Page
@@ -16,7 +17,7 @@ def sweep_page(run: Path, about: str, done: Sweep) -> Page:
     metric, settings, best = done.metric, done.settings, done.best
     made.heading("Settings")
     means = {_named(s.learning_rate, s.batch_size, s.epochs): s.scores for s in settings if s.scores}
-    bars = {name: (mean, half) for name, scores in means.items() for mean, _, half in [mean_and_interval(scores)]}
+    bars = {name: (mean, half) for name, scores in means.items() for mean, half in [_interval(scores)]}
     made.score_chart(bars, f"{metric} on all dev examples", dots=means)
     header = ["Learning rate", "Batch", "Epochs", "Runs", "Collapsed", "Mean", "Standard deviation"]
     made.table(
@@ -30,13 +31,13 @@ def sweep_page(run: Path, about: str, done: Sweep) -> Page:
     made.heading("Runs")
     rows = [
         [
+            "the best" if o is best else "collapsed" * o.collapsed,
             *(o.learning_rate, o.batch_size, o.epochs, o.seed),
             *(_known(part.get(metric)) for part in (o.scores, o.chosen_on, o.reported_on)),
-            "the best" if o is best else "collapsed" * o.collapsed,
         ]
         for o in done.outcomes
     ]
-    made.table(["Learning rate", "Batch", "Epochs", "Seed", metric, "Half that chose", "Other half", ""], rows)
+    made.table(["", "Learning rate", "Batch", "Epochs", "Seed", metric, "Half that chose", "Other half"], rows)
     link_to_dev(made, run)
     learning(made, run / "cells" / best.name, {}, "How the best one learned")
     making(made, run / "cells" / best.name)
@@ -45,6 +46,12 @@ def sweep_page(run: Path, about: str, done: Sweep) -> Page:
 
 def _named(learning_rate: float, batch_size: int, epochs: int) -> str:
     return f"rate {learning_rate:g}, batch {batch_size}, {epochs} epoch{'s' * (epochs != 1)}"
+
+
+def _interval(scores: list[float]) -> tuple[float, float]:
+    """Mean and half-width; of two runs it is wider than anything that can be scored, so there it is nan."""
+    mean, _, half = mean_and_interval(scores)
+    return mean, half if len(scores) > 2 else math.nan
 
 
 def _known(value: float | None) -> float | str:
