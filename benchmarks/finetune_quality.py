@@ -11,7 +11,6 @@ written at once, so a stopped benchmark goes on where it was.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -133,19 +132,20 @@ def ours(
     return finetune(settings, train, dev, read_checkpoint(model)).scores
 
 
-def compare(first: dict[str, Any], second: dict[str, Any]) -> None:
-    """A line a task: mean and standard error of both, and their difference in points; then the mean difference."""
+def compare(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    """A row of Markdown a task: mean ± standard error of both over seeds, in points; then the mean difference."""
+    print("| Task | | bertie | transformers | Difference | at least theirs − 2 SE |\n" + "|---" * 6 + "|")
     differences = []
-    for task in SETTINGS:
-        sides = [_scores(results, task) for results in (first, second)]
-        if not all(sides):
+    for task, setting in SETTINGS.items():
+        sides = [_scores(results, task) for results in (ours, theirs)]
+        if any(len(side) < 2 for side in sides):
             continue
         means, errors = zip(*((np.mean(s) * 100, np.std(s, ddof=1) * 100 / len(s) ** 0.5) for s in sides), strict=True)
         differences.append(means[0] - means[1])
-        told = "  ".join(f"{mean:.2f} ± {error:.2f}" for mean, error in zip(means, errors, strict=True))
-        within = means[0] >= means[1] - 2 * float(np.hypot(*errors))
-        print(f"{task:8} {told}  {differences[-1]:+.2f}  {'yes' if within else 'NO'}")
-    print(json.dumps({"pooled": float(np.mean(differences)), "tasks": len(differences)}))
+        told = " | ".join(f"{mean:.1f} ± {error:.1f}" for mean, error in zip(means, errors, strict=True))
+        within = "yes" if means[0] >= means[1] - 2 * errors[1] else "NO"
+        print(f"| {task} | {setting.metric} | {told} | {differences[-1]:+.1f} | {within} |")
+    print(f"| mean of {len(differences)} | | | | {np.mean(differences):+.2f} | |")
 
 
 def _scores(results: dict[str, Any], task: str) -> list[float]:

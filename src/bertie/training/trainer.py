@@ -306,7 +306,9 @@ def _train_record(job: Job, progress: Progress, place: dict[str, Any], seconds: 
 def _shown(record: dict[str, Any]) -> str:
     """A step's record, for the progress bar."""
     right = [f"{100 * value:.0f} % right" for name, value in record.items() if name.endswith("_accuracy")][:1]
-    speed = f"{record['tokens_per_second']:,.0f} tokens/s ({100 * record['utilisation']:.0f} % of the machine)"
+    used = record["utilisation"]
+    of_machine = f" ({100 * used:.0f} % of the machine)" if used >= 0.01 else ""  # a head alone uses next to nothing
+    speed = f"{record['tokens_per_second']:,.0f} tokens/s{of_machine}"
     return "  ".join([f"loss {record['loss']:.3f}", *right, speed, f"{runtime.peak_memory() / 1e9:.1f} GB"])
 
 
