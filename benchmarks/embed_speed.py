@@ -22,8 +22,9 @@ import torch
 from sentence_transformers import SentenceTransformer  # pyright: ignore[reportMissingImports]
 
 import bertie
-from bertie import runtime, storage
+from bertie import storage
 from bertie.checkpoints.folder import locate
+from results import environment
 
 TOLERANCE = 1e-5
 
@@ -36,7 +37,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
-    environment = runtime.environment(1)
+    measured_on = environment(1)
     sets = {"SST-2": column(args.sst2, 0, 2000), "SICK": column(args.sick, 1, 500)}
     theirs = SentenceTransformer(args.model, device="cpu")
     ours = bertie.load(args.model, threads=1)
@@ -60,7 +61,7 @@ def main() -> None:
     versions = {name: importlib.metadata.version(name) for name in ("sentence-transformers", "transformers")}
     weights = storage.sha256(locate(args.model) / "model.safetensors")
     storage.write_json(
-        args.out, {"weights": weights, "peers": versions, "environment": environment, "results": results}
+        args.out, {"weights": weights, "peers": versions, "environment": measured_on, "results": results}
     )
 
 

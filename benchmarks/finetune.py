@@ -35,6 +35,7 @@ from bertie.training.initial import new_model
 from bertie.training.recipe import PretrainConfig, fitted
 from bertie.training.run import read_metrics
 from bertie.training.settings import FinetuneConfig
+from results import environment
 
 FILES = {"sst2": "SST-2/train.tsv", "mrpc": "MRPC/train.tsv"}
 BATCH, LONGEST, RATE, WARM = 32, 128, 5e-5, 2
@@ -59,7 +60,7 @@ def main() -> None:
             examples = kept(Texts().read(args.glue / FILES[task]), task)
             seconds = rounds(model, examples, args.precisions, args.steps, args.rounds)
             name = f"{args.size or args.model.parent.name} {task}"
-            found[name] = {"environment": runtime.environment(threads), "transformers": transformers.__version__}
+            found[name] = {"environment": environment(threads), "transformers": transformers.__version__}
             found[name] |= {"batch": BATCH, "steps": args.steps, "seconds_a_step": seconds}
             storage.write_json(args.out, found)
             print(f"{name}\n{told(seconds)}", flush=True)

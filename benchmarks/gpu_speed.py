@@ -33,6 +33,7 @@ from bertie.training.initial import new_model
 from bertie.training.memory import rows_that_fit
 from bertie.training.recipe import PretrainConfig, fitted
 from pretrain_speed import spread, stepper, their_stepper
+from results import environment
 
 ROW, STEPS = 4096, 5
 CASES = {"base-128": ("base", 128), "large-128": ("large", 128), "base-512": ("base", 512), "large-512": ("large", 512)}
@@ -65,7 +66,7 @@ def main() -> None:
     args = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("needs a GPU")
-    results: dict[str, Any] = {"environment": runtime.environment(0), "transformers": transformers.__version__}
+    results: dict[str, Any] = {"environment": environment(0), "transformers": transformers.__version__}
     for case in args.cases:
         for dropout in (0.1, 0.0):
             found = measure(*CASES[case], dropout, args.shards, args.rounds)

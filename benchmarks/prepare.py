@@ -31,6 +31,7 @@ from typing import Any
 from bertie import runtime, storage
 from bertie.text.sentences import sentences
 from bertie.text.tokenizer import Rules, Tokenizer
+from results import environment
 
 CHARACTERS = 2_000_000  # that the peer encodes at once
 HELD_OUT = 50  # of so many documents, one measures the vocabularies
@@ -50,7 +51,7 @@ def main() -> None:
         return
     args.work.mkdir(parents=True, exist_ok=True)
     megabytes = sum(len(json.loads(line)["text"].encode()) for line in _lines(args.files)) / 1e6
-    told: dict[str, Any] = {"environment": runtime.environment(runtime.use_threads()), "megabytes": megabytes}
+    told: dict[str, Any] = {"environment": environment(runtime.use_threads()), "megabytes": megabytes}
     for what in args.what.split(","):
         told[what] = compare(what, args)
         storage.write_json(args.out, told)

@@ -21,6 +21,7 @@ import torch
 from bertie import runtime, storage
 from bertie.training.initial import new_model
 from pretrain_speed import BATCH, feed, stepper, their_stepper
+from results import environment
 
 STEPS, BYTES = 4, 16  # a parameter: itself, its gradient, two moments
 
@@ -36,7 +37,7 @@ def main() -> None:
         [size] = args.sizes
         print(json.dumps(above(size, args.who, args.shards)))
         return
-    results: dict[str, Any] = {"environment": runtime.environment(runtime.use_threads())}
+    results: dict[str, Any] = {"environment": environment(runtime.use_threads())}
     for size in args.sizes:
         taken = {}
         for who in ("bertie", "transformers"):

@@ -38,6 +38,7 @@ from bertie.training.loop import Descent, fit
 from bertie.training.optimizers import AdamW
 from bertie.training.recipe import PretrainConfig, fitted
 from bertie.training.schedules import Linear
+from results import environment
 
 BATCH = {"tiny": 32, "mini": 32, "small": 16, "medium": 16, "base": 16, "large": 8}  # × 128 tokens
 Precision = Literal["fp32", "bf16"]
@@ -63,7 +64,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     threads = runtime.use_threads()
-    results: dict[str, Any] = {"environment": runtime.environment(threads), "transformers": transformers.__version__}
+    results: dict[str, Any] = {"environment": environment(threads), "transformers": transformers.__version__}
     for size in args.sizes:
         for precision in args.precisions:
             figures = measure(size, precision, args.shards, args.rounds)

@@ -33,6 +33,7 @@ from bertie.tasks.data.rows import kept
 from bertie.tasks.data.texts import SCORES, Columns, Example, Texts
 from bertie.training.finetune import finetune
 from bertie.training.settings import FinetuneConfig
+from results import environment
 
 POOLINGS: tuple[Pooling, ...] = ("cls", "mean")
 Pairs = dict[str, list[Example]]
@@ -76,7 +77,7 @@ class Table:
         self.kept = (json.loads(path.read_text()) if path.exists() else {}).get(name, fresh)
         if self.kept["weights"] != weights:
             raise SystemExit(f"{path} holds results of another {name}: give another name")
-        self.environment = runtime.environment(runtime.use_threads())
+        self.environment = environment(runtime.use_threads())
 
     @property
     def rows(self) -> list[dict[str, Any]]:

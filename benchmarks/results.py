@@ -1,8 +1,9 @@
-"""What a long benchmark has measured so far, on disk: stopped, it goes on where it was."""
+"""What benchmarks write: where it was measured, and of long ones what they have so far: stopped, they go on where they were."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +12,13 @@ from typing import Any
 from bertie import runtime, storage
 from bertie.checkpoints.folder import locate
 from bertie.errors import UsageError
+
+
+def environment(threads: int) -> dict[str, Any]:
+    """Of the machine and the program, fit to be published: the command names files without the folders that they lie in."""
+    found = runtime.environment(threads)
+    command = [word if word.startswith("benchmarks/") else re.sub(r"[^=]*/", "", word) for word in found["command"]]
+    return {**found, "command": command}
 
 
 class Results:
@@ -27,7 +35,7 @@ class Results:
         if kept["model"] != weights:
             raise UsageError(f"{path} holds results of another model: give another --out")
         self._kept: dict[str, Any] = kept
-        self._environment = runtime.environment(threads)
+        self._environment = environment(threads)
 
     def measure(self, key: str, setting: Any, work: Callable[[], Any]) -> Any:
         """The value of `key`, from `work` and written if it is not there yet. setting: the dataclass it depends on.

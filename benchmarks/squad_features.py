@@ -25,11 +25,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bertie import runtime, storage
+from bertie import storage
 from bertie.tasks.data.rows import kept
 from bertie.tasks.data.squad import Question
 from bertie.tasks.span import Span
 from bertie.text.tokenizer import Tokenizer
+from results import environment
 
 LENGTH, STRIDE = 384, 128
 WAYS = ("bertie", "peer")
@@ -48,7 +49,7 @@ def main() -> None:
         way, folder = args.one
         print(json.dumps(globals()[way](args.files[0], Path(folder))))
         return
-    told: dict[str, Any] = {"environment": runtime.environment(1), "length": LENGTH, "stride": STRIDE, "files": {}}
+    told: dict[str, Any] = {"environment": environment(1), "length": LENGTH, "stride": STRIDE, "files": {}}
     told["environment"]["versions"] |= {name: metadata.version(name) for name in ("datasets", "transformers")}
     with tempfile.TemporaryDirectory() as folder:
         words = args.vocab.read_text(encoding="utf-8").removesuffix("\n").split("\n")

@@ -46,6 +46,7 @@ from bertie.training.pretrain import pretrain
 from bertie.training.recipe import PretrainConfig, fitted
 from bertie.training.run import read_metrics
 from pretrain_speed import padded
+from results import environment
 
 BELOW_ENTROPY = (1.0, 1.5)
 EVERY = 262_144  # tokens between evaluations
@@ -71,7 +72,7 @@ def main() -> None:
     if args.what != "times":
         pretrain(sides[args.what], args.shards, args.work / args.what, threads=threads)
         return
-    found: dict[str, Any] = {"environment": runtime.environment(threads), "transformers": transformers.__version__}
+    found: dict[str, Any] = {"environment": environment(threads), "transformers": transformers.__version__}
     found["entropy"] = shards.eval.unigram_entropy
     found["curves"] = {name: held_out(args.work / name) for name in sides}
     found |= times(sides, shards, args.shards, args.work, args.same, args.rounds)
