@@ -78,7 +78,8 @@ def _accuracy(
     config: FinetuneConfig, rate: float, seed: int, train: list[Example], dev: list[Example], checkpoint: Checkpoint
 ) -> float:
     config = replace(config, seed=seed, training=replace(config.training, learning_rate=rate))
-    return finetune(config, train, dev, checkpoint).scores["accuracy"]
+    with console.muted():  # the score says it: learning nothing from scratch is a result here, no trouble
+        return finetune(config, train, dev, checkpoint).scores["accuracy"]
 
 
 def _hold_back(examples: list[Example]) -> tuple[list[Example], list[Example]]:
