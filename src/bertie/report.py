@@ -120,6 +120,11 @@ def many(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
+def _is_number(value: object) -> bool:
+    """Shares and what is missing too."""
+    return isinstance(value, int | float) or re.fullmatch(r"[\d.]+ %|–", str(value)) is not None
+
+
 def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
@@ -153,12 +158,12 @@ class Page:
         self.parts.append(f'<pre class="box" tabindex="0">{escape(text)}</pre>')
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Floats are shown with four digits, large numbers with commas; columns of numbers only are set flush right.
+        """Floats are shown with four digits, large numbers with commas; columns of numbers, shares and dashes are set flush right.
 
         Columns of floats only have as many decimals everywhere as give their largest four digits.
         """
         columns = [column[1:] for column in zip(header, *rows, strict=True)]
-        numeric = [all(isinstance(value, int | float) for value in column) for column in columns]
+        numeric = [all(map(_is_number, column)) for column in columns]
         slim = [all(len(str(value)) <= 12 for value in column) for column in columns]
         cells = zip(*map(_column, columns), strict=True)
 

@@ -95,6 +95,12 @@ def test_table_cells():
     assert '<td class="number">7</td>' in table
 
 
+def test_shares_and_dashes_stand_among_numbers():
+    page = Page("t")
+    page.table(["a", "b"], [[0.5, "12.6 %"], ["–", "–"]])
+    assert page.parts[0].count('<td class="number">') == 4
+
+
 def test_a_row_of_another_length_is_a_bug():
     with pytest.raises(ValueError, match="zip"):
         Page("t").table(["a", "b"], [[1, 2, 3]])
