@@ -158,7 +158,7 @@ class Page:
         self.parts.append(f'<pre class="box" tabindex="0">{escape(text)}</pre>')
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Floats are shown with four digits, large numbers with commas; columns of numbers, shares and dashes are set flush right.
+        """Floats are shown with four digits, large numbers with commas; columns of numbers, shares and dashes go flush right.
 
         Columns of floats only have as many decimals everywhere as give their largest four digits.
         """
