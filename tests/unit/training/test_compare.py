@@ -97,7 +97,7 @@ def test_runs_that_diverged(tmp_path: Path) -> None:
     path = runs[1] / "metrics.jsonl"
     path.write_text(re.sub(r'"mlm_loss": [\d.]+', '"mlm_loss": null', path.read_text()))
     compare(runs, tmp_path / "page.html")
-    assert "<td>–</td>" in (tmp_path / "page.html").read_text()
+    assert ">–</td>" in (tmp_path / "page.html").read_text()
     assert main(["runs", "compare", *map(str, runs), "--out", str(tmp_path)]) == 2
 
 
