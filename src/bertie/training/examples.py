@@ -66,10 +66,8 @@ def read(config: FinetuneConfig, train: Examples, dev: Examples, checkpoint: Che
     encoded = [task.encode(part, checkpoint.tokenizer, config.max_length) for part in (train_examples, dev_examples)]
     learned = task.training(encoded[0])
     for name, examples, sequences in zip(("training", "dev"), (train_examples, dev_examples), encoded, strict=True):
-        if short := len({sequence.example for sequence in sequences if sequence.lost}):
-            console.warn(
-                f"{short:,} of {len(examples):,} {name} examples are cut to fit into {config.max_length} tokens"
-            )
+        if cut := len({sequence.example for sequence in sequences if sequence.lost}):
+            console.warn(f"{cut:,} of {len(examples):,} {name} examples are cut to fit into {config.max_length} tokens")
         bare = {checkpoint.tokenizer.cls_id, checkpoint.tokenizer.sep_id}
         if empty := len({s.example for s in sequences if len(s) <= 3 and bare.issuperset(s.input_ids.tolist())}):
             console.warn(f"{empty:,} of {len(examples):,} {name} examples have no text")
