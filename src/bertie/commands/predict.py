@@ -29,7 +29,7 @@ class Args:
     """Texts to predict for."""
     task: AnyTask
     input: Path | None = None
-    """A file of any size in the forms it was trained on, labels not needed. Single texts: also .txt, one a line; -: on stdin."""
+    """A file of any size in the forms it was trained on, labels not needed; or .txt, or - for stdin: a text a line."""
     strict: bool = False
     """Stop at a row that cannot be read, rather than give {"error": …} for it."""
     output: OutputFlags = Output()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertie.errors import UsageError, UserError, require_range
-from bertie.tasks.data.rows import Row, given_row, lines, listing, require_file, rows, several, string
+from bertie.tasks.data.rows import STDIN, Row, given_row, lines, listing, require_file, rows, several, string
 
 _WORDS = ("tokens", "words")
 _TAGS = ("tags", "ner_tags", "labels", "ner")
@@ -46,7 +46,7 @@ class Sentences:
         return self._found(path, tagged=True)
 
     def stream(self, path: Path) -> Iterator[Sentence | UserError]:
-        """For prediction: a line of one column is a word without a tag."""
+        """For prediction: a line of one column is a word without a tag; on stdin ("-") a line is a sentence."""
         return self._found(path, tagged=False)
 
     def values(self, given: Iterable[Any]) -> Iterator[Sentence]:
@@ -66,8 +66,10 @@ class Sentences:
             yield _from_row(row, tagged=False)
 
     def _found(self, path: Path, tagged: bool) -> Iterator[Sentence | UserError]:
-        if path.suffix == ".jsonl":
+        if path.suffix == ".jsonl" or path == STDIN:
             for row in rows(path):
+                if isinstance(row, Row) and path == STDIN:
+                    row = row._replace(values={"tokens": row.values["text"].split()})
                 try:
                     yield _from_row(row, tagged) if isinstance(row, Row) else row
                 except UserError as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 from bertie import storage
 from bertie.errors import UsageError, UserError
-from bertie.tasks.data.rows import Row, given_row, listing, require_file, rows, several, short, string
+from bertie.tasks.data.rows import STDIN, Row, given_row, listing, require_file, rows, several, short, string
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,8 @@ class Questions:
             yield value
 
     def _found(self, path: Path) -> Iterator[Question | UserError]:
+        if path == STDIN:
+            raise UsageError("of stdin a line is a text, and a question needs a context: give a .json or .jsonl file")
         require_file(path)
         seen: set[str] = set()
         for number, found in enumerate(_nested(path) if path.suffix == ".json" else _rows(path), 1):

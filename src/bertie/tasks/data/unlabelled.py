@@ -9,7 +9,7 @@ from typing import Any
 
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.columns import Sentence, Sentences, TagColumns
-from bertie.tasks.data.rows import Row, listing, rows, string
+from bertie.tasks.data.rows import STDIN, Row, listing, rows, string
 from bertie.tasks.data.texts import headless
 
 Text = str | tuple[str, ...]
@@ -21,7 +21,7 @@ _OTHER = (".parquet", ".gz", ".bz2", ".xz", ".zst", ".zip", ".json")
 
 @dataclass(frozen=True)
 class Unlabelled:
-    """A .txt file has a text a line. What is no .txt, .tsv, .csv or .jsonl has columns, as CoNLL's files, a word a line."""
+    """A .txt file, as stdin ("-"), has a text a line. What is no .tsv, .csv or .jsonl either has columns, as CoNLL's files."""
 
     text: str = ""
     """Column of the text, or key of a text or a list of words in .jsonl (empty: text, sentence, tokens or words)."""
@@ -33,7 +33,7 @@ class Unlabelled:
 
         Errors, raised: UsageError for a missing file or columns that cannot be told, UserError for one that is no text.
         """
-        if path.suffix in _ROWS:
+        if path.suffix in _ROWS or path == STDIN:
             yield from self._table(path)
         elif path.suffix in _OTHER:
             raise UsageError(f"{path}: give a {', '.join(_ROWS)} or .conllu file, not packed")

@@ -128,6 +128,19 @@ def test_conll_of_2003_and_parts_of_speech(tmp_path: Path, shared_data: Path) ->
     assert parts[0].tags[:3] == ("ADP", "DET", "PROPN")
 
 
+def test_lines_on_stdin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Sentences, words between blanks; a question needs more than a line."""
+    monkeypatch.setattr("bertie.tasks.data.rows.TYPED", write(tmp_path / "typed", "New  York\n\nlast"))
+    first, empty, last = Sentences().stream(Path("-"))
+    assert isinstance(first, Sentence)
+    assert isinstance(last, Sentence)
+    assert (first.words, first.tags, last.words) == (("New", "York"), None, ("last",))
+    assert "typed:2: a sentence without words" in str(empty)
+    assert all(isinstance(each, UserError) for each in Sentences().read(Path("-")))
+    with pytest.raises(UsageError, match="a line is a text, and a question needs a context"):
+        list(Questions().stream(Path("-")))
+
+
 def test_an_id_that_no_file_can_hold(tmp_path: Path) -> None:
     """Said when it is read, not when predictions are written."""
     path = write(tmp_path / "a.jsonl", '{"question": "q", "context": "c", "id": "\\ud800"}\n')
