@@ -1,7 +1,8 @@
 """Fine-tuning beside transformers: every kind of task, same checkpoint, examples, batch, epochs and rate; several seeds.
 
     python benchmarks/finetune_quality.py MODEL DATA --who bertie|transformers --out FILE.json [--tasks cola …] [--seeds 0 …]
-    python benchmarks/finetune_quality.py --compare OURS.json THEIRS.json
+        [--whole] [--work FOLDER]
+    python benchmarks/finetune_table.py OURS.json THEIRS.json [WHOLE.json]
 
 DATA holds glue/, squad/, choice/codah and ner/. The peer is a plain PyTorch loop over transformers' models and tokenizers
 (finetune_transformers.py) with AdamW, clipping at 1 and its linear schedule. fp32, dropout 0.1. Every finished model is
@@ -16,9 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from bertie import config, runtime, storage, streams
+from bertie import config, runtime, streams
 from bertie.checkpoints.folder import read_checkpoint
 from bertie.tasks.data.rows import kept
 from bertie.training.finetune import finetune
@@ -77,25 +76,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--who", choices=["bertie", "transformers"])
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--who", choices=["bertie", "transformers"], required=True)
+    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tasks", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(5)))
-    parser.add_argument("--compare", action="store_true")
+    parser.add_argument("--whole", action="store_true", help="all examples, of training and dev")
+    parser.add_argument("--work", type=Path, help="where bertie's runs are kept, TASK-SEED; a stopped one resumes")
     args = parser.parse_args()
-    if args.compare:
-        compare(*(storage.read_json(path) for path in (args.model, args.data)))
-        return
     results = Results(args.out, args.model, runtime.use_threads())
     for task in args.tasks:
-        setting = SETTINGS[task]
+        setting = replace(SETTINGS[task], examples=0, dev_examples=0) if args.whole else SETTINGS[task]
         base, train, dev = examples(setting, args.data)
         for seed in args.seeds:
 
-            def measure(base=base, setting=setting, train=train, dev=dev, seed=seed) -> dict[str, float]:
+            def measure(task=task, base=base, setting=setting, train=train, dev=dev, seed=seed) -> dict[str, float]:
                 started = time.monotonic()
                 if args.who == "bertie":
-                    scores = ours(args.model, base, setting, train, dev, seed)
+                    run = args.work / f"{task}-{seed}" if args.work else None
+                    scores = ours(args.model, base, setting, train, dev, seed, run)
                 else:
                     import finetune_transformers
 
@@ -118,7 +116,7 @@ def some(found: list[Any], most: int) -> list[Any]:
 
 
 def ours(
-    model: Path, base: FinetuneConfig, setting: Setting, train: list[Any], dev: list[Any], seed: int
+    model: Path, base: FinetuneConfig, setting: Setting, train: list[Any], dev: list[Any], seed: int, run: Path | None
 ) -> dict[str, float]:
     training = replace(
         base.training,
@@ -129,27 +127,7 @@ def ours(
     )
     schedule = replace(base.schedule, warmup=WARMUP)
     settings = replace(base, training=training, schedule=schedule, seed=seed, max_length=setting.max_length)
-    return finetune(settings, train, dev, read_checkpoint(model)).scores
-
-
-def compare(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-    """A row of Markdown a task: mean ± standard error of both over seeds, in points; then the mean difference."""
-    print("| Task | | bertie | transformers | Difference | at least theirs − 2 SE |\n" + "|---" * 6 + "|")
-    differences = []
-    for task, setting in SETTINGS.items():
-        sides = [_scores(results, task) for results in (ours, theirs)]
-        if any(len(side) < 2 for side in sides):
-            continue
-        means, errors = zip(*((np.mean(s) * 100, np.std(s, ddof=1) * 100 / len(s) ** 0.5) for s in sides), strict=True)
-        differences.append(means[0] - means[1])
-        told = " | ".join(f"{mean:.1f} ± {error:.1f}" for mean, error in zip(means, errors, strict=True))
-        within = "yes" if means[0] >= means[1] - 2 * errors[1] else "NO"
-        print(f"| {task} | {setting.metric} | {told} | {differences[-1]:+.1f} | {within} |")
-    print(f"| mean of {len(differences)} | | | | {np.mean(differences):+.2f} | |")
-
-
-def _scores(results: dict[str, Any], task: str) -> list[float]:
-    return [found["value"]["score"] for key, found in results["measured"].items() if key.startswith(f"{task}/")]
+    return finetune(settings, train, dev, read_checkpoint(model), run).scores
 
 
 if __name__ == "__main__":

@@ -1,0 +1,50 @@
+"""What finetune_quality.py measured, as a table of Markdown: means over seeds ± standard errors, in points.
+
+    python benchmarks/finetune_table.py OURS.json THEIRS.json [WHOLE.json]
+
+Of each task the seeds count that both sides have, two at least. WHOLE: of `--whole`, our own.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertie import storage
+from finetune_quality import SETTINGS
+
+
+def main() -> None:
+    ours, theirs, *rest = (storage.read_json(Path(path)) for path in sys.argv[1:])
+    whole = rest[0] if rest else {"measured": {}}
+    print(
+        "| Task | | bertie | transformers | Difference | at least theirs − 2 SE | bertie, all examples |\n"
+        + "|---" * 7
+        + "|"
+    )
+    differences = []
+    for task, setting in SETTINGS.items():
+        found = [_scores(results, task) for results in (ours, theirs)]
+        if len(seeds := sorted(found[0].keys() & found[1].keys())) < 2:
+            continue
+        sides = [np.array([side[seed] for seed in seeds]) for side in found]
+        means, errors = zip(*((side.mean(), side.std(ddof=1) / len(side) ** 0.5) for side in sides), strict=True)
+        differences.append(means[0] - means[1])
+        told = " | ".join(f"{mean:.1f} ± {error:.1f}" for mean, error in zip(means, errors, strict=True))
+        within = "yes" if means[0] >= means[1] - 2 * errors[1] else "NO"
+        all_of_it = ", ".join(f"{score:.1f}" for score in _scores(whole, task).values())
+        print(f"| {task} | {setting.metric} | {told} | {differences[-1]:+.1f} | {within} | {all_of_it} |")
+    print(f"| mean of {len(differences)} | | | | {np.mean(differences):+.2f} | | |")
+
+
+def _scores(results: dict[str, Any], task: str) -> dict[str, float]:
+    """In points, by the seed's name."""
+    measured = results["measured"].items()
+    return {key.rsplit("/")[-1]: 100 * each["value"]["score"] for key, each in measured if key.startswith(f"{task}/")}
+
+
+if __name__ == "__main__":
+    main()
