@@ -152,7 +152,9 @@ def _verb(argv: list[str]) -> tuple[str, list[str]]:
 
 
 def _parse(name: str, command: ModuleType, argv: list[str]) -> Any:
-    argv = [part for word in argv for part in (word.split("=", 1) if word.startswith("--task=") else [word])]
+    argv = [
+        part for word in argv for part in (word.split("=", 1) if word.startswith(("--task=", "--config=")) else [word])
+    ]
     if name in ("finetune", "score") and "--task" in argv[:-1]:  # --task KIND stands for the first word
         at = argv.index("--task")
         argv = [argv[at + 1], *argv[:at], *argv[at + 2 :]]
@@ -165,7 +167,9 @@ def _parse(name: str, command: ModuleType, argv: list[str]) -> Any:
             word, usual = USUAL[name]
             raise UsageError(f"bertie {name}: the first word is the {word}" + f", such as {usual}" * bool(usual))
         default = command.defaults(argv[0] if named else USUAL[name][1])
-    markers = (tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff)
+    elif name == "glue":
+        default = command.defaults(argv[argv.index("--config") + 1] if "--config" in argv[:-1] else "classify")
+    markers = (tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff, tyro.conf.SuppressFixed)
     complaints = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaints), contextlib.redirect_stdout(sys.stdout or io.StringIO()):

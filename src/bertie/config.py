@@ -15,8 +15,6 @@ import typing
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
-import tomli_w
-
 from bertie.errors import UsageError
 
 C = TypeVar("C")
@@ -72,11 +70,6 @@ def plain(config: Any) -> Any:
         pairs = ((field.name, getattr(config, field.name)) for field in dataclasses.fields(config))
         return {name: plain(value) for name, value in pairs if value is not None}
     return [plain(item) for item in config] if isinstance(config, tuple) else config
-
-
-def dump(config: Any) -> str:
-    """The resolved configuration as TOML; `build` of it gives an equal one."""
-    return tomli_w.dumps(plain(config))
 
 
 def parse(text: str, where: str) -> dict[str, Any]:

@@ -43,6 +43,16 @@ def warn(text: str) -> None:
     say(f"warning: {text}")
 
 
+def many(count: int, what: str) -> str:
+    """1 epoch, 2 epochs."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def percent(share: float) -> str:
+    """0.5 as 50.0 %."""
+    return f"{100 * share:.1f} %"
+
+
 @dataclass
 class Progress:
     """A bar on a terminal; elsewhere a plain line every 30 s. `advance` may be called as often as you like."""

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from bertie.console import percent
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -113,11 +115,6 @@ class Part(NamedTuple):
 def quiet(theme: str) -> str:
     """The colour of what is there to compare with."""
     return _INK[theme][1]
-
-
-def many(count: int, what: str) -> str:
-    """1 epoch, 2 epochs."""
-    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def _is_number(value: object) -> bool:
@@ -261,7 +258,7 @@ class Page:
         """A text with a gap, and what a model would put there: a bar for each word's probability, from 0 to 1."""
         rows = "\n".join(
             f'<div class="guess"><span>{escape(word)}</span><div class="bar"><i style="width:{100 * p:.1f}%"></i></div>'
-            f"<span>{100 * p:.1f} %</span></div>"
+            f"<span>{percent(p)}</span></div>"
             for word, p in probabilities.items()
         )
         self.parts.append(f'<div class="guesses"><p>{escape(text)}</p>\n{rows}</div>')

@@ -26,10 +26,10 @@ class Args:
     run: Positional[str]
     """A fine-tuned run."""
     text: Positional[list[str]]
-    """Texts to predict for."""
+    """Texts, each argument one. Pairs, questions and endings: --input."""
     task: AnyTask
     input: Path | None = None
-    """A file of any size in the forms it was trained on, labels not needed; or .txt, or - for stdin: a text a line."""
+    """A file of any size in the forms it was trained on, labels not needed; single texts also .txt. -: stdin, a text a line."""
     strict: bool = False
     """Stop at a row that cannot be read, rather than give {"error": …} for it."""
     output: OutputFlags = Output()

@@ -28,7 +28,8 @@ class Args:
     columns, the predicted tag in the last."""
     task: AnyTask
     null_odds: Path | None = None
-    """For SQuAD 2.0, JSON of {id: number}, how likely there is no answer: adds the best thresholds and their scores."""
+    """For SQuAD 2.0, JSON of {id: number}, how likely there is no answer, or predict's .jsonl (its null_score): adds the best
+    thresholds and their scores."""
     null_threshold: float = 1.0
     """Where the odds are above it, there is no answer, whatever was predicted (the official script's na-prob-thresh)."""
     strict: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tyro.conf import Positional
 
@@ -25,12 +26,14 @@ class Args:
     output: OutputFlags = Output()
 
 
-def run(args: Args) -> None:
+def run(args: Args) -> dict[str, Any]:
     if not args.text:
         raise UsageError("give at least one text, after the tokenizer")
     tokenizer = Tokenizer.load(args.tokenizer)
-    for text, sequence in zip(args.text, sequences(tokenizer, args.text, max_length=1 << 30), strict=True):
+    found = sequences(tokenizer, args.text, max_length=1 << 30)
+    for text, sequence in zip(args.text, found, strict=True):
         assert sequence.offsets is not None
         ids = sequence.input_ids.tolist()
         told = {"text": text, "tokens": tokenizer.tokens(ids), "ids": ids, "offsets": sequence.offsets.tolist()}
         print(json.dumps(told, ensure_ascii=False))
+    return {"texts": len(found), "tokens": sum(map(len, found))}

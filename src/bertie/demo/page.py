@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from bertie import storage
+from bertie.console import many, percent
 from bertie.demo.compare import Comparison
 from bertie.demo.corpus import DemoData
 from bertie.predict.predictor import Guess
-from bertie.report import Page, many
+from bertie.report import Page
 from bertie.tasks.metrics import mean_and_interval
 from bertie.training.page import loss_chart, made_on
 from bertie.training.run import read_metrics
@@ -59,8 +60,8 @@ def _learning(made: Page, run: Path, last: dict[str, Any], manifest: dict[str, A
         ["On held-out documents", "", "Without reading"],
         [
             ["masked-LM loss, nats", f"{last['mlm_loss']:.3f}", f"{entropy:.3f}"],
-            ["masked words guessed right", f"{100 * last['mlm_accuracy']:.1f} %", ""],
-            ["next sentence told from another", f"{100 * last['nsp_accuracy']:.1f} %", "50 %"],
+            ["masked words guessed right", percent(last["mlm_accuracy"]), ""],
+            ["next sentence told from another", percent(last["nsp_accuracy"]), "50 %"],
         ],
     )
 

@@ -30,7 +30,7 @@ from bertie.objectives import Objective
 from bertie.predict.vectors import PiecesRead, WordVectors, text_vectors, word_vectors
 from bertie.tasks import AnyTask, Embed, Task
 from bertie.tasks.assessment.folder import evaluation_folder, write
-from bertie.tasks.data.rows import kept, several
+from bertie.tasks.data.rows import kept, listing, several
 from bertie.tasks.inference import infer, predict
 from bertie.tasks.purpose import reading_of, task_of
 from bertie.text import framing
@@ -68,7 +68,7 @@ def load(source: str | Path, *, task: AnyTask | None = None, threads: int = 0) -
     """
     runtime.use_threads(threads)
     checkpoint = read_checkpoint(source)
-    task = task or _task(checkpoint)
+    task = _asked(task, checkpoint)
     encoder = Encoder(checkpoint.config)
     objectives = [kind() for kind in get_args(Objective)]
     heads = {o.kind: o.head(checkpoint.config, encoder) for o in objectives if o.kind in checkpoint.heads}
@@ -284,6 +284,18 @@ def _task(checkpoint: Checkpoint) -> AnyTask | None:
     labels = checkpoint.labels or tuple(f"LABEL_{i}" for i in range(classes))
     _require_outputs(checkpoint, kind, labels)
     return replace(task, labels=labels)
+
+
+def _asked(task: AnyTask | None, checkpoint: Checkpoint) -> AnyTask | None:
+    """What the checkpoint is for, or `task` in its place. Errors: UsageError where that has classes that are not the head's."""
+    own = _task(checkpoint)
+    if task is None or own is None or task.kind != own.kind or task.labels == own.labels:
+        return task or own
+    if not task.labels:
+        return replace(task, labels=own.labels)
+    if checkpoint.task or len(task.labels) != len(own.labels):  # names of others' models, LABEL_0 …, may be put right
+        raise UsageError(f"task.labels: the model was trained with {listing(own.labels)}, in this order")
+    return task
 
 
 def _require_outputs(checkpoint: Checkpoint, kind: str, labels: tuple[str, ...]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from tyro.conf import Fixed
 
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError, require_range
@@ -45,8 +46,8 @@ class Classify:
     long: Long = "head"
     """What is read of texts that are too long: head, tail, head_tail (a quarter and the rest), or windows of all of it."""
     step: int = 128
-    """Tokens from the start of a window to that of the next."""
-    paired: bool | None = None
+    """Tokens from the start of a window to that of the next; 0: half a window."""
+    paired: Fixed[bool | None] = None
     """Whether examples have two texts: found from those of training."""
 
     def __post_init__(self) -> None:

@@ -36,7 +36,10 @@ class Reader(Protocol):
 
 
 class Task(Protocol):
-    """examples are of the reader's kind; sequences those that `encode` made of them; outputs one array a sequence."""
+    """What `fit` finds out is `Fixed`: no flag.
+
+    examples are of the reader's kind; sequences those that `encode` made of them; outputs one array a sequence.
+    """
 
     @property
     def kind(self) -> str: ...

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
+from tyro.conf import Fixed
 
 from bertie.contracts import Batch, PairTargets, Sequence
 from bertie.errors import UserError, require_range
@@ -49,11 +50,11 @@ class Embed:
     """What a text's vector is of its tokens'."""
     scale: float = 20.0
     """What cosines are multiplied with where pairs have no scores: 1 / temperature."""
-    scored: bool = False
+    scored: Fixed[bool] = False
     """Found from the training examples."""
-    lowest: float = 0.0
+    lowest: Fixed[float] = 0.0
     """The score of a cosine of 0, found from the training examples."""
-    highest: float = 1.0
+    highest: Fixed[float] = 1.0
     """The score of a cosine of 1, found from the training examples."""
 
     def __post_init__(self) -> None:

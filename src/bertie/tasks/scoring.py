@@ -33,8 +33,9 @@ def score(
     task: or its kind; without labels, they are those that the predictions or the examples name. data: as for `evaluate`.
     predictions: a file of `bertie predict` or what `Predictor.predict` gave, one an example in the same order, or by id for
     questions; GLUE's .tsv; for questions SQuAD's {id: answer}; for tags columns with the predicted tag in the last.
-    null_odds: of SQuAD 2.0, how likely no answer is, by id: adds best_exact, best_f1 and their thresholds, and takes what is
-    above `null_threshold` for no answer. Errors: UsageError, UserError for a prediction that is missing, too many or no such.
+    null_odds: of SQuAD 2.0, how likely no answer is, by id, or a file that `bertie predict` wrote (its null_score): adds
+    best_exact, best_f1 and their thresholds, and takes what is above `null_threshold` for no answer.
+    Errors: UsageError, UserError for a prediction that is missing, too many or no such.
     """
     started = time.monotonic()
     if isinstance(task, str):
@@ -109,7 +110,7 @@ def _with_odds(answers: dict[str, str], examples: list[Any], null_odds: Any, thr
         return squad_scores(answers, examples)
     if all(example.answers for example in examples):
         raise UserError("--null-odds is for data where some questions have no answer, as in SQuAD 2.0")
-    pairs = list(null_odds.items()) if isinstance(null_odds, dict) else by_id(Path(null_odds))
+    pairs = list(null_odds.items()) if isinstance(null_odds, dict) else _odds(Path(null_odds))
     place = "the odds" if isinstance(null_odds, dict) else str(null_odds)
     odds = {name: number_of(str(value)) for name, value in pairs}
     if missing := [name for name in answers if name not in odds]:
@@ -121,6 +122,14 @@ def _with_odds(answers: dict[str, str], examples: list[Any], null_odds: Any, thr
         raise UserError(f"{place}: {wrong[0]} is no finite number")
     silent = frozenset(name for name, value in known.items() if value > threshold)
     return squad_scores(answers, examples, silent) | best_scores(answers, known, examples)
+
+
+def _odds(path: Path) -> list[tuple[str, Any]]:
+    if path.suffix != ".jsonl":
+        return by_id(path)
+    rows = [_no_error(row) for row in read_predictions(path)]
+    require_once((str(row.values.get("id")) for row in rows), str(path))
+    return [(str(row.values.get("id")), row.values.get("null_score")) for row in rows]
 
 
 def _labelled(task: Task, examples: list[Any], rows: list[Row]) -> Task:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from tyro.conf import Fixed
 
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UserError, require_range
@@ -75,13 +76,13 @@ class Span:
     answer_length: int = 30
     """Most tokens of an answer."""
     guesses: int = 20
-    """Spans that are given with their probabilities."""
+    """How many of the best spans predictions hold."""
     conditional: bool = False
     """Let the end depend on the start; the paper's are independent."""
-    unanswerable: bool = False
+    unanswerable: Fixed[bool] = False
     """Some contexts do not say (SQuAD 2.0): found from the training questions."""
     threshold: float = 0.0
-    """τ: how much better than the best span no answer must score to be given; found on the dev questions."""
+    """τ: how much better than the best span no answer must score to be given; finetune finds it on the dev questions."""
 
     def __post_init__(self) -> None:
         require_range("task", self, "question_length", "answer_length", "guesses", low=1)

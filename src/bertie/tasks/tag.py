@@ -59,6 +59,7 @@ class Tag:
 
     def __post_init__(self) -> None:
         require_range("task", self, "step", low=0)
+        require_range("task", self, "word", low=-1)
 
     @property
     def unit(self) -> Unit:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from bertie import console
 from bertie.errors import UserError
 
 
@@ -52,7 +53,7 @@ class Tally:
     def lines(self, places: bool = True) -> list[str]:
         """For people: a line for each thing that they should know. places: name the files, as this machine does."""
         found = [
-            f"skipped {count:,} record{'s' * (count != 1)}: {reason}" + f" (the first: {first})" * places
+            f"skipped {console.many(count, 'record')}: {reason}" + f" (the first: {first})" * places
             for reason, (count, first) in self.skipped.items()
         ]
         for name, (count, first) in self.encodings.items():

@@ -10,7 +10,7 @@ from typing import Any
 from bertie import config, storage
 from bertie.errors import UsageError
 from bertie.report import Numbers, Page
-from bertie.training.page import NAMES, made_on, means
+from bertie.training.page import NAMES, made_on, means, unit
 from bertie.training.run import flat, read_metrics
 
 Records = list[dict[str, Any]]
@@ -91,15 +91,15 @@ def _page(
     ]
     for measure in measures:
         scores = [(s["eval"] or {}).get(measure) for s in summaries]
-        rows.append([_label(measure), *("–" if score is None else f"{score:.4g}" for score in scores)])
+        rows.append([_label(measure, train[0][0]), *("–" if score is None else f"{score:.4g}" for score in scores)])
     made.table(["", *names], rows)
     made.heading("Against the text they read")
     for measure in measures:
         curves = _curves(names, train, held_out, "tokens", measure, 1e-6)
-        made.line_chart(curves, "million tokens", _label(measure))
+        made.line_chart(curves, "million tokens", _label(measure, train[0][0]))
     made.heading("Against time")
     curves = _curves(names, train, held_out, "seconds", measures[0], 1 / 60)
-    made.line_chart(curves, "minutes", _label(measures[0]))
+    made.line_chart(curves, "minutes", _label(measures[0], train[0][0]))
     made.heading("How they were made")
     if differences:
         shown = [[key, *("–" if value is None else value for value in values)] for key, values in differences.items()]
@@ -124,6 +124,6 @@ def _curves(
     return curves
 
 
-def _label(measure: str) -> str:
+def _label(measure: str, record: dict[str, Any]) -> str:
     head, kind = measure.rsplit("_", 1)
-    return f"{NAMES.get(head, head)}, {'nats' if kind == 'loss' else 'share guessed right'}"
+    return f"{NAMES.get(head, head)}, {unit(record, head) if kind == 'loss' else 'share guessed right'}"

@@ -15,7 +15,6 @@ from bertie import console, storage, streams
 from bertie.checkpoints.folder import Checkpoint
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
-from bertie.report import many
 from bertie.tasks import Task
 from bertie.tasks.data.rows import kept, short
 from bertie.training.settings import FinetuneConfig
@@ -73,7 +72,8 @@ def read(config: FinetuneConfig, train: Examples, dev: Examples, checkpoint: Che
             console.warn(f"{empty:,} of {len(examples):,} {name} examples have no text")
     if left_out := len(train_examples) - len({sequence.example for sequence in learned}):
         console.warn(
-            f"{left_out:,} of {len(train_examples):,} training examples are left out: what is right of them is not in them"
+            f"{left_out:,} of {len(train_examples):,} training examples are left out: the answer is not in their context, or no "
+            "tag of theirs is known"
         )
     if not learned:
         raise UserError("there is nothing to train on")
@@ -91,5 +91,5 @@ def _examples(source: Examples, config: FinetuneConfig) -> list[Any]:
     found = kept(reader.read(Path(source)), str(source), config.strict)
     first = {field.name: getattr(found[0], field.name) for field in fields(found[0]) if field.name != "source"}
     told = ", ".join(f"{name} {short(repr(value))}" for name, value in first.items() if value is not None)
-    console.say(f"{source}: {many(len(found), 'example')}, the first with {told}")
+    console.say(f"{source}: {console.many(len(found), 'example')}, the first with {told}")
     return found

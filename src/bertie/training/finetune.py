@@ -13,7 +13,6 @@ from bertie import config as configuration
 from bertie import console, runtime, storage
 from bertie.checkpoints.folder import TASK, Checkpoint, load_weights, read_checkpoint
 from bertie.model.bert import BertModel
-from bertie.report import many
 from bertie.tasks import Task
 from bertie.tasks.assessment.folder import evaluation_folder
 from bertie.tasks.assessment.folder import write as write_evaluation
@@ -104,7 +103,7 @@ def _several(config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: Ru
     best = done.best
     if done.collapsed:
         console.warn(
-            f"{done.collapsed} of {many(len(done.outcomes), 'run')} collapsed: no better than a constant guess"
+            f"{done.collapsed} of {console.many(len(done.outcomes), 'run')} collapsed: no better than a constant guess"
         )
     if run is not None:
         about = f"{_from(checkpoint)} The best of {len(done.outcomes)} runs. {_judged(done)}"
@@ -117,9 +116,9 @@ def _several(config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: Ru
 
 
 def _assess(tuned: Tuned, data: Data, run: RunFolder) -> None:
-    """The folder of an evaluation on all dev examples, beside the model."""
+    """The folder of an evaluation on all dev examples, beside the model: of a sweep's, also on the half that chose."""
     result = {"scores": tuned.task.score(tuned.predictions, data.dev), "examples": len(data.dev)}
-    title = f"{run.path.absolute().name} on its dev examples"
+    title = f"{run.path.absolute().name} on all its dev examples"
     with evaluation_folder(run.path / DEV) as folder:
         write_evaluation(folder, title, tuned.task, tuned.predictions, data.dev, result)
 

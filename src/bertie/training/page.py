@@ -9,6 +9,7 @@ from typing import Any
 
 from bertie import config as configuration
 from bertie import storage
+from bertie.console import percent
 from bertie.report import Page
 from bertie.tasks.assessment.folder import PAGE
 from bertie.training.run import read_metrics
@@ -36,9 +37,20 @@ def learning(made: Page, run: Path, lines: dict[str, float], title: str = "Learn
             "weights are those of the lowest."
         )
     for kind in kinds:
-        loss_chart(made, run, f"{kind}_loss", f"Loss, {NAMES.get(kind, kind)}, nats", lines if kind == kinds[0] else {})
-    rows = [[NAMES.get(kind, kind), kept[f"{kind}_loss"], _percent(kept.get(f"{kind}_accuracy"))] for kind in kinds]
-    made.table([f"After step {kept['step']:,}, held out", "Loss, nats", "Guessed right"], rows)
+        label = f"Loss, {NAMES.get(kind, kind)}, {unit(last, kind)}"
+        loss_chart(made, run, f"{kind}_loss", label, lines if kind == kinds[0] else {})
+    rows = [[f"{NAMES.get(kind, kind)}, {unit(last, kind)}", kept[f"{kind}_loss"]] for kind in kinds]
+    header = [f"After step {kept['step']:,}, held out", "Loss"]
+    if any(f"{kind}_accuracy" in kept for kind in kinds):
+        header.append("Guessed right")
+        right = [kept.get(f"{kind}_accuracy") for kind in kinds]
+        rows = [[*row, "" if share is None else percent(share)] for row, share in zip(rows, right, strict=True)]
+    made.table(header, rows)
+
+
+def unit(record: dict[str, Any], kind: str) -> str:
+    """Of a head's loss: what is guessed has a probability; where nothing is, the loss is a distance of numbers."""
+    return "nats" if f"{kind}_accuracy" in record else "squared error"
 
 
 def kept_evaluation(run: Path) -> dict[str, Any]:
@@ -85,10 +97,6 @@ def made_on(run: Path) -> str:
     told = ", ".join(f"{name} {version}" for name, version in versions.items()) if isinstance(versions, dict) else "?"
     threads, cpu, precision = (environment.get(name, "?") for name in ("threads", "cpu", "precision"))
     return f"On {threads} thread{'s' * (threads != 1)} of {cpu}, in {precision}; {told}."
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.1f} %"
 
 
 def means(xs: list[float], ys: list[float], points: int = 60) -> tuple[list[float], list[float]]:

@@ -17,7 +17,6 @@ from bertie.checkpoints.state import has_state
 from bertie.contracts import Loss, MicroBatch
 from bertie.errors import UsageError, UserError
 from bertie.model.config import BertConfig
-from bertie.report import many
 from bertie.text.shards import Shards, open_shards
 from bertie.training import trainer
 from bertie.training.compiling import try_compiling
@@ -54,8 +53,7 @@ def _pretrain(setup: Setup) -> dict[str, Any]:
             return _left_alone(setup, run) if run else {}
         rows = setup.config.training.micro_batch or 1
         try:
-            job = setup.job(run)
-            rows = job.micro_batch
+            job, rows = setup.job(run)
             console.say(setup.told(job))
             trainer.train(job, run)
         except RuntimeError as error:
@@ -99,8 +97,11 @@ class Setup:
         """Of the data."""
         return storage.sha256(self.shards.folder / "manifest.json")
 
-    def job(self, run: RunFolder | None) -> trainer.Job:
-        """The model, as new or as it starts, and all that trains it. run: keeps what is decided now; None decides for nobody."""
+    def job(self, run: RunFolder | None) -> tuple[trainer.Job, int]:
+        """The model, as new or as it starts, and all that trains it; and the most rows of a forward pass.
+
+        run: keeps what is decided now; None decides for nobody.
+        """
         config, settings, ranks = self.config, self.config.training, self.ranks
         asked = settings.precision
         decided = run.precision(asked) if run else runtime.resolve_precision(asked, runtime.device())
@@ -126,7 +127,7 @@ class Setup:
             return evaluate(model, self.held[leg_of(feed.way, step)], precision, ranks, stopping)
 
         weights = {objective.kind: objective.weight for objective in config.objectives}
-        return trainer.Job(
+        job = trainer.Job(
             title="pretrain",
             model=model,
             tokenizer=self.shards.tokenizer,
@@ -143,11 +144,11 @@ class Setup:
             data=self.fingerprint,
             checkpoint_minutes=settings.checkpoint_minutes,
             bad_steps=settings.bad_steps,
-            micro_batch=feed.micro_batch,
             tensorboard=settings.tensorboard,
             out=self.out,
             ranks=ranks,
         )
+        return job, feed.micro_batch
 
     def told(self, job: trainer.Job) -> str:
         """What is about to be trained, in a line."""
@@ -173,7 +174,8 @@ class Setup:
             taken = needs(config.model, config.objectives, micro, config.training.activation_checkpointing)
             rows.append((int(USED * runtime.memory()[1]) - taken.fixed) // taken.activations)
         fit = min(*rows, micro_batch - 1)
-        told = f"out of memory with {many(micro_batch, 'row')} of some {config.training.row_tokens:,} tokens a forward pass"
+        rows_told = console.many(micro_batch, "row")
+        told = f"out of memory with {rows_told} of some {config.training.row_tokens:,} tokens a forward pass"
         if fit > 0:
             return f"{told}: --training.micro-batch {fit} should fit"
         again = "" if config.training.activation_checkpointing else "--training.activation-checkpointing, or "

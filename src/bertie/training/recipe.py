@@ -48,7 +48,7 @@ class Training:
     attention: Kind = "automatic"
     """automatic: the fastest for the machine and the recipe; varlen: on a GPU, in bf16, where no attention dropout is asked."""
     compile: bool = True
-    """On a GPU: compile the layers, which takes a while when a run begins or resumes."""
+    """Whether on a GPU the layers are compiled, which takes a while when a run begins or resumes."""
     activation_checkpointing: bool = False
     """Keep only what goes into each layer and compute the rest again: far less memory, a third more work."""
     tensorboard: bool = False

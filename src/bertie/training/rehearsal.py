@@ -47,11 +47,11 @@ def rehearse(
         if where == "finished":
             console.say(f"{out} is finished: there is nothing to do")
             return {"standing": where} if ranks.first else {}
-        job = setup.job(None)
+        job, rows = setup.job(None)
         counters = _restore(setup, job)
         console.say(setup.told(job))
         _say_text(setup)
-        phases = [_phase(setup, number, job.micro_batch) for number in range(len(setup.feed.way))]
+        phases = [_phase(setup, number, rows) for number in range(len(setup.feed.way))]
         told = {"standing": where, "parameters": job.model.size, "phases": phases, **_room(job, Path(out))}
         told |= _steps(setup, job, counters)
         return told if ranks.first else {}

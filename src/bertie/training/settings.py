@@ -25,8 +25,8 @@ class FinetuneTraining:
     layer_decay: float = 1.0
     """What the learning rate of a layer is multiplied with for the layer below it (0.95, say); 1: all learn alike."""
     reinitialised_layers: int = 0
-    """Layers, from the top, that start with new weights, and with them the pooler: they may be too much of pre-training's own
-    (Zhang et al. 2021)."""
+    """Layers, from the top, that start with new weights, and with them the pooler: what they know may serve pre-training's
+    objectives alone (Zhang et al. 2021)."""
     clip: float = 1.0
     """Largest norm of the gradient."""
     row_tokens: int = 8192
@@ -40,6 +40,7 @@ class FinetuneTraining:
     checkpoint_every: int = 500
     """Steps between checkpoints; 0: only at the end."""
     keep_checkpoints: int = 1
+    """The newest that stay; older ones are deleted."""
 
     def __post_init__(self) -> None:
         require_range("training", self, "epochs", "batch_size", "row_tokens", "keep_checkpoints", low=1)
@@ -55,9 +56,9 @@ class FinetuneTraining:
 
 @dataclass(frozen=True)
 class Grid:
-    """Values to try, all combinations of them; of what has none, the training's own.
+    """Values to try, in all combinations; what has none stays as `training` has it.
 
-    What the literature advises between it: batches of 2 to 32, rates 3e-6, 1e-5, 2e-5, 3e-5 and 5e-5, 1 to 4 epochs.
+    The literature advises batches of 2 to 32, rates 3e-6, 1e-5, 2e-5, 3e-5 and 5e-5, 1 to 4 epochs.
     """
 
     learning_rate: tuple[float, ...] = ()
@@ -88,8 +89,9 @@ class FinetuneConfig:
     metric: str = ""
     """The dev score that chooses among runs; empty: the task's usual one."""
     seed: int = 0
+    """Of the added layer's weights, the order of the examples, and dropout."""
     max_length: int = 128
-    """Tokens in the longest sequence; longer examples are cut."""
+    """Tokens in the longest sequence; longer examples are cut, or read in windows (task.long; span always)."""
     max_train_examples: int = 0
     """Use a random part of this many training examples (the same for every seed); 0: all."""
     strict: bool = False

@@ -20,7 +20,6 @@ from bertie import config as configuration
 from bertie import console, runtime, storage, streams
 from bertie.checkpoints.folder import Checkpoint
 from bertie.errors import DivergedError, UsageError, UserError
-from bertie.report import many
 from bertie.tasks import Task
 from bertie.tasks.metrics import CORRELATIONS, LOWER_IS_BETTER
 from bertie.training.examples import Data
@@ -74,7 +73,9 @@ class Sweep:
         """By the metric on the half that chooses; the first one of equals. Errors: UserError where all diverged."""
         finished = [outcome for outcome in self.outcomes if outcome.scores]
         if not finished:
-            raise UserError(f"all of {many(len(self.outcomes), 'run')} diverged: lower --training.learning-rate")
+            raise UserError(
+                f"all of {console.many(len(self.outcomes), 'run')} diverged: lower --training.learning-rate"
+            )
         return max(finished, key=lambda outcome: _sign(self.metric) * outcome.chosen_on[self.metric])
 
     @property

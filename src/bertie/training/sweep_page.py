@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from bertie.console import many
 from bertie.report import Page
 from bertie.tasks.metrics import mean_and_interval
 from bertie.training.page import learning, link_to_dev, making
@@ -45,7 +46,7 @@ def sweep_page(run: Path, about: str, done: Sweep) -> Page:
 
 
 def _named(learning_rate: float, batch_size: int, epochs: int) -> str:
-    return f"rate {learning_rate:g}, batch {batch_size}, {epochs} epoch{'s' * (epochs != 1)}"
+    return f"rate {learning_rate:g}, batch {batch_size}, {many(epochs, 'epoch')}"
 
 
 def _interval(scores: list[float]) -> tuple[float, float]:

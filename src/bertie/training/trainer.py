@@ -39,7 +39,7 @@ class Job:
     steps are made of, as a fingerprint. bad_steps: so many in a row, of which the loss or gradient is no number, end it.
     patience: evaluations without a lower loss after which it ends, with the weights of the lowest; 0 = it goes on.
     task: what task.json says, where there is one that is trained for. out: the run folder, also for a rank that does not
-    own it. micro_batch: most rows of a forward pass.
+    own it.
     """
 
     title: str
@@ -59,7 +59,6 @@ class Job:
     patience: int = 0
     checkpoint_minutes: float = 0.0
     bad_steps: int = 10
-    micro_batch: int = 1
     tensorboard: bool = False
     out: Path | None = None
     ranks: Ranks = ALONE

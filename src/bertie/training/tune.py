@@ -112,10 +112,11 @@ def started_model(config: FinetuneConfig, task: Task, checkpoint: Checkpoint) ->
     above = [head.pooler for head in model.heads.values() if isinstance(head, PooledHead) and fresh]
     initialise(nn.ModuleList([*layers[len(layers) - fresh :], *above]), checkpoint.config.initializer_range)
     dropped = f"; its {' and '.join(sorted(checkpoint.heads))} head is dropped" if checkpoint.heads else ""
-    new = ", ".join(
-        [*loaded.fresh, *([f"the upper {fresh} layers", *(["the pooler"] if above else [])] if fresh else [])]
-    )
-    return model.to(runtime.device()), f"starting from {checkpoint.folder}{dropped}{f'; new: {new}' if new else ''}"
+    new = [*loaded.fresh]
+    if fresh:
+        new += [f"the upper {console.many(fresh, 'layer')}", *["the pooler" for _ in above]]
+    made = f"; new: {', '.join(new)}" if new else ""
+    return model.to(runtime.device()), f"starting from {checkpoint.folder}{dropped}{made}"
 
 
 def _job(

@@ -18,6 +18,7 @@ from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
 from bertie.model.transformer import Encoder, initialise
 from bertie.predict.predictor import AT_ONCE, Predictor
+from bertie.tasks import Classify
 from bertie.tasks.data.texts import Example
 from bertie.tasks.span import Span
 from bertie.text.tokenizer import Tokenizer
@@ -273,6 +274,22 @@ def test_labels_that_do_not_fit_the_head(tuned: Path, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=rf"{name}\.json names 2 labels and the head has 3 outputs"):
             load(tmp_path)
         (tmp_path / "task.json").unlink(missing_ok=True)  # as in what others made
+
+
+def test_other_classes_than_it_was_trained_with(tuned: Path, tmp_path: Path) -> None:
+    """Swapped, they would be predicted under each other's names."""
+    assert bertie.load(tuned, task=Classify(text="words"), threads=1).task.labels == LABELS
+    for labels in (LABELS[::-1], LABELS[:2]):
+        with pytest.raises(UsageError, match=f"the model was trained with {', '.join(LABELS)}, in this order"):
+            bertie.load(tuned, task=Classify(labels=labels), threads=1)
+    for path in tuned.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "task.json").unlink()  # as in what others made: LABEL_0 …
+    renamed = bertie.load(tmp_path, task=Classify(labels=("a", "b", "c")), threads=1)
+    [plain] = load(tmp_path).predict(["the big ship"])
+    [found] = renamed.predict(["the big ship"])
+    assert list(found.probabilities.values()) == list(plain.probabilities.values())
+    assert list(found.probabilities) == ["a", "b", "c"]
 
 
 def test_the_model_is_for_use(pretrained: Path, tiny_config: BertConfig) -> None:

@@ -190,6 +190,10 @@ def test_answers_by_id_and_odds(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert scores["exact_match"] == 1 / 3
     assert (scores["best_exact"], scores["best_exact_thresh"]) == (2 / 3, -3.0)
     assert (scores["best_f1"], scores["best_f1_thresh"]) == ((1 + 1 + 2 / 3) / 3, -1.0)
+    predicted = tmp_path / "predicted.jsonl"
+    rows = [{"id": name, "answer": said[name], "null_score": odd} for name, odd in odds.items()]
+    predicted.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert bertie.score("span", data, predicted, null_odds=predicted)["scores"] == scores
     silent = bertie.score("span", data, said, null_odds=odds, null_threshold=0.0)["scores"]
     assert silent["exact_match"] == 2 / 3
     assert "best_f1" not in bertie.score("span", data, said)["scores"]

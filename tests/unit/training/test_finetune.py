@@ -63,7 +63,7 @@ def test_in_memory_and_in_a_folder_are_one(rows: list[dict[str, str]], start: Pa
     dev = tmp_path / "run" / "dev"
     assert json.loads((dev / "scores.json").read_text())["scores"] == scores
     assert len((dev / "predictions.jsonl").read_text().splitlines()) == len(rows[50:])
-    assert "run on its dev examples" in (dev / "report.html").read_text()
+    assert "run on all its dev examples" in (dev / "report.html").read_text()
     assert 'href="dev/report.html"' in (tmp_path / "run" / "report.html").read_text()
 
 

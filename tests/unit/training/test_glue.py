@@ -509,6 +509,28 @@ def test_settings_that_would_do_nothing_are_refused(some: Path, start: Path, tmp
     assert json.loads((tmp_path / "out" / "rte" / "task.json").read_text())["long"] == "windows"
 
 
+def test_restarts_and_a_file_of_settings(
+    some: Path, whole: Path, start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The half of dev that did not choose is scored; mismatched MNLI, which chooses nothing, whole."""
+    shutil.copytree(whole / "MNLI", some / "MNLI")
+    (tmp_path / "mine.toml").write_text('extends = "classify"\nmax_length = 24\n[optimizer]\nkind = "bert_adam"\n')
+    out = tmp_path / "out"
+    flags = f"--config {tmp_path / 'mine.toml'} --restarts 2 --seed 3 --training.steps 2 --threads 1 --json"
+    argv = ["glue", str(some), "--model", str(start), "--out", str(out), "--tasks", "mnli", "rte", *flags.split()]
+    assert main(argv) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert told["seeds"] == [3, 4]
+    for name, part in (("rte", "RTE"), ("mnli", "MNLI-m")):
+        assert 'kind = "bert_adam"' in (out / name / "config.toml").read_text()
+        sweep = json.loads((out / name / "sweep.json").read_text())
+        [best] = [run for run in sweep["runs"] if run["name"] == sweep["best"]]
+        assert told["scores"][part]["accuracy"] == best["reported_on"]["accuracy"]
+    again = bertie.load(out / "mnli", threads=1).evaluate(some / "MNLI" / "dev_mismatched.tsv")
+    assert again["examples"] == 12
+    assert told["scores"]["MNLI-mm"]["accuracy"] == again["scores"]["accuracy"]
+
+
 def test_the_command(some: Path, start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "out")
     flags = "--max-length 24 --training.epochs 1 --max-train-examples 16 --seed 3 --threads 1 --json"

@@ -119,7 +119,7 @@ def test_upper_layers_start_anew(rows: list[dict[str, str]], start: Path) -> Non
     data = read(config, rows[:40], rows[40:], checkpoint)
     usual, _ = started_model(CONFIG, data.task, checkpoint)
     fresh, told = started_model(config, data.task, checkpoint)
-    assert "the upper 1 layers, the pooler" in told
+    assert "the upper 1 layer, the pooler" in told
     assert not torch.equal(fresh.heads["classify"].pooler.weight, usual.heads["classify"].pooler.weight)
     assert torch.equal(flat(usual.encoder.layers[0]), flat(fresh.encoder.layers[0]))
     assert torch.equal(flat(usual.encoder.embeddings), flat(fresh.encoder.embeddings))

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bertie.console import percent
 from bertie.report import Part
 from bertie.tasks.assessment.classes import choice_calibration, class_findings
 from bertie.tasks.assessment.findings import Assessment
-from bertie.tasks.assessment.passages import Passage, percent, shortened
+from bertie.tasks.assessment.passages import Passage, shortened
 from bertie.tasks.data.texts import Example
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from bertie.report import SERIES, Page, many, quiet
+from bertie.console import many
+from bertie.report import SERIES, Page, quiet
 from bertie.tasks.assessment.passages import Passage
 
 if TYPE_CHECKING:

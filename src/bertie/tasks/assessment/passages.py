@@ -51,7 +51,3 @@ def mark(gold: bool, predicted: bool) -> Mark:
     if gold:
         return "right" if predicted else "gold"
     return "wrong" if predicted else ""
-
-
-def percent(share: float) -> str:
-    return f"{100 * share:.1f} %"

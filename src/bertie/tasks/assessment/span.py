@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bertie.console import percent
 from bertie.report import Part
 from bertie.tasks.assessment.calibration import Calibration, calibration
 from bertie.tasks.assessment.findings import Assessment, Curves, Finding, Table
-from bertie.tasks.assessment.passages import Passage, mark, percent, shortened
+from bertie.tasks.assessment.passages import Passage, mark, shortened
 from bertie.tasks.data.squad import Question, placed
 from bertie.tasks.squad_scores import count_answer, forced_answer
 

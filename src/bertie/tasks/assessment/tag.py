@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bertie.console import percent
 from bertie.report import Part
 from bertie.tasks.assessment.calibration import calibration, log_losses
 from bertie.tasks.assessment.classes import MEASURES, class_findings
 from bertie.tasks.assessment.findings import Assessment, Finding, Table
-from bertie.tasks.assessment.passages import Passage, percent, shortened
+from bertie.tasks.assessment.passages import Passage, shortened
 from bertie.tasks.data.columns import Sentence
 from bertie.tasks.entities import entity_counts, names_entities, precision_recall_f1
 

@@ -13,6 +13,7 @@ from bertie.tasks.data.rows import STDIN, Row, given_row, lines, listing, requir
 _WORDS = ("tokens", "words")
 _TAGS = ("tags", "ner_tags", "labels", "ner")
 DOCUMENT = "-DOCSTART-"
+NO_COLUMNS = (".csv", ".parquet", ".json", ".gz", ".bz2", ".xz", ".zst", ".zip")  # endings of files in other forms
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class TagColumns:
 
 @dataclass(frozen=True)
 class Sentences:
-    """Lines of columns between tabs or blanks; an empty line, or -DOCSTART-, ends a sentence. Of .conllu only words count."""
+    """Lines of columns between tabs or blanks; an empty line, or -DOCSTART-, ends a sentence. In .conllu comments, ranges and
+    empty nodes are passed over."""
 
     columns: TagColumns = TagColumns()
 
@@ -75,6 +77,8 @@ class Sentences:
                 except UserError as error:
                     yield error
             return
+        if path.suffix in NO_COLUMNS:
+            raise UsageError(f"{path}: sentences are read from columns (CoNLL's files) and from .jsonl, not packed")
         require_file(path)
         gathered: list[tuple[int, list[str]]] = []
         form: _Form | None = None

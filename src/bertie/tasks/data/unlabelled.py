@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.errors import UsageError, UserError
-from bertie.tasks.data.columns import Sentence, Sentences, TagColumns
+from bertie.tasks.data.columns import NO_COLUMNS, Sentence, Sentences, TagColumns
 from bertie.tasks.data.rows import STDIN, Row, listing, rows, string
 from bertie.tasks.data.texts import headless
 
@@ -16,7 +16,6 @@ Text = str | tuple[str, ...]
 """A text, or its words where the file has them apart."""
 _ROWS = (".txt", ".tsv", ".csv", ".jsonl")
 _NAMES = ("text", "sentence", "tokens", "words")
-_OTHER = (".parquet", ".gz", ".bz2", ".xz", ".zst", ".zip", ".json")
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Unlabelled:
         """
         if path.suffix in _ROWS or path == STDIN:
             yield from self._table(path)
-        elif path.suffix in _OTHER:
+        elif path.suffix in NO_COLUMNS:
             raise UsageError(f"{path}: give a {', '.join(_ROWS)} or .conllu file, not packed")
         else:
             for found in Sentences(TagColumns(self.word)).stream(path):
