@@ -24,7 +24,10 @@ from sentence_transformers import SentenceTransformer  # pyright: ignore[reportM
 import bertie
 from bertie import storage
 from bertie.checkpoints.folder import locate
+from bertie.tasks.data.rows import kept
+from bertie.tasks.data.texts import Texts
 from results import environment
+from sick import sick
 
 TOLERANCE = 1e-5
 
@@ -38,7 +41,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     measured_on = environment(1)
-    sets = {"SST-2": column(args.sst2, 0, 2000), "SICK": column(args.sick, 1, 500)}
+    sets = {"SST-2": [each.text for each in kept(Texts().read(args.sst2), str(args.sst2))[:2000]]}
+    sets["SICK"] = [each.text for each in sick(args.sick, "relatedness_score")[:500]]
     theirs = SentenceTransformer(args.model, device="cpu")
     ours = bertie.load(args.model, threads=1)
     torch.set_num_threads(1)
@@ -63,11 +67,6 @@ def main() -> None:
     storage.write_json(
         args.out, {"weights": weights, "peers": versions, "environment": measured_on, "results": results}
     )
-
-
-def column(path: Path, number: int, count: int) -> list[str]:
-    lines = path.read_text(encoding="utf-8").splitlines()[1 : count + 1]
-    return [line.split("\t")[number] for line in lines]
 
 
 def timed(work: Callable[[list[str]], np.ndarray], texts: list[str]) -> tuple[np.ndarray, float]:

@@ -44,6 +44,9 @@ class Setting:
     learning_rate: float = 5e-5
 
 
+QUESTIONS = Setting(
+    "span", "", "", "f1", examples=1000, dev_examples=1000, max_length=384, batch_size=16, learning_rate=1e-4
+)
 SETTINGS = {
     "cola": Setting("classify", "glue/CoLA/train.tsv", "glue/CoLA/dev.tsv", "matthews", examples=0),
     "sst2": Setting("classify", "glue/SST-2/train.tsv", "glue/SST-2/dev.tsv", "accuracy"),
@@ -61,14 +64,8 @@ SETTINGS = {
         "accuracy",
         batch_size=16,
     ),
-    "squad1": Setting(
-        *("span", "squad/train-v1.1-subset.json", "squad/dev-v1.1.json", "f1"),
-        *(3, 1000, 1000, 384, 16, 1e-4),
-    ),
-    "squad2": Setting(
-        *("span", "squad/train-v2.0-subset.json", "squad/dev-v2.0-subset.json", "f1"),
-        *(3, 1000, 1000, 384, 16, 1e-4),
-    ),
+    "squad1": replace(QUESTIONS, train="squad/train-v1.1-subset.json", dev="squad/dev-v1.1.json"),
+    "squad2": replace(QUESTIONS, train="squad/train-v2.0-subset.json", dev="squad/dev-v2.0-subset.json"),
 }
 
 

@@ -13,7 +13,6 @@ benchmark goes on where it was.
 from __future__ import annotations
 
 import argparse
-import csv
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -28,6 +27,7 @@ from bertie.training.finetune import finetune
 from bertie.training.settings import FinetuneConfig, Grid
 from bertie.training.sweep import Outcome, Sweep
 from results import Results
+from sick import sick
 
 RATES = {"❄": (1e-3, 3e-3, 1e-2), "🔥": (2e-5, 5e-5, 1e-4)}
 EPOCHS = {"❄": 15, "🔥": 3}
@@ -94,10 +94,7 @@ def examples(setting: Setting, data: Path) -> tuple[FinetuneConfig, Any, Any]:
     if not setting.label:
         train, dev = (kept(base.task.reader.read(data / name), name) for name in (setting.train, setting.dev))
     else:
-        with open(data / setting.train, encoding="utf-8") as file:
-            table = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-        names = {"text": "sentence_A", "text_pair": "sentence_B", "label": setting.label}
-        found = [{ours: row[theirs] for ours, theirs in names.items()} for row in table]
+        found = sick(data / setting.train, setting.label)
         order = streams.generator(0, streams.SUBSET).permutation(len(found))
         cut = len(found) // 10
         dev, train = ([found[i] for i in part] for part in (order[:cut], order[cut:]))

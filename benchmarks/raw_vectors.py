@@ -6,37 +6,45 @@
 Spearman's correlation of products and of cosines with people's scores, × 100, on STS-B dev and all of SICK's pairs, of [CLS]
 and of the mean. Then the same checkpoint tuned by `bertie finetune --task embed` on STS-B's train pairs with their scores
 (4 epochs, batches of 16, 2e-5, as Reimers & Gurevych 2019 have it) and read as it was tuned. Tuned models stay in --work.
-OMP_NUM_THREADS sets the threads. Every row is written at once, so a stopped benchmark goes on where it was.
+A model's results are in OUT's name with its own; every row is written at once, so a stopped benchmark goes on where it was.
+OMP_NUM_THREADS sets the threads.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import shutil
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 from scipy.stats import spearmanr
 
 import bertie
-from bertie import config, runtime, storage
-from bertie.checkpoints.folder import locate
+from bertie import config, runtime
 from bertie.model.mixing import Fixed
 from bertie.model.pooling import Pooling
 from bertie.predict.predictor import Predictor
 from bertie.tasks.data.rows import kept
-from bertie.tasks.data.texts import SCORES, Columns, Example, Texts
+from bertie.tasks.data.texts import SCORES, Example, Texts
 from bertie.training.finetune import finetune
 from bertie.training.settings import FinetuneConfig
-from results import environment
+from results import Results
+from sick import sick
 
 POOLINGS: tuple[Pooling, ...] = ("cls", "mean")
 Pairs = dict[str, list[Example]]
+Scores = dict[str, dict[str, float | None]]
+Rows = dict[tuple[str, Pooling], Scores]
+
+
+@dataclass(frozen=True)
+class Read:
+    """What is read of an untuned model."""
+
+    layers: Fixed
+    pooling: Pooling
 
 
 def main() -> None:
@@ -48,56 +56,19 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     args = parser.parse_args()
-    args.work.mkdir(parents=True, exist_ok=True)
-    sick = shutil.copyfile(args.sick, args.work / "sick.tsv")
-    pairs = {
-        "STS-B dev": read(args.glue / "STS-B" / "dev.tsv"),
-        "SICK": read(sick, Columns("sentence_A", "sentence_B", "relatedness_score")),
-    }
-    train = read(args.glue / "STS-B" / "train.tsv")
+    dev, train = (
+        kept(Texts(labels=SCORES).read(args.glue / "STS-B" / f"{part}.tsv"), part) for part in ("dev", "train")
+    )
+    pairs = {"STS-B dev": dev, "SICK": sick(args.sick, "relatedness_score")}
     for named in args.model:
         name, checkpoint = named.split("=", 1)
-        weights = storage.sha256(locate(checkpoint) / "model.safetensors")
-        table = Table(args.out, name, weights, {of: len(examples) for of, examples in pairs.items()})
-        before(checkpoint, pairs, table)
+        results = Results(args.out.with_stem(f"{args.out.stem}-{name}"), checkpoint, runtime.use_threads())
+        rows = before(checkpoint, pairs, results)
         for seed in args.seeds:
-            table.measure(
-                {"tuned": True, "seed": seed, "layers": "last", "pooling": "mean"},
-                partial(after, checkpoint, train, pairs, args.work / f"{name}-{seed}", seed),
-            )
-        print(shown(name, table.rows), flush=True)
-
-
-class Table:
-    """Of one model, in the file of all: {name: {"weights", "pairs", "environments", "rows"}}; each row is written at once."""
-
-    def __init__(self, path: Path, name: str, weights: str, pairs: dict[str, int]):
-        self.path, self.name = path, name
-        fresh = {"weights": weights, "pairs": pairs, "environments": [], "rows": []}
-        self.kept = (json.loads(path.read_text()) if path.exists() else {}).get(name, fresh)
-        if self.kept["weights"] != weights:
-            raise SystemExit(f"{path} holds results of another {name}: give another name")
-        self.environment = environment(runtime.use_threads())
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        return self.kept["rows"]
-
-    def measure(self, row: dict[str, Any], work: Callable[[], dict[str, Any]]) -> None:
-        """Unless it is there already."""
-        if any(row.items() <= there.items() for there in self.rows):
-            return
-        found = row | work()
-        if self.environment not in self.kept["environments"]:
-            self.kept["environments"].append(self.environment)
-        self.rows.append(found | {"environment": self.kept["environments"].index(self.environment)})
-        written = json.loads(self.path.read_text()) if self.path.exists() else {}
-        storage.write_json(self.path, written | {self.name: self.kept})
-        print(found, flush=True)
-
-
-def read(path: Path, columns: Columns = Columns()) -> list[Example]:
-    return kept(Texts(columns, SCORES).read(path), str(path), strict=True)
+            settings = tuning(seed)
+            work = partial(after, settings, checkpoint, train, pairs, args.work / f"{name}-{seed}")
+            rows[f"tuned, seed {seed}", "mean"] = results.measure(f"tuned/seed {seed}", settings, work)
+        print(shown(name, rows), flush=True)
 
 
 def tuning(seed: int) -> FinetuneConfig:
@@ -105,18 +76,20 @@ def tuning(seed: int) -> FinetuneConfig:
     return replace(base, seed=seed, training=replace(base.training, epochs=4, batch_size=16, learning_rate=2e-5))
 
 
-def before(checkpoint: str, pairs: Pairs, table: Table) -> None:
-    model = bertie.load(checkpoint)
+def before(checkpoint: str, pairs: Pairs, results: Results) -> Rows:
+    model, rows = bertie.load(checkpoint), Rows()
     for layers in get_args(Fixed):
         for pooling in POOLINGS:
-            table.measure(
-                {"tuned": False, "layers": layers, "pooling": pooling},
-                lambda layers=layers, pooling=pooling: scores(vectors_of(model, pairs, pooling, layers), pairs),
-            )
+
+            def work(layers: Fixed = layers, pooling: Pooling = pooling) -> Scores:
+                return scores(vectors_of(model, pairs, pooling, layers), pairs)
+
+            rows[f"`{layers}`", pooling] = results.measure(f"raw/{layers}/{pooling}", Read(layers, pooling), work)
+    return rows
 
 
-def after(checkpoint: str, train: list[Example], pairs: Pairs, run: Path, seed: int) -> dict[str, Any]:
-    finetune(tuning(seed), train, pairs["STS-B dev"], checkpoint, run)
+def after(settings: FinetuneConfig, checkpoint: str, train: list[Example], pairs: Pairs, run: Path) -> Scores:
+    finetune(settings, train, pairs["STS-B dev"], checkpoint, run)
     return scores(vectors_of(bertie.load(run), pairs), pairs)
 
 
@@ -132,8 +105,8 @@ def sides(example: Example) -> tuple[str, str]:
     return example.text, example.text_pair or ""
 
 
-def scores(vectors: dict[str, np.ndarray], pairs: Pairs) -> dict[str, dict[str, float]]:
-    found = {}
+def scores(vectors: dict[str, np.ndarray], pairs: Pairs) -> Scores:
+    found: Scores = {}
     for name, examples in pairs.items():
         gold = [float(example.label or 0) for example in examples]
         first, second = (np.stack([vectors[sides(each)[side]] for each in examples]) for side in (0, 1))
@@ -152,15 +125,12 @@ def correlation(gold: list[float], found: np.ndarray) -> float | None:
     )
 
 
-def shown(name: str, table: list[dict[str, Any]]) -> str:
-    sets = [key for key in table[0] if isinstance(table[0][key], dict)]
-    heads = [f"{of}, {by}" for of in sets for by in ("dot", "cosine")]
+def shown(name: str, rows: Rows) -> str:
+    heads = [f"{of}, {by}" for of, found in next(iter(rows.values())).items() for by in found]
     lines = [f"| {name} | Pooling | {' | '.join(heads)} |", "|---" * (2 + len(heads)) + "|"]
-    for row in table:
-        what = f"tuned, seed {row['seed']}" if row["tuned"] else f"`{row['layers']}`"
-        lines.append(
-            f"| {what} | {row['pooling']} | {' | '.join(str(row[of][by] or '–') for of in sets for by in row[of])} |"
-        )
+    for (what, pooling), found in rows.items():
+        values = [value for sides in found.values() for value in sides.values()]
+        lines.append(f"| {what} | {pooling} | {' | '.join('–' if v is None else str(v) for v in values)} |")
     return "\n".join(lines)
 
 

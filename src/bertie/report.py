@@ -264,7 +264,7 @@ class Page:
         self.parts.append(f'<div class="guesses"><p>{escape(text)}</p>\n{rows}</div>')
 
     def picture(self, draw: Callable[[Axes, str], None], caption: str, about: str, height: float) -> None:
-        """`draw(axes, theme)` fills axes of 5.4 by `height` inches, once for "light" and once for "dark"."""
+        """In light and in dark; the page shows one. `draw(axes, theme)` fills axes 5.4 by `height` inches."""
         self.parts.append(_figure(draw, caption, about, height))
 
     def matrix(self, labels: Sequence[str], counts: Sequence[Sequence[int]]) -> None:
@@ -330,7 +330,7 @@ def _colours(theme: str, count: int) -> list[str]:
 
 
 def _figure(draw: Any, caption: str, about: str, height: float) -> str:
-    """The picture in light and in dark; the page shows one. `draw(axes, theme)` fills axes 5.4 by `height` inches."""
+    """As HTML."""
     return "\n".join(
         f'<figure class="{theme}"><figcaption>{escape(caption)}</figcaption>{_svg(draw, theme, about, height)}</figure>'
         for theme in ("light", "dark")

@@ -100,16 +100,17 @@ def test_span(pretrained: Path, small_texts: list[str], tmp_path: Path) -> None:
         assert prediction.guesses[0].score == pytest.approx(score, abs=1e-4)
 
 
-def test_a_conditional_span_keeps_what_theirs_has_no_place_for(
-    pretrained: Path, small_texts: list[str], tmp_path: Path
-) -> None:
+def test_a_conditional_span_is_no_class_of_theirs(pretrained: Path, small_texts: list[str], tmp_path: Path) -> None:
+    """Theirs would answer without what the end takes from the start, and not say so."""
     rows = [{"question": "a", "context": text[:60], "answers": [text.split()[2]]} for text in small_texts[:12]]
     predictor = tuned(Span(conditional=True), rows, pretrained, tmp_path / "run")
     assert predictor.task.conditional
     assert predictor.predict(rows)[0].answer
-    model = transformers.AutoModelForQuestionAnswering.from_pretrained(tmp_path / "run")
-    ours = predictor.model.heads["span"].out.weight
-    assert torch.equal(model.qa_outputs.weight, ours)
+    model, _ = transformers.AutoModel.from_pretrained(tmp_path / "run", output_loading_info=True)
+    assert type(model) is transformers.BertModel
+    ours = predictor.model.encoder.embeddings.word.weight
+    assert torch.equal(model.embeddings.word_embeddings.weight, ours)
+    assert "what is above that, only bertie knows" in (tmp_path / "run" / "README.md").read_text()
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])

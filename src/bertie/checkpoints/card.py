@@ -22,7 +22,7 @@ def model_card(model: BertModel, heads: frozenset[str], labels: tuple[str, ...],
     pipeline, gives = USES.get(
         heads, ("feature-extraction", f"hidden states; its heads are {' and '.join(sorted(heads))}")
     )
-    if model.reading is not None:  # their classes know nothing of what lies between encoder and head
+    if not model.plain:
         pipeline = "feature-extraction"
     config = model.encoder.config
     lines = ["---", f"pipeline_tag: {pipeline}", "library_name: bertie", "tags: [bert]", "---", ""]
@@ -41,8 +41,8 @@ def model_card(model: BertModel, heads: frozenset[str], labels: tuple[str, ...],
         "```",
         "",
         "It also loads with transformers' `AutoModel` classes."
-        if model.reading is None
-        else "transformers' `AutoModel` loads its encoder; what its head reads of that, only bertie knows.",
+        if model.plain
+        else "transformers' `AutoModel` loads its encoder; what is above that, only bertie knows.",
         "",
     ]
     return "\n".join(lines)

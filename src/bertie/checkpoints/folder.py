@@ -70,7 +70,7 @@ def write_model(
     """
     heads = frozenset(model.heads)
     labels = tuple((task or {}).get("labels", ()))
-    theirs = heads if model.reading is None else frozenset()  # their classes read the last layer
+    theirs = heads if model.plain else frozenset()
     weights = to_theirs({name: tensor.cpu() for name, tensor in model.state_dict().items()}, theirs)
     save_tensors(weights, folder / "model.safetensors")
     tokenizer.save(folder, model.encoder.config.max_position_embeddings)

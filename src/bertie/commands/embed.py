@@ -30,7 +30,8 @@ class Args:
     out: Path
     """Where to: X.npy, float32 [n, width] in input order, or X.parquet. Words of X.npy are listed in X.words.parquet."""
     input: Path | None = None
-    """A file of any size: .txt (a text a line), .tsv, .csv, .jsonl, or a word a line (.conllu and others of CoNLL's)."""
+    """A file of any size: .txt (a text a line), .tsv, .csv, .jsonl, or a word a line (.conllu and others of CoNLL's).
+    -: stdin, a text a line, which is held in memory."""
     source: Annotated[Unlabelled, Flat] = Unlabelled()
     unit: Literal["text", "word"] = "text"
     """A vector a text, or one a word."""

@@ -54,4 +54,4 @@ def run(args: Args) -> dict[str, Any]:
     if done.sweep is None:
         return {**result, "seeds": [args.recipe.seed]}
     seeds = list(dict.fromkeys(outcome.seed for outcome in done.sweep.outcomes))
-    return {**result, "seeds": seeds, "sweep": done.sweep.told()}
+    return {**result, "seeds": seeds, "sweep": done.sweep.as_json()}

@@ -16,7 +16,7 @@ from bertie.commands.common import Output, OutputFlags
 from bertie.errors import UsageError, UserError
 from bertie.predict.predictor import load, read_task
 from bertie.tasks import AnyTask, Classify
-from bertie.tasks.contract import told
+from bertie.tasks.contract import as_json
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def run(args: Args) -> dict[str, Any]:
     for prediction in model.predict_file(args.input) if args.input else model.predict_stream(args.text):
         count += 1
         if not isinstance(prediction, UserError):
-            print(json.dumps(told(prediction), ensure_ascii=False))
+            print(json.dumps(as_json(prediction), ensure_ascii=False))
         elif args.strict:
             raise prediction
         else:

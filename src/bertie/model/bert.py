@@ -7,6 +7,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from bertie.contracts import Batch, Hidden, Loss, MicroBatch, Ragged
+from bertie.model.heads import ConditionalSpanHead
 from bertie.model.reading import Reading
 from bertie.model.transformer import Encoder
 
@@ -49,6 +50,11 @@ class BertModel(nn.Module):
     def size(self) -> int:
         """Parameters, the tied vocabulary matrix counted once."""
         return sum(parameter.numel() for parameter in self.parameters())
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is all in a class of transformers: heads that read the last layer, none of bertie's own."""
+        return self.reading is None and not any(isinstance(head, ConditionalSpanHead) for head in self.heads.values())
 
     @property
     def kinds(self) -> frozenset[str]:

@@ -15,11 +15,12 @@ from bertie.errors import UserError
 from bertie.model import mixing
 from bertie.model.mixing import Fixed
 from bertie.model.pooling import Pooling
-from bertie.predict.predictor import AT_ONCE, Predictor, load
+from bertie.predict.predictor import Predictor, load
 from bertie.predict.vector_files import Columns, Dtype, require_free, vector_file
 from bertie.predict.vectors import PiecesRead
-from bertie.tasks.data.rows import SHOWN, several
+from bertie.tasks.data.rows import SHOWN, STDIN, several
 from bertie.tasks.data.unlabelled import Text, Unlabelled
+from bertie.tasks.inference import AT_ONCE
 from bertie.text.tokenizer import require_texts
 
 CHARACTERS = 1 << 18  # of texts that are read, computed and written together, where AT_ONCE texts are more
@@ -91,7 +92,9 @@ def embed(
     out = Path(out)
     require_free(out, words=unit.kind == "word")
     given = Path(texts) if isinstance(texts, str | Path) else list(several(texts))
-    if isinstance(given, list):
+    if given == STDIN:  # nothing can be read of it twice
+        given = list(source.stream(STDIN))
+    elif isinstance(given, list):
         require_texts(word for each in given for word in (each if isinstance(each, list | tuple) else [each]))
     total, errors = _count(_rows(given, source), str(given) if isinstance(given, Path) else "the texts", strict)
     predictor = model if isinstance(model, Predictor) else load(model)
@@ -107,6 +110,8 @@ def embed(
             write(columns, vectors)
             first, count = first + len(rows), count + len(vectors)
             bar.advance(len(rows))
+        if first != total:
+            raise UserError(f"{given} changed while it was read: it had {total:,} texts and now has {first:,}")
     seconds = round(time.monotonic() - started, 3)
     return {"out": str(out), "texts": total, "errors": errors, "vectors": count, "width": width, "seconds": seconds}
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Many
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -28,16 +27,15 @@ from bertie.model.pooling import Pooling
 from bertie.model.transformer import Encoder
 from bertie.objectives import Objective
 from bertie.predict.vectors import PiecesRead, WordVectors, text_vectors, word_vectors
-from bertie.tasks import AnyTask, Embed, Task
+from bertie.tasks import AnyTask, Embed, Tag, Task
 from bertie.tasks.assessment.folder import evaluation_folder, write
 from bertie.tasks.data.rows import kept, listing, several
-from bertie.tasks.inference import infer, predict
+from bertie.tasks.inference import infer, predictions
 from bertie.tasks.purpose import reading_of, task_of
 from bertie.text import framing
 from bertie.text.tokenizer import Tokenizer
 
 Inputs = Iterable[Any]
-AT_ONCE = 1024  # examples that are read, computed and handed on together
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ def read_task(source: str | Path) -> AnyTask:
     """What a run was fine-tuned for. Errors: as in `load`, and UserError for one that was not."""
     folder = locate(source)
     if (folder / TASK).is_file():
-        return _said(folder)
+        return _task_json(folder)
     checkpoint = read_checkpoint(folder)
     task = _task(checkpoint)
     if task is None:
@@ -162,17 +160,16 @@ class Predictor:
     def predict_stream(self, inputs: Inputs) -> Iterator[Any]:
         """The same lazily, at constant memory whatever the number of inputs."""
         task = self._require_task()
-        rest = task.reader.values(inputs)
-        while part := list(islice(rest, AT_ONCE)):
-            yield from self._predict(task, part)
+        return self._predictions(task, task.reader.values(inputs))
 
     def predict_file(self, path: str | Path) -> Iterator[Any]:
         """The same for the rows of a file; a UserError in place of what cannot be read, in the order of the file."""
         task = self._require_task()
-        rest = task.reader.stream(Path(path))
-        while part := list(islice(rest, AT_ONCE)):
-            predictions = iter(self._predict(task, [each for each in part if not isinstance(each, UserError)]))
-            yield from (each if isinstance(each, UserError) else next(predictions) for each in part)
+        if isinstance(task, Tag) and Path(path).suffix == ".txt":
+            raise UsageError(
+                f"{path}: has it columns, or a sentence a line? Call it .conll for columns, or pipe sentences: --input -"
+            )
+        return self._predictions(task, task.reader.stream(Path(path)))
 
     def evaluate(
         self, data: str | Path | Inputs, strict: bool = False, out: str | Path | None = None
@@ -187,13 +184,13 @@ class Predictor:
         started = time.monotonic()
         with evaluation_folder(Path(out)) if out else nullcontext() as folder:
             named, examples = self._labelled(task, data, strict)
-            predictions = self._predict_all(task, examples)
-            scores = task.score(predictions, examples)
+            found = self._predict_all(task, examples)
+            scores = task.score(found, examples)
             result = {"scores": scores, "examples": len(examples), "seconds": round(time.monotonic() - started, 3)}
             if folder is None:
                 return result
             title = f"{self.folder.absolute().name} on {named}"
-            write(folder, title, task, predictions, examples, result)
+            write(folder, title, task, found, examples, result)
         return {**result, "out": str(out)}
 
     def _labelled(self, task: Task, data: str | Path | Inputs, strict: bool) -> tuple[str, list[Any]]:
@@ -206,15 +203,15 @@ class Predictor:
         return named, examples
 
     def _predict_all(self, task: Task, examples: list[Any]) -> list[Any]:
-        predictions: list[Any] = []
+        found: list[Any] = []
         with console.progress("evaluate", len(examples), "examples", passing=True) as bar:
-            for start in range(0, len(examples), AT_ONCE):
-                predictions += self._predict(task, examples[start : start + AT_ONCE])
-                bar.advance(len(predictions) - start)
-        return predictions
+            for prediction in self._predictions(task, examples):
+                found.append(prediction)
+                bar.advance(1)
+        return found
 
-    def _predict(self, task: Task, examples: list[Any]) -> list[Any]:
-        return predict(self.model, task, self.tokenizer, self.max_length, examples)
+    def _predictions(self, task: Task, examples: Iterable[Any]) -> Iterator[Any]:
+        return predictions(self.model, task, self.tokenizer, self.max_length, examples)
 
     def _require_task(self) -> Task:
         if self.task is None:
@@ -271,7 +268,7 @@ def _trained_length(checkpoint: Checkpoint) -> int:
 def _task(checkpoint: Checkpoint) -> AnyTask | None:
     """What the checkpoint's head is for, as its task.json says; of others' models, what their head and labels say."""
     if checkpoint.task:
-        said = _said(checkpoint.folder)
+        said = _task_json(checkpoint.folder)
         _require_outputs(checkpoint, said.kind, said.labels)
         return said
     [kind] = [*(checkpoint.heads - {"mlm", "nsp"}), None][:1]
@@ -307,7 +304,7 @@ def _require_outputs(checkpoint: Checkpoint, kind: str, labels: tuple[str, ...])
         )
 
 
-def _said(folder: Path) -> AnyTask:
+def _task_json(folder: Path) -> AnyTask:
     """What a folder's task.json says. Errors: UserError."""
     return task_of(storage.read_json(folder / TASK), folder / TASK)
 

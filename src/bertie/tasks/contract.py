@@ -94,7 +94,7 @@ class Task(Protocol):
         ...
 
     def read_prediction(self, values: dict[str, Any], example: Any, place: str) -> Any:
-        """What `told` wrote of a prediction, as far as `score` needs it. Errors: UserError where it is none for this example."""
+        """What `as_json` gave of a prediction, as far as `score` needs it. Errors: UserError where it is none for the example."""
         ...
 
     def score(self, predictions: list[Any], examples: list[Any]) -> dict[str, float]:
@@ -118,6 +118,6 @@ class Calibrated(Protocol):
     def calibrate(self, predictions: list[Any], examples: list[Any]) -> Task: ...
 
 
-def told(prediction: Any) -> dict[str, Any]:
+def as_json(prediction: Any) -> dict[str, Any]:
     """A prediction as JSON has it: without vectors."""
     return {name: value for name, value in asdict(prediction).items() if name != "vectors"}

@@ -18,10 +18,10 @@ from bertie.model.pooling import Pooling, pool
 from bertie.tasks.assessment.embed import assess_partners, assess_scored, partner_ranks
 from bertie.tasks.assessment.findings import Assessment
 from bertie.tasks.contract import Unit
-from bertie.tasks.data.predictions import answer_of
+from bertie.tasks.data.predictions import answer_of, require_number
 from bertie.tasks.data.rows import number_of, short
 from bertie.tasks.data.texts import CLASSES, SCORES, Columns, Example, Texts
-from bertie.tasks.encoding import FIRST, require_number
+from bertie.tasks.encoding import FIRST
 from bertie.tasks.metrics import regression_scores
 from bertie.text import framing
 from bertie.text.tokenizer import Tokenizer
@@ -74,7 +74,7 @@ class Embed:
 
     @property
     def reader(self) -> Texts:
-        return Texts(Columns(self.text, self.text_pair, self.label), (*SCORES, *CLASSES))
+        return Texts(Columns(self.text, self.text_pair, self.label), tuple(dict.fromkeys((*SCORES, *CLASSES))))
 
     def fit(self, examples: list[Example]) -> Embed:
         """Errors: UserError where a second text is missing, or some scores are; where pairs are of several classes."""

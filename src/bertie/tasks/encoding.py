@@ -10,7 +10,6 @@ import numpy as np
 
 from bertie.contracts import Sequence, Targets
 from bertie.errors import UserError
-from bertie.tasks.data.rows import number_of
 from bertie.tasks.data.texts import Example
 from bertie.text import framing
 from bertie.text.tokenizer import Tokenizer
@@ -71,11 +70,3 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     """float64, over the last axis."""
     exponentials = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True))
     return exponentials / exponentials.sum(-1, keepdims=True)
-
-
-def require_number(value: Any, place: str) -> float:
-    """A predicted number. Errors: UserError for what is no finite one."""
-    number = number_of(str(value))
-    if number is None:
-        raise UserError(f"{place}: the prediction is {str(value)[:20]!r}, which is no finite number")
-    return number

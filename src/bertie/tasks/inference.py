@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -10,11 +11,13 @@ import torch
 
 from bertie.batches.collate import collate
 from bertie.contracts import Batch, Sequence
+from bertie.errors import UserError
 from bertie.model.bert import BertModel
 from bertie.tasks.contract import Task
 from bertie.text.tokenizer import Tokenizer
 
 Result = TypeVar("Result")
+AT_ONCE = 1024  # examples that are read, computed and handed on together
 
 
 def infer(
@@ -66,6 +69,17 @@ def predict(model: BertModel, task: Task, tokenizer: Tokenizer, max_length: int,
         return []
     sequences = task.encode(examples, tokenizer, max_length)
     return task.decode(outputs(model, task, sequences), sequences, examples)
+
+
+def predictions(
+    model: BertModel, task: Task, tokenizer: Tokenizer, max_length: int, examples: Iterable[Any]
+) -> Iterator[Any]:
+    """The same of any number of examples, lazily, at constant memory; an error among them is handed on in its place."""
+    rest = iter(examples)
+    while part := list(islice(rest, AT_ONCE)):
+        readable = [each for each in part if not isinstance(each, UserError)]
+        found = iter(predict(model, task, tokenizer, max_length, readable))
+        yield from (each if isinstance(each, UserError) else next(found) for each in part)
 
 
 def reading(task: Task, sequences: list[Sequence]) -> tuple[np.ndarray, list[int]]:

@@ -16,10 +16,10 @@ from bertie.model.losses import squared_error
 from bertie.tasks.assessment.findings import Assessment
 from bertie.tasks.assessment.regress import assess_numbers
 from bertie.tasks.contract import Unit
-from bertie.tasks.data.predictions import answer_of
+from bertie.tasks.data.predictions import answer_of, require_number
 from bertie.tasks.data.rows import number_of, short
 from bertie.tasks.data.texts import SCORES, Columns, Example, Texts
-from bertie.tasks.encoding import FIRST, by_example, encode_texts, require_number, whole_texts
+from bertie.tasks.encoding import FIRST, by_example, encode_texts, whole_texts
 from bertie.tasks.metrics import regression_scores
 from bertie.text.framing import Long
 from bertie.text.tokenizer import Tokenizer

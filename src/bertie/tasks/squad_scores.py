@@ -77,21 +77,22 @@ def best_scores(answers: dict[str, str], odds: dict[str, float], questions: Sequ
 def best_threshold(predictions: Sequence[Guessed], questions: Sequence[Question]) -> float:
     """τ: the threshold of null_score, above which no answer is given, with the highest F1; of several the lowest, halfway to
     the next score, so that rounding on another machine changes no answer."""
-    gains = []
-    for found, question in zip(predictions, questions, strict=True):
-        spoken, silent = (count_answer(answer, question, True)[1] for answer in (forced_answer(found), ""))
-        gains.append((found.null_score, spoken - silent))
-    gains.sort(key=lambda gain: gain[0])
-    sums = np.concatenate([[0.0], np.cumsum([gain for _, gain in gains])])
-    equals = [False, *(one[0] == other[0] for one, other in zip(gains[1:], gains, strict=False)), False]
+    null = np.array([each.null_score for each in predictions])
+    order = np.argsort(null, kind="stable")
+    silent, spoken = either_way(predictions, questions)[..., 1]
+    sums = np.concatenate([[0.0], np.cumsum((spoken - silent)[order])])
+    null = null[order]
+    equals = np.concatenate([[False], null[1:] == null[:-1], [False]])
     at = int(np.where(equals, -np.inf, sums).argmax())  # no threshold is between equals
-    edges = [gains[0][0] - 2, *(score for score, _ in gains), gains[-1][0] + 2]
+    edges = np.concatenate([[null[0] - 2], null, [null[-1] + 2]])
     return float(edges[at] + edges[at + 1]) / 2
 
 
-def forced_answer(found: Guessed) -> str:
-    """The best span, as if there were always an answer."""
-    return next((guess.text for guess in found.guesses if guess.text), "")
+def either_way(predictions: Sequence[Guessed], questions: Sequence[Question]) -> np.ndarray:
+    """float64 [2, questions, 2]: exact match and F1 if nothing is answered, and if the best span is, by the rules of 2.0."""
+    spans = [next((guess.text for guess in found.guesses if guess.text), "") for found in predictions]
+    silent = [count_answer("", question, True) for question in questions]
+    return np.array([silent, [count_answer(span, q, True) for span, q in zip(spans, questions, strict=True)]])
 
 
 def count_answer(answer: str | None, question: Question, second: bool) -> tuple[float, float]:

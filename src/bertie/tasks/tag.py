@@ -18,7 +18,7 @@ from bertie.tasks.assessment.tag import assess_tags
 from bertie.tasks.contract import Unit
 from bertie.tasks.data.columns import Sentence, Sentences, TagColumns
 from bertie.tasks.data.predictions import answer_of
-from bertie.tasks.data.rows import short
+from bertie.tasks.data.rows import listing, short
 from bertie.tasks.encoding import softmax
 from bertie.tasks.entities import entity_scores, names_entities
 from bertie.text import framing
@@ -79,6 +79,10 @@ class Tag:
         labels = self.labels or tuple(sorted({tag for example in examples for tag in example.tags or ()}))
         if len(labels) < 2:
             raise UserError(f"every word has the tag {short(min(labels))!r} ({examples[0].source} …): nothing to learn")
+        for example in examples:
+            if other := [tag for tag in example.tags or () if tag not in labels]:
+                known = listing(labels)
+                raise UserError(f"{example.source}: the tag {short(other[0])!r} is none of task.labels: {known}")
         return replace(self, labels=labels)
 
     def check(self, examples: list[Sentence]) -> None:

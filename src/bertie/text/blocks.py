@@ -82,7 +82,7 @@ def _read_group(group: Group, folder: Path) -> dict[str, Any]:
         told["blocks"].append(name)
         told["documents"] += len(block)
         told["bytes"] += sum(map(len, block))
-    return {**told, **tally.told()}
+    return {**told, **tally.as_json()}
 
 
 def _blocks(group: Group, tally: Tally, filtered: dict[str, int]) -> Iterator[list[bytes]]:

@@ -47,7 +47,7 @@ class Tally:
                 counted[0] += count
                 counted[1] = counted[1] or first
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         return {"skipped": self.skipped, "encodings": self.encodings, "blank": self.blank}
 
     def lines(self, places: bool = True) -> list[str]:

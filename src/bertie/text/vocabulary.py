@@ -161,7 +161,7 @@ def _count(group: _Group) -> tuple[dict[str, int], int, dict[str, Any]]:
     tally = Tally()
     documents = read_sources(list(group.files), group.reading, tally)
     table = words.count((document.text for document in documents), group.rules, group.user_tokens, group.limit)
-    return dict(table.counts), table.forgotten, tally.told()
+    return dict(table.counts), table.forgotten, tally.as_json()
 
 
 def _require_user_tokens(user_tokens: Sequence[str], reserved: list[str]) -> None:

@@ -72,8 +72,7 @@ def read(config: FinetuneConfig, train: Examples, dev: Examples, checkpoint: Che
             console.warn(f"{empty:,} of {len(examples):,} {name} examples have no text")
     if left_out := len(train_examples) - len({sequence.example for sequence in learned}):
         console.warn(
-            f"{left_out:,} of {len(train_examples):,} training examples are left out: the answer is not in their context, or no "
-            "tag of theirs is known"
+            f"{left_out:,} of {len(train_examples):,} training examples are left out: their answer is not in their context"
         )
     if not learned:
         raise UserError("there is nothing to train on")

@@ -22,11 +22,11 @@ from bertie.training import trainer
 from bertie.training.examples import Data, Examples, read
 from bertie.training.frozen import with_states
 from bertie.training.page import DEV, run_page
-from bertie.training.run import RunFolder
+from bertie.training.run import RunFolder, run_threads
 from bertie.training.settings import FinetuneConfig
 from bertie.training.sweep import Sweep, cells, chosen_metric, drop_models, has_collapsed, read_sweep, sweep
 from bertie.training.sweep_page import sweep_page
-from bertie.training.tune import Tuned, new_model, require_layers, started_model, tune
+from bertie.training.tune import Tuned, require_layers, started_model, tune, with_new_head
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +63,7 @@ def finetune(
     """
     if not isinstance(config, FinetuneConfig):
         config = configuration.load(FinetuneConfig, config, "finetune")
-    threads = trainer.run_threads(Path(out), threads) if out else runtime.use_threads(threads)
+    threads = run_threads(Path(out), threads) if out else runtime.use_threads(threads)
     checkpoint = model if isinstance(model, Checkpoint) else read_checkpoint(model)
     data = read(config, train, dev, checkpoint)
     require_layers(config, data.task, checkpoint.config)
@@ -107,7 +107,7 @@ def _several(config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: Ru
         )
     if run is not None:
         about = f"{_from(checkpoint)} The best of {len(done.outcomes)} runs. {_judged(done)}"
-        storage.write_json(run.path / "sweep.json", done.told())
+        storage.write_json(run.path / "sweep.json", done.as_json())
         _assess(tuned, data, run)
         _finish(tuned, best.reported_on, run, sweep_page(run.path, about, done).html(), about)
         drop_models(run.path)
@@ -133,7 +133,8 @@ def _finished(config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: R
     console.say(f"{run.path} is finished: nothing to do")
     made = read_checkpoint(run.path)
     task = task_of(made.task, run.path / TASK)
-    model = new_model(config, task, checkpoint.config).to(runtime.device())
+    model = with_new_head(config, task, checkpoint.config).to(runtime.device()).eval()
+    model.encoder.requires_grad_(not config.frozen)
     load_weights(model, made)
     drop_models(run.path)  # killed just before
     done = read_sweep(run.path) if len(cells(config)) > 1 else None

@@ -19,13 +19,12 @@ from bertie.errors import UsageError, UserError
 from bertie.tasks.classify import Classified
 from bertie.tasks.data.rows import kept
 from bertie.tasks.data.texts import Example
-from bertie.tasks.inference import predict
+from bertie.tasks.inference import predictions
 from bertie.tasks.regress import Score
 from bertie.training.finetune import Finetuned, finetune
 from bertie.training.glue_files import SUBMISSION, TASKS, Files, Part, numbered, present
 from bertie.training.settings import FinetuneConfig
 
-AT_ONCE = 1024  # test examples that are read and predicted together
 HIGHEST = 5.0  # of STS-B's scores; the lowest is 0
 ARCHIVE = "submission.zip"
 
@@ -105,7 +104,7 @@ def _scored(part: Part, scores: Any) -> bool:
 
 def _evaluated(path: Path, done: Finetuned, config: FinetuneConfig) -> dict[str, float]:
     examples = kept(done.task.reader.read(path), str(path), config.strict)
-    return done.task.score(predict(done.model, done.task, done.tokenizer, config.max_length, examples), examples)
+    return done.task.score([*predictions(done.model, done.task, done.tokenizer, config.max_length, examples)], examples)
 
 
 def _predictions(files: Files, done: Finetuned, config: FinetuneConfig, run: Path, out: Path) -> None:
@@ -137,11 +136,10 @@ def _write(target: Path, examples: list[tuple[int, Example]], done: Finetuned, c
 def _lines(examples: list[tuple[int, Example]], done: Finetuned, config: FinetuneConfig, title: str) -> Iterator[str]:
     """Such as "17\\tentailment\\n"."""
     with console.progress(title, len(examples), "examples", passing=True) as bar:
-        for start in range(0, len(examples), AT_ONCE):
-            indices, texts = zip(*examples[start : start + AT_ONCE], strict=True)
-            found = predict(done.model, done.task, done.tokenizer, config.max_length, list(texts))
-            yield from (f"{index}\t{_word(prediction)}\n" for index, prediction in zip(indices, found, strict=True))
-            bar.advance(len(texts))
+        found = predictions(done.model, done.task, done.tokenizer, config.max_length, (text for _, text in examples))
+        for (index, _), prediction in zip(examples, found, strict=True):
+            yield f"{index}\t{_word(prediction)}\n"
+            bar.advance(1)
 
 
 def _word(prediction: Classified | Score) -> str:

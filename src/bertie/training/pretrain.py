@@ -28,7 +28,7 @@ from bertie.training.memory import USED, is_out_of_memory, needs, rows_that_fit
 from bertie.training.page import run_page
 from bertie.training.phases import leg_of
 from bertie.training.recipe import PretrainConfig, Training, fitted
-from bertie.training.run import RunFolder, difference, read_metrics
+from bertie.training.run import RunFolder, difference, read_metrics, run_threads
 
 
 def pretrain(
@@ -54,7 +54,7 @@ def _pretrain(setup: Setup) -> dict[str, Any]:
         rows = setup.config.training.micro_batch or 1
         try:
             job, rows = setup.job(run)
-            console.say(setup.told(job))
+            console.say(setup.described(job))
             trainer.train(job, run)
         except RuntimeError as error:
             if not is_out_of_memory(error):
@@ -150,7 +150,7 @@ class Setup:
         )
         return job, feed.micro_batch
 
-    def told(self, job: trainer.Job) -> str:
+    def described(self, job: trainer.Job) -> str:
         """What is about to be trained, in a line."""
         tokens = int(self.shards.train.document_starts[-1])
         starts = [0, *(leg.until for leg in self.feed.way)]
@@ -195,7 +195,7 @@ def set_up(config: PretrainConfig | str | dict[str, Any], data: Path, out: Path,
     if not isinstance(config, PretrainConfig):
         config = configuration.load(PretrainConfig, config, "pretrain")
     _require_same(config, ranks)
-    threads = runtime.use_threads(ranks.share(trainer.run_threads(out, threads)))
+    threads = runtime.use_threads(ranks.share(run_threads(out, threads)))
     shards = open_shards(data)
     begun = ranks.share(has_state(out) or (out / MANIFEST).is_file())
     start = read_start(config.init_from, shards.tokenizer) if config.init_from and ranks.first and not begun else None

@@ -49,7 +49,7 @@ def rehearse(
             return {"standing": where} if ranks.first else {}
         job, rows = setup.job(None)
         counters = _restore(setup, job)
-        console.say(setup.told(job))
+        console.say(setup.described(job))
         _say_text(setup)
         phases = [_phase(setup, number, rows) for number in range(len(setup.feed.way))]
         told = {"standing": where, "parameters": job.model.size, "phases": phases, **_room(job, Path(out))}

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import tomli_w
 
-from bertie import config, runtime, storage
+from bertie import config, console, runtime, storage
 from bertie.checkpoints.folder import MANIFEST, seal
 from bertie.errors import UsageError, UserError
 
@@ -201,3 +201,14 @@ def flat(values: Any, prefix: str = "") -> dict[str, Any]:
     if not isinstance(values, dict):
         return {prefix: values}
     return {k: v for key, value in values.items() for k, v in flat(value, f"{prefix}.{key}".lstrip(".")).items()}
+
+
+def run_threads(run: Path, asked: int) -> int:
+    """The threads a run was started with, so that it stays repeatable; warns where another number is asked for."""
+    known = run / "environment.json"
+    saved = storage.read_json(known).get("threads", 0) if known.is_file() else 0
+    if type(saved) is not int or not 0 <= saved <= runtime.MOST_THREADS:
+        raise UserError(f"{known} is damaged: threads is {saved!r}")
+    if saved and asked and saved != asked:
+        console.warn(f"{run} ran with {saved} threads and goes on with {asked}: results will differ in rounding")
+    return runtime.use_threads(asked or saved)

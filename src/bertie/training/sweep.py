@@ -97,7 +97,7 @@ class Sweep:
         low = sum(run.collapsed for run in runs)
         return Setting(learning_rate, batch_size, epochs, len(runs), low, mean, sd, scores)
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """As JSON has it."""
         return {
             "metric": self.metric,

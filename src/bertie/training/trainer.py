@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,7 +17,7 @@ from bertie.batches.loader import Position, Step
 from bertie.checkpoints.folder import load_weights, read_checkpoint, write_model
 from bertie.checkpoints.state import Counters, restore, save_state
 from bertie.contracts import Loss
-from bertie.errors import DivergedError, UserError
+from bertie.errors import DivergedError
 from bertie.model.bert import BertModel
 from bertie.model.flops import training_flops
 from bertie.text.tokenizer import Tokenizer
@@ -79,12 +79,13 @@ def train(job: Job, run: RunFolder | None) -> None:
         console.progress(job.title, steps, "steps", done=done, passing=run is None) as bar,
         noted_interrupts() as noted,
     ):
-        session.bar, session.noted = bar, noted
-        session.start()
+        session.start(bar, noted)
         # Closed at once however it ends: there may be processes behind it.
         with closing(job.stream(done, Position(counters.epoch, counters.epoch_step))) as stream:
             loop = fit(job.model, stream, job.optimizer, job.schedule, job.descent, done, job.ranks)
-            while not session.weary and (progress := next(loop, None)):  # it may have ended before it was stopped
+            while not session.out_of_patience and (
+                progress := next(loop, None)
+            ):  # it may have ended before it was stopped
                 session.after(progress)
     if job.patience:
         session.take_best()
@@ -93,17 +94,11 @@ def train(job: Job, run: RunFolder | None) -> None:
         raise DivergedError(f"the loss on held-out text is no number: {_diverged(job)}")
 
 
-@dataclass(eq=False)
 class _Session:
     """One process's work on a job: its place, what it has to write, and when."""
 
-    job: Job
-    run: RunFolder | None
-    bar: console.Progress = field(init=False)
-    noted: list[int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        job, run = self.job, self.run
+    def __init__(self, job: Job, run: RunFolder | None):
+        self.job, self.run = job, run
         self.counters = _resume(job, run) if run is not None else Counters()
         self.counters = Counters(**job.ranks.share(asdict(self.counters)))
         job.ranks.share_state(job.model, job.optimizer)
@@ -113,11 +108,13 @@ class _Session:
         self.saved = time.monotonic()
         self.best: dict[str, torch.Tensor] = {}  # the best weights, where there is no folder for them
 
-    def start(self) -> None:
+    def start(self, bar: console.Progress, noted: list[int]) -> None:
+        """noted: signals, as they come."""
+        self.bar, self.noted = bar, noted
         self.clock = time.monotonic() - self.counters.seconds
         if self.counters.owes_evaluation:
             self.evaluate()
-            self.credit()  # the checkpoint that it resumed from
+            self.note_best()  # the checkpoint that it resumed from
         self.began = time.monotonic()  # of a step: evaluating and saving are no part of its speed
 
     def after(self, progress: Progress) -> None:
@@ -132,7 +129,7 @@ class _Session:
         if (self.kept or job.patience) and _due(counters.step, job.eval_every, job.descent.steps):
             counters.owes_evaluation = True
             self.evaluate()
-        if self.late_to_save() or _due(counters.step, job.checkpoint_every, job.descent.steps):
+        if self.checkpoint_is_due() or _due(counters.step, job.checkpoint_every, job.descent.steps):
             self.save()
         if self.interrupted():
             self.stop()
@@ -206,11 +203,11 @@ class _Session:
         counters.stale = 0
         self.save()
         if self.run is None:
-            self.credit()
+            self.note_best()
             self.best = {name: tensor.clone() for name, tensor in self.job.model.state_dict().items()}
 
     @property
-    def weary(self) -> bool:
+    def out_of_patience(self) -> bool:
         return 0 < self.job.patience <= self.counters.stale
 
     def take_best(self) -> None:
@@ -224,7 +221,7 @@ class _Session:
         else:
             self.job.model.load_state_dict(self.best)
 
-    def late_to_save(self) -> bool:
+    def checkpoint_is_due(self) -> bool:
         """Whether the last checkpoint is too long ago, by the clock of the rank that writes them."""
         minutes = self.job.checkpoint_minutes
         if not minutes:
@@ -249,11 +246,11 @@ class _Session:
             return
         counters, job = self.counters, self.job
         counters.metrics_bytes, counters.metrics_sha256 = self.run.flush()
-        self.credit()
+        self.note_best()
         save_state(self.run.path, job.model, job.optimizer, job.tokenizer, job.task, counters, job.keep_checkpoints)
         self.saved = time.monotonic()
 
-    def credit(self) -> None:
+    def note_best(self) -> None:
         """Call the checkpoint of this step the best one, if the last evaluation says so."""
         counters = self.counters
         if not counters.eval_step or not math.isfinite(counters.eval_loss):
@@ -338,14 +335,3 @@ def _resume(job: Job, run: RunFolder) -> Counters:
     if saved:
         console.say(f"resuming {run.path} after step {saved.step} of {job.descent.steps}")
     return counters
-
-
-def run_threads(run: Path, asked: int) -> int:
-    """The threads a run was started with, so that it stays repeatable; warns where another number is asked for."""
-    known = run / "environment.json"
-    saved = storage.read_json(known).get("threads", 0) if known.is_file() else 0
-    if type(saved) is not int or not 0 <= saved <= runtime.MOST_THREADS:
-        raise UserError(f"{known} is damaged: threads is {saved!r}")
-    if saved and asked and saved != asked:
-        console.warn(f"{run} ran with {saved} threads and goes on with {asked}: results will differ in rounding")
-    return runtime.use_threads(asked or saved)

@@ -71,7 +71,7 @@ def tune(
     return Tuned(task, predictions, losses, replace(job, task=_purpose(config, task)))
 
 
-def new_model(config: FinetuneConfig, task: Task, size: BertConfig) -> BertModel:
+def with_new_head(config: FinetuneConfig, task: Task, size: BertConfig) -> BertModel:
     """New weights, a pure function of the seed: of everything from scratch, else of the added layer."""
     dropout = {name: getattr(config, name) for name in ("hidden_dropout_prob", "attention_probs_dropout_prob")}
     size = replace(size, **dropout)
@@ -102,7 +102,7 @@ def _purpose(config: FinetuneConfig, task: Task) -> dict[str, Any]:
 
 def started_model(config: FinetuneConfig, task: Task, checkpoint: Checkpoint) -> tuple[BertModel, str]:
     """The model to train, on its device, and a line that says what it starts from."""
-    model, fresh = new_model(config, task, checkpoint.config), config.training.reinitialised_layers
+    model, fresh = with_new_head(config, task, checkpoint.config), config.training.reinitialised_layers
     layers = model.encoder.layers
     model.encoder.requires_grad_(not config.frozen)
     if config.from_scratch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tracemalloc
@@ -16,13 +17,11 @@ from pyarrow import parquet
 import bertie
 from bertie.cli import main
 from bertie.errors import UsageError, UserError
+from bertie.predict import embed as embed_module
 from bertie.predict import vector_files
 from bertie.predict.embed import OfTexts, OfWords, embed
-from bertie.predict.predictor import AT_ONCE, Predictor
-
-
-@pytest.fixture(autouse=True)
-def _one_thread(one_thread: None) -> None: ...
+from bertie.predict.predictor import Predictor
+from bertie.tasks.inference import AT_ONCE
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +49,35 @@ def test_npy(model: Predictor, texts: list[str], tmp_path: Path) -> None:
     assert told.pop("seconds") >= 0
     assert told == {"out": str(tmp_path / "new" / "a.npy"), "texts": 1100, "errors": 0, "vectors": 1100, "width": 32}
     assert names(tmp_path / "new") == {"a.npy"}
+
+
+def test_stdin(model: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can be read once only."""
+    reading, writing = os.pipe()
+    os.write(writing, b"one\n\ntwo words\nbad \xff\n")
+    os.close(writing)
+    monkeypatch.setattr("bertie.tasks.data.rows.STDIN_DEVICE", Path(f"/dev/fd/{reading}"))
+    told = embed(model, "-", tmp_path / "a.npy")
+    os.close(reading)
+    assert (told["texts"], told["errors"], told["vectors"]) == (4, 1, 4)
+    found = np.load(tmp_path / "a.npy")
+    np.testing.assert_allclose(found[:3], model.embed(["one", "", "two words"]), atol=1e-5)
+    assert np.isnan(found[3]).all()
+
+
+def test_a_file_that_grows_meanwhile(model: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("one\ntwo\n")
+    real = embed_module.mixing.width
+
+    def width(*given: Any) -> int:  # between the first reading and the second
+        path.write_text("one\ntwo\nthree\n")
+        return real(*given)
+
+    monkeypatch.setattr(embed_module.mixing, "width", width)
+    with pytest.raises(UserError, match=r"a\.txt changed while it was read: it had 2 texts and now has 3"):
+        embed(model, path, tmp_path / "a.npy")
+    assert names(tmp_path) == {"a.txt"}
 
 
 def test_parquet(model: Predictor, texts: list[str], tmp_path: Path) -> None:

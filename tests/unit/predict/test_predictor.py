@@ -17,17 +17,14 @@ from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
 from bertie.model.transformer import Encoder, initialise
-from bertie.predict.predictor import AT_ONCE, Predictor
-from bertie.tasks import Classify
+from bertie.predict.predictor import Predictor
+from bertie.tasks import Classify, Tag
 from bertie.tasks.data.texts import Example
+from bertie.tasks.inference import AT_ONCE
 from bertie.tasks.span import Span
 from bertie.text.tokenizer import Tokenizer
 
 LABELS = ("bad", "good", "so-so")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread(one_thread: None) -> None: ...
 
 
 @pytest.fixture(scope="module")
@@ -290,6 +287,15 @@ def test_other_classes_than_it_was_trained_with(tuned: Path, tmp_path: Path) -> 
     [found] = renamed.predict(["the big ship"])
     assert list(found.probabilities.values()) == list(plain.probabilities.values())
     assert list(found.probabilities) == ["a", "b", "c"]
+
+
+def test_a_taggers_txt_is_not_guessed(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    task = Tag(labels=("O", "B-X"))
+    model = BertModel(Encoder(tiny_config), {"tag": task.head(tiny_config, tiny_config.hidden_size)})
+    write_model(tmp_path, model, small_tokenizer, {"kind": "tag", "labels": list(task.labels), "max_length": 16})
+    (tmp_path / "new.txt").write_text("the cat runs\na red dog\n")
+    with pytest.raises(UsageError, match=r"has it columns, or a sentence a line\? Call it .conll"):
+        load(tmp_path).predict_file(tmp_path / "new.txt")
 
 
 def test_the_model_is_for_use(pretrained: Path, tiny_config: BertConfig) -> None:

@@ -29,10 +29,6 @@ POOLED = {"mean": lambda rows: rows.mean(0), "cls": lambda rows: rows[0], "max":
 TEXTS = ["the bat", "", "a longer text of some more words, and a stop.", "  ", "x"]
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(one_thread: None) -> None: ...
-
-
 def model(config: BertConfig, tokenizer: Tokenizer, folder: Path, task: dict[str, Any] | None = None) -> Predictor:
     torch.manual_seed(0)
     bert = BertModel(Encoder(config), {"embed": PoolingHead(task["pooling"], 20.0)} if task else {})

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertie.errors import UserError
+from bertie.errors import UsageError, UserError
 from bertie.tasks.data.texts import Example
 from bertie.tasks.embed import Embed, Similarity
 
@@ -42,6 +42,22 @@ def test_classes_of_a_file_are_seen(tmp_path: Path) -> None:
     path.write_text("sentence1\tsentence2\tgold_label\na\tb\tneutral\nc\td\tentailment\n")
     with pytest.raises(UserError, match="'neutral' is no score"):
         Embed().fit(list(Embed().reader.read(path)))
+
+
+@pytest.mark.parametrize("name", ["label", "score", "similarity", "relatedness_score"])
+def test_the_scores_column_by_any_of_its_names(tmp_path: Path, name: str) -> None:
+    rows = [{"sentence1": "a", "sentence2": "b", name: score} for score in (1.0, 3.5)]
+    assert Embed().fit(list(Embed().reader.values(rows))).scored
+    path = tmp_path / "pairs.csv"
+    path.write_text(f"sentence1,sentence2,{name}\na,b,1.0\nc,d,3.5\n")
+    assert [each.label for each in Embed().reader.read(path) if isinstance(each, Example)] == ["1.0", "3.5"]
+
+
+def test_two_columns_that_could_be_the_score() -> None:
+    """Taken for pairs without one, they would be trained on something else."""
+    row = {"sentence_A": "a", "sentence_B": "b", "relatedness_score": "1", "entailment_judgment": "NEUTRAL"}
+    with pytest.raises(UsageError, match="more than one column could be the label"):
+        list(Embed().reader.values([row]))
 
 
 def test_dev_pairs_need_the_scores_that_training_had() -> None:

@@ -44,6 +44,12 @@ def test_every_word_is_read_once_where_its_context_is_largest(
     assert [sorted(seen[i]) for i in range(len(sentences))] == [list(range(len(s.words))) for s in sentences]
 
 
+def test_a_training_tag_that_is_none_of_those_given() -> None:
+    with pytest.raises(UserError, match=r"here: the tag 'B-A' is none of task\.labels: B-X, I-X, O"):
+        TASK.fit([Sentence(("cat", "dog"), ("O", "B-A"), "here")])
+    assert TASK.fit([Sentence(("cat", "dog"), ("O", "B-X"), "here")]) == TASK
+
+
 def test_what_is_cut_has_no_tag(uncased: Tokenizer) -> None:
     sentence = Sentence(("cat",) * 10, ("B-X",) * 10, "here")
     task = Tag(labels=("B-X", "I-X", "O"), long="head")

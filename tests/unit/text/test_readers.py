@@ -331,7 +331,7 @@ def test_one_broken_line_does_not_make_a_small_file_something_else(tmp_path: Pat
     content = "\n\n".join([line] * 8).encode() + b"\n\ncaf\xe9 cr\xe8me\n"
     found = [document.text for document in readers.read([written(tmp_path / "a.txt", content)], tally=tally)]
     assert found == [line] * 8
-    assert tally.told()["skipped"]["not in utf-8"][0] == 1
+    assert tally.as_json()["skipped"]["not in utf-8"][0] == 1
 
 
 def test_a_broken_row_of_csv_is_the_only_one_that_is_lost(tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ def test_a_broken_row_of_csv_is_the_only_one_that_is_lost(tmp_path: Path) -> Non
     tally = Tally()
     path = written(tmp_path / "a.csv", b"text,id\n" + b"\n".join(rows) + b"\n" + "é,5\n".encode() * 9)
     assert [d.text for d in readers.read([path], tally=tally)] == ["second\nof two lines", "fourth", *"ééééééééé"]
-    assert tally.told()["skipped"]["not in its encoding"][0] == 2
+    assert tally.as_json()["skipped"]["not in its encoding"][0] == 2
 
 
 def test_rows_behind_an_open_quote_are_counted(tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ def test_a_cell_of_parquet_that_is_no_text_in_utf_8(tmp_path: Path) -> None:
     parquet.write_table(pyarrow.table({"text": cells}), tmp_path / "a.parquet")
     tally = Tally()
     assert [d.text for d in readers.read([tmp_path / "a.parquet"], tally=tally)] == ["one", "three"]
-    assert tally.told()["skipped"]["not in utf-8"][0] == 1
+    assert tally.as_json()["skipped"]["not in utf-8"][0] == 1
 
 
 def test_blank_records_are_counted(tmp_path: Path) -> None:

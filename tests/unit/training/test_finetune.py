@@ -28,10 +28,6 @@ TRAINING = FinetuneTraining(epochs=2, batch_size=8, learning_rate=3e-3, precisio
 CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(0.1), TRAINING, max_length=24)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(one_thread: None) -> None: ...
-
-
 def finetune(config: FinetuneConfig, rows: Any, start: Any, out: Path | None = None) -> Finetuned:
     return bertie.finetune(config, rows[:50], rows[50:], start, out, threads=1)
 
@@ -55,6 +51,8 @@ def test_in_memory_and_in_a_folder_are_one(rows: list[dict[str, str]], start: Pa
     again = finetune(CONFIG, rows, start, tmp_path / "run")  # finished: read back
     assert again.scores == in_folder.scores
     assert again.losses == []
+    assert not again.model.training
+    assert not in_folder.model.training
     for other in (in_folder, again):
         for a, b in zip(in_memory.model.parameters(), other.model.parameters(), strict=True):
             assert torch.equal(a, b)

@@ -29,10 +29,6 @@ PLAIN = replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.
 LAYERS = [layers for layers in get_args(Layers) if not layers.endswith("last_4")]  # the small model has two
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(one_thread: None) -> None: ...
-
-
 def finetune(config: FinetuneConfig, rows: Any, start: Path, out: Path | None = None) -> Finetuned:
     return bertie.finetune(config, rows[:40], rows[40:], start, out, threads=1)
 

@@ -110,10 +110,6 @@ def table(name: str, columns: str, texts: list[str], count: int) -> str:
     return "".join("\t".join(line) + "\n" for line in lines)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(one_thread: None) -> None: ...
-
-
 @pytest.fixture(scope="module")
 def whole(small_texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All of GLUE, with labels of the diagnostic. Copy it to change it."""
@@ -230,7 +226,7 @@ def test_again_does_nothing(done: tuple[Path, dict[str, Any]], whole: Path, star
     assert written(out) == written(done[0])
 
 
-@pytest.mark.parametrize(("what", "number"), [("finetune", 2), ("predict", 2), ("predict", 6)])
+@pytest.mark.parametrize(("what", "number"), [("finetune", 2), ("predictions", 2), ("predictions", 6)])
 def test_interrupted_anywhere_it_goes_on(
     done: tuple[Path, dict[str, Any]],
     whole: Path,

@@ -27,10 +27,6 @@ TRAINING = Training(steps=12, batch_size=16, learning_rate=1e-2, row_tokens=512,
 NEW = ["thean", "##inthe", "☃☃"]
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(one_thread: None) -> None: ...
-
-
 @pytest.fixture(scope="module")
 def config(tiny_config: BertConfig) -> PretrainConfig:
     size = replace(tiny_config, vocab_size=0)

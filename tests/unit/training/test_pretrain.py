@@ -39,10 +39,6 @@ from bertie.training.schedules import Linear
 TRAINING = Training(steps=30, batch_size=16, learning_rate=1e-2, row_tokens=512, precision="fp32", eval_every=10)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(one_thread: None) -> None: ...
-
-
 @pytest.fixture
 def config(tiny_config: BertConfig) -> PretrainConfig:
     size = replace(tiny_config, vocab_size=0)
@@ -468,5 +464,5 @@ def test_the_rank_that_writes_decides_when_it_is_time_to(clock: float) -> None:
         session = trainer._Session.__new__(trainer._Session)
         session.job, session.run = SimpleNamespace(checkpoint_minutes=1.0, ranks=ranks), run  # type: ignore[assignment]
         session.saved = time.monotonic() - clock
-        assert session.late_to_save()
+        assert session.checkpoint_is_due()
         assert said.pop() == due

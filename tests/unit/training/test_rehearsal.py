@@ -19,10 +19,6 @@ from bertie.training.rehearsal import rehearse
 from bertie.training.schedules import Linear
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(one_thread: None) -> None: ...
-
-
 @pytest.fixture
 def config(tiny_config: BertConfig) -> PretrainConfig:
     training = Training(

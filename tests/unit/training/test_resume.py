@@ -27,10 +27,6 @@ TRAINING = Training(
 )
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(one_thread: None) -> None: ...
-
-
 @pytest.fixture(scope="module")
 def config(tiny_config: BertConfig) -> PretrainConfig:
     """Dropout, two phases, of which the first goes through its epoch twice."""

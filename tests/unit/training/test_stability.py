@@ -21,15 +21,11 @@ from bertie.training.optimizers import AdamW, BertAdam, Lamb
 from bertie.training.run import read_metrics
 from bertie.training.schedules import Linear
 from bertie.training.settings import FinetuneConfig, FinetuneTraining
-from bertie.training.tune import new_model, started_model
+from bertie.training.tune import started_model, with_new_head
 
 TRAINING = FinetuneTraining(epochs=4, batch_size=8, learning_rate=3e-3, precision="fp32")
 CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(0.1), TRAINING, max_length=24)
 WEARY = replace(TRAINING, epochs=40, learning_rate=2e-2, eval_every=3, patience=4)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread(one_thread: None) -> None: ...
 
 
 def finetune(config: FinetuneConfig, rows: Any, start: Path, out: Path | None = None) -> Finetuned:
@@ -47,7 +43,7 @@ def test_it_stops_with_the_weights_of_the_lowest_loss(rows: list[dict[str, str]]
     best = min(losses, key=lambda step: losses[step])
     assert max(losses) == best + 4 * 3 < 40 * 5
     checkpoint = read_checkpoint(tmp_path / "run" / "checkpoints" / f"step-{best:08d}")
-    there = new_model(config, found.task, checkpoint.config)
+    there = with_new_head(config, found.task, checkpoint.config)
     load_weights(there, checkpoint)
     assert torch.equal(flat(there), flat(found.model))
     assert torch.equal(flat(bertie.load(tmp_path / "run").model), flat(found.model))
@@ -83,7 +79,7 @@ def test_interrupted_it_stops_where_it_would_have(
 def test_rates_fall_with_depth(rows: list[dict[str, str]], start: Path, optimizer: AdamW | BertAdam | Lamb) -> None:
     checkpoint = read_checkpoint(start)
     data = read(CONFIG, rows[:40], rows[40:], checkpoint)
-    model = new_model(CONFIG, data.task, checkpoint.config)
+    model = with_new_head(CONFIG, data.task, checkpoint.config)
     groups = optimizer.build(model, 0.5).param_groups
     shares = {id(p): group["share"] for group in groups for p in group["params"]}
     found = {name: shares[id(parameter)] for name, parameter in model.named_parameters()}

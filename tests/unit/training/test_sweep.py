@@ -28,10 +28,6 @@ TRAINING = FinetuneTraining(epochs=2, batch_size=8, learning_rate=3e-3, precisio
 CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(0.1), TRAINING, restarts=3, max_length=24)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(one_thread: None) -> None: ...
-
-
 def finetune(config: FinetuneConfig, rows: Any, start: Path, out: Path | None = None) -> Finetuned:
     return bertie.finetune(config, rows[:40], rows[40:], start, out, threads=1)
 

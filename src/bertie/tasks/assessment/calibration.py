@@ -35,7 +35,7 @@ class Calibration:
     def ece(self) -> float:
         return float(np.abs(self.right - self.sure) @ self.count / max(self.count.sum(), 1))
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         edges = np.linspace(0, 1, BINS + 1).round(4).tolist()
         bins = [
             {"from": low, "to": high, "count": count, "accuracy": right, "confidence": sure}

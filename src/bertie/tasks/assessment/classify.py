@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bertie.console import percent
-from bertie.report import Part
 from bertie.tasks.assessment.classes import choice_calibration, class_findings
 from bertie.tasks.assessment.findings import Assessment
-from bertie.tasks.assessment.passages import Passage, shortened
+from bertie.tasks.assessment.passages import Passage, texts_of
 from bertie.tasks.data.texts import Example
 
 if TYPE_CHECKING:
@@ -36,8 +35,3 @@ def assess_classes(labels: tuple[str, ...], predictions: list[Classified], examp
         (*class_findings(gold, [each.label for each in predictions], labels, "class"), calibration),
         passage,
     )
-
-
-def texts_of(example: Example) -> list[list[Part]]:
-    """The text, or both of a pair, shortened."""
-    return [shortened([Part(text)]) for text in (example.text, example.text_pair) if text is not None]

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bertie.report import Part
-from bertie.tasks.assessment.classify import texts_of
 from bertie.tasks.assessment.findings import Assessment, Histogram, Scatter, Table
-from bertie.tasks.assessment.passages import Passage, shortened
+from bertie.tasks.assessment.passages import Passage, shortened, texts_of
 from bertie.tasks.data.texts import Example
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ class Finding(Protocol):
         """Its key in scores.json."""
         ...
 
-    def told(self) -> Any:
+    def as_json(self) -> Any:
         """As JSON; None where predictions.jsonl says it all."""
         ...
 
@@ -57,7 +57,7 @@ class Table:
     rows: list[tuple[Any, ...]]
     note: str = ""
 
-    def told(self) -> dict[str, dict[str, Any]]:
+    def as_json(self) -> dict[str, dict[str, Any]]:
         return {row[0]: dict(zip(self.header[1:], row[1:], strict=True)) for row in self.rows}
 
     def draw(self, page: Page) -> None:
@@ -75,7 +75,7 @@ class Confusion:
     counts: np.ndarray
     name: str = "confusion"
 
-    def told(self) -> dict[str, dict[str, int]]:
+    def as_json(self) -> dict[str, dict[str, int]]:
         """Gold → predicted → how often, without zeros."""
         return {
             gold: {self.labels[j]: int(row[j]) for j in np.flatnonzero(row)}
@@ -127,7 +127,7 @@ class Histogram:
     x_label: str
     caption: str
 
-    def told(self) -> dict[str, int]:
+    def as_json(self) -> dict[str, int]:
         return self.bars
 
     def draw(self, page: Page) -> None:
@@ -147,7 +147,7 @@ class Scatter:
     y_label: str
     diagonal: bool
 
-    def told(self) -> None:
+    def as_json(self) -> None:
         return None
 
     def draw(self, page: Page) -> None:
@@ -185,7 +185,7 @@ class Curves:
     x_label: str
     y_label: str
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """The setting in use, and which would be best here for each score."""
         best = {name: int(np.argmax(curve)) for name, curve in self.curves.items()}
         found = {name: {"at": self.xs[at], "score": self.curves[name][at]} for name, at in best.items()}

@@ -14,7 +14,7 @@ from bertie import storage
 from bertie.errors import UsageError
 from bertie.report import Page
 from bertie.tasks.assessment.findings import Assessment
-from bertie.tasks.contract import Task, told
+from bertie.tasks.contract import Task, as_json
 
 PREDICTIONS, SCORES, PAGE = FILES = ("predictions.jsonl", "scores.json", "report.html")
 WORST = 20
@@ -41,8 +41,8 @@ def write(
     assessment = task.assess(predictions, examples)
     with open(folder / PREDICTIONS, "w", encoding="utf-8") as file:
         for example, prediction, line in zip(examples, predictions, assessment.lines, strict=True):
-            file.write(json.dumps({"source": example.source, **told(prediction), **line}, ensure_ascii=False) + "\n")
-    values = {finding.name: finding.told() for finding in assessment.findings}
+            file.write(json.dumps({"source": example.source, **as_json(prediction), **line}, ensure_ascii=False) + "\n")
+    values = {finding.name: finding.as_json() for finding in assessment.findings}
     kept = {name: value for name, value in values.items() if value is not None}
     storage.write_json(folder / SCORES, {"task": task.kind, **result, **kept})
     storage.write_atomic(folder / PAGE, page(title, assessment, [e.source for e in examples], result))

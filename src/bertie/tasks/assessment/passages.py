@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bertie.report import Mark, Part
+from bertie.tasks.data.texts import Example
 
 BESIDE = 120  # characters that are left on each side of what is marked
 LONE = 400  # characters that are left of a text without marks
@@ -51,3 +52,8 @@ def mark(gold: bool, predicted: bool) -> Mark:
     if gold:
         return "right" if predicted else "gold"
     return "wrong" if predicted else ""
+
+
+def texts_of(example: Example) -> list[list[Part]]:
+    """The text, or both of a pair, shortened."""
+    return [shortened([Part(text)]) for text in (example.text, example.text_pair) if text is not None]

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bertie.tasks.assessment.classify import texts_of
 from bertie.tasks.assessment.findings import Assessment, Histogram, Scatter, Table
-from bertie.tasks.assessment.passages import Passage
+from bertie.tasks.assessment.passages import Passage, texts_of
 from bertie.tasks.data.texts import Example
 
 if TYPE_CHECKING:

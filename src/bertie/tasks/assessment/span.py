@@ -13,7 +13,7 @@ from bertie.tasks.assessment.calibration import Calibration, calibration
 from bertie.tasks.assessment.findings import Assessment, Curves, Finding, Table
 from bertie.tasks.assessment.passages import Passage, mark, shortened
 from bertie.tasks.data.squad import Question, placed
-from bertie.tasks.squad_scores import count_answer, forced_answer
+from bertie.tasks.squad_scores import count_answer, either_way
 
 if TYPE_CHECKING:
     from bertie.tasks.span import Found
@@ -81,10 +81,7 @@ def asked_with(question: str) -> str:
 def _thresholds(threshold: float, predictions: list[Found], examples: list[Question]) -> Curves:
     """Scores if an answer is given wherever null_score ≤ τ, for each τ that changes anything."""
     null = np.array([each.null_score for each in predictions])
-    spoken, silent = (
-        np.array([count_answer(forced_answer(each) * said, q, True) for each, q in zip(predictions, examples, strict=True)])
-        for said in (1, 0)
-    )  # fmt: skip
+    silent, spoken = either_way(predictions, examples)
     order = np.argsort(null, kind="stable")
     sums = silent.sum(0) + np.concatenate([[[0.0, 0.0]], np.cumsum((spoken - silent)[order], axis=0)])
     xs, last = np.unique(null[order][::-1], return_index=True)

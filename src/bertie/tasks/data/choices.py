@@ -53,7 +53,7 @@ class Choices:
         for number, value in enumerate(several(given), 1):
             place = f"example {number}"
             if isinstance(value, dict):
-                value = self._choice(given_row(value, place))
+                value = self._choice(given_row(value, place), labelled=True)
             elif not isinstance(value, Choice):
                 wanted = 'expected {"context": …, "endings": […]} (in a file: --input) or a Choice'
                 raise UserError(f"{place}: {wanted}, got {type(value).__name__}")
@@ -63,7 +63,7 @@ class Choices:
         first = True
         for row in found:
             try:
-                choice = self._choice(row) if isinstance(row, Row) else row
+                choice = self._choice(row, labelled) if isinstance(row, Row) else row
             except UserError as error:
                 if first and isinstance(error, UsageError):
                     raise
@@ -74,7 +74,7 @@ class Choices:
             yield choice
             first = False
 
-    def _choice(self, row: Row) -> Choice:
+    def _choice(self, row: Row, labelled: bool) -> Choice:
         values, source, place = row
         known = {name.lower(): name for name in values}
         start = self.columns.context or next((known[name] for name in _STARTS if name in known), "")
@@ -86,7 +86,12 @@ class Choices:
             start, lead = known["sent1"], string(values[known["sent2"]], "sent2", place)
         endings = _endings(values, known, place)
         right = self.columns.label or next((known[name] for name in _LABELS if name in known), "")
-        number = _number(values.get(right), right, len(endings), place)
+        try:
+            number = _number(values.get(right), right, len(endings), place)
+        except UserError:
+            if labelled:
+                raise
+            number = None  # as in test sets that have -1 for all
         return Choice(string(values[start], start, place), lead, endings, number, source)
 
 

@@ -65,7 +65,7 @@ class Sentences:
                 row = Row({"tokens": [*value.words], "tags": value.tags and [*value.tags]}, value.source, place)
             else:
                 raise UserError(f"{place}: expected a dict, a list of words or a Sentence, got {type(value).__name__}")
-            yield _from_row(row, tagged=False)
+            yield _from_row(row, tagged=None)
 
     def _found(self, path: Path, tagged: bool) -> Iterator[Sentence | UserError]:
         if path.suffix == ".jsonl" or path == STDIN:
@@ -149,7 +149,8 @@ def _cells(line: str) -> list[str]:
     return [cell for cell in line.split(" ") if cell]
 
 
-def _from_row(row: Row, tagged: bool) -> Sentence:
+def _from_row(row: Row, tagged: bool | None) -> Sentence:
+    """tagged: whether tags are needed; None: they may be missing, but not wrong."""
     values, source, place = row
     words = next((values[name] for name in _WORDS if name in values), None)
     tags = next((values[name] for name in _TAGS if name in values), None)
@@ -157,12 +158,21 @@ def _from_row(row: Row, tagged: bool) -> Sentence:
         raise UsageError(f'{place}: no list of words under "tokens": its keys are {listing(values)}')
     if not words:
         raise UserError(f"{place}: a sentence without words")
+    named = tuple(string(word, "tokens", place) for word in words)
+    if tags is None and not tagged:
+        return Sentence(named, None, source)
+    try:
+        return Sentence(named, _tags(tags, len(words), place), source)
+    except UserError:
+        if tagged is False:
+            return Sentence(named, None, source)
+        raise
+
+
+def _tags(tags: Any, count: int, place: str) -> tuple[str, ...]:
     if tags is None:
-        if tagged:
-            raise UserError(f"{place}: no tags")
-        return Sentence(tuple(string(word, "tokens", place) for word in words), None, source)
-    if not isinstance(tags, list) or len(tags) != len(words):
+        raise UserError(f"{place}: no tags")
+    if not isinstance(tags, list) or len(tags) != count:
         have = len(tags) if isinstance(tags, list) else "no list of"
-        raise UserError(f"{place}: {len(words)} words and {have} tags")
-    named = (str(tag) if isinstance(tag, int) else string(tag, "tags", place) for tag in tags)
-    return Sentence(tuple(string(word, "tokens", place) for word in words), tuple(named), source)
+        raise UserError(f"{place}: {count} words and {have} tags")
+    return tuple(str(tag) if isinstance(tag, int) else string(tag, "tags", place) for tag in tags)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bertie.errors import UsageError, UserError
-from bertie.tasks.contract import told
-from bertie.tasks.data.rows import Row, lines, require_file, rows, several, whole_number_of
+from bertie.tasks.contract import as_json
+from bertie.tasks.data.rows import Row, lines, number_of, require_file, rows, several, whole_number_of
 
 PREDICTION = "prediction"  # what GLUE's tables call it, whatever the task
 
@@ -37,7 +37,7 @@ def given_predictions(values: Any) -> list[Row | UserError]:
     found: list[Row | UserError] = []
     for number, value in enumerate(several(values), 1):
         place = f"prediction {number}"
-        value = told(value) if is_dataclass(value) else value
+        value = as_json(value) if is_dataclass(value) else value
         if not isinstance(value, dict | UserError):
             raise UserError(f"{place}: expected a dict or what predict gives, got {type(value).__name__}")
         found.append(_or_error(Row(value, place, place)) if isinstance(value, dict) else value)
@@ -79,6 +79,14 @@ def answer_of(values: dict[str, Any], name: str, place: str) -> Any:
     if found is None:
         raise UserError(f"{place}: no {name!r}; there are {', '.join(map(str, values))}")
     return found
+
+
+def require_number(value: Any, place: str) -> float:
+    """A predicted number. Errors: UserError for what is no finite one."""
+    number = number_of(str(value))
+    if number is None:
+        raise UserError(f"{place}: the prediction is {str(value)[:20]!r}, which is no finite number")
+    return number
 
 
 def _or_error(row: Row) -> Row | UserError:

@@ -16,7 +16,7 @@ from bertie import console, storage
 from bertie.errors import UsageError, UserError
 
 T = TypeVar("T")
-STDIN, TYPED = Path("-"), Path("/dev/stdin")  # as it is named, and where it lies
+STDIN, STDIN_DEVICE = Path("-"), Path("/dev/stdin")  # as it is named, and where it lies
 SHOWN = 3  # skipped rows that are told in full
 
 Headless = Callable[[list[str]], list[str] | None]
@@ -35,7 +35,7 @@ def rows(path: Path, headless: Headless = lambda _: None) -> Iterator[Row | User
     """path: "-" is a .txt file on stdin. Errors, raised: UsageError for a missing file or an unknown ending, UserError for a
     file that cannot be read at all."""
     if path == STDIN:
-        return _txt(TYPED, headless)
+        return _txt(STDIN_DEVICE, headless)
     require_file(path)
     readers = {".tsv": _tsv, ".csv": _csv, ".jsonl": _jsonl, ".txt": _txt}
     if path.suffix not in readers:

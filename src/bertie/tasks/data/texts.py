@@ -95,7 +95,7 @@ class Texts:
         Every value gives one example; one without a label has None. Errors: UsageError, UserError for the first bad one.
         """
         found = (self._value_row(value, f"example {number}") for number, value in enumerate(several(given), 1))
-        for example in self._examples(found, "the examples", labelled=False):
+        for example in self._examples(found, "the examples", labelled=None):
             if isinstance(example, UserError):
                 raise example
             yield example
@@ -112,8 +112,9 @@ class Texts:
         return given_row(value if isinstance(value, dict) else {self.columns.text or "text": value}, place)
 
     def _examples(
-        self, found: Iterator[Row | Example | UserError], where: str, labelled: bool
+        self, found: Iterator[Row | Example | UserError], where: str, labelled: bool | None
     ) -> Iterator[Example | UserError]:
+        """labelled: whether labels are needed; None: nobody said, so they may be missing but must be plain."""
         layouts: dict[tuple[str, ...], _Layout] = {}
         first: _Layout | None = None
         have_labels = False
@@ -149,11 +150,11 @@ class Texts:
         return f"the label is {short(label)!r}, which is no finite number" if wrong else ""
 
     def _next_layout(
-        self, names: tuple[str, ...], first: _Layout | None, where: str, place: str, labelled: bool
+        self, names: tuple[str, ...], first: _Layout | None, where: str, place: str, labelled: bool | None
     ) -> _Layout:
         """The layout of a row that names other columns than the rows before: it may only add or lose the label."""
         try:
-            layout = self._layout(names, where, labelled and not first)
+            layout = self._layout(names, where, labelled if labelled is None or not first else False)
         except UsageError as error:
             if not first:
                 raise
@@ -162,7 +163,7 @@ class Texts:
             raise UserError(f"{place}: found {_texts(layout)}, but {_texts(first)} in the rows before")
         return layout
 
-    def _layout(self, names: tuple[str, ...], where: str, labelled: bool) -> _Layout:
+    def _layout(self, names: tuple[str, ...], where: str, labelled: bool | None) -> _Layout:
         """Which names hold what. Errors: UsageError that lists the names and says which flag chooses among them."""
         columns, known = self.columns, {name.lower(): name for name in names}
 
@@ -192,7 +193,7 @@ class Texts:
             if labelled and columns.label not in names:
                 raise refuse(f"no column {columns.label!r}", "--task.label")
             labels = [columns.label] if columns.label in names else []
-        if labelled and len(labels) > 1:
+        if labelled is not False and len(labels) > 1:
             raise refuse("more than one column could be the label", "--task.label")
         return _Layout(text, pair, labels[0] if len(labels) == 1 else None)
 

@@ -60,7 +60,7 @@ def test_ece_is_what_guo_et_al_define(told: list[tuple[float, bool]]) -> None:
 def test_a_bin_holds_its_upper_edge() -> None:
     found = calibration(np.array([0.0, 0.2, 0.2001, 1.0]), np.array([True, False, True, True]), {})
     assert np.flatnonzero(found.count).tolist() == [0, 2, 3, 14]
-    assert [each["from"] for each in found.told()["bins"]] == [0.0, 0.1333, 0.2, 0.9333]
+    assert [each["from"] for each in found.as_json()["bins"]] == [0.0, 0.1333, 0.2, 0.9333]
 
 
 def test_log_loss_and_brier() -> None:
@@ -83,7 +83,7 @@ def test_classes_agree_with_the_scores(size: int) -> None:
     labels = list(LABELS[:size])
     gold, predicted = ([labels[i] for i in rng.integers(0, size, 200)] for _ in range(2))
     table, confusion = class_findings(gold, predicted, labels, "class")
-    told = table.told()
+    told = table.as_json()
     for label in labels:
         right = sum(a == b == label for a, b in zip(gold, predicted, strict=True))
         assert told[label]["precision"] == pytest.approx(right / predicted.count(label))
@@ -91,7 +91,7 @@ def test_classes_agree_with_the_scores(size: int) -> None:
         assert told[label]["count"] == gold.count(label)
         for other in labels:
             times = sum(a == label and b == other for a, b in zip(gold, predicted, strict=True))
-            assert confusion.told()[label].get(other, 0) == times
+            assert confusion.as_json()[label].get(other, 0) == times
     scores = classification_scores(gold, predicted, labels)
     f1 = [told[label]["f1"] for label in labels]
     assert scores["f1"] == pytest.approx(f1[1] if size == 2 else np.mean(f1))
@@ -122,7 +122,7 @@ def test_classify() -> None:
     ]
     found = task.assess(predictions, examples)
     assert found.lines[0] == {"gold": "good", "loss": pytest.approx(-math.log(0.2))}
-    assert finding(found, "calibration").told()["ece"] == pytest.approx((0.7 + 0.1) / 2)  # type: ignore[attr-defined]
+    assert finding(found, "calibration").as_json()["ece"] == pytest.approx((0.7 + 0.1) / 2)  # type: ignore[attr-defined]
     passage = found.passage(1)
     assert passage.facts == {"gold": "bad, 90.0 %", "predicted": "bad, 90.0 %"}
     assert passage.texts == [[Part("b")], [Part("c")]]
@@ -139,7 +139,7 @@ def test_choose_marks_right_and_predicted() -> None:
     assert context == [Part("It rains. He")]
     assert [parts[1] for parts in endings] == [Part("runs", "wrong", "75.0 %"), Part("sleeps", "gold", "25.0 %")]
     assert found.passage(1).texts[3][1].mark == "right"
-    assert finding(found, "confusion").told() == {"0": {}, "1": {"0": 1}, "2": {"2": 1}}  # type: ignore[attr-defined]
+    assert finding(found, "confusion").as_json() == {"0": {}, "1": {"0": 1}, "2": {"2": 1}}  # type: ignore[attr-defined]
 
 
 @settings(deadline=None)
@@ -152,7 +152,7 @@ def test_regress(pairs: list[tuple[float, float]]) -> None:
     table, bars = finding(found, "errors"), finding(found, "residuals")
     assert isinstance(table, Table)
     assert isinstance(bars, Histogram)
-    assert table.told()["mean residual"]["value"] == pytest.approx(sum(away) / len(away), abs=1e-9)
+    assert table.as_json()["mean residual"]["value"] == pytest.approx(sum(away) / len(away), abs=1e-9)
     assert sum(bars.bars.values()) == len(pairs)
     assert len(bars.bars) <= 21
 
@@ -177,7 +177,7 @@ def test_tag_counts_entities_as_its_scores_do() -> None:
     sure = [[0.9, 0.8, 0.6, 0.5], [0.7, 0.4], [0.0, 0.9]]
     examples = [Sentence(tuple("wxyz"[: len(tags)]), tags, f"f:{i}") for i, tags in enumerate(gold)]
     found = task.assess([Tags([], tags, p) for tags, p in zip(predicted, sure, strict=True)], examples)
-    kinds = finding(found, "entities").told()  # type: ignore[attr-defined]
+    kinds = finding(found, "entities").as_json()  # type: ignore[attr-defined]
     assert kinds["PER"] == {"precision": 0.5, "recall": 1.0, "f1": pytest.approx(2 / 3), "count": 1, "found": 2}
     assert kinds["NEW"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "count": 1, "found": 0}
     scores = entity_scores([list(tags) for tags in gold], predicted)
@@ -249,11 +249,11 @@ def test_span_by_question_and_by_answer() -> None:
         Found("b", "", 0, 0, 0.9, 3.0, []),
     ]
     found = Span().assess(predictions, questions)
-    assert finding(found, "answerable").told() == {  # type: ignore[attr-defined]
+    assert finding(found, "answerable").as_json() == {  # type: ignore[attr-defined]
         "has an answer": {"exact_match": 0.0, "f1": 0.0, "count": 1},
         "has none": {"exact_match": 1.0, "f1": 1.0, "count": 1},
     }
-    assert set(finding(found, "question_words").told()) == {"when", "who"}  # type: ignore[attr-defined]
+    assert set(finding(found, "question_words").as_json()) == {"when", "who"}  # type: ignore[attr-defined]
     assert found.lines[0] == {"gold": ["Monday"], "exact_match": 0.0, "f1": 0.0, "loss": 0.8}
     assert found.losses.tolist() == [0.8, 0.0]
     _, parts = found.passage(0).texts
@@ -290,7 +290,7 @@ def test_ranks_of_partners() -> None:
     predictions = [Similarity(float(a @ b), (a, b)) for a, b in zip(first, second, strict=True)]
     examples = [Example(f"a{i}", f"b{i}", None, f"f:{i}") for i in range(40)]
     found = Embed().assess(predictions, examples)
-    told = finding(found, "partners").told()  # type: ignore[attr-defined]
+    told = finding(found, "partners").as_json()  # type: ignore[attr-defined]
     assert told["among the nearest 1"]["value"] == Embed().score(predictions, examples)["accuracy"]
     assert told["mean of 1 / rank"]["value"] == pytest.approx(np.mean(1 / ranks))
     assert sum(finding(found, "ranks").bars.values()) == 40  # type: ignore[attr-defined]

@@ -128,9 +128,33 @@ def test_conll_of_2003_and_parts_of_speech(tmp_path: Path, shared_data: Path) ->
     assert parts[0].tags[:3] == ("ADP", "DET", "PROPN")
 
 
+def test_for_prediction_wrong_labels_are_none(tmp_path: Path) -> None:
+    """Published test sets have -1 for all."""
+    choices = write(tmp_path / "c.jsonl", lines([{"context": "a", "endings": ["x", "y"], "label": -1}]))
+    [found] = Choices().stream(choices)
+    assert isinstance(found, Choice)
+    assert found.label is None
+    [wrong] = Choices().read(choices)
+    assert "the 2 endings are 0 to 1" in str(wrong)
+    sentences = write(tmp_path / "s.jsonl", lines([{"tokens": ["a", "b"], "tags": []}]))
+    [plain] = Sentences().stream(sentences)
+    assert isinstance(plain, Sentence)
+    assert plain.tags is None
+    [wrong] = Sentences().read(sentences)
+    assert "2 words and 0 tags" in str(wrong)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.conll.gz", "a.parquet"])
+def test_sentences_in_other_files_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(
+        UsageError, match=r"sentences are read from columns \(CoNLL's files\) and from .jsonl, not packed"
+    ):
+        list(Sentences().stream(write(tmp_path / name, "a b\n")))
+
+
 def test_lines_on_stdin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Sentences, words between blanks; a question needs more than a line."""
-    monkeypatch.setattr("bertie.tasks.data.rows.TYPED", write(tmp_path / "typed", "New  York\n\nlast"))
+    monkeypatch.setattr("bertie.tasks.data.rows.STDIN_DEVICE", write(tmp_path / "typed", "New  York\n\nlast"))
     first, empty, last = Sentences().stream(Path("-"))
     assert isinstance(first, Sentence)
     assert isinstance(last, Sentence)

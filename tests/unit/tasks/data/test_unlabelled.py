@@ -29,7 +29,7 @@ def test_a_line_is_a_text(tmp_path: Path) -> None:
 
 def test_a_line_on_stdin_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "typed").write_text("one\n\ntwo words")
-    monkeypatch.setattr("bertie.tasks.data.rows.TYPED", tmp_path / "typed")
+    monkeypatch.setattr("bertie.tasks.data.rows.STDIN_DEVICE", tmp_path / "typed")
     assert list(Unlabelled().stream(Path("-"))) == ["one", "", "two words"]
 
 

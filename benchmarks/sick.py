@@ -1,0 +1,16 @@
+"""SICK (Marelli et al. 2014) as it is published: one table of pairs with a score and a label."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from bertie.tasks.data.texts import Example, Texts
+
+
+def sick(path: Path, label: str) -> list[Example]:
+    """label: relatedness_score (1 to 5) or entailment_judgment."""
+    with open(path, encoding="utf-8") as file:
+        table = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    rows = ({"text": row["sentence_A"], "text_pair": row["sentence_B"], "label": row[label]} for row in table)
+    return list(Texts().values(rows))
