@@ -15,7 +15,16 @@ from bertie.tasks.assessment.folder import PAGE
 from bertie.training.run import read_metrics
 
 DEV = "dev"  # of a run that was fine-tuned: its evaluation on the dev examples
-NAMES = {"mlm": "masked words", "nsp": "next sentence", "classify": "classes"}
+NAMES = {
+    "mlm": "masked words",
+    "nsp": "next sentence",
+    "classify": "classes",
+    "regress": "numbers",
+    "choose": "endings",
+    "tag": "tags",
+    "span": "answers",
+    "embed": "pairs",
+}
 
 
 def run_page(run: Path, about: str, lines: dict[str, float]) -> Page:

@@ -18,6 +18,7 @@ from bertie.errors import UsageError, UserError
 from bertie.tasks.classify import Classify
 from bertie.tasks.data.texts import Example
 from bertie.tasks.embed import Embed
+from bertie.tasks.regress import Regress
 from bertie.training import trainer
 from bertie.training.finetune import Finetuned
 from bertie.training.optimizers import AdamW
@@ -282,3 +283,13 @@ def test_it_says_how_the_first_row_was_read(start: Path, tmp_path: Path, capsys:
     bertie.finetune(replace(CONFIG, training=replace(TRAINING, steps=1)), path, path, start)
     said = "2 examples, the first with text 'in', text_pair 'and', label 'yes'"
     assert capsys.readouterr().err.count(f"{path}: {said}") == 2
+
+
+def test_losses_have_their_units(rows: list[dict[str, str]], start: Path, tmp_path: Path) -> None:
+    """A distance of numbers is no logarithm of a probability, and nothing is guessed right."""
+    numbers = [{"text": row["text"], "score": float(number % 5)} for number, row in enumerate(rows)]
+    finetune(CONFIG, rows, start, tmp_path / "classes")
+    finetune(replace(CONFIG, task=Regress()), numbers, start, tmp_path / "numbers")
+    pages = [(tmp_path / name / "report.html").read_text() for name in ("classes", "numbers")]
+    assert ["nats" in page for page in pages] == ["Guessed right" in page for page in pages] == [True, False]
+    assert ["squared error" in page for page in pages] == [False, True]
