@@ -18,7 +18,7 @@ from bertie.model.pooling import Pooling
 from bertie.predict.predictor import Predictor, load
 from bertie.predict.vector_files import Columns, Dtype, require_free, vector_file
 from bertie.predict.vectors import PiecesRead
-from bertie.tasks.data.rows import SHOWN, STDIN, several
+from bertie.tasks.data.rows import SHOWN, STDIN, several, some
 from bertie.tasks.data.unlabelled import Text, Unlabelled
 from bertie.tasks.inference import AT_ONCE
 from bertie.text.tokenizer import require_texts
@@ -136,11 +136,8 @@ def _count(rows: Iterator[Text | UserError], where: str, strict: bool) -> tuple[
     if errors == total:
         raise UserError(shown[0])
     if errors:
-        more = f" … and {errors - SHOWN:,} more" if errors > SHOWN else ""
-        told = "; ".join(shown)
-        console.warn(
-            f"{errors:,} of {total:,} rows cannot be read and have no vector (--strict refuses them): {told}{more}"
-        )
+        told = some(shown, errors)
+        console.warn(f"{errors:,} of {total:,} rows cannot be read and have no vector (--strict refuses them): {told}")
     return total, errors
 
 

@@ -13,10 +13,8 @@ from bertie.errors import UsageError, UserError
 from bertie.tasks import AnyTask, Classify, Span, Tag, Task
 from bertie.tasks.data.columns import Sentences, TagColumns
 from bertie.tasks.data.predictions import by_id, given_predictions, read_predictions, require_once
-from bertie.tasks.data.rows import Row, kept, number_of
+from bertie.tasks.data.rows import Row, kept, number_of, some
 from bertie.tasks.squad_scores import best_scores, squad_scores
-
-SHOWN = 3  # of the ids that are missing, or too many
 
 
 def score(
@@ -98,9 +96,9 @@ def _answers(
     require_once((str(row.values.get("id")) for row in rows if isinstance(row, Row)), "the predictions")
     known = {each.id for each in every if not isinstance(each, UserError)}
     if missing := [example.id for example in examples if example.id not in said]:
-        raise UserError(f"no prediction for {_shown(missing)} of the {len(examples):,} questions of {where}")
+        raise UserError(f"no prediction for {_some(missing)} of the {len(examples):,} questions of {where}")
     if extra := [name for name in said if name not in known]:
-        raise UserError(f"predictions for {_shown(extra)}, which {where} does not have")
+        raise UserError(f"predictions for {_some(extra)}, which {where} does not have")
     read = (task.read_prediction(said[e.id].values, e, said[e.id].place) for e in examples)
     return {found.id: found.answer for found in read}
 
@@ -114,9 +112,9 @@ def _with_odds(answers: dict[str, str], examples: list[Any], null_odds: Any, thr
     place = "the odds" if isinstance(null_odds, dict) else str(null_odds)
     odds = {name: number_of(str(value)) for name, value in pairs}
     if missing := [name for name in answers if name not in odds]:
-        raise UserError(f"{place}: no odds for {_shown(missing)}")
+        raise UserError(f"{place}: no odds for {_some(missing)}")
     if extra := [name for name in odds if name not in answers]:
-        raise UserError(f"{place}: odds for {_shown(extra)}, which is not among the questions")
+        raise UserError(f"{place}: odds for {_some(extra)}, which is not among the questions")
     known = {name: value for name, value in odds.items() if value is not None}
     if wrong := [name for name in odds if name not in known]:
         raise UserError(f"{place}: {wrong[0]} is no finite number")
@@ -149,6 +147,5 @@ def _no_error(row: Row | UserError) -> Row:
     return row
 
 
-def _shown(names: list[str]) -> str:
-    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
-    return ", ".join(name[:60] for name in names[:SHOWN]) + more
+def _some(ids: list[str]) -> str:
+    return some((each[:60] for each in ids), len(ids), ", ")

@@ -22,8 +22,11 @@ class AdamW:
 
     kind: Literal["adamw"] = "adamw"
     betas: tuple[float, ...] = (0.9, 0.999)
+    """How much stays, a step, of the mean gradient and of its mean square."""
     eps: float = 1e-6
+    """Added to the root of the mean square."""
     weight_decay: float = 0.01
+    """Of matrices; biases and norms are spared."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -44,8 +47,11 @@ class BertAdam:
 
     kind: Literal["bert_adam"] = "bert_adam"
     betas: tuple[float, ...] = (0.9, 0.999)
+    """How much stays, a step, of the mean gradient and of its mean square."""
     eps: float = 1e-6
+    """Added to the root of the mean square."""
     weight_decay: float = 0.01
+    """Of matrices; biases and norms are spared."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -71,8 +77,11 @@ class Lamb:
 
     kind: Literal["lamb"] = "lamb"
     betas: tuple[float, ...] = (0.9, 0.999)
+    """How much stays, a step, of the mean gradient and of its mean square."""
     eps: float = 1e-6
+    """Added to the root of the mean square."""
     weight_decay: float = 0.01
+    """Of matrices; biases and norms are spared."""
 
     def __post_init__(self) -> None:
         _check(self)

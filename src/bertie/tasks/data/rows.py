@@ -9,6 +9,7 @@ import csv
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,7 +18,7 @@ from bertie.errors import UsageError, UserError
 
 T = TypeVar("T")
 STDIN, STDIN_DEVICE = Path("-"), Path("/dev/stdin")  # as it is named, and where it lies
-SHOWN = 3  # skipped rows that are told in full
+SHOWN = 3  # of many, what is told in full
 
 Headless = Callable[[list[str]], list[str] | None]
 """From the first row's cells to the names of the columns, where that row is plainly none of names."""
@@ -74,9 +75,8 @@ def kept(found: Iterable[T | UserError], where: str, strict: bool = False) -> li
     if not good:
         raise UserError(f"{where}: no examples in it")
     if bad:
-        more = f" … and {len(bad) - SHOWN:,} more" if len(bad) > SHOWN else ""
-        told = "; ".join(str(error) for error in bad[:SHOWN])
-        console.warn(f"{len(bad):,} of {len(bad) + len(good):,} rows are skipped (--strict refuses them): {told}{more}")
+        told = some(map(str, bad), len(bad))
+        console.warn(f"{len(bad):,} of {len(bad) + len(good):,} rows are skipped (--strict refuses them): {told}")
     return good
 
 
@@ -120,6 +120,12 @@ def short(text: str, most: int = 40) -> str:
 def listing(names: Iterable[str]) -> str:
     """For messages: of columns or classes, some."""
     return ", ".join(short(name) for name in list(names)[:30])
+
+
+def some(said: Iterable[str], count: int, between: str = "; ") -> str:
+    """For messages: the first of `count`, and how many more there are."""
+    more = f" … and {count - SHOWN:,} more" if count > SHOWN else ""
+    return between.join(islice(said, SHOWN)) + more
 
 
 def several(texts: Any) -> Any:
