@@ -36,7 +36,8 @@ def main() -> None:
         told = " | ".join(f"{mean:.1f} ± {error:.1f}" for mean, error in zip(means, errors, strict=True))
         within = "yes" if means[0] >= means[1] - 2 * errors[1] else "NO"
         all_of_it = ", ".join(f"{score:.1f}" for score in _scores(whole, task).values())
-        print(f"| {task} | {setting.metric} | {told} | {differences[-1]:+.1f} | {within} | {all_of_it} |")
+        away = f"{differences[-1]:+.1f} ± {np.hypot(*errors):.1f}"
+        print(f"| {task} | {setting.metric} | {told} | {away} | {within} | {all_of_it} |")
     print(f"| mean of {len(differences)} | | | | {np.mean(differences):+.2f} | | |")
 
 
