@@ -1,15 +1,25 @@
-"""Preparing steps in other processes while the model is at work on the ones before."""
+"""Preparing steps in other processes while the model is at work on the ones before.
+
+torch's DataLoader would do, were it not for a process that is killed (want of memory): its processes share locks, which one
+of them then keeps for ever, and its error comes out wherever the training happens to be. Here each has a pipe of its own
+and nothing else; where it ends, the pipe ends.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
+import pickle
 import signal
+import traceback
 from collections.abc import Callable, Generator, Iterator
+from itertools import cycle
+from multiprocessing.connection import Connection
+from queue import Queue
+from threading import Thread
 from typing import Any, TypeVar
 
-import torch
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
-
+from bertie import threads
 from bertie.errors import UserError
 
 T = TypeVar("T")
@@ -20,60 +30,74 @@ def ahead(make: Callable[[int, int], Iterator[T]], workers: int) -> Generator[T]
     """What make(0, 1) gives, in its order, prepared by `workers` processes; 0: by this one, when asked.
 
     make(worker, workers) gives every `workers`th item, from number `worker` on; endlessly, or all of them to the end.
-    Close it to end the processes.
+    Close it to end the processes. Errors: those of make; UserError where a process is ended from outside.
     """
     if workers == 0:
         yield from make(0, 1)
         return
-    loader = DataLoader(
-        _Parts(make),
-        batch_size=None,
-        num_workers=workers,
-        prefetch_factor=AHEAD,
-        collate_fn=_same,
-        worker_init_fn=_deaf,
-        multiprocessing_context=multiprocessing.get_context("fork"),  # nothing is copied: the text is mapped
-        generator=torch.Generator(),  # else it would draw from torch's own
-    )
-    for item in _as_long_as_they_live(loader, workers):
-        if isinstance(item, UserError):
-            try:
-                raise item
-            finally:
-                del item  # else it would keep, by its traceback, everything that waits for it
-        yield item
-
-
-def _as_long_as_they_live(loader: DataLoader, workers: int) -> Iterator[Any]:
+    own = [_Worker(make, number, workers) for number in range(workers)]
     try:
-        yield from loader
-    except RuntimeError as error:
-        if "DataLoader worker" not in str(error):
-            raise
-        raise UserError(
-            f"one of {workers} processes that prepare text was ended from outside, perhaps for want of memory: the same "
-            "command goes on where the last checkpoint stands; fewer --training.workers take less"
-        ) from error
+        for worker in cycle(own):
+            kind, value = worker.next()
+            if kind == "end":
+                return
+            if kind == "error":
+                raise value
+            yield value
+    finally:
+        value = None  # else an error would keep, by its traceback, everything that waits for it
+        for worker in own:
+            worker.end()
 
 
-class _Parts(IterableDataset):
-    def __init__(self, make: Callable[[int, int], Iterator[Any]]):
-        self.make = make
+class _Worker:
+    def __init__(self, make: Callable[[int, int], Iterator[Any]], number: int, workers: int):
+        fork = multiprocessing.get_context("fork")  # nothing is copied: the text is mapped
+        self.workers = workers
+        self.pipe, theirs = fork.Pipe(duplex=False)
+        self.process = fork.Process(target=_prepare, args=(make, number, workers, theirs, os.getpid()), daemon=True)
+        self.process.start()
+        theirs.close()  # else the pipe would not end with the process
 
-    def __iter__(self) -> Iterator[Any]:
-        info = get_worker_info()
-        assert info is not None
+    def next(self) -> tuple[str, Any]:
         try:
-            yield from self.make(info.id, info.num_workers)
-        except UserError as error:  # as a value, so that it comes out as it is
-            yield error
+            return pickle.loads(self.pipe.recv_bytes())
+        except (EOFError, OSError) as error:
+            raise UserError(
+                f"one of {self.workers} processes that prepare text was ended from outside, perhaps for want of memory: the same "
+                "command goes on where the last checkpoint stands; fewer --training.workers take less"
+            ) from error
+
+    def end(self) -> None:
+        self.process.kill()  # it has nothing to lose
+        self.process.join()
+        self.process.close()
+        self.pipe.close()
 
 
-def _same(item: Any) -> Any:
-    return item
+def _prepare(
+    make: Callable[[int, int], Iterator[Any]], number: int, workers: int, pipe: Connection, parent: int
+) -> None:
+    threads.settle_worker(parent)
+    signal.signal(
+        signal.SIGTERM, signal.SIG_IGN
+    )  # a scheduler's, to all: the training needs this one until it has saved
+    waiting: Queue[bytes] = Queue(AHEAD - 1)  # and the one that is on its way
+    sender = Thread(target=_send, args=(pipe, waiting))
+    sender.start()
+    try:
+        for item in make(number, workers):
+            waiting.put(pickle.dumps(("item", item), protocol=5))
+        waiting.put(pickle.dumps(("end", None)))
+    except UserError as error:  # as it is
+        waiting.put(pickle.dumps(("error", error)))
+    except Exception:
+        waiting.put(
+            pickle.dumps(("error", RuntimeError(f"in a process that prepares text:\n{traceback.format_exc()}")))
+        )
+    sender.join()  # for ever: it is ended by whoever reads
 
 
-def _deaf(_: int) -> None:
-    """Ctrl-C and a scheduler's SIGTERM go to all processes; the training needs these until it has saved, and ends them."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def _send(pipe: Connection, waiting: Queue[bytes]) -> None:
+    while True:
+        pipe.send_bytes(waiting.get())

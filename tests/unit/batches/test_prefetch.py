@@ -60,7 +60,19 @@ def test_an_interrupt_is_not_theirs() -> None:
     assert [number for number, _ in islice(steps, 50)] == list(range(1, 51))
 
 
-def test_one_that_is_killed_is_said() -> None:
+def test_an_error_of_the_program_says_where() -> None:
+    def broken(worker: int, _: int) -> Iterator[float]:
+        yield 1 / worker
+
+    with pytest.raises(
+        RuntimeError, match=r"in a process that prepares text:\n(.*\n)+ZeroDivisionError: division by zero"
+    ):
+        next(ahead(broken, 2))
+
+
+@pytest.mark.parametrize("_", range(10))
+def test_one_that_is_killed_is_said(_: int) -> None:
+    """Wherever it was: when the processes shared a lock, one kill in some forty left everybody waiting."""
     steps = ahead(numbers, 2)
     os.kill(next(steps)[1], signal.SIGKILL)
     with pytest.raises(UserError, match=r"one of 2 processes that prepare text was ended .* fewer --training\.workers"):
