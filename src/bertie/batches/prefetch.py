@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
 import signal
 import traceback
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from itertools import cycle
 from multiprocessing.connection import Connection
 from queue import Queue
@@ -61,7 +61,7 @@ class _Worker:
 
     def next(self) -> tuple[str, Any]:
         try:
-            return pickle.loads(self.pipe.recv_bytes())
+            return self.pipe.recv()
         except (EOFError, OSError) as error:
             raise UserError(
                 f"one of {self.workers} processes that prepare text was ended from outside, perhaps for want of memory: the same "
@@ -79,25 +79,24 @@ def _prepare(
     make: Callable[[int, int], Iterator[Any]], number: int, workers: int, pipe: Connection, parent: int
 ) -> None:
     threads.settle_worker(parent)
-    signal.signal(
-        signal.SIGTERM, signal.SIG_IGN
-    )  # a scheduler's, to all: the training needs this one until it has saved
-    waiting: Queue[bytes] = Queue(AHEAD - 1)  # and the one that is on its way
+    # A scheduler's goes to all processes; the training needs this one until it has saved.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    waiting: Queue[tuple[str, Any]] = Queue(AHEAD - 1)  # and the one that is on its way
     sender = Thread(target=_send, args=(pipe, waiting))
     sender.start()
     try:
         for item in make(number, workers):
-            waiting.put(pickle.dumps(("item", item), protocol=5))
-        waiting.put(pickle.dumps(("end", None)))
+            waiting.put(("item", item))
+        waiting.put(("end", None))
     except UserError as error:  # as it is
-        waiting.put(pickle.dumps(("error", error)))
+        waiting.put(("error", error))
     except Exception:
-        waiting.put(
-            pickle.dumps(("error", RuntimeError(f"in a process that prepares text:\n{traceback.format_exc()}")))
-        )
+        waiting.put(("error", RuntimeError(f"in a process that prepares text:\n{traceback.format_exc()}")))
     sender.join()  # for ever: it is ended by whoever reads
 
 
-def _send(pipe: Connection, waiting: Queue[bytes]) -> None:
-    while True:
-        pipe.send_bytes(waiting.get())
+def _send(pipe: Connection, waiting: Queue[tuple[str, Any]]) -> None:
+    with suppress(OSError):  # whoever read is gone
+        while True:
+            pipe.send(waiting.get())
+    os._exit(1)
