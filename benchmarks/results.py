@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import re
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from bertie.errors import UsageError
 def environment(threads: int) -> dict[str, Any]:
     """Of the machine and the program, fit to be published: the command names files without the folders that they lie in."""
     found = runtime.environment(threads)
+    found["versions"]["transformers"] = importlib.metadata.version("transformers")  # the peer of most
     command = [word if word.startswith("benchmarks/") else re.sub(r"[^=]*/", "", word) for word in found["command"]]
     return {**found, "command": command}
 
