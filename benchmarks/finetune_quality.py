@@ -115,6 +115,10 @@ def some(found: list[Any], most: int) -> list[Any]:
 def ours(
     model: Path, base: FinetuneConfig, setting: Setting, train: list[Any], dev: list[Any], seed: int, run: Path | None
 ) -> dict[str, float]:
+    return finetune(settings_of(base, setting, seed), train, dev, read_checkpoint(model), run).scores
+
+
+def settings_of(base: FinetuneConfig, setting: Setting, seed: int) -> FinetuneConfig:
     training = replace(
         base.training,
         epochs=setting.epochs,
@@ -123,8 +127,7 @@ def ours(
         precision="fp32",
     )
     schedule = replace(base.schedule, warmup=WARMUP)
-    settings = replace(base, training=training, schedule=schedule, seed=seed, max_length=setting.max_length)
-    return finetune(settings, train, dev, read_checkpoint(model), run).scores
+    return replace(base, training=training, schedule=schedule, seed=seed, max_length=setting.max_length)
 
 
 if __name__ == "__main__":
