@@ -15,6 +15,7 @@ from bertie import console, storage, streams
 from bertie.checkpoints.folder import Checkpoint
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
+from bertie.model.transformer import Encoder
 from bertie.tasks import Task
 from bertie.tasks.data.rows import kept, short
 from bertie.training.settings import FinetuneConfig
@@ -24,13 +25,15 @@ Examples = str | Path | Iterable[Any]
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """task: as the training examples define it; train_sequences: those to train on; start: the checkpoint's folder."""
+    """task: as the training examples define it; train_sequences: those to train on; start: the checkpoint's folder.
+    encoder: of what is frozen the one that the sequences' states are of."""
 
     task: Task
     dev: list[Any]
     train_sequences: list[Sequence]
     dev_sequences: list[Sequence]
     start: Path
+    encoder: Encoder | None = None
 
     @cached_property
     def fingerprint(self) -> str:

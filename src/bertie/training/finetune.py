@@ -74,8 +74,8 @@ def finetune(
         if run is not None:
             run.require_data(data.fingerprint)
         if config.frozen:
-            encoder, _ = started_model(config, data.task, checkpoint)
-            data = with_states(data, encoder, run.path if run else None)
+            frozen, _ = started_model(config, data.task, checkpoint)
+            data = with_states(data, frozen, run.path if run else None)
         return (_one if len(cells(config)) == 1 else _several)(config, data, checkpoint, run)
 
 

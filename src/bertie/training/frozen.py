@@ -24,7 +24,8 @@ AT_ONCE = 128  # sequences, whose states are in memory together
 
 
 def with_states(data: Data, model: BertModel, folder: Path | None) -> Data:
-    """The same data, each sequence with its `states`, float32, in a file without a name that goes with the process.
+    """The same data, and the encoder; each sequence with its `states`, float32, in a file without a name that goes with the
+    process.
 
     folder: where there is room for it; None: the system's place for temporary files. Errors: UserError where there is none.
     """
@@ -43,7 +44,7 @@ def with_states(data: Data, model: BertModel, folder: Path | None) -> Data:
     assert kept is not None
     known = [replace(s, states=kept[a:b]) for s, a, b in zip(sequences, ends, ends[1:], strict=False)]
     count = len(data.train_sequences)
-    return replace(data, train_sequences=known[:count], dev_sequences=known[count:])
+    return replace(data, train_sequences=known[:count], dev_sequences=known[count:], encoder=model.encoder)
 
 
 def _reads_all(model: BertModel) -> bool:

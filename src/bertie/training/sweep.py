@@ -223,8 +223,10 @@ def _run(
     config: FinetuneConfig, data: Data, checkpoint: Checkpoint, folder: Path | None, calibrate_on: np.ndarray
 ) -> Tuned:
     threads = torch.get_num_threads()
+    # A frozen encoder's head is sooner trained again than the whole model is written; patience goes back to a checkpoint.
+    last_checkpoint = not config.frozen or config.training.patience > 0
     with RunFolder(folder, configuration.plain(config), threads) if folder else nullcontext() as run:
-        return tune(config, data, checkpoint, run, calibrate_on)
+        return tune(config, data, checkpoint, run, calibrate_on, last_checkpoint)
 
 
 def _scores(tuned: Tuned, data: Data, part: np.ndarray) -> dict[str, float]:

@@ -39,7 +39,7 @@ class Job:
     steps are made of, as a fingerprint. bad_steps: so many in a row, of which the loss or gradient is no number, end it.
     patience: evaluations without a lower loss after which it ends, with the weights of the lowest; 0 = it goes on.
     task: what task.json says, where there is one that is trained for. out: the run folder, also for a rank that does not
-    own it.
+    own it. last_checkpoint: whether the last step leaves one, which spares who calls again the training.
     """
 
     title: str
@@ -60,6 +60,7 @@ class Job:
     checkpoint_minutes: float = 0.0
     bad_steps: int = 10
     tensorboard: bool = False
+    last_checkpoint: bool = True
     out: Path | None = None
     ranks: Ranks = ALONE
     on_step: Callable[[dict[str, Any]], None] | None = None
@@ -129,7 +130,9 @@ class _Session:
         if (self.kept or job.patience) and _due(counters.step, job.eval_every, job.descent.steps):
             counters.owes_evaluation = True
             self.evaluate()
-        if self.checkpoint_is_due() or _due(counters.step, job.checkpoint_every, job.descent.steps):
+        if counters.step == job.descent.steps and not job.last_checkpoint:
+            self.read()
+        elif self.checkpoint_is_due() or _due(counters.step, job.checkpoint_every, job.descent.steps):
             self.save()
         if self.interrupted():
             self.stop()

@@ -46,11 +46,16 @@ class Tuned:
 
 
 def tune(
-    config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: RunFolder | None, calibrate_on: np.ndarray
+    config: FinetuneConfig,
+    data: Data,
+    checkpoint: Checkpoint,
+    run: RunFolder | None,
+    calibrate_on: np.ndarray,
+    last_checkpoint: bool = True,
 ) -> Tuned:
     """Train, from the run's newest checkpoint if it has one. calibrate_on: int64, the dev examples to find things out on: when
     to stop, and what `calibrate` asks."""
-    model, started = started_model(config, data.task, checkpoint)
+    model, started = started_model(config, data.task, checkpoint, data.encoder)
     if run is not None:
         console.say(started)
     asked = config.training.precision
@@ -62,6 +67,7 @@ def tune(
             "training.patience: nothing is known of what is right of the dev examples, so there is no loss to watch"
         )
     job = _job(config, data, model, checkpoint.tokenizer, precision, held, lambda record: losses.append(record["loss"]))
+    job = replace(job, last_checkpoint=last_checkpoint)
     trainer.train(job, run)
     task, said = data.task, outputs(model, data.task, data.dev_sequences)
     predictions = task.decode(said, data.dev_sequences, data.dev)
@@ -71,13 +77,13 @@ def tune(
     return Tuned(task, predictions, losses, replace(job, task=_purpose(config, task)))
 
 
-def with_new_head(config: FinetuneConfig, task: Task, size: BertConfig) -> BertModel:
-    """New weights, a pure function of the seed: of everything from scratch, else of the added layer."""
+def with_new_head(config: FinetuneConfig, task: Task, size: BertConfig, encoder: Encoder | None = None) -> BertModel:
+    """New weights, a pure function of the seed: of everything from scratch, else of the added layer. encoder: one to share."""
     dropout = {name: getattr(config, name) for name in ("hidden_dropout_prob", "attention_probs_dropout_prob")}
     size = replace(size, **dropout)
     reading = reading_of(_purpose(config, task), size, "the configuration")
     head = task.head(size, reading.width if reading else size.hidden_size)
-    model = BertModel(Encoder(size), {task.kind: head}, reading)
+    model = BertModel(encoder or Encoder(size), {task.kind: head}, reading)
     runtime.reseed_torch(config.seed, streams.WEIGHTS)
     initialise(model.heads, size.initializer_range)
     if reading is not None and reading.lstm is not None:
@@ -100,9 +106,12 @@ def _purpose(config: FinetuneConfig, task: Task) -> dict[str, Any]:
     return purpose(task, config.max_length, config.layers, config.lstm_size)
 
 
-def started_model(config: FinetuneConfig, task: Task, checkpoint: Checkpoint) -> tuple[BertModel, str]:
-    """The model to train, on its device, and a line that says what it starts from."""
-    model, fresh = with_new_head(config, task, checkpoint.config), config.training.reinitialised_layers
+def started_model(
+    config: FinetuneConfig, task: Task, checkpoint: Checkpoint, encoder: Encoder | None = None
+) -> tuple[BertModel, str]:
+    """The model to train, on its device, and a line that says what it starts from. encoder: the checkpoint's, frozen, which
+    is not built again."""
+    model, fresh = with_new_head(config, task, checkpoint.config, encoder), config.training.reinitialised_layers
     layers = model.encoder.layers
     model.encoder.requires_grad_(not config.frozen)
     if config.from_scratch:

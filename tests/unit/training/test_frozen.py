@@ -123,6 +123,42 @@ def test_a_grid_encodes_once(
     assert sum(calls) == len(rows)
 
 
+def test_a_cell_of_a_grid_costs_a_head(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The encoder is neither built nor written again."""
+    built: list[Encoder] = []
+    written: list[int] = []
+    original, save = Encoder.__init__, trainer.save_state
+    monkeypatch.setattr(Encoder, "__init__", lambda self, size: (built.append(self), original(self, size))[1])
+    monkeypatch.setattr(trainer, "save_state", lambda *args: (written.append(1), save(*args))[1])
+    found = finetune(replace(CONFIG, restarts=4), rows, start, tmp_path / "run")
+    assert found.sweep is not None
+    assert len(found.sweep.outcomes) == 4
+    assert len(built) == 1
+    assert not written
+    alone = finetune(replace(CONFIG, seed=CONFIG.seed + 2), rows, start)
+    assert alone.scores == pytest.approx(found.sweep.outcomes[2].scores)
+    patient = replace(TRAINING, patience=1, eval_every=3)
+    finetune(replace(CONFIG, restarts=2, training=patient), rows, start, tmp_path / "patient")
+    assert written  # what patience goes back to
+
+
+def test_the_best_of_a_killed_grid_is_trained_again(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(CONFIG, restarts=3)
+    whole = finetune(config, rows, start, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(finetuning, "_assess", lambda *_: pytest.fail("killed"))
+        with pytest.raises(pytest.fail.Exception):
+            finetune(config, rows, start, tmp_path / "cut")
+    found = finetune(config, rows, start, tmp_path / "cut")
+    assert found.scores == whole.scores
+    same = zip(found.model.state_dict().values(), whole.model.state_dict().values(), strict=True)
+    assert all(torch.equal(a, b) for a, b in same)
+
+
 def test_interrupted_it_ends_the_same(
     rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
