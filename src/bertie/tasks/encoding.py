@@ -47,6 +47,11 @@ def encode_texts(
     ]
 
 
+def count_cut(sequences: list[Sequence]) -> int:
+    """Of how many examples something did not fit."""
+    return len({sequence.example for sequence in sequences if sequence.lost})
+
+
 def by_example(values: list[Any], sequences: list[Sequence], examples: int) -> list[list[Any]]:
     """What was said of each example's sequences, in their order."""
     found: list[list[Any]] = [[] for _ in range(examples)]

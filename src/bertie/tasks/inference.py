@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from bertie import console
 from bertie.batches.collate import collate
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UserError
 from bertie.model.bert import BertModel
 from bertie.tasks.contract import Task
+from bertie.tasks.encoding import count_cut
 from bertie.text.tokenizer import Tokenizer
 
 Result = TypeVar("Result")
@@ -63,23 +65,21 @@ def gathered_states(sequences: list[Sequence]) -> np.ndarray | None:
     return np.concatenate(known) if known else None
 
 
-def predict(model: BertModel, task: Task, tokenizer: Tokenizer, max_length: int, examples: list[Any]) -> list[Any]:
-    """What the task's `decode` gives of examples of its reader's, in order. Errors: UserError, UsageError, as in `encode`."""
-    if not examples:
-        return []
-    sequences = task.encode(examples, tokenizer, max_length)
-    return task.decode(outputs(model, task, sequences), sequences, examples)
-
-
 def predictions(
     model: BertModel, task: Task, tokenizer: Tokenizer, max_length: int, examples: Iterable[Any]
 ) -> Iterator[Any]:
-    """The same of any number of examples, lazily, at constant memory; an error among them is handed on in its place."""
-    rest = iter(examples)
+    """What the task's `decode` gives of examples of its reader's, in order, lazily, at constant memory; an error among them
+    is handed on in its place. Says in the end how many were cut. Errors: UserError, UsageError, as in `encode`."""
+    rest, count, cut = iter(examples), 0, 0
     while part := list(islice(rest, AT_ONCE)):
         readable = [each for each in part if not isinstance(each, UserError)]
-        found = iter(predict(model, task, tokenizer, max_length, readable))
+        sequences = task.encode(readable, tokenizer, max_length) if readable else []
+        decoded = task.decode(outputs(model, task, sequences), sequences, readable) if readable else []
+        found = iter(decoded)
         yield from (each if isinstance(each, UserError) else next(found) for each in part)
+        count, cut = count + len(readable), cut + count_cut(sequences)
+    if cut:
+        console.warn(f"{cut:,} of {count:,} examples are cut to fit into {max_length} tokens")
 
 
 def reading(task: Task, sequences: list[Sequence]) -> tuple[np.ndarray, list[int]]:

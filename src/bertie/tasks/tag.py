@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from bertie import console
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError, require_range
 from bertie.model.config import BertConfig
@@ -75,7 +76,7 @@ class Tag:
 
     def fit(self, examples: list[Sentence]) -> Tag:
         """The task with the tags of the training examples. Errors: UserError for missing tags or a single one."""
-        self.check(examples)
+        self._require_tags(examples)
         labels = self.labels or tuple(sorted({tag for example in examples for tag in example.tags or ()}))
         if len(labels) < 2:
             raise UserError(f"every word has the tag {short(min(labels))!r} ({examples[0].source} …): nothing to learn")
@@ -86,7 +87,23 @@ class Tag:
         return replace(self, labels=labels)
 
     def check(self, examples: list[Sentence]) -> None:
-        """Errors: UserError naming the first sentence without tags."""
+        """Errors: UserError naming the first sentence without tags, or where no tag is one of the task's. Some others count
+        as wrong, which is said."""
+        self._require_tags(examples)
+        strange = [
+            (each, tag) for each in examples for tag in each.tags or () if self.labels and tag not in self.labels
+        ]
+        if not strange:
+            return
+        first, named = strange[0], listing(sorted({tag for _, tag in strange}))
+        if all(tag not in self.labels for each in examples for tag in each.tags or ()):
+            raise UserError(
+                f"{first[0].source}: {named}: none of these tags is known; there are {listing(self.labels)}"
+            )
+        told = f"tags that training has not: {named} (first in {first[0].source})"
+        console.warn(f"{console.many(len(strange), 'word')} can only be wrong, with {told}")
+
+    def _require_tags(self, examples: list[Sentence]) -> None:
         for example in examples:
             if example.tags is None:
                 raise UserError(f"{example.source}: words without tags; name their column with --task.tag")
@@ -148,7 +165,7 @@ class Tag:
 
     def score(self, predictions: list[Tags], examples: list[Sentence]) -> dict[str, float]:
         """accuracy of words, and, where the tags name entities (B-…, I-…), precision, recall and f1 of whole entities."""
-        self.check(examples)
+        self._require_tags(examples)
         gold, found = [list(example.tags or ()) for example in examples], [each.tags for each in predictions]
         right = [a == b for one, other in zip(gold, found, strict=True) for a, b in zip(one, other, strict=True)]
         scores = {"accuracy": float(np.mean(right))}
@@ -159,5 +176,5 @@ class Tag:
         return [[Tags(list(e.words), [tag] * len(e.words), [1.0] * len(e.words)) for e in examples]]
 
     def assess(self, predictions: list[Tags], examples: list[Sentence]) -> Assessment:
-        self.check(examples)
+        self._require_tags(examples)
         return assess_tags(self.labels, predictions, examples)

@@ -17,7 +17,8 @@ from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
 from bertie.model.transformer import Encoder
 from bertie.tasks import Task
-from bertie.tasks.data.rows import kept, short
+from bertie.tasks.data.rows import kept, short, some
+from bertie.tasks.encoding import count_cut
 from bertie.training.settings import FinetuneConfig
 
 Examples = str | Path | Iterable[Any]
@@ -68,15 +69,17 @@ def read(config: FinetuneConfig, train: Examples, dev: Examples, checkpoint: Che
     encoded = [task.encode(part, checkpoint.tokenizer, config.max_length) for part in (train_examples, dev_examples)]
     learned = task.training(encoded[0])
     for name, examples, sequences in zip(("training", "dev"), (train_examples, dev_examples), encoded, strict=True):
-        if cut := len({sequence.example for sequence in sequences if sequence.lost}):
+        if cut := count_cut(sequences):
             console.warn(f"{cut:,} of {len(examples):,} {name} examples are cut to fit into {config.max_length} tokens")
         bare = {checkpoint.tokenizer.cls_id, checkpoint.tokenizer.sep_id}
         if empty := len({s.example for s in sequences if len(s) <= 3 and bare.issuperset(s.input_ids.tolist())}):
             console.warn(f"{empty:,} of {len(examples):,} {name} examples have no text")
-    if left_out := len(train_examples) - len({sequence.example for sequence in learned}):
-        console.warn(
-            f"{left_out:,} of {len(train_examples):,} training examples are left out: their answer is not in their context"
-        )
+    known = {sequence.example for sequence in learned}
+    if left_out := [each.source for number, each in enumerate(train_examples) if number not in known]:
+        told = f"their answer is not in their context ({some(left_out, len(left_out))})"
+        if config.strict:
+            raise UserError(f"{console.many(len(left_out), 'training example')} cannot be learned: {told}")
+        console.warn(f"{len(left_out):,} of {len(train_examples):,} training examples are left out: {told}")
     if not learned:
         raise UserError("there is nothing to train on")
     if task.unit == "batch" and (min(config.grid.batch_size or (config.training.batch_size,)) < 2 or len(learned) < 4):

@@ -101,6 +101,10 @@ def _one(config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: RunFol
 def _several(config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: RunFolder | None) -> Finetuned:
     tuned, done = sweep(config, data, checkpoint, run)
     best = done.best
+    for each in done.settings:
+        if each.sd is not None:
+            place = f"rate {each.learning_rate:g}, batch {each.batch_size}, epochs {each.epochs}"
+            console.say(f"{place}: mean {done.metric} {each.mean:.4f}, sd {each.sd:.4f} ({len(each.scores)} runs)")
     if done.collapsed:
         console.warn(
             f"{done.collapsed} of {console.many(len(done.outcomes), 'run')} collapsed: no better than a constant guess"

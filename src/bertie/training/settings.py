@@ -72,9 +72,8 @@ class Grid:
                 raise UsageError(f"grid.{name} names a value twice: {', '.join(f'{value:g}' for value in values)}")
             for value in values:
                 if not 0 <= value < MOST or (name != "learning_rate" and value < 1):
-                    raise UsageError(
-                        f"grid.{name} has {value:g}: give numbers from {'0' if name == 'learning_rate' else '1'} on"
-                    )
+                    least = "0" if name == "learning_rate" else "1"
+                    raise UsageError(f"grid.{name} has {value:g}: give numbers from {least} to less than {MOST:g}")
 
 
 @dataclass(frozen=True)

@@ -148,6 +148,18 @@ def test_predict(tuned: Path, small_texts: list[str]) -> None:
         assert alone.probabilities == pytest.approx(prediction.probabilities, abs=1e-5)
 
 
+def test_it_says_how_many_texts_are_cut(
+    tuned: Path, small_texts: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = load(tuned)
+    long = " ".join(small_texts)
+    model.predict(["ka du", long, long])
+    told = f"2 of 3 examples are cut to fit into {model.max_length} tokens"
+    assert told in capsys.readouterr().err
+    model.predict(["ka du"])
+    assert "cut" not in capsys.readouterr().err
+
+
 def test_every_form_of_input(tuned: Path) -> None:
     model = load(tuned)
     forms = ["in the", {"review": "in the"}, {"review": "in the", "stars": "good"}, Example("in the", None, None, "")]

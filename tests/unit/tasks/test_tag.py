@@ -101,3 +101,15 @@ def test_scores_of_entities() -> None:
     assert names_entities(["O", "B-PER", "I-PER"])
     assert not names_entities(["NOUN", "O"])
     assert not names_entities(["O"])
+
+
+def test_tags_that_training_has_not_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    known = Sentence(("a", "b"), ("O", "B-X"), "dev.conll:1")
+    TASK.check([known])
+    assert not capsys.readouterr().err
+    strange = Sentence(("a", "b", "c"), ("B-NEW", "O", "I-NEW"), "dev.conll:4")
+    TASK.check([known, strange])
+    told = "2 words can only be wrong, with tags that training has not: B-NEW, I-NEW (first in dev.conll:4)"
+    assert told in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"dev.conll:9: 0, 1: none of these tags is known; there are B-X, I-X, O"):
+        TASK.check([Sentence(("a", "b"), ("0", "1"), "dev.conll:9")])

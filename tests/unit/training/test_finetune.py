@@ -19,6 +19,7 @@ from bertie.tasks.classify import Classify
 from bertie.tasks.data.texts import Example
 from bertie.tasks.embed import Embed
 from bertie.tasks.regress import Regress
+from bertie.tasks.span import Span
 from bertie.training import trainer
 from bertie.training.finetune import Finetuned
 from bertie.training.optimizers import AdamW
@@ -263,6 +264,19 @@ def test_empty_texts_are_counted(
     config = replace(CONFIG, training=replace(TRAINING, steps=1))
     bertie.finetune(config, [*rows[:50], {"text": " ", "label": "no"}], rows[50:], start, tmp_path / "run", threads=1)
     assert "1 of 51 training examples have no text" in capsys.readouterr().err
+
+
+def test_answers_that_are_not_there_are_named(start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"id": f"q{i}", "question": "ka", "context": "ka du in", "answers": ["du"]} for i in range(6)]
+    rows[2]["answers"] = rows[4]["answers"] = ["gone"]
+    path = tmp_path / "questions.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    config = replace(CONFIG, task=Span(), training=replace(TRAINING, steps=1))
+    bertie.finetune(config, path, rows, start, threads=1)
+    told = "their answer is not in their context (questions.jsonl:3; questions.jsonl:5)"
+    assert f"2 of 6 training examples are left out: {told}" in capsys.readouterr().err
+    with pytest.raises(UserError, match="2 training examples cannot be learned"):
+        bertie.finetune(replace(config, strict=True), path, rows, start, threads=1)
 
 
 def test_pairs_that_have_no_others(start: Path) -> None:

@@ -63,11 +63,15 @@ def test_a_restart_is_the_run_of_its_seed(rows: list[dict[str, str]], start: Pat
     assert sum(halves) == pytest.approx(best.scores["accuracy"] * 20)
 
 
-def test_mean_and_deviation_are_of_all_dev_examples(rows: list[dict[str, str]], start: Path) -> None:
+def test_mean_and_deviation_are_of_all_dev_examples(
+    rows: list[dict[str, str]], start: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     [setting] = done(finetune(CONFIG, rows, start)).settings
     assert setting.mean == pytest.approx(np.mean(setting.scores))
     assert setting.sd == pytest.approx(np.std(setting.scores, ddof=1))
     assert len(setting.scores) == setting.runs == 3
+    told = f"rate 0.003, batch 8, epochs 2: mean accuracy {setting.mean:.4f}, sd {setting.sd:.4f} (3 runs)"
+    assert told in capsys.readouterr().err
 
 
 def test_killed_it_goes_on_where_it_was(
@@ -146,6 +150,7 @@ def test_a_run_that_learns_nothing_has_collapsed(rows: list[dict[str, str]], sta
         ({"batch_size": (0,)}, "grid.batch_size has 0"),
         ({"epochs": (1, -1)}, "grid.epochs has -1"),
         ({"learning_rate": (float("nan"),)}, "grid.learning_rate has nan"),
+        ({"learning_rate": (1e30,)}, "grid.learning_rate has 1e[+]30: give numbers from 0 to less than 2.1"),
     ],
 )
 def test_grids_that_cannot_be(values: dict[str, Any], words: str) -> None:
