@@ -69,8 +69,10 @@ def predictions(
     model: BertModel, task: Task, tokenizer: Tokenizer, max_length: int, examples: Iterable[Any]
 ) -> Iterator[Any]:
     """What the task's `decode` gives of examples of its reader's, in order, lazily, at constant memory; an error among them
-    is handed on in its place. Says in the end how many were cut. Errors: UserError, UsageError, as in `encode`."""
-    rest, count, cut = iter(examples), 0, 0
+    is handed on in its place. Says in the end how many were cut. Errors: UserError, UsageError, as in `encode`; where the
+    examples end in one, after what is said of those before."""
+    broken: list[UserError] = []
+    rest, count, cut = _until_broken(examples, broken), 0, 0
     while part := list(islice(rest, AT_ONCE)):
         readable = [each for each in part if not isinstance(each, UserError)]
         sequences = task.encode(readable, tokenizer, max_length) if readable else []
@@ -80,6 +82,16 @@ def predictions(
         count, cut = count + len(readable), cut + count_cut(sequences)
     if cut:
         console.warn(f"{cut:,} of {count:,} examples are cut to fit into {max_length} tokens")
+    if broken:
+        raise broken[0]
+
+
+def _until_broken(examples: Iterable[Any], broken: list[UserError]) -> Iterator[Any]:
+    """The examples, to the error that ends them, which is put down."""
+    try:
+        yield from examples
+    except UserError as error:
+        broken.append(error)
 
 
 def reading(task: Task, sequences: list[Sequence]) -> tuple[np.ndarray, list[int]]:

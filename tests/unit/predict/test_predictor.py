@@ -160,6 +160,27 @@ def test_it_says_how_many_texts_are_cut(
     assert "cut" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("ending", [".jsonl", ".tsv", ".csv"])
+def test_a_line_that_is_no_text_costs_its_row(tuned: Path, tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"x{ending}"
+    lines = [b"review"] + [b"ka du"] * 3 if ending != ".jsonl" else [b'{"review": "ka du"}'] * 4
+    lines[2] = lines[2].replace(b"du", b"d\xe9")
+    path.write_bytes(b"\n".join(lines))
+    found = list(load(tuned).predict_file(path))
+    wrong = 2 if ending == ".jsonl" else 1
+    assert [isinstance(each, UserError) for each in found] == [i == wrong for i in range(len(lines) - (wrong == 1))]
+    assert f"x{ending}:3: not UTF-8" in str(found[wrong])
+
+
+def test_what_stands_before_a_quote_that_never_ends_is_predicted(tuned: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text('review\nka du\nka\n"du\nin\n')
+    found = load(tuned).predict_file(path)
+    assert [next(found).label for _ in range(2)]
+    with pytest.raises(UserError, match=r"x.csv:4: not valid CSV"):
+        next(found)
+
+
 def test_every_form_of_input(tuned: Path) -> None:
     model = load(tuned)
     forms = ["in the", {"review": "in the"}, {"review": "in the", "stars": "good"}, Example("in the", None, None, "")]

@@ -143,8 +143,8 @@ def lines(path: Path) -> Iterator[str]:
         yield line
 
 
-def lines_or_errors(path: Path) -> Iterator[str | UserError]:
-    """The same, with an error in the place of a line that is no UTF-8. Errors, raised: UserError."""
+def lines_or_errors(path: Path, errors: str = "strict") -> Iterator[str | UserError]:
+    """The same, with an error in the place of a line that is no UTF-8. errors: as `bytes.decode` has it. Raises UserError."""
     try:
         with open(path, "rb") as file:
             for number, line in enumerate(file, 1):
@@ -153,15 +153,22 @@ def lines_or_errors(path: Path) -> Iterator[str | UserError]:
                         f"{path}: its lines end in \\r alone; convert the file to lines that end in \\n first"
                     )
                 try:
-                    yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+                    yield line.decode("utf-8-sig" if number == 1 else "utf-8", errors)
                 except UnicodeDecodeError:
-                    yield UserError(f"{path}:{number}: not UTF-8 text; convert the file to UTF-8 first")
+                    yield _no_utf8(path, number)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
 
 
+def _no_utf8(path: Path, line: int) -> UserError:
+    return UserError(f"{path}:{line}: not UTF-8 text; convert the file to UTF-8 first")
+
+
 def _jsonl(path: Path, _: Headless) -> Iterator[Row | UserError]:
-    for number, line in enumerate(lines(path), 1):
+    for number, line in enumerate(lines_or_errors(path), 1):
+        if isinstance(line, UserError):
+            yield line
+            continue
         if not line.strip():
             continue
         try:
@@ -186,31 +193,48 @@ def _txt(path: Path, _: Headless) -> Iterator[Row | UserError]:
 
 def _tsv(path: Path, headless: Headless) -> Iterator[Row | UserError]:
     """Tabs separate, nothing quotes: a lone " is text. As in .csv, a line with nothing in it is no row; empty cells are one."""
-    numbered = enumerate((line.rstrip("\r\n") for line in lines(path)), 1)
-    return _table(path, ((number, line.split("\t")) for number, line in numbered if line), headless)
+    return _table(path, _tsv_cells(path), headless)
+
+
+def _tsv_cells(path: Path) -> Iterator[tuple[int, list[str] | UserError]]:
+    for number, line in enumerate(lines_or_errors(path), 1):
+        if isinstance(line, UserError):
+            yield number, line
+        elif line := line.rstrip("\r\n"):
+            yield number, line.split("\t")
 
 
 def _csv(path: Path, headless: Headless) -> Iterator[Row | UserError]:
     return _table(path, _csv_cells(path), headless)
 
 
-def _csv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
+def _csv_cells(path: Path) -> Iterator[tuple[int, list[str] | UserError]]:
     csv.field_size_limit(2**31 - 1)  # the module's only limit is global, and shorter than a long article
-    reader = csv.reader(lines(path), strict=True)
+    escaped = (
+        line for line in lines_or_errors(path, "surrogateescape") if isinstance(line, str)
+    )  # there are no others
+    reader = csv.reader(escaped, strict=True)
     start = 1
     try:
         for cells in reader:
             if cells:
-                yield start, cells
+                yield start, cells if storage.is_unicode("".join(cells)) else _no_utf8(path, start)
             start = reader.line_num + 1
     except csv.Error as error:  # nobody knows where the next row begins
         raise UserError(f"{path}:{start}: not valid CSV: {error}") from error
 
 
-def _table(path: Path, found: Iterator[tuple[int, list[str]]], headless: Headless) -> Iterator[Row | UserError]:
+def _table(
+    path: Path, found: Iterator[tuple[int, list[str] | UserError]], headless: Headless
+) -> Iterator[Row | UserError]:
     """Rows as dicts by the names in the first one, or by those that `headless` gives for it."""
     header: list[str] = []
     for number, cells in found:
+        if isinstance(cells, UserError):
+            if not header:
+                raise cells
+            yield cells
+            continue
         if not header:
             names = headless(cells)
             header = names or [name.strip() for name in cells]
