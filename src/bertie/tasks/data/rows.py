@@ -90,12 +90,13 @@ def string(value: Any, name: str, place: str) -> str:
 
 
 def label(value: Any, name: str, place: str) -> str | None:
-    """A label as a string: numbers and true/false as JSON writes them; an empty one, or NaN as pandas has it, is None."""
+    """A label as a string: numbers and true/false as JSON writes them; None for an empty one, or NaN as pandas has and writes it."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, int | float):
         return json.dumps(value)
-    return string(value, name, place).strip() or None
+    text = string(value, name, place).strip()
+    return None if text.lower() in ("", "nan") else text
 
 
 def number_of(value: str | None) -> float | None:

@@ -13,6 +13,7 @@ from bertie.errors import UsageError, UserError
 from bertie.tasks.classify import Classify
 from bertie.tasks.data.rows import kept
 from bertie.tasks.data.texts import SCORES, Columns, Example, Texts
+from bertie.tasks.embed import Embed
 from bertie.tasks.regress import Regress
 
 # What the data's own README states.
@@ -226,22 +227,31 @@ def test_a_bad_first_row_is_one_bad_row(tmp_path: Path, first: dict[str, Any], m
 
 
 def test_labels_that_must_be_numbers(tmp_path: Path):
-    rows = "".join(f"t\t{label}\n" for label in ("0.5", "nan", "abc", "1_000", "", "-", "1e3", "x" * 100_000))
+    rows = "".join(f"t\t{label}\n" for label in ("0.5", "inf", "abc", "1_000", "", "-", "1e3", "x" * 100_000))
     path = write(tmp_path / "x.tsv", "text\tscore\n" + rows)
     found = list(Texts(labels=SCORES, numbers=True).read(path))
     assert [each.label for each in found if isinstance(each, Example)] == ["0.5", "1e3"]
     errors = [str(each).removeprefix(f"{path}:") for each in found if isinstance(each, UserError)]
     assert errors[:3] == [
         f"{line}: the label is {label!r}, which is no finite number"
-        for line, label in ((3, "nan"), (4, "abc"), (5, "1_000"))
+        for line, label in ((3, "inf"), (4, "abc"), (5, "1_000"))
     ]
     assert errors[3] == "6: no label"
     assert max(map(len, errors)) < 100
     assert all(
         isinstance(each, Example) for each in Texts(labels=SCORES, numbers=True).stream(path)
     )  # not needed there
-    with pytest.raises(UserError, match=r"x\.tsv:3: the label is 'nan'"):
+    with pytest.raises(UserError, match=r"x\.tsv:3: the label is 'inf'"):
         kept(Regress().reader.read(path), "x", strict=True)
+
+
+@pytest.mark.parametrize("reader", [Texts(), Embed().reader, Regress().reader])
+def test_nan_is_no_label(tmp_path: Path, reader: Texts) -> None:
+    """As pandas writes what is missing."""
+    path = write(tmp_path / "x.csv", "text,text_pair,label\na,b,1\na,b,nan\na,b,NaN\na,b,0\n")
+    found = list(reader.read(path))
+    assert [each.label for each in found if isinstance(each, Example)] == ["1", "0"]
+    assert [str(each) for each in found if isinstance(each, UserError)] == [f"{path}:{i}: no label" for i in (3, 4)]
 
 
 def test_long_labels_are_cut_in_messages():
