@@ -90,7 +90,7 @@ def string(value: Any, name: str, place: str) -> str:
 
 
 def label(value: Any, name: str, place: str) -> str | None:
-    """A label as a string: numbers and true/false as JSON writes them; None for an empty one, or NaN as pandas has and writes it."""
+    """A label as a string: numbers and true/false as JSON writes them; None for an empty one, or NaN as pandas writes it."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, int | float):
