@@ -13,6 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from bertie import console, storage
 from bertie.errors import UsageError, UserError
 
@@ -52,11 +54,12 @@ def require_file(path: Path) -> None:
 
 
 def given_row(values: dict[Any, Any], place: str) -> Row:
-    """A Python value; None is what is not there. Errors: UserError for keys that are no strings."""
+    """A Python value; None is what is not there, numpy's numbers are Python's. Errors: UserError for keys that are no strings."""
     for name in values:
         if not isinstance(name, str):
             raise UserError(f"{place}: its keys must be strings, and one is {short(repr(name))}")
-    return Row({name: value for name, value in values.items() if value is not None}, place, place)
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
+    return Row({name: value for name, value in plain.items() if value is not None}, place, place)
 
 
 def kept(found: Iterable[T | UserError], where: str, strict: bool = False) -> list[T]:

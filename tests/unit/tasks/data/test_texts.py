@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -252,6 +253,12 @@ def test_nan_is_no_label(tmp_path: Path, reader: Texts) -> None:
     found = list(reader.read(path))
     assert [each.label for each in found if isinstance(each, Example)] == ["1", "0"]
     assert [str(each) for each in found if isinstance(each, UserError)] == [f"{path}:{i}: no label" for i in (3, 4)]
+
+
+def test_numbers_of_numpy_are_labels() -> None:
+    given = [{"text": "a", "label": value} for value in (np.int64(1), np.float32(0.5), np.bool_(True), np.str_("x"))]
+    assert [each.label for each in Texts().values(given)] == ["1", "0.5", "true", "x"]
+    assert [each.label for each in Texts().values([{"text": "a", "label": np.float32("nan")}])] == [None]
 
 
 def test_long_labels_are_cut_in_messages():
