@@ -138,9 +138,9 @@ def test_upper_layers_start_anew(rows: list[dict[str, str]], start: Path) -> Non
 
 
 def test_patience_needs_a_loss_to_watch(start: Path) -> None:
-    """Tags that training never saw have no target."""
+    """Tags that training never saw have no target, and the one that it saw is cut off."""
     training = replace(TRAINING, eval_every=1, patience=2)
-    dev = [{"tokens": ["ka", "du"], "tags": ["B-Y", "B-Y"]}]
+    dev = [{"tokens": ["ka"] * 40, "tags": ["B-Y"] * 39 + ["B-X"]}]
     train = [{"tokens": ["ka", "du"], "tags": ["B-X", "O"]}]
     with pytest.raises(UserError, match="there is no loss to watch"):
-        bertie.finetune(replace(CONFIG, task=Tag(), training=training), train, dev, start, threads=1)
+        bertie.finetune(replace(CONFIG, task=Tag(long="head"), training=training), train, dev, start, threads=1)
