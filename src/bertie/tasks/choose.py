@@ -38,9 +38,11 @@ class Chosen:
 class Choose:
     kind: Literal["choose"] = "choose"
     context: str = ""
-    """Column of the start (empty: found from the header). Endings are ending0, ending1 …, or a list "endings"."""
+    """Column of the start (empty: found from the header)."""
+    endings: tuple[str, ...] = ()
+    """Columns of the endings, in order, or the one that holds a list (empty: ending0, ending1 …, endings or choices)."""
     label: str = ""
-    """Column of the right ending's number, from 0 (empty: found from the header)."""
+    """Column of the right ending's number, from 0, or of the name of its column (empty: found from the header)."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -56,7 +58,7 @@ class Choose:
 
     @property
     def reader(self) -> Choices:
-        return Choices(ChoiceColumns(self.context, self.label))
+        return Choices(ChoiceColumns(self.context, self.label, self.endings))
 
     def fit(self, examples: list[Choice]) -> Choose:
         self.check(examples)

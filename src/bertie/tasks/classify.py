@@ -65,7 +65,7 @@ class Classify:
 
     @property
     def reader(self) -> Texts:
-        return Texts(Columns(self.text, self.text_pair, self.label), CLASSES)
+        return Texts(Columns(self.text, self.text_pair, self.label), CLASSES, paired=self.paired)
 
     def fit(self, examples: list[Example]) -> Classify:
         """The task with the classes of the training examples. Errors: UserError for a missing label or a single class."""

@@ -63,7 +63,7 @@ class Regress:
 
     @property
     def reader(self) -> Texts:
-        return Texts(Columns(self.text, self.text_pair, self.label), SCORES, numbers=True)
+        return Texts(Columns(self.text, self.text_pair, self.label), SCORES, numbers=True, paired=self.paired)
 
     def fit(self, examples: list[Example]) -> Regress:
         """Errors: UserError for what is no number, or where all are the same."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from tyro.conf import Fixed
 
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UserError, require_range
@@ -23,7 +22,7 @@ from bertie.tasks.assessment.findings import Assessment
 from bertie.tasks.assessment.span import assess_answers
 from bertie.tasks.contract import Unit
 from bertie.tasks.data.predictions import answer_of
-from bertie.tasks.data.squad import Question, Questions, placed
+from bertie.tasks.data.squad import Question, QuestionColumns, Questions, placed
 from bertie.tasks.encoding import by_example, softmax
 from bertie.tasks.squad_scores import best_threshold, squad_scores
 from bertie.text import framing
@@ -69,6 +68,12 @@ class _Place(NamedTuple):
 @dataclass(frozen=True)
 class Span:
     kind: Literal["span"] = "span"
+    question: str = ""
+    """Column of the question in .jsonl, .csv and .tsv (empty: question)."""
+    context: str = ""
+    """Column of what it is asked of (empty: context)."""
+    answers: str = ""
+    """Column of the answer, empty for none; in .jsonl also a list of them, or SQuAD's (empty: answers or answer)."""
     step: int = 128
     """Tokens from the start of a window to that of the next (BERT's doc_stride); 0: half a window."""
     question_length: int = 64
@@ -79,10 +84,9 @@ class Span:
     """How many of the best spans predictions hold."""
     conditional: bool = False
     """Let the end depend on the start; the paper's are independent."""
-    unanswerable: Fixed[bool] = False
-    """Some contexts do not say (SQuAD 2.0): found from the training questions."""
-    threshold: float = 0.0
-    """τ: how much better than the best span no answer must score to be given; finetune finds it on the dev questions."""
+    threshold: float | None = None
+    """τ: how much better than the best span no answer must score to be given (SQuAD 2.0); finetune finds it on the dev questions,
+    where some have none. None: there always is an answer."""
 
     def __post_init__(self) -> None:
         require_range("task", self, "question_length", "answer_length", "guesses", low=1)
@@ -102,13 +106,14 @@ class Span:
 
     @property
     def reader(self) -> Questions:
-        return Questions()
+        return Questions(QuestionColumns(self.question, self.context, self.answers))
 
     def fit(self, examples: list[Question]) -> Span:
         self.check(examples)
         if not any(example.answers for example in examples):
             raise UserError(f"no question has an answer ({examples[0].source} …): nothing to learn")
-        return replace(self, unanswerable=any(not example.answers for example in examples))
+        silent = any(not example.answers for example in examples)
+        return replace(self, threshold=0.0) if silent and self.threshold is None else self
 
     def check(self, examples: list[Question]) -> None:
         """Errors: UserError naming the first question of which nobody said the answer, nor that there is none, or whose id
@@ -171,7 +176,7 @@ class Span:
         spans = spans[: self.guesses]
         best = spans[0][0] if spans else -np.inf
         scored = [(score, example.context[start:end], start, end) for score, start, end in spans]
-        if self.unanswerable:
+        if self.threshold is not None:
             scored.append((null, "", 0, 0))
         scored.sort(key=lambda each: -each[0])
         probabilities = softmax(np.array([score for score, *_ in scored])) if scored else []
@@ -179,7 +184,7 @@ class Span:
             Guess(text, start, end, float(score), float(p))
             for (score, text, start, end), p in zip(scored, probabilities, strict=True)
         ]
-        said = not self.unanswerable or null - best <= self.threshold
+        said = self.threshold is None or null - best <= self.threshold
         chosen = next((guess for guess in guesses if bool(guess.text) == said), Guess("", 0, 0, null, 0.0))
         null_score = float(np.clip(null - best, -1e9, 1e9))
         return Found(example.id, chosen.text, chosen.start, chosen.end, chosen.probability, null_score, guesses)
@@ -223,7 +228,7 @@ class Span:
 
     def calibrate(self, predictions: list[Found], examples: list[Question]) -> Span:
         """With the τ that gives the best F1 on these examples, where there are questions of both kinds."""
-        if not self.unanswerable or not any(example.answers == () for example in examples):
+        if self.threshold is None or not any(example.answers == () for example in examples):
             return self
         return replace(self, threshold=best_threshold(predictions, examples))
 
@@ -244,7 +249,7 @@ class Span:
 
     def assess(self, predictions: list[Found], examples: list[Question]) -> Assessment:
         self.check(examples)
-        return assess_answers(self.threshold, self.unanswerable, predictions, examples)
+        return assess_answers(self.threshold, predictions, examples)
 
 
 def _answer_tokens(example: Question, context: framing.Pieces) -> tuple[int, int] | None:

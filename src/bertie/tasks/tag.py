@@ -51,6 +51,10 @@ class Tag:
     """Column of the word in a file of columns, from 0; -1: CoNLL-U's in .conllu, else the first."""
     tag: int = -1
     """Column of the tag, from 0, or from the end: -1 is the last. CoNLL-U's has to be named: parts of speech are in 3."""
+    tokens: str = ""
+    """Key of the words in .jsonl (empty: tokens or words)."""
+    tags: str = ""
+    """Key of their tags in .jsonl (empty: tags, ner_tags, labels or ner)."""
     labels: tuple[str, ...] = ()
     """The tags; empty: those of the training examples, sorted."""
     long: Long = "windows"
@@ -72,7 +76,7 @@ class Tag:
 
     @property
     def reader(self) -> Sentences:
-        return Sentences(TagColumns(self.word, self.tag))
+        return Sentences(TagColumns(self.word, self.tag, self.tokens, self.tags))
 
     def fit(self, examples: list[Sentence]) -> Tag:
         """The task with the tags of the training examples. Errors: UserError for missing tags or a single one."""
@@ -106,7 +110,8 @@ class Tag:
     def _require_tags(self, examples: list[Sentence]) -> None:
         for example in examples:
             if example.tags is None:
-                raise UserError(f"{example.source}: words without tags; name their column with --task.tag")
+                remedy = "name their column with --task.tag, in .jsonl their key with --task.tags"
+                raise UserError(f"{example.source}: words without tags; {remedy}")
 
     def encode(self, examples: list[Sentence], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
         """offsets: of each token its word, and which piece of that it is; a word is read where most of its context is."""

@@ -55,7 +55,7 @@ CASES: list[tuple[AnyTask, list[dict[str, Any]]]] = [
     ),
     (Embed(scored=True), [{"text": text, "text_pair": "film", "score": float(i)} for i, text in enumerate(TEXTS)]),
     (
-        Span(unanswerable=True),
+        Span(threshold=0.0),
         [{"question": "who", "context": text, "answers": ["film"] if "film" in text else []} for text in TEXTS],
     ),
 ]

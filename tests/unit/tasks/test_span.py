@@ -94,7 +94,7 @@ def test_the_best_span_is_that_of_the_definition(uncased: Tokenizer, seed: int, 
     """Over all pairs of a start and an end in all windows, by brute force."""
     rng = np.random.default_rng(seed)
     context = " ".join(rng.choice(["cat", "dog", "sat", "mat", "unaffable"], 40))
-    task = Span(step=7, answer_length=5, conditional=conditional, unanswerable=empty, guesses=6)
+    task = Span(step=7, answer_length=5, conditional=conditional, threshold=0.0 if empty else None, guesses=6)
     windows = task.encode([question(context, "cat")], uncased, 24)
     outputs = [rng.normal(size=(len(w), 2 + 2 * PRODUCT * conditional)).astype(np.float32) for w in windows]
     [found] = task.decode(outputs, windows, [question(context, "cat")])
@@ -132,7 +132,7 @@ def test_scores_differ_as_the_losses_of_training_do(
 ) -> None:
     torch.manual_seed(0)
     asked = question("the cat sat on the mat", "cat")
-    task = Span(conditional=conditional, unanswerable=True, guesses=100)
+    task = Span(conditional=conditional, threshold=0.0, guesses=100)
     [window] = task.encode([asked], uncased, 32)
     head, states = task.head(tiny_config, 8), torch.randn(len(window), 8)
     with torch.no_grad():
@@ -158,10 +158,24 @@ def test_scores_differ_as_the_losses_of_training_do(
     assert np.ptp(sums) < 1e-4
 
 
+def test_where_all_questions_are_answered_an_answer_is_always_given(uncased: Tokenizer) -> None:
+    answered, silent = question("the cat sat", "cat"), replace(question("the cat sat", "cat"), id="2", answers=())
+    assert Span().fit([answered]).threshold is None
+    assert Span().fit([answered, silent]).threshold == 0
+    assert Span(threshold=2.0).fit([answered]).threshold == 2  # who says so may ask for less
+    task = Span()
+    [window] = task.encode([answered], uncased, 32)
+    logits = np.full((len(window), 2), -5, np.float32)
+    logits[0] = 40
+    [found] = task.decode([logits], [window], [answered])
+    assert found.answer
+    assert all(guess.text for guess in found.guesses)
+
+
 def test_the_threshold_is_heeded(uncased: Tokenizer) -> None:
     asked = [question("the cat sat", "cat")]
     for threshold, answer in ((2.9, ""), (3.1, "cat")):
-        task = Span(unanswerable=True, threshold=threshold)
+        task = Span(threshold=threshold)
         [window] = task.encode(asked, uncased, 32)
         logits = np.full((len(window), 2), -5, np.float32)
         logits[0], logits[5] = 4, 2.5  # no answer by 8, "cat" by 5

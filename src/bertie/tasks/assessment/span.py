@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 _ASKING = ("what", "who", "whom", "whose", "when", "where", "which", "why", "how many", "how much", "how")
 
 
-def assess_answers(
-    threshold: float, unanswerable: bool, predictions: list[Found], examples: list[Question]
-) -> Assessment:
-    """threshold: τ in use; unanswerable: whether the model may say that there is no answer."""
+def assess_answers(threshold: float | None, predictions: list[Found], examples: list[Question]) -> Assessment:
+    """threshold: τ in use; None: the model may not say that there is no answer."""
     second = any(not example.answers for example in examples)
     exact, f1 = np.array(
         [count_answer(each.answer, q, second) for each, q in zip(predictions, examples, strict=True)]
@@ -32,7 +30,7 @@ def assess_answers(
     sure = np.array([each.probability for each in predictions])
     losses = sure * (1 - f1)
     findings: list[Finding] = [*_tables(exact, f1, examples)]
-    if second and unanswerable:
+    if second and threshold is not None:
         findings.append(_thresholds(threshold, predictions, examples))
     findings.append(_calibration(sure, exact))
     answers = [list(dict.fromkeys(answer.text for answer in example.answers or ())) for example in examples]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from bertie.tasks.data.rows import Row, given_row, label, listing, rows, several
 
 _STARTS = ("startphrase", "context", "question", "premise", "text", "prompt")
 _LABELS = ("label", "answer", "gold")
+_NUMBERED = re.compile(r"ending\d+", re.IGNORECASE)
 _CODAH = ["category", "context", "ending0", "ending1", "ending2", "ending3", "label"]
 
 
@@ -32,7 +33,9 @@ class ChoiceColumns:
     context: str = ""
     """Column of the start (empty: found from the header)."""
     label: str = ""
-    """Column of the right ending's number, from 0 (empty: found from the header)."""
+    """Column of the right ending's number, from 0, or of the name of its column (empty: found from the header)."""
+    endings: tuple[str, ...] = ()
+    """Columns of the endings, in order, or the one that holds a list (empty: ending0, ending1 …, endings or choices)."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +87,11 @@ class Choices:
         lead = ""
         if start == known.get("startphrase") and "sent1" in known and "sent2" in known:  # SWAG: the start, cut in two
             start, lead = known["sent1"], string(values[known["sent2"]], "sent2", place)
-        endings = _endings(values, known, place)
+        names = self.columns.endings or _ending_columns(known)
+        endings = _endings(values, names, place)
         right = self.columns.label or next((known[name] for name in _LABELS if name in known), "")
         try:
-            number = _number(values.get(right), right, len(endings), place)
+            number = _number(values.get(right), right, names, len(endings), place)
         except UserError:
             if labelled:
                 raise
@@ -95,30 +99,36 @@ class Choices:
         return Choice(string(values[start], start, place), lead, endings, number, source)
 
 
-def _endings(values: dict[str, Any], known: dict[str, str], place: str) -> tuple[str, ...]:
-    listed = next((known[name] for name in ("endings", "choices") if name in known), None)
-    names = sorted((n for n in known if re.fullmatch(r"ending\d+", n)), key=lambda n: int(n[6:]))
-    if listed is None and not names:
-        raise UsageError(
-            f"{place}: no endings to choose among, in columns ending0, ending1 … or a list; its columns are: {listing(values)}"
-        )
-    if listed is None:
-        endings = [(name, values[known[name]]) for name in names if values[known[name]] is not None]
-    elif isinstance(values[listed], list):
-        endings = [(listed, ending) for ending in values[listed]]
+def _ending_columns(known: dict[str, str]) -> tuple[str, ...]:
+    """known: from names in lower case to those of the columns."""
+    listed = [known[name] for name in ("endings", "choices") if name in known][:1]
+    numbered = sorted((name for name in known if _NUMBERED.fullmatch(name)), key=lambda name: int(name[6:]))
+    return tuple(listed or [known[name] for name in numbered])
+
+
+def _endings(values: dict[str, Any], names: Sequence[str], place: str) -> tuple[str, ...]:
+    if not names or any(name not in values for name in names):
+        numbered = "no endings to choose among, in columns ending0, ending1 … or a list"
+        told = f"no columns {listing(names)}" if names else numbered
+        raise UsageError(f"{place}: {told}; its columns are: {listing(values)}. Choose with --task.endings")
+    first = names[0]
+    if len(names) > 1 or _NUMBERED.fullmatch(first):
+        endings = [(name, values[name]) for name in names if values[name] is not None]
+    elif isinstance(values[first], list):
+        endings = [(first, ending) for ending in values[first]]
     else:
-        raise UserError(f"{place}: the endings must be a list of strings, found {short(str(values[listed]))!r}")
+        raise UserError(f"{place}: the endings must be a list of strings, found {short(str(values[first]))!r}")
     if len(endings) < 2:
         raise UserError(f"{place}: {len(endings)} endings to choose among, where two are the least")
     return tuple(string(ending, name, place) for name, ending in endings)
 
 
-def _number(value: Any, name: str, endings: int, place: str) -> int | None:
-    """A row's label: None where there is none. Errors: UserError where it is no ending's number."""
+def _number(value: Any, name: str, names: Sequence[str], endings: int, place: str) -> int | None:
+    """A row's label: None where there is none. Errors: UserError where it is no ending's number or column."""
     said = label(value, name, place)
     if said is None:
         return None
-    number = int(said) if said.isdecimal() else -1
+    number = int(said) if said.isdecimal() else names.index(said) if said in names else -1
     if not 0 <= number < endings:
         raise UserError(f"{place}: {name!r} is {short(said)!r}, and the {endings} endings are 0 to {endings - 1}")
     return number

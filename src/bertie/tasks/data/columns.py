@@ -12,6 +12,7 @@ from bertie.tasks.data.rows import STDIN, Row, given_row, lines, listing, requir
 
 _WORDS = ("tokens", "words")
 _TAGS = ("tags", "ner_tags", "labels", "ner")
+_HEADED = ("token", "word", "form", "tag", "label", "ner_tag", "pos", "upos", "xpos")  # as tables name one
 DOCUMENT = "-DOCSTART-"
 NO_COLUMNS = (".csv", ".parquet", ".json", ".gz", ".bz2", ".xz", ".zst", ".zip")  # endings of files in other forms
 
@@ -31,6 +32,10 @@ class TagColumns:
     """Column of the word in a file of columns, from 0; -1: CoNLL-U's in .conllu, else the first."""
     tag: int = -1
     """Column of the tag, from 0, or from the end: -1 is the last. CoNLL-U's has to be named: parts of speech are in 3."""
+    tokens: str = ""
+    """Key of the words in .jsonl (empty: tokens or words)."""
+    tags: str = ""
+    """Key of their tags in .jsonl (empty: tags, ner_tags, labels or ner)."""
 
     def __post_init__(self) -> None:
         require_range("", self, "word", low=-1)
@@ -65,20 +70,23 @@ class Sentences:
                 row = Row({"tokens": [*value.words], "tags": value.tags and [*value.tags]}, value.source, place)
             else:
                 raise UserError(f"{place}: expected a dict, a list of words or a Sentence, got {type(value).__name__}")
-            yield _from_row(row, tagged=None)
+            yield _from_row(row, None, self.columns)
 
     def _found(self, path: Path, tagged: bool) -> Iterator[Sentence | UserError]:
         if path.suffix == ".jsonl" or path == STDIN:
             for row in rows(path):
                 if isinstance(row, Row) and path == STDIN:
                     row = row._replace(values={"tokens": row.values["text"].split()})
+                columns = TagColumns() if path == STDIN else self.columns
                 try:
-                    yield _from_row(row, tagged) if isinstance(row, Row) else row
+                    yield _from_row(row, tagged, columns) if isinstance(row, Row) else row
                 except UserError as error:
                     yield error
             return
         if path.suffix in NO_COLUMNS:
-            raise UsageError(f"{path}: sentences are read from columns (CoNLL's files) and from .jsonl, not packed")
+            raise UsageError(
+                f"{path}: sentences are read from columns between blanks or tabs (CoNLL's files) and from .jsonl"
+            )
         require_file(path)
         gathered: list[tuple[int, list[str]]] = []
         form: _Form | None = None
@@ -88,7 +96,10 @@ class Sentences:
             if path.suffix == ".conllu" and cells and not cells[0].isdecimal():  # a comment, a range, an empty node
                 continue
             if cells and cells[0] != DOCUMENT:
-                form = form or self._form(f"{path}:{number}", len(cells), path.suffix == ".conllu", tagged)
+                if form is None:
+                    form = self._form(f"{path}:{number}", len(cells), path.suffix == ".conllu", tagged)
+                    if form.is_header(cells):
+                        continue
                 gathered.append((number, cells))
             elif gathered and form:
                 yield _sentence(path, gathered, form, tagged)
@@ -123,6 +134,11 @@ class _Form(NamedTuple):
     word: int
     tag: int | None
 
+    def is_header(self, cells: list[str]) -> bool:
+        """Whether a line names columns: nobody tags the word "word" with "tag"."""
+        tag = cells[self.tag].lower() if self.tag is not None else ""
+        return tag in (*_TAGS, *_HEADED) and cells[self.word].lower() in (*_WORDS, *_HEADED)
+
 
 def _sentence(path: Path, gathered: list[tuple[int, list[str]]], form: _Form, tagged: bool) -> Sentence | UserError:
     start = gathered[0][0]
@@ -149,19 +165,26 @@ def _cells(line: str) -> list[str]:
     return [cell for cell in line.split(" ") if cell]
 
 
-def _from_row(row: Row, tagged: bool | None) -> Sentence:
+def _from_row(row: Row, tagged: bool | None, columns: TagColumns) -> Sentence:
     """tagged: whether tags are needed; None: they may be missing, but not wrong."""
     values, source, place = row
-    words = next((values[name] for name in _WORDS if name in values), None)
-    tags = next((values[name] for name in _TAGS if name in values), None)
+    word_names = (columns.tokens,) if columns.tokens else _WORDS
+    tag_names = (columns.tags,) if columns.tags else _TAGS
+    words = next((values[name] for name in word_names if name in values), None)
+    tags = next((values[name] for name in tag_names if name in values), None)
     if not isinstance(words, list):
-        raise UsageError(f'{place}: no list of words under "tokens": its keys are {listing(values)}')
+        told = f"no list of words under {word_names[0]!r}: its keys are {listing(values)}"
+        raise UsageError(f"{place}: {told}. Choose with --task.tokens")
     if not words:
         raise UserError(f"{place}: a sentence without words")
     named = tuple(string(word, "tokens", place) for word in words)
     if tags is None and not tagged:
         return Sentence(named, None, source)
     try:
+        if tags is None:
+            raise UserError(
+                f"{place}: no tags under {tag_names[0]!r}: its keys are {listing(values)}. Choose with --task.tags"
+            )
         return Sentence(named, _tags(tags, len(words), place), source)
     except UserError:
         if tagged is False:
@@ -170,8 +193,6 @@ def _from_row(row: Row, tagged: bool | None) -> Sentence:
 
 
 def _tags(tags: Any, count: int, place: str) -> tuple[str, ...]:
-    if tags is None:
-        raise UserError(f"{place}: no tags")
     if not isinstance(tags, list) or len(tags) != count:
         have = len(tags) if isinstance(tags, list) else "no list of"
         raise UserError(f"{place}: {count} words and {have} tags")

@@ -1,4 +1,4 @@
-"""Questions about a context: SQuAD's JSON of versions 1.1 and 2.0, and rows of .jsonl with "question" and "context"."""
+"""Questions about a context: SQuAD's JSON of versions 1.1 and 2.0, and rows of .jsonl, .csv and .tsv."""
 
 from __future__ import annotations
 
@@ -9,7 +9,20 @@ from typing import Any
 
 from bertie import storage
 from bertie.errors import UsageError, UserError
-from bertie.tasks.data.rows import STDIN, Row, given_row, listing, require_file, rows, several, short, string
+from bertie.tasks.data.rows import (
+    STDIN,
+    Row,
+    given_row,
+    listing,
+    require_file,
+    rows,
+    several,
+    short,
+    string,
+    whole_number_of,
+)
+
+_TABLES = (".csv", ".tsv")
 
 
 @dataclass(frozen=True)
@@ -32,7 +45,23 @@ class Question:
 
 
 @dataclass(frozen=True)
+class QuestionColumns:
+    """Of .jsonl, .csv and .tsv; SQuAD's .json has its own names."""
+
+    question: str = ""
+    """Column of the question (empty: question)."""
+    context: str = ""
+    """Column of what it is asked of (empty: context)."""
+    answers: str = ""
+    """Column of the answer, empty for none; in .jsonl also a list of them, or SQuAD's (empty: answers or answer)."""
+
+
+@dataclass(frozen=True)
 class Questions:
+    """A table may also say where the answer begins, in answer_start, and give questions an id."""
+
+    columns: QuestionColumns = QuestionColumns()
+
     def read(self, path: Path) -> Iterator[Question | UserError]:
         """With answers. Errors, raised: UsageError for a missing file, UserError for one that is no such JSON."""
         for found in self._found(path):
@@ -49,7 +78,7 @@ class Questions:
             if isinstance(value, tuple) and len(value) == 2:
                 value = {"question": value[0], "context": value[1]}
             if isinstance(value, dict):
-                value = _question(given_row(value, place), str(number))
+                value = _question(given_row(value, place), str(number), self.columns)
             elif not isinstance(value, Question):
                 wanted = 'expected {"question": …, "context": …} (in a file: --input), a pair of both or a Question'
                 raise UserError(f"{place}: {wanted}, got {type(value).__name__}")
@@ -60,9 +89,15 @@ class Questions:
             raise UsageError("of stdin a line is a text, and a question needs a context: give a .json or .jsonl file")
         require_file(path)
         seen: set[str] = set()
-        for number, found in enumerate(_nested(path) if path.suffix == ".json" else _rows(path), 1):
+        nested = path.suffix == ".json"
+        columns = QuestionColumns() if nested else self.columns
+        for number, found in enumerate(_nested(path) if nested else _rows(path), 1):
             try:
-                question = _question(found, str(number)) if isinstance(found, Row) else found
+                question = _question(found, str(number), columns) if isinstance(found, Row) else found
+            except UsageError as error:
+                if path.suffix in _TABLES:
+                    raise
+                question = UserError(str(error))
             except UserError as error:
                 question = UserError(str(error))
             if isinstance(question, Question) and question.id in seen:
@@ -85,8 +120,8 @@ def placed(answer: Answer, context: str) -> Answer | None:
 
 
 def _rows(path: Path) -> Iterator[Row | UserError]:
-    if path.suffix != ".jsonl":
-        raise UsageError(f"{path}: questions are read from SQuAD's .json, or from .jsonl files")
+    if path.suffix not in (".jsonl", *_TABLES):
+        raise UsageError(f"{path}: questions are read from SQuAD's .json, or from .jsonl, .csv and .tsv files")
     return rows(path)
 
 
@@ -119,18 +154,31 @@ def _list(values: Any, name: str) -> list[Any] | None:
     return found if isinstance(found, list) else None
 
 
-def _question(row: Row, number: str) -> Question:
+def _question(row: Row, number: str, columns: QuestionColumns) -> Question:
     values, source, place = row
-    for name in ("question", "context"):
-        if name not in values:
-            raise UserError(f"{place}: no {name!r}; there are {listing(values)}")
-    context = string(values["context"], "context", place)
+    names = columns.question or "question", columns.context or "context"
+    if missing := [name for name in names if name not in values]:
+        raise UsageError(
+            f"{place}: no {missing[0]!r}; there are {listing(values)}. Choose with --task.question and --task.context"
+        )
+    asked, context = (string(values[name], name, place) for name in names)
     if not context.strip():
         raise UserError(f"{place}: the context is empty")
     name = number if values.get("id") is None else values["id"]
-    answers = () if values.get("is_impossible") is True else _answers(values.get("answers"), place)
-    asked = string(values["question"], "question", place)
+    answered = columns.answers or ("answers" if "answers" in values else "answer")
+    given = values.get(answered)
+    if isinstance(given, str):
+        start = values.get("answer_start", -1)
+        given = {"text": [given], "answer_start": [_whole(start)]} if given.strip() else []
+    answers = () if values.get("is_impossible") is True else _answers(given, place)
     return Question(string(str(name), "id", place), asked, context, answers, source)
+
+
+def _whole(start: Any) -> Any:
+    """A cell's number."""
+    if not isinstance(start, str):
+        return start
+    return -1 if not start.strip() else whole_number_of(start) if whole_number_of(start) is not None else start
 
 
 def _answers(value: Any, place: str) -> tuple[Answer, ...] | None:

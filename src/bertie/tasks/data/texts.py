@@ -63,7 +63,8 @@ class _Layout(NamedTuple):
 
 @dataclass(frozen=True)
 class Texts:
-    """labels: the names of label columns that are recognised; numbers: whether labels that are needed must be finite numbers.
+    """labels: the names of label columns that are recognised; numbers: whether labels that are needed must be finite numbers;
+    paired: whether there have to be two texts, if that is known, else as in the first row.
 
     Rows whose gold_label is "-" (MNLI, SNLI: the annotators did not agree) are left out where labels are needed.
     """
@@ -71,6 +72,7 @@ class Texts:
     columns: Columns = Columns()
     labels: tuple[str, ...] = CLASSES
     numbers: bool = False
+    paired: bool | None = None
 
     def read(self, path: Path) -> Iterator[Example | UserError]:
         """With labels, for training and evaluation; without a label column every label is None, an empty one is an error.
@@ -161,6 +163,10 @@ class Texts:
             raise UserError(str(error).replace(where, place, 1)) from error
         if first and layout[:2] != first[:2]:
             raise UserError(f"{place}: found {_texts(layout)}, but {_texts(first)} in the rows before")
+        if self.paired is not None and self.paired != (layout.text_pair is not None):
+            error = UsageError if where.endswith((".tsv", ".csv")) else UserError  # of all rows, or of this one
+            have, had = ("one text", "two") if self.paired else ("two texts", "one")
+            raise error(f"{place}: {have}, where the examples of training have {had}; found {_texts(layout)}")
         return layout
 
     def _layout(self, names: tuple[str, ...], where: str, labelled: bool | None) -> _Layout:

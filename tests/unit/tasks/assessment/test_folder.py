@@ -65,7 +65,7 @@ KINDS: list[tuple[Task, list[Any], list[Any], set[str], tuple[str, ...]]] = [
         ("By place of the ending", "ending 1, 75.0 %", "Expected calibration error"),
     ),
     (
-        Span(unanswerable=True, threshold=0.5),
+        Span(threshold=0.5),
         [
             Found("1", "Ann", 0, 3, 0.5, -1.0, [Guess("Ann", 0, 3, 1.0, 0.5)]),
             Found("2", "", 0, 0, 0.7, 1.0, [Guess("", 0, 0, 1.0, 0.7), Guess("Ann", 0, 3, 0.0, 0.3)]),

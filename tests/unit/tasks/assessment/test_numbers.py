@@ -225,7 +225,7 @@ def test_the_curve_of_thresholds(told: list[tuple[int, bool, bool]], threshold: 
     def score(tau: float) -> dict[str, float]:
         return squad_scores({found.id: found.answer for found in at(tau)}, questions)
 
-    curve = finding(Span(unanswerable=True, threshold=threshold).assess(at(threshold), questions), "threshold")
+    curve = finding(Span(threshold=threshold).assess(at(threshold), questions), "threshold")
     assert isinstance(curve, Curves)
     assert curve.xs == sorted({float(null) for null, *_ in told})
     for i, x in enumerate(curve.xs):

@@ -12,7 +12,7 @@ from bertie.errors import UsageError, UserError
 from bertie.tasks.data.choices import Choice, ChoiceColumns, Choices
 from bertie.tasks.data.columns import Sentence, Sentences, TagColumns
 from bertie.tasks.data.rows import kept
-from bertie.tasks.data.squad import Answer, Question, Questions
+from bertie.tasks.data.squad import Answer, Question, QuestionColumns, Questions
 
 SWAG = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n"
 
@@ -55,6 +55,27 @@ def test_choices_of_any_number_from_a_list(tmp_path: Path) -> None:
         [{"start": "s", "ending0": "a", "ending1": "b", "right": "1"}]
     )
     assert (named.context, named.label) == ("s", 1)
+
+
+def test_endings_by_name(tmp_path: Path) -> None:
+    """An exam's table, as people have it: the right answer is a column's name."""
+    path = write(tmp_path / "exam.csv", "prompt,A,B,C,answer\nWhich?,one,two,three,C\nWho?,you,me,us,0\n")
+    first, second = Choices(ChoiceColumns(endings=("A", "B", "C"))).read(path)
+    assert first == Choice("Which?", "", ("one", "two", "three"), 2, "exam.csv:2")
+    assert isinstance(second, Choice)
+    assert second.label == 0
+    [reordered] = Choices(ChoiceColumns(endings=("C", "A"))).values(
+        [{"context": "s", "A": "a", "C": "c", "label": "A"}]
+    )
+    assert (reordered.endings, reordered.label) == (("c", "a"), 1)
+    [listed] = Choices(ChoiceColumns(endings=("options",))).values(
+        [{"context": "s", "options": ["a", "b"], "label": 1}]
+    )
+    assert (listed.endings, listed.label) == (("a", "b"), 1)
+    with pytest.raises(UsageError, match=r"exam\.csv:2: no columns A, D; its columns are.*--task\.endings"):
+        list(Choices(ChoiceColumns(endings=("A", "D"))).read(path))
+    with pytest.raises(UsageError, match=r"no endings to choose among.*its columns are: prompt, A, B, C, answer"):
+        list(Choices().read(path))
 
 
 @pytest.mark.parametrize(
@@ -147,7 +168,7 @@ def test_for_prediction_wrong_labels_are_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a.csv", "a.conll.gz", "a.parquet"])
 def test_sentences_in_other_files_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(
-        UsageError, match=r"sentences are read from columns \(CoNLL's files\) and from .jsonl, not packed"
+        UsageError, match=r"sentences are read from columns between blanks or tabs \(CoNLL's files\) and from .jsonl"
     ):
         list(Sentences().stream(write(tmp_path / name, "a b\n")))
 
@@ -188,6 +209,31 @@ def test_sentences_of_python_values_and_json(tmp_path: Path) -> None:
     assert untagged == [Sentence(("one", "two"), None, "b.txt:1"), Sentence(("three",), None, "b.txt:4")]
 
 
+def test_words_and_tags_under_other_keys(tmp_path: Path) -> None:
+    rows = [{"tokens": ["a"], "ner_tags": ["O"], "pos_tags": ["DT"], "pieces": ["b"]}]
+    path = write(tmp_path / "a.jsonl", lines(rows))
+    assert list(Sentences(TagColumns(tags="pos_tags")).read(path)) == [Sentence(("a",), ("DT",), "a.jsonl:1")]
+    [other] = Sentences(TagColumns(tokens="pieces", tags="pos_tags")).values(rows)
+    assert (other.words, other.tags) == (("b",), ("DT",))
+    [error] = Sentences(TagColumns(tags="pos")).read(path)
+    assert "no tags under 'pos': its keys are tokens, ner_tags, pos_tags, pieces" in str(error)
+
+
+@pytest.mark.parametrize("header", ["Word\tTag", "token ner_tag", "FORM\tlemma\tUPOS"])
+def test_a_line_that_names_the_columns_is_no_word(tmp_path: Path, header: str) -> None:
+    width = len(header.split())
+    text = header + "\n" + "\t".join([*["Word", "x", "B-X"][: width - 1], "O"]) + "\n\n"
+    again = "\t".join([*["word", "x", "O"][: width - 1], "tag"]) + "\n"
+    named, later = Sentences().read(write(tmp_path / "a.tsv", text + again))
+    assert isinstance(named, Sentence)
+    assert (named.words, named.tags) == (("Word",), ("O",))
+    assert isinstance(later, Sentence)  # the first line alone can be one
+    assert later.words == ("word",)
+    assert list(Sentences().stream(write(tmp_path / "b.txt", "word\ntoken\n"))) == [
+        Sentence(("word", "token"), None, "b.txt:1")
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -204,8 +250,16 @@ def test_sentences_of_python_values_and_json(tmp_path: Path) -> None:
             "1 words and 2 tags",
         ),
         ("a.jsonl", lines([{"tokens": [], "tags": []}, {"tokens": ["c"], "tags": ["O"]}]), "a sentence without words"),
-        ("a.jsonl", lines([{"tokens": ["a"]}, {"tokens": ["c"], "tags": ["O"]}]), "no tags"),
-        ("a.jsonl", lines([{"text": "a"}, {"tokens": ["c"], "tags": ["O"]}]), 'no list of words under "tokens"'),
+        (
+            "a.jsonl",
+            lines([{"tokens": ["a"]}, {"tokens": ["c"], "tags": ["O"]}]),
+            "no tags under 'tags': its keys are tokens. Choose with --task.tags",
+        ),
+        (
+            "a.jsonl",
+            lines([{"text": "a"}, {"tokens": ["c"], "tags": ["O"]}]),
+            "no list of words under 'tokens': its keys are text. Choose with --task.tokens",
+        ),
     ],
 )
 def test_bad_sentences(tmp_path: Path, name: str, text: str, message: str) -> None:
@@ -300,7 +354,7 @@ def test_questions_of_python_values() -> None:
     [
         ({"question": "q", "answers": ["a"]}, "no 'context'"),
         ({"question": "q", "context": " ", "answers": ["a"]}, "the context is empty"),
-        ({"question": "q", "context": "c", "answers": "a"}, "the answers must be a list"),
+        ({"question": "q", "context": "c", "answers": 5}, "the answers must be a list"),
         ({"question": "q", "context": "c", "answers": [{"start": 0}]}, "an answer without a text"),
         ({"question": "q", "context": "c", "answers": [{"text": "c", "answer_start": "0"}]}, "answer_start is '0'"),
         (
@@ -348,11 +402,35 @@ def test_squad_with_a_byte_order_mark_and_without_ids(tmp_path: Path) -> None:
     assert first.source == "a.json: data[0].paragraphs[0].qas[0]"
 
 
+def test_questions_of_tables(tmp_path: Path) -> None:
+    text = 'id,question,context,answer,answer_start\nq7,Who?,"Ann, or Ann",Ann,8\nq8,Why?,Ann,,\nq9,Where?,Ann,nn,x\n'
+    where, why, wrong = Questions().read(write(tmp_path / "a.csv", text))
+    assert where == Question("q7", "Who?", "Ann, or Ann", (Answer("Ann", 8),), "a.csv:2")
+    assert why == Question("q8", "Why?", "Ann", (), "a.csv:3")  # a table says so with an empty cell
+    assert "a.csv:4: answer_start is 'x', and must be a number" in str(wrong)
+    columns = QuestionColumns("ask", "passage", "says")
+    tsv = write(tmp_path / "a.tsv", "ask\tpassage\tsays\nWho?\tAnn\tAnn\n")
+    assert list(Questions(columns).read(tsv)) == [Question("1", "Who?", "Ann", (Answer("Ann", -1),), "a.tsv:2")]
+    with pytest.raises(UsageError, match=r"a\.tsv:2: no 'question'; there are ask, passage, says. Choose with --task"):
+        list(Questions().stream(tsv))
+    [row] = Questions(columns).values([{"ask": "Who?", "passage": "Ann", "says": ["Ann"]}])
+    assert (row.question, row.context, row.answers) == ("Who?", "Ann", (Answer("Ann", -1),))
+    unknown = write(tmp_path / "b.csv", "question,context\nWho?,Ann\n")
+    [asked] = Questions().stream(unknown)
+    assert isinstance(asked, Question)
+    assert asked.answers is None
+    [error] = Questions().read(unknown)
+    assert "no answers" in str(error)
+    squad = {"data": [{"paragraphs": [{"context": "Ann", "qas": [{"id": "1", "question": "Who?", "answers": []}]}]}]}
+    [nested] = Questions(columns).read(write(tmp_path / "a.json", json.dumps(squad)))  # its names are its own
+    assert isinstance(nested, Question)
+
+
 def test_files_of_another_form(tmp_path: Path) -> None:
     with pytest.raises(UserError, match='no list "data"'):
         list(Questions().read(write(tmp_path / "a.json", '{"rows": []}')))
-    with pytest.raises(UsageError, match=r"SQuAD's \.json, or from \.jsonl"):
-        list(Questions().read(write(tmp_path / "a.tsv", "a\tb\n")))
+    with pytest.raises(UsageError, match=r"SQuAD's \.json, or from \.jsonl, \.csv and \.tsv"):
+        list(Questions().read(write(tmp_path / "a.txt", "a\tb\n")))
     with pytest.raises(UsageError, match="no such file"):
         list(Sentences().read(tmp_path / "none.txt"))
     for reader in (Sentences(), Questions(), Choices()):

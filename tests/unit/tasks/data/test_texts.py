@@ -227,6 +227,26 @@ def test_a_bad_first_row_is_one_bad_row(tmp_path: Path, first: dict[str, Any], m
     assert found[1] == Example("a", "b", "yes", "x.jsonl:2")
 
 
+@pytest.mark.parametrize("paired", [True, False])
+def test_what_training_had_decides_whether_texts_are_pairs(tmp_path: Path, paired: bool) -> None:
+    """Not the first row."""
+    rows: list[dict[str, Any]] = [{"text": "a"}, {"text": "b", "text_pair": "c"}]
+    rows = rows if paired else rows[::-1]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    have, had = ("one text", "two") if paired else ("two texts", "one")
+    error, example = Texts(paired=paired).stream(path)
+    assert f"a.jsonl:1: {have}, where the examples of training have {had}" in str(error)
+    assert isinstance(example, Example)
+    assert (example.text_pair is not None) == paired
+    for name in ("a.csv", "a.tsv"):  # all of its rows are alike
+        (tmp_path / name).write_text("\t".join(rows[0]).replace("\t", "," if name == "a.csv" else "\t") + "\n")
+        with open(tmp_path / name, "a") as file:
+            file.write(("," if name == "a.csv" else "\t").join("xy"[: len(rows[0])]) + "\n")
+        with pytest.raises(UsageError, match=f"{name}:2: {have}"):
+            list(Texts(paired=paired).stream(tmp_path / name))
+
+
 def test_labels_that_must_be_numbers(tmp_path: Path):
     rows = "".join(f"t\t{label}\n" for label in ("0.5", "inf", "abc", "1_000", "", "-", "1e3", "x" * 100_000))
     path = write(tmp_path / "x.tsv", "text\tscore\n" + rows)
