@@ -64,12 +64,32 @@ class Questions:
 
     def read(self, path: Path) -> Iterator[Question | UserError]:
         """With answers. Errors, raised: UsageError for a missing file, UserError for one that is no such JSON."""
-        for found in self._found(path):
-            unknown = isinstance(found, Question) and found.answers is None
-            yield UserError(f"{found.source}: no answers") if isinstance(found, Question) and unknown else found
+        seen: set[str] = set()
+        for found in self.stream(path):
+            if isinstance(found, UserError):
+                yield found
+            elif found.answers is None:
+                yield UserError(f"{found.source}: no answers")
+            elif found.id in seen:
+                yield UserError(f"{found.source}: the id {short(found.id)!r} is there already")
+            else:
+                seen.add(found.id)
+                yield found
 
     def stream(self, path: Path) -> Iterator[Question | UserError]:
-        return self._found(path)
+        """For prediction: questions may share an id, since none is remembered."""
+        if path == STDIN:
+            raise UsageError("of stdin a line is a text, and a question needs a context: give a .json or .jsonl file")
+        require_file(path)
+        nested = path.suffix == ".json"
+        columns = QuestionColumns() if nested else self.columns
+        for number, found in enumerate(_nested(path) if nested else _rows(path), 1):
+            try:
+                yield _question(found, str(number), columns) if isinstance(found, Row) else found
+            except UserError as error:
+                if isinstance(error, UsageError) and path.suffix in _TABLES:
+                    raise
+                yield UserError(str(error))
 
     def values(self, given: Iterable[Any]) -> Iterator[Question]:
         """From dicts ({"question": …, "context": …, "answers": …}), pairs (question, context) or Questions. Errors: UserError."""
@@ -83,28 +103,6 @@ class Questions:
                 wanted = 'expected {"question": …, "context": …} (in a file: --input), a pair of both or a Question'
                 raise UserError(f"{place}: {wanted}, got {type(value).__name__}")
             yield value
-
-    def _found(self, path: Path) -> Iterator[Question | UserError]:
-        if path == STDIN:
-            raise UsageError("of stdin a line is a text, and a question needs a context: give a .json or .jsonl file")
-        require_file(path)
-        seen: set[str] = set()
-        nested = path.suffix == ".json"
-        columns = QuestionColumns() if nested else self.columns
-        for number, found in enumerate(_nested(path) if nested else _rows(path), 1):
-            try:
-                question = _question(found, str(number), columns) if isinstance(found, Row) else found
-            except UsageError as error:
-                if path.suffix in _TABLES:
-                    raise
-                question = UserError(str(error))
-            except UserError as error:
-                question = UserError(str(error))
-            if isinstance(question, Question) and question.id in seen:
-                question = UserError(f"{question.source}: the id {short(question.id)!r} is there already")
-            elif isinstance(question, Question):
-                seen.add(question.id)
-            yield question
 
 
 def placed(answer: Answer, context: str) -> Answer | None:

@@ -29,6 +29,7 @@ _LAYOUTS: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (
 )
 CLASSES = ("label", "gold_label", "class", "entailment_judgment")
 SCORES = ("score", "relatedness_score", "similarity", "label")
+_LAYOUTS_KEPT = 1000  # of .jsonl whose rows have keys of their own
 _COLA = ["source", "label", "mark", "sentence"]
 _NO_AGREEMENT = "-"  # gold_label of MNLI and SNLI where the annotators did not agree
 
@@ -127,6 +128,8 @@ class Texts:
             names = tuple(row.values)
             try:
                 if names not in layouts:
+                    if len(layouts) == _LAYOUTS_KEPT:
+                        layouts.clear()
                     layouts[names] = self._next_layout(names, first, where, row.place, labelled)
                 layout = layouts[names]
                 first, have_labels = first or layout, have_labels or layout.label is not None

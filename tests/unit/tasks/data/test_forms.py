@@ -377,6 +377,14 @@ def test_bad_questions(tmp_path: Path, row: dict[str, Any], message: str) -> Non
         kept(Questions().read(path), "a", strict=True)
 
 
+def test_ids_are_not_remembered_for_prediction(tmp_path: Path) -> None:
+    """Files of any size, at constant memory."""
+    asked = {"question": "q", "context": "c", "answers": ["c"], "id": "good"}
+    path = write(tmp_path / "a.jsonl", lines([asked, asked]))
+    assert [type(found) for found in Questions().stream(path)] == [Question, Question]
+    assert [type(found) for found in Questions().read(path)] == [Question, UserError]
+
+
 def test_no_part_of_squads_json_is_lost(tmp_path: Path) -> None:
     good = {"qas": [{"id": "1", "question": "q", "answers": []}], "context": "c"}
     articles = [{"paragraphs": [good, {"context": "c"}, 5]}, {"title": "t"}, {"paragraphs": {}}, "x"]
