@@ -21,7 +21,7 @@ class Args:
     """Fine-tune a checkpoint on labelled examples. The same command again resumes."""
 
     config: Positional[str]
-    """A TOML file, or the kind of a task: classify, regress, choose, span, tag or embed."""
+    """A TOML file, or the kind of a task: classify, regress, choose, span, tag or embed. With --help, all flags of that kind."""
     train: Path
     """Training examples: .tsv (GLUE's layouts), .csv or .jsonl; SQuAD's .json; CoNLL's columns."""
     dev: Path

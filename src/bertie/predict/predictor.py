@@ -154,7 +154,8 @@ class Predictor:
         ]
 
     def predict(self, inputs: Inputs) -> list[Any]:
-        """What the task's `decode` gives of texts, pairs of them, or dicts with the columns of the training data, in order."""
+        """A prediction each (`Classified`, `Found` …) of texts, pairs, lists of words, or dicts with the columns of the training
+        data, in order. Of a file: `predict_file`."""
         return list(self.predict_stream(inputs))
 
     def predict_stream(self, inputs: Inputs) -> Iterator[Any]:

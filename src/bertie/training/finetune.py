@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from bertie.model.bert import BertModel
 from bertie.tasks import Task
 from bertie.tasks.assessment.folder import evaluation_folder
 from bertie.tasks.assessment.folder import write as write_evaluation
+from bertie.tasks.inference import predictions
 from bertie.tasks.purpose import task_of
 from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
@@ -35,13 +37,19 @@ class Finetuned:
     on the half of them that did not choose; losses: of this call's steps; run: the folder, if any; sweep: of several runs,
     what came of each."""
 
-    model: BertModel
+    model: BertModel = field(repr=False)
     task: Task
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer = field(repr=False)
+    max_length: int
     scores: dict[str, float]
-    losses: list[float]
+    losses: list[float] = field(repr=False)
     run: Path | None
-    sweep: Sweep | None
+    sweep: Sweep | None = field(repr=False)
+
+    def predict(self, inputs: Iterable[Any]) -> list[Any]:
+        """As `bertie.load(run).predict`, of a run that is in memory alone, too."""
+        examples = self.task.reader.values(inputs)
+        return list(predictions(self.model, self.task, self.tokenizer, self.max_length, examples))
 
 
 def finetune(
@@ -93,9 +101,8 @@ def _one(config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: RunFol
         about = f"{_from(checkpoint)} On {len(data.dev)} dev examples: {_told(scores)}."
         _assess(tuned, data, run)
         _finish(tuned, scores, run, run_page(run.path, about, {}).html(), about)
-    return Finetuned(
-        tuned.model, tuned.task, checkpoint.tokenizer, scores, tuned.losses, run.path if run else None, None
-    )
+    path, most = run.path if run else None, config.max_length
+    return Finetuned(tuned.model, tuned.task, checkpoint.tokenizer, most, scores, tuned.losses, path, None)
 
 
 def _several(config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: RunFolder | None) -> Finetuned:
@@ -115,8 +122,8 @@ def _several(config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: Ru
         _assess(tuned, data, run)
         _finish(tuned, best.reported_on, run, sweep_page(run.path, about, done).html(), about)
         drop_models(run.path)
-    path = run.path if run else None
-    return Finetuned(tuned.model, tuned.task, checkpoint.tokenizer, best.reported_on, tuned.losses, path, done)
+    path, most = run.path if run else None, config.max_length
+    return Finetuned(tuned.model, tuned.task, checkpoint.tokenizer, most, best.reported_on, tuned.losses, path, done)
 
 
 def _assess(tuned: Tuned, data: Data, run: RunFolder) -> None:
@@ -142,7 +149,7 @@ def _finished(config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: R
     load_weights(model, made)
     drop_models(run.path)  # killed just before
     done = read_sweep(run.path) if len(cells(config)) > 1 else None
-    return Finetuned(model, task, checkpoint.tokenizer, run.scores(), [], run.path, done)
+    return Finetuned(model, task, checkpoint.tokenizer, config.max_length, run.scores(), [], run.path, done)
 
 
 def _from(checkpoint: Checkpoint) -> str:

@@ -60,6 +60,11 @@ def test_in_memory_and_in_a_folder_are_one(rows: list[dict[str, str]], start: Pa
             assert torch.equal(a, b)
     scores = bertie.load(tmp_path / "run", threads=1).evaluate(rows[50:])["scores"]
     assert scores == in_folder.scores
+    texts = [rows[50]["text"], "ka du " * 40]  # cut at the run's length
+    said = bertie.load(tmp_path / "run", threads=1).predict(texts)
+    assert [found.predict(texts) for found in (in_memory, in_folder, again)] == [said] * 3
+    assert "Tensor" not in repr(in_memory)
+    assert len(repr(in_memory)) < 1000
     dev = tmp_path / "run" / "dev"
     assert json.loads((dev / "scores.json").read_text())["scores"] == scores
     assert len((dev / "predictions.jsonl").read_text().splitlines()) == len(rows[50:])

@@ -45,8 +45,17 @@ class Choices:
     columns: ChoiceColumns = ChoiceColumns()
 
     def read(self, path: Path) -> Iterator[Choice | UserError]:
-        """With labels, for training and evaluation. Errors, raised: UsageError."""
-        return self._choices(rows(path, _headless), labelled=True)
+        """With labels, for training and evaluation. Errors, raised: UsageError; UserError, at the end, where labels are counted
+        from 1."""
+        said: set[str] = set()
+        most = 0
+        for found in self._choices(self._told(rows(path, _headless), said), labelled=True):
+            most = max(most, len(found.endings) if isinstance(found, Choice) else 0)
+            yield found
+        if str(most) in said and "0" not in said:
+            raise UserError(
+                f"{path}: the right endings are numbered from 1 to {most}, and must be from 0 to {most - 1}"
+            )
 
     def stream(self, path: Path) -> Iterator[Choice | UserError]:
         return self._choices(rows(path, _headless), labelled=False)
@@ -77,6 +86,18 @@ class Choices:
             yield choice
             first = False
 
+    def _told(self, found: Iterator[Row | UserError], said: set[str]) -> Iterator[Row | UserError]:
+        """The same rows; what their labels are is put down."""
+        for row in found:
+            if isinstance(row, Row):
+                said.add(str(row.values.get(self._right(row.values))).strip())
+            yield row
+
+    def _right(self, values: dict[str, Any]) -> str:
+        """The label's column; empty: none."""
+        known = {name.lower(): name for name in values}
+        return self.columns.label or next((known[name] for name in _LABELS if name in known), "")
+
     def _choice(self, row: Row, labelled: bool) -> Choice:
         values, source, place = row
         known = {name.lower(): name for name in values}
@@ -89,7 +110,7 @@ class Choices:
             start, lead = known["sent1"], string(values[known["sent2"]], "sent2", place)
         names = self.columns.endings or _ending_columns(known)
         endings = _endings(values, names, place)
-        right = self.columns.label or next((known[name] for name in _LABELS if name in known), "")
+        right = self._right(values)
         try:
             number = _number(values.get(right), right, names, len(endings), place)
         except UserError:

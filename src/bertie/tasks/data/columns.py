@@ -12,7 +12,20 @@ from bertie.tasks.data.rows import STDIN, Row, given_row, lines, listing, requir
 
 _WORDS = ("tokens", "words")
 _TAGS = ("tags", "ner_tags", "labels", "ner")
-_HEADED = ("token", "word", "form", "tag", "label", "ner_tag", "pos", "upos", "xpos")  # as tables name one
+_HEADED = (
+    "token",
+    "word",
+    "form",
+    "text",
+    "tag",
+    "label",
+    "ner_tag",
+    "ne",
+    "entity",
+    "pos",
+    "upos",
+    "xpos",
+)  # tables
 DOCUMENT = "-DOCSTART-"
 NO_COLUMNS = (".csv", ".parquet", ".json", ".gz", ".bz2", ".xz", ".zst", ".zip")  # endings of files in other forms
 
@@ -60,6 +73,7 @@ class Sentences:
         """From dicts ({"tokens": […], "tags": […]}), lists of words, texts (words between blanks) or Sentences."""
         for number, value in enumerate(several(given), 1):
             place = f"example {number}"
+            columns = self.columns if isinstance(value, dict) else TagColumns()
             if isinstance(value, str):
                 value = value.split()
             if isinstance(value, list | tuple):
@@ -70,7 +84,7 @@ class Sentences:
                 row = Row({"tokens": [*value.words], "tags": value.tags and [*value.tags]}, value.source, place)
             else:
                 raise UserError(f"{place}: expected a dict, a list of words or a Sentence, got {type(value).__name__}")
-            yield _from_row(row, None, self.columns)
+            yield _from_row(row, None, columns)
 
     def _found(self, path: Path, tagged: bool) -> Iterator[Sentence | UserError]:
         if path.suffix == ".jsonl" or path == STDIN:

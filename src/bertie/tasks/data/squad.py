@@ -95,10 +95,11 @@ class Questions:
         """From dicts ({"question": …, "context": …, "answers": …}), pairs (question, context) or Questions. Errors: UserError."""
         for number, value in enumerate(several(given), 1):
             place = f"example {number}"
-            if isinstance(value, tuple) and len(value) == 2:
+            columns = self.columns if isinstance(value, dict) else QuestionColumns()
+            if isinstance(value, tuple | list) and len(value) == 2:
                 value = {"question": value[0], "context": value[1]}
             if isinstance(value, dict):
-                value = _question(given_row(value, place), str(number), self.columns)
+                value = _question(given_row(value, place), str(number), columns)
             elif not isinstance(value, Question):
                 wanted = 'expected {"question": …, "context": …} (in a file: --input), a pair of both or a Question'
                 raise UserError(f"{place}: {wanted}, got {type(value).__name__}")

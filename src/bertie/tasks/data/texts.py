@@ -90,7 +90,9 @@ class Texts:
         Labels are kept where they are found, but not needed: a label column that `columns` names may be missing, and a
         gold_label of "-" is None.
         """
-        return self._examples(rows(path, headless), str(path), labelled=False)
+        plain = path.suffix == ".txt" or path == STDIN
+        reader = replace(self, columns=Columns()) if plain else self  # a line has no columns
+        return reader._examples(rows(path, headless), str(path), labelled=False)
 
     def values(self, given: Iterable[Any]) -> Iterator[Example]:
         """From Python values: dicts ({"text": …, "label": …} or any names above), strings, pairs of them, or Examples.
@@ -106,7 +108,7 @@ class Texts:
     def _value_row(self, value: Any, place: str) -> Row | Example:
         if isinstance(value, Example):
             return value
-        if isinstance(value, tuple):
+        if isinstance(value, tuple | list):
             if len(value) != 2:
                 raise UsageError(f"{place}: a pair has two texts and this one {len(value)}: {str(value)[:60]}")
             return Example(string(value[0], "text", place), string(value[1], "text_pair", place), None, place)
@@ -167,7 +169,7 @@ class Texts:
         if first and layout[:2] != first[:2]:
             raise UserError(f"{place}: found {_texts(layout)}, but {_texts(first)} in the rows before")
         if self.paired is not None and self.paired != (layout.text_pair is not None):
-            error = UsageError if where.endswith((".tsv", ".csv")) else UserError  # of all rows, or of this one
+            error = UserError if where.endswith(".jsonl") else UsageError  # of this row, or of all
             have, had = ("one text", "two") if self.paired else ("two texts", "one")
             raise error(f"{place}: {have}, where the examples of training have {had}; found {_texts(layout)}")
         return layout

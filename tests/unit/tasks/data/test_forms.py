@@ -13,6 +13,7 @@ from bertie.tasks.data.choices import Choice, ChoiceColumns, Choices
 from bertie.tasks.data.columns import Sentence, Sentences, TagColumns
 from bertie.tasks.data.rows import kept
 from bertie.tasks.data.squad import Answer, Question, QuestionColumns, Questions
+from bertie.tasks.data.texts import Columns, Example, Texts
 
 SWAG = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n"
 
@@ -57,6 +58,19 @@ def test_choices_of_any_number_from_a_list(tmp_path: Path) -> None:
     assert (named.context, named.label) == ("s", 1)
 
 
+def test_endings_that_are_counted_from_1_are_refused(tmp_path: Path) -> None:
+    """All but the last would teach the ending behind the right one."""
+    rows = [{"context": "a", "endings": ["b", "c"], "label": i % 2 + 1} for i in range(6)]
+    path = write(tmp_path / "a.jsonl", lines(rows))
+    with pytest.raises(
+        UserError, match=r"a\.jsonl: the right endings are numbered from 1 to 2, and must be from 0 to 1"
+    ):
+        list(Choices().read(path))
+    write(path, lines([*rows, {"context": "a", "endings": ["b", "c"], "label": 0}]))
+    assert len(kept(Choices().read(path), "a")) == 4  # one 2 is a slip
+    assert all(isinstance(found, Choice) for found in Choices().stream(path))
+
+
 def test_endings_by_name(tmp_path: Path) -> None:
     """An exam's table, as people have it: the right answer is a column's name."""
     path = write(tmp_path / "exam.csv", "prompt,A,B,C,answer\nWhich?,one,two,three,C\nWho?,you,me,us,0\n")
@@ -94,7 +108,7 @@ def test_endings_by_name(tmp_path: Path) -> None:
     ],
 )
 def test_bad_choices(tmp_path: Path, row: dict[str, Any], message: str) -> None:
-    good = {"context": "a", "endings": ["b", "c"], "label": 1}
+    good = {"context": "a", "endings": ["b", "c"], "label": 0}
     with pytest.raises(UserError, match=message):
         list(Choices().values([row]))
     path = write(tmp_path / "a.jsonl", lines([good, row, good]))
@@ -207,6 +221,24 @@ def test_sentences_of_python_values_and_json(tmp_path: Path) -> None:
     ]
     untagged = list(Sentences().stream(write(tmp_path / "b.txt", "one\ntwo\n\nthree\n")))
     assert untagged == [Sentence(("one", "two"), None, "b.txt:1"), Sentence(("three",), None, "b.txt:4")]
+
+
+def test_plain_values_have_no_columns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A run on columns with names of its own reads texts, words and pairs as any other."""
+    monkeypatch.setattr("bertie.tasks.data.rows.STDIN_DEVICE", write(tmp_path / "typed", "New York\n"))
+    tags = Sentences(TagColumns(tokens="Wörter"))
+    assert [each.words for each in tags.values(["a b", ["a", "b"], {"Wörter": ["a", "b"]}])] == [("a", "b")] * 3
+    [typed] = tags.stream(Path("-"))
+    assert isinstance(typed, Sentence)
+    asked = list(Questions(QuestionColumns("Frage", "Text")).values([("q", "c"), {"Frage": "q", "Text": "c"}]))
+    assert [(each.question, each.context) for each in asked] == [("q", "c")] * 2
+    texts = Texts(Columns(text="Review"))
+    [line] = texts.stream(Path("-"))
+    assert isinstance(line, Example)
+    assert line.text == "New York"
+    [row] = texts.stream(write(tmp_path / "a.txt", "New York\n"))
+    assert isinstance(row, Example)
+    assert [each.text_pair for each in Texts().values([("a", "b"), ["a", "b"]])] == ["b", "b"]
 
 
 def test_words_and_tags_under_other_keys(tmp_path: Path) -> None:
