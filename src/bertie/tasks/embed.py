@@ -74,7 +74,8 @@ class Embed:
 
     @property
     def reader(self) -> Texts:
-        return Texts(Columns(self.text, self.text_pair, self.label), tuple(dict.fromkeys((*SCORES, *CLASSES))))
+        labels = tuple(dict.fromkeys((*SCORES, *CLASSES)))
+        return Texts(Columns(self.text, self.text_pair, self.label), labels, paired=True)
 
     def fit(self, examples: list[Example]) -> Embed:
         """Errors: UserError where a second text is missing, or some scores are; where pairs are of several classes."""

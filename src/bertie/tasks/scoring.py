@@ -92,6 +92,8 @@ def _answers(
     task: Span, rows: list[Row | UserError], every: list[Any], examples: list[Any], where: str
 ) -> dict[str, str]:
     """By id. What was made of a question that cannot be read, or has no answers, is left out."""
+    if nameless := [row for row in rows if isinstance(row, Row) and row.values.get("id") is None]:
+        raise UserError(f"{nameless[0].place}: no id of the question")
     said = {str(row.values.get("id")): row for row in rows if isinstance(row, Row)}
     require_once((str(row.values.get("id")) for row in rows if isinstance(row, Row)), "the predictions")
     known = {each.id for each in every if not isinstance(each, UserError)}

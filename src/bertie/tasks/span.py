@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from bertie.contracts import Batch, Sequence, Targets
-from bertie.errors import UserError, require_range
+from bertie.errors import UsageError, UserError, require_range
 from bertie.model.config import BertConfig
 from bertie.model.heads import PRODUCT, ConditionalSpanHead, TokenHead
 from bertie.model.losses import choice
@@ -91,6 +91,8 @@ class Span:
     def __post_init__(self) -> None:
         require_range("task", self, "question_length", "answer_length", "guesses", low=1)
         require_range("task", self, "step", low=0)
+        if self.threshold is not None and not np.isfinite(self.threshold):
+            raise UsageError(f"task.threshold is {self.threshold}: give a finite number, or None")
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -228,7 +230,7 @@ class Span:
 
     def calibrate(self, predictions: list[Found], examples: list[Question]) -> Span:
         """With the τ that gives the best F1 on these examples, where there are questions of both kinds."""
-        if self.threshold is None or not any(example.answers == () for example in examples):
+        if self.threshold is None or len({bool(example.answers) for example in examples}) < 2:
             return self
         return replace(self, threshold=best_threshold(predictions, examples))
 

@@ -65,6 +65,8 @@ class Tag:
     def __post_init__(self) -> None:
         require_range("task", self, "step", low=0)
         require_range("task", self, "word", low=-1)
+        if len(set(self.labels)) < len(self.labels):
+            raise UsageError(f"task.labels names a tag twice: {listing(self.labels)}")
 
     @property
     def unit(self) -> Unit:
@@ -81,6 +83,8 @@ class Tag:
     def fit(self, examples: list[Sentence]) -> Tag:
         """The task with the tags of the training examples. Errors: UserError for missing tags or a single one."""
         self._require_tags(examples)
+        if len(self.labels) == 1:
+            raise UsageError(f"task.labels names one tag, {short(self.labels[0])!r}: name all, or leave it out")
         labels = self.labels or tuple(sorted({tag for example in examples for tag in example.tags or ()}))
         if len(labels) < 2:
             raise UserError(f"every word has the tag {short(min(labels))!r} ({examples[0].source} …): nothing to learn")

@@ -137,6 +137,12 @@ def test_ids_that_come_twice() -> None:
         bertie.score("span", asked, {"x": "cat"})
 
 
+def test_predictions_without_ids() -> None:
+    asked = [Question("x", "who", "the cat", (Answer("cat", 4),), "here:1")]
+    with pytest.raises(UserError, match="prediction 1: no id of the question"):
+        bertie.score("span", asked, [{"answer": "cat"}, {"answer": "dog"}])
+
+
 def test_the_table_of_glue(tmp_path: Path) -> None:
     data = write(tmp_path / "dev.tsv", "sentence\tlabel\n" + "".join(f"{t}\t{i % 2}\n" for i, t in enumerate(TEXTS)))
     table = "index\tprediction\n" + "".join(f"{i}\t{i % 2 if i else 1}\n" for i in reversed(range(6)))

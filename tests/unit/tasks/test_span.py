@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertie.contracts import Hidden, Targets
+from bertie.errors import UsageError
 from bertie.model.config import BertConfig
 from bertie.model.heads import PRODUCT
 from bertie.tasks.data.rows import kept
 from bertie.tasks.data.squad import Answer, Question
-from bertie.tasks.span import Span
+from bertie.tasks.span import Found, Span
 from bertie.tasks.squad_scores import best_threshold, normalised, squad_scores
 from bertie.text.tokenizer import Tokenizer
 
@@ -170,6 +171,15 @@ def test_where_all_questions_are_answered_an_answer_is_always_given(uncased: Tok
     [found] = task.decode([logits], [window], [answered])
     assert found.answer
     assert all(guess.text for guess in found.guesses)
+
+
+def test_the_threshold_is_found_where_there_are_questions_of_both_kinds() -> None:
+    silent = replace(question("the cat sat", "cat"), answers=())
+    said = Found(silent.id, "", 0, 0, 1.0, -1.0, [])
+    assert Span(threshold=0.0).calibrate([said], [silent]).threshold == 0  # silence everywhere would be right
+    for threshold in (float("nan"), float("inf")):
+        with pytest.raises(UsageError, match=r"task\.threshold is"):
+            Span(threshold=threshold)
 
 
 def test_the_threshold_is_heeded(uncased: Tokenizer) -> None:

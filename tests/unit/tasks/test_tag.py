@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertie.errors import UserError
+from bertie.errors import UsageError, UserError
 from bertie.tasks.data.columns import Sentence
 from bertie.tasks.data.rows import kept
 from bertie.tasks.entities import entities, entity_scores, names_entities
@@ -113,3 +113,10 @@ def test_tags_that_training_has_not_are_named(capsys: pytest.CaptureFixture[str]
     assert told in capsys.readouterr().err
     with pytest.raises(UserError, match=r"dev.conll:9: 0, 1: none of these tags is known; there are B-X, I-X, O"):
         TASK.check([Sentence(("a", "b"), ("0", "1"), "dev.conll:9")])
+
+
+def test_tags_that_are_named_are_some_and_each_once() -> None:
+    with pytest.raises(UsageError, match=r"task\.labels names a tag twice: O, O"):
+        Tag(labels=("O", "O"))
+    with pytest.raises(UsageError, match=r"task\.labels names one tag, 'O'"):
+        Tag(labels=("O",)).fit([Sentence(("a",), ("O",), "here")])

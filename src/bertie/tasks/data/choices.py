@@ -9,7 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from bertie.errors import UsageError, UserError
-from bertie.tasks.data.rows import Row, given_row, label, listing, rows, several, short, string
+from bertie.tasks.data.rows import (
+    Row,
+    given_row,
+    label,
+    listing,
+    require_apart,
+    rows,
+    several,
+    short,
+    string,
+    whole_number_of,
+)
 
 _STARTS = ("startphrase", "context", "question", "premise", "text", "prompt")
 _LABELS = ("label", "answer", "gold")
@@ -36,6 +47,14 @@ class ChoiceColumns:
     """Column of the right ending's number, from 0, or of the name of its column (empty: found from the header)."""
     endings: tuple[str, ...] = ()
     """Columns of the endings, in order, or the one that holds a list (empty: ending0, ending1 …, endings or choices)."""
+
+    def __post_init__(self) -> None:
+        require_apart(context=self.context, label=self.label, endings=(*self.endings, "")[0])
+        if len(set(self.endings)) < len(self.endings):
+            raise UsageError(f"task.endings names a column twice: {listing(self.endings)}")
+        if numbers := [name for name in self.endings if name.isdecimal()]:
+            told = f"task.endings: is a label {numbers[0]} the column of this name, or the ending of this number?"
+            raise UsageError(f"{told} Name the columns otherwise")
 
 
 @dataclass(frozen=True)
@@ -134,7 +153,9 @@ def _endings(values: dict[str, Any], names: Sequence[str], place: str) -> tuple[
         raise UsageError(f"{place}: {told}; its columns are: {listing(values)}. Choose with --task.endings")
     first = names[0]
     if len(names) > 1 or _NUMBERED.fullmatch(first):
-        endings = [(name, values[name]) for name in names if values[name] is not None]
+        endings = [(name, values[name]) for name in names]
+        while endings and endings[-1][1] is None:  # some questions have fewer
+            endings.pop()
     elif isinstance(values[first], list):
         endings = [(first, ending) for ending in values[first]]
     else:
@@ -149,8 +170,8 @@ def _number(value: Any, name: str, names: Sequence[str], endings: int, place: st
     said = label(value, name, place)
     if said is None:
         return None
-    number = int(said) if said.isdecimal() else names.index(said) if said in names else -1
-    if not 0 <= number < endings:
+    number = names.index(said) if said in names else whole_number_of(said)
+    if number is None or number >= endings:
         raise UserError(f"{place}: {name!r} is {short(said)!r}, and the {endings} endings are 0 to {endings - 1}")
     return number
 

@@ -8,7 +8,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertie.errors import UsageError, UserError, require_range
-from bertie.tasks.data.rows import STDIN, Row, given_row, lines, listing, require_file, rows, several, string
+from bertie.tasks.data.rows import (
+    STDIN,
+    Row,
+    given_row,
+    lines_or_errors,
+    listing,
+    require_apart,
+    require_file,
+    rows,
+    several,
+    string,
+)
 
 _WORDS = ("tokens", "words")
 _TAGS = ("tags", "ner_tags", "labels", "ner")
@@ -52,6 +63,7 @@ class TagColumns:
 
     def __post_init__(self) -> None:
         require_range("", self, "word", low=-1)
+        require_apart(tokens=self.tokens, tags=self.tags)
 
 
 @dataclass(frozen=True)
@@ -103,9 +115,13 @@ class Sentences:
             )
         require_file(path)
         gathered: list[tuple[int, list[str]]] = []
+        broken: list[UserError] = []
         form: _Form | None = None
         number = 0
-        for number, line in enumerate(lines(path), 1):
+        for number, line in enumerate(lines_or_errors(path), 1):
+            if isinstance(line, UserError):
+                broken.append(line)
+                continue
             cells = _cells(line)
             if path.suffix == ".conllu" and cells and not cells[0].isdecimal():  # a comment, a range, an empty node
                 continue
@@ -115,11 +131,10 @@ class Sentences:
                     if form.is_header(cells):
                         continue
                 gathered.append((number, cells))
-            elif gathered and form:
-                yield _sentence(path, gathered, form, tagged)
-                gathered = []
-        if gathered and form:
-            yield _sentence(path, gathered, form, tagged)
+            else:
+                yield from _sentences(path, gathered, broken, form, tagged)
+                gathered, broken = [], []
+        yield from _sentences(path, gathered, broken, form, tagged)
         if not number:
             raise UserError(f"{path} is empty")
 
@@ -152,6 +167,16 @@ class _Form(NamedTuple):
         """Whether a line names columns: nobody tags the word "word" with "tag"."""
         tag = cells[self.tag].lower() if self.tag is not None else ""
         return tag in (*_TAGS, *_HEADED) and cells[self.word].lower() in (*_WORDS, *_HEADED)
+
+
+def _sentences(
+    path: Path, gathered: list[tuple[int, list[str]]], broken: list[UserError], form: _Form | None, tagged: bool
+) -> Iterator[Sentence | UserError]:
+    """One or none, of the lines between two empty ones. broken: those of them that cannot be read."""
+    if broken:
+        yield broken[0]
+    elif gathered and form:
+        yield _sentence(path, gathered, form, tagged)
 
 
 def _sentence(path: Path, gathered: list[tuple[int, list[str]]], form: _Form, tagged: bool) -> Sentence | UserError:

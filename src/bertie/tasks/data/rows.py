@@ -132,6 +132,15 @@ def some(said: Iterable[str], count: int, between: str = "; ") -> str:
     return between.join(islice(said, SHOWN)) + more
 
 
+def require_apart(**named: str) -> None:
+    """named: from flags to columns; empty: none. Errors: UsageError where one column is to be two things."""
+    flags = {column: flag for flag, column in named.items() if column}
+    for flag, column in named.items():
+        if column and flags[column] != flag:
+            names = " and ".join(f"--task.{name.replace('_', '-')}" for name in (flag, flags[column]))
+            raise UsageError(f"{names} name one column, {column!r}")
+
+
 def several(texts: Any) -> Any:
     """A string is iterable too, and a dict: its characters or keys would each be taken for a text."""
     if isinstance(texts, str | bytes | dict | Path) or not isinstance(texts, Iterable):
@@ -213,7 +222,7 @@ def _csv(path: Path, headless: Headless) -> Iterator[Row | UserError]:
 
 
 def _csv_cells(path: Path) -> Iterator[tuple[int, list[str] | UserError]]:
-    csv.field_size_limit(2**31 - 1)  # the module's only limit is global, and shorter than a long article
+    csv.field_size_limit(1 << 24)  # the module's own limit is shorter than a long article; an open quote reads up to it
     escaped = (
         line for line in lines_or_errors(path, "surrogateescape") if isinstance(line, str)
     )  # there are no others
@@ -225,7 +234,8 @@ def _csv_cells(path: Path) -> Iterator[tuple[int, list[str] | UserError]]:
                 yield start, cells if storage.is_unicode("".join(cells)) else _no_utf8(path, start)
             start = reader.line_num + 1
     except csv.Error as error:  # nobody knows where the next row begins
-        raise UserError(f"{path}:{start}: not valid CSV: {error}") from error
+        hint = "; is a quote left open?" if "limit" in str(error) else ""
+        raise UserError(f"{path}:{start}: not valid CSV: {error}{hint}") from error
 
 
 def _table(

@@ -14,6 +14,7 @@ from bertie.tasks.data.rows import (
     Row,
     given_row,
     listing,
+    require_apart,
     require_file,
     rows,
     several,
@@ -55,6 +56,9 @@ class QuestionColumns:
     answers: str = ""
     """Column of the answer, empty for none; in .jsonl also a list of them, or SQuAD's (empty: answers or answer)."""
 
+    def __post_init__(self) -> None:
+        require_apart(question=self.question or "question", context=self.context or "context", answers=self.answers)
+
 
 @dataclass(frozen=True)
 class Questions:
@@ -65,7 +69,7 @@ class Questions:
     def read(self, path: Path) -> Iterator[Question | UserError]:
         """With answers. Errors, raised: UsageError for a missing file, UserError for one that is no such JSON."""
         seen: set[str] = set()
-        for found in self.stream(path):
+        for found in self._found(path, answered=True):
             if isinstance(found, UserError):
                 yield found
             elif found.answers is None:
@@ -77,7 +81,10 @@ class Questions:
                 yield found
 
     def stream(self, path: Path) -> Iterator[Question | UserError]:
-        """For prediction: questions may share an id, since none is remembered."""
+        """For prediction: questions may share an id, since none is remembered, and what is no answer is none."""
+        return self._found(path, answered=False)
+
+    def _found(self, path: Path, answered: bool) -> Iterator[Question | UserError]:
         if path == STDIN:
             raise UsageError("of stdin a line is a text, and a question needs a context: give a .json or .jsonl file")
         require_file(path)
@@ -85,7 +92,7 @@ class Questions:
         columns = QuestionColumns() if nested else self.columns
         for number, found in enumerate(_nested(path) if nested else _rows(path), 1):
             try:
-                yield _question(found, str(number), columns) if isinstance(found, Row) else found
+                yield _question(found, str(number), columns, answered) if isinstance(found, Row) else found
             except UserError as error:
                 if isinstance(error, UsageError) and path.suffix in _TABLES:
                     raise
@@ -153,7 +160,8 @@ def _list(values: Any, name: str) -> list[Any] | None:
     return found if isinstance(found, list) else None
 
 
-def _question(row: Row, number: str, columns: QuestionColumns) -> Question:
+def _question(row: Row, number: str, columns: QuestionColumns, answered: bool = True) -> Question:
+    """answered: whether answers that are none are an error; else they are None."""
     values, source, place = row
     names = columns.question or "question", columns.context or "context"
     if missing := [name for name in names if name not in values]:
@@ -164,20 +172,32 @@ def _question(row: Row, number: str, columns: QuestionColumns) -> Question:
     if not context.strip():
         raise UserError(f"{place}: the context is empty")
     name = number if values.get("id") is None else values["id"]
-    answered = columns.answers or ("answers" if "answers" in values else "answer")
-    given = values.get(answered)
+    asked_id = string(str(name), "id", place)
+    try:
+        answers = _given_answers(values, columns, place)
+    except UserError:
+        if answered:
+            raise
+        answers = None
+    return Question(asked_id, asked, context, answers, source)
+
+
+def _given_answers(values: dict[str, Any], columns: QuestionColumns, place: str) -> tuple[Answer, ...] | None:
+    given = values.get(columns.answers or ("answers" if "answers" in values else "answer"))
+    if str(values.get("is_impossible")).strip().lower() in ("true", "1"):
+        return ()
     if isinstance(given, str):
-        start = values.get("answer_start", -1)
+        start = values.get("answer_start")
         given = {"text": [given], "answer_start": [_whole(start)]} if given.strip() else []
-    answers = () if values.get("is_impossible") is True else _answers(given, place)
-    return Question(string(str(name), "id", place), asked, context, answers, source)
+    return _answers(given, place)
 
 
 def _whole(start: Any) -> Any:
-    """A cell's number."""
+    """A cell's number; pandas writes 8.0 where other rows have none."""
     if not isinstance(start, str):
         return start
-    return -1 if not start.strip() else whole_number_of(start) if whole_number_of(start) is not None else start
+    number = whole_number_of(start.strip().removesuffix(".0")) if start.strip() else -1
+    return start if number is None else number
 
 
 def _answers(value: Any, place: str) -> tuple[Answer, ...] | None:
@@ -199,7 +219,7 @@ def _answers(value: Any, place: str) -> tuple[Answer, ...] | None:
         each = {"text": each} if isinstance(each, str) else each
         if not isinstance(each, dict) or "text" not in each:
             raise UserError(f"{place}: an answer without a text: {str(each)[:40]!r}")
-        start = each.get("answer_start", -1)
+        start = -1 if each.get("answer_start") is None else each["answer_start"]
         if type(start) is not int:
             raise UserError(f"{place}: answer_start is {str(start)[:20]!r}, and must be a number of characters")
         found.append(Answer(string(each["text"], "answers", place), start))

@@ -12,7 +12,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertie.errors import UsageError, UserError
-from bertie.tasks.data.rows import STDIN, Row, given_row, label, listing, number_of, rows, several, short, string
+from bertie.tasks.data.rows import (
+    STDIN,
+    Row,
+    given_row,
+    label,
+    listing,
+    number_of,
+    require_apart,
+    rows,
+    several,
+    short,
+    string,
+)
 
 # (text, second text, label names of that layout only), in lower case; None: one text
 _LAYOUTS: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (
@@ -54,6 +66,9 @@ class Columns:
     """Column of the second text, for tasks on pairs (empty: found from the header)."""
     label: str = ""
     """Column of the label (empty: found from the header)."""
+
+    def __post_init__(self) -> None:
+        require_apart(text=self.text, text_pair=self.text_pair, label=self.label)
 
 
 class _Layout(NamedTuple):
@@ -135,7 +150,7 @@ class Texts:
                     layouts[names] = self._next_layout(names, first, where, row.place, labelled)
                 layout = layouts[names]
                 first, have_labels = first or layout, have_labels or layout.label is not None
-                example = _example(row, layout)
+                example = _example(row, layout, labelled is not False)
             except UsageError:
                 raise
             except UserError as error:
@@ -200,6 +215,8 @@ class Texts:
             text, pair = known[found[0][0]], known[found[0][1]] if found[0][1] else None
             label_names += found[0][2]
         labels = [known[name] for name in label_names if name in known and known[name] not in (text, pair)]
+        if columns.label and columns.label in (text, pair):
+            raise refuse(f"{columns.label!r} is the text, and cannot be the label", "--task.text and --task.label")
         if columns.label:
             if labelled and columns.label not in names:
                 raise refuse(f"no column {columns.label!r}", "--task.label")
@@ -215,14 +232,18 @@ def headless(cells: list[str]) -> list[str] | None:
     return _COLA if is_cola else None
 
 
-def _example(row: Row, layout: _Layout) -> Example:
+def _example(row: Row, layout: _Layout, labelled: bool) -> Example:
+    """labelled: whether a label that is none is an error; else it is None."""
     values, source, place = row
-    return Example(
-        text=string(values[layout.text], layout.text, place),
-        text_pair=string(values[layout.text_pair], layout.text_pair, place) if layout.text_pair else None,
-        label=label(values[layout.label], layout.label, place) if layout.label else None,
-        source=source,
-    )
+    text = string(values[layout.text], layout.text, place)
+    pair = string(values[layout.text_pair], layout.text_pair, place) if layout.text_pair else None
+    try:
+        said = label(values[layout.label], layout.label, place) if layout.label else None
+    except UserError:
+        if labelled:
+            raise
+        said = None
+    return Example(text, pair, said, source)
 
 
 def _texts(layout: _Layout) -> str:

@@ -104,6 +104,7 @@ def test_endings_by_name(tmp_path: Path) -> None:
         ({"context": "a", "ending0": "b", "ending1": None, "label": 0}, "1 endings to choose among"),
         ({"context": "a", "label": 0}, "no endings to choose among.*its columns are: context, label"),
         ({"context": "a", "endings": ["b", "c"], "label": "1_0"}, "'label' is '1_0'"),
+        ({"context": "a", "endings": ["b", "c"], "label": "9" * 5000}, "'label' is '9999"),
         ({"body": "a", "endings": ["b", "c"], "label": 0}, "cannot tell which column is the start"),
     ],
 )
@@ -221,6 +222,79 @@ def test_sentences_of_python_values_and_json(tmp_path: Path) -> None:
     ]
     untagged = list(Sentences().stream(write(tmp_path / "b.txt", "one\ntwo\n\nthree\n")))
     assert untagged == [Sentence(("one", "two"), None, "b.txt:1"), Sentence(("three",), None, "b.txt:4")]
+
+
+def test_missing_endings_stand_last(tmp_path: Path) -> None:
+    """Or the number of the right one would mean another."""
+    fewer = {"context": "s", "ending0": "a", "ending1": "b", "ending2": None, "label": 1}
+    gap = {"context": "s", "ending0": "a", "ending1": None, "ending2": "c", "label": 2}
+    found, error = Choices().stream(write(tmp_path / "a.jsonl", lines([fewer, gap])))
+    assert isinstance(found, Choice)
+    assert (found.endings, found.label) == (("a", "b"), 1)
+    assert "a.jsonl:2: 'ending1' must be a string, found null" in str(error)
+
+
+def test_one_column_is_one_thing() -> None:
+    """A label that stands in the text would be learned at once."""
+    for make, flags in (
+        (lambda: Columns(text="a", label="a"), "--task.text and --task.label"),
+        (lambda: Columns(text="a", text_pair="a"), "--task.text and --task.text-pair"),
+        (lambda: TagColumns(tokens="a", tags="a"), "--task.tokens and --task.tags"),
+        (lambda: QuestionColumns(question="context"), "--task.question and --task.context"),
+        (lambda: ChoiceColumns(context="a", label="a"), "--task.context and --task.label"),
+    ):
+        with pytest.raises(UsageError, match=f"{flags} name one column"):
+            make()
+    with pytest.raises(UsageError, match=r"task\.endings names a column twice: A, B, A"):
+        ChoiceColumns(endings=("A", "B", "A"))
+    with pytest.raises(UsageError, match="is a label 1 the column of this name, or the ending of this number"):
+        ChoiceColumns(endings=("1", "2"))
+    with pytest.raises(UsageError, match="'text' is the text, and cannot be the label"):
+        list(Texts(Columns(label="text")).values([{"text": "a"}]))
+
+
+def test_what_is_no_answer_does_not_hinder_prediction(tmp_path: Path) -> None:
+    bad = {"question": "q", "context": "c d", "answers": [{"start": 0}]}
+    path = write(tmp_path / "a.jsonl", lines([bad]))
+    [asked] = Questions().stream(path)
+    assert isinstance(asked, Question)
+    assert asked.answers is None
+    assert [type(found) for found in Questions().read(path)] == [UserError]
+    labelled = write(tmp_path / "b.jsonl", lines([{"text": "a", "label": {}}]))
+    [text] = Texts().stream(labelled)
+    assert isinstance(text, Example)
+    assert text.label is None
+    assert [type(found) for found in Texts().read(labelled)] == [UserError]
+
+
+def test_tables_of_pandas(tmp_path: Path) -> None:
+    """A column of whole numbers with gaps is written as fractions, a truth as a word."""
+    text = "question,context,answers,answer_start,is_impossible\nq,a b,b,2.0,False\nq,a b,b,,True\nq,a b,b,2.5,False\n"
+    where, silent, wrong = Questions().read(write(tmp_path / "a.csv", text))
+    assert isinstance(where, Question)
+    assert where.answers == (Answer("b", 2),)
+    assert isinstance(silent, Question)
+    assert silent.answers == ()
+    assert "answer_start is '2.5'" in str(wrong)
+    nobody = {"question": "q", "context": "a b", "answers": [{"text": "b", "answer_start": None}]}
+    assert [each.answers for each in Questions().values([nobody])] == [(Answer("b", -1),)]
+
+
+def test_a_byte_that_is_no_text_costs_its_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "a.conll"
+    path.write_bytes(b"a O\n\nb O\n\xff O\nc O\n\n\xfe O\n\nd O\n")
+    first, second, third, last = Sentences().read(path)
+    assert isinstance(first, Sentence)
+    assert isinstance(last, Sentence)
+    assert (first.words, last.words) == (("a",), ("d",))
+    assert "a.conll:4: not UTF-8" in str(second)
+    assert "a.conll:7: not UTF-8" in str(third)
+
+
+def test_an_open_quote_does_not_read_the_whole_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", 'text,label\n"5 inch,yes\n' + "good,no\n" * 3_000_000)
+    with pytest.raises(UserError, match=r"a\.csv:2: not valid CSV: .*limit.*is a quote left open"):
+        list(Texts().stream(path))
 
 
 def test_plain_values_have_no_columns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

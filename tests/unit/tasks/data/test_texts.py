@@ -247,6 +247,14 @@ def test_what_training_had_decides_whether_texts_are_pairs(tmp_path: Path, paire
             list(Texts(paired=paired).stream(tmp_path / name))
 
 
+def test_vectors_are_learned_from_pairs(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a"}\n{"text": "b", "text_pair": "c"}\n')
+    error, example = Embed().reader.stream(path)
+    assert "a.jsonl:1: one text" in str(error)
+    assert isinstance(example, Example)
+
+
 def test_labels_that_must_be_numbers(tmp_path: Path):
     rows = "".join(f"t\t{label}\n" for label in ("0.5", "inf", "abc", "1_000", "", "-", "1e3", "x" * 100_000))
     path = write(tmp_path / "x.tsv", "text\tscore\n" + rows)
