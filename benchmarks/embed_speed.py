@@ -1,6 +1,5 @@
 """Vectors of texts: ours and sentence-transformers' `encode`, the same model, in turn in one process, one thread each.
 
-    pip install sentence-transformers
     OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false python benchmarks/embed_speed.py MODEL SST-2/train.tsv SICK.txt
         --out benchmarks/results/embed_speed.json [--rounds 3]
 

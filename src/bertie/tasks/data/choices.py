@@ -49,7 +49,8 @@ class ChoiceColumns:
     """Columns of the endings, in order, or the one that holds a list (empty: ending0, ending1 …, endings or choices)."""
 
     def __post_init__(self) -> None:
-        require_apart(context=self.context, label=self.label, endings=(*self.endings, "")[0])
+        for ending in self.endings or ("",):
+            require_apart(context=self.context, label=self.label, endings=ending)
         if len(set(self.endings)) < len(self.endings):
             raise UsageError(f"task.endings names a column twice: {listing(self.endings)}")
         if numbers := [name for name in self.endings if name.isdecimal()]:

@@ -23,11 +23,7 @@ from bertie.tasks.data.rows import (
 
 _WORDS = ("tokens", "words")
 _TAGS = ("tags", "ner_tags", "labels", "ner")
-_HEADED = (
-    "token",
-    "word",
-    "form",
-    "text",
+_HEADINGS = {*_WORDS, *_TAGS, "token", "word", "form", "text"} | {
     "tag",
     "label",
     "ner_tag",
@@ -36,7 +32,7 @@ _HEADED = (
     "pos",
     "upos",
     "xpos",
-)  # tables
+}
 DOCUMENT = "-DOCSTART-"
 NO_COLUMNS = (".csv", ".parquet", ".json", ".gz", ".bz2", ".xz", ".zst", ".zip")  # endings of files in other forms
 
@@ -100,10 +96,10 @@ class Sentences:
 
     def _found(self, path: Path, tagged: bool) -> Iterator[Sentence | UserError]:
         if path.suffix == ".jsonl" or path == STDIN:
+            columns = TagColumns() if path == STDIN else self.columns
             for row in rows(path):
                 if isinstance(row, Row) and path == STDIN:
                     row = row._replace(values={"tokens": row.values["text"].split()})
-                columns = TagColumns() if path == STDIN else self.columns
                 try:
                     yield _from_row(row, tagged, columns) if isinstance(row, Row) else row
                 except UserError as error:
@@ -165,8 +161,7 @@ class _Form(NamedTuple):
 
     def is_header(self, cells: list[str]) -> bool:
         """Whether a line names columns: nobody tags the word "word" with "tag"."""
-        tag = cells[self.tag].lower() if self.tag is not None else ""
-        return tag in (*_TAGS, *_HEADED) and cells[self.word].lower() in (*_WORDS, *_HEADED)
+        return self.tag is not None and {cells[self.tag].lower(), cells[self.word].lower()} <= _HEADINGS
 
 
 def _sentences(

@@ -223,9 +223,8 @@ def _csv(path: Path, headless: Headless) -> Iterator[Row | UserError]:
 
 def _csv_cells(path: Path) -> Iterator[tuple[int, list[str] | UserError]]:
     csv.field_size_limit(1 << 24)  # the module's own limit is shorter than a long article; an open quote reads up to it
-    escaped = (
-        line for line in lines_or_errors(path, "surrogateescape") if isinstance(line, str)
-    )  # there are no others
+    found = lines_or_errors(path, "surrogateescape")  # so none is an error
+    escaped = (line for line in found if isinstance(line, str))
     reader = csv.reader(escaped, strict=True)
     start = 1
     try:

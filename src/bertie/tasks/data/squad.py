@@ -171,15 +171,14 @@ def _question(row: Row, number: str, columns: QuestionColumns, answered: bool = 
     asked, context = (string(values[name], name, place) for name in names)
     if not context.strip():
         raise UserError(f"{place}: the context is empty")
-    name = number if values.get("id") is None else values["id"]
-    asked_id = string(str(name), "id", place)
+    name = string(str(number if values.get("id") is None else values["id"]), "id", place)
     try:
         answers = _given_answers(values, columns, place)
     except UserError:
         if answered:
             raise
         answers = None
-    return Question(asked_id, asked, context, answers, source)
+    return Question(name, asked, context, answers, source)
 
 
 def _given_answers(values: dict[str, Any], columns: QuestionColumns, place: str) -> tuple[Answer, ...] | None:

@@ -242,6 +242,7 @@ def test_one_column_is_one_thing() -> None:
         (lambda: TagColumns(tokens="a", tags="a"), "--task.tokens and --task.tags"),
         (lambda: QuestionColumns(question="context"), "--task.question and --task.context"),
         (lambda: ChoiceColumns(context="a", label="a"), "--task.context and --task.label"),
+        (lambda: ChoiceColumns(context="B", endings=("A", "B")), "--task.context and --task.endings"),
     ):
         with pytest.raises(UsageError, match=f"{flags} name one column"):
             make()
