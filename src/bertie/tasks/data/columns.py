@@ -23,16 +23,8 @@ from bertie.tasks.data.rows import (
 
 _WORDS = ("tokens", "words")
 _TAGS = ("tags", "ner_tags", "labels", "ner")
-_HEADINGS = {*_WORDS, *_TAGS, "token", "word", "form", "text"} | {
-    "tag",
-    "label",
-    "ner_tag",
-    "ne",
-    "entity",
-    "pos",
-    "upos",
-    "xpos",
-}
+_WORD_HEADINGS = {*_WORDS, "token", "word", "form", "text"}
+_TAG_HEADINGS = {*_TAGS, "tag", "label", "ner_tag", "ne", "entity", "pos", "upos", "xpos"}
 DOCUMENT = "-DOCSTART-"
 NO_COLUMNS = (".csv", ".parquet", ".json", ".gz", ".bz2", ".xz", ".zst", ".zip")  # endings of files in other forms
 
@@ -161,7 +153,8 @@ class _Form(NamedTuple):
 
     def is_header(self, cells: list[str]) -> bool:
         """Whether a line names columns: nobody tags the word "word" with "tag"."""
-        return self.tag is not None and {cells[self.tag].lower(), cells[self.word].lower()} <= _HEADINGS
+        is_tag = self.tag is not None and cells[self.tag].lower() in _TAG_HEADINGS
+        return is_tag and cells[self.word].lower() in _WORD_HEADINGS
 
 
 def _sentences(
