@@ -16,13 +16,28 @@ import numpy as np
 from bertie import storage
 from finetune_quality import SETTINGS
 
+TITLES = {
+    "cola": "CoLA",
+    "sst2": "SST-2",
+    "mrpc": "MRPC",
+    "stsb": "STS-B",
+    "rte": "RTE",
+    "qnli": "QNLI",
+    "mnli": "MNLI",
+    "qqp": "QQP",
+    "wnut": "WNUT-17",
+    "codah": "CODAH",
+    "squad1": "SQuAD 1.1",
+    "squad2": "SQuAD 2.0",
+}
+
 
 def main() -> None:
     ours, theirs, *rest = (storage.read_json(Path(path)) for path in sys.argv[1:])
     whole = rest[0] if rest else {"measured": {}}
     print(
-        "| Task | | bertie | transformers | Difference | at least theirs − 2 SE | bertie, all examples |\n"
-        + "|---" * 7
+        "| Task | | Seeds | bertie | transformers | Difference | at least theirs − 2 SE | bertie, all examples |\n"
+        + "|---" * 8
         + "|"
     )
     differences = []
@@ -37,8 +52,8 @@ def main() -> None:
         within = "yes" if means[0] >= means[1] - 2 * errors[1] else "NO"
         all_of_it = ", ".join(f"{score:.1f}" for score in _scores(whole, task).values())
         away = f"{differences[-1]:+.1f} ± {np.hypot(*errors):.1f}"
-        print(f"| {task} | {setting.metric} | {told} | {away} | {within} | {all_of_it} |")
-    print(f"| mean of {len(differences)} | | | | {np.mean(differences):+.2f} | | |")
+        print(f"| {TITLES[task]} | {setting.metric} | {len(seeds)} | {told} | {away} | {within} | {all_of_it} |")
+    print(f"| mean of {len(differences)} | | | | | {np.mean(differences):+.2f} | | |")
 
 
 def _scores(results: dict[str, Any], task: str) -> dict[str, float]:
