@@ -75,13 +75,12 @@ def _call(layer: nn.Module, x_TD: Tensor, ragged: Ragged, rows: Tensor | None) -
     return layer(x_TD, ragged, rows)
 
 
-def initialise(module: nn.Module, standard_deviation: float) -> None:
-    """BERT's initial weights: truncated normal within two standard deviations, biases 0, norms 1. Uses torch's generator."""
+def initialise(module: nn.Module, standard_deviation: float, cut: float = 2.0) -> None:
+    """BERT's initial weights: normal, none beyond `cut` standard deviations, biases 0, norms 1. Uses torch's generator."""
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
-            nn.init.trunc_normal_(
-                part.weight, std=standard_deviation, a=-2 * standard_deviation, b=2 * standard_deviation
-            )
+            furthest = cut * standard_deviation
+            nn.init.trunc_normal_(part.weight, std=standard_deviation, a=-furthest, b=furthest)
         if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)
         if isinstance(part, nn.LayerNorm):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -82,10 +83,12 @@ def with_new_head(config: FinetuneConfig, task: Task, size: BertConfig, encoder:
     dropout = {name: getattr(config, name) for name in ("hidden_dropout_prob", "attention_probs_dropout_prob")}
     size = replace(size, **dropout)
     reading = reading_of(_purpose(config, task), size, "the configuration")
-    head = task.head(size, reading.width if reading else size.hidden_size)
+    width = reading.width if reading else size.hidden_size
+    head = task.head(size, width)
     model = BertModel(encoder or Encoder(size), {task.kind: head}, reading)
     runtime.reseed_torch(config.seed, streams.WEIGHTS)
-    initialise(model.heads, size.initializer_range)
+    # Its first logits are as far apart in every width as BERT-base's: a smaller layer makes a short training slower (LOG.md).
+    initialise(model.heads, size.initializer_range * math.sqrt(768 / width), cut=math.inf)
     if reading is not None and reading.lstm is not None:
         reading.lstm.reset_parameters()  # its usual start: uniform within 1 / √size
     if config.from_scratch:  # else it is loaded

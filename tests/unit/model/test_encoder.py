@@ -204,6 +204,15 @@ def test_initial_weights(tiny_config: BertConfig) -> None:
     assert matrices == 3 + 2 * 4 + 1 + 2
 
 
+def test_initial_weights_that_are_not_cut_off() -> None:
+    layer = torch.nn.Linear(1000, 100)
+    torch.manual_seed(0)
+    initialise(layer, 0.02, cut=math.inf)
+    assert layer.weight.abs().max() > 0.08
+    assert layer.weight.std().item() == pytest.approx(0.02, rel=0.01)
+    assert not layer.bias.any()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

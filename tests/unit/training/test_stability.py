@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,16 @@ def test_interrupted_it_stops_where_it_would_have(
     assert torch.equal(flat(finetune(config, rows, start, tmp_path / "cut").model), flat(whole.model))
     ends = [read_metrics(tmp_path / name, "eval")[-1]["step"] for name in ("whole", "cut")]
     assert ends[0] == ends[1]
+
+
+def test_the_added_layer_starts_as_wide_as_in_bert_base(rows: list[dict[str, str]], start: Path) -> None:
+    checkpoint = read_checkpoint(start)
+    data = read(CONFIG, rows[:40], rows[40:], checkpoint)
+    model = with_new_head(CONFIG, data.task, checkpoint.config)
+    weights = torch.cat([parameter.flatten() for parameter in model.heads.parameters() if parameter.ndim > 1])
+    deviation = 0.02 * math.sqrt(768 / checkpoint.config.hidden_size)
+    assert weights.std().item() == pytest.approx(deviation, rel=0.1)
+    assert weights.abs().max() > 2.5 * deviation
 
 
 @pytest.mark.parametrize("optimizer", [AdamW(), BertAdam(), Lamb()])
