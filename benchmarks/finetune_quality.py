@@ -1,7 +1,7 @@
 """Fine-tuning beside transformers: every kind of task, same checkpoint, examples, batch, epochs and rate; several seeds.
 
     python benchmarks/finetune_quality.py MODEL DATA --who bertie|transformers --out FILE.json [--tasks cola …] [--seeds 0 …]
-        [--whole] [--work FOLDER]
+        [--whole] [--work FOLDER] [--same-start]
     python benchmarks/finetune_table.py OURS.json THEIRS.json [WHOLE.json]
 
 DATA holds glue/, squad/, choice/codah and ner/. The peer is a plain PyTorch loop over transformers' models and tokenizers
@@ -78,6 +78,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(5)))
     parser.add_argument("--whole", action="store_true", help="all examples, of training and dev")
+    parser.add_argument("--same-start", action="store_true", help="transformers' added layer starts as bertie's")
     parser.add_argument("--work", type=Path, help="where bertie's runs are kept, TASK-SEED; a stopped one resumes")
     args = parser.parse_args()
     results = Results(args.out, args.model, runtime.use_threads())
@@ -94,7 +95,7 @@ def main() -> None:
                 else:
                     import finetune_transformers
 
-                    scores = finetune_transformers.run(args.model, setting, train, dev, seed)
+                    scores = finetune_transformers.run(args.model, setting, train, dev, seed, args.same_start)
                 return {"score": scores[setting.metric], "seconds": round(time.monotonic() - started, 1)}
 
             key = f"{task}/{args.who}/seed {seed}"

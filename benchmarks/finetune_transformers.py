@@ -6,6 +6,7 @@ Answers are found as its question-answering examples do it: the 20 best starts a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,52 +25,22 @@ if TYPE_CHECKING:
     from finetune_quality import Setting
 
 WARMUP = 0.1
+DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 AT_ONCE = 32  # in evaluation
 STEP = 128
 Scores = dict[str, float]
 
 
-def run(folder: Path, setting: Setting, train: list[Any], dev: list[Any], seed: int) -> Scores:
-    """Fine-tune with a seed and score on dev."""
+def run(folder: Path, setting: Setting, train: list[Any], dev: list[Any], seed: int, same_start: bool) -> Scores:
+    """Fine-tune with a seed and score on dev. same_start: the added layer's weights are spread as bertie's."""
     torch.manual_seed(seed)
-    made, held = sides(folder, setting, train, dev)
-    model = made.build(folder)
-    descend(model, made, setting, lambda epoch: np.random.default_rng([seed, epoch]).permutation(len(made.units)))
-    return scored(model, held)
-
-
-def sides(folder: Path, setting: Setting, train: list[Any], dev: list[Any]) -> tuple[Texts, Texts]:
-    """What makes the batches of training and of dev."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     made, held = (KINDS[setting.kind](tokenizer, part, train, setting.max_length) for part in (train, dev))
-    return made, held
-
-
-def descend(model: Any, made: Texts, setting: Setting, order_of: Callable[[int], np.ndarray]) -> list[float]:
-    """Train in the order that each epoch has. Returns the losses."""
-    decayed = [p for p in model.parameters() if p.ndim > 1]
-    spared = [p for p in model.parameters() if p.ndim <= 1]
-    groups = [{"params": decayed, "weight_decay": 0.01}, {"params": spared, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=setting.learning_rate, eps=1e-6, fused=True)
-    steps = setting.epochs * -(-len(made.units) // setting.batch_size)
-    schedule = transformers.get_linear_schedule_with_warmup(optimizer, round(WARMUP * steps), steps)
-    losses = []
-    model.train()
-    for epoch in range(setting.epochs):
-        order = order_of(epoch)
-        for start in range(0, len(order), setting.batch_size):
-            chosen = [made.units[i] for i in order[start : start + setting.batch_size]]
-            loss = model(**made.inputs(chosen)).loss
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
-    return losses
-
-
-def scored(model: Any, held: Texts) -> Scores:
+    model = made.build(folder)
+    if same_start:
+        added = getattr(model, "classifier", None) or model.qa_outputs
+        torch.nn.init.normal_(added.weight, std=0.02 * math.sqrt(768 / model.config.hidden_size))
+    descend(model, made, setting, seed)
     model.eval()
     outputs: list[Any] = []
     with torch.inference_mode():
@@ -78,11 +49,29 @@ def scored(model: Any, held: Texts) -> Scores:
     return held.score(outputs)
 
 
+def descend(model: Any, made: Texts, setting: Setting, seed: int) -> None:
+    decayed = [p for p in model.parameters() if p.ndim > 1]
+    spared = [p for p in model.parameters() if p.ndim <= 1]
+    groups = [{"params": decayed, "weight_decay": 0.01}, {"params": spared, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=setting.learning_rate, eps=1e-6, fused=True)
+    steps = setting.epochs * -(-len(made.units) // setting.batch_size)
+    schedule = transformers.get_linear_schedule_with_warmup(optimizer, round(WARMUP * steps), steps)
+    model.train()
+    for epoch in range(setting.epochs):
+        order = np.random.default_rng([seed, epoch]).permutation(len(made.units))
+        for start in range(0, len(order), setting.batch_size):
+            chosen = [made.units[i] for i in order[start : start + setting.batch_size]]
+            model(**made.inputs(chosen)).loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+
+
 class Texts:
     """Classes, numbers: one text or two."""
 
     architecture = "AutoModelForSequenceClassification"
-    dropout = 0.1
 
     def __init__(self, tokenizer: Any, examples: list[Any], train: list[Any], max_length: int):
         self.tokenizer, self.units, self.max_length = tokenizer, examples, max_length
@@ -92,8 +81,7 @@ class Texts:
         return self.load(folder, num_labels=len(self.labels))
 
     def load(self, folder: Path, **choices: Any) -> Any:
-        dropout = {f"{part}_dropout_prob": self.dropout for part in ("hidden", "attention_probs")}
-        return getattr(transformers, self.architecture).from_pretrained(folder, **dropout, **choices)
+        return getattr(transformers, self.architecture).from_pretrained(folder, **DROPOUT, **choices)
 
     def inputs(self, units: list[Any]) -> dict[str, Tensor]:
         texts = [[example.text for example in units]]
