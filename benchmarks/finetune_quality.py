@@ -1,11 +1,12 @@
 """Fine-tuning beside transformers: every kind of task, same checkpoint, examples, batch, epochs and rate; several seeds.
 
-    python benchmarks/finetune_quality.py MODEL DATA --who bertie|transformers --out FILE.json [--tasks cola …] [--seeds 0 …]
-        [--whole] [--work FOLDER] [--same-start]
+    python benchmarks/finetune_quality.py MODEL DATA --who bertie|transformers|same-start --out FILE.json [--tasks cola …]
+        [--seeds 0 …] [--whole] [--work FOLDER]
     python benchmarks/finetune_table.py OURS.json THEIRS.json [WHOLE.json]
 
 DATA holds glue/, squad/, choice/codah and ner/. The peer is a plain PyTorch loop over transformers' models and tokenizers
-(finetune_transformers.py) with AdamW, clipping at 1 and its linear schedule. fp32, dropout 0.1. Every finished model is
+(finetune_transformers.py) with AdamW, clipping at 1 and its linear schedule; `same-start` is the peer with an added layer whose
+first weights are spread as bertie's. fp32, dropout 0.1. Every finished model is
 written at once, so a stopped benchmark goes on where it was.
 """
 
@@ -73,12 +74,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--who", choices=["bertie", "transformers"], required=True)
+    parser.add_argument("--who", choices=["bertie", "transformers", "same-start"], required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tasks", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(5)))
     parser.add_argument("--whole", action="store_true", help="all examples, of training and dev")
-    parser.add_argument("--same-start", action="store_true", help="transformers' added layer starts as bertie's")
     parser.add_argument("--work", type=Path, help="where bertie's runs are kept, TASK-SEED; a stopped one resumes")
     args = parser.parse_args()
     results = Results(args.out, args.model, runtime.use_threads())
@@ -95,7 +95,7 @@ def main() -> None:
                 else:
                     import finetune_transformers
 
-                    scores = finetune_transformers.run(args.model, setting, train, dev, seed, args.same_start)
+                    scores = finetune_transformers.run(args.model, setting, train, dev, seed, args.who == "same-start")
                 return {"score": scores[setting.metric], "seconds": round(time.monotonic() - started, 1)}
 
             key = f"{task}/{args.who}/seed {seed}"

@@ -87,7 +87,7 @@ def with_new_head(config: FinetuneConfig, task: Task, size: BertConfig, encoder:
     head = task.head(size, width)
     model = BertModel(encoder or Encoder(size), {task.kind: head}, reading)
     runtime.reseed_torch(config.seed, streams.WEIGHTS)
-    # Its first logits are as far apart in every width as BERT-base's: a smaller layer makes a short training slower (LOG.md).
+    # BERT-base's spread, carried to other widths: where the first logits are closer, a short training learns later (LOG.md).
     initialise(model.heads, size.initializer_range * math.sqrt(768 / width), cut=math.inf)
     if reading is not None and reading.lstm is not None:
         reading.lstm.reset_parameters()  # its usual start: uniform within 1 / √size
