@@ -76,11 +76,14 @@ def test_threads(monkeypatch: pytest.MonkeyPatch, asked: int, variable: str, exp
 def test_products_on_amd_go_to_onednn_if_they_stay_exact(
     monkeypatch: pytest.MonkeyPatch, vendor: str, gpu: bool, exact: bool, expected: str
 ) -> None:
-    linear = torch.nn.functional.linear
+    inputs = torch.float64 if exact else torch.bfloat16  # what this machine's own product does is not asked
+
+    def linear(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return (x.to(inputs) @ w.to(inputs).T).float()
+
     monkeypatch.setattr(runtime, "_cpu", {"vendor_id": vendor}.__getitem__)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
-    if not exact:
-        monkeypatch.setattr(torch.nn.functional, "linear", lambda x, w: linear(x.bfloat16(), w.bfloat16()).float())
+    monkeypatch.setattr(torch.nn.functional, "linear", linear)
     try:
         runtime._full_rate_on_amd()
         assert torch.get_float32_matmul_precision() == expected
