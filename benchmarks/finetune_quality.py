@@ -1,13 +1,13 @@
 """Fine-tuning beside transformers: every kind of task, same checkpoint, examples, batch, epochs and rate; several seeds.
 
     python benchmarks/finetune_quality.py MODEL DATA --who bertie|transformers|same-start --out FILE.json [--tasks cola …]
-        [--seeds 0 …] [--whole] [--work FOLDER]
+        [--seeds 0 …] [--whole] [--precision bf16] [--work FOLDER]
     python benchmarks/finetune_table.py OURS.json THEIRS.json [WHOLE.json]
 
 DATA holds glue/, squad/, choice/codah and ner/. The peer is a plain PyTorch loop over transformers' models and tokenizers
 (finetune_transformers.py) with AdamW, clipping at 1 and its linear schedule; `same-start` is the peer with an added layer whose
-first weights are spread as bertie's. fp32, dropout 0.1. Every finished model is
-written at once, so a stopped benchmark goes on where it was.
+first weights are spread as bertie's. fp32 (bertie: or bf16), dropout 0.1. Every finished model is written at once, so a
+stopped benchmark goes on where it was.
 """
 
 from __future__ import annotations
@@ -79,8 +79,11 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(5)))
     parser.add_argument("--whole", action="store_true", help="all examples, of training and dev")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="of bertie; the peer's is fp32")
     parser.add_argument("--work", type=Path, help="where bertie's runs are kept, TASK-SEED; a stopped one resumes")
     args = parser.parse_args()
+    if args.precision != "fp32" and args.who != "bertie":
+        parser.error("--precision is for bertie: the peer computes in fp32")
     results = Results(args.out, args.model, runtime.use_threads())
     for task in args.tasks:
         setting = replace(SETTINGS[task], examples=0, dev_examples=0) if args.whole else SETTINGS[task]
@@ -91,7 +94,8 @@ def main() -> None:
                 started = time.monotonic()
                 if args.who == "bertie":
                     run = args.work / f"{task}-{seed}" if args.work else None
-                    scores = ours(args.model, base, setting, train, dev, seed, run)
+                    settings = settings_of(base, setting, seed, args.precision)
+                    scores = finetune(settings, train, dev, read_checkpoint(args.model), run).scores
                 else:
                     import finetune_transformers
 
@@ -113,19 +117,13 @@ def some(found: list[Any], most: int) -> list[Any]:
     return [found[i] for i in order[: most or len(found)]]
 
 
-def ours(
-    model: Path, base: FinetuneConfig, setting: Setting, train: list[Any], dev: list[Any], seed: int, run: Path | None
-) -> dict[str, float]:
-    return finetune(settings_of(base, setting, seed), train, dev, read_checkpoint(model), run).scores
-
-
-def settings_of(base: FinetuneConfig, setting: Setting, seed: int) -> FinetuneConfig:
+def settings_of(base: FinetuneConfig, setting: Setting, seed: int, precision: runtime.Precision) -> FinetuneConfig:
     training = replace(
         base.training,
         epochs=setting.epochs,
         learning_rate=setting.learning_rate,
         batch_size=setting.batch_size,
-        precision="fp32",
+        precision=precision,
     )
     schedule = replace(base.schedule, warmup=WARMUP)
     return replace(base, training=training, schedule=schedule, seed=seed, max_length=setting.max_length)
