@@ -19,10 +19,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from bertie.contracts import Ragged
+from bertie.model.attention_groups import grouped
 from bertie.model.attention_loop import looped, visible
 from bertie.model.dropout import drop
 
-FEW = 8192  # attention weights of a sequence, below which a loop over sequences costs more than a padded grid (LOG.md)
+FEW = 8192  # attention weights of a sequence, for each thread, below which it is better not computed alone (LOG.md)
+SHORT = 128  # tokens of a sequence below which a CPU's products are no faster in half precision, and all else is slower
 HALVES = (torch.bfloat16, torch.float16)
 
 
@@ -118,19 +120,23 @@ def automatic(
     causal: bool = False,
     window: int | None = None,
 ) -> Float[Tensor, "Q N H"]:
-    """The fastest here: on a CPU `looped`, but not to train on short sequences; on a GPU `varlen` where it can; else `dense`."""
-    attend = dense
+    """The fastest here: on a CPU `grouped` for short sequences, else `looped`; on a GPU `varlen` where it can, else `dense`."""
+    look = {"dropout": dropout, "causal": causal, "window": window}
     if q_QNH.device.type == "cpu":
-        weights = k_TNH.shape[1] * (len(k_TNH) / (len(k.cu_seqlens) - 1)) ** 2  # of a sequence of mean length
-        attend = dense if weights < FEW and torch.is_grad_enabled() else looped
-    elif q_QNH.is_cuda and not dropout and q_QNH.dtype in HALVES and q_QNH.shape[-1] % 8 == 0:
-        attend = varlen
-    return attend(q_QNH, k_TNH, v_TNH, q, k, dropout=dropout, causal=causal, window=window)
+        length = len(k_TNH) / (len(k.cu_seqlens) - 1)
+        attend = grouped if k_TNH.shape[1] * length**2 < FEW * torch.get_num_threads() else looped
+        if q_QNH.dtype not in HALVES or length >= SHORT:
+            return attend(q_QNH, k_TNH, v_TNH, q, k, **look)
+        with torch.autocast("cpu", enabled=False):
+            return attend(q_QNH.float(), k_TNH.float(), v_TNH.float(), q, k, **look).to(q_QNH.dtype)
+    fits = q_QNH.is_cuda and not dropout and q_QNH.dtype in HALVES and q_QNH.shape[-1] % 8 == 0
+    return (varlen if fits else dense)(q_QNH, k_TNH, v_TNH, q, k, **look)
 
 
-Kind = Literal["automatic", "looped", "varlen", "dense", "eager"]
+Kind = Literal["automatic", "grouped", "looped", "varlen", "dense", "eager"]
 IMPLEMENTATIONS: dict[Kind, Attention] = {
     "automatic": automatic,
+    "grouped": grouped,
     "looped": looped,
     "varlen": varlen,
     "dense": dense,

@@ -86,7 +86,7 @@ class _Looped(torch.autograd.Function):
         lanes = random_lanes(torch.Size([count])) if dropout else None
         out_QNH = torch.empty_like(q_QNH, memory_format=torch.contiguous_format)
         for part, q, k, v in _walk(parts, q_QNH, k_TNH, v_TNH):
-            scores = _product(q, k.transpose(1, 2), 1 / math.sqrt(q.shape[-1]))
+            scores = product(q, k.transpose(1, 2), 1 / math.sqrt(q.shape[-1]))
             if hidden is not None:
                 scores.masked_fill_(hidden[: part.shape[1], : part.shape[2]], -torch.inf)
             own = torch.softmax(scores, -1, out=weights[part.cells].view(part.shape))
@@ -115,8 +115,8 @@ class _Looped(torch.autograd.Function):
                 used = mask.mul_(own)
             dv_TNH[part.columns] = torch.bmm(used.transpose(1, 2), gradient).transpose(0, 1)
             d_scores = torch.ops.aten._softmax_backward_data(d_own, own, -1, own.dtype)
-            dq_QNH[part.rows] = _product(d_scores, k, scale).transpose(0, 1)
-            dk_TNH[part.columns] = _product(d_scores.transpose(1, 2), q, scale).transpose(0, 1)
+            dq_QNH[part.rows] = product(d_scores, k, scale).transpose(0, 1)
+            dk_TNH[part.columns] = product(d_scores.transpose(1, 2), q, scale).transpose(0, 1)
         return dq_QNH, dk_TNH, dv_TNH, None, None, None
 
 
@@ -129,6 +129,6 @@ def _walk(
         yield part, q_NQH[:, part.rows], k_NTH[:, part.columns], v_NTH[:, part.columns]
 
 
-def _product(left: Tensor, right: Tensor, scale: float) -> Tensor:
+def product(left: Tensor, right: Tensor, scale: float, out: Tensor | None = None) -> Tensor:
     """scale × left @ right, in one go."""
-    return torch.baddbmm(left.new_empty(()), left, right, beta=0, alpha=scale)
+    return torch.baddbmm(left.new_empty(()), left, right, beta=0, alpha=scale, out=out)

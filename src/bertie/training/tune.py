@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from torch import nn
 
 from bertie import console, runtime, streams
-from bertie.batches.collate import collate
+from bertie.batches.collate import collate, filler
 from bertie.batches.loader import Position, Step
 from bertie.checkpoints.folder import Checkpoint, load_weights
 from bertie.contracts import MicroBatch, Sequence
@@ -62,7 +63,8 @@ def tune(
     asked = config.training.precision
     precision = run.precision(asked) if run else runtime.resolve_precision(asked, model.device)
     losses: list[float] = []
-    held = _HeldOut(config, data, set(calibrate_on.tolist()))
+    passes = _Passes(config, data.task, checkpoint.tokenizer.pad_id, _lengths(precision, model.device))
+    held = _HeldOut(passes, data, set(calibrate_on.tolist()))
     if config.training.patience and not held.known():
         raise UserError(
             "training.patience: nothing is known of what is right of the dev examples, so there is no loss to watch"
@@ -153,7 +155,7 @@ def _job(
                 chosen = [units[i] for i in order[step * settings.batch_size : (step + 1) * settings.batch_size]]
                 last = step + 1 == per_epoch
                 after = Position(position.epoch + 1, 0) if last else Position(position.epoch, step + 1)
-                yield Step(_micro_batches(config, task, chosen), Position(position.epoch, step), after)
+                yield Step(held.passes.of(chosen), Position(position.epoch, step), after)
             position = Position(position.epoch + 1, 0)
 
     return trainer.Job(
@@ -186,16 +188,56 @@ def _units(task: Task, sequences: list[Sequence]) -> list[list[Sequence]]:
     return list(grouped.values())
 
 
+def _lengths(precision: Literal["fp32", "bf16"], device: torch.device) -> int:
+    """What the tokens of a pass are filled up to a multiple of.
+
+    On a CPU, oneDNN compiles bf16 products for every new shape, on processors with AMX 10 ms each: with as many tokens as
+    there happen to be, a step of a small BERT spent a fifth of its time on that, and its memory grew (LOG.md).
+    """
+    return 64 if precision == "bf16" and device.type == "cpu" else 1
+
+
+@dataclass(frozen=True, eq=False)
+class _Passes:
+    """A step's sequences as micro-batches, each a multiple of `multiple` tokens."""
+
+    config: FinetuneConfig
+    task: Task
+    pad_id: int
+    multiple: int
+
+    def of(self, units: list[list[Sequence]]) -> list[MicroBatch]:
+        return [self.one(part) for part in self.parts(units)]
+
+    def parts(self, units: list[list[Sequence]]) -> list[list[Sequence]]:
+        """Of no more tokens than a forward pass may have, where the units allow it."""
+        room = max(1, self.config.training.row_tokens // self.config.max_length)
+        together: list[list[Sequence]] = [[]]
+        for unit in units:
+            if together[-1] and len(together[-1]) + len(unit) > room and self.task.unit != "batch":
+                together.append([])
+            together[-1] += unit
+        return together
+
+    def one(self, sequences: list[Sequence]) -> MicroBatch:
+        states, limit = gathered_states(sequences), self.config.max_length
+        gap = -sum(map(len, sequences)) % self.multiple if states is None else 0  # what is known is not computed
+        batch = collate(sequences + filler(gap, self.pad_id, limit), limit)
+        index, _ = reading(self.task, sequences)
+        micro = MicroBatch.of(batch, {self.task.kind: self.task.targets(batch, sequences, index)})
+        return replace(micro, states=states)
+
+
 class _HeldOut:
     """Dev examples, in the micro-batches that their loss is of: each is made when it is asked for, since of a frozen encoder
     it holds states."""
 
-    def __init__(self, config: FinetuneConfig, data: Data, examples: set[int]):
-        self.task, self.max_length = data.task, config.max_length
+    def __init__(self, passes: _Passes, data: Data, examples: set[int]):
+        self.passes = passes
         chosen = [sequence for sequence in data.dev_sequences if sequence.example in examples]
-        units, size = _units(self.task, self.task.training(chosen)), config.training.batch_size
+        units, size = _units(data.task, data.task.training(chosen)), passes.config.training.batch_size
         steps = [units[i : i + size] for i in range(0, len(units), size)]
-        self.parts = [part for step in steps for part in _parts(config, self.task, step)]
+        self.parts = [part for step in steps for part in passes.parts(step)]
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -207,26 +249,4 @@ class _HeldOut:
         )
 
     def __getitem__(self, index: slice) -> list[MicroBatch]:
-        return [_micro_batch(self.task, part, self.max_length) for part in self.parts[index]]
-
-
-def _micro_batches(config: FinetuneConfig, task: Task, units: list[list[Sequence]]) -> list[MicroBatch]:
-    return [_micro_batch(task, part, config.max_length) for part in _parts(config, task, units)]
-
-
-def _parts(config: FinetuneConfig, task: Task, units: list[list[Sequence]]) -> list[list[Sequence]]:
-    """A step's forward passes, of no more tokens than one may have where the units allow it."""
-    room = max(1, config.training.row_tokens // config.max_length)
-    together: list[list[Sequence]] = [[]]
-    for unit in units:
-        if together[-1] and len(together[-1]) + len(unit) > room and task.unit != "batch":
-            together.append([])
-        together[-1] += unit
-    return together
-
-
-def _micro_batch(task: Task, sequences: list[Sequence], max_length: int) -> MicroBatch:
-    batch = collate(sequences, max_length)
-    index, _ = reading(task, sequences)
-    micro = MicroBatch.of(batch, {task.kind: task.targets(batch, sequences, index)})
-    return replace(micro, states=gathered_states(sequences))
+        return [self.passes.one(part) for part in self.parts[index]]

@@ -10,16 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from bertie import runtime
 from bertie.contracts import Ragged
-from bertie.model.attention import IMPLEMENTATIONS, Attention, dense, eager, varlen
+from bertie.model import attention_groups
+from bertie.model.attention import IMPLEMENTATIONS, SHORT, Attention, automatic, dense, eager, varlen
+from bertie.model.attention_groups import grouped
 
 HERE = [attention for attention in IMPLEMENTATIONS.values() if attention is not varlen]  # that one needs a GPU
 FAST = [attention for attention in HERE if attention is not eager]
 LOOKS = [(False, None), (True, None), (False, 2), (True, 2), (False, 0), (True, 40)]
-RAGGED = [[1], [5], [3, 1, 7, 2], [1, 1, 1], [16, 1, 16]]
+RAGGED = [[1], [5], [3, 1, 7, 2], [1, 1, 1], [16, 1, 16], [9, 40, 20, 1, 38, 21]]
 
 
-def ragged(lengths: list[int], limit: int = 16) -> Ragged:
+def ragged(lengths: list[int], limit: int = 40) -> Ragged:
     return Ragged(torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()]), limit)
 
 
@@ -150,7 +153,7 @@ def test_what_varlen_is_asked_for(
 @pytest.mark.parametrize("lengths", RAGGED, ids=str)
 def test_varlen_is_eager_on_a_gpu(lengths: list[int], causal: bool, window: int | None) -> None:
     inputs = [one.detach().cuda().bfloat16().requires_grad_() for one in qkv(sum(lengths), size=64)]
-    place = Ragged(ragged(lengths).cu_seqlens.cuda(), 16)
+    place = Ragged(ragged(lengths).cu_seqlens.cuda(), 40)
     found, gradients = [], []
     for attend in (varlen, eager):
         output = attend(*inputs, place, place, dropout=0.0, causal=causal, window=window)
@@ -180,6 +183,37 @@ def test_half_precision_takes_its_softmax_in_single(attend: Attention) -> None:
     found = attend(*both, ragged([16]), ragged([16]), dropout=0.0)
     assert found.dtype == torch.bfloat16
     torch.testing.assert_close(found.float(), exact, atol=0.03, rtol=0.02)
+
+
+@pytest.mark.parametrize("longest", [SHORT // 2, 2 * SHORT])
+def test_short_sequences_are_computed_in_single_on_a_cpu(longest: int) -> None:
+    """Where half precision gains nothing; what comes in and goes out is half, as are the gradients."""
+    lengths = ragged([longest, longest - 1], longest)
+    inputs = [one.detach().bfloat16().requires_grad_() for one in qkv(2 * longest - 1)]
+    exact = eager(*(one.float() for one in inputs), lengths, lengths, dropout=0.0)
+    with runtime.autocast("bf16", torch.device("cpu")):
+        found = automatic(*inputs, lengths, lengths, dropout=0.0)
+    assert found.dtype == torch.bfloat16
+    assert torch.equal(found, exact.bfloat16()) == (longest < SHORT)
+    expected = torch.autograd.grad(exact.square().sum(), inputs)
+    for a, b in zip(torch.autograd.grad(found.float().square().sum(), inputs), expected, strict=True):
+        torch.testing.assert_close(a, b, atol=0.03, rtol=0.03)
+
+
+@pytest.mark.parametrize(
+    ("most", "sizes"), [(1, [1] * 6), (3 * 21 * 21, [1, 1, 1, 1, 2]), (3 * 2 * 40 * 40, [2, 3, 1])]
+)
+def test_the_size_of_groups_changes_nothing(most: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = [9, 40, 20, 1, 38, 21]
+    inputs, place = qkv(sum(lengths), torch.float64), ragged(lengths)
+    expected = eager(*inputs, place, place, dropout=0.0)
+    monkeypatch.setattr(attention_groups, "MOST", most)
+    found = attention_groups._groups(place.lengths.numpy(), place.lengths.numpy(), 3)
+    assert [len(group) for group in found] == sizes
+    found = grouped(*inputs, ragged(lengths), ragged(lengths), dropout=0.0)
+    torch.testing.assert_close(found, expected)
+    gradients = (torch.autograd.grad(one.square().sum(), inputs) for one in (found, expected))
+    torch.testing.assert_close(*gradients)
 
 
 @pytest.mark.parametrize("attend", HERE, ids=lambda attention: attention.__name__)

@@ -1,0 +1,189 @@
+"""Attention on a CPU of short sequences: those of about one length together, with its backward pass written out.
+
+One sequence at a time (`attention_loop.py`) gives short ones less to do than each call costs, and the processor's cores
+nothing to share. A group lies on a grid, gathered straight from the packed rows; little of it is padding.
+
+    Q  packed queries    T  packed keys and values    N  heads    H  head size
+    S  sequences of a group    q, t  queries and keys of its longest    B  = S × N
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from bertie.contracts import Ragged
+from bertie.model.attention_loop import product, visible
+from bertie.model.dropout import random_lanes, scaled_mask
+
+MOST = (
+    1 << 19
+)  # attention weights of a group, but for a single sequence with more: they stay in the cache until they are used
+ROUND = 8  # keys are filled up to a multiple: fewer shapes, and rows that fill vector registers
+SIMILAR = 0.75  # a group's shortest sequence has at least so much of its longest's keys
+
+
+def grouped(
+    q_QNH: Float[Tensor, "Q N H"],
+    k_TNH: Float[Tensor, "T N H"],
+    v_TNH: Float[Tensor, "T N H"],
+    q: Ragged,
+    k: Ragged,
+    *,
+    dropout: float,
+    causal: bool = False,
+    window: int | None = None,
+) -> Float[Tensor, "Q N H"]:
+    return _Grouped.apply(q_QNH, k_TNH, v_TNH, _plan(q, k, q_QNH.shape[1], causal, window), dropout)
+
+
+class _Side(NamedTuple):
+    """Queries, or keys, on the grids of all groups. A grid's cells are counted sequence by sequence, head by head."""
+
+    rows: list[
+        Int[Tensor, "S 1 q"]
+    ]  # of every group: the packed row that a place shows; past a sequence's end, its first
+    past: list[
+        Bool[Tensor, "S 1 q 1"] | None
+    ]  # of every group: places past a sequence's end; None where there are none
+    spans: list[slice]  # of every group: its cells among those of all
+    cells: Int[
+        Tensor, " Q*N"
+    ]  # of every packed row and head: its cell; of rows that are in no group, the one after the last
+    total: int  # cells
+
+
+class _Plan(NamedTuple):
+    queries: _Side
+    keys: _Side
+    shapes: list[tuple[int, int, int]]  # of every group: B, q, t
+    hidden: list[Bool[Tensor, "B q t"] | Bool[Tensor, "B 1 t"] | None]  # of every group: what is not looked at
+
+
+@lru_cache(maxsize=4)  # every layer of a forward pass asks for the same one or two
+def _plan(q: Ragged, k: Ragged, heads: int, causal: bool, window: int | None) -> _Plan:
+    q_lengths, k_lengths = q.lengths.numpy(), k.lengths.numpy()
+    groups = _groups(q_lengths, k_lengths, heads)
+    queries = _side(q.cu_seqlens.numpy(), q_lengths, groups, heads, 1)
+    keys = _side(k.cu_seqlens.numpy(), k_lengths, groups, heads, ROUND)
+    shapes, hidden = [], []
+    for rows, columns, past in zip(queries.rows, keys.rows, keys.past, strict=True):
+        shape = (len(rows) * heads, rows.shape[2], columns.shape[2])
+        near = visible(shape[1], shape[2], causal, window, rows.device)
+        unseen = None if past is None else past.transpose(2, 3)
+        if near is not None:
+            unseen = ~near if unseen is None else unseen | ~near
+        if unseen is not None:
+            unseen = unseen.expand(len(rows), heads, -1, shape[2]).flatten(0, 1)
+        shapes.append(shape)
+        hidden.append(unseen)
+    return _Plan(queries, keys, shapes, hidden)
+
+
+def _groups(queries: np.ndarray, keys: np.ndarray, heads: int) -> list[np.ndarray]:
+    """The numbers of the sequences of each group, the longest first; those of which nothing is asked are in none."""
+    asked = np.flatnonzero(queries)
+    order = asked[np.lexsort((-queries[asked], -keys[asked]))]
+    groups: list[list[int]] = []
+    longest, most_asked = 0, 0
+    for i in order.tolist():
+        most_asked = max(most_asked, int(queries[i]))
+        weights = (len(groups[-1]) + 1) * heads * most_asked * longest if groups else 0
+        if not groups or keys[i] < SIMILAR * longest - ROUND or weights > MOST:
+            groups.append([])
+            longest, most_asked = int(keys[i]), int(queries[i])
+        groups[-1].append(i)
+    return [np.array(group) for group in groups]
+
+
+def _side(starts: np.ndarray, lengths: np.ndarray, groups: list[np.ndarray], heads: int, multiple: int) -> _Side:
+    rows, past, spans, at = [], [], [], 0
+    cells = np.full((int(starts[-1]), heads), -1)
+    for group in groups:
+        own = lengths[group][:, None]
+        size = -(-int(own.max()) // multiple) * multiple
+        place, start = np.arange(size), starts[group][:, None]
+        beyond = place >= own  # [S, size]
+        row = start + np.where(beyond, 0, place)
+        first = at + np.arange(len(group) * heads).reshape(len(group), heads, 1) * size
+        there = (first + place).transpose(0, 2, 1)  # [S, size, N]
+        cells[row[~beyond]] = there[~beyond]
+        rows.append(torch.from_numpy(row)[:, None])
+        past.append(torch.from_numpy(beyond)[:, None, :, None] if beyond.any() else None)
+        spans.append(slice(at, at + there.size))
+        at += there.size
+    cells[cells < 0] = at
+    return _Side(rows, past, spans, torch.from_numpy(cells.reshape(-1)), at)
+
+
+class _Grouped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q_QNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, plan: _Plan, dropout: float) -> Tensor:
+        out, scale = _cells(q_QNH, plan.queries), 1 / math.sqrt(q_QNH.shape[-1])
+        kept: list[Tensor | None] = []
+        for i, shape in enumerate(plan.shapes):
+            q, k, v = _grid(q_QNH, plan.queries, i), _grid(k_TNH, plan.keys, i), _grid(v_TNH, plan.keys, i)
+            scores = product(q, k.transpose(1, 2), scale)
+            if (hidden := plan.hidden[i]) is not None:
+                scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)
+            own = torch.softmax(scores, -1)
+            lanes = random_lanes(torch.Size(shape)) if dropout else None
+            used = own if lanes is None else scaled_mask(lanes, dropout, scores).mul_(own)
+            torch.bmm(used, v, out=out[plan.queries.spans[i]].view(shape[0], shape[1], -1))
+            kept += [own, lanes]
+        ctx.save_for_backward(q_QNH, k_TNH, v_TNH, *kept)
+        ctx.plan, ctx.dropout = plan, dropout
+        return _packed(out, plan.queries, q_QNH)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        q_QNH, k_TNH, v_TNH, *kept = ctx.saved_tensors
+        plan, scale = ctx.plan, 1 / math.sqrt(q_QNH.shape[-1])
+        dq, dk, dv = (_cells(x, side) for x, side in ((q_QNH, plan.queries), (k_TNH, plan.keys), (v_TNH, plan.keys)))
+        for i, (shape, own, lanes) in enumerate(zip(plan.shapes, kept[::2], kept[1::2], strict=True)):
+            q, k, v = _grid(q_QNH, plan.queries, i), _grid(k_TNH, plan.keys, i), _grid(v_TNH, plan.keys, i)
+            gradient = _grid(gradients[0], plan.queries, i)
+            if (past := plan.queries.past[i]) is not None:  # what is at places that no query has, comes from nowhere
+                gradient.unflatten(0, (len(past), -1)).masked_fill_(past, 0)
+            d_own, used = torch.bmm(gradient, v.transpose(1, 2)), own
+            if lanes is not None:
+                mask = scaled_mask(lanes, ctx.dropout, own)
+                d_own.mul_(mask)
+                used = mask.mul_(own)
+            queries, keys = plan.queries.spans[i], plan.keys.spans[i]
+            torch.bmm(used.transpose(1, 2), gradient, out=dv[keys].view(shape[0], shape[2], -1))
+            d_scores = torch.ops.aten._softmax_backward_data(d_own, own, -1, own.dtype)
+            product(d_scores, k, scale, dq[queries].view(shape[0], shape[1], -1))
+            product(d_scores.transpose(1, 2), q, scale, dk[keys].view(shape[0], shape[2], -1))
+        dq, dk, dv = _packed(dq, plan.queries, q_QNH), _packed(dk, plan.keys, k_TNH), _packed(dv, plan.keys, v_TNH)
+        return dq, dk, dv, None, None
+
+
+def _grid(x_TNH: Tensor, side: _Side, i: int) -> Float[Tensor, "B q H"]:
+    """A group's rows, gathered head by head from wherever they lie in memory."""
+    heads, size = x_TNH.shape[1:]
+    if x_TNH.stride(2) != 1 or x_TNH.stride(0) % size or x_TNH.stride(1) % size:
+        x_TNH = x_TNH.contiguous()
+    apart, step = x_TNH.stride(0) // size, x_TNH.stride(1) // size
+    flat = x_TNH.as_strided(((len(x_TNH) - 1) * apart + (heads - 1) * step + 1, size), (size, 1))
+    rows = side.rows[i] * apart + torch.arange(heads)[:, None] * step
+    return flat.index_select(0, rows.flatten()).view(-1, rows.shape[2], size)
+
+
+def _cells(x_TNH: Tensor, side: _Side) -> Float[Tensor, "cells H"]:
+    """Room for what becomes of all groups, and a cell of zeros after it."""
+    made = x_TNH.new_empty(side.total + 1, x_TNH.shape[-1])
+    made[-1].zero_()
+    return made
+
+
+def _packed(cells: Tensor, side: _Side, like: Tensor) -> Float[Tensor, "Q N H"]:
+    return cells.index_select(0, side.cells).view(like.shape)
