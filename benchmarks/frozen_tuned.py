@@ -1,7 +1,7 @@
 """Frozen or tuned: the table of Peters, Ruder & Smith (2019), for any checkpoints, in one command.
 
     python benchmarks/frozen_tuned.py DATA --model NAME=CHECKPOINT [--model …] --work FOLDER
-        --out benchmarks/results/frozen_tuned.json [--tasks …] [--restarts 3] [--examples 2000]
+        --out benchmarks/results/frozen_tuned.json [--tasks …] [--restarts 3] [--examples 2000] [--precision bf16]
 
 DATA holds glue/, sick/ and ner/. Frozen (❄): a learned mix of all layers, for tagging two BiLSTM layers of 256 on it; tuned (🔥):
 the last layer and one added layer. Each is trained at three rates, with as many seeds as --restarts; the rate is chosen by
@@ -67,6 +67,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
     parser.add_argument("--restarts", type=int, default=3)
     parser.add_argument("--examples", type=int, default=2000, help="of training; 0: all")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="of training")
     args = parser.parse_args()
     for named in args.model:
         name, checkpoint = named.split("=", 1)
@@ -75,8 +76,7 @@ def main() -> None:
         for task in args.tasks:
             base, train, dev = examples(SETTINGS[task], args.data)
             for way in ("❄", "🔥"):
-                settings = recipe(base, SETTINGS[task], way, args.restarts, args.examples)
-
+                settings = recipe(base, SETTINGS[task], way, args)
                 run = args.work / name / f"{task}-{'frozen' if way == '❄' else 'tuned'}"
                 measure = partial(measured, settings, train, dev, checkpoint, run)
                 found.setdefault(task, {})[way] = results.measure(f"{task}/{way}", settings, measure)
@@ -102,17 +102,17 @@ def examples(setting: Setting, data: Path) -> tuple[FinetuneConfig, Any, Any]:
     return base, train, [dev[i] for i in order]
 
 
-def recipe(base: FinetuneConfig, setting: Setting, way: str, restarts: int, examples: int) -> FinetuneConfig:
+def recipe(base: FinetuneConfig, setting: Setting, way: str, args: argparse.Namespace) -> FinetuneConfig:
     frozen = way == "❄"
-    training = replace(base.training, epochs=EPOCHS[way], precision="fp32")
+    training = replace(base.training, epochs=EPOCHS[way], precision=args.precision)
     return replace(
         base,
         training=training,
         grid=Grid(learning_rate=RATES[way]),
-        restarts=restarts,
+        restarts=args.restarts,
         metric=setting.metric,
         max_length=setting.max_length,
-        max_train_examples=examples,
+        max_train_examples=args.examples,
         frozen=frozen,
         layers="mix" if frozen else "last",
         lstm_size=256 if frozen and setting.kind == "tag" else 0,
