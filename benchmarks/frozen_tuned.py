@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
     parser.add_argument("--restarts", type=int, default=3)
     parser.add_argument("--examples", type=int, default=2000, help="of training; 0: all")
-    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="of training")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="in which the encoder is tuned")
     args = parser.parse_args()
     for named in args.model:
         name, checkpoint = named.split("=", 1)
@@ -104,7 +104,7 @@ def examples(setting: Setting, data: Path) -> tuple[FinetuneConfig, Any, Any]:
 
 def recipe(base: FinetuneConfig, setting: Setting, way: str, args: argparse.Namespace) -> FinetuneConfig:
     frozen = way == "❄"
-    training = replace(base.training, epochs=EPOCHS[way], precision=args.precision)
+    training = replace(base.training, epochs=EPOCHS[way], precision="fp32" if frozen else args.precision)
     return replace(
         base,
         training=training,
