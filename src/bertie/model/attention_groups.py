@@ -10,8 +10,8 @@ nothing to share. A group lies on a grid, gathered straight from the packed rows
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -41,7 +41,7 @@ def grouped(
     causal: bool = False,
     window: int | None = None,
 ) -> Float[Tensor, "Q N H"]:
-    return _Grouped.apply(q_QNH, k_TNH, v_TNH, _plan(q, k, q_QNH.shape[1], causal, window), dropout)
+    return _Grouped.apply(q_QNH, k_TNH, v_TNH, _plan_of(q, k, q_QNH.shape[1], causal, window), dropout)
 
 
 class _Side(NamedTuple):
@@ -67,7 +67,19 @@ class _Plan(NamedTuple):
     hidden: list[Bool[Tensor, "B q t"] | Bool[Tensor, "B 1 t"] | None]  # of every group: what is not looked at
 
 
-@lru_cache(maxsize=4)  # every layer of a forward pass asks for the same one or two
+_PLANS: WeakKeyDictionary[Ragged, dict[Any, _Plan]] = WeakKeyDictionary()
+
+
+def _plan_of(q: Ragged, k: Ragged, heads: int, causal: bool, window: int | None) -> _Plan:
+    """Made once for all layers where every token asks; kept as long as the batch."""
+    if q is not k:
+        return _plan(q, k, heads, causal, window)
+    plans, look = _PLANS.setdefault(k, {}), (heads, causal, window)
+    if look not in plans:
+        plans[look] = _plan(q, k, *look)
+    return plans[look]
+
+
 def _plan(q: Ragged, k: Ragged, heads: int, causal: bool, window: int | None) -> _Plan:
     q_lengths, k_lengths = q.lengths.numpy(), k.lengths.numpy()
     groups = _groups(q_lengths, k_lengths, heads)
@@ -105,14 +117,14 @@ def _groups(queries: np.ndarray, keys: np.ndarray, heads: int) -> list[np.ndarra
 
 def _side(starts: np.ndarray, lengths: np.ndarray, groups: list[np.ndarray], heads: int, multiple: int) -> _Side:
     rows, past, spans, at = [], [], [], 0
-    cells = np.full((int(starts[-1]), heads), -1)
+    cells = np.full((int(starts[-1]), heads), -1, np.int32)
     for group in groups:
         own = lengths[group][:, None]
         size = -(-int(own.max()) // multiple) * multiple
-        place, start = np.arange(size), starts[group][:, None]
+        place, start = np.arange(size, dtype=np.int32), starts[group][:, None].astype(np.int32)
         beyond = place >= own  # [S, size]
-        row = start + np.where(beyond, 0, place)
-        first = at + np.arange(len(group) * heads).reshape(len(group), heads, 1) * size
+        row = start + np.where(beyond, np.int32(0), place)
+        first = at + size * np.arange(len(group) * heads, dtype=np.int32).reshape(len(group), heads, 1)
         there = (first + place).transpose(0, 2, 1)  # [S, size, N]
         cells[row[~beyond]] = there[~beyond]
         rows.append(torch.from_numpy(row)[:, None])
