@@ -146,9 +146,12 @@ class MicroBatch:
     states: Array | None = None
 
     @classmethod
-    def of(cls, batch: Batch, targets: dict[str, Any]) -> MicroBatch:
-        """From targets whose `index` counts in T (NumPy)."""
+    def of(cls, batch: Batch, targets: dict[str, Any], multiple: int = 1) -> MicroBatch:
+        """From targets whose `index` counts in T (NumPy). multiple: of which Q is one, as T must be; other rows fill it up."""
         rows = np.unique(np.concatenate([target.index for target in targets.values()]))
+        if missing := -len(rows) % multiple:
+            others = np.setdiff1d(np.arange(len(batch.input_ids)), rows)
+            rows = np.sort(np.concatenate([rows, others[:missing]]))
         inside = {name: replace(t, index=np.searchsorted(rows, t.index)) for name, t in targets.items()}
         return cls(batch, inside, rows)
 

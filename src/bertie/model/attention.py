@@ -24,7 +24,6 @@ from bertie.model.attention_loop import looped, visible
 from bertie.model.dropout import drop
 
 FEW = 8192  # attention weights of a sequence, for each thread, below which it is better not computed alone (LOG.md)
-SHORT = 128  # tokens of a sequence below which a CPU's products are no faster in half precision, and all else is slower
 HALVES = (torch.bfloat16, torch.float16)
 
 
@@ -75,9 +74,8 @@ def varlen(
     window: int | None = None,
 ) -> Float[Tensor, "Q N H"]:
     """FlashAttention on the packed rows as they are: on a GPU, in half precision, without dropout."""
-    from torch.nn.attention.varlen import (
-        varlen_attn,
-    )  # not above: it loads torch's compiler, a third of a command's start
+    # not above: it loads torch's compiler, a third of a command's start
+    from torch.nn.attention.varlen import varlen_attn
 
     if dropout:
         raise ValueError("varlen has no dropout")
@@ -120,12 +118,16 @@ def automatic(
     causal: bool = False,
     window: int | None = None,
 ) -> Float[Tensor, "Q N H"]:
-    """The fastest here: on a CPU `grouped` for short sequences, else `looped`; on a GPU `varlen` where it can, else `dense`."""
+    """The fastest here: on a CPU `grouped` for short sequences, else `looped`; on a GPU `varlen` where it can, else `dense`.
+
+    On a CPU in fp32 at least: oneDNN, which computes products in half precision, compiles one for every length of a sequence,
+    and keeps it, which costs more than such products save (LOG.md).
+    """
     look = {"dropout": dropout, "causal": causal, "window": window}
     if q_QNH.device.type == "cpu":
         length = len(k_TNH) / (len(k.cu_seqlens) - 1)
         attend = grouped if k_TNH.shape[1] * length**2 < FEW * torch.get_num_threads() else looped
-        if q_QNH.dtype not in HALVES or length >= SHORT:
+        if q_QNH.dtype not in HALVES:
             return attend(q_QNH, k_TNH, v_TNH, q, k, **look)
         with torch.autocast("cpu", enabled=False):
             return attend(q_QNH.float(), k_TNH.float(), v_TNH.float(), q, k, **look).to(q_QNH.dtype)

@@ -23,9 +23,8 @@ from bertie.contracts import Ragged
 from bertie.model.attention_loop import product, visible
 from bertie.model.dropout import random_lanes, scaled_mask
 
-MOST = (
-    1 << 19
-)  # attention weights of a group, but for a single sequence with more: they stay in the cache until they are used
+# attention weights of a group, but for a single sequence with more: they stay in the cache until they are used
+MOST = 1 << 19
 ROUND = 8  # keys are filled up to a multiple: fewer shapes, and rows that fill vector registers
 SIMILAR = 0.75  # a group's shortest sequence has at least so much of its longest's keys
 
@@ -47,17 +46,16 @@ def grouped(
 class _Side(NamedTuple):
     """Queries, or keys, on the grids of all groups. A grid's cells are counted sequence by sequence, head by head."""
 
-    rows: list[
-        Int[Tensor, "S 1 q"]
-    ]  # of every group: the packed row that a place shows; past a sequence's end, its first
-    past: list[
-        Bool[Tensor, "S 1 q 1"] | None
-    ]  # of every group: places past a sequence's end; None where there are none
-    spans: list[slice]  # of every group: its cells among those of all
-    cells: Int[
-        Tensor, " Q*N"
-    ]  # of every packed row and head: its cell; of rows that are in no group, the one after the last
-    total: int  # cells
+    # of every group: the packed row that a place shows; past a sequence's end, its first
+    rows: list[Int[Tensor, "S 1 q"]]
+    # of every group: places past a sequence's end; None where there are none
+    past: list[Bool[Tensor, "S 1 q 1"] | None]
+    # of every group: its cells among those of all
+    spans: list[slice]
+    # of every packed row and head: its cell; of rows that are in no group, the one after the last
+    cells: Int[Tensor, " Q*N"]
+    # cells of all groups
+    total: int
 
 
 class _Plan(NamedTuple):

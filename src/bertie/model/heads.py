@@ -10,9 +10,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from bertie.contracts import Hidden, Loss, PairTargets, Targets
+from bertie.model.activation import activation
 from bertie.model.config import Activation, BertConfig
 from bertie.model.dropout import drop
-from bertie.model.layers import activation
 from bertie.model.losses import choice, cross_entropy, squared_error
 from bertie.model.pooling import Pooling, pool
 
@@ -56,7 +56,10 @@ class PooledHead(nn.Module):
 
 
 class TokenHead(nn.Module):
-    """Dropout and one added layer on every token that is asked for (Devlin et al. 2018, figure 4 c and d)."""
+    """Dropout and one added layer on every token that is asked for (Devlin et al. 2018, figure 4 c and d).
+
+    On all rows, of which hardly one is not asked for: their number is one of few, where new ones cost (`training/tune.py`).
+    """
 
     def __init__(self, width: int, outputs: int, dropout: float, loss: LossOf = cross_entropy):
         super().__init__()
@@ -68,7 +71,7 @@ class TokenHead(nn.Module):
         return self.out(drop(x_PD, self.dropout, self.training))
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
-        return self.loss(self.logits(hidden.last[targets.index]), targets)
+        return self.loss(self.logits(hidden.last)[targets.index], targets)
 
 
 class ConditionalSpanHead(nn.Module):
@@ -87,7 +90,7 @@ class ConditionalSpanHead(nn.Module):
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
         """In training the end is conditioned on the right start."""
-        logits_PC = self.logits(hidden.last[targets.index]).float()
+        logits_PC = self.logits(hidden.last)[targets.index].float()
         bounds_P2, start_PE, end_PE = logits_PC.split([2, PRODUCT, PRODUCT], 1)
         group_PE = targets.label[:, None].expand_as(start_PE)
         right_PE = torch.zeros_like(start_PE).scatter_add(0, group_PE, start_PE * targets.weight[:, :1])

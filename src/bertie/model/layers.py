@@ -8,13 +8,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bertie.contracts import Ragged
+from bertie.model.activation import activation
 from bertie.model.attention import IMPLEMENTATIONS, Kind
 from bertie.model.config import Activation, BertConfig
 from bertie.model.dropout import drop_add
-
-
-def activation(name: Activation, x: Tensor) -> Tensor:
-    return F.gelu(x, approximate="tanh" if name == "gelu_tanh" else "none")
 
 
 class SelfAttention(nn.Module):

@@ -161,7 +161,7 @@ class Span:
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:
         """Starts and ends are each one choice among the tokens of a window: weight is float32 [P, 2]."""
-        window = np.repeat(np.arange(len(sequences)), batch.ragged.lengths)
+        window = np.repeat(np.arange(len(sequences)), [len(sequence) for sequence in sequences])  # without a filler
         weight = np.zeros((len(index), 2), np.float32)
         for start, sequence in zip(batch.ragged.cu_seqlens, sequences, strict=False):
             for side, token in enumerate(sequence.target.answer or ()):

@@ -229,6 +229,10 @@ def _check_attention(settings: Training) -> None:
             f"training.attention is varlen, which needs a GPU and training.precision bf16; here it is {precision} on "
             f"{target.type}: set training.attention to automatic"
         )
+    if settings.attention in ("grouped", "looped") and target.type != "cpu":
+        raise UsageError(
+            f"training.attention is {settings.attention}, which is for a CPU, and not for {target.type}: set it to automatic"
+        )
 
 
 def _size(config: PretrainConfig, start: Checkpoint | None, out: Path, ranks: Ranks) -> BertConfig:

@@ -210,5 +210,6 @@ def run_threads(run: Path, asked: int) -> int:
     if type(saved) is not int or not 0 <= saved <= runtime.MOST_THREADS:
         raise UserError(f"{known} is damaged: threads is {saved!r}")
     if saved and asked and saved != asked:
-        console.warn(f"{run} ran with {saved} threads and goes on with {asked}: results will differ in rounding")
+        differ = "results will differ in rounding, and on a CPU in what dropout takes"
+        console.warn(f"{run} ran with {saved} threads and goes on with {asked}: {differ}")
     return runtime.use_threads(asked or saved)

@@ -199,7 +199,7 @@ def _lengths(precision: Literal["fp32", "bf16"], device: torch.device) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _Passes:
-    """A step's sequences as micro-batches, each a multiple of `multiple` tokens."""
+    """A step's sequences as micro-batches, each a multiple of `multiple` tokens, and of rows that the head reads."""
 
     config: FinetuneConfig
     task: Task
@@ -221,10 +221,11 @@ class _Passes:
 
     def one(self, sequences: list[Sequence]) -> MicroBatch:
         states, limit = gathered_states(sequences), self.config.max_length
-        gap = -sum(map(len, sequences)) % self.multiple if states is None else 0  # what is known is not computed
+        multiple = self.multiple if states is None else 1  # what is known is not computed
+        gap = -sum(map(len, sequences)) % multiple
         batch = collate(sequences + filler(gap, self.pad_id, limit), limit)
         index, _ = reading(self.task, sequences)
-        micro = MicroBatch.of(batch, {self.task.kind: self.task.targets(batch, sequences, index)})
+        micro = MicroBatch.of(batch, {self.task.kind: self.task.targets(batch, sequences, index)}, multiple)
         return replace(micro, states=states)
 
 

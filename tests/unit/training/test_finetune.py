@@ -14,14 +14,13 @@ import torch
 import bertie
 from bertie.batches.loader import Position
 from bertie.checkpoints.folder import Checkpoint, read_checkpoint
-from bertie.contracts import MicroBatch, Sequence
 from bertie.errors import UsageError, UserError
 from bertie.tasks.classify import Classify
 from bertie.tasks.data.texts import Example
 from bertie.tasks.embed import Embed
 from bertie.tasks.regress import Regress
 from bertie.tasks.span import Span
-from bertie.training import trainer, tune
+from bertie.training import trainer
 from bertie.training.finetune import Finetuned
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import Linear
@@ -116,38 +115,6 @@ def test_the_split_into_rows_changes_nothing(rows: list[dict[str, str]], start: 
     ]
     for other in losses[1:]:
         assert other == pytest.approx(losses[0], rel=1e-4)
-
-
-def test_passes_in_bf16_have_few_lengths_and_the_same_losses(
-    rows: list[dict[str, str]], start: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """For every new one oneDNN would compile its products again; the filler attends to itself and tells nothing."""
-    quiet = replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    seen: list[tuple[int, int]] = []
-    made = tune._Passes.one
-
-    def one(passes: tune._Passes, sequences: list[Sequence]) -> MicroBatch:
-        micro = made(passes, sequences)
-        seen.append((len(micro.batch.input_ids), micro.tokens))
-        return micro
-
-    monkeypatch.setattr(tune._Passes, "one", one)
-    losses = {}
-    for precision, multiple in (("fp32", 1), ("fp32", 64), ("bf16", 64)):
-        seen.clear()
-        monkeypatch.setattr(tune, "_lengths", lambda *_, m=multiple: m)
-        losses[precision, multiple] = finetune(
-            replace(quiet, training=replace(TRAINING, precision=precision)), rows, start
-        ).losses
-        assert all(tokens <= length < tokens + multiple and length % multiple == 0 for length, tokens in seen)
-    assert any(length > tokens for length, tokens in seen)
-    assert losses["fp32", 64] == pytest.approx(losses["fp32", 1], rel=1e-4)
-    assert losses["bf16", 64] == pytest.approx(losses["fp32", 1], rel=0.1)
-
-
-def test_only_bf16_on_a_cpu_is_filled() -> None:
-    cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert [tune._lengths(p, d) for d in (cpu, gpu) for p in ("fp32", "bf16")] == [1, 64, 1, 1]
 
 
 def test_dropout_is_the_tasks_not_the_checkpoints(rows: list[dict[str, str]], start: Path) -> None:

@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -443,6 +443,21 @@ def test_varlen_where_it_cannot_be(config: PretrainConfig, small_shards: Path, t
                 tmp_path / "run",
             )
         assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("kind", ["grouped", "looped"])
+def test_a_cpus_attention_on_another_device(
+    kind: Literal["grouped", "looped"],
+    config: PretrainConfig,
+    small_shards: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runtime, "device", lambda: torch.device("cuda"))
+    asked = replace(config, training=replace(config.training, attention=kind))
+    with pytest.raises(UsageError, match=f"training.attention is {kind}, which is for a CPU, and not for cuda"):
+        pretrain(asked, small_shards, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_attention_that_is_asked_for_is_used(

@@ -1,0 +1,53 @@
+"""GELU. On a CPU in pieces of few sizes: oneDNN compiles it for each new number of rows, and keeps what it compiled.
+
+With as many tokens as a batch happens to have, that is twice a step, and what is kept lies in memory between the
+activations, which then no longer fit where they were: a process grew to five times what it used (LOG.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from bertie.model.config import Activation
+
+
+def activation(name: Activation, x_TF: Float[Tensor, "T F"]) -> Float[Tensor, "T F"]:
+    kind = "tanh" if name == "gelu_tanh" else "none"
+    return _Pieces.apply(x_TF, kind) if x_TF.device.type == "cpu" else F.gelu(x_TF, approximate=kind)
+
+
+class _Pieces(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x_TF: Tensor, kind: str) -> Tensor:
+        ctx.save_for_backward(x_TF)
+        ctx.kind, out = kind, torch.empty_like(x_TF, memory_format=torch.contiguous_format)
+        for rows in _pieces(len(x_TF)):
+            torch.ops.aten.gelu.out(x_TF[rows], approximate=kind, out=out[rows])
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (x_TF,) = ctx.saved_tensors
+        gradient, out = gradients[0], torch.empty_like(x_TF, memory_format=torch.contiguous_format)
+        for rows in _pieces(len(x_TF)):
+            torch.ops.aten.gelu_backward.grad_input(
+                gradient[rows], x_TF[rows], approximate=ctx.kind, grad_input=out[rows]
+            )
+        return out, None
+
+
+def _pieces(count: int) -> Iterator[slice]:
+    """Powers of two that add up to the count, the largest first."""
+    start = 0
+    for bit in reversed(range(count.bit_length())):
+        if count & 1 << bit:
+            yield slice(start, start + (1 << bit))
+            start += 1 << bit

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import get_args
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from bertie.model.activation import activation
+from bertie.model.config import Activation
+
+GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))
+
+SIZES = """
+import torch
+from bertie.model.activation import activation
+for rows in range(900, 964):
+    x = torch.ones(rows, 64, requires_grad=True)
+    activation("gelu", x).sum().backward()
+"""
+
+
+@pytest.mark.parametrize("device", ["cpu", GPU])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("rows", [0, 1, 7, 64, 300])
+@pytest.mark.parametrize("name", get_args(Activation))
+def test_it_is_torchs_gelu(name: Activation, rows: int, dtype: torch.dtype, device: str) -> None:
+    made = torch.Generator().manual_seed(0)
+    wide = (3 * torch.randn(rows, 2, 24, generator=made)).to(device, dtype).requires_grad_()
+    gradient = torch.randn(24, rows, generator=made).to(device, dtype).T  # neither lies row by row in memory
+    expected = F.gelu(wide[:, 1], approximate="tanh" if name == "gelu_tanh" else "none")
+    found = activation(name, wide[:, 1])
+    torch.testing.assert_close(found, expected)
+    [expected] = torch.autograd.grad(expected, wide, gradient)
+    [found] = torch.autograd.grad(found, wide, gradient)
+    torch.testing.assert_close(found, expected)
+
+
+def test_few_sizes_are_compiled() -> None:
+    """At most ten powers of two, forward and backward, where 64 numbers of rows would make 128."""
+    environment = {"ONEDNN_VERBOSE": "profile_create", "OMP_NUM_THREADS": "1"}
+    said = subprocess.run([sys.executable, "-c", SIZES], env=environment, capture_output=True, text=True, check=True)
+    made = [line for line in said.stdout.splitlines() if "create:cache_miss" in line and "eltwise" in line]
+    assert len(made) <= 20
