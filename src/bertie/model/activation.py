@@ -20,7 +20,9 @@ from bertie.model.config import Activation
 
 def activation(name: Activation, x_TF: Float[Tensor, "T F"]) -> Float[Tensor, "T F"]:
     kind = "tanh" if name == "gelu_tanh" else "none"
-    return _Pieces.apply(x_TF, kind) if x_TF.device.type == "cpu" else F.gelu(x_TF, approximate=kind)
+    if x_TF.device.type == "cpu" and not torch.compiler.is_compiling():  # torch's compiler writes its own GELU
+        return _Pieces.apply(x_TF, kind)
+    return F.gelu(x_TF, approximate=kind)
 
 
 class _Pieces(torch.autograd.Function):
