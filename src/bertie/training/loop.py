@@ -71,7 +71,7 @@ def fit(
     for step, work in zip(range(first_step, descent.steps), stream):  # noqa: B905 - the stream has no end
         own = [[micro.counts[name] for name in names] + [micro.tokens] for micro in work.batches]
         *counts, tokens = ranks.add([sum(column) for column in zip(*own, strict=True)])
-        factors = [losses_of.scale * descent.weights[n] / max(c, 1.0) for n, c in zip(names, counts, strict=True)]
+        factors = [losses_of.scale * descent.weights[n] / (c or 1.0) for n, c in zip(names, counts, strict=True)]
         sums = torch.zeros(len(names), 3, dtype=torch.float64, device=device)
         for number, micro in enumerate(work.batches):
             runtime.reseed_torch(descent.seed, streams.DROPOUT, step, work.first + number)

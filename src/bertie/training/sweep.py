@@ -35,7 +35,8 @@ NOISE = 2.0  # standard errors by which a correlation has to be better than none
 @dataclass(frozen=True)
 class Outcome:
     """What came of one run. chosen_on, reported_on: its scores on the half of the dev examples that chooses, and on the
-    other; scores: on all of them. All three are empty where the training diverged, which counts as collapsed too."""
+    other; scores: on all of them. All three are empty where the training diverged, which counts as collapsed too.
+    seconds: of training, with those before it was stopped."""
 
     name: str
     learning_rate: float
@@ -207,12 +208,12 @@ def _measured(
         tuned = _run(config, data, checkpoint, folder, halves[0])
     except DivergedError as error:
         console.warn(f"{name}: {error}")
-        tuned, outcome = None, Outcome(*place, {}, {}, {}, True, _seconds(started))
+        tuned, outcome = None, Outcome(*place, {}, {}, {}, True, round(time.monotonic() - started, 3))
     else:
         everything = np.arange(len(data.dev))
         scores, chosen_on, reported_on = (_scores(tuned, data, part) for part in (everything, *halves))
         low = has_collapsed(metric, scores, tuned.task, data.dev)
-        outcome = Outcome(*place, scores, chosen_on, reported_on, low, _seconds(started))
+        outcome = Outcome(*place, scores, chosen_on, reported_on, low, round(tuned.seconds, 3))
         console.say(f"{name}: {metric} {scores[metric]:.4f}" + ", no better than a constant guess" * low)
     if folder:
         storage.write_json(folder / OUTCOME, asdict(outcome))
@@ -273,10 +274,6 @@ def _outcome(values: Any, metric: str) -> Outcome:
 
 def _name(learning_rate: float, batch_size: int, epochs: int, seed: int) -> str:
     return f"rate-{float(learning_rate)}-batch-{batch_size}-epochs-{epochs}-seed-{seed}"
-
-
-def _seconds(started: float) -> float:
-    return round(time.monotonic() - started, 3)
 
 
 def _sign(metric: str) -> int:

@@ -66,11 +66,11 @@ class Job:
     on_step: Callable[[dict[str, Any]], None] | None = None
 
 
-def train(job: Job, run: RunFolder | None) -> None:
+def train(job: Job, run: RunFolder | None) -> Counters:
     """Run the job to its end, from the run folder's newest checkpoint if it has one.
 
-    Without a run folder (here or, of several ranks, at the first one) nothing is written. Errors: UserError, also when
-    the loss stays no number; KeyboardInterrupt once what SIGINT or SIGTERM interrupted is saved.
+    Without a run folder (here or, of several ranks, at the first one) nothing is written. Returns where it ended. Errors:
+    UserError, also when the loss stays no number; KeyboardInterrupt once what SIGINT or SIGTERM interrupted is saved.
     """
     session = _Session(job, run)
     counters = session.counters
@@ -92,7 +92,8 @@ def train(job: Job, run: RunFolder | None) -> None:
         session.take_best()
     taken = job.patience and counters.best_step  # the weights of an evaluation before that
     if counters.eval_step == steps and not math.isfinite(counters.eval_loss) and not taken:
-        raise DivergedError(f"the loss on held-out text is no number: {_diverged(job)}")
+        raise DivergedError(f"the loss on held-out text is no number: {diverged(job)}")
+    return counters
 
 
 class _Session:
@@ -176,9 +177,7 @@ class _Session:
             path = out / f"bad-step-{record['step']:08d}-rank-{job.ranks.rank}.npz"
             storage.write_arrays(path, _arrays(progress.work))
             kept = f"; the last of them is in {path}"
-        raise DivergedError(
-            f"{job.bad_steps} steps in a row without a finite loss and gradient{kept}: {_diverged(job)}"
-        )
+        raise DivergedError(f"{job.bad_steps} steps in a row without a finite loss and gradient{kept}: {diverged(job)}")
 
     def evaluate(self) -> None:
         """Held-out losses of the model as it is, into the log."""
@@ -274,7 +273,7 @@ def summary(losses: dict[str, Loss], weights: dict[str, float]) -> dict[str, flo
     """{"loss": weighted sum, "mlm_loss": nats a prediction, "mlm_accuracy": 0..1, …}"""
     values: dict[str, float] = {"loss": 0.0}
     for name, loss in losses.items():
-        count = max(float(loss.count), 1.0)
+        count = float(loss.count) or 1.0  # windows of a text weigh less than 1 together, in a small step
         values["loss"] += weights[name] * float(loss.total) / count
         values[f"{name}_loss"] = float(loss.total) / count
         if not math.isnan(loss.hits):
@@ -282,7 +281,7 @@ def summary(losses: dict[str, Loss], weights: dict[str, float]) -> dict[str, flo
     return values
 
 
-def _diverged(job: Job) -> str:
+def diverged(job: Job) -> str:
     rate = f"--training.learning-rate (now {job.descent.learning_rate:g})"
     return f"the training has diverged; lower {rate} and give another --out"
 

@@ -16,7 +16,7 @@ from bertie.batches.collate import collate, filler
 from bertie.batches.loader import Position, Step
 from bertie.checkpoints.folder import Checkpoint, load_weights
 from bertie.contracts import MicroBatch, Sequence
-from bertie.errors import UsageError, UserError
+from bertie.errors import DivergedError, UsageError, UserError
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
@@ -35,12 +35,14 @@ from bertie.training.settings import FinetuneConfig
 
 @dataclass(frozen=True, eq=False)
 class Tuned:
-    """predictions: of the dev examples; losses: of this call's steps; job: what was trained, with the task as it is now."""
+    """predictions: of the dev examples; losses: of this call's steps; job: what was trained, with the task as it is now;
+    seconds: of training, with those before it was stopped."""
 
     task: Task
     predictions: list[Any]
     losses: list[float]
     job: trainer.Job
+    seconds: float
 
     @property
     def model(self) -> BertModel:
@@ -71,13 +73,15 @@ def tune(
         )
     job = _job(config, data, model, checkpoint.tokenizer, precision, held, lambda record: losses.append(record["loss"]))
     job = replace(job, last_checkpoint=last_checkpoint)
-    trainer.train(job, run)
+    ended = trainer.train(job, run)
     task, said = data.task, outputs(model, data.task, data.dev_sequences)
+    if not all(np.isfinite(each).all() for each in said):
+        raise DivergedError(f"what is said of the dev examples is no number: {trainer.diverged(job)}")
     predictions = task.decode(said, data.dev_sequences, data.dev)
     if isinstance(task, Calibrated):
         task = task.calibrate([predictions[i] for i in calibrate_on], [data.dev[i] for i in calibrate_on])
         predictions = task.decode(said, data.dev_sequences, data.dev)
-    return Tuned(task, predictions, losses, replace(job, task=_purpose(config, task)))
+    return Tuned(task, predictions, losses, replace(job, task=_purpose(config, task)), ended.seconds)
 
 
 def with_new_head(config: FinetuneConfig, task: Task, size: BertConfig, encoder: Encoder | None = None) -> BertModel:
@@ -238,6 +242,8 @@ class _HeldOut:
         chosen = [sequence for sequence in data.dev_sequences if sequence.example in examples]
         units, size = _units(data.task, data.task.training(chosen)), passes.config.training.batch_size
         steps = [units[i : i + size] for i in range(0, len(units), size)]
+        if data.task.unit == "batch" and len(steps) > 1 and len(steps[-1]) == 1:
+            steps[-2:] = [steps[-2] + steps[-1]]  # alone, it would be its own only choice
         self.parts = [part for step in steps for part in passes.parts(step)]
 
     def __len__(self) -> int:

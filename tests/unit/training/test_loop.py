@@ -20,6 +20,7 @@ from bertie.training.initial import new_model
 from bertie.training.loop import Descent, Progress, evaluate, fit
 from bertie.training.optimizers import AdamW, BertAdam, Lamb, Optimizer
 from bertie.training.schedules import Linear
+from bertie.training.trainer import summary
 
 OBJECTIVES = (MaskedLM(), NextSentence())
 DESCENT = Descent(5, 1e-3, 1.0, seed=0, precision="fp32", weights={"mlm": 1.0, "nsp": 0.5})
@@ -85,6 +86,21 @@ def test_the_split_into_micro_batches_changes_nothing(micro: MicroBatch, tiny_co
     assert found[0][2] == found[1][2]
     for a, b in zip(*weights, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
+
+
+def test_weights_below_one_are_weights_too(micro: MicroBatch, tiny_config: BertConfig) -> None:
+    """A window of a long text weighs one over their number; a step of a few of them is no smaller a step."""
+    light = replace(micro, targets={name: replace(t, weight=t.weight / 1000) for name, t in micro.targets.items()})
+    assert 0 < light.counts["mlm"] < 1
+    [whole], [part] = (
+        train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(m)), replace(DESCENT, steps=1))
+        for m in (micro, light)
+    )
+    assert float(part.grad_norm) == pytest.approx(float(whole.grad_norm), rel=1e-4)
+    assert summary(part.losses, DESCENT.weights) == pytest.approx(summary(whole.losses, DESCENT.weights), rel=1e-4)
+    nothing = replace(micro, targets={name: replace(t, weight=t.weight * 0) for name, t in micro.targets.items()})
+    [none] = train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(nothing)), replace(DESCENT, steps=1))
+    assert (float(none.grad_norm), summary(none.losses, DESCENT.weights)["loss"]) == (0, 0)
 
 
 def test_steps_are_the_textbooks(micro: MicroBatch, tiny_config: BertConfig) -> None:

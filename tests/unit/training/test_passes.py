@@ -34,6 +34,17 @@ CASES: dict[str, tuple[AnyTask, Any]] = {
 }
 
 
+def watch(seen: list[MicroBatch], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every pass noted."""
+    made = tune._Passes.one
+
+    def one(passes: tune._Passes, sequences: list[Sequence]) -> MicroBatch:
+        seen.append(made(passes, sequences))
+        return seen[-1]
+
+    monkeypatch.setattr(tune._Passes, "one", one)
+
+
 @pytest.mark.parametrize("lstm_size", [0, 8])
 @pytest.mark.parametrize("name", list(CASES))
 def test_filled_passes_have_the_same_losses(
@@ -45,13 +56,7 @@ def test_filled_passes_have_the_same_losses(
         pytest.skip("embed reads the last layer")
     examples: Rows = [row(each["text"], i) for i, each in enumerate(rows)]
     seen: list[MicroBatch] = []
-    made = tune._Passes.one
-
-    def one(passes: tune._Passes, sequences: list[Sequence]) -> MicroBatch:
-        seen.append(made(passes, sequences))
-        return seen[-1]
-
-    monkeypatch.setattr(tune._Passes, "one", one)
+    watch(seen, monkeypatch)
     losses = {}
     for precision, multiple in (("fp32", 1), ("fp32", 64), ("bf16", 64)):
         seen.clear()
@@ -73,3 +78,14 @@ def test_filled_passes_have_the_same_losses(
 def test_only_bf16_on_a_cpu_is_filled() -> None:
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
     assert [tune._lengths(p, d) for d in (cpu, gpu) for p in ("fp32", "bf16")] == [1, 64, 1, 1]
+
+
+def test_no_pair_is_told_from_itself(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One pair left over is right whatever the model says: it joins those before it."""
+    pairs = [{"text": f"ka {i}", "text_pair": "ka du"} for i in range(9)]
+    seen: list[MicroBatch] = []
+    watch(seen, monkeypatch)
+    training = replace(TRAINING, batch_size=4, precision="fp32")
+    config = FinetuneConfig(Embed(), AdamW(), Linear(0.1), training, max_length=24)
+    bertie.finetune(config, pairs[:8], pairs, start, tmp_path / "run", threads=1)
+    assert [len(micro.targets["embed"].weight) for micro in seen] == [4, 4, 4, 5]

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ import bertie
 from bertie.checkpoints.folder import read_checkpoint
 from bertie.config import load
 from bertie.errors import UsageError, UserError
+from bertie.model.bert import BertModel
 from bertie.tasks.classify import Classify
 from bertie.tasks.data.texts import Example
 from bertie.tasks.regress import Regress, Score
@@ -136,6 +140,47 @@ def test_a_run_that_diverges_counts_as_collapsed(
     assert "1 of 2 runs collapsed" in capsys.readouterr().err
     with pytest.raises(UserError, match="all of 2 runs diverged"):
         finetune(replace(config, grid=Grid(learning_rate=(1e9, 2e9))), rows, start)
+
+
+@pytest.mark.parametrize("name", ["classify", "regress"])
+def test_a_run_that_diverges_at_the_last_is_not_chosen(
+    name: str, rows: list[dict[str, str]], start: Path, tmp_path: Path
+) -> None:
+    """Too late for ten bad steps in a row; in memory as in a folder."""
+    tasks = {
+        "classify": (Classify(), rows),
+        "regress": (Regress(), [{"text": r["text"], "score": i} for i, r in enumerate(rows)]),
+    }
+    task, examples = tasks[name]
+    short = replace(TRAINING, epochs=1)
+    config = replace(
+        CONFIG, task=task, schedule=Linear(0.0), restarts=1, training=short, grid=Grid(learning_rate=(2e9, 3e-3))
+    )
+    for out in (None, tmp_path / "run"):
+        found = done(finetune(config, examples, start, out))
+        assert [outcome.scores == {} for outcome in found.outcomes] == [True, False]
+        assert found.best is found.outcomes[1]
+
+
+def test_the_time_of_a_run_is_that_of_all_its_calls(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward, passes = BertModel.forward, 0
+
+    def interrupted(model: BertModel, *args: Any) -> Any:
+        nonlocal passes
+        passes += 1
+        if passes == 8:
+            time.sleep(1)
+            os.kill(os.getpid(), signal.SIGINT)
+        return forward(model, *args)
+
+    monkeypatch.setattr(BertModel, "forward", interrupted)
+    config = replace(CONFIG, restarts=2)
+    with pytest.raises(KeyboardInterrupt):
+        finetune(config, rows, start, tmp_path / "run")
+    first, second = done(finetune(config, rows, start, tmp_path / "run")).outcomes
+    assert second.seconds < 1 < first.seconds
 
 
 def test_a_run_that_learns_nothing_has_collapsed(rows: list[dict[str, str]], start: Path) -> None:
