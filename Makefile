@@ -2,7 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check clean
+.PHONY: install demo test check clean
+
+install: .venv/base
 
 demo: .venv/base
 	$(BIN)/bertie demo

@@ -105,6 +105,9 @@ def _run(argv: list[str]) -> int:
     if argv in ([], ["-h"], ["--help"]):
         print(HELP)
         return 0 if argv else 2
+    if argv[1:] in (["-h"], ["--help"]) and (longer := _longer(argv[0])):
+        print("\n".join(line for line in HELP.splitlines() if line.strip().startswith(tuple(longer))))
+        return 0
     if argv == ["--version"]:
         from bertie import __version__
 
@@ -146,9 +149,14 @@ def _verb(argv: list[str]) -> tuple[str, list[str]]:
         name = " ".join(argv[:words])
         if name in VERBS:
             return name, argv[words:]
-    if longer := [verb for verb in VERBS if verb.startswith(f"{argv[0]} ")]:
+    if longer := _longer(argv[0]):
         raise UsageError(f"{argv[0]} is half of a command: bertie {' or bertie '.join(longer)}")
     raise UsageError(f"unknown command {argv[0]!r}; bertie --help lists them")
+
+
+def _longer(word: str) -> list[str]:
+    """The verbs of two words that begin with this one."""
+    return [verb for verb in VERBS if verb.startswith(f"{word} ")]
 
 
 def _parse(name: str, command: ModuleType, argv: list[str]) -> Any:

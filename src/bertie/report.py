@@ -245,13 +245,20 @@ class Page:
                 place = {"xy": (0, row), "xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
                 axes.annotate(note, xytext=(0, 9), ha="left", va="bottom", fontsize=11, **place)
             axes.margins(x=0.08)
+            low, high = axes.get_xlim()
+            around = (
+                max(0.0, 0.05 * max(abs(low), abs(high)) - (high - low)) / 2
+            )  # else a hair's breadth fills the picture
+            axes.set_xlim(low - around, high + around)
             axes.set_ylim(len(scores) - 0.5, -0.8)
             axes.set_yticks(range(len(scores)), [""] * len(scores))
             axes.grid(axis="y")
             axes.locator_params(axis="x", nbins=6)
 
         about = "; ".join(f"{name} {mean:.3f}" for name, (mean, _) in scores.items())
-        caption = f"{label}; bars: 95 % interval of the mean"
+        keys = ["bars: 95 % interval of the mean"] * any(half == half for _, half in scores.values())
+        keys += ["strokes: single runs"] * any((dots or {}).values())
+        caption = "; ".join([label, *keys])
         self.picture(draw, caption, f"{label}: {about}", height=0.5 + 0.6 * len(scores))
 
     def guesses(self, text: str, probabilities: dict[str, float]) -> None:

@@ -52,7 +52,9 @@ def compare(name: str, rows: list[dict[str, float]]) -> None:
 def pretraining(tiny_config: BertConfig) -> PretrainConfig:
     training = Training(steps=20, batch_size=16, learning_rate=3e-3, row_tokens=256, precision="fp32")
     objectives = (MaskedLM(start_from="frequencies"), NextSentence())
-    return PretrainConfig(tiny_config, Pairs(max_length=48), objectives, AdamW((0.9, 0.98)), Linear(0.1), training)
+    return PretrainConfig(
+        tiny_config, Pairs(max_length=48), objectives, AdamW(betas=(0.9, 0.98)), Linear(warmup=0.1), training
+    )
 
 
 def losses(run: Path, names: tuple[str, ...]) -> list[dict[str, float]]:
@@ -82,7 +84,7 @@ def test_classify(pretraining: PretrainConfig, small_shards: Path, small_texts: 
     config = FinetuneConfig(
         Classify(),
         AdamW(),
-        Linear(0.1),
+        Linear(warmup=0.1),
         training,
         max_length=40,
         hidden_dropout_prob=0.0,

@@ -91,6 +91,15 @@ def test_help_lists_every_verb() -> None:
         assert f"  {verb} " in HELP
 
 
+def test_help_of_half_a_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tokenizer", "--help"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in told] == [
+        ["tokenizer", w] for w in ("train", "extend", "inspect", "encode", "decode")
+    ]
+    assert main(["tokenizer"]) == 2
+
+
 def test_public_names_are_there() -> None:
     for name in bertie.__all__:
         assert getattr(bertie, name) is not None

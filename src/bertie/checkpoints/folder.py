@@ -33,6 +33,7 @@ MODEL_FILES = (
     "vocab.txt",
 )
 TASK_FILES = (TASK, *sentence_vectors.FILES)  # of those that are fine-tuned for something
+DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # that weights are read from
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,9 +131,35 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
     for name, tensor in weights.items():
         if not tensor.ndim:
             raise UserError(f"{folder}/model.safetensors is damaged: {name} is a single number")
+        _require_dtype(folder / "model.safetensors", name, tensor)
     if tokenizer.size > len(words):
         raise UserError(f"{folder}: the vocabulary has {tokenizer.size} entries and the model only {len(words)}")
+    _require_sizes(folder, config, task, weights)
     return Checkpoint(folder, config, weights, tokenizer, labels, task)
+
+
+def _require_sizes(folder: Path, config: BertConfig, task: dict[str, Any], weights: dict[str, Tensor]) -> None:
+    """Compare the largest tensors with config.json and task.json, before memory is taken for a model as large as those say.
+
+    The rest `load_weights` compares. Errors: UserError.
+    """
+    width = config.hidden_size
+    rows = {"word": config.vocab_size, "position": config.max_position_embeddings, "segment": config.type_vocab_size}
+    sizes = {f"encoder.embeddings.{name}.weight": (count, width) for name, count in rows.items()}
+    for layer in range(config.num_hidden_layers):
+        sizes[f"encoder.layers.{layer}.attention.qkv.weight"] = (3 * width, width)
+        sizes[f"encoder.layers.{layer}.up.weight"] = (config.intermediate_size, width)
+    lstm = task.get("lstm_size")
+    if type(lstm) is int and lstm > 0:  # whoever builds it says what is wrong with others
+        sizes["reading.lstm.weight_hh_l0"] = (4 * lstm, lstm)
+    for name, size in sizes.items():
+        if (found := weights.get(name)) is None or found.shape != size:
+            raise _misfit(folder, name, size, found)
+
+
+def _misfit(folder: Path, name: str, size: tuple[int, ...], found: Tensor | None) -> UserError:
+    have = "nothing" if found is None else f"shape {tuple(found.shape)}"
+    return UserError(f"{folder}: {name} should be {size}, the checkpoint has {have}")
 
 
 def locate(source: str | Path) -> Path:
@@ -142,6 +169,9 @@ def locate(source: str | Path) -> Path:
         return folder
     if steps := states(folder):
         return steps[-1]
+    if (folder / "model.safetensors").is_file():
+        beside = "holds no config.json beside its model.safetensors"
+        raise UsageError(f"{source} {beside}: restore it, or take another checkpoint")
     if folder.exists() or str(source).count("/") > 1 or str(source).startswith((".", "/", "~")):
         begun = "is a run without a checkpoint yet" if (folder / "config.toml").is_file() else "holds no config.json"
         what = begun if folder.exists() else "does not exist"
@@ -166,7 +196,7 @@ def _from_hub(name: str) -> Path:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Errors: UserError where the file is missing, cut, or holds what is no number."""
+    """Errors: UserError where the file is missing, cut, or holds what is no number, or numbers of another kind."""
     if not path.is_file():
         split = " in one file, not in several" if path.with_name(f"{path.name}.index.json").is_file() else ""
         raise UserError(f"{path} is missing (bertie reads safetensors only{split}, never pickled weights)")
@@ -175,9 +205,17 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise UserError(f"{path} is damaged: {error}") from error
     for name, tensor in tensors.items():
+        if tensor.is_floating_point() or tensor.is_complex():  # whole numbers may be positions, which are passed over
+            _require_dtype(path, name, tensor)
         if not torch.isfinite(tensor).all():
             raise UserError(f"{path} is damaged: {name} holds what is no number (NaN or infinity)")
     return tensors
+
+
+def _require_dtype(path: Path, name: str, tensor: Tensor) -> None:
+    if tensor.dtype not in DTYPES:
+        kind = str(tensor.dtype).removeprefix("torch.")
+        raise UserError(f"{path}: {name} is {kind}, which weights here are not: give float32, float16 or bfloat16")
 
 
 @dataclass(frozen=True)
@@ -205,8 +243,7 @@ def load_weights(model: BertModel, checkpoint: Checkpoint) -> Loaded:
         elif is_head:
             fresh.add(name.rsplit(".", 1)[0])
         else:
-            have = "nothing" if found is None else f"shape {tuple(found.shape)}"
-            raise UserError(f"{checkpoint.folder}: {name} should be {tuple(tensor.shape)}, the checkpoint has {have}")
+            raise _misfit(checkpoint.folder, name, tuple(tensor.shape), found)
     spare = sorted(checkpoint.weights.keys() - used)
     if layers := [name for name in spare if name.startswith("encoder.")]:
         raise UserError(

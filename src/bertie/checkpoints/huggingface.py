@@ -33,6 +33,7 @@ REST = [
     ("heads.nsp.out", "cls.seq_relationship"),
     ("heads.span.out", "qa_outputs"),
 ]
+QKV = ("query", "key", "value")
 CLASSIFIER = "classifier"  # what theirs call the added layer of several tasks: the architecture tells which
 ARCHITECTURES = {
     frozenset(): "BertModel",
@@ -67,7 +68,7 @@ def to_theirs(weights: dict[str, Tensor], heads: frozenset[str]) -> dict[str, Te
         module, leaf = re.sub(r"^heads\.\w+\.pooler\.", "pooler.", name).rsplit(".", 1)
         if module.endswith("attention.qkv"):
             layer = module.split(".")[2]
-            parts = zip(("query", "key", "value"), tensor.chunk(3), strict=True)
+            parts = zip(QKV, tensor.chunk(3), strict=True)
             renamed |= {f"bert.encoder.layer.{layer}.attention.self.{p}.{leaf}": t.contiguous() for p, t in parts}
         else:
             renamed[f"{table.get(module, module)}.{leaf}"] = tensor.contiguous()
@@ -87,11 +88,17 @@ def to_ours(weights: dict[str, Tensor], classifier: str = "classify") -> tuple[d
     renamed: dict[str, Tensor] = {}
     for layer in layers:
         for leaf in ("weight", "bias"):
-            parts = [f"bert.encoder.layer.{layer}.attention.self.{p}.{leaf}" for p in ("query", "key", "value")]
-            shapes = [cleaned[part].shape for part in parts if part in cleaned]
-            if len(shapes) == 3 and len(set(shapes)) == 1:
+            parts = [f"bert.encoder.layer.{layer}.attention.self.{p}.{leaf}" for p in QKV]
+            found = [cleaned[part] for part in parts if part in cleaned]
+            # Single numbers cannot be joined, and integers would become floats like their neighbours.
+            fit = [tensor for tensor in found if tensor.ndim and tensor.is_floating_point()]
+            if len(fit) == 3 and len({tensor.shape for tensor in fit}) == 1:
                 renamed[f"encoder.layers.{layer}.attention.qkv.{leaf}"] = torch.cat([cleaned.pop(p) for p in parts])
     names = {theirs: ours for ours, theirs in _table([f"encoder.layers.{layer}." for layer in layers]).items()}
+    for layer in layers:  # of what was not joined, so that whoever checks it can name it
+        names |= {
+            f"bert.encoder.layer.{layer}.attention.self.{p}": f"encoder.layers.{layer}.attention.{p}" for p in QKV
+        }
     names[CLASSIFIER] = f"heads.{classifier}.out"
     unknown = []
     for name, tensor in cleaned.items():
@@ -137,7 +144,7 @@ def classifier_of(values: dict[str, Any], weights: dict[str, Tensor]) -> str:
         if named[0] == ARCHITECTURES[frozenset({kind})]:
             return kind
     found = weights.get(f"{CLASSIFIER}.bias")
-    return "regress" if found is not None and len(found) == 1 else "classify"
+    return "regress" if found is not None and found.shape == (1,) else "classify"
 
 
 def from_config_json(values: dict[str, Any], where: str) -> tuple[BertConfig, tuple[str, ...]]:
@@ -145,6 +152,9 @@ def from_config_json(values: dict[str, Any], where: str) -> tuple[BertConfig, tu
     for key, expected in (("model_type", "bert"), ("position_embedding_type", "absolute")):
         if values.get(key, expected) != expected:
             raise UserError(f"{where}: {key} is {values[key]!r}; bertie reads BERT checkpoints ({expected!r})")
+    named = values.get("architectures") or []
+    if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+        raise UserError(f"{where}: architectures is {str(named)[:60]}: it must be a list of names")
     names = {field.name for field in fields(BertConfig)}
     known = {name: value for name, value in values.items() if name in names and value is not None}
     activation = str(known.get("hidden_act", "gelu"))

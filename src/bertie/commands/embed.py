@@ -54,7 +54,9 @@ def run(args: Args) -> dict[str, Any]:
     given = args.input or args.texts
     result = embed(args.run, given, args.out, _unit(args), source=args.source, dtype=args.dtype, strict=args.strict)
     rate = result["texts"] / max(result["seconds"], 1e-3)
-    console.say(f"{args.out}: {result['vectors']:,} vectors of {result['width']} numbers, {rate:,.0f} texts/s")
+    console.say(
+        f"{args.out}: {result['vectors']:,} vectors of {result['width']} numbers, {rate:,.{1 if rate < 10 else 0}f} texts/s"
+    )
     return result
 
 

@@ -58,6 +58,9 @@ def run(args: Args) -> dict[str, Any]:
             print(json.dumps({"error": str(prediction)}, ensure_ascii=False))
     if not count:
         raise UserError(f"{args.input}: no examples in it")
+    if bad == count:
+        told = 'each has an "error" in place of a prediction'
+        raise UserError(f"{args.input}: none of {console.many(bad, 'row')} could be read: {told}")
     if bad:
         console.warn(f'{bad:,} of {count:,} rows could not be read: they have an "error" in place of a prediction')
     return {"examples": count, "errors": bad}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import config as configuration
-from bertie import console
+from bertie import console, storage
 from bertie.checkpoints.folder import Checkpoint, read_checkpoint
 from bertie.demo.corpus import DemoData
 from bertie.tasks.data.texts import Example
@@ -47,11 +47,21 @@ class Comparison:
         return [*rows, ["always the commonest class", f"{self.majority:.3f}", "", ""]]
 
 
-def compare(data: DemoData, bert: Path, epochs: int, seeds: int) -> Comparison:
+def compare(data: DemoData, bert: Path, epochs: int, seeds: int, known: Path) -> Comparison:
     """Fine-tune from the checkpoint and from scratch: a sweep of rates on held-back examples, then every seed on the test.
 
     Both starts get the same examples, steps, rates and seeds; neither the sweep nor anything else looks at the test.
+    known: a JSON file of the accuracies so far, which a call that goes on takes from there.
     """
+    found: dict[str, float] = storage.read_json(known) if known.is_file() else {}
+
+    def accuracy_of(name: str, *of: Any) -> float:
+        if name not in found:
+            found[name] = _accuracy(*of)
+            storage.write_json(known, found)
+        bar.advance(1, f"{name}: {found[name]:.3f}")
+        return found[name]
+
     checkpoint = read_checkpoint(bert)
     train, held_back = _hold_back(data.train)
     base = configuration.load(FinetuneConfig, "classify", "finetune")
@@ -63,13 +73,13 @@ def compare(data: DemoData, bert: Path, epochs: int, seeds: int) -> Comparison:
             config = replace(base, from_scratch=scratch)
             sweep[start] = {}
             for rate in RATES:
-                sweep[start][f"{rate:g}"] = _accuracy(config, rate, 0, train, held_back, checkpoint)
-                bar.advance(1, f"{start}, rate {rate:g}: {sweep[start][f'{rate:g}']:.3f}")
+                place = (config, rate, 0, train, held_back, checkpoint)
+                sweep[start][f"{rate:g}"] = accuracy_of(f"{start}, rate {rate:g}", *place)
             best = max(RATES, key=lambda rate, start=start: sweep[start][f"{rate:g}"])
-            accuracy[start] = []
-            for seed in range(seeds):
-                accuracy[start].append(_accuracy(config, best, seed, train, data.test, checkpoint))
-                bar.advance(1, f"{start}, seed {seed}: {accuracy[start][-1]:.3f}")
+            accuracy[start] = [
+                accuracy_of(f"{start}, seed {seed}", config, best, seed, train, data.test, checkpoint)
+                for seed in range(seeds)
+            ]
     sizes = {"train": len(train), "held back": len(held_back), "test": len(data.test)}
     return Comparison(sweep, accuracy, bag_of_words(train, data.test), _majority(train, data.test), epochs, sizes)
 

@@ -107,7 +107,9 @@ def _comparison(out: Path, data: DemoData, scale: float) -> Comparison | None:
     known = out / "comparison.json"
     if not known.is_file():
         epochs, seeds = max(1, round(EPOCHS * scale)), max(2, round(SEEDS * min(scale, 1)))
-        storage.write_json(known, asdict(compare(data, out / "bert", epochs, seeds)))
+        so_far = out / "comparison-so-far.json"
+        storage.write_json(known, asdict(compare(data, out / "bert", epochs, seeds, so_far)))
+        so_far.unlink()
     return Comparison(**storage.read_json(known))
 
 

@@ -177,31 +177,31 @@ class Predictor:
     ) -> dict[str, Any]:
         """{"scores": {…}, "examples": n, "seconds": s} on labelled examples.
 
-        out: a folder to make, or an earlier evaluation's to replace, of predictions.jsonl, scores.json and report.html; it is
+        out: a folder to make, or an earlier one of the same to replace, of predictions.jsonl, scores.json and report.html; it is
         then "out" of the result. All examples and predictions are held in memory, what the model says of tokens is not.
         Errors: UserError for an unknown label; UsageError where `out` holds something else.
         """
         task = self._require_task()
         started = time.monotonic()
-        with evaluation_folder(Path(out)) if out else nullcontext() as folder:
-            named, examples = self._labelled(task, data, strict)
+        named = Path(data).name if isinstance(data, str | Path) else "examples"
+        title = f"{self.folder.absolute().name} on {named}"
+        with evaluation_folder(Path(out), title) if out else nullcontext() as folder:
+            examples = self._labelled(task, data, strict)
             found = self._predict_all(task, examples)
             scores = task.score(found, examples)
             result = {"scores": scores, "examples": len(examples), "seconds": round(time.monotonic() - started, 3)}
             if folder is None:
                 return result
-            title = f"{self.folder.absolute().name} on {named}"
             write(folder, title, task, found, examples, result)
         return {**result, "out": str(out)}
 
-    def _labelled(self, task: Task, data: str | Path | Inputs, strict: bool) -> tuple[str, list[Any]]:
-        """What the data is called, and its examples."""
+    def _labelled(self, task: Task, data: str | Path | Inputs, strict: bool) -> list[Any]:
         if isinstance(data, str | Path):
-            named, examples = Path(data).name, kept(task.reader.read(Path(data)), str(data), strict)
+            examples = kept(task.reader.read(Path(data)), str(data), strict)
         else:
-            named, examples = "examples", kept(task.reader.values(data), "the examples")
+            examples = kept(task.reader.values(data), "the examples")
         task.check(examples)
-        return named, examples
+        return examples
 
     def _predict_all(self, task: Task, examples: list[Any]) -> list[Any]:
         found: list[Any] = []
@@ -278,8 +278,10 @@ def _task(checkpoint: Checkpoint) -> AnyTask | None:
     task = configuration.build(AnyTask, {"kind": kind}, "task")
     if kind not in ("classify", "tag"):
         return task
-    classes = len(checkpoint.weights[f"heads.{kind}.out.weight"])
-    labels = checkpoint.labels or tuple(f"LABEL_{i}" for i in range(classes))
+    outputs = checkpoint.weights.get(f"heads.{kind}.out.weight")
+    if outputs is None:
+        raise UserError(f"{checkpoint.folder}/model.safetensors lacks the weights of heads.{kind}.out")
+    labels = checkpoint.labels or tuple(f"LABEL_{i}" for i in range(len(outputs)))
     _require_outputs(checkpoint, kind, labels)
     return replace(task, labels=labels)
 

@@ -45,7 +45,7 @@ class Classify:
     """The classes; empty: those of the training examples, sorted."""
     long: Long = "head"
     """What is read of texts that are too long: head, tail, head_tail (a quarter and the rest), or windows of all of it."""
-    step: int = 128
+    step: int = 0
     """Tokens from the start of a window to that of the next; 0: half a window."""
     paired: Fixed[bool | None] = None
     """Whether examples have two texts: found from those of training."""

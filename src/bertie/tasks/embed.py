@@ -19,7 +19,7 @@ from bertie.tasks.assessment.embed import assess_partners, assess_scored, partne
 from bertie.tasks.assessment.findings import Assessment
 from bertie.tasks.contract import Unit
 from bertie.tasks.data.predictions import answer_of, require_number
-from bertie.tasks.data.rows import number_of, short
+from bertie.tasks.data.rows import no_number, number_of, short
 from bertie.tasks.data.texts import CLASSES, SCORES, Columns, Example, Texts
 from bertie.tasks.encoding import FIRST
 from bertie.tasks.metrics import regression_scores
@@ -75,7 +75,7 @@ class Embed:
     @property
     def reader(self) -> Texts:
         labels = tuple(dict.fromkeys((*SCORES, *CLASSES)))
-        return Texts(Columns(self.text, self.text_pair, self.label), labels, paired=True)
+        return Texts(Columns(self.text, self.text_pair, self.label), labels, numbers=None, paired=True)
 
     def fit(self, examples: list[Example]) -> Embed:
         """Errors: UserError where a second text is missing, or some scores are; where pairs are of several classes."""
@@ -169,7 +169,9 @@ def _scores(examples: list[Example]) -> list[float]:
             "from scores, or from pairs that all belong together; leave the others out"
         )
     if 0 < len(known) < len(scores):
-        raise UserError(f"{examples[scores.index(None)].source}: no score, where others have one")
+        bad = examples[scores.index(None)]
+        have = "no score" if bad.label is None else f"the score {no_number(bad.label)}"
+        raise UserError(f"{bad.source}: {have}, where others have one")
     return known
 
 

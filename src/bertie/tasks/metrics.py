@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 LOWER_IS_BETTER = frozenset({"mse"})
+_ROUNDING = 1e-11  # what differs by less, of its size, has only float64's own noise to correlate: scipy warns of it
 CORRELATIONS = frozenset({"matthews", "pearson", "spearman"})
 
 
@@ -29,10 +30,10 @@ def classification_scores(gold: list[str], predicted: list[str], labels: list[st
 
 
 def regression_scores(gold: list[float], predicted: list[float]) -> dict[str, float]:
-    """pearson and spearman, −1 to 1 (0 where either side is constant), and mse."""
+    """pearson and spearman, −1 to 1 (0 where either side is constant, but for rounding), and mse."""
     from scipy import stats
 
-    constant = len(set(gold)) == 1 or len(set(predicted)) == 1
+    constant = any(np.ptp(side) <= _ROUNDING * np.abs(side).max() for side in (gold, predicted))
     measures: tuple[Any, ...] = (stats.pearsonr, stats.spearmanr)
     pearson, spearman = (0.0 if constant else float(measure(gold, predicted).statistic) for measure in measures)
     away = np.subtract(gold, predicted)

@@ -17,7 +17,7 @@ from bertie.tasks.assessment.findings import Assessment
 from bertie.tasks.assessment.regress import assess_numbers
 from bertie.tasks.contract import Unit
 from bertie.tasks.data.predictions import answer_of, require_number
-from bertie.tasks.data.rows import number_of, short
+from bertie.tasks.data.rows import no_number, number_of
 from bertie.tasks.data.texts import SCORES, Columns, Example, Texts
 from bertie.tasks.encoding import FIRST, by_example, encode_texts, whole_texts
 from bertie.tasks.metrics import regression_scores
@@ -41,7 +41,7 @@ class Regress:
     """Column of the number (empty: found from the header)."""
     long: Long = "head"
     """What is read of texts that are too long: head, tail, head_tail (a quarter and the rest), or windows of all of it."""
-    step: int = 128
+    step: int = 0
     """Tokens from the start of a window to that of the next; 0: half a window."""
     paired: Fixed[bool | None] = None
     """Whether examples have two texts: found from those of training."""
@@ -75,11 +75,11 @@ class Regress:
         return replace(self, paired=examples[0].text_pair is not None)
 
     def check(self, examples: list[Example]) -> None:
-        """Errors: UserError naming the first example without a finite number."""
+        """Errors: UserError naming the first example without a number, or with one that is too large."""
         for example in examples:
             if number_of(example.label) is None:
                 said = example.label
-                have = "no score" if said is None else f"the score {short(said)!r}, which is no finite number"
+                have = "no score" if said is None else f"the score {no_number(said)}"
                 raise UserError(f"{example.source}: {have}; name its column with --task.label")
 
     def encode(self, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:

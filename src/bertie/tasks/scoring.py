@@ -13,7 +13,7 @@ from bertie.errors import UsageError, UserError
 from bertie.tasks import AnyTask, Classify, Span, Tag, Task
 from bertie.tasks.data.columns import Sentences, TagColumns
 from bertie.tasks.data.predictions import by_id, given_predictions, read_predictions, require_once
-from bertie.tasks.data.rows import Row, kept, number_of, some
+from bertie.tasks.data.rows import Row, finite_of, kept, some
 from bertie.tasks.squad_scores import best_scores, squad_scores
 
 
@@ -112,7 +112,7 @@ def _with_odds(answers: dict[str, str], examples: list[Any], null_odds: Any, thr
         raise UserError("--null-odds is for data where some questions have no answer, as in SQuAD 2.0")
     pairs = list(null_odds.items()) if isinstance(null_odds, dict) else _odds(Path(null_odds))
     place = "the odds" if isinstance(null_odds, dict) else str(null_odds)
-    odds = {name: number_of(str(value)) for name, value in pairs}
+    odds = {name: finite_of(str(value)) for name, value in pairs}
     if missing := [name for name in answers if name not in odds]:
         raise UserError(f"{place}: no odds for {_some(missing)}")
     if extra := [name for name in odds if name not in answers]:

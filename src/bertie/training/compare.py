@@ -10,7 +10,7 @@ from typing import Any
 from bertie import config, storage
 from bertie.errors import UsageError
 from bertie.report import Numbers, Page
-from bertie.training.page import NAMES, made_on, means, unit
+from bertie.training.page import NAMES, kept_evaluation, made_on, means, unit
 from bertie.training.run import flat, read_metrics
 
 Records = list[dict[str, Any]]
@@ -19,7 +19,8 @@ Records = list[dict[str, Any]]
 def compare(runs: Sequence[str | Path], out: str | Path = "compare.html") -> dict[str, Any]:
     """Write a page that compares run folders, finished or not.
 
-    Returns {"page", "runs": [{"run", "step", "tokens", "minutes", "tokens_per_second", "eval": last record or None}],
+    Returns {"page", "runs": [{"run", "step", "tokens", "minutes", "tokens_per_second", "eval": the record of the
+    weights it kept, or None}],
     "differences": {setting: [its value in each run]}}. Errors: UsageError for fewer than two runs, or what is none.
     """
     folders = [Path(run) for run in runs]
@@ -63,7 +64,7 @@ def _summary(folder: Path, train: Records, held_out: Records) -> dict[str, Any]:
         "tokens": last["tokens"],
         "minutes": last["seconds"] / 60,
         "tokens_per_second": median(record["tokens_per_second"] for record in train),
-        "eval": held_out[-1] if held_out else None,
+        "eval": kept_evaluation(folder) if held_out else None,
     }
 
 
@@ -89,6 +90,9 @@ def _page(
         ["Minutes", *(f"{s['minutes']:,.1f}" for s in summaries)],
         ["Tokens/s", *(f"{s['tokens_per_second']:,.0f}" for s in summaries)],
     ]
+    kept = [(s["eval"] or {}).get("step", "–") for s in summaries]
+    if kept != [s["step"] for s in summaries]:
+        rows.append(["Held out after step", *kept])
     for measure in measures:
         scores = [(s["eval"] or {}).get(measure) for s in summaries]
         rows.append([_label(measure, train[0][0]), *("–" if score is None else f"{score:.4g}" for score in scores)])

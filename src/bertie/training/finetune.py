@@ -92,17 +92,22 @@ def _one(config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: RunFol
     tuned = tune(config, data, checkpoint, run, np.arange(len(data.dev)))
     scores = tuned.task.score(tuned.predictions, data.dev)
     if has_collapsed(chosen_metric(config, tuned.task, data.dev), scores, tuned.task, data.dev):
-        console.warn(
-            "the dev scores are no better than those of the best constant guess: nothing was learned; try another "
-            f"--training.learning-rate (now {config.training.learning_rate:g}; small models want 3e-4 or more), "
-            "more epochs, or --restarts"
-        )
+        console.warn(_nothing_learned(config, tuned.job.descent.steps))
     if run is not None:
         about = f"{_from(checkpoint)} On {len(data.dev)} dev examples: {_told(scores)}."
         _assess(tuned, data, run)
         _finish(tuned, scores, run, run_page(run.path, about, {}).html(), about)
     path, most = run.path if run else None, config.max_length
     return Finetuned(tuned.model, tuned.task, checkpoint.tokenizer, most, scores, tuned.losses, path, None)
+
+
+def _nothing_learned(config: FinetuneConfig, steps: int) -> str:
+    rate = config.training.learning_rate
+    small = "; small models want 3e-4 or more" * (rate < 3e-4)
+    return (
+        "the dev scores are no better than those of the best constant guess: nothing was learned; try more epochs (it had "
+        f"{console.many(steps, 'step')}), another --training.learning-rate (now {rate:g}{small}), or --restarts"
+    )
 
 
 def _several(config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: RunFolder | None) -> Finetuned:
@@ -113,8 +118,9 @@ def _several(config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: Ru
             place = f"rate {each.learning_rate:g}, batch {each.batch_size}, epochs {each.epochs}"
             console.say(f"{place}: mean {done.metric} {each.mean:.4f}, sd {each.sd:.4f} ({len(each.scores)} runs)")
     if done.collapsed:
+        told = ", also the best of them" * best.collapsed
         console.warn(
-            f"{done.collapsed} of {console.many(len(done.outcomes), 'run')} collapsed: no better than a constant guess"
+            f"{done.collapsed} of {console.many(len(done.outcomes), 'run')} collapsed{told}: no better than a constant guess"
         )
     if run is not None:
         about = f"{_from(checkpoint)} The best of {len(done.outcomes)} runs. {_judged(done)}"
@@ -130,7 +136,7 @@ def _assess(tuned: Tuned, data: Data, run: RunFolder) -> None:
     """The folder of an evaluation on all dev examples, beside the model: of a sweep's, also on the half that chose."""
     result = {"scores": tuned.task.score(tuned.predictions, data.dev), "examples": len(data.dev)}
     title = f"{run.path.absolute().name} on all its dev examples"
-    with evaluation_folder(run.path / DEV) as folder:
+    with evaluation_folder(run.path / DEV, title) as folder:
         write_evaluation(folder, title, tuned.task, tuned.predictions, data.dev, result)
 
 

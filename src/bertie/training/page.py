@@ -71,8 +71,8 @@ def kept_evaluation(run: Path) -> dict[str, Any]:
     return min(known, key=itemgetter("loss")) if patient and known else found[-1]
 
 
-def making(made: Page, run: Path) -> None:
-    """Its speed, machine and settings."""
+def making(made: Page, run: Path, asked: Path | None = None) -> None:
+    """Its speed, machine and settings. asked: the run whose settings these are, where it is one of several."""
     steps, last = read_metrics(run, "train"), read_metrics(run, "eval")[-1]
     made.heading("How it was made")
     speed = median(step["tokens_per_second"] for step in steps)
@@ -81,7 +81,7 @@ def making(made: Page, run: Path) -> None:
         f"{last['step']:,} steps, {last['tokens']:,} tokens, {minutes:,.1f} minutes; half of the steps ran at {speed:,.0f} "
         f"tokens a second or more. {made_on(run)}"
     )
-    made.code((run / "config.toml").read_text(encoding="utf-8"))
+    made.code(((asked or run) / "config.toml").read_text(encoding="utf-8"))
 
 
 def link_to_dev(made: Page, run: Path) -> None:

@@ -146,6 +146,7 @@ def sweep(config: FinetuneConfig, data: Data, checkpoint: Checkpoint, run: RunFo
     done = Sweep(metric, [found[name] for name in todo])
     best = done.best.name
     if best not in held:  # it was trained by an earlier call, so that this one finds it at its last step
+        console.say(f"fetching {best}, the best")
         held = {best: _run(todo[best], data, checkpoint, folders[best], halves[0])}
     return held[best], done
 

@@ -32,7 +32,7 @@ def sweep_page(run: Path, about: str, done: Sweep) -> Page:
     made.heading("Runs")
     rows = [
         [
-            "the best" if o is best else "collapsed" * o.collapsed,
+            ", ".join(["the best"] * (o is best) + ["collapsed"] * o.collapsed),
             *(o.learning_rate, o.batch_size, o.epochs, o.seed),
             *(_known(part.get(metric)) for part in (o.scores, o.chosen_on, o.reported_on)),
         ]
@@ -41,7 +41,8 @@ def sweep_page(run: Path, about: str, done: Sweep) -> Page:
     made.table(["", "Learning rate", "Batch", "Epochs", "Seed", metric, "Half that chose", "Other half"], rows)
     link_to_dev(made, run)
     learning(made, run / "cells" / best.name, {}, "How the best one learned")
-    making(made, run / "cells" / best.name)
+    made.paragraph("Held out is the half of the dev examples that chose.")
+    making(made, run / "cells" / best.name, run)
     return made
 
 

@@ -217,7 +217,8 @@ class _Session:
         best = self.counters.best_step
         if best in (0, self.counters.step):  # 0: no evaluation came to a number
             return
-        console.say(f"stopped after step {self.counters.step}: taking the weights of step {best}, the best")
+        ended = "stopped" if self.counters.step < self.job.descent.steps else "ended"
+        console.say(f"{ended} after step {self.counters.step}: taking the weights of step {best}, the best")
         if self.run is not None:
             load_weights(self.job.model, read_checkpoint(self.run.path / "checkpoints" / f"step-{best:08d}"))
         else:

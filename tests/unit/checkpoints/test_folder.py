@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import resource
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -136,7 +138,8 @@ def test_pickled_weights_are_refused(folder: Path) -> None:
 
 
 def rewrite(folder: Path, change: dict[str, torch.Tensor | None]) -> Path:
-    path = unsealed(folder) / "model.safetensors"
+    (folder / "manifest.json").unlink(missing_ok=True)
+    path = folder / "model.safetensors"
     weights = load_file(path) | change
     save_file({name: tensor for name, tensor in weights.items() if tensor is not None}, path)
     return folder
@@ -167,16 +170,99 @@ def test_a_vocabulary_larger_than_the_model(folder: Path) -> None:
     ],
 )
 def test_wrong_shapes(folder: Path, name: str, tensor: torch.Tensor | None, message: str) -> None:
-    checkpoint = read_checkpoint(rewrite(folder, {name: tensor}))
+    config = read_checkpoint(folder).config
     with pytest.raises(UserError, match=message) as raised:
-        load_weights(pretrained(checkpoint.config), checkpoint)
+        load_weights(pretrained(config), read_checkpoint(rewrite(folder, {name: tensor})))
     assert str(folder) in str(raised.value)
 
 
-@pytest.mark.parametrize("name", ["bert.embeddings.word_embeddings.weight", "cls.predictions.bias"])
+@pytest.fixture
+def little_memory() -> Iterator[None]:
+    """What takes gigabytes fails at once, and leaves the machine to others."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + (1 << 30), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hidden_size": 1_000_000}, r"word\.weight should be \(500, 1000000\), .* has shape \(500, 32\)"),
+        ({"vocab_size": 2_000_000_000}, r"word\.weight should be \(2000000000, 32\), .* has shape \(500, 32\)"),
+        ({"max_position_embeddings": 1_000_000}, r"position\.weight should be \(1000000, 32\), .* \(64, 32\)"),
+        ({"type_vocab_size": 1_000_000}, r"segment\.weight should be \(1000000, 32\), .* has shape \(2, 32\)"),
+        (
+            {"num_hidden_layers": 1000, "intermediate_size": 1_000_000},
+            r"layers\.0\.up\.weight should be \(1000000, 32\), .* \(64, 32\)",
+        ),
+        ({"num_hidden_layers": 1000}, r"layers\.2\.attention\.qkv\.weight should be \(96, 32\), .* has nothing"),
+    ],
+)
+@pytest.mark.usefixtures("little_memory")
+def test_sizes_are_compared_before_memory_is_taken(folder: Path, change: dict[str, int], message: str) -> None:
+    values = json.loads((folder / "config.json").read_text()) | change
+    (unsealed(folder) / "config.json").write_text(json.dumps(values))
+    with pytest.raises(UserError, match=message) as raised:
+        load_weights(pretrained((checkpoint := read_checkpoint(folder)).config), checkpoint)
+    assert str(raised.value).startswith(f"{folder}: encoder.")
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_the_size_of_an_lstm_too(folder: Path) -> None:
+    (folder / "task.json").write_text('{"kind": "tag", "lstm_size": 60000}')
+    with pytest.raises(
+        UserError, match=r"lstm\.weight_hh_l0 should be \(240000, 60000\), the checkpoint has shape \(16, 4\)"
+    ):
+        read_checkpoint(rewrite(folder, {"reading.lstm.weight_hh_l0": torch.zeros(16, 4)}))
+
+
+DTYPES = ["float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn_x2", "complex64", "int8", "bool"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["pooler.dense", "encoder.layer.1.attention.self.key"])
+def test_numbers_that_weights_are_not(folder: Path, name: str, dtype: str) -> None:
+    plain = torch.zeros(32, 32, dtype=torch.complex64 if dtype == "complex64" else torch.uint8)
+    rewrite(folder, {f"bert.{name}.weight": plain.view(getattr(torch, dtype))})
+    told = rf"model\.safetensors: .*(pooler|key).*weight is {dtype}, which weights here are not: give float32, float16"
+    with pytest.raises(UserError, match=told):
+        read_checkpoint(folder)
+
+
+SINGLE = ["bert.embeddings.word_embeddings.weight", "cls.predictions.bias", "classifier.bias"]
+
+
+@pytest.mark.parametrize("name", SINGLE)
 def test_a_single_number_for_a_tensor(folder: Path, name: str) -> None:
     with pytest.raises(UserError, match=r"model\.safetensors is damaged: .* is a single number"):
         read_checkpoint(rewrite(folder, {name: torch.zeros(())}))
+
+
+@pytest.mark.parametrize("leaf", ["weight", "bias"])
+@pytest.mark.parametrize("parts", [("key",), ("query", "key", "value")], ids="+".join)
+def test_single_numbers_for_query_key_and_value(folder: Path, parts: tuple[str, ...], leaf: str) -> None:
+    rewrite(folder, {f"bert.encoder.layer.0.attention.self.{part}.{leaf}": torch.zeros(()) for part in parts})
+    name = rf"encoder\.layers\.0\.attention\.({'|'.join(parts)})\.{leaf}"
+    with pytest.raises(UserError, match=rf"model\.safetensors is damaged: {name} is a single number"):
+        read_checkpoint(folder)
+
+
+@pytest.mark.parametrize("named", [5, {"a": 1}, "BertModel", [5]])
+def test_architectures_that_are_no_names(folder: Path, named: object) -> None:
+    values = json.loads((folder / "config.json").read_text()) | {"architectures": named}
+    (unsealed(folder) / "config.json").write_text(json.dumps(values))
+    with pytest.raises(UserError, match=r"config\.json: architectures is .*: it must be a list of names") as raised:
+        read_checkpoint(folder)
+    assert str(named) in str(raised.value)
+
+
+@pytest.mark.parametrize("named", [None, []])
+def test_architectures_may_be_left_out(folder: Path, named: object) -> None:
+    values = json.loads((folder / "config.json").read_text()) | {"architectures": named}
+    (unsealed(folder) / "config.json").write_text(json.dumps(values))
+    assert read_checkpoint(folder).heads == {"mlm", "nsp"}
 
 
 def test_layers_to_spare_are_not_left_out_in_silence(folder: Path) -> None:
@@ -242,6 +328,17 @@ def test_where_there_is_nothing(tmp_path: Path) -> None:
         read_checkpoint(tmp_path)
     with pytest.raises(UsageError, match="does not exist"):
         read_checkpoint(tmp_path / "missing")
+    (tmp_path / "config.toml").touch()
+    with pytest.raises(UsageError, match="is a run without a checkpoint yet"):
+        read_checkpoint(tmp_path)
+
+
+def test_a_finished_run_without_its_config_json(folder: Path) -> None:
+    (folder / "config.toml").touch()
+    (folder / "config.json").unlink()
+    with pytest.raises(UsageError, match=r"holds no config\.json beside its model\.safetensors: restore it") as raised:
+        read_checkpoint(folder)
+    assert str(folder) in str(raised.value)
 
 
 def test_a_hub_id_that_the_hub_does_not_give(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -250,6 +250,10 @@ def test_an_evaluation_is_left_behind(tuned: Path, tmp_path: Path, small_texts: 
     with pytest.raises(UserError, match="is none of the classes"):
         model.evaluate(path, out=out)
     assert "9 examples" in (out / "report.html").read_text()
+    other = path.rename(path.with_name("other.jsonl"))
+    with pytest.raises(UsageError, match=r"holds another evaluation \(.* on dev\.jsonl\): give another --out"):
+        model.evaluate(other, out=out)
+    path = other
     with pytest.raises(UsageError, match="already exists and is no evaluation"):
         model.evaluate(path, out=tuned)
     assert [each.name for each in out.parent.iterdir()] == ["out"]
@@ -292,6 +296,27 @@ def test_weights_that_are_missing_are_named(tuned: Path, tmp_path: Path, missing
     del weights[missing]
     save_file(weights, tmp_path / "model.safetensors")
     with pytest.raises(UserError, match=r"model\.safetensors lacks the weights of heads\.classify"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("missing", ["classifier.bias", "classifier.weight"])
+def test_weights_that_are_missing_in_what_others_made(tuned: Path, tmp_path: Path, missing: str) -> None:
+    shutil.copytree(tuned, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "task.json").unlink()
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights[missing]
+    save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=r"model\.safetensors lacks the weights of heads\.classify\.out"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("leaf", ["bias", "weight"])
+def test_a_single_number_in_what_others_made(tuned: Path, tmp_path: Path, leaf: str) -> None:
+    shutil.copytree(tuned, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "task.json").unlink()
+    weights = load_file(tmp_path / "model.safetensors")
+    save_file(weights | {f"classifier.{leaf}": torch.zeros(())}, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=rf"damaged: heads\.classify\.out\.{leaf} is a single number"):
         load(tmp_path)
 
 

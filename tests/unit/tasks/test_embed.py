@@ -28,7 +28,7 @@ def test_pairs_with_scores_and_without() -> None:
     [
         (("entailment", "contradiction"), r"pairs:1: the label 'entailment' is no score, and others differ"),
         (("1", None), r"pairs:2: no score, where others have one"),
-        (("1", "nan"), r"pairs:2: no score"),
+        (("1", "nan"), r"pairs:2: the score 'nan', which is no finite number, where others have one"),
         (("1", "1"), r"every pair has the score 1"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertie.tasks.metrics import classification_scores, difference, mean_and_interval
+from bertie.tasks.metrics import classification_scores, difference, mean_and_interval, regression_scores
 
 
 def test_two_classes_by_hand():
@@ -42,6 +42,28 @@ def test_scores_agree_with_the_confusion(pairs: list[tuple[str, str]]):
     f1 = [2 * table[i, i] / (table[i].sum() + table[:, i].sum() or 1) for i in range(3)]
     assert scores["f1"] == pytest.approx(np.mean(f1))
     assert -1 <= scores["matthews"] <= 1
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "constant",
+    [[1.0] * 6, [1.0] * 5 + [1.0000000000000002], [-1e15] * 5 + [-1e15 - 0.125], [0.0] * 6, [3.0] * 5 + [3 + 1e-11]],
+)
+def test_numbers_that_are_constant_but_for_rounding_have_no_correlation(constant: list[float]):
+    """Whose correlation would be of the rounding alone."""
+    others = [0.5, 0.3, 0.1, 0.4, 0.2, 0.0]
+    for gold, predicted in ((constant, others), (others, constant)):
+        scores = regression_scores(gold, predicted)
+        assert (scores["pearson"], scores["spearman"]) == (0, 0)
+        assert scores["mse"] == pytest.approx(np.mean(np.subtract(gold, predicted) ** 2))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scale", [1e-15, 1.0, 1e15])
+def test_numbers_that_hardly_differ_are_correlated(scale: float):
+    gold = [scale * (1 + 1e-6 * i) for i in range(6)]  # float32's rounding is less
+    scores = regression_scores(gold, [0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
+    assert (scores["pearson"], scores["spearman"]) == (pytest.approx(1), pytest.approx(1))
 
 
 def test_interval_by_hand():

@@ -166,10 +166,33 @@ def test_the_table_of_glue(tmp_path: Path) -> None:
     assert bertie.score("regress", numbers, write(tmp_path / "STS-B.tsv", table))["scores"]["pearson"] == pytest.approx(
         1
     )
-    for wrong in ("nan", "inf", "x"):
+    for wrong, why in (
+        ("nan", "no finite number"),
+        ("inf", "no finite number"),
+        ("x", "no finite number"),
+        ("1e200", "too large"),
+    ):
         path = write(tmp_path / "STS-B.tsv", table.replace("5\t5", f"5\t{wrong}"))
-        with pytest.raises(UserError, match=f"STS-B.tsv:7: the prediction is '{wrong}', which is no finite number"):
+        with pytest.raises(UserError, match=f"STS-B.tsv:7: the prediction is '{wrong}', which is {why}"):
             bertie.score("regress", numbers, path)
+
+
+@pytest.mark.parametrize(("task", "rows"), CASES[:4], ids=[task.kind for task, _ in CASES[:4]])
+def test_a_prediction_that_is_null(task: AnyTask, rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    """It is there, and no message says that it is not."""
+    name = {"classify": "label", "regress": "score", "choose": "choice", "tag": "tags"}[task.kind]
+    data = write(tmp_path / "dev.jsonl", rows[:1])
+    with pytest.raises(UserError, match=f"said.jsonl:1: {name!r} is null, and no prediction$"):
+        bertie.score(task, data, write(tmp_path / "said.jsonl", [{name: None, "other": 1}]))
+    with pytest.raises(UserError, match=f"said.jsonl:1: no {name!r}; there are other"):
+        bertie.score(task, data, write(tmp_path / "said.jsonl", [{"other": 1}]))
+
+
+def test_odds_may_be_as_large_as_they_like(tmp_path: Path) -> None:
+    """They are only compared."""
+    data, odds = write(tmp_path / "dev.json", SQUAD), {"a": -1e300, "b": -3.0, "c": 1e300}
+    scores = bertie.score("span", data, {"a": "the cat", "b": "mat", "c": ""}, null_odds=odds)["scores"]
+    assert scores["best_exact"] == 1
 
 
 def test_columns_of_tags(tmp_path: Path) -> None:

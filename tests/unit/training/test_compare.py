@@ -101,6 +101,20 @@ def test_runs_that_diverged(tmp_path: Path) -> None:
     assert main(["runs", "compare", *map(str, runs), "--out", str(tmp_path)]) == 2
 
 
+def test_the_weights_that_were_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With patience those of the lowest loss, of equals the first."""
+    runs = [a_run(tmp_path / name, 10, 4, 0.25) for name in "ab"]
+    with (runs[1] / "config.toml").open("a") as file:
+        file.write("patience = 3\n")
+    assert main(["runs", "compare", *map(str, runs), "--out", str(tmp_path / "page.html"), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert [run["eval"]["step"] for run in json.loads(out)["runs"]] == [10, 7]
+    assert f"{runs[0]}: step 10, 10,000 tokens, mlm_loss 6.0000" in err
+    assert f"{runs[1]}: step 10, 10,000 tokens, of step 7 mlm_loss 6.3000" in err
+    assert f"setting: {runs[0]} | {runs[1]}" in err
+    assert "Held out after step" in (tmp_path / "page.html").read_text()
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [str(a_run(tmp_path / name, 10, 2, rate)) for name, rate in (("a", 0.25), ("b", 0.5))]
     assert main(["runs", "compare", *runs, "--out", str(tmp_path / "page.html"), "--json"]) == 0

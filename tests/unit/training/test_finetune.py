@@ -14,6 +14,7 @@ import torch
 import bertie
 from bertie.batches.loader import Position
 from bertie.checkpoints.folder import Checkpoint, read_checkpoint
+from bertie.checkpoints.state import Counters
 from bertie.errors import UsageError, UserError
 from bertie.tasks.classify import Classify
 from bertie.tasks.data.texts import Example
@@ -27,7 +28,7 @@ from bertie.training.schedules import Linear
 from bertie.training.settings import FinetuneConfig, FinetuneTraining
 
 TRAINING = FinetuneTraining(epochs=2, batch_size=8, learning_rate=3e-3, precision="fp32")
-CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(0.1), TRAINING, max_length=24)
+CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(warmup=0.1), TRAINING, max_length=24)
 
 
 def finetune(config: FinetuneConfig, rows: Any, start: Any, out: Path | None = None) -> Finetuned:
@@ -89,7 +90,7 @@ def test_every_example_once_an_epoch_in_another_order(
     rows: list[dict[str, str]], start: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs: list[trainer.Job] = []
-    monkeypatch.setattr(trainer, "train", lambda job, _: jobs.append(job))
+    monkeypatch.setattr(trainer, "train", lambda job, _: jobs.append(job) or Counters())
     finetune(replace(CONFIG, training=replace(TRAINING, row_tokens=24 * 3)), rows, start)
     steps = list(islice(jobs[0].stream(0, Position()), 14))
     epochs = [
@@ -153,10 +154,11 @@ def test_a_part_of_the_examples_is_the_same_for_every_seed(
 ) -> None:
     parts = []
 
-    def keep(job: trainer.Job, _: object) -> None:
+    def keep(job: trainer.Job, _: object) -> Counters:
         steps = islice(job.stream(0, Position()), 3)
         ids = [micro.batch.input_ids for step in steps for micro in step.batches]
         parts.append(sorted(np.concatenate(ids).tolist()))
+        return Counters()
 
     monkeypatch.setattr(trainer, "train", keep)
     for seed in (0, 1):

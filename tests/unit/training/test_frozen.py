@@ -24,7 +24,7 @@ from bertie.training.schedules import Linear
 from bertie.training.settings import FinetuneConfig, FinetuneTraining, Grid
 
 TRAINING = FinetuneTraining(epochs=3, batch_size=8, learning_rate=1e-2, precision="fp32")
-CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(0.1), TRAINING, max_length=24, frozen=True)
+CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(warmup=0.1), TRAINING, max_length=24, frozen=True)
 PLAIN = replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 LAYERS = [layers for layers in get_args(Layers) if not layers.endswith("last_4")]  # the small model has two
 

@@ -30,7 +30,7 @@ from bertie.training.settings import FinetuneConfig, FinetuneTraining
 CONFIG = FinetuneConfig(
     Classify(),
     AdamW(),
-    Linear(0.1),
+    Linear(warmup=0.1),
     FinetuneTraining(epochs=1, batch_size=8, learning_rate=3e-3, precision="fp32"),
     max_length=24,
 )

@@ -30,7 +30,7 @@ NEW = ["thean", "##inthe", "☃☃"]
 @pytest.fixture(scope="module")
 def config(tiny_config: BertConfig) -> PretrainConfig:
     size = replace(tiny_config, vocab_size=0)
-    return PretrainConfig(size, Pairs(max_length=32), OBJECTIVES, AdamW(), Linear(0.1), TRAINING)
+    return PretrainConfig(size, Pairs(max_length=32), OBJECTIVES, AdamW(), Linear(warmup=0.1), TRAINING)
 
 
 @pytest.fixture(scope="module")

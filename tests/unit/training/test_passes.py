@@ -62,7 +62,12 @@ def test_filled_passes_have_the_same_losses(
         seen.clear()
         monkeypatch.setattr(tune, "_lengths", lambda *_, m=multiple: m)
         config = FinetuneConfig(
-            task, AdamW(), Linear(0.1), replace(TRAINING, precision=precision), max_length=24, lstm_size=lstm_size
+            task,
+            AdamW(),
+            Linear(warmup=0.1),
+            replace(TRAINING, precision=precision),
+            max_length=24,
+            lstm_size=lstm_size,
         )
         quiet = replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
         losses[precision, multiple] = bertie.finetune(quiet, examples[:50], examples[50:], start, threads=1).losses
@@ -86,6 +91,6 @@ def test_no_pair_is_told_from_itself(start: Path, tmp_path: Path, monkeypatch: p
     seen: list[MicroBatch] = []
     watch(seen, monkeypatch)
     training = replace(TRAINING, batch_size=4, precision="fp32")
-    config = FinetuneConfig(Embed(), AdamW(), Linear(0.1), training, max_length=24)
+    config = FinetuneConfig(Embed(), AdamW(), Linear(warmup=0.1), training, max_length=24)
     bertie.finetune(config, pairs[:8], pairs, start, tmp_path / "run", threads=1)
     assert [len(micro.targets["embed"].weight) for micro in seen] == [4, 4, 4, 5]

@@ -84,7 +84,7 @@ def test_any_step_goes_on_as_if_nothing_had_been_before(shards: Shards) -> None:
 def test_a_run_in_two_phases(tiny_config: BertConfig, small_shards: Path, tmp_path: Path) -> None:
     training = Training(12, 16, 1e-2, row_tokens=512, precision="fp32", eval_every=4, checkpoint_every=3)
     size = replace(tiny_config, vocab_size=0)
-    config = PretrainConfig(size, LAYOUT, (MaskedLM(), NextSentence()), AdamW(), Linear(0.1), training, TWO)
+    config = PretrainConfig(size, LAYOUT, (MaskedLM(), NextSentence()), AdamW(), Linear(warmup=0.1), training, TWO)
     bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
     tokens = [record["tokens"] for record in read_metrics(tmp_path / "run", "train")]
     steps = [after - before for before, after in zip([0, *tokens], tokens, strict=False)]

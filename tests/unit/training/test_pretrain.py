@@ -42,7 +42,9 @@ TRAINING = Training(steps=30, batch_size=16, learning_rate=1e-2, row_tokens=512,
 @pytest.fixture
 def config(tiny_config: BertConfig) -> PretrainConfig:
     size = replace(tiny_config, vocab_size=0)
-    return PretrainConfig(size, Pairs(max_length=32), (MaskedLM(), NextSentence()), AdamW(), Linear(0.1), TRAINING)
+    return PretrainConfig(
+        size, Pairs(max_length=32), (MaskedLM(), NextSentence()), AdamW(), Linear(warmup=0.1), TRAINING
+    )
 
 
 def pretrain(config: PretrainConfig, shards: Path, out: Path) -> dict[str, Any]:
@@ -65,7 +67,7 @@ def test_a_run(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> No
     assert held[-1]["mlm_loss"] < 4.5
     assert held[-1]["loss"] == pytest.approx(held[-1]["mlm_loss"] + held[-1]["nsp_loss"], rel=1e-5)
     for record in train:
-        assert record["lr"] == pytest.approx(1e-2 * Linear(0.1).factor(record["step"] - 1, 30), rel=1e-6)
+        assert record["lr"] == pytest.approx(1e-2 * Linear(warmup=0.1).factor(record["step"] - 1, 30), rel=1e-6)
         assert {"epoch", "tokens", "seconds", "grad_norm", "tokens_per_second", "nsp_accuracy"} <= record.keys()
     assert {record["epoch"] for record in [*train, *held] if record["tokens"] <= train[0]["tokens"]} == {0}
     assert train[-1]["epoch"] == held[-1]["epoch"]

@@ -32,7 +32,7 @@ def config(tiny_config: BertConfig) -> PretrainConfig:
     )
     size = replace(tiny_config, vocab_size=0)
     objectives = (MaskedLM(start_from="frequencies"), NextSentence())
-    return PretrainConfig(size, Pairs(max_length=32), objectives, AdamW(), Linear(0.1), training)
+    return PretrainConfig(size, Pairs(max_length=32), objectives, AdamW(), Linear(warmup=0.1), training)
 
 
 def test_its_steps_are_the_first_of_the_run_and_nothing_is_written(

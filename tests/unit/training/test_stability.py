@@ -25,7 +25,7 @@ from bertie.training.settings import FinetuneConfig, FinetuneTraining
 from bertie.training.tune import started_model, with_new_head
 
 TRAINING = FinetuneTraining(epochs=4, batch_size=8, learning_rate=3e-3, precision="fp32")
-CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(0.1), TRAINING, max_length=24)
+CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(warmup=0.1), TRAINING, max_length=24)
 WEARY = replace(TRAINING, epochs=40, learning_rate=2e-2, eval_every=3, patience=4)
 
 

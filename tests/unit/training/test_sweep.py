@@ -29,7 +29,7 @@ from bertie.training.settings import FinetuneConfig, FinetuneTraining, Grid
 from bertie.training.sweep import Outcome, Sweep, cells
 
 TRAINING = FinetuneTraining(epochs=2, batch_size=8, learning_rate=3e-3, precision="fp32")
-CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(0.1), TRAINING, restarts=3, max_length=24)
+CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(warmup=0.1), TRAINING, restarts=3, max_length=24)
 
 
 def finetune(config: FinetuneConfig, rows: Any, start: Path, out: Path | None = None) -> Finetuned:
@@ -130,7 +130,7 @@ def test_the_folder_is_the_best_model_and_keeps_no_other(
 def test_a_run_that_diverges_counts_as_collapsed(
     rows: list[dict[str, str]], start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    long = replace(TRAINING, epochs=6)
+    long = replace(TRAINING, epochs=10)
     config = replace(CONFIG, grid=Grid(learning_rate=(3e-3, 2e9)), restarts=1, training=long)
     found = done(finetune(config, rows, start, tmp_path / "run"))
     tame, diverged = found.outcomes
@@ -154,7 +154,7 @@ def test_a_run_that_diverges_at_the_last_is_not_chosen(
     task, examples = tasks[name]
     short = replace(TRAINING, epochs=1)
     config = replace(
-        CONFIG, task=task, schedule=Linear(0.0), restarts=1, training=short, grid=Grid(learning_rate=(2e9, 3e-3))
+        CONFIG, task=task, schedule=Linear(warmup=0.0), restarts=1, training=short, grid=Grid(learning_rate=(2e9, 3e-3))
     )
     for out in (None, tmp_path / "run"):
         found = done(finetune(config, examples, start, out))
@@ -183,9 +183,15 @@ def test_the_time_of_a_run_is_that_of_all_its_calls(
     assert second.seconds < 1 < first.seconds
 
 
-def test_a_run_that_learns_nothing_has_collapsed(rows: list[dict[str, str]], start: Path) -> None:
+def test_a_run_that_learns_nothing_has_collapsed(
+    rows: list[dict[str, str]], start: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     idle = replace(TRAINING, learning_rate=0.0)
     assert done(finetune(replace(CONFIG, training=idle), rows, start)).collapsed == 3
+    assert "3 of 3 runs collapsed, also the best of them: no better" in capsys.readouterr().err
+    finetune(replace(CONFIG, training=replace(idle, steps=7), restarts=1), rows, start)
+    told = capsys.readouterr().err
+    assert "nothing was learned; try more epochs (it had 7 steps), another --training.learning-rate (now " in told
 
 
 @pytest.mark.parametrize(

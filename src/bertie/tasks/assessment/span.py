@@ -88,14 +88,18 @@ def _thresholds(threshold: float, predictions: list[Found], examples: list[Quest
     usual = np.abs(xs) < 1e8  # else there is no span, or no answer, to compare with
     at = np.searchsorted(xs, threshold, side="right")
     in_use = float(means[at - 1, 1]) if at else float(sums[0, 1] / len(null))
-    curves = {"f1": means[usual, 1].tolist(), "exact match": means[usual, 0].tolist()}
+    xs, means, none = xs[usual], means[usual], sums[0] / len(null)
+    if len(xs) and threshold < xs[0]:  # as far as the τ in use: below the least, nothing is ever answered
+        xs, means = np.concatenate([[threshold, np.nextafter(xs[0], threshold)], xs]), np.vstack([none, none, means])
+    elif len(xs) and threshold > xs[-1]:
+        xs, means = np.append(xs, threshold), np.vstack([means, means[-1]])
+    curves = {"f1": means[:, 1].tolist(), "exact match": means[:, 0].tolist()}
     note = (
         "An answer is given where the score of no answer is above that of the best span by τ or less; a larger τ gives more "
-        f"answers. In use is τ = {threshold:.4g}, found on the dev questions of the training."
+        f"answers. In use is τ = {threshold:.4g}, found on the dev questions of the training. "
+        f"Never answering scores f1 {none[1]:.3f}."
     )
-    return Curves(
-        "threshold", "When to say nothing", note, xs[usual].tolist(), curves, (threshold, in_use), "τ", "score"
-    )
+    return Curves("threshold", "When to say nothing", note, xs.tolist(), curves, (threshold, in_use), "τ", "score")
 
 
 def _marked(example: Question, found: Found) -> list[Part]:

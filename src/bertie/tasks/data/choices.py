@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.rows import (
     Row,
+    from_first_with_columns,
     given_row,
     label,
     listing,
@@ -25,6 +27,7 @@ from bertie.tasks.data.rows import (
 _STARTS = ("startphrase", "context", "question", "premise", "text", "prompt")
 _LABELS = ("label", "answer", "gold")
 _NUMBERED = re.compile(r"ending\d+", re.IGNORECASE)
+_OWN_KEYS = ".jsonl"  # its rows may have keys of their own, where those of a table have the same columns
 _CODAH = ["category", "context", "ending0", "ending1", "ending2", "ending3", "label"]
 
 
@@ -69,7 +72,7 @@ class Choices:
         from 1."""
         said: set[str] = set()
         most = 0
-        for found in self._choices(self._told(rows(path, _headless), said), labelled=True):
+        for found in self._choices(path, self._told(self._rows(path, labelled=True), said), labelled=True):
             most = max(most, len(found.endings) if isinstance(found, Choice) else 0)
             yield found
         if str(most) in said and "0" not in said:
@@ -78,66 +81,100 @@ class Choices:
             )
 
     def stream(self, path: Path) -> Iterator[Choice | UserError]:
-        return self._choices(rows(path, _headless), labelled=False)
+        return self._choices(path, self._rows(path, labelled=False), labelled=False)
+
+    def _rows(self, path: Path, labelled: bool) -> Iterator[Row | UserError]:
+        def find(row: Row) -> _Uses:
+            return self._uses(row, labelled)
+
+        found = rows(path, _headless)
+        return from_first_with_columns(found, path, find) if path.suffix == _OWN_KEYS else found
 
     def values(self, given: Iterable[Any]) -> Iterator[Choice]:
         """From dicts ({"context": …, "endings": […], "label": 2}) or Choices. Errors: UserError."""
         for number, value in enumerate(several(given), 1):
             place = f"example {number}"
             if isinstance(value, dict):
-                value = self._choice(given_row(value, place), labelled=True)
+                value = self._choice(given_row(value, place), labelled=True, needed=False)
             elif not isinstance(value, Choice):
                 wanted = 'expected {"context": …, "endings": […]} (in a file: --input) or a Choice'
                 raise UserError(f"{place}: {wanted}, got {type(value).__name__}")
             yield value
 
-    def _choices(self, found: Iterator[Row | UserError], labelled: bool) -> Iterator[Choice | UserError]:
-        first = True
+    def _choices(self, path: Path, found: Iterator[Row | UserError], labelled: bool) -> Iterator[Choice | UserError]:
         for row in found:
             try:
-                choice = self._choice(row, labelled) if isinstance(row, Row) else row
+                choice = self._choice(row, labelled, needed=labelled) if isinstance(row, Row) else row
             except UserError as error:
-                if first and isinstance(error, UsageError):
+                if isinstance(error, UsageError) and path.suffix != _OWN_KEYS:  # it is wrong with all
                     raise
                 yield UserError(str(error))
                 continue
             if labelled and isinstance(choice, Choice) and choice.label is None:
                 choice = UserError(f"{row.place if isinstance(row, Row) else choice.source}: no label")
             yield choice
-            first = False
 
     def _told(self, found: Iterator[Row | UserError], said: set[str]) -> Iterator[Row | UserError]:
         """The same rows; what their labels are is put down."""
         for row in found:
             if isinstance(row, Row):
-                said.add(str(row.values.get(self._right(row.values))).strip())
+                with suppress(UsageError):  # which is raised, or told of the row, where it is read
+                    right = self._uses(row, labelled=True).label
+                    said.add(str(row.values.get(right) if right else None).strip())
             yield row
 
-    def _right(self, values: dict[str, Any]) -> str:
-        """The label's column; empty: none."""
-        known = {name.lower(): name for name in values}
-        return self.columns.label or next((known[name] for name in _LABELS if name in known), "")
+    def _uses(self, row: Row, labelled: bool) -> _Uses:
+        """Which columns hold what. Errors: UsageError that lists them and says which flag chooses among them."""
+        values, known = row.values, {name.lower(): name for name in row.values if name}
 
-    def _choice(self, row: Row, labelled: bool) -> Choice:
-        values, source, place = row
-        known = {name.lower(): name for name in values}
+        def refuse(problem: str, flags: str) -> UsageError:
+            return UsageError(f"{row.place}: {problem}; its columns are: {listing(values)}. Choose with {flags}")
+
         start = self.columns.context or next((known[name] for name in _STARTS if name in known), "")
-        if start not in values:
+        if not start or start not in values:
             told = f"no column {start!r}" if start else "cannot tell which column is the start"
-            raise UsageError(f"{place}: {told}; its columns are: {listing(values)}. Choose with --task.context")
-        lead = ""
+            raise refuse(told, "--task.context")
+        starts, lead = {start}, None
         if start == known.get("startphrase") and "sent1" in known and "sent2" in known:  # SWAG: the start, cut in two
-            start, lead = known["sent1"], string(values[known["sent2"]], "sent2", place)
-        names = self.columns.endings or _ending_columns(known)
-        endings = _endings(values, names, place)
-        right = self._right(values)
+            starts, lead = {start, known["sent1"], known["sent2"]}, known["sent2"]
+            start = known["sent1"]
+        endings = self.columns.endings or _ending_columns(known)
+        if not endings or any(name not in values for name in endings):
+            numbered = "no endings to choose among, in columns ending0, ending1 … or a list"
+            raise refuse(f"no columns {listing(endings)}" if endings else numbered, "--task.endings")
+        if twice := [name for name in endings if name in starts]:
+            raise refuse(f"{twice[0]!r} is the start, and cannot be an ending", "--task.context and --task.endings")
+        named = self.columns.label
+        labels = [named] if named else [known[name] for name in _LABELS if name in known]
+        free = [name for name in labels if name not in starts and name not in endings]
+        if labels and not free and (named or labelled):
+            is_used = "is the start" if labels[0] in starts else "holds endings"
+            flags = "--task.context, --task.endings and --task.label"
+            raise refuse(f"{labels[0]!r} {is_used}, and cannot be the label", flags)
+        return _Uses(start, lead, endings, free[0] if free else None)
+
+    def _choice(self, row: Row, labelled: bool, needed: bool) -> Choice:
+        """labelled: whether a label that is none is an error; needed: whether there has to be a column of it."""
+        values, source, place = row
+        uses = self._uses(row, needed)
+        lead = string(values[uses.lead], "sent2", place) if uses.lead else ""
+        endings = _endings(values, uses.endings, place)
         try:
-            number = _number(values.get(right), right, names, len(endings), place)
+            number = _number(values, uses, len(endings), place)
         except UserError:
             if labelled:
                 raise
             number = None  # as in test sets that have -1 for all
-        return Choice(string(values[start], start, place), lead, endings, number, source)
+        return Choice(string(values[uses.start], uses.start, place), lead, endings, number, source)
+
+
+class _Uses(NamedTuple):
+    """Columns: of the start, of what begins each ending, of the endings, of the label."""
+
+    start: str
+    lead: str | None
+    endings: Sequence[str]
+    label: str | None
 
 
 def _ending_columns(known: dict[str, str]) -> tuple[str, ...]:
@@ -148,10 +185,6 @@ def _ending_columns(known: dict[str, str]) -> tuple[str, ...]:
 
 
 def _endings(values: dict[str, Any], names: Sequence[str], place: str) -> tuple[str, ...]:
-    if not names or any(name not in values for name in names):
-        numbered = "no endings to choose among, in columns ending0, ending1 … or a list"
-        told = f"no columns {listing(names)}" if names else numbered
-        raise UsageError(f"{place}: {told}; its columns are: {listing(values)}. Choose with --task.endings")
     first = names[0]
     if len(names) > 1 or _NUMBERED.fullmatch(first):
         endings = [(name, values[name]) for name in names]
@@ -166,14 +199,14 @@ def _endings(values: dict[str, Any], names: Sequence[str], place: str) -> tuple[
     return tuple(string(ending, name, place) for name, ending in endings)
 
 
-def _number(value: Any, name: str, names: Sequence[str], endings: int, place: str) -> int | None:
+def _number(values: dict[str, Any], uses: _Uses, endings: int, place: str) -> int | None:
     """A row's label: None where there is none. Errors: UserError where it is no ending's number or column."""
-    said = label(value, name, place)
+    said = label(values.get(uses.label), uses.label, place) if uses.label else None
     if said is None:
         return None
-    number = names.index(said) if said in names else whole_number_of(said)
+    number = uses.endings.index(said) if said in uses.endings else whole_number_of(said)
     if number is None or number >= endings:
-        raise UserError(f"{place}: {name!r} is {short(said)!r}, and the {endings} endings are 0 to {endings - 1}")
+        raise UserError(f"{place}: {uses.label!r} is {short(said)!r}, and the {endings} endings are 0 to {endings - 1}")
     return number
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertie.errors import UsageError, UserError, require_range
 from bertie.tasks.data.rows import (
+    LOOKED_AT,
     STDIN,
     Row,
     given_row,
@@ -26,6 +29,7 @@ _TAGS = ("tags", "ner_tags", "labels", "ner")
 _WORD_HEADINGS = {*_WORDS, "token", "word", "form", "text"}
 _TAG_HEADINGS = {*_TAGS, "tag", "label", "ner_tag", "ne", "entity", "pos", "upos", "xpos"}
 DOCUMENT = "-DOCSTART-"
+_Line = tuple[int, list[str]]  # its number and its cells
 NO_COLUMNS = (".csv", ".parquet", ".json", ".gz", ".bz2", ".xz", ".zst", ".zip")  # endings of files in other forms
 
 
@@ -102,20 +106,24 @@ class Sentences:
                 f"{path}: sentences are read from columns between blanks or tabs (CoNLL's files) and from .jsonl"
             )
         require_file(path)
-        gathered: list[tuple[int, list[str]]] = []
+        yield from self._from_columns(path, tagged)
+
+    def _from_columns(self, path: Path, tagged: bool) -> Iterator[Sentence | UserError]:
+        gathered: list[_Line] = []
         broken: list[UserError] = []
+        found = _lines(path)
+        first = list(islice(found, LOOKED_AT))
         form: _Form | None = None
-        number = 0
-        for number, line in enumerate(lines_or_errors(path), 1):
-            if isinstance(line, UserError):
-                broken.append(line)
-                continue
-            cells = _cells(line)
-            if path.suffix == ".conllu" and cells and not cells[0].isdecimal():  # a comment, a range, an empty node
-                continue
-            if cells and cells[0] != DOCUMENT:
+        named = False  # whether a line may still name the columns
+        for number, cells in chain(first, found):
+            if isinstance(cells, UserError):
+                broken.append(cells)
+            elif cells:
                 if form is None:
-                    form = self._form(f"{path}:{number}", len(cells), path.suffix == ".conllu", tagged)
+                    known = [(n, each) for n, each in first if each and not isinstance(each, UserError)]
+                    form = self._form(path, known or [(number, cells)], tagged)
+                if not named and len(cells) == form.width:
+                    named = True
                     if form.is_header(cells):
                         continue
                 gathered.append((number, cells))
@@ -123,12 +131,13 @@ class Sentences:
                 yield from _sentences(path, gathered, broken, form, tagged)
                 gathered, broken = [], []
         yield from _sentences(path, gathered, broken, form, tagged)
-        if not number:
-            raise UserError(f"{path} is empty")
 
-    def _form(self, place: str, width: int, conllu: bool, tagged: bool) -> _Form:
-        """Of a file whose first line has that many columns. Errors: UsageError where the word's, or a tag's that is needed,
-        is not among them."""
+    def _form(self, path: Path, first: list[_Line], tagged: bool) -> _Form:
+        """Of a file whose first lines are these: as wide as most of them. Errors: UsageError where the word's column, or a
+        tag's that is needed, is not among them."""
+        [(width, _)] = Counter(len(cells) for _, cells in first).most_common(1)
+        place = f"{path}:{next(number for number, cells in first if len(cells) == width)}"
+        conllu = path.suffix == ".conllu"
         word, tag = self.columns.word, self.columns.tag
         word = word if word >= 0 else int(conllu)
         if word >= width:
@@ -145,7 +154,7 @@ class Sentences:
 
 
 class _Form(NamedTuple):
-    """Of a file: how many columns a line has, and which are the word's and the tag's."""
+    """Of a file: how many columns its lines have, and which are the word's and the tag's."""
 
     width: int
     word: int
@@ -158,7 +167,7 @@ class _Form(NamedTuple):
 
 
 def _sentences(
-    path: Path, gathered: list[tuple[int, list[str]]], broken: list[UserError], form: _Form | None, tagged: bool
+    path: Path, gathered: list[_Line], broken: list[UserError], form: _Form | None, tagged: bool
 ) -> Iterator[Sentence | UserError]:
     """One or none, of the lines between two empty ones. broken: those of them that cannot be read."""
     if broken:
@@ -167,11 +176,11 @@ def _sentences(
         yield _sentence(path, gathered, form, tagged)
 
 
-def _sentence(path: Path, gathered: list[tuple[int, list[str]]], form: _Form, tagged: bool) -> Sentence | UserError:
+def _sentence(path: Path, gathered: list[_Line], form: _Form, tagged: bool) -> Sentence | UserError:
     start = gathered[0][0]
     for number, cells in gathered:
         if len(cells) != form.width:
-            problem = f"{len(cells)} columns, but the first line has {form.width}"
+            problem = f"{len(cells)} columns, where most lines have {form.width}"
         elif tagged and form.tag is not None and not cells[form.tag]:
             problem = "no tag"
         else:
@@ -180,6 +189,20 @@ def _sentence(path: Path, gathered: list[tuple[int, list[str]]], form: _Form, ta
     tags = tuple(cells[form.tag] for _, cells in gathered) if form.tag is not None else ()
     words = tuple(cells[form.word] for _, cells in gathered)
     return Sentence(words, tags if tags and all(tags) else None, f"{path.name}:{start}")
+
+
+def _lines(path: Path) -> Iterator[tuple[int, list[str] | UserError]]:
+    """The cells of each line with its number, none where a sentence ends. Errors, raised: UserError for an empty file."""
+    number = 0
+    for number, line in enumerate(lines_or_errors(path), 1):
+        if isinstance(line, UserError):
+            yield number, line
+            continue
+        cells = _cells(line)
+        if path.suffix != ".conllu" or not cells or cells[0].isdecimal():  # else a comment, a range, an empty node
+            yield number, [] if cells[:1] == [DOCUMENT] else cells
+    if not number:
+        raise UserError(f"{path} is empty")
 
 
 def _cells(line: str) -> list[str]:

@@ -11,7 +11,17 @@ from typing import Any
 
 from bertie.errors import UsageError, UserError
 from bertie.tasks.contract import as_json
-from bertie.tasks.data.rows import Row, lines, number_of, require_file, rows, several, whole_number_of
+from bertie.tasks.data.rows import (
+    Row,
+    lines,
+    listing,
+    no_number,
+    number_of,
+    require_file,
+    rows,
+    several,
+    whole_number_of,
+)
 
 PREDICTION = "prediction"  # what GLUE's tables call it, whatever the task
 
@@ -77,15 +87,19 @@ def answer_of(values: dict[str, Any], name: str, place: str) -> Any:
     """What a prediction says under `name`, or in a table of GLUE's. Errors: UserError."""
     found = values.get(name, values.get(PREDICTION))
     if found is None:
-        raise UserError(f"{place}: no {name!r}; there are {', '.join(map(str, values))}")
+        null = [each for each in (name, PREDICTION) if each in values]
+        told = (
+            f"{null[0]!r} is null, and no prediction" if null else f"no {name!r}; there are {listing(map(str, values))}"
+        )
+        raise UserError(f"{place}: {told}")
     return found
 
 
 def require_number(value: Any, place: str) -> float:
-    """A predicted number. Errors: UserError for what is no finite one."""
+    """A predicted number. Errors: UserError for what is none, or too large to be scored."""
     number = number_of(str(value))
     if number is None:
-        raise UserError(f"{place}: the prediction is {str(value)[:20]!r}, which is no finite number")
+        raise UserError(f"{place}: the prediction is {no_number(str(value))}")
     return number
 
 

@@ -9,6 +9,7 @@ import csv
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator
+from io import BufferedReader
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -21,6 +22,9 @@ from bertie.errors import UsageError, UserError
 T = TypeVar("T")
 STDIN, STDIN_DEVICE = Path("-"), Path("/dev/stdin")  # as it is named, and where it lies
 SHOWN = 3  # of many, what is told in full
+LOOKED_AT = 100  # rows or lines that tell of the whole file what it has
+LARGEST, _LARGEST = 1e15, "1e15"  # its square is a number in float32 too, and so are sums of many
+_ONE_LINE = (".txt", ".json", ".jsonl", "")  # files of a single line that may hold a \r and be whole
 
 Headless = Callable[[list[str]], list[str] | None]
 """From the first row's cells to the names of the columns, where that row is plainly none of names."""
@@ -49,8 +53,47 @@ def rows(path: Path, headless: Headless = lambda _: None) -> Iterator[Row | User
 def require_file(path: Path) -> None:
     if path.is_dir():
         raise UsageError(f"{path} is a folder: give a file")
-    if not path.is_file():
+    if not path.exists():
         raise UsageError(f"no such file: {path}")
+    if not path.is_file():
+        raise UsageError(f"{path} is no regular file: give one (texts to predict can be piped, one a line: --input -)")
+
+
+def from_first_with_columns(
+    found: Iterator[Row | UserError], path: Path, find: Callable[[Row], object]
+) -> Iterator[Row | UserError]:
+    """Of .jsonl: the rows, with an error in place of each before the first in which `find` finds its columns.
+
+    find: its UsageError begins with the file or the row's place. Errors, raised: the first of those, of the file, where none
+    of its first rows has them.
+    """
+    problem: UsageError | None = None
+    held: list[Row | UserError] = []
+    for row in found:
+        has = False
+        if isinstance(row, Row):
+            try:
+                find(row)
+                has = True
+            except UsageError as error:
+                told = str(error).removeprefix(row.place).removeprefix(str(path))
+                problem = problem or UsageError(f"{path}{told}")
+                row = UserError(f"{row.place}{told}")
+            except UserError:  # it may have them, and is wrong in another way
+                has = False
+        if has:
+            yield from held
+            yield row
+            yield from found
+            return
+        if problem is None:
+            yield row
+        else:
+            held.append(row)
+        if len(held) == LOOKED_AT:
+            break
+    if problem:
+        raise problem
 
 
 def given_row(values: dict[Any, Any], place: str) -> Row:
@@ -103,7 +146,19 @@ def label(value: Any, name: str, place: str) -> str | None:
 
 
 def number_of(value: str | None) -> float | None:
-    """A label as a finite number; None where it is none. Python's 1_000 is none."""
+    """A label as a number that can be learned: a finite one, at most LARGEST either way; None where it is none."""
+    number = finite_of(value)
+    return None if number is None or abs(number) > LARGEST else number
+
+
+def no_number(value: str) -> str:
+    """For messages: what is wrong with a label that `number_of` does not take."""
+    wrong = "no finite number" if finite_of(value) is None else f"too large: the most is {_LARGEST} either way"
+    return f"{short(value)!r}, which is {wrong}"
+
+
+def finite_of(value: str | None) -> float | None:
+    """A text as a finite number; None where it is none. Python's 1_000 is none."""
     try:
         number = math.nan if value is None or "_" in value else float(value)
     except ValueError:
@@ -161,7 +216,7 @@ def lines_or_errors(path: Path, errors: str = "strict") -> Iterator[str | UserEr
     try:
         with open(path, "rb") as file:
             for number, line in enumerate(file, 1):
-                if number == 1 and b"\r" in line.rstrip(b"\r") and not line.endswith(b"\n"):
+                if number == 1 and b"\r" in line.rstrip(b"\r\n") and _is_all(line, file, path):
                     raise UserError(
                         f"{path}: its lines end in \\r alone; convert the file to lines that end in \\n first"
                     )
@@ -171,6 +226,11 @@ def lines_or_errors(path: Path, errors: str = "strict") -> Iterator[str | UserEr
                     yield _no_utf8(path, number)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _is_all(line: bytes, file: BufferedReader, path: Path) -> bool:
+    """Whether a file whose first line holds a \\r has no other line, and should have: a last \\n may have been put behind it."""
+    return not line.endswith(b"\n") or (path.suffix not in _ONE_LINE and not file.peek(1))
 
 
 def _no_utf8(path: Path, line: int) -> UserError:
@@ -233,6 +293,9 @@ def _csv_cells(path: Path) -> Iterator[tuple[int, list[str] | UserError]]:
                 yield start, cells if storage.is_unicode("".join(cells)) else _no_utf8(path, start)
             start = reader.line_num + 1
     except csv.Error as error:  # nobody knows where the next row begins
+        if "new-line character" in str(error):
+            told = "a \\r (carriage return) stands outside quotes: quote the cell, or make all lines end in \\n"
+            raise UserError(f"{path}:{reader.line_num}: {told}") from error
         hint = "; is a quote left open?" if "limit" in str(error) else ""
         raise UserError(f"{path}:{start}: not valid CSV: {error}{hint}") from error
 

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.rows import (
+    LOOKED_AT,
     STDIN,
     Row,
+    from_first_with_columns,
     given_row,
     label,
     listing,
+    no_number,
     number_of,
     require_apart,
     rows,
     several,
-    short,
     string,
 )
 
@@ -79,15 +82,16 @@ class _Layout(NamedTuple):
 
 @dataclass(frozen=True)
 class Texts:
-    """labels: the names of label columns that are recognised; numbers: whether labels that are needed must be finite numbers;
-    paired: whether there have to be two texts, if that is known, else as in the first row.
+    """labels: the names of label columns that are recognised; numbers: whether labels that are needed must be numbers that
+    can be learned (`number_of`), None: where most of a file's first ones are; paired: whether there have to be two texts, if
+    that is known, else as in the first row.
 
     Rows whose gold_label is "-" (MNLI, SNLI: the annotators did not agree) are left out where labels are needed.
     """
 
     columns: Columns = Columns()
     labels: tuple[str, ...] = CLASSES
-    numbers: bool = False
+    numbers: bool | None = False
     paired: bool | None = None
 
     def read(self, path: Path) -> Iterator[Example | UserError]:
@@ -97,7 +101,8 @@ class Texts:
         """
         if path.suffix == ".txt" or path == STDIN:
             raise UsageError(f"{path}: of .txt and stdin a line is a text, without labels: give a .tsv, .csv or .jsonl")
-        return self._examples(rows(path, headless), str(path), labelled=True)
+        found = self._from_file(path, labelled=True)
+        return found if self.numbers is not None else _numbered(found, path)
 
     def stream(self, path: Path) -> Iterator[Example | UserError]:
         """The same lazily, for prediction: every row gives an example or an error, in order.
@@ -107,7 +112,16 @@ class Texts:
         """
         plain = path.suffix == ".txt" or path == STDIN
         reader = replace(self, columns=Columns()) if plain else self  # a line has no columns
-        return reader._examples(rows(path, headless), str(path), labelled=False)
+        return reader._from_file(path, labelled=False)
+
+    def _from_file(self, path: Path, labelled: bool) -> Iterator[Example | UserError]:
+        def find(row: Row) -> _Layout:
+            return self._next_layout(tuple(row.values), None, str(path), row.place, labelled)
+
+        found = rows(path, headless)
+        if path.suffix == ".jsonl":  # in tables all rows have the same columns
+            found = from_first_with_columns(found, path, find)
+        return self._examples(found, str(path), labelled)
 
     def values(self, given: Iterable[Any]) -> Iterator[Example]:
         """From Python values: dicts ({"text": …, "label": …} or any names above), strings, pairs of them, or Examples.
@@ -168,8 +182,7 @@ class Texts:
         """Of a label that is needed; empty: none."""
         if label is None:
             return "no label"
-        wrong = self.numbers and number_of(label) is None
-        return f"the label is {short(label)!r}, which is no finite number" if wrong else ""
+        return f"the label is {no_number(label)}" if self.numbers and number_of(label) is None else ""
 
     def _next_layout(
         self, names: tuple[str, ...], first: _Layout | None, where: str, place: str, labelled: bool | None
@@ -224,6 +237,18 @@ class Texts:
         if labelled is not False and len(labels) > 1:
             raise refuse("more than one column could be the label", "--task.label")
         return _Layout(text, pair, labels[0] if len(labels) == 1 else None)
+
+
+def _numbered(found: Iterator[Example | UserError], path: Path) -> Iterator[Example | UserError]:
+    """An error in place of each example whose label is no number, where those of most of the first are."""
+    first = list(islice(found, LOOKED_AT))
+    labels = [each.label for each in first if isinstance(each, Example) and each.label is not None]
+    scored = 2 * sum(number_of(label) is not None for label in labels) >= len(labels) > 0
+    for each in chain(first, found):
+        if scored and isinstance(each, Example) and each.label is not None and number_of(each.label) is None:
+            yield UserError(f"{path.parent / each.source}: the label is {no_number(each.label)}")
+        else:
+            yield each
 
 
 def headless(cells: list[str]) -> list[str] | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.columns import NO_COLUMNS, Sentence, Sentences, TagColumns
-from bertie.tasks.data.rows import STDIN, Row, listing, rows, string
+from bertie.tasks.data.rows import STDIN, Row, from_first_with_columns, listing, rows, string
 from bertie.tasks.data.texts import headless
 
 Text = str | tuple[str, ...]
@@ -43,7 +43,10 @@ class Unlabelled:
     def _table(self, path: Path) -> Iterator[Text | UserError]:
         column = ""
         kind: type | None = None
-        for row in rows(path, headless):
+        found = rows(path, headless)
+        if path.suffix == ".jsonl":
+            found = from_first_with_columns(found, path, lambda row: self._column(row, row.place))
+        for row in found:
             if isinstance(row, UserError):
                 yield row
                 continue
@@ -54,11 +57,11 @@ class Unlabelled:
                 yield error
                 continue
             kind = kind or type(value)
-            found = {str: "a text", tuple: "a list of words"}
+            told = {str: "a text", tuple: "a list of words"}
             yield (
                 value
                 if type(value) is kind
-                else UserError(f"{row.place}: {column!r} is {found[type(value)]}, where rows before have {found[kind]}")
+                else UserError(f"{row.place}: {column!r} is {told[type(value)]}, where rows before have {told[kind]}")
             )
 
     def _column(self, row: Row, where: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from bertie.errors import UsageError
 from bertie.tasks import Choose, Classify, Embed, Regress, Span, Tag, Task
-from bertie.tasks.assessment.folder import FILES, evaluation_folder, write
+from bertie.tasks.assessment.folder import PAGE, PREDICTIONS, SCORES, evaluation_folder, write
 from bertie.tasks.choose import Chosen
 from bertie.tasks.classify import Classified
 from bertie.tasks.data.choices import Choice
@@ -117,7 +117,7 @@ def test_every_kind_is_told(
     scores = json.loads((tmp_path / "scores.json").read_text())
     assert {name: scores[name] for name in result} == result
     assert scores["task"] == task.kind
-    assert scores.keys() - result.keys() - {"task"} == names
+    assert scores.keys() - result.keys() - {"title", "task"} == names
     html = (tmp_path / "report.html").read_text()
     reader = Reader()
     reader.feed(html)
@@ -134,36 +134,42 @@ def test_nothing_wrong_is_said(tmp_path: Path) -> None:
     assert "Nothing is wrong." in (tmp_path / "report.html").read_text()
 
 
+def fill(folder: Path, content: str) -> None:
+    for name in (PREDICTIONS, PAGE):
+        (folder / name).write_text(content)
+    (folder / SCORES).write_text('{"title": "a on b"}')
+
+
 def test_an_earlier_evaluation_is_replaced_and_nothing_else(tmp_path: Path) -> None:
     out = tmp_path / "out"
     for content in ("old", "new"):
-        with evaluation_folder(out) as folder:
-            for name in FILES:
-                (folder / name).write_text(content)
+        with evaluation_folder(out, "a on b") as folder:
+            fill(folder, content)
             if content == "new":
-                assert (out / FILES[0]).read_text() == "old"
-    assert [(out / name).read_text() for name in FILES] == ["new"] * 3
+                assert (out / PREDICTIONS).read_text() == "old"
+    assert [(out / name).read_text() for name in (PREDICTIONS, PAGE)] == ["new"] * 2
+    with pytest.raises(UsageError, match=r"out holds another evaluation \(a on b\)"), evaluation_folder(out, "c on b"):
+        pass
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     (out / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match="out already exists and is no evaluation"), evaluation_folder(out):
+    with pytest.raises(UsageError, match="out already exists and is no evaluation"), evaluation_folder(out, "a on b"):
         pass
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="file already exists"), evaluation_folder(tmp_path / "file"):
+    with pytest.raises(UsageError, match="file already exists"), evaluation_folder(tmp_path / "file", ""):
         pass
     assert (out / "notes.txt").read_text() == "mine"
 
 
 def test_an_evaluation_that_is_cut_short_leaves_the_one_before(tmp_path: Path) -> None:
-    with evaluation_folder(tmp_path / "out") as folder:
-        for name in FILES:
-            (folder / name).write_text("old")
+    with evaluation_folder(tmp_path / "out", "a on b") as folder:
+        fill(folder, "old")
 
     def cut() -> None:
-        with evaluation_folder(tmp_path / "out") as folder:
-            (folder / FILES[0]).write_text("half")
+        with evaluation_folder(tmp_path / "out", "a on b") as folder:
+            (folder / PREDICTIONS).write_text("half")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         cut()
-    assert [(tmp_path / "out" / name).read_text() for name in FILES] == ["old"] * 3
+    assert [(tmp_path / "out" / name).read_text() for name in (PREDICTIONS, PAGE)] == ["old"] * 2
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -227,7 +227,9 @@ def test_the_curve_of_thresholds(told: list[tuple[int, bool, bool]], threshold: 
 
     curve = finding(Span(threshold=threshold).assess(at(threshold), questions), "threshold")
     assert isinstance(curve, Curves)
-    assert curve.xs == sorted({float(null) for null, *_ in told})
+    seen = sorted({float(null) for null, *_ in told})
+    below = [threshold, np.nextafter(seen[0], threshold)] if threshold < seen[0] else []
+    assert curve.xs == [*below, *seen, *([threshold] if threshold > seen[-1] else [])]  # as far as what is in use
     for i, x in enumerate(curve.xs):
         scores = score(x)
         assert curve.curves["f1"][i] == pytest.approx(scores["f1"])

@@ -347,9 +347,9 @@ def test_a_line_that_names_the_columns_is_no_word(tmp_path: Path, header: str) -
         (
             "a.txt",
             "a O\nb\n\nc O\n",
-            r"a\.txt:2: 1 columns, but the first line has 2 \(the sentence from line 1",
+            r"a\.txt:2: 1 columns, where most lines have 2 \(the sentence from line 1",
         ),
-        ("a.txt", "c O\n\na x O\n", r"a\.txt:3: 3 columns, but the first line has 2"),
+        ("a.txt", "c O\n\na x O\n", r"a\.txt:3: 3 columns, where most lines have 2"),
         ("a.txt", "c\tO\n\na\t\nb\tO\n", r"a\.txt:3: no tag \(the sentence from line 3 on\)"),
         (
             "a.jsonl",

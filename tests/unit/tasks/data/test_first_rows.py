@@ -1,0 +1,262 @@
+"""Rows that cannot be used cost themselves only, wherever in a file they are; what is wrong with a whole file is named."""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertie.errors import UsageError, UserError
+from bertie.tasks import Choose, Embed, Regress
+from bertie.tasks.data.choices import Choice, ChoiceColumns, Choices
+from bertie.tasks.data.columns import Sentence, Sentences
+from bertie.tasks.data.rows import LOOKED_AT, kept
+from bertie.tasks.data.texts import Columns, Example, Texts
+from bertie.tasks.data.unlabelled import Unlabelled
+
+FOO = {"foo": 1}
+TEXT = {"text": "a", "label": "x"}
+PAIR = {"text": "a", "text_pair": "b", "score": 1.0}
+CHOICE = {"context": "a", "endings": ["b", "c"], "label": 1}
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def lines(*values: Any) -> str:
+    return "".join(json.dumps(value) + "\n" for value in values)
+
+
+def errors(found: list[Any]) -> list[str]:
+    return [str(each) for each in found if isinstance(each, UserError)]
+
+
+READERS = [
+    (Texts().read, TEXT),
+    (Texts().stream, TEXT),
+    (Embed().reader.read, PAIR),
+    (Regress().reader.read, PAIR),
+    (Choices().read, CHOICE),
+    (Choices().stream, CHOICE),
+    (Unlabelled().stream, TEXT),
+]
+NAMES = ["classify", "classify-stream", "embed", "regress", "choose", "choose-stream", "unlabelled"]
+
+
+@pytest.mark.parametrize(("read", "good"), READERS, ids=NAMES)
+def test_first_rows_without_the_keys_are_bad_rows(read: Any, good: dict[str, Any], tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", lines(FOO) + "{\n" + lines(FOO, good, FOO, good))
+    found = list(read(path))
+    assert [type(each) is UserError for each in found] == [True, True, True, False, True, False]
+    for number in (1, 3, 5):
+        assert str(found[number - 1]).startswith(f"{path}:{number}: ")
+        assert number == 5 or "its columns are: foo" in str(found[number - 1])
+    assert "a.jsonl:2: not valid JSON" in str(found[1])
+
+
+@pytest.mark.parametrize(("read", "good"), READERS, ids=NAMES)
+def test_keys_that_no_row_has_are_refused(read: Any, good: dict[str, Any], tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", lines(FOO, FOO))
+    with pytest.raises(UsageError, match=r"a\.jsonl.*cannot tell which column is the .*its columns are: foo"):
+        list(read(path))
+    write(path, lines(*[FOO] * (LOOKED_AT - 1), good))
+    assert len(list(read(path))) == LOOKED_AT
+    write(path, lines(*[FOO] * LOOKED_AT, good))
+    with pytest.raises(UsageError, match="cannot tell"):
+        list(read(path))
+
+
+@pytest.mark.parametrize(("read", "good"), READERS, ids=NAMES)
+def test_a_bad_row_may_tell_the_columns(read: Any, good: dict[str, Any], tmp_path: Path) -> None:
+    bad = {name: None if name in ("text", "context") else value for name, value in good.items()}
+    found = list(read(write(tmp_path / "a.jsonl", lines(bad, FOO, good))))
+    assert [type(each) is UserError for each in found] == [True, True, False]
+
+
+def test_rows_of_one_text_before_those_of_pairs(tmp_path: Path) -> None:
+    """They do not tell the columns."""
+    path = write(tmp_path / "a.jsonl", lines({"text": "a"}, FOO, {"text": "a"}, PAIR))
+    found = list(Embed().reader.read(path))
+    assert [type(each) for each in found] == [UserError, UserError, UserError, Example]
+    assert ["one text" in each for each in errors(found)] == [True, False, True]
+
+
+def test_a_label_that_is_named_and_not_in_the_first_row(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", lines({"text": "a"}, {"text": "b", "topic": "x"}))
+    error, example = Texts(Columns(label="topic")).read(path)
+    assert str(error).startswith(f"{path}:1: no column 'topic'")
+    assert isinstance(example, Example)
+
+
+@pytest.mark.parametrize("task", [Regress(), Embed()], ids=["regress", "embed"])
+def test_scores_that_are_no_use_are_bad_rows(task: Regress | Embed, tmp_path: Path) -> None:
+    said = ["inf", "0x10", "1_000", "1", "1e200", "-2e15", "1e15", "-3", "0.5", "2", "4"]
+    rows = "".join(f"a\tb\t{score}\n" for score in said)
+    path = write(tmp_path / "a.tsv", "text\ttext_pair\tscore\n" + rows)
+    found = list(task.reader.read(path))
+    assert [each.label for each in found if isinstance(each, Example)] == ["1", "1e15", "-3", "0.5", "2", "4"]
+    assert errors(found) == [
+        f"{path}:{line}: the label is {score!r}, which is {why}"
+        for line, score, why in (
+            (2, "inf", "no finite number"),
+            (3, "0x10", "no finite number"),
+            (4, "1_000", "no finite number"),
+            (6, "1e200", "too large: the most is 1e15 either way"),
+            (7, "-2e15", "too large: the most is 1e15 either way"),
+        )
+    ]
+    task.fit(kept(task.reader.read(path), "a"))
+    assert all(isinstance(each, Example) for each in task.reader.stream(path))  # not needed there
+    with pytest.raises(UserError, match=r"here: the score '1e200', which is too large: the most is 1e15 either way"):
+        task.fit([Example("a", "b", "1", "here"), Example("a", "b", "1e200", "here")])
+
+
+def test_pairs_of_classes_are_no_bad_rows(tmp_path: Path) -> None:
+    """One number among them neither."""
+    path = write(tmp_path / "a.tsv", "text\ttext_pair\tlabel\n" + "a\tb\tyes\n" * 3 + "a\tb\t1\n" + "a\tb\tyes\n" * 200)
+    found = list(Embed().reader.read(path))
+    assert len(found) == 204
+    assert not errors(found)
+
+
+def test_a_carriage_return_in_a_cell(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", b'text,label\n"x\ny",1\nbro\rken,1\nb,0\n')
+    for content, line in ((b"bro\rken,1\n", 4), (b'"x\ny",b\rc\n', 5)):
+        write(path, b'text,label\n"x\ny",1\n' + content + b"b,0\n")
+        with pytest.raises(UserError, match=rf"a\.csv:{line}: .*\\r.* outside quotes: quote the cell, or"):
+            list(Texts().read(path))
+    write(path, b'text,label\n"bro\rken",1\r\nb,0\r\n')
+    assert [each.text for each in Texts().read(path) if isinstance(each, Example)] == ["bro\rken", "b"]
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.conll"])
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
+def test_lines_that_end_in_carriage_returns_and_the_file_in_a_line_feed(tmp_path: Path, name: str, end: bytes) -> None:
+    path = write(tmp_path / name, b"text label\ra 1\rb 2".replace(b" ", b" " if name == "a.conll" else b"\t") + end)
+    with pytest.raises(UserError, match=r": its lines end in \\r alone; convert"):
+        list((Sentences() if name == "a.conll" else Texts()).read(path))
+
+
+def test_a_carriage_return_in_a_text_is_text(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", b"te\rxt\tlabel\na\r b\t1\n")
+    [found] = Texts(Columns("te\rxt")).read(path)
+    assert isinstance(found, Example)
+    assert found.text == "a\r b"
+    [line] = Texts().stream(write(tmp_path / "a.txt", b"a\rb\n"))
+    assert isinstance(line, Example)
+    assert line.text == "a\rb"
+
+
+@pytest.mark.parametrize("name", ["a.conll", "a.conllu"])
+def test_a_malformed_first_line_costs_its_sentence(tmp_path: Path, name: str) -> None:
+    good = "1 a O\n2 b O\n\n" if name == "a.conllu" else "a x O\nb x O\n\n"
+    bad = "# note\n1 New York B-LOC\n2 x O\n\n" if name == "a.conllu" else "New York x B-LOC\nx x O\n\n"
+    path = write(tmp_path / name, bad + good * 3)
+    text = Unlabelled().stream(path)
+    found = list(Sentences().stream(path))
+    assert [type(each) for each in found] == [UserError] + [Sentence] * 3
+    first = 2 if name == "a.conllu" else 1
+    told = f"{path}:{first}: 4 columns, where most lines have 3 (the sentence from line {first} on)"
+    assert str(found[0]) == told
+    assert [type(each) for each in text] == [UserError] + [tuple] * 3
+
+
+def test_a_malformed_line_before_one_that_names_the_columns(tmp_path: Path) -> None:
+    """The first that is as wide as most is the one that may."""
+    [error, found] = Sentences().read(write(tmp_path / "a.conll", "made by X\n\nword tag\na O\n\n"))
+    assert "a.conll:1: 3 columns, where most lines have 2" in str(error)
+    assert isinstance(found, Sentence)
+    assert found.words == ("a",)
+
+
+def test_columns_after_many_empty_lines_and_comments(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.conllu", "# c\n" * 200 + "\n" * 200 + "1 a O\n\n" * 200)
+    assert sum(isinstance(each, Sentence) for each in Sentences().stream(path)) == 200
+    with pytest.raises(UserError, match=r"b\.conll is empty"):
+        list(Sentences().stream(write(tmp_path / "b.conll", "")))
+
+
+def test_columns_are_read_lazily(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bertie.tasks.data import columns
+
+    read = 0
+
+    def endless(path: Path) -> Any:  # noqa: ARG001
+        nonlocal read
+        while True:
+            read += 2
+            yield "a O\n"
+            yield "\n"
+
+    monkeypatch.setattr(columns, "lines_or_errors", endless)
+    found = list(islice(Sentences().stream(write(tmp_path / "a.conll", "x")), 1000))
+    assert len(found) == 1000
+    assert read <= 2000 + LOOKED_AT
+
+
+@pytest.mark.parametrize(
+    ("columns", "row", "message"),
+    [
+        ({"context": "label"}, CHOICE, "'label' is the start, and cannot be the label"),
+        ({"label": "context"}, CHOICE, "'context' is the start, and cannot be the label"),
+        ({"label": "endings"}, CHOICE, "'endings' holds endings, and cannot be the label"),
+        ({"endings": ("label", "A")}, {"context": "a", "label": "x", "A": "y"}, "'label' holds endings, and cannot"),
+        (
+            {"endings": ("context", "A")},
+            {"context": "a", "A": "y", "label": 0},
+            "'context' is the start, and cannot be an",
+        ),
+        (
+            {"context": "ending0"},
+            {"ending0": "a", "ending1": "y", "label": 0},
+            "'ending0' is the start, and cannot be an",
+        ),
+    ],
+)
+def test_one_column_of_a_choice_is_one_thing(
+    columns: dict[str, Any], row: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    """Whether it was named or found."""
+    with pytest.raises(UsageError, match=rf"a\.jsonl.*{message}.*Choose with --task\.context"):
+        list(Choose(**columns).reader.read(write(tmp_path / "a.jsonl", lines(row))))
+
+
+def test_a_start_that_is_called_like_labels(tmp_path: Path) -> None:
+    """Another column is then the label; for prediction there need be none."""
+    reader = Choices(ChoiceColumns(context="answer"))
+    row = {"answer": "a", "endings": ["b", "c"]}
+    [found] = reader.read(write(tmp_path / "a.jsonl", lines({**row, "gold": 1})))
+    assert isinstance(found, Choice)
+    assert (found.context, found.label) == ("a", 1)
+    [found] = reader.stream(write(tmp_path / "a.jsonl", lines(row)))
+    assert isinstance(found, Choice)
+    assert (found.context, found.label) == ("a", None)
+
+
+def test_a_column_without_a_name_is_neither_start_nor_label(tmp_path: Path) -> None:
+    """As tables have one where pandas wrote them: it counts the rows."""
+    path = write(tmp_path / "a.csv", ",prompt,ending0,ending1\n0,a,b,c\n1,a,b,c\n")
+    for found in Choices().stream(path):
+        assert isinstance(found, Choice)
+        assert found.label is None
+    assert errors(list(Choices().read(path))) == [f"{path}:2: no label", f"{path}:3: no label"]
+    with pytest.raises(UsageError, match="cannot tell which column is the start"):
+        list(Choices().stream(write(path, ",foo,ending0,ending1\n0,a,b,c\n")))
+
+
+def test_what_is_no_regular_file() -> None:
+    reading, writing = os.pipe()
+    path = Path(f"/dev/fd/{reading}")
+    for stream in (Texts().stream, Choices().stream, Sentences().stream):
+        with pytest.raises(UsageError, match=rf"{path} is no regular file: .*--input -"):
+            list(stream(path))
+    os.close(reading)
+    os.close(writing)
+    with pytest.raises(UsageError, match="no such file"):
+        Texts().stream(path)

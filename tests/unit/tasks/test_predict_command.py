@@ -1,0 +1,49 @@
+"""`bertie predict` where rows cannot be read; its model is none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertie.commands import predict
+from bertie.errors import UserError
+from bertie.tasks import Classify
+from bertie.tasks.classify import Classified
+
+Found = list[Classified | UserError]
+GOOD, BAD = Classified("x", {"x": 1.0}), UserError("a.txt:1: not UTF-8 text")
+
+
+def run(monkeypatch: pytest.MonkeyPatch, found: Found) -> dict[str, Any]:
+    class Model:
+        def predict_file(self, path: Path) -> Iterator[Classified | UserError]:  # noqa: ARG002
+            return iter(found)
+
+    monkeypatch.setattr(predict, "load", lambda *_, **__: Model())
+    return predict.run(predict.Args("run", [], Classify(), input=Path("a.txt")))
+
+
+def test_some_rows_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(monkeypatch, [GOOD, BAD]) == {"examples": 2, "errors": 1}
+    assert "1 of 2 rows could not be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("count", [1, 1300])
+def test_nothing_but_rows_that_cannot_be_read(
+    count: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UserError, match=f"a.txt: none of {count:,} .*could be read: .*error.*") as caught:
+        run(monkeypatch, [BAD] * count)
+    assert caught.value.exit_code == 1
+    told = capsys.readouterr()
+    assert [json.loads(line) for line in told.out.splitlines()] == [{"error": str(BAD)}] * count
+    assert not told.err
+
+
+def test_nothing_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"a\.txt: no examples in it"):
+        run(monkeypatch, [])
