@@ -29,7 +29,7 @@ from bertie.training.sweep import Outcome, Sweep
 from results import Results
 from sick import sick
 
-RATES = {"❄": (3e-3, 1e-2, 3e-2), "🔥": (5e-5, 1e-4, 3e-4)}
+RATES = {"❄": (1e-3, 3e-3, 1e-2), "🔥": (2e-5, 5e-5, 1e-4)}
 EPOCHS = {"❄": 15, "🔥": 3}
 MOST_DEV = 2000
 
