@@ -161,7 +161,7 @@ class Page:
         """
         columns = [column[1:] for column in zip(header, *rows, strict=True)]
         numeric = [all(map(_is_number, column)) for column in columns]
-        slim = [all(len(str(value)) <= 12 for value in column) for column in columns]
+        slim = [all(len(str(value)) <= 16 for value in column) for column in columns]
         cells = zip(*map(_column, columns), strict=True)
 
         def line(cells: Sequence[str], tag: str) -> str:

@@ -192,7 +192,7 @@ class Predictor:
             result = {"scores": scores, "examples": len(examples), "seconds": round(time.monotonic() - started, 3)}
             if folder is None:
                 return result
-            write(folder, title, task, found, examples, result)
+            write(folder, title, task, found, examples, {"of": title, **result})
         return {**result, "out": str(out)}
 
     def _labelled(self, task: Task, data: str | Path | Inputs, strict: bool) -> list[Any]:

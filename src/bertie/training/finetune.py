@@ -136,7 +136,7 @@ def _assess(tuned: Tuned, data: Data, run: RunFolder) -> None:
     """The folder of an evaluation on all dev examples, beside the model: of a sweep's, also on the half that chose."""
     result = {"scores": tuned.task.score(tuned.predictions, data.dev), "examples": len(data.dev)}
     title = f"{run.path.absolute().name} on all its dev examples"
-    with evaluation_folder(run.path / DEV, title) as folder:
+    with evaluation_folder(run.path / DEV) as folder:
         write_evaluation(folder, title, tuned.task, tuned.predictions, data.dev, result)
 
 

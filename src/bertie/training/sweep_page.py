@@ -32,13 +32,13 @@ def sweep_page(run: Path, about: str, done: Sweep) -> Page:
     made.heading("Runs")
     rows = [
         [
-            ", ".join(["the best"] * (o is best) + ["collapsed"] * o.collapsed),
+            ", ".join(["best"] * (o is best) + ["collapsed"] * o.collapsed),
             *(o.learning_rate, o.batch_size, o.epochs, o.seed),
             *(_known(part.get(metric)) for part in (o.scores, o.chosen_on, o.reported_on)),
         ]
         for o in done.outcomes
     ]
-    made.table(["", "Learning rate", "Batch", "Epochs", "Seed", metric, "Half that chose", "Other half"], rows)
+    made.table(["", "Rate", "Batch", "Epochs", "Seed", metric, "Half that chose", "Other half"], rows)
     link_to_dev(made, run)
     learning(made, run / "cells" / best.name, {}, "How the best one learned")
     made.paragraph("Held out is the half of the dev examples that chose.")

@@ -22,38 +22,38 @@ _MARKS = {"gold": "right", "wrong": "predicted", "right": "predicted and right"}
 
 
 @contextmanager
-def evaluation_folder(path: Path, title: str) -> Iterator[Path]:
-    """Yield a hidden folder to `write` into, which takes the name at the end, also that of an earlier evaluation of this title.
+def evaluation_folder(path: Path, of: str | None = None) -> Iterator[Path]:
+    """Yield a hidden folder to `write` into, which takes the name at the end, also that of an earlier one of the same.
+
+    of: what that is of, as in its scores.json, where it may be of different things.
 
     Errors: UsageError, before anything is done, where something else has that name.
     """
     there = [found.name for found in path.iterdir()] if path.is_dir() else []
     if (path.exists() and not path.is_dir()) or (there and set(there) != set(FILES)):
         raise UsageError(f"{path} already exists and is no evaluation: give another --out")
-    if there and (before := _title(path)) != title:
+    if there and (before := _of(path)) != of:
         raise UsageError(f"{path} holds another evaluation ({before}): give another --out")
     with storage.atomic_folder(path, replace=True) as folder:
         yield folder
 
 
-def _title(path: Path) -> str:
+def _of(path: Path) -> str | None:
     """Errors: UserError where scores.json is damaged."""
-    known = storage.read_json(path / SCORES)
-    return str(known.get("title")) if isinstance(known, dict) else "?"
+    return storage.read_json(path / SCORES).get("of")
 
 
 def write(
     folder: Path, title: str, task: Task, predictions: list[Any], examples: list[Any], result: dict[str, Any]
 ) -> None:
-    """title: of what on what; result: {"scores": {…}, "examples": n, …}. scores.json begins with both. Errors: as
-    `Task.assess`."""
+    """result: {"scores": {…}, "examples": n, …}, which scores.json begins with. Errors: as `Task.assess`."""
     assessment = task.assess(predictions, examples)
     with open(folder / PREDICTIONS, "w", encoding="utf-8") as file:
         for example, prediction, line in zip(examples, predictions, assessment.lines, strict=True):
             file.write(json.dumps({"source": example.source, **as_json(prediction), **line}, ensure_ascii=False) + "\n")
     values = {finding.name: finding.as_json() for finding in assessment.findings}
     kept = {name: value for name, value in values.items() if value is not None}
-    storage.write_json(folder / SCORES, {"title": title, "task": task.kind, **result, **kept})
+    storage.write_json(folder / SCORES, {"task": task.kind, **result, **kept})
     storage.write_atomic(folder / PAGE, page(title, assessment, [e.source for e in examples], result))
 
 

@@ -117,7 +117,7 @@ def test_every_kind_is_told(
     scores = json.loads((tmp_path / "scores.json").read_text())
     assert {name: scores[name] for name in result} == result
     assert scores["task"] == task.kind
-    assert scores.keys() - result.keys() - {"title", "task"} == names
+    assert scores.keys() - result.keys() - {"task"} == names
     html = (tmp_path / "report.html").read_text()
     reader = Reader()
     reader.feed(html)
@@ -137,7 +137,7 @@ def test_nothing_wrong_is_said(tmp_path: Path) -> None:
 def fill(folder: Path, content: str) -> None:
     for name in (PREDICTIONS, PAGE):
         (folder / name).write_text(content)
-    (folder / SCORES).write_text('{"title": "a on b"}')
+    (folder / SCORES).write_text('{"of": "a on b"}')
 
 
 def test_an_earlier_evaluation_is_replaced_and_nothing_else(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_an_earlier_evaluation_is_replaced_and_nothing_else(tmp_path: Path) -> N
     with pytest.raises(UsageError, match="out already exists and is no evaluation"), evaluation_folder(out, "a on b"):
         pass
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="file already exists"), evaluation_folder(tmp_path / "file", ""):
+    with pytest.raises(UsageError, match="file already exists"), evaluation_folder(tmp_path / "file"):
         pass
     assert (out / "notes.txt").read_text() == "mine"
 
