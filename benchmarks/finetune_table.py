@@ -50,7 +50,8 @@ def main() -> None:
         differences.append(means[0] - means[1])
         told = " | ".join(f"{mean:.1f} ± {error:.1f}" for mean, error in zip(means, errors, strict=True))
         within = "yes" if means[0] >= means[1] - 2 * errors[1] else "NO"
-        all_of_it = ", ".join(f"{score:.1f}" for score in _scores(whole, task).values())
+        runs = list(_scores(whole, task).values())
+        all_of_it = f"{np.mean(runs):.1f}" + (f", mean of {len(runs)}" if len(runs) > 1 else "") if runs else ""
         away = f"{differences[-1]:+.1f} ± {np.hypot(*errors):.1f}"
         print(f"| {TITLES[task]} | {setting.metric} | {len(seeds)} | {told} | {away} | {within} | {all_of_it} |")
     print(f"| mean of {len(differences)} | | | | | {np.mean(differences):+.2f} | | |")
