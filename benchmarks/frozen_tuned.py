@@ -29,7 +29,8 @@ from bertie.training.sweep import Outcome, Sweep
 from results import Results
 from sick import sick
 
-RATES = {"❄": (1e-3, 3e-3, 1e-2), "🔥": (2e-5, 5e-5, 1e-4)}
+RATES = {"❄": (3e-3, 1e-2, 3e-2), "🔥": (5e-5, 1e-4, 3e-4)}
+LSTM_RATES = (1e-3, 3e-3, 1e-2)
 EPOCHS = {"❄": 15, "🔥": 3}
 MOST_DEV = 2000
 
@@ -109,7 +110,7 @@ def recipe(base: FinetuneConfig, setting: Setting, way: str, args: argparse.Name
     return replace(
         base,
         training=training,
-        grid=Grid(learning_rate=RATES[way]),
+        grid=Grid(learning_rate=LSTM_RATES if lstm_size else RATES[way]),
         restarts=args.restarts,
         metric=setting.metric,
         max_length=setting.max_length,
