@@ -15,7 +15,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 from bertie import storage
-from bertie.training.run import read_metrics
+from bertie.training.run_folder import read_metrics
 
 KEPT = ("step", "tokens", "seconds", "mlm_loss", "mlm_accuracy", "nsp_accuracy")
 MACHINE = ("commit", "versions", "cpu", "threads", "precision")

@@ -22,9 +22,9 @@ from sentence_transformers import SentenceTransformer  # pyright: ignore[reportM
 
 import bertie
 from bertie import storage
-from bertie.checkpoints.folder import locate
-from bertie.tasks.data.rows import kept
-from bertie.tasks.data.texts import Texts
+from bertie.checkpoints.folder import find_model_folder
+from bertie.tasks.data.rows import valid_examples
+from bertie.tasks.data.texts import TextReader
 from results import environment
 from sick import sick
 
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     measured_on = environment(1)
-    sets = {"SST-2": [each.text for each in kept(Texts().read(args.sst2), str(args.sst2))[:2000]]}
+    sets = {"SST-2": [each.text for each in valid_examples(TextReader().read(args.sst2), str(args.sst2))[:2000]]}
     sets["SICK"] = [each.text for each in sick(args.sick, "relatedness_score")[:500]]
     theirs = SentenceTransformer(args.model, device="cpu")
     ours = bertie.load(args.model, threads=1)
@@ -62,7 +62,7 @@ def main() -> None:
         if difference > TOLERANCE:
             raise SystemExit(f"{name}: the vectors differ by {difference:.1e}")
     versions = {name: importlib.metadata.version(name) for name in ("sentence-transformers", "transformers")}
-    weights = storage.sha256(locate(args.model) / "model.safetensors")
+    weights = storage.sha256(find_model_folder(args.model) / "model.safetensors")
     storage.write_json(
         args.out, {"weights": weights, "peers": versions, "environment": measured_on, "results": results}
     )

@@ -29,13 +29,13 @@ import transformers
 
 from bertie import config, runtime, storage
 from bertie.checkpoints.folder import read_checkpoint, write_model
-from bertie.tasks.data.rows import kept
-from bertie.tasks.data.texts import Example, Texts
-from bertie.training.finetune import finetune
-from bertie.training.initial import new_model
-from bertie.training.recipe import PretrainConfig, fitted
-from bertie.training.run import read_metrics
-from bertie.training.settings import FinetuneConfig
+from bertie.finetuning.finetune import finetune
+from bertie.finetuning.recipe import FinetuneConfig
+from bertie.pretraining.initial_weights import new_model
+from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
+from bertie.tasks.data.rows import valid_examples
+from bertie.tasks.data.texts import Example, TextReader
+from bertie.training.run_folder import read_metrics
 from results import environment
 
 FILES = {"sst2": "SST-2/train.tsv", "mrpc": "MRPC/train.tsv"}
@@ -58,7 +58,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         model = sized(args.model, args.size, Path(folder) / "start") if args.size else args.model
         for task in args.tasks:
-            examples = kept(Texts().read(args.glue / FILES[task]), task)
+            examples = valid_examples(TextReader().read(args.glue / FILES[task]), task)
             seconds = rounds(model, examples, args.precisions, args.steps, args.rounds)
             name = f"{args.size or args.model.name} {task}"
             found[name] = {"environment": environment(threads), "transformers": transformers.__version__}
@@ -70,7 +70,7 @@ def main() -> None:
 def sized(vocabulary: Path, size: str, folder: Path) -> Path:
     """A checkpoint of new weights."""
     tokenizer = read_checkpoint(vocabulary).tokenizer
-    recipe = fitted(config.load(PretrainConfig, size, "pretrain"), tokenizer)
+    recipe = with_vocab_size(config.load(PretrainConfig, size, "pretrain"), tokenizer)
     folder.mkdir()
     write_model(folder, new_model(recipe.model, recipe.objectives, recipe.seed), tokenizer)
     return folder

@@ -14,60 +14,17 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertie import config, runtime, streams
+from bertie import config, runtime, seeding
 from bertie.checkpoints.folder import read_checkpoint
-from bertie.tasks.data.rows import kept
-from bertie.training.finetune import finetune
-from bertie.training.settings import FinetuneConfig
+from bertie.finetuning.finetune import finetune
+from bertie.finetuning.recipe import FinetuneConfig
+from bertie.tasks.data.rows import valid_examples
+from finetune_settings import SETTINGS, WARMUP, Setting
 from results import Results
-
-WARMUP = 0.1
-MOST_DEV = 2000  # examples
-
-
-@dataclass(frozen=True)
-class Setting:
-    """examples: of training, chosen at random and the same for all seeds; 0: all. dev: at most so many."""
-
-    kind: str
-    train: str
-    dev: str
-    metric: str
-    epochs: int = 3
-    examples: int = 2000
-    dev_examples: int = MOST_DEV
-    max_length: int = 128
-    batch_size: int = 32
-    learning_rate: float = 5e-5
-
-
-QUESTIONS = Setting(
-    "span", "", "", "f1", examples=1000, dev_examples=1000, max_length=384, batch_size=16, learning_rate=1e-4
-)
-SETTINGS = {
-    "cola": Setting("classify", "glue/CoLA/train.tsv", "glue/CoLA/dev.tsv", "matthews", examples=0),
-    "sst2": Setting("classify", "glue/SST-2/train.tsv", "glue/SST-2/dev.tsv", "accuracy"),
-    "mrpc": Setting("classify", "glue/MRPC/train.tsv", "glue/MRPC/dev.tsv", "f1"),
-    "stsb": Setting("regress", "glue/STS-B/train.tsv", "glue/STS-B/dev.tsv", "spearman"),
-    "rte": Setting("classify", "glue/RTE/train.tsv", "glue/RTE/dev.tsv", "accuracy"),
-    "qnli": Setting("classify", "glue/QNLI/train-subset.tsv", "glue/QNLI/dev.tsv", "accuracy"),
-    "mnli": Setting("classify", "glue/MNLI/train-subset.tsv", "glue/MNLI/dev_matched.tsv", "accuracy"),
-    "qqp": Setting("classify", "glue/QQP/train-subset.tsv", "glue/QQP/dev-subset.tsv", "accuracy"),
-    "wnut": Setting("tag", "ner/wnut17train.conll", "ner/emerging.dev.conll", "f1", learning_rate=1e-4),
-    "codah": Setting(
-        "choose",
-        "choice/codah/cv_split/fold_0/train.tsv",
-        "choice/codah/cv_split/fold_0/dev.tsv",
-        "accuracy",
-        batch_size=16,
-    ),
-    "squad1": replace(QUESTIONS, train="squad/train-v1.1-subset.json", dev="squad/dev-v1.1.json"),
-    "squad2": replace(QUESTIONS, train="squad/train-v2.0-subset.json", dev="squad/dev-v2.0-subset.json"),
-}
 
 
 def main() -> None:
@@ -108,12 +65,12 @@ def main() -> None:
 
 def examples(setting: Setting, data: Path) -> tuple[FinetuneConfig, list[Any], list[Any]]:
     base = config.load(FinetuneConfig, setting.kind, "finetune")
-    train, dev = (kept(base.task.reader.read(data / name), name) for name in (setting.train, setting.dev))
+    train, dev = (valid_examples(base.task.reader.read(data / name), name) for name in (setting.train, setting.dev))
     return base, some(train, setting.examples), some(dev, setting.dev_examples)
 
 
 def some(found: list[Any], most: int) -> list[Any]:
-    order = streams.generator(0, streams.SUBSET).permutation(len(found))
+    order = seeding.generator(0, seeding.SUBSET).permutation(len(found))
     return [found[i] for i in order[: most or len(found)]]
 
 

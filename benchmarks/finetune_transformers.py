@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,13 +18,10 @@ from torch import Tensor
 
 from bertie.tasks.entities import entity_scores
 from bertie.tasks.metrics import classification_scores, regression_scores
-from bertie.tasks.span import Found, Guess
-from bertie.tasks.squad_scores import best_threshold, squad_scores
+from bertie.tasks.predictions import SpanCandidate, SpanPrediction
+from bertie.tasks.squad_metrics import best_threshold, squad_scores
+from finetune_settings import WARMUP, Setting
 
-if TYPE_CHECKING:
-    from finetune_quality import Setting
-
-WARMUP = 0.1
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 AT_ONCE = 32  # in evaluation
 STEP = 128
@@ -246,11 +243,11 @@ class Answers(Texts):
             if sides[i] == sides[j] == 1 and i <= j < i + 30
         ]
 
-    def guess(self, question: Any, found: dict[str, Any]) -> Found:
+    def guess(self, question: Any, found: dict[str, Any]) -> SpanPrediction:
         score, start, end = max(found["spans"], default=(-np.inf, 0, 0))
         text = question.context[start:end]
         null = float(np.clip(found["null"] - score, -1e9, 1e9))
-        return Found(question.id, text, start, end, 0.0, null, [Guess(text, start, end, score, 0.0)])
+        return SpanPrediction(question.id, text, start, end, 0.0, null, [SpanCandidate(text, start, end, score, 0.0)])
 
 
 KINDS: dict[str, Callable[..., Any]] = {

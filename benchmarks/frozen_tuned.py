@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from bertie import config, runtime, streams
-from bertie.tasks.data.rows import kept
-from bertie.training.finetune import finetune
-from bertie.training.settings import FinetuneConfig, Grid
-from bertie.training.sweep import Outcome, Sweep
+from bertie import config, runtime, seeding
+from bertie.finetuning.finetune import finetune
+from bertie.finetuning.recipe import FinetuneConfig, Grid
+from bertie.finetuning.sweep import RunResult, Sweep
+from bertie.tasks.data.rows import valid_examples
 from results import Results
 from sick import sick
 
@@ -93,45 +93,45 @@ def measured(settings: FinetuneConfig, train: Any, dev: Any, checkpoint: str, ru
 def examples(setting: Setting, data: Path) -> tuple[FinetuneConfig, Any, Any]:
     base = config.load(FinetuneConfig, setting.kind, "finetune")
     if not setting.label:
-        train, dev = (kept(base.task.reader.read(data / name), name) for name in (setting.train, setting.dev))
+        train, dev = (valid_examples(base.task.reader.read(data / name), name) for name in (setting.train, setting.dev))
     else:
         found = sick(data / setting.train, setting.label)
-        order = streams.generator(0, streams.SUBSET).permutation(len(found))
+        order = seeding.generator(0, seeding.SUBSET).permutation(len(found))
         cut = len(found) // 10
         dev, train = ([found[i] for i in part] for part in (order[:cut], order[cut:]))
-    order = streams.generator(0, streams.SUBSET).permutation(len(dev))[:MOST_DEV]
+    order = seeding.generator(0, seeding.SUBSET).permutation(len(dev))[:MOST_DEV]
     return base, train, [dev[i] for i in order]
 
 
 def recipe(base: FinetuneConfig, setting: Setting, way: str, args: argparse.Namespace) -> FinetuneConfig:
     frozen = way == "❄"
-    lstm_size = 256 if frozen and setting.kind == "tag" else 0
+    lstm_hidden_size = 256 if frozen and setting.kind == "tag" else 0
     training = replace(base.training, epochs=EPOCHS[way], precision="fp32" if frozen else args.precision)
     return replace(
         base,
         training=training,
-        grid=Grid(learning_rate=LSTM_RATES if lstm_size else RATES[way]),
+        grid=Grid(learning_rate=LSTM_RATES if lstm_hidden_size else RATES[way]),
         restarts=args.restarts,
         metric=setting.metric,
         max_length=setting.max_length,
         max_train_examples=args.examples,
         frozen=frozen,
-        layers="mix" if frozen else "last",
-        lstm_size=lstm_size,
+        layers="scalar_mix" if frozen else "last",
+        lstm_hidden_size=lstm_hidden_size,
     )
 
 
 def chosen(done: Sweep) -> dict[str, Any]:
     """The rate with the best mean on the half that chooses, and what its seeds have on the other."""
 
-    def rate(outcome: Outcome) -> float:
+    def rate(outcome: RunResult) -> float:
         return outcome.learning_rate
 
-    whole = [each for each in done.outcomes if each.scores]
+    whole = [each for each in done.results if each.scores]
     groups = [list(group) for _, group in groupby(sorted(whole, key=rate), key=rate)]
-    best = max(groups, key=lambda group: float(np.mean([each.chosen_on[done.metric] for each in group])))
-    scores = [each.reported_on[done.metric] for each in best]
-    return {"learning_rate": best[0].learning_rate, "scores": scores, "seconds": sum(o.seconds for o in done.outcomes)}
+    best = max(groups, key=lambda group: float(np.mean([each.selection_scores[done.metric] for each in group])))
+    scores = [each.report_scores[done.metric] for each in best]
+    return {"learning_rate": best[0].learning_rate, "scores": scores, "seconds": sum(o.seconds for o in done.results)}
 
 
 def shown(name: str, found: dict[str, dict[str, Any]]) -> str:

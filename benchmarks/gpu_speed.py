@@ -25,13 +25,13 @@ import transformers
 from bertie import config, runtime, storage
 from bertie.batches.loader import Position, Step
 from bertie.model.flops import training_flops
+from bertie.pretraining.compile_layers import compile_if_possible
+from bertie.pretraining.feed import Feed
+from bertie.pretraining.initial_weights import new_model
+from bertie.pretraining.memory import rows_that_fit
+from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
 from bertie.text.shards import open_shards
-from bertie.training.compiling import try_compiling
-from bertie.training.distributed import ALONE
-from bertie.training.feed import Feed
-from bertie.training.initial import new_model
-from bertie.training.memory import rows_that_fit
-from bertie.training.recipe import PretrainConfig, fitted
+from bertie.training.distributed import SINGLE_PROCESS
 from pretrain_speed import spread, stepper, their_stepper
 from results import environment
 
@@ -121,15 +121,17 @@ def prepare(
     model = replace(recipe.model, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     layout = replace(recipe.layout, max_length=length)
     training = replace(recipe.training, batch_size=64 * ROW // length, row_tokens=ROW)
-    recipe = fitted(replace(recipe, model=model, layout=layout, training=training, phases=()), opened.tokenizer)
-    feed = Feed(recipe.way, opened, recipe.objectives, 0, 1, 0, ALONE)
+    recipe = with_vocab_size(
+        replace(recipe, model=model, layout=layout, training=training, phases=()), opened.tokenizer
+    )
+    feed = Feed(recipe.resolved_phases, opened, recipe.objectives, 0, 1, 0, SINGLE_PROCESS)
     made = new_model(recipe.model, recipe.objectives, 0).to(runtime.device()).train()
     # A third of the room: transformers, whose logits are of every token and whose texts are padded, is beside it.
     rows = max(1, rows_that_fit(made, recipe.optimizer.build(made), feed, "bf16") // 3)
     recipe = replace(recipe, training=replace(training, batch_size=rows * ROW // length))
-    feed = replace(feed, way=recipe.way, micro_batch=rows)
+    feed = replace(feed, phases=recipe.resolved_phases, micro_batch=rows)
     started = time.perf_counter()
-    try_compiling(made, feed, "bf16")
+    compile_if_possible(made, feed, "bf16")
     torch.cuda.synchronize()
     compiling = time.perf_counter() - started
     work = list(islice(feed.steps(0, Position()), (rounds + 1) * STEPS))

@@ -30,7 +30,7 @@ from typing import Any
 
 from bertie import runtime, storage
 from bertie.text.sentences import sentences
-from bertie.text.tokenizer import Rules, Tokenizer
+from bertie.text.tokenizer import NormalizerOptions, Tokenizer
 from results import environment
 
 CHARACTERS = 2_000_000  # that the peer encodes at once
@@ -112,7 +112,7 @@ def vocabulary_tokenizers(files: list[Path], work: Path) -> dict[str, float]:  #
     from tokenizers import models, pre_tokenizers, trainers
 
     backend = tokenizers.Tokenizer(models.WordPiece({}, unk_token="[UNK]"))
-    backend.normalizer = Rules().normalizer()
+    backend.normalizer = NormalizerOptions().normalizer()
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     trainer = trainers.WordPieceTrainer(vocab_size=30_000, special_tokens=special, show_progress=False)

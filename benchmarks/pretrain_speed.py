@@ -30,13 +30,13 @@ from bertie.batches.loader import Position, Step
 from bertie.contracts import FILLER, MicroBatch
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
+from bertie.pretraining.feed import Feed
+from bertie.pretraining.initial_weights import new_model
+from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
 from bertie.text.shards import open_shards
-from bertie.training.distributed import ALONE
-from bertie.training.feed import Feed
-from bertie.training.initial import new_model
-from bertie.training.loop import Descent, fit
+from bertie.training.distributed import SINGLE_PROCESS
+from bertie.training.loop import LoopSettings, train_steps
 from bertie.training.optimizers import AdamW
-from bertie.training.recipe import PretrainConfig, fitted
 from bertie.training.schedules import Linear
 from results import environment
 
@@ -111,16 +111,16 @@ def feed(size: str, shards: Path) -> tuple[PretrainConfig, Iterator[Step]]:
     recipe = config.load(PretrainConfig, f"{size}-paper", "pretrain")
     opened = open_shards(shards)
     training = replace(recipe.training, batch_size=BATCH[size], row_tokens=BATCH[size] * 128)
-    recipe = fitted(replace(recipe, training=training, phases=()), opened.tokenizer)
-    made = Feed(recipe.way, opened, recipe.objectives, 0, 1, 0, ALONE)
+    recipe = with_vocab_size(replace(recipe, training=training, phases=()), opened.tokenizer)
+    made = Feed(recipe.resolved_phases, opened, recipe.objectives, 0, 1, 0, SINGLE_PROCESS)
     return recipe, made.steps(0, Position())
 
 
 def stepper(model: BertModel, precision: Precision, wait: bool = True) -> Callable[[Step], None]:
     """bertie's loop. wait: until a step is done."""
     waiting: list[Step] = []
-    descent = Descent(10_000, 1e-4, 1.0, 0, precision, {"mlm": 1.0, "nsp": 1.0})
-    loop = fit(model, iter(waiting.pop, None), AdamW().build(model), Linear(), descent)
+    descent = LoopSettings(10_000, 1e-4, 1.0, 0, precision, {"mlm": 1.0, "nsp": 1.0})
+    loop = train_steps(model, iter(waiting.pop, None), AdamW().build(model), Linear(), descent)
 
     def step(work: Step) -> None:
         waiting.append(work)

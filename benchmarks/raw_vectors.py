@@ -23,13 +23,13 @@ from scipy.stats import spearmanr
 
 import bertie
 from bertie import config, runtime
-from bertie.model.mixing import Fixed
+from bertie.finetuning.finetune import finetune
+from bertie.finetuning.recipe import FinetuneConfig
+from bertie.model.layer_selection import Fixed
 from bertie.model.pooling import Pooling
 from bertie.predict.predictor import Predictor
-from bertie.tasks.data.rows import kept
-from bertie.tasks.data.texts import SCORES, Example, Texts
-from bertie.training.finetune import finetune
-from bertie.training.settings import FinetuneConfig
+from bertie.tasks.data.rows import valid_examples
+from bertie.tasks.data.texts import SCORES, Example, TextReader
 from results import Results
 from sick import sick
 
@@ -57,7 +57,8 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     args = parser.parse_args()
     dev, train = (
-        kept(Texts(labels=SCORES).read(args.glue / "STS-B" / f"{part}.tsv"), part) for part in ("dev", "train")
+        valid_examples(TextReader(labels=SCORES).read(args.glue / "STS-B" / f"{part}.tsv"), part)
+        for part in ("dev", "train")
     )
     pairs = {"STS-B dev": dev, "SICK": sick(args.sick, "relatedness_score")}
     for named in args.model:

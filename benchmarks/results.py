@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import runtime, storage
-from bertie.checkpoints.folder import locate
+from bertie.checkpoints.folder import find_model_folder
 from bertie.errors import UsageError
 
 
@@ -32,7 +32,7 @@ class Results:
 
     def __init__(self, path: Path, model: str | Path, threads: int):
         self.path = path
-        weights = storage.sha256(locate(model) / "model.safetensors")
+        weights = storage.sha256(find_model_folder(model) / "model.safetensors")
         kept = json.loads(path.read_text()) if path.exists() else {"model": weights, "environments": [], "measured": {}}
         if kept["model"] != weights:
             raise UsageError(f"{path} holds results of another model: give another --out")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from bertie.tasks.data.texts import Example, Texts
+from bertie.tasks.data.texts import Example, TextReader
 
 
 def sick(path: Path, label: str) -> list[Example]:
@@ -13,4 +13,4 @@ def sick(path: Path, label: str) -> list[Example]:
     with open(path, encoding="utf-8") as file:
         table = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     rows = ({"text": row["sentence_A"], "text_pair": row["sentence_B"], "label": row[label]} for row in table)
-    return list(Texts().values(rows))
+    return list(TextReader().values(rows))

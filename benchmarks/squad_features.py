@@ -26,7 +26,7 @@ from statistics import median
 from typing import Any
 
 from bertie import storage
-from bertie.tasks.data.rows import kept
+from bertie.tasks.data.rows import valid_examples
 from bertie.tasks.data.squad import Question
 from bertie.tasks.span import Span
 from bertie.text.tokenizer import Tokenizer
@@ -91,13 +91,13 @@ def _timed(questions: list[Question], work: Callable[[], int]) -> dict[str, floa
 
 
 def _questions(path: Path) -> list[Question]:
-    return kept(Span().reader.read(path), str(path))
+    return valid_examples(Span().reader.read(path), str(path))
 
 
 def bertie(path: Path, folder: Path) -> dict[str, float]:
     questions, tokenizer = _questions(path), Tokenizer.load(folder / "tokenizer")
     tokenizer.encodings(["once"])
-    return _timed(questions, lambda: len(Span(step=STRIDE).encode(questions, tokenizer, LENGTH)))
+    return _timed(questions, lambda: len(Span(doc_stride=STRIDE).encode(questions, tokenizer, LENGTH)))
 
 
 def peer(path: Path, folder: Path) -> dict[str, float]:

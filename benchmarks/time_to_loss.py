@@ -37,14 +37,14 @@ from bertie import config, runtime, storage
 from bertie.batches.loader import Position, Step
 from bertie.checkpoints.folder import write_model
 from bertie.objectives import MaskedLM
+from bertie.pretraining.feed import Feed
+from bertie.pretraining.initial_weights import new_model
+from bertie.pretraining.pretrain import pretrain
+from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
 from bertie.text.shards import Shards, open_shards
-from bertie.training.distributed import ALONE
-from bertie.training.feed import Feed
-from bertie.training.initial import new_model
-from bertie.training.loop import Descent, fit
-from bertie.training.pretrain import pretrain
-from bertie.training.recipe import PretrainConfig, fitted
-from bertie.training.run import read_metrics
+from bertie.training.distributed import SINGLE_PROCESS
+from bertie.training.loop import LoopSettings, train_steps
+from bertie.training.run_folder import read_metrics
 from pretrain_speed import padded
 from results import environment
 
@@ -87,7 +87,7 @@ def ours(steps: int) -> PretrainConfig:
 
 def theirs(steps: int, batch_size: int, learning_rate: float) -> PretrainConfig:
     recipe = config.load(PretrainConfig, "mini", "pretrain")
-    start = [replace(o, start_from="nothing") if isinstance(o, MaskedLM) else o for o in recipe.objectives]
+    start = [replace(o, initialization="random") if isinstance(o, MaskedLM) else o for o in recipe.objectives]
     sizes = {"batch_size": batch_size, "row_tokens": batch_size * 128, "learning_rate": learning_rate}
     return every_so_often(replace(recipe, objectives=tuple(start)), steps=steps, **sizes)
 
@@ -108,8 +108,8 @@ def times(
     """Seconds a step, in turn; bertie's seconds before its first one; how far the losses are from those of the engine's run."""
     steppers, losses = {}, []
     for name, recipe in sides.items():
-        recipe = fitted(recipe, shards.tokenizer)
-        feed = Feed(recipe.way, shards, recipe.objectives, 0, 1, 0, ALONE).steps(0, Position())
+        recipe = with_vocab_size(recipe, shards.tokenizer)
+        feed = Feed(recipe.resolved_phases, shards, recipe.objectives, 0, 1, 0, SINGLE_PROCESS).steps(0, Position())
         steppers[name] = our_steps(recipe, feed) if name == "bertie" else their_steps(recipe, feed, shards)
     for _ in range(same):
         losses.append(steppers["transformers"]())
@@ -138,7 +138,9 @@ def before_the_first(shards: Path) -> float:
         command = [sys.executable, "-m", "bertie", "pretrain", "mini", "--data", str(shards), "--out", str(run)]
         begun = time.monotonic()
         subprocess.run(
-            [*command, "--training.steps", "2", "--training.eval-tokens", "256"], check=True, stderr=subprocess.DEVNULL
+            [*command, "--training.steps", "2", "--training.max-eval-tokens", "256"],
+            check=True,
+            stderr=subprocess.DEVNULL,
         )
         whole = time.monotonic() - begun
         return whole - read_metrics(run, "train")[-1]["seconds"]
@@ -148,8 +150,8 @@ def our_steps(recipe: PretrainConfig, feed: Iterator[Step]) -> Callable[[], floa
     model = new_model(recipe.model, recipe.objectives, recipe.seed).train()
     settings = recipe.training
     weights = {objective.kind: objective.weight for objective in recipe.objectives}
-    descent = Descent(settings.steps, settings.learning_rate, settings.clip, recipe.seed, "fp32", weights)
-    loop = fit(model, feed, recipe.optimizer.build(model), recipe.schedule, descent)
+    descent = LoopSettings(settings.steps, settings.learning_rate, settings.max_grad_norm, recipe.seed, "fp32", weights)
+    loop = train_steps(model, feed, recipe.optimizer.build(model), recipe.schedule, descent)
 
     def step() -> float:
         return float(next(loop).grad_norm)
@@ -174,7 +176,7 @@ def their_steps(recipe: PretrainConfig, feed: Iterator[Step], shards: Shards) ->
         [micro] = next(feed).batches
         loss = model(**padded(micro, 128)).loss
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.training.clip)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.training.max_grad_norm)
         optimizer.step()
         optimizer.zero_grad()
         return float(loss.detach())

@@ -13,13 +13,13 @@ import argparse
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bertie import config, runtime, streams
+from bertie import config, runtime, seeding
 from bertie.checkpoints.folder import Checkpoint, read_checkpoint
-from bertie.tasks.data.rows import kept
-from bertie.tasks.data.texts import Example, Texts
+from bertie.finetuning.finetune import finetune
+from bertie.finetuning.recipe import FinetuneConfig
+from bertie.tasks.data.rows import valid_examples
+from bertie.tasks.data.texts import Example, TextReader
 from bertie.tasks.metrics import difference, mean_and_interval
-from bertie.training.finetune import finetune
-from bertie.training.settings import FinetuneConfig
 from results import Results
 
 RATES = (1e-4, 3e-4, 1e-3)
@@ -64,8 +64,10 @@ def main() -> None:
 def measure(task: str, glue: Path, checkpoint: Checkpoint, results: Results, starts: list[str]) -> None:
     """Fill results["task/start/rate or seed"] with the models that are not there yet."""
     setting = SETTINGS[task]
-    train, dev = (kept(Texts().read(glue / name), name, strict=True) for name in (setting.train, setting.dev))
-    order = streams.generator(0, streams.SUBSET).permutation(len(train))
+    train, dev = (
+        valid_examples(TextReader().read(glue / name), name, strict=True) for name in (setting.train, setting.dev)
+    )
+    order = seeding.generator(0, seeding.SUBSET).permutation(len(train))
     train = [train[i] for i in (order[: setting.examples] if setting.examples else order)]
     held_back = apart(train[: len(train) // 10], train[len(train) // 10 :])
     rest = apart(train[len(train) // 10 :], held_back)

@@ -75,10 +75,10 @@ def small_texts() -> list[str]:
 @pytest.fixture(scope="session")
 def small_tokenizer(small_texts: list[str]) -> Tokenizer:
     """500 word pieces of the made-up language."""
-    from bertie.text import wordpiece, words
+    from bertie.text import word_counts, wordpiece
     from bertie.text.tokenizer import Tokenizer
 
-    return Tokenizer.build(wordpiece.train(words.count(small_texts).counts, vocab_size=500))
+    return Tokenizer.build(wordpiece.train(word_counts.count_words(small_texts).counts, vocab_size=500))
 
 
 @pytest.fixture(scope="session")
@@ -134,13 +134,13 @@ def pretrained(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_fac
 
     from bertie.checkpoints.folder import write_model
     from bertie.model.bert import BertModel
-    from bertie.model.transformer import Encoder, initialise
+    from bertie.model.transformer import Encoder, initialize_weights
     from bertie.objectives import MaskedLM, NextSentence
 
     folder = tmp_path_factory.mktemp("pretrained")
     torch.manual_seed(0)
     encoder = Encoder(tiny_config)
     model = BertModel(encoder, {o.kind: o.head(tiny_config, encoder) for o in (MaskedLM(), NextSentence())})
-    initialise(model, 0.3)
+    initialize_weights(model, 0.3)
     write_model(folder, model, small_tokenizer)
     return folder

@@ -17,16 +17,16 @@ from bertie import threads as threads  # before anything loads torch
 if TYPE_CHECKING:
     from bertie.demo.main import demo
     from bertie.errors import UsageError, UserError
+    from bertie.finetuning.finetune import finetune
+    from bertie.finetuning.glue import glue
     from bertie.predict.embed import embed
     from bertie.predict.predictor import Predictor, load
+    from bertie.pretraining.pretrain import pretrain
     from bertie.tasks.scoring import score
     from bertie.text.prepare import prepare
     from bertie.text.tokenizer import Tokenizer
     from bertie.text.vocabulary import train_tokenizer
     from bertie.training.compare import compare
-    from bertie.training.finetune import finetune
-    from bertie.training.glue import glue
-    from bertie.training.pretrain import pretrain
 
 __version__ = "0.1.0"
 __all__ = [
@@ -55,11 +55,11 @@ _HOMES = {
     "compare": "bertie.training.compare",
     "demo": "bertie.demo.main",
     "embed": "bertie.predict.embed",
-    "finetune": "bertie.training.finetune",
-    "glue": "bertie.training.glue",
+    "finetune": "bertie.finetuning.finetune",
+    "glue": "bertie.finetuning.glue",
     "load": "bertie.predict.predictor",
     "prepare": "bertie.text.prepare",
-    "pretrain": "bertie.training.pretrain",
+    "pretrain": "bertie.pretraining.pretrain",
     "score": "bertie.tasks.scoring",
     "train_tokenizer": "bertie.text.vocabulary",
 }

@@ -85,16 +85,16 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         if debug:
             raise
-        console.say(f"bertie: {error}")
+        console.info(f"bertie: {error}")
         return error.exit_code
     except (OSError, MemoryError, RuntimeError, UnicodeEncodeError) as error:
         trouble = _trouble(error)
         if debug or trouble is None:
             raise
-        console.say(f"bertie: {trouble} (--debug shows where)")
+        console.info(f"bertie: {trouble} (--debug shows where)")
         return 1
     except KeyboardInterrupt:
-        console.say("bertie: stopped" + "; the same command goes on where it was" * (argv[0] in RESUMING))
+        console.info("bertie: stopped" + "; the same command goes on where it was" * (argv[0] in RESUMING))
         return 130
     finally:
         if here:

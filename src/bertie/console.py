@@ -16,7 +16,7 @@ _silent = ContextVar("silent", default=False)
 
 
 @contextmanager
-def muted() -> Iterator[None]:
+def silenced() -> Iterator[None]:
     """Say nothing, show no bars: another process of the same work does."""
     token = _silent.set(True)
     try:
@@ -25,7 +25,7 @@ def muted() -> Iterator[None]:
         _silent.reset(token)
 
 
-def say(text: str) -> None:
+def info(text: str) -> None:
     """A line for people. Where nobody listens any more (a closed terminal, a dead `| tee`), the work goes on."""
     if _silent.get():
         return
@@ -40,10 +40,10 @@ def _nowhere() -> IO[str]:
 
 
 def warn(text: str) -> None:
-    say(f"warning: {text}")
+    info(f"warning: {text}")
 
 
-def many(count: int, what: str) -> str:
+def plural(count: int, what: str) -> str:
     """1 epoch, 2 epochs."""
     return f"{count:,} {what}{'s' * (count != 1)}"
 
@@ -75,7 +75,7 @@ class Progress:
             self.bar.update(self.task, completed=self.done, detail=f"{self.rate:.3g}/s  {self.detail}")
         elif time.monotonic() - self.printed > 30:
             self.printed = time.monotonic()
-            say(self.line())
+            info(self.line())
 
     @property
     def rate(self) -> float:
@@ -90,7 +90,7 @@ class Progress:
 
 
 @contextmanager
-def telling(bar: Progress, detail: Callable[[], str]) -> Iterator[None]:
+def status(bar: Progress, detail: Callable[[], str]) -> Iterator[None]:
     """Show `detail` once a second while the block waits for something that does not call `advance`."""
     ended = threading.Event()
 

@@ -51,9 +51,9 @@ class Sequence:
     example: int = -1  # which example this came from
     part: int = 0  # which window or choice of that example
     target: Any = None  # the task's gold label
-    share: float = 1.0  # what it counts of its example: one of n windows counts 1/n
-    lost: int = 0  # tokens of the example that found no room
-    states: np.ndarray | None = None  # float32, what a frozen encoder says of it: `BertModel.states`
+    weight: float = 1.0  # what it counts of its example: one of n windows counts 1/n
+    truncated: int = 0  # tokens of the example that found no room
+    hidden_states: np.ndarray | None = None  # float32, what a frozen encoder says of it: `BertModel.states`
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -143,7 +143,7 @@ class MicroBatch:
     batch: Batch
     targets: dict[str, Any]  # Targets, or a head's own kind of them, with an index and weights too
     rows: Array
-    states: Array | None = None
+    hidden_states: Array | None = None
 
     @classmethod
     def of(cls, batch: Batch, targets: dict[str, Any], multiple: int = 1) -> MicroBatch:
@@ -167,7 +167,7 @@ class MicroBatch:
 
     def tensors(self, device: torch.device | str = "cpu") -> MicroBatch:
         targets = {name: target.tensors(device) for name, target in self.targets.items()}
-        states = None if self.states is None else _move(self.states, device)
+        states = None if self.hidden_states is None else _move(self.hidden_states, device)
         return MicroBatch(self.batch.tensors(device), targets, _move(self.rows, device), states)
 
 

@@ -1,6 +1,6 @@
 """What a user can mend. The command line prints these in a line or two; everything else is a bug and keeps its traceback."""
 
-MOST = 2**31 - 1  # more of anything than a machine holds
+MAX_INT32 = 2**31 - 1  # more of anything than a machine holds
 
 
 class UserError(Exception):
@@ -23,7 +23,9 @@ class UsageError(UserError):
     exit_code = 2
 
 
-def require_range(where: str, config: object, *names: str, low: float, high: float = MOST, above: bool = False) -> None:
+def require_range(
+    where: str, config: object, *names: str, low: float, high: float = MAX_INT32, above: bool = False
+) -> None:
     """Errors: UsageError naming the first of a configuration's numbers that is nan or not in low … high.
 
     where: the configuration's dotted key. above: `low` itself is refused too.
@@ -32,5 +34,5 @@ def require_range(where: str, config: object, *names: str, low: float, high: flo
         value = getattr(config, name)
         if not low <= value <= high or (above and value == low):
             least = "more than" if above else "at least"
-            most = "" if high == MOST and not value > MOST else f", at most {high:,}"
+            most = "" if high == MAX_INT32 and not value > MAX_INT32 else f", at most {high:,}"
             raise UsageError(f"{f'{where}.{name}'.lstrip('.')} is {value}: give {least} {low:g}{most}")

@@ -104,7 +104,7 @@ mark { color: inherit; padding: 0.05em 0.15em; border-radius: 2px; border-bottom
 Mark = Literal["", "gold", "wrong", "right"]
 
 
-class Part(NamedTuple):
+class TextSpan(NamedTuple):
     """Of a text: what is marked, as what, with a short note behind it."""
 
     text: str
@@ -112,7 +112,7 @@ class Part(NamedTuple):
     note: str = ""
 
 
-def quiet(theme: str) -> str:
+def baseline_color(theme: str) -> str:
     """The colour of what is there to compare with."""
     return _INK[theme][1]
 
@@ -189,7 +189,7 @@ class Page:
             for (name, (xs, ys)), colour in zip(series.items(), _colours(theme, len(series)), strict=True):
                 axes.plot(xs, ys, color=colour, linewidth=1.8, label=name, marker="o" if len(xs) == 1 else "")
             for name, level in (lines or {}).items():
-                axes.axhline(level, color=quiet(theme), linewidth=1, linestyle=(0, (4, 3)))
+                axes.axhline(level, color=baseline_color(theme), linewidth=1, linestyle=(0, (4, 3)))
                 place = {"xy": (1, level), "xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
                 behind = {
                     "facecolor": _PAPER[theme],
@@ -197,7 +197,14 @@ class Page:
                     "pad": 1,
                 }  # a curve that runs there is covered
                 axes.annotate(
-                    name, xytext=(0, 4), ha="right", va="bottom", color=quiet(theme), fontsize=10, bbox=behind, **place
+                    name,
+                    xytext=(0, 4),
+                    ha="right",
+                    va="bottom",
+                    color=baseline_color(theme),
+                    fontsize=10,
+                    bbox=behind,
+                    **place,
                 )
             axes.margins(x=0.02)
             axes.grid(axis="y")
@@ -305,7 +312,7 @@ class Page:
         shown = "".join(f'<span><mark class="{escape(m)}">{escape(text)}</mark></span>' for m, text in meanings.items())
         self.parts.append(f'<p class="marks">{shown}</p>')
 
-    def passage(self, facts: dict[str, str], texts: Sequence[Sequence[Part]]) -> None:
+    def passage(self, facts: dict[str, str], texts: Sequence[Sequence[TextSpan]]) -> None:
         """Something to read, with marks in it, under a line of what is to be said of it."""
         told = " ".join(f"<span><i>{escape(name)}</i> {escape(value)}</span>" for name, value in facts.items())
         read = "".join(f'<p dir="auto">{"".join(map(_part, parts))}</p>' for parts in texts)
@@ -326,7 +333,7 @@ class Page:
         )
 
 
-def _part(part: Part) -> str:
+def _part(part: TextSpan) -> str:
     text = f'<mark class="{part.mark}">{escape(part.text)}</mark>' if part.mark else escape(part.text)
     return text + (f'<span class="note">{escape(part.note)}</span>' if part.note else "")
 

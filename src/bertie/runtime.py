@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import torch
 
-from bertie import streams
+from bertie import seeding
 from bertie.errors import UsageError
 from bertie.threads import cpu_quota
 
@@ -31,7 +31,7 @@ def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def launched() -> tuple[int, int, int]:
+def torchrun_ranks() -> tuple[int, int, int]:
     """(rank, number of ranks, rank on this machine) of a process that torchrun started; (0, 1, 0) for any other.
 
     Errors: UsageError where the environment says what cannot be.
@@ -156,7 +156,7 @@ def autocast(precision: Literal["fp32", "bf16"], target: torch.device) -> Abstra
 
 def reseed_torch(seed: int, *stream: int) -> None:
     """Torch randomness (dropout, initial weights) as a pure function of the seed and a few integers."""
-    torch.manual_seed(streams.torch_seed(seed, *stream))
+    torch.manual_seed(seeding.torch_seed(seed, *stream))
 
 
 def environment(threads: int) -> dict[str, Any]:

@@ -29,17 +29,17 @@ def cpu_quota() -> int:
     return max(count, 1)
 
 
-def tokenize_alone() -> None:
+def use_one_tokenizer_thread() -> None:
     """Make this process one of several that share a machine's processors: it tokenizes with one thread."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
-def settle_worker(parent: int) -> None:
+def initialize_worker(parent: int) -> None:
     """The same, and let this process end with the one that began it.
 
     Ctrl-C goes to all processes of a terminal; it is the first one that ends the others.
     """
-    tokenize_alone()
+    use_one_tokenizer_thread()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(OSError, AttributeError):  # Linux only; elsewhere a killed parent's workers finish what they have
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

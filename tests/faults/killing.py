@@ -21,7 +21,7 @@ STEPS = 30  # of the pre-training that most tests disturb
 TIMING = ("seconds", "tokens_per_second", "utilisation", "metrics_bytes", "metrics_sha256")
 TINY = (
     "--model.hidden-size 32 --model.num-attention-heads 2 --model.intermediate-size 64 --model.hidden-dropout-prob 0.1 "
-    "--layout.max-length 32 --training.batch-size 16 --training.row-tokens 256 --training.eval-tokens 600 "
+    "--layout.max-length 32 --training.batch-size 16 --training.row-tokens 256 --training.max-eval-tokens 600 "
     "--training.eval-every 5 --training.checkpoint-every 3 --training.precision fp32 --threads 1"
 )
 

@@ -19,7 +19,8 @@ CHILD = """
 import resource, sys
 from pathlib import Path
 from bertie.cli import main
-from bertie.text import duplicates, prepare, sources
+from bertie.files import sources
+from bertie.text import duplicates, prepare
 sources.LEAST_GROUP, duplicates.PART_BYTES = 20_000, 1_000
 prepare.prepare.__kwdefaults__["shard_bytes"] = 20_000
 if sys.argv[1] != "0":

@@ -21,7 +21,7 @@ import torch._dynamo  # noqa: F401 - what optimizers import when they are first 
 
 from bertie import storage
 from bertie.checkpoints import folder as model_folder
-from bertie.checkpoints import state
+from bertie.checkpoints import training_state
 from bertie.cli import main
 from bertie.commands import finetune, glue, pretrain  # noqa: F401 - imported here, once, because it takes seconds
 from bertie.training import trainer
@@ -36,7 +36,7 @@ def after_save(step: int, act: Callable[[], None]) -> None:
 
     def patched(*args: Any) -> None:
         save(*args)
-        if next(value.step for value in args if isinstance(value, state.Counters)) == step:
+        if next(value.step for value in args if isinstance(value, training_state.Counters)) == step:
             act()
 
     trainer.save_state = patched
@@ -77,9 +77,9 @@ def disk_full_after_step(step: int, largest: int) -> None:
 
 def forget(part: str) -> None:
     """Restore all of a checkpoint but one part: the weights, the optimizer, the step, or the position in the data."""
-    load = state.load_state
+    load = training_state.load_state
 
-    def patched(folder: Any, model: Any, optimizer: Any) -> state.Counters:
+    def patched(folder: Any, model: Any, optimizer: Any) -> training_state.Counters:
         initial = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         counters = load(folder, model, optimizer)
         if part == "weights":
@@ -92,7 +92,7 @@ def forget(part: str) -> None:
             counters.epoch, counters.epoch_step = 0, 0
         return counters
 
-    state.load_state = patched
+    training_state.load_state = patched
 
 
 PATCHES = (die_after_step, die_before, disk_full_after_step, forget)

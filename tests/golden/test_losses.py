@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 import bertie
-from bertie.batches.layouts import Pairs
+from bertie.batches.layouts import SentencePairs
+from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import BertConfig
 from bertie.objectives import MaskedLM, NextSentence
+from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tasks.classify import Classify
 from bertie.training.optimizers import AdamW, BertAdam
-from bertie.training.recipe import PretrainConfig, Training
 from bertie.training.schedules import Linear
-from bertie.training.settings import FinetuneConfig, FinetuneTraining
 
 HERE = Path(__file__).parent
 TOLERANCE = 2e-4
@@ -50,10 +50,10 @@ def compare(name: str, rows: list[dict[str, float]]) -> None:
 
 @pytest.fixture(scope="module")
 def pretraining(tiny_config: BertConfig) -> PretrainConfig:
-    training = Training(steps=20, batch_size=16, learning_rate=3e-3, row_tokens=256, precision="fp32")
-    objectives = (MaskedLM(start_from="frequencies"), NextSentence())
+    training = PretrainTraining(steps=20, batch_size=16, learning_rate=3e-3, row_tokens=256, precision="fp32")
+    objectives = (MaskedLM(initialization="unigram"), NextSentence())
     return PretrainConfig(
-        tiny_config, Pairs(max_length=48), objectives, AdamW(betas=(0.9, 0.98)), Linear(warmup=0.1), training
+        tiny_config, SentencePairs(max_length=48), objectives, AdamW(betas=(0.9, 0.98)), Linear(warmup=0.1), training
     )
 
 

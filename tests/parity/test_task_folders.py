@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import bertie
+from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.tasks import AnyTask, Choose, Embed, Regress, Span, Tag
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import Linear
-from bertie.training.settings import FinetuneConfig, FinetuneTraining
 
 transformers = pytest.importorskip("transformers")
 

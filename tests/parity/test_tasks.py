@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 
 import bertie
-from bertie import streams
-from bertie.checkpoints.huggingface import to_theirs
+from bertie import seeding
+from bertie.checkpoints.huggingface import to_huggingface
+from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.tasks import AnyTask, Choose, Embed, Regress, Span, Tag
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import Linear
-from bertie.training.settings import FinetuneConfig, FinetuneTraining
 
 transformers = pytest.importorskip("transformers")
 STEPS, SIZE, RATE, LENGTH = 20, 4, 5e-5, 96
@@ -65,7 +65,7 @@ def theirs(model: nn.Module, units: int, loss_of: Callable[[list[int]], Tensor])
     optimizer = torch.optim.AdamW(groups, lr=RATE, eps=1e-6)
     factor = lambda step: (step + 1) / 5 if step < 4 else (STEPS - step) / (STEPS - 4)  # noqa: E731
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
-    order = streams.generator(3, streams.EXAMPLES, 0).permutation(units)
+    order = seeding.generator(3, seeding.EXAMPLES, 0).permutation(units)
     losses = []
     for step in range(STEPS):
         loss = loss_of(order[step * SIZE : (step + 1) * SIZE].tolist())
@@ -80,7 +80,7 @@ def theirs(model: nn.Module, units: int, loss_of: Callable[[list[int]], Tensor])
 
 def peer(kind: str, minilm: Path, start: Any, **choices: Any) -> Any:
     model = getattr(transformers, kind).from_pretrained(minilm, attn_implementation="eager", **NO_DROPOUT, **choices)
-    lacks = model.load_state_dict(to_theirs(start.state_dict(), start.kinds), strict=False).missing_keys
+    lacks = model.load_state_dict(to_huggingface(start.state_dict(), start.kinds), strict=False).missing_keys
     assert not [name for name in lacks if "pooler" not in name]
     return model.train()
 
@@ -88,7 +88,8 @@ def peer(kind: str, minilm: Path, start: Any, **choices: Any) -> Any:
 def require_equal(found: list[float], expected: list[float]) -> None:
     assert len(found) == STEPS
     assert max(expected) - min(expected) > 0.005 * max(expected)
-    assert found == pytest.approx(expected, rel=1e-4)
+    # A ranking loss near 0 is log(1 + small): fp32 rounds the sum to about 1e-7, whatever the loss.
+    assert found == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
 def test_regression(minilm: Path, shared_data: Path, tokenizer: Any) -> None:
@@ -146,7 +147,7 @@ def test_tags(minilm: Path, shared_data: Path, tokenizer: Any) -> None:
 def test_answers(minilm: Path, shared_data: Path, tokenizer: Any, version: str) -> None:
     """Their loss counts padding among the places where an answer may be, so each window goes through by itself."""
     data = list(Span().reader.read(shared_data / "squad" / f"train-v{version}-subset.json"))[:120]
-    losses, start = ours(Span(step=32), data, minilm)
+    losses, start = ours(Span(doc_stride=32), data, minilm)
     model = peer("AutoModelForQuestionAnswering", minilm, start)
     features = []
     for question in data:
@@ -205,7 +206,7 @@ def test_vectors(minilm: Path, shared_data: Path, tokenizer: Any, scored: bool, 
     losses, start = ours(Embed(pooling=pooling), data, minilm)  # pyright: ignore[reportArgumentType]
     module = Transformer(str(minilm), model_kwargs={"attn_implementation": "eager"}, config_kwargs=NO_DROPOUT)
     encoder = module.auto_model
-    encoder.load_state_dict(to_theirs(start.state_dict(), start.kinds), strict=False)
+    encoder.load_state_dict(to_huggingface(start.state_dict(), start.kinds), strict=False)
     pooled = Pooling(encoder.config.hidden_size, pooling_mode=pooling)
     model = sentence_transformers.SentenceTransformer(modules=[module, pooled], device="cpu").train()
     objective = made.CosineSimilarityLoss(model) if scored else made.MultipleNegativesRankingLoss(model)

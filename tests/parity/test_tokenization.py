@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bertie.text.framing import sequences
-from bertie.text.tokenizer import Rules, Tokenizer
+from bertie.text.tokenizer import NormalizerOptions, Tokenizer
+from bertie.text.truncation import encode
 
 CHINESE = (
     (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),
@@ -85,7 +85,9 @@ VOCABULARIES = {
 @pytest.fixture(params=VOCABULARIES)
 def tokenizer(request: pytest.FixtureRequest, shared_data: Path) -> Tokenizer:
     listed = (shared_data / "vocab" / f"{request.param}.txt").read_text(encoding="utf-8")
-    return Tokenizer.build(listed.removesuffix("\n").split("\n"), Rules(lowercase=VOCABULARIES[request.param]))
+    return Tokenizer.build(
+        listed.removesuffix("\n").split("\n"), NormalizerOptions(lowercase=VOCABULARIES[request.param])
+    )
 
 
 @pytest.fixture
@@ -106,7 +108,7 @@ def test_offsets_point_at_what_each_token_was(tokenizer: Tokenizer, lines: list[
     """What stands there, tokenized alone, is the token; or holds it, where a Korean syllable falls into its letters."""
     vocabulary = frozenset(tokenizer.words)
     tokens = 0
-    for line, sequence in zip(lines, sequences(tokenizer, lines, max_length=100_000), strict=True):
+    for line, sequence in zip(lines, encode(tokenizer, lines, max_length=100_000), strict=True):
         inside = slice(1, -1)
         before = (0, 0)
         for token, offset in zip(tokenizer.tokens(sequence.input_ids)[inside], sequence.offsets[inside], strict=True):

@@ -13,26 +13,26 @@ import torch
 from torch import Tensor
 
 import bertie
-from bertie import streams
+from bertie import seeding
 from bertie.batches.collate import collate
-from bertie.batches.layouts import Pairs
+from bertie.batches.layouts import SentencePairs
 from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint
-from bertie.checkpoints.huggingface import to_ours, to_theirs
+from bertie.checkpoints.huggingface import from_huggingface, to_huggingface
 from bertie.contracts import MicroBatch, Sequence, Targets
+from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.model.heads import MaskedLMHead, PooledHead
 from bertie.model.transformer import Encoder
 from bertie.objectives import MaskedLM, NextSentence
+from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tasks.classify import Classify
-from bertie.tasks.data.rows import kept
-from bertie.tasks.data.texts import Example, Texts
-from bertie.text import framing
+from bertie.tasks.data.rows import valid_examples
+from bertie.tasks.data.texts import Example, TextReader
+from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW
-from bertie.training.recipe import PretrainConfig, Training
 from bertie.training.schedules import Linear
-from bertie.training.settings import FinetuneConfig, FinetuneTraining
 
 transformers = pytest.importorskip("transformers")
 OBJECTIVES = (MaskedLM(), NextSentence())
@@ -40,7 +40,7 @@ LENGTHS = (9, 40, 3, 21)
 
 
 def read_examples(path: Path) -> list[Example]:
-    return kept(Texts().read(path), str(path), strict=True)
+    return valid_examples(TextReader().read(path), str(path), strict=True)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -68,10 +68,10 @@ def our_base(base: Any, small_tokenizer: Tokenizer) -> BertModel:
     config = BertConfig(12, 768, 12, 3072, 30522, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     encoder = Encoder(config)
     model = BertModel(encoder, {o.kind: o.head(config, encoder) for o in OBJECTIVES})
-    weights, unknown = to_ours(base.state_dict())
+    weights, unknown = from_huggingface(base.state_dict())
     assert unknown == []
     loaded = load_weights(model, Checkpoint(Path("random"), config, weights, small_tokenizer, (), {}))
-    assert (loaded.fresh, loaded.dropped) == ((), ())
+    assert (loaded.initialized, loaded.dropped) == ((), ())
     return model.eval()
 
 
@@ -141,7 +141,9 @@ def test_gradients_of_every_parameter_of_bert_base(base: Any, our_base: BertMode
     assert ours == pytest.approx(theirs.loss.item(), rel=1e-6)
 
     found = {name: parameter.grad for name, parameter in our_base.named_parameters()}
-    gradients = to_theirs({name: gradient for name, gradient in found.items() if gradient is not None}, our_base.kinds)
+    gradients = to_huggingface(
+        {name: gradient for name, gradient in found.items() if gradient is not None}, our_base.kinds
+    )
     expected = {name: parameter.grad for name, parameter in base.named_parameters() if parameter.grad is not None}
     assert gradients.keys() == expected.keys()
     assert len(gradients) == 5 + 12 * 16 + 2 + 5 + 2
@@ -187,8 +189,8 @@ def test_hidden_states_of_minilm(minilm: Path, sentences: list[str]) -> None:
 def run(small_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished pre-training run of a small model."""
     size = BertConfig(2, 32, 4, 64, max_position_embeddings=64)
-    settings = Training(steps=20, batch_size=16, learning_rate=1e-2, row_tokens=512, precision="fp32")
-    config = PretrainConfig(size, Pairs(max_length=32), OBJECTIVES, AdamW(), Linear(), settings)
+    settings = PretrainTraining(steps=20, batch_size=16, learning_rate=1e-2, row_tokens=512, precision="fp32")
+    config = PretrainConfig(size, SentencePairs(max_length=32), OBJECTIVES, AdamW(), Linear(), settings)
     out = tmp_path_factory.mktemp("parity") / "run"
     bertie.pretrain(config, small_shards, out, threads=1)
     return out
@@ -237,7 +239,7 @@ def test_the_tokenizer_is_the_same_in_transformers(run: Path, small_texts: list[
     assert theirs.mask_token == "[MASK]"
     assert (theirs.cls_token_id, theirs.sep_token_id, theirs.pad_token_id) == (ours.cls_id, ours.sep_id, ours.pad_id)
     found = theirs(small_texts[:50], small_texts[50:100], add_special_tokens=True, verbose=False)
-    expected = framing.sequences(ours, small_texts[:50], small_texts[50:100], max_length=10_000)
+    expected = truncation.encode(ours, small_texts[:50], small_texts[50:100], max_length=10_000)
     assert found["input_ids"] == [sequence.input_ids.tolist() for sequence in expected]
     assert found["token_type_ids"] == [sequence.token_type_ids.tolist() for sequence in expected]
 
@@ -279,7 +281,7 @@ def test_fine_tuning_goes_as_in_transformers(minilm: Path, shared_data: Path) ->
     """The first 20 losses on MRPC: the same start, batches, AdamW, schedule and clipping, without dropout."""
     steps, size, rate = 20, 4, 5e-5
     data = read_examples(shared_data / "glue" / "MRPC" / "train.tsv")[:400]
-    training = FinetuneTraining(steps=steps, batch_size=size, learning_rate=rate, clip=1.0, precision="fp32")
+    training = FinetuneTraining(steps=steps, batch_size=size, learning_rate=rate, max_grad_norm=1.0, precision="fp32")
     config = FinetuneConfig(
         Classify(),
         AdamW(weight_decay=0.01),
@@ -296,7 +298,7 @@ def test_fine_tuning_goes_as_in_transformers(minilm: Path, shared_data: Path) ->
     theirs = transformers.BertForSequenceClassification.from_pretrained(
         minilm, num_labels=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, attn_implementation="eager"
     )
-    theirs.load_state_dict(to_theirs(start.state_dict(), start.kinds))
+    theirs.load_state_dict(to_huggingface(start.state_dict(), start.kinds))
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
     spared = [p for name, p in theirs.named_parameters() if "LayerNorm" in name or name.endswith("bias")]
     decayed = [p for name, p in theirs.named_parameters() if "LayerNorm" not in name and not name.endswith("bias")]
@@ -307,7 +309,7 @@ def test_fine_tuning_goes_as_in_transformers(minilm: Path, shared_data: Path) ->
         return (step + 1) / 5 if step < 4 else (steps - step) / (steps - 4)
 
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
-    order = streams.generator(3, streams.EXAMPLES, 0).permutation(len(data))
+    order = seeding.generator(3, seeding.EXAMPLES, 0).permutation(len(data))
     losses = []
     for step in range(steps):
         chosen = [data[i] for i in order[step * size : (step + 1) * size]]
@@ -328,4 +330,4 @@ def test_fine_tuning_goes_as_in_transformers(minilm: Path, shared_data: Path) ->
 def test_the_same_weights_are_in_the_run_and_in_memory(run: Path) -> None:
     weights = read_checkpoint(run).weights
     theirs = loaded(transformers.AutoModelForPreTraining, run).state_dict()
-    assert all(torch.equal(weights[name], tensor) for name, tensor in to_ours(theirs)[0].items())
+    assert all(torch.equal(weights[name], tensor) for name, tensor in from_huggingface(theirs)[0].items())

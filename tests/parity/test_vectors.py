@@ -11,7 +11,7 @@ import torch
 
 import bertie
 from bertie.model.config import BertConfig
-from bertie.model.mixing import Fixed
+from bertie.model.layer_selection import Fixed
 from bertie.text.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Refuse = Callable[..., str]
 SMALL = (
     "--model.hidden-size 16 --model.num-attention-heads 2 --model.intermediate-size 32 --layout.max-length 32 "
-    "--training.batch-size 4 --training.row-tokens 128 --training.steps 2 --training.eval-tokens 200 --threads 1"
+    "--training.batch-size 4 --training.row-tokens 128 --training.steps 2 --training.max-eval-tokens 200 --threads 1"
 )
 TWO_DOCUMENTS = b"One document. It has two sentences.\n\nAnother document.\n"
 
@@ -186,9 +186,9 @@ FLAGS: list[tuple[str, str, str]] = [
     ("--training.learning-rate", "inf", "training.learning_rate is inf: give at least 0"),
     ("--training.learning-rate", "-1", "training.learning_rate is -1.0: give at least 0"),
     ("--training.learning-rate", "fast", "--training.learning-rate: could not convert"),
-    ("--training.clip", "0", "training.clip is 0.0: give more than 0"),
+    ("--training.max_grad_norm", "0", "training.max_grad_norm is 0.0: give more than 0"),
     ("--training.eval-every", "-1", "training.eval_every is -1: give at least 0"),
-    ("--training.eval-tokens", "0", "training.eval_tokens is 0: give at least 1"),
+    ("--training.max-eval-tokens", "0", "training.max_eval_tokens is 0: give at least 1"),
     ("--training.checkpoint-every", "-1", "training.checkpoint_every is -1: give at least 0"),
     ("--training.keep-checkpoints", "0", "training.keep_checkpoints is 0: give at least 1"),
     ("--training.precision", "fp8", "'fp8'"),
@@ -215,14 +215,18 @@ FLAGS: list[tuple[str, str, str]] = [
     ("--model.hidden-act", "relu", "'relu'"),
     ("--layout.max-length", "4", "layout.max_length is 4"),
     ("--layout.max-length", "600", "layout.max_length 600 is more than model.max_position_embeddings 512"),
-    ("--layout.short-share", "2", "layout.short_share is 2.0"),
+    ("--layout.short-seq-prob", "2", "layout.short_seq_prob is 2.0"),
     ("--layout.kind", "pears", "'pears'"),
     ("--schedule.warmup", "nan", "schedule.warmup is nan"),
     ("--schedule.warmup", "2", "schedule.warmup is 2.0"),
     ("--optimizer.betas", "0.9", "optimizer.betas is [0.9]: give two numbers"),
     ("--optimizer.eps", "-1", "optimizer.eps is -1.0"),
-    ("--objectives.0.rate", "0", "objectives.mlm.rate is 0.0: give more than 0, at most 1"),
-    ("--objectives.0.mask-share", "0.95", "objectives.mlm: mask_share and random_share are more than 1 together"),
+    ("--objectives.0.mlm-probability", "0", "objectives.mlm.mlm_probability is 0.0: give more than 0, at most 1"),
+    (
+        "--objectives.0.mask-replace-prob",
+        "0.95",
+        "objectives.mlm: mask_replace_prob and random_replace_prob are more than 1 together",
+    ),
     ("--objectives.1.weight", "-1", "objectives.nsp.weight is -1.0"),
 ]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Refuse = Callable[..., str]
 PRETRAIN = (
     "--model.hidden-size 16 --model.num-attention-heads 2 --model.intermediate-size 32 --layout.max-length 32 "
-    "--training.batch-size 4 --training.row-tokens 128 --training.steps 2 --training.eval-tokens 200 --threads 1"
+    "--training.batch-size 4 --training.row-tokens 128 --training.steps 2 --training.max-eval-tokens 200 --threads 1"
 )
 FINETUNE = "--max-length 32 --training.epochs 1 --training.batch-size 8 --threads 1"
 
@@ -78,7 +78,7 @@ def model(classifier: Path, tmp_path: Path) -> Path:
         ("--training.batch-size", "0", "training.batch_size is 0"),
         ("--training.row-tokens", "0", "training.row_tokens is 0"),
         ("--training.learning-rate", "nan", "training.learning_rate is nan"),
-        ("--training.clip", "-1", "training.clip is -1.0"),
+        ("--training.max_grad_norm", "-1", "training.max_grad_norm is -1.0"),
         ("--training.keep-checkpoints", "0", "training.keep_checkpoints is 0"),
         ("--max-train-examples", "-1", "max_train_examples is -1"),
         ("--max-length", "3", "max_length is 3: the model reads 4 to 512 tokens"),

@@ -16,10 +16,10 @@ import torch
 import bertie
 from bertie import cli, config
 from bertie.cli import HELP, VERBS, main
+from bertie.finetuning.recipe import FinetuneConfig
+from bertie.pretraining.initial_weights import new_model
+from bertie.pretraining.recipe import PretrainConfig
 from bertie.tasks import Classify
-from bertie.training.initial import new_model
-from bertie.training.recipe import PretrainConfig
-from bertie.training.settings import FinetuneConfig
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bertie import config
 from bertie.errors import UsageError, require_range
-from bertie.training.recipe import PretrainConfig
-from bertie.training.settings import FinetuneConfig
+from bertie.finetuning.recipe import FinetuneConfig
+from bertie.pretraining.recipe import PretrainConfig
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ def test_require_range(arguments: dict[str, float], message: str) -> None:
 
 
 def test_a_shipped_configuration_can_be_extended_by_its_name(tmp_path: Path) -> None:
-    from bertie.training.recipe import PretrainConfig
+    from bertie.pretraining.recipe import PretrainConfig
 
     (tmp_path / "mine.toml").write_text('extends = "mini"\n[training]\nsteps = 7\n')
     mine, shipped = (config.load(PretrainConfig, name, "pretrain") for name in (tmp_path / "mine.toml", "mini"))
@@ -233,7 +233,7 @@ def test_a_shipped_configuration_can_be_extended_by_its_name(tmp_path: Path) -> 
 
 
 def test_what_a_file_says_can_be_said_in_python() -> None:
-    from bertie.training.settings import FinetuneConfig
+    from bertie.finetuning.recipe import FinetuneConfig
 
     told = {"extends": "classify", "training": {"learning_rate": 3e-4}, "grid": {"batch_size": (8, 16)}}
     mine, shipped = (config.load(FinetuneConfig, given, "finetune") for given in (told, "classify"))

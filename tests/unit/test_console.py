@@ -40,7 +40,7 @@ def test_a_line_every_30_seconds_without_a_terminal(
 def test_work_goes_on_where_nobody_listens(redirect: str) -> None:
     program = (
         "from bertie import console\n"
-        "console.say('a')\n"
+        "console.info('a')\n"
         "with console.progress('p', 1, 'x') as bar: bar.advance()\n"
         "print('done')"
     )
@@ -51,7 +51,7 @@ def test_work_goes_on_where_nobody_listens(redirect: str) -> None:
 
 def test_what_is_told_while_nothing_advances(capsys: pytest.CaptureFixture[str]) -> None:
     bar = console.Progress("read", 2, "MB", printed=-1000)
-    with console.telling(bar, lambda: "5 MB of text"):
+    with console.status(bar, lambda: "5 MB of text"):
         deadline = time.monotonic() + 20
         while "5 MB of text" not in (said := capsys.readouterr().err) and time.monotonic() < deadline:
             time.sleep(0.05)

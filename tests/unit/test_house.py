@@ -1,4 +1,4 @@
-"""The rules of the house: data flows one way, files and functions stay small."""
+"""Architecture rules: rooms import only rooms above them, no import cycles, small files and functions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "bertie"
 # A room imports only rooms above it, and itself.
 ROOMS = (
     ("errors", "contracts"),
-    ("console", "storage", "streams", "config", "threads"),
+    ("console", "storage", "seeding", "config", "threads"),
     ("runtime", "report"),
+    ("files",),
     ("text",),
     ("batches",),
     ("model",),
@@ -21,6 +22,8 @@ ROOMS = (
     ("objectives",),
     ("tasks",),
     ("training",),
+    ("pretraining",),
+    ("finetuning",),
     ("predict",),
     ("demo",),
     ("commands",),
@@ -28,7 +31,8 @@ ROOMS = (
     ("__main__",),
 )
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
-LIGHT = ("threads", "errors", "contracts", "console", "storage", "streams", "config", "report", "cli", "text")
+LIGHT = ("threads", "errors", "contracts", "console", "storage", "seeding", "config", "report", "cli", "files", "text")
+BENCHMARKS = SOURCE.parents[1] / "benchmarks"
 FILES = sorted(SOURCE.rglob("*.py"))
 
 
@@ -81,8 +85,8 @@ def test_nothing_draws_from_a_generator_that_all_share(path: Path) -> None:
     """What it gave would depend on who drew before: a resumed run would draw something else."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr == "random":
-            allowed = {"Generator"} | ({"default_rng", "SeedSequence"} if room(path) == "streams" else set())
-            assert node.attr in allowed, f"np.random.{node.attr}: take a generator of streams"
+            allowed = {"Generator"} | ({"default_rng", "SeedSequence"} if room(path) == "seeding" else set())
+            assert node.attr in allowed, f"np.random.{node.attr}: take a generator of bertie.seeding"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
@@ -90,6 +94,52 @@ def test_light_rooms_start_without_torch(path: Path) -> None:
     if room(path) in LIGHT:
         names = {name.split(".")[0] for name in imports(ast.parse(path.read_text(encoding="utf-8")), only_at_top=True)}
         assert "torch" not in names
+
+
+def imported_files(path: Path, root: Path, package: str) -> set[Path]:
+    """The files below `root` that a file imports. `package`: the dotted prefix of that folder, "" for scripts."""
+    found = set()
+    for name in imports(ast.parse(path.read_text(encoding="utf-8"))):
+        parts = name.removeprefix(f"{package}.").split(".") if name.startswith(package) else []
+        while parts:
+            for target in (root.joinpath(*parts).with_suffix(".py"), root.joinpath(*parts, "__init__.py")):
+                if target.is_file() and target != path:
+                    found.add(target)
+            if found & {root.joinpath(*parts).with_suffix(".py"), root.joinpath(*parts, "__init__.py")}:
+                break
+            parts.pop()
+    return found
+
+
+def import_cycle(graph: dict[Path, set[Path]]) -> list[Path]:
+    """A cycle in an import graph, [] if there is none."""
+    done: set[Path] = set()
+
+    def visit(path: Path, stack: list[Path]) -> list[Path]:
+        if path in stack:
+            return stack[stack.index(path) :]
+        if path in done:
+            return []
+        for other in sorted(graph[path]):
+            if cycle := visit(other, [*stack, path]):
+                return cycle
+        done.add(path)
+        return []
+
+    return next((cycle for path in sorted(graph) if (cycle := visit(path, []))), [])
+
+
+@pytest.mark.parametrize(("root", "package"), [(SOURCE, "bertie"), (BENCHMARKS, "")], ids=["src", "benchmarks"])
+def test_no_file_imports_itself_through_others(root: Path, package: str) -> None:
+    """Type-checking imports count too. The lazy table of public names in bertie/__init__.py does not."""
+    files = [path for path in root.rglob("*.py") if path != SOURCE / "__init__.py"]
+    assert import_cycle({path: imported_files(path, root, package) & set(files) for path in files}) == []
+
+
+def test_import_cycles_are_found() -> None:
+    a, b, c = Path("a"), Path("b"), Path("c")
+    assert import_cycle({a: {b}, b: {c}, c: {b}}) == [b, c]
+    assert import_cycle({a: {b, c}, b: {c}, c: set()}) == []
 
 
 def test_every_room_has_its_place() -> None:

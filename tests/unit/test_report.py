@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from bertie.report import Page, Part
+from bertie.report import Page, TextSpan
 
 EVIL = "<script>alert('x')</script> & \"quotes\" $x_1$"
 VOID = {"meta", "link", "br"}
@@ -146,7 +146,7 @@ def test_a_matrix_has_names_where_they_are_short():
 def test_passages_are_escaped_and_say_what_their_marks_mean():
     page = Page("t")
     page.marks({"gold": EVIL})
-    page.passage({EVIL: EVIL}, [[Part(EVIL), Part(EVIL, "wrong", EVIL)], [Part("b", "gold")]])
+    page.passage({EVIL: EVIL}, [[TextSpan(EVIL), TextSpan(EVIL, "wrong", EVIL)], [TextSpan("b", "gold")]])
     page.link(EVIL, 'a"b.html')
     reader = read(page)
     assert "script" not in reader.tags

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from bertie import streams
+from bertie import seeding
 from bertie.contracts import Sequence
 from bertie.errors import UserError, require_range
 from bertie.text.shards import Corpus
@@ -19,7 +19,7 @@ WINDOW = 8192  # sequences that are paired and packed together; what resuming ha
 
 
 @dataclass(frozen=True)
-class Pairs:
+class SentencePairs:
     """[CLS] A [SEP] B [SEP] for next sentence prediction (Devlin et al. 2018, section 3.1 and appendix A.2).
 
     Each document is cut into chunks of whole sentences, each chunk at a sentence into A and B. Chunks of different
@@ -33,25 +33,25 @@ class Pairs:
     kind: Literal["pairs"] = "pairs"
     max_length: int = 128
     """Tokens in the longest sequence, with [CLS] and both [SEP]."""
-    short_share: float = 0.1
+    short_seq_prob: float = 0.1
     """Share of chunks that stop at a random shorter length, so that the model sees short inputs too."""
 
     def __post_init__(self) -> None:
         require_range("layout", self, "max_length", low=5)  # three special tokens, and one each of A and B
-        require_range("layout", self, "short_share", low=0, high=1)
+        require_range("layout", self, "short_seq_prob", low=0, high=1)
 
-    def epoch(self, corpus: Corpus, tokenizer: Tokenizer, seed: int, epoch: int) -> PairsEpoch:
+    def epoch(self, corpus: Corpus, tokenizer: Tokenizer, seed: int, epoch: int) -> SentencePairsEpoch:
         """The order of one pass over the corpus. Errors: UserError where pairs cannot be made."""
         if len(corpus.document_starts) < 3:
             raise UserError("next sentence prediction needs at least two documents: B is taken from another one")
-        rng = streams.generator(seed, streams.LAYOUT, epoch)
-        starts, stops = _chunks(corpus, self.max_length - 3, self.short_share, rng)
+        rng = seeding.generator(seed, seeding.LAYOUT, epoch)
+        starts, stops = _chunks(corpus, self.max_length - 3, self.short_seq_prob, rng)
         order = rng.permutation(len(starts))
-        return PairsEpoch(corpus, tokenizer, seed, epoch, starts[order], stops[order])
+        return SentencePairsEpoch(corpus, tokenizer, seed, epoch, starts[order], stops[order])
 
 
 @dataclass(frozen=True, eq=False)
-class PairsEpoch:
+class SentencePairsEpoch:
     """Chunk i is tokens starts[i] : stops[i] of the corpus, in the shuffled order of this epoch."""
 
     corpus: Corpus
@@ -73,7 +73,7 @@ class PairsEpoch:
     def window(self, window: int) -> list[PairSpan]:
         """The pairs of a window. A pure function of (seed, epoch, window)."""
         part = slice(window * WINDOW, (window + 1) * WINDOW)
-        rng = streams.generator(self.seed, streams.PAIRS, self.epoch, window)
+        rng = seeding.generator(self.seed, seeding.PAIRS, self.epoch, window)
         return _pair(self.corpus, self.starts[part], self.stops[part], rng)
 
     def sequence(self, span: PairSpan) -> Sequence:
@@ -101,16 +101,18 @@ class PairSpan:
         return self.a[1] - self.a[0] + self.b[1] - self.b[0] + 3
 
 
-Layout = Pairs  # | FullSentences | …: a new layout is one dataclass and one name here
+Layout = SentencePairs  # | FullSentences | …: a new layout is one dataclass and one name here
 
 
-def _chunks(corpus: Corpus, budget: int, short_share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _chunks(
+    corpus: Corpus, budget: int, short_seq_prob: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     """Cut every document into runs of whole sentences of at most `budget` tokens; all documents advance together."""
     at, ends = corpus.document_starts[:-1], corpus.document_starts[1:]
     starts, stops = [], []
     while len(at):
         short = rng.integers(2, budget + 1, len(at))
-        size = np.where(rng.random(len(at)) < short_share, short, budget)
+        size = np.where(rng.random(len(at)) < short_seq_prob, short, budget)
         limit = np.minimum(at + size, ends)
         stop = corpus.sentence_starts[np.searchsorted(corpus.sentence_starts, limit, side="right") - 1]
         too_long = np.flatnonzero(stop <= at)

@@ -17,14 +17,14 @@ from bertie.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class Rows:
+class StepShape:
     """A step is `count` rows of `tokens` tokens: the micro-batches. Ranks and workers may split rows, never change them."""
 
-    count: int
-    tokens: int
+    rows: int
+    row_tokens: int
 
     @classmethod
-    def of(cls, batch_size: int, max_length: int, row_tokens: int) -> Rows:
+    def of(cls, batch_size: int, max_length: int, row_tokens: int) -> StepShape:
         """Rows that hold batch_size × max_length tokens (the batch as the paper counts it), each of about row_tokens."""
         total = batch_size * max_length
         count = max(1, round(total / row_tokens))
@@ -53,18 +53,18 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class StepPlan:
     """A step whose `count` rows are not built yet: whoever has only some of them to do builds only those."""
 
     row: Callable[[int], Batch]
-    count: int
+    rows: int
     position: Position
     after: Position
 
     @property
     def batches(self) -> list[Batch]:
         """All of its rows."""
-        return [self.row(number) for number in range(self.count)]
+        return [self.row(number) for number in range(self.rows)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,39 +72,39 @@ class Loader:
     corpus: Corpus
     tokenizer: Tokenizer
     layout: Layout
-    rows: Rows
+    rows: StepShape
     seed: int
 
-    def steps(self, position: Position) -> Iterator[Plan]:
+    def steps(self, position: Position) -> Iterator[StepPlan]:
         """Endless steps from `position` on. What came before is not read. Errors: UserError if a step is more than the corpus."""
         while True:
             epoch = self.layout.epoch(self.corpus, self.tokenizer, self.seed, position.epoch)
-            per_window = [row_count(epoch.lengths(w), self.rows.tokens) for w in range(epoch.windows)]
-            steps = sum(per_window) // self.rows.count
+            per_window = [row_count(epoch.lengths(w), self.rows.row_tokens) for w in range(epoch.windows)]
+            steps = sum(per_window) // self.rows.rows
             if steps == 0:
                 raise UserError(
-                    f"the corpus fills {sum(per_window)} rows of {self.rows.tokens} tokens and one step takes "
-                    f"{self.rows.count}: lower --training.batch-size or give more text"
+                    f"the corpus fills {sum(per_window)} rows of {self.rows.row_tokens} tokens and one step takes "
+                    f"{self.rows.rows}: lower --training.batch-size or give more text"
                 )
 
             @lru_cache(maxsize=2)  # a step's rows lie in one window, or two
             def packed(window: int, epoch=epoch) -> tuple[list, list[list[int]]]:
                 spans = epoch.window(window)
-                return spans, pack(epoch.lengths(window), self.rows.tokens)
+                return spans, pack(epoch.lengths(window), self.rows.row_tokens)
 
             def row(step: int, index: int, epoch=epoch, per_window=per_window, packed=packed) -> Batch:
-                index, window = step * self.rows.count + index, 0
+                index, window = step * self.rows.rows + index, 0
                 while index >= per_window[window]:
                     index -= per_window[window]
                     window += 1
                 spans, rows = packed(window)
                 sequences = [epoch.sequence(spans[i]) for i in rows[index]]
-                gap = self.rows.tokens - sum(map(len, sequences))
+                gap = self.rows.row_tokens - sum(map(len, sequences))
                 limit = self.layout.max_length
                 return collate(sequences + filler(gap, self.tokenizer.pad_id, limit), limit)
 
             for step in range(position.step, steps):
                 at, last = Position(position.epoch, step), step + 1 == steps
                 after = Position(position.epoch + 1, 0) if last else Position(position.epoch, step + 1)
-                yield Plan(partial(row, step), self.rows.count, at, after)
+                yield StepPlan(partial(row, step), self.rows.rows, at, after)
             position = Position(position.epoch + 1, 0)

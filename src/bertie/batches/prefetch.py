@@ -23,10 +23,10 @@ from bertie import threads
 from bertie.errors import UserError
 
 T = TypeVar("T")
-AHEAD = 4  # items that each process may be ahead
+STEPS_AHEAD = 4  # items that each process may be ahead
 
 
-def ahead(make: Callable[[int, int], Iterator[T]], workers: int) -> Generator[T]:
+def prefetch(make: Callable[[int, int], Iterator[T]], workers: int) -> Generator[T]:
     """What make(0, 1) gives, in its order, prepared by `workers` processes; 0: by this one, when asked.
 
     make(worker, workers) gives every `workers`th item, from number `worker` on; endlessly, or all of them to the end.
@@ -78,10 +78,10 @@ class _Worker:
 def _prepare(
     make: Callable[[int, int], Iterator[Any]], number: int, workers: int, pipe: Connection, parent: int
 ) -> None:
-    threads.settle_worker(parent)
+    threads.initialize_worker(parent)
     # A scheduler's goes to all processes; the training needs this one until it has saved.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    waiting: Queue[tuple[str, Any]] = Queue(AHEAD - 1)  # and the one that is on its way
+    waiting: Queue[tuple[str, Any]] = Queue(STEPS_AHEAD - 1)  # and the one that is on its way
     sender = Thread(target=_send, args=(pipe, waiting))
     sender.start()
     try:

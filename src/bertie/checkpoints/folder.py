@@ -14,16 +14,22 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bertie import storage
-from bertie.checkpoints import sentence_vectors
-from bertie.checkpoints.card import model_card
-from bertie.checkpoints.huggingface import classifier_of, from_config_json, to_config_json, to_ours, to_theirs
+from bertie.checkpoints import sentence_transformers_format
+from bertie.checkpoints.huggingface import (
+    classifier_kind,
+    from_config_json,
+    from_huggingface,
+    to_config_json,
+    to_huggingface,
+)
+from bertie.checkpoints.model_card import model_card
 from bertie.errors import UsageError, UserError
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.text.tokenizer import Tokenizer
 
 MANIFEST = "manifest.json"
-TASK = "task.json"
+TASK_FILE = "task.json"
 MODEL_FILES = (
     "config.json",
     "model.safetensors",
@@ -32,7 +38,7 @@ MODEL_FILES = (
     "special_tokens_map.json",
     "vocab.txt",
 )
-TASK_FILES = (TASK, *sentence_vectors.FILES)  # of those that are fine-tuned for something
+TASK_FILES = (TASK_FILE, *sentence_transformers_format.FILES)  # of those that are fine-tuned for something
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # that weights are read from
 
 
@@ -71,15 +77,15 @@ def write_model(
     """
     heads = frozenset(model.heads)
     labels = tuple((task or {}).get("labels", ()))
-    theirs = heads if model.plain else frozenset()
-    weights = to_theirs({name: tensor.cpu() for name, tensor in model.state_dict().items()}, theirs)
+    theirs = heads if model.loads_in_transformers else frozenset()
+    weights = to_huggingface({name: tensor.cpu() for name, tensor in model.state_dict().items()}, theirs)
     save_tensors(weights, folder / "model.safetensors")
     tokenizer.save(folder, model.encoder.config.max_position_embeddings)
     storage.write_atomic(folder / "README.md", model_card(model, heads, labels, about))
     if task:
-        storage.write_json(folder / TASK, task)
+        storage.write_json(folder / TASK_FILE, task)
     if task and task["kind"] == "embed":
-        sentence_vectors.write(folder, model.encoder.config, task)
+        sentence_transformers_format.write(folder, model.encoder.config, task)
     # Last, because this is the file that makes a folder a model for `locate`.
     storage.write_json(folder / "config.json", to_config_json(model.encoder.config, theirs, labels, tokenizer.pad_id))
 
@@ -96,7 +102,7 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
         raise UserError(f"cannot write {path}: {error}") from error
 
 
-def seal(folder: Path) -> None:
+def write_manifest(folder: Path) -> None:
     """Write the manifest: size and sha256 of the model's files and of training_state/. Without it a folder is not complete."""
     state = sorted((folder / "training_state").glob("*"))
     files = [path for name in (*MODEL_FILES, *TASK_FILES) if (path := folder / name).is_file()] + state
@@ -117,13 +123,13 @@ def verify(folder: Path) -> None:
 
 def read_checkpoint(source: str | Path) -> Checkpoint:
     """Read a run, a checkpoint folder, any BERT folder of Hugging Face's, or a hub id. Errors: UsageError, UserError."""
-    folder = locate(source)
+    folder = find_model_folder(source)
     verify(folder)
     values = storage.read_json(folder / "config.json")
     config, labels = from_config_json(values, str(folder / "config.json"))
-    task = storage.read_json(folder / TASK) if (folder / TASK).is_file() else {}
+    task = storage.read_json(folder / TASK_FILE) if (folder / TASK_FILE).is_file() else {}
     tensors = read_tensors(folder / "model.safetensors")
-    weights, _ = to_ours(tensors, str(task.get("kind") or classifier_of(values, tensors)))
+    weights, _ = from_huggingface(tensors, str(task.get("kind") or classifier_kind(values, tensors)))
     tokenizer = Tokenizer.load(folder)
     words = weights.get("encoder.embeddings.word.weight")
     if words is None:
@@ -149,7 +155,7 @@ def _require_sizes(folder: Path, config: BertConfig, task: dict[str, Any], weigh
     for layer in range(config.num_hidden_layers):
         sizes[f"encoder.layers.{layer}.attention.qkv.weight"] = (3 * width, width)
         sizes[f"encoder.layers.{layer}.up.weight"] = (config.intermediate_size, width)
-    lstm = task.get("lstm_size")
+    lstm = task.get("lstm_hidden_size")
     if type(lstm) is int and lstm > 0:  # whoever builds it says what is wrong with others
         sizes["reading.lstm.weight_hh_l0"] = (4 * lstm, lstm)
     for name, size in sizes.items():
@@ -162,12 +168,12 @@ def _misfit(folder: Path, name: str, size: tuple[int, ...], found: Tensor | None
     return UserError(f"{folder}: {name} should be {size}, the checkpoint has {have}")
 
 
-def locate(source: str | Path) -> Path:
+def find_model_folder(source: str | Path) -> Path:
     """The folder that holds config.json: `source` itself, a run's newest checkpoint, or the hub's copy of an id."""
     folder = Path(source)
     if (folder / "config.json").is_file():
         return folder
-    if steps := states(folder):
+    if steps := list_checkpoints(folder):
         return steps[-1]
     if (folder / "model.safetensors").is_file():
         beside = "holds no config.json beside its model.safetensors"
@@ -179,7 +185,7 @@ def locate(source: str | Path) -> Path:
     return _from_hub(str(source))
 
 
-def states(run: Path) -> list[Path]:
+def list_checkpoints(run: Path) -> list[Path]:
     """The checkpoints of a run, oldest first; what a user put beside them under other names is not one."""
     found = [path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d{8,}", path.name)]
     return sorted(found, key=lambda path: int(path.name[5:]))
@@ -219,14 +225,14 @@ def _require_dtype(path: Path, name: str, tensor: Tensor) -> None:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadResult:
     """What `load_weights` did: modules that had no weights in the checkpoint, heads of it that found no place."""
 
-    fresh: tuple[str, ...]
+    initialized: tuple[str, ...]
     dropped: tuple[str, ...]
 
 
-def load_weights(model: BertModel, checkpoint: Checkpoint) -> Loaded:
+def load_weights(model: BertModel, checkpoint: Checkpoint) -> LoadResult:
     """Copy what fits by name; heads that the checkpoint lacks keep their initial weights. Errors: UserError.
 
     A head with another number of outputs counts as another task's: it is dropped and said so.
@@ -250,4 +256,4 @@ def load_weights(model: BertModel, checkpoint: Checkpoint) -> Loaded:
             f"{checkpoint.folder}: config.json describes a model without {layers[0]}, which is in the weights"
         )
     heads = {name.split(".")[1] for name in spare if name.startswith("heads.")}
-    return Loaded(tuple(sorted(fresh)), tuple(sorted(heads)))
+    return LoadResult(tuple(sorted(fresh)), tuple(sorted(heads)))

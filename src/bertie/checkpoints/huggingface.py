@@ -53,7 +53,7 @@ READ_ACTIVATIONS = {"gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new"
 TIED_OR_DERIVED = re.compile(r"position_ids$|^cls\.predictions\.decoder\.")
 
 
-def to_theirs(weights: dict[str, Tensor], heads: frozenset[str]) -> dict[str, Tensor]:
+def to_huggingface(weights: dict[str, Tensor], heads: frozenset[str]) -> dict[str, Tensor]:
     """Our state dict under their names; a bare encoder goes without the `bert.` prefix, as BertModel does.
 
     What has no name of theirs keeps ours; their classes pass over it. heads: none where what the heads read is none of theirs.
@@ -77,7 +77,7 @@ def to_theirs(weights: dict[str, Tensor], heads: frozenset[str]) -> dict[str, Te
     return renamed
 
 
-def to_ours(weights: dict[str, Tensor], classifier: str = "classify") -> tuple[dict[str, Tensor], list[str]]:
+def from_huggingface(weights: dict[str, Tensor], classifier: str = "classify") -> tuple[dict[str, Tensor], list[str]]:
     """Their tensors under our names (the pooler as `pooler.*`), and the names that mean nothing to a BERT.
 
     classifier: the task that a `classifier` among them is for.
@@ -137,7 +137,7 @@ def to_config_json(config: BertConfig, heads: frozenset[str], labels: tuple[str,
     return values
 
 
-def classifier_of(values: dict[str, Any], weights: dict[str, Tensor]) -> str:
+def classifier_kind(values: dict[str, Any], weights: dict[str, Tensor]) -> str:
     """The task that the `classifier` among the weights is for, as config.json says."""
     named = values.get("architectures") or [""]
     for kind in CLASSIFYING[2:]:

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from tyro.conf import arg
 
-from bertie.text.executors import Executor, executor
-from bertie.text.readers import Reading
+from bertie.text.executors import Executor, make_executor
+from bertie.text.readers import ReaderOptions
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Work:
+class ExecutorOptions:
     """Where the work is done."""
 
     executor: Literal["local", "ray"] = "local"
@@ -31,10 +31,10 @@ class Work:
     """Of the cluster's head, or auto; local starts one on this machine."""
 
     def build(self) -> Executor:
-        return executor(self.executor, self.workers, self.ray_address)
+        return make_executor(self.executor, self.workers, self.ray_address)
 
 
 Flat = arg(name="")  # a group of flags without a prefix of its own
 OutputFlags = Annotated[Output, Flat]
-ReadingFlags = Annotated[Reading, Flat]
-WorkFlags = Annotated[Work, Flat]
+ReaderFlags = Annotated[ReaderOptions, Flat]
+ExecutorFlags = Annotated[ExecutorOptions, Flat]

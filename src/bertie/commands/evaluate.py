@@ -13,7 +13,7 @@ from bertie import console
 from bertie.commands.common import Output, OutputFlags
 from bertie.predict.predictor import load, read_task
 from bertie.tasks import AnyTask, Classify
-from bertie.tasks.assessment.folder import PAGE
+from bertie.tasks.evaluation.folder import PAGE
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def defaults(run: str) -> Args:
 
 def run(args: Args) -> dict[str, Any]:
     result = load(args.run, task=args.task).evaluate(args.data, args.strict, args.out)
-    console.say(", ".join(f"{name} {value:.4f}" for name, value in result["scores"].items()))
+    console.info(", ".join(f"{name} {value:.4f}" for name, value in result["scores"].items()))
     if args.out:
-        console.say(f"{args.out / PAGE} shows what is right and what is wrong")
+        console.info(f"{args.out / PAGE} shows what is right and what is wrong")
     return result

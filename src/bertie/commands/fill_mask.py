@@ -28,5 +28,5 @@ class Args:
 def run(args: Args) -> dict[str, Any]:
     guesses = load(args.run).fill_mask(args.text, args.top_k)
     for place in guesses:
-        console.say("  ".join(f"{guess.token} {guess.probability:.3f}" for guess in place))
+        console.info("  ".join(f"{guess.token} {guess.probability:.3f}" for guess in place))
     return {"masks": [[asdict(guess) for guess in place] for place in guesses]}

@@ -12,8 +12,8 @@ from tyro.conf import Positional
 
 from bertie import config, console
 from bertie.commands.common import Flat, Output, OutputFlags
-from bertie.training.finetune import finetune
-from bertie.training.settings import FinetuneConfig
+from bertie.finetuning.finetune import finetune
+from bertie.finetuning.recipe import FinetuneConfig
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,11 @@ def run(args: Args) -> dict[str, Any]:
     started = time.monotonic()
     done = finetune(args.recipe, args.train, args.dev, args.model, args.out, threads=args.threads)
     chosen = (
-        f" (best of {len(done.sweep.outcomes)} runs, on the half of dev that did not choose it)" if done.sweep else ""
+        f" (best of {len(done.sweep.results)} runs, on the half of dev that did not choose it)" if done.sweep else ""
     )
-    console.say(f"{args.out}: " + ", ".join(f"{name} {value:.4f}" for name, value in done.scores.items()) + chosen)
+    console.info(f"{args.out}: " + ", ".join(f"{name} {value:.4f}" for name, value in done.scores.items()) + chosen)
     result = {"run": str(args.out), "scores": done.scores, "seconds": round(time.monotonic() - started, 3)}
     if done.sweep is None:
         return {**result, "seeds": [args.recipe.seed]}
-    seeds = list(dict.fromkeys(outcome.seed for outcome in done.sweep.outcomes))
-    return {**result, "seeds": seeds, "sweep": done.sweep.as_json()}
+    seeds = list(dict.fromkeys(outcome.seed for outcome in done.sweep.results))
+    return {**result, "seeds": seeds, "sweep": done.sweep.to_json()}

@@ -12,8 +12,8 @@ from tyro.conf import Positional
 
 from bertie import config
 from bertie.commands.common import Flat, Output, OutputFlags
-from bertie.training.glue import glue
-from bertie.training.settings import FinetuneConfig
+from bertie.finetuning.glue import glue
+from bertie.finetuning.recipe import FinetuneConfig
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from bertie.commands.common import Output, OutputFlags
 from bertie.errors import UsageError, UserError
 from bertie.predict.predictor import load, read_task
 from bertie.tasks import AnyTask, Classify
-from bertie.tasks.contract import as_json
+from bertie.tasks.predictions import prediction_to_json
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def run(args: Args) -> dict[str, Any]:
     for prediction in model.predict_file(args.input) if args.input else model.predict_stream(args.text):
         count += 1
         if not isinstance(prediction, UserError):
-            print(json.dumps(as_json(prediction), ensure_ascii=False))
+            print(json.dumps(prediction_to_json(prediction), ensure_ascii=False))
         elif args.strict:
             raise prediction
         else:
@@ -60,7 +60,7 @@ def run(args: Args) -> dict[str, Any]:
         raise UserError(f"{args.input}: no examples in it")
     if bad == count:
         told = 'each has an "error" in place of a prediction'
-        raise UserError(f"{args.input}: none of {console.many(bad, 'row')} could be read: {told}")
+        raise UserError(f"{args.input}: none of {console.plural(bad, 'row')} could be read: {told}")
     if bad:
         console.warn(f'{bad:,} of {count:,} rows could not be read: they have an "error" in place of a prediction')
     return {"examples": count, "errors": bad}

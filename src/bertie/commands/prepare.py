@@ -9,11 +9,11 @@ from typing import Annotated, Any
 from tyro.conf import Positional
 
 from bertie import console
-from bertie.commands.common import Flat, Output, OutputFlags, Reading, ReadingFlags, Work, WorkFlags
+from bertie.commands.common import ExecutorFlags, ExecutorOptions, Flat, Output, OutputFlags, ReaderFlags, ReaderOptions
 from bertie.errors import UsageError, UserError
 from bertie.text.blocks import Filters
 from bertie.text.prepare import prepare
-from bertie.text.shards import open_shards, strangers
+from bertie.text.shards import open_shards, unlisted_files
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -34,8 +34,8 @@ class Args:
     language: str = "en"
     """Language of the text, for sentence splitting (a two-letter code)."""
     filters: Annotated[Filters, Flat] = Filters()
-    reading: ReadingFlags = Reading()
-    work: WorkFlags = Work()
+    reading: ReaderFlags = ReaderOptions()
+    work: ExecutorFlags = ExecutorOptions()
     output: OutputFlags = Output()
 
 
@@ -44,12 +44,12 @@ def run(args: Args) -> dict[str, Any]:
         if args != Args(check=args.check, output=args.output):
             raise UsageError("--check only looks at shards that were made: give nothing else with it")
         manifest = open_shards(args.check).manifest
-        if others := strangers(args.check, manifest):
+        if others := unlisted_files(args.check, manifest):
             raise UserError(
                 f"{args.check}: {others[0]} is none of its files, and {len(others) - 1:,} more: take them out"
             )
         size = sum(file["bytes"] for file in manifest["files"].values())
-        console.say(f"{args.check}: {len(manifest['files']):,} files, {size / 1e6:,.1f} MB, as they were made")
+        console.info(f"{args.check}: {len(manifest['files']):,} files, {size / 1e6:,.1f} MB, as they were made")
         return told(args.check, manifest)
     if not args.tokenizer or not args.out:
         raise UsageError("bertie prepare lacks --tokenizer or --out (bertie prepare --help)")
@@ -64,8 +64,8 @@ def run(args: Args) -> dict[str, Any]:
         executor=args.work.build(),
     )
     for name, counts in manifest["splits"].items():
-        console.say(f"{name}: {counts['documents']:,} documents, {counts['tokens']:,} tokens")
-    console.say(f"{args.out}/report.html shows them")
+        console.info(f"{name}: {counts['documents']:,} documents, {counts['tokens']:,} tokens")
+    console.info(f"{args.out}/report.html shows them")
     return told(args.out, manifest)
 
 

@@ -11,9 +11,9 @@ from tyro.conf import Positional
 
 from bertie import config, console
 from bertie.commands.common import Flat, Output, OutputFlags
-from bertie.training.pretrain import pretrain
-from bertie.training.recipe import PretrainConfig
-from bertie.training.rehearsal import rehearse
+from bertie.pretraining.dry_run import dry_run
+from bertie.pretraining.pretrain import pretrain
+from bertie.pretraining.recipe import PretrainConfig
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ def defaults(name: str) -> Args:
 
 def run(args: Args) -> dict[str, Any]:
     if args.dry_run:
-        return rehearse(args.recipe, args.data, args.out, threads=args.threads)
+        return dry_run(args.recipe, args.data, args.out, threads=args.threads)
     result = pretrain(args.recipe, args.data, args.out, threads=args.threads)
     if not result:  # another rank speaks for all
         return result
     last = result["eval"]
     measures = [f"{name} {last[name]:.4f}" for name in last if name.endswith(("_loss", "_accuracy"))]
-    console.say(f"{args.out}: held-out " + ", ".join(measures))
+    console.info(f"{args.out}: held-out " + ", ".join(measures))
     return result

@@ -30,12 +30,12 @@ def run(args: Args) -> dict[str, Any]:
         scores = {name: value for name, value in (found["eval"] or {}).items() if value is not None}
         told = ", ".join(f"{name} {scores[name]:.4f}" for name in scores if name.endswith(("_loss", "_accuracy")))
         kept = f"of step {found['eval']['step']:,} " if scores and scores["step"] < found["step"] else ""
-        console.say(
+        console.info(
             f"{found['run']}: step {found['step']:,}, {found['tokens']:,} tokens, {kept}{told or 'not evaluated yet'}"
         )
     if result["differences"]:
-        console.say(f"setting: {' | '.join(found['run'] for found in result['runs'])}")
+        console.info(f"setting: {' | '.join(found['run'] for found in result['runs'])}")
     for key, values in result["differences"].items():
-        console.say(f"{key}: {' | '.join(map(str, values))}")
-    console.say(f"the curves are in {args.out}")
+        console.info(f"{key}: {' | '.join(map(str, values))}")
+    console.info(f"the curves are in {args.out}")
     return result

@@ -11,8 +11,8 @@ from tyro.conf import Positional
 
 from bertie.commands.common import Output, OutputFlags
 from bertie.errors import UsageError
-from bertie.text.framing import sequences
 from bertie.text.tokenizer import Tokenizer
+from bertie.text.truncation import encode
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def run(args: Args) -> dict[str, Any]:
     if not args.text:
         raise UsageError("give at least one text, after the tokenizer")
     tokenizer = Tokenizer.load(args.tokenizer)
-    found = sequences(tokenizer, args.text, max_length=1 << 30)
+    found = encode(tokenizer, args.text, max_length=1 << 30)
     for text, sequence in zip(args.text, found, strict=True):
         assert sequence.offsets is not None
         ids = sequence.input_ids.tolist()

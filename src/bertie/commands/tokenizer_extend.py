@@ -8,8 +8,8 @@ from typing import Any
 
 from tyro.conf import Positional
 
-from bertie.commands.common import Output, OutputFlags, Reading, ReadingFlags, Work, WorkFlags
-from bertie.commands.tokenizer_train import made
+from bertie.commands.common import ExecutorFlags, ExecutorOptions, Output, OutputFlags, ReaderFlags, ReaderOptions
+from bertie.commands.tokenizer_train import report_tokenizer
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import extend_tokenizer
 
@@ -28,8 +28,8 @@ class Args:
     """Words to add at most: those that save the most pieces."""
     min_frequency: int = 5
     """Words that occur less often are not added."""
-    reading: ReadingFlags = Reading()
-    work: WorkFlags = Work()
+    reading: ReaderFlags = ReaderOptions()
+    work: ExecutorFlags = ExecutorOptions()
     output: OutputFlags = Output()
 
 
@@ -37,4 +37,4 @@ def run(args: Args) -> dict[str, Any]:
     flags = {"add": args.add, "min_frequency": args.min_frequency}
     old = Tokenizer.load(args.tokenizer)
     new = extend_tokenizer(old, args.text, args.out, reading=args.reading, executor=args.work.build(), **flags)
-    return {**made(args.out, new.size, new.fingerprint), "added": new.words[old.size :]}
+    return {**report_tokenizer(args.out, new.size, new.fingerprint), "added": new.words[old.size :]}

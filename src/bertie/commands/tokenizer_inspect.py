@@ -10,9 +10,9 @@ from typing import Any
 from tyro.conf import Positional
 
 from bertie import console
-from bertie.commands.common import Output, OutputFlags, Reading, ReadingFlags, Work, WorkFlags
+from bertie.commands.common import ExecutorFlags, ExecutorOptions, Output, OutputFlags, ReaderFlags, ReaderOptions
 from bertie.errors import UsageError, UserError
-from bertie.text import fit
+from bertie.text import coverage
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import count_words
 
@@ -25,8 +25,8 @@ class Args:
     """One or two folders of tokenizers or models."""
     text: tuple[str, ...] = ()
     """Text to measure on: files, folders, patterns, URLs, hf:DATASET; left out, only the entries are told."""
-    reading: ReadingFlags = Reading()
-    work: WorkFlags = Work()
+    reading: ReaderFlags = ReaderOptions()
+    work: ExecutorFlags = ExecutorOptions()
     output: OutputFlags = Output()
 
 
@@ -56,12 +56,12 @@ def run(args: Args) -> dict[str, Any]:
         if key in told[0]:
             _say(row, [format(entry[key], shape) for entry in told])
     for entry in told:
-        console.say(f"longest of {entry['tokenizer']}: {' '.join(entry['longest'])}")
+        console.info(f"longest of {entry['tokenizer']}: {' '.join(entry['longest'])}")
     apart = []
     if len(loaded) == 2 and args.text and loaded[0].rules == loaded[1].rules:
-        apart = fit.apart(loaded[0], loaded[1], counts[0])
+        apart = coverage.compare_tokenizers(loaded[0], loaded[1], counts[0])
         if apart:
-            console.say("words that they cut differently, by what it costs:")
+            console.info("words that they cut differently, by what it costs:")
         for word, *pieces in apart:
             _say(word, [f"{count} pieces" for count in pieces])
     return {"tokenizers": told, "apart": [{"word": word, "pieces": pieces} for word, *pieces in apart]}
@@ -82,10 +82,10 @@ def _told(folder: Path, tokenizer: Tokenizer, counts: Counter[str]) -> dict[str,
         "tokenizer": str(folder),
         "entries": tokenizer.size,
         "continuing": int((~tokenizer.word_starts_table).sum()),
-        "longest": fit.longest(tokenizer),
+        "longest": coverage.longest_entries(tokenizer),
     }
-    return {**told, **asdict(fit.fit(tokenizer, counts))} if counts else told
+    return {**told, **asdict(coverage.measure_coverage(tokenizer, counts))} if counts else told
 
 
 def _say(row: str, cells: list[str]) -> None:
-    console.say(f"{row:30}" + "".join(f"  {cell:>20}" for cell in cells))
+    console.info(f"{row:30}" + "".join(f"  {cell:>20}" for cell in cells))

@@ -9,10 +9,10 @@ from typing import Any, Literal
 from tyro.conf import Positional
 
 from bertie import console, storage
-from bertie.commands.common import Output, OutputFlags, Reading, ReadingFlags, Work, WorkFlags
-from bertie.text.tokenizer import Rules
+from bertie.commands.common import ExecutorFlags, ExecutorOptions, Output, OutputFlags, ReaderFlags, ReaderOptions
+from bertie.text.tokenizer import NormalizerOptions
 from bertie.text.vocabulary import REPORT, train_tokenizer
-from bertie.text.words import WORD_TABLE
+from bertie.text.word_counts import MAX_UNIQUE_WORDS
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Args:
     """Which pieces to join next: those that stand together most often, or that make the text likeliest."""
     cased: bool = False
     """Keep case and accents."""
-    accents: Literal["strip", "keep"] | None = None
+    keep_accents: Literal["strip", "keep"] | None = None
     """Left out: strip them unless --cased."""
     whole_chinese: bool = False
     """Do not make a word of every CJK character."""
@@ -41,29 +41,29 @@ class Args:
     """Strings to keep whole wherever they stand, such as <url>."""
     unused: int = 0
     """Entries [unused0], [unused1] … to reserve."""
-    word_table: int = WORD_TABLE
+    max_unique_words: int = MAX_UNIQUE_WORDS
     """Different words to count; when there are more, the rarest are forgotten. 2,000,000 take some 1.5 GB."""
-    reading: ReadingFlags = Reading()
-    work: WorkFlags = Work()
+    reading: ReaderFlags = ReaderOptions()
+    work: ExecutorFlags = ExecutorOptions()
     output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:
-    strip = {"strip": True, "keep": False, None: None}[args.accents]
-    names = ("vocab_size", "criterion", "alphabet_limit", "min_frequency", "user_tokens", "unused", "word_table")
+    strip = {"strip": True, "keep": False, None: None}[args.keep_accents]
+    names = ("vocab_size", "criterion", "alphabet_limit", "min_frequency", "user_tokens", "unused", "max_unique_words")
     tokenizer = train_tokenizer(
         args.text,
         args.out,
-        rules=Rules(not args.cased, strip, not args.whole_chinese),
+        rules=NormalizerOptions(not args.cased, strip, not args.whole_chinese),
         reading=args.reading,
         executor=args.work.build(),
         **{name: getattr(args, name) for name in names},
     )
-    return made(args.out, tokenizer.size, tokenizer.fingerprint)
+    return report_tokenizer(args.out, tokenizer.size, tokenizer.fingerprint)
 
 
-def made(out: Path, size: int, fingerprint: str) -> dict[str, Any]:
+def report_tokenizer(out: Path, size: int, fingerprint: str) -> dict[str, Any]:
     """Say where a tokenizer lies now."""
-    console.say(f"{size:,} entries in {out}")
+    console.info(f"{size:,} entries in {out}")
     report = storage.read_json(out / REPORT)
     return {"tokenizer": str(out), "size": size, "fingerprint": fingerprint, "fit": report["fit"]}

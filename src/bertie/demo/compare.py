@@ -12,10 +12,10 @@ from bertie import config as configuration
 from bertie import console, storage
 from bertie.checkpoints.folder import Checkpoint, read_checkpoint
 from bertie.demo.corpus import DemoData
+from bertie.finetuning.finetune import finetune
+from bertie.finetuning.recipe import FinetuneConfig
 from bertie.tasks.data.texts import Example
 from bertie.tasks.metrics import classification_scores, difference, mean_and_interval
-from bertie.training.finetune import finetune
-from bertie.training.settings import FinetuneConfig
 
 RATES = (3e-4, 1e-3, 3e-3)  # so far apart that neither start does best at an end
 START = {False: "pre-trained", True: "from scratch"}
@@ -88,7 +88,7 @@ def _accuracy(
     config: FinetuneConfig, rate: float, seed: int, train: list[Example], dev: list[Example], checkpoint: Checkpoint
 ) -> float:
     config = replace(config, seed=seed, training=replace(config.training, learning_rate=rate))
-    with console.muted():  # the score says it: learning nothing from scratch is a result here, no trouble
+    with console.silenced():  # the score says it: learning nothing from scratch is a result here, no trouble
         return finetune(config, train, dev, checkpoint).scores["accuracy"]
 
 

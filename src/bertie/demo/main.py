@@ -17,14 +17,14 @@ from bertie.demo.compare import Comparison, compare
 from bertie.demo.corpus import DemoData, folder_data, python_data
 from bertie.demo.page import page
 from bertie.errors import UsageError
+from bertie.files import sources
 from bertie.predict.predictor import load
-from bertie.text import sources
+from bertie.pretraining.pretrain import pretrain
+from bertie.pretraining.recipe import PretrainConfig
 from bertie.text.prepare import prepare
 from bertie.text.sentences import sentences
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import train_tokenizer
-from bertie.training.pretrain import pretrain
-from bertie.training.recipe import PretrainConfig
 
 VOCABULARY, EPOCHS, SEEDS = 8000, 3, 5
 PROGRAMMERS = (
@@ -100,7 +100,7 @@ def _open_folder(out: Path, settings: dict[str, Any]) -> None:
 def _comparison(out: Path, data: DemoData, scale: float) -> Comparison | None:
     """None where the text holds no question. Kept in comparison.json, so that a second call has nothing to do."""
     if not data.test:
-        console.say(
+        console.info(
             "no classifier: it tells 2 to 20 files, or else sub-folders, apart, each of at least 4 documents and 50 sentences"
         )
         return None
@@ -133,7 +133,7 @@ def _masked(text: str) -> str:
 
 @contextmanager
 def _timed(title: str, seconds: dict[str, float]) -> Iterator[None]:
-    console.say(f"── {title}")
+    console.info(f"── {title}")
     started = time.monotonic()
     yield
     seconds[title] = time.monotonic() - started
@@ -150,12 +150,12 @@ def _in_all(out: Path, seconds: dict[str, float]) -> dict[str, float]:
 
 
 def _tell(out: Path, last: dict[str, Any], comparison: Comparison | None) -> None:
-    console.say(f"held-out documents: masked-LM loss {last['mlm_loss']:.2f}, next sentence {last['nsp_accuracy']:.3f}")
+    console.info(f"held-out documents: masked-LM loss {last['mlm_loss']:.2f}, next sentence {last['nsp_accuracy']:.3f}")
     if comparison is not None:
         for name, accuracy, *_ in comparison.table():
-            console.say(f"  {accuracy:>16}  {name}")
+            console.info(f"  {accuracy:>16}  {name}")
         gain, error = comparison.gain
-        console.say(
+        console.info(
             f"(± is the 95 % interval) pre-training gains {100 * gain:.1f} points, standard error {100 * error:.1f}"
         )
-    console.say(f'look at {out / "report.html"}; ask {out / "bert"}: bertie fill-mask {out / "bert"} "… [MASK] …"')
+    console.info(f'look at {out / "report.html"}; ask {out / "bert"}: bertie fill-mask {out / "bert"} "… [MASK] …"')

@@ -6,21 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from bertie import storage
-from bertie.console import many, percent
+from bertie.console import percent, plural
 from bertie.demo.compare import Comparison
 from bertie.demo.corpus import DemoData
-from bertie.predict.predictor import Guess
+from bertie.predict.predictor import MaskPrediction
 from bertie.report import Page
 from bertie.tasks.metrics import mean_and_interval
-from bertie.training.page import loss_chart, made_on
-from bertie.training.run import read_metrics
+from bertie.training.run_folder import read_metrics
+from bertie.training.run_report import describe_machine, loss_chart
 
 
 def page(
     out: Path,
     data: DemoData,
     comparison: Comparison | None,
-    guesses: dict[str, list[Guess]],
+    guesses: dict[str, list[MaskPrediction]],
     seconds: dict[str, float],
 ) -> str:
     """Curves, comparison and examples as one HTML file. Reads the run's metrics and the shards' manifest from `out`."""
@@ -36,7 +36,7 @@ def page(
         made.guesses(text, {guess.token: guess.probability for guess in places})
     made.heading("How it was made")
     made.table(["Stage", "Seconds"], [[stage, round(time, 1)] for stage, time in seconds.items()])
-    made.paragraph(made_on(out / "bert"))
+    made.paragraph(describe_machine(out / "bert"))
     return made.html()
 
 
@@ -72,7 +72,7 @@ def _worth(made: Page, data: DemoData, comparison: Comparison) -> None:
     made.heading("What that is worth")
     made.paragraph(
         f"{data.question} {sizes['train']:,} sentences to learn from, {sizes['held back']:,} to choose the learning rate by "
-        f"and {sizes['test']:,} of other documents to be judged by; {many(comparison.epochs, 'epoch')}, {seeds} seeds, the "
+        f"and {sizes['test']:,} of other documents to be judged by; {plural(comparison.epochs, 'epoch')}, {seeds} seeds, the "
         f"same sweep of learning rates for both. Pre-training, with its start from counted word vectors, gains "
         f"{100 * gain:.1f} points (standard error {100 * error:.1f})."
     )

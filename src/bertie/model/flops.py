@@ -17,7 +17,7 @@ def training_flops(config: BertConfig, micro: MicroBatch) -> float:
     element-wise work, no head over a few classes, no layer that is computed again to save memory; nothing at all where the
     encoder's states are known already.
     """
-    if micro.states is not None:
+    if micro.hidden_states is not None:
         return 0.0
     width, inner, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
     lengths = micro.batch.ragged.lengths.astype(np.float64)

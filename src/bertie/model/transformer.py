@@ -75,7 +75,7 @@ def _call(layer: nn.Module, x_TD: Tensor, ragged: Ragged, rows: Tensor | None) -
     return layer(x_TD, ragged, rows)
 
 
-def initialise(module: nn.Module, standard_deviation: float, cut: float = 2.0) -> None:
+def initialize_weights(module: nn.Module, standard_deviation: float, cut: float = 2.0) -> None:
     """BERT's initial weights: normal, none beyond `cut` standard deviations, biases 0, norms 1. Uses torch's generator."""
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):

@@ -33,7 +33,7 @@ class NextSentence:
         asked = batch.kind >= 0
         return batch, Targets(batch.ragged.cu_seqlens[:-1], np.where(asked, batch.kind, 0), asked.astype(np.float32))
 
-    def start(self, head: nn.Module, corpus: Corpus) -> None:
+    def initialize(self, head: nn.Module, corpus: Corpus) -> None:
         """Nothing: two balanced classes start well at random."""
 
     def head(self, config: BertConfig, encoder: Encoder) -> PooledHead:  # noqa: ARG002

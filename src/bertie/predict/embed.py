@@ -12,15 +12,15 @@ import numpy as np
 
 from bertie import console
 from bertie.errors import UserError
-from bertie.model import mixing
-from bertie.model.mixing import Fixed
+from bertie.model import layer_selection
+from bertie.model.layer_selection import Fixed
 from bertie.model.pooling import Pooling
 from bertie.predict.predictor import Predictor, load
 from bertie.predict.vector_files import Columns, Dtype, require_free, vector_file
-from bertie.predict.vectors import PiecesRead
-from bertie.tasks.data.rows import SHOWN, STDIN, several, some
-from bertie.tasks.data.unlabelled import Text, Unlabelled
-from bertie.tasks.inference import AT_ONCE
+from bertie.predict.vectors import WordPooling
+from bertie.tasks.data.rows import SHOWN, STDIN, first_few, require_list
+from bertie.tasks.data.unlabelled import Text, UnlabelledReader
+from bertie.tasks.inference import SEQUENCES_AT_ONCE
 from bertie.text.tokenizer import require_texts
 
 CHARACTERS = 1 << 18  # of texts that are read, computed and written together, where AT_ONCE texts are more
@@ -29,7 +29,7 @@ Rows = list[Text | UserError]
 
 
 @dataclass(frozen=True)
-class OfTexts:
+class TextUnit:
     """A vector a text (`Predictor.embed`); words are joined with blanks. A row that cannot be read has no numbers, but NaN."""
 
     kind: Literal["text"] = "text"
@@ -45,17 +45,17 @@ class OfTexts:
 
 
 @dataclass(frozen=True)
-class OfWords:
+class WordUnit:
     """A vector a word (`Predictor.word_vectors`), and which it is. A row that cannot be read has no words."""
 
     kind: Literal["word"] = "word"
-    pieces: PiecesRead = "first"
+    word_pooling: WordPooling = "first"
     layers: Fixed = "last"
 
     def block(self, model: Predictor, rows: Rows, first: int, width: int) -> tuple[Columns, np.ndarray]:
         good = [i for i, row in enumerate(rows) if not isinstance(row, UserError)]
         texts = [row for row in rows if not isinstance(row, UserError)]
-        found = model.word_vectors(texts, self.layers, self.pieces)
+        found = model.word_vectors(texts, self.layers, self.word_pooling)
         offsets = np.concatenate([np.zeros((0, 2), np.int32), *(each.offsets for each in found)])
         columns = {
             "index": np.repeat(np.array(good, np.int64) + first, [len(each.words) for each in found]),
@@ -69,16 +69,16 @@ class OfWords:
         return columns, np.concatenate([np.zeros((0, width), np.float32), *(each.vectors for each in found)])
 
 
-Unit = OfTexts | OfWords
+Unit = TextUnit | WordUnit
 
 
 def embed(
     model: str | Path | Predictor,
     texts: str | Path | Iterable[Any],
     out: str | Path,
-    unit: Unit = OfTexts(),
+    unit: Unit = TextUnit(),
     *,
-    source: Unlabelled = Unlabelled(),
+    source: UnlabelledReader = UnlabelledReader(),
     dtype: Dtype = "float32",
     strict: bool = False,
 ) -> dict[str, Any]:
@@ -91,14 +91,14 @@ def embed(
     """
     out = Path(out)
     require_free(out, words=unit.kind == "word")
-    given = Path(texts) if isinstance(texts, str | Path) else list(several(texts))
+    given = Path(texts) if isinstance(texts, str | Path) else list(require_list(texts))
     if given == STDIN:  # nothing can be read of it twice
         given = list(source.stream(STDIN))
     elif isinstance(given, list):
         require_texts(word for each in given for word in (each if isinstance(each, list | tuple) else [each]))
     total, errors = _count(_rows(given, source), str(given) if isinstance(given, Path) else "the texts", strict)
     predictor = model if isinstance(model, Predictor) else load(model)
-    width = mixing.width(unit.layers, predictor.model.encoder.config)
+    width = layer_selection.selected_width(unit.layers, predictor.model.encoder.config)
     started = time.monotonic()
     first = count = 0
     with (
@@ -116,7 +116,7 @@ def embed(
     return {"out": str(out), "texts": total, "errors": errors, "vectors": count, "width": width, "seconds": seconds}
 
 
-def _rows(given: Path | list[Any], source: Unlabelled) -> Iterator[Text | UserError]:
+def _rows(given: Path | list[Any], source: UnlabelledReader) -> Iterator[Text | UserError]:
     return source.stream(given) if isinstance(given, Path) else iter(given)
 
 
@@ -136,7 +136,7 @@ def _count(rows: Iterator[Text | UserError], where: str, strict: bool) -> tuple[
     if errors == total:
         raise UserError(shown[0])
     if errors:
-        told = some(shown, errors)
+        told = first_few(shown, errors)
         console.warn(f"{errors:,} of {total:,} rows cannot be read and have no vector (--strict refuses them): {told}")
     return total, errors
 
@@ -147,7 +147,7 @@ def _together(rows: Iterator[Text | UserError]) -> Iterator[Rows]:
     for row in rows:
         part.append(row)
         size += 0 if isinstance(row, UserError) else len(row) if isinstance(row, str) else sum(map(len, row))
-        if len(part) == AT_ONCE or size >= CHARACTERS:
+        if len(part) == SEQUENCES_AT_ONCE or size >= CHARACTERS:
             yield part
             part, size = [], 0
     if part:

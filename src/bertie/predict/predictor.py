@@ -15,31 +15,38 @@ import torch
 
 from bertie import config as configuration
 from bertie import console, runtime, storage
-from bertie.checkpoints import sentence_vectors
-from bertie.checkpoints.folder import TASK, Checkpoint, load_weights, locate, read_checkpoint, states
-from bertie.checkpoints.sentence_vectors import SentenceVectors
+from bertie.checkpoints import sentence_transformers_format
+from bertie.checkpoints.folder import (
+    TASK_FILE,
+    Checkpoint,
+    find_model_folder,
+    list_checkpoints,
+    load_weights,
+    read_checkpoint,
+)
+from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError
 from bertie.model.bert import BertModel
 from bertie.model.heads import MaskedLMHead
-from bertie.model.mixing import Fixed
+from bertie.model.layer_selection import Fixed
 from bertie.model.pooling import Pooling
 from bertie.model.transformer import Encoder
 from bertie.objectives import Objective
-from bertie.predict.vectors import PiecesRead, WordVectors, text_vectors, word_vectors
+from bertie.predict.vectors import WordPooling, WordVectors, text_vectors, word_vectors
 from bertie.tasks import AnyTask, Embed, Tag, Task
-from bertie.tasks.assessment.folder import evaluation_folder, write
-from bertie.tasks.data.rows import kept, listing, several
+from bertie.tasks.data.rows import join_names, require_list, valid_examples
+from bertie.tasks.evaluation.folder import evaluation_folder, write
 from bertie.tasks.inference import infer, predictions
-from bertie.tasks.purpose import reading_of, task_of
-from bertie.text import framing
+from bertie.tasks.task_json import features_from_json, task_from_json
+from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
 Inputs = Iterable[Any]
 
 
 @dataclass(frozen=True)
-class Guess:
+class MaskPrediction:
     """A word piece for a masked place, and its probability."""
 
     token: str
@@ -48,8 +55,8 @@ class Guess:
 
 def read_task(source: str | Path) -> AnyTask:
     """What a run was fine-tuned for. Errors: as in `load`, and UserError for one that was not."""
-    folder = locate(source)
-    if (folder / TASK).is_file():
+    folder = find_model_folder(source)
+    if (folder / TASK_FILE).is_file():
         return _task_json(folder)
     checkpoint = read_checkpoint(folder)
     task = _task(checkpoint)
@@ -70,13 +77,13 @@ def load(source: str | Path, *, task: AnyTask | None = None, threads: int = 0) -
     encoder = Encoder(checkpoint.config)
     objectives = [kind() for kind in get_args(Objective)]
     heads = {o.kind: o.head(checkpoint.config, encoder) for o in objectives if o.kind in checkpoint.heads}
-    reading = reading_of(checkpoint.task, checkpoint.config, checkpoint.folder / TASK)
+    reading = features_from_json(checkpoint.task, checkpoint.config, checkpoint.folder / TASK_FILE)
     if task is not None:
         heads[task.kind] = task.head(checkpoint.config, reading.width if reading else checkpoint.config.hidden_size)
     model = BertModel(encoder, heads, reading).eval()
     loaded = load_weights(model, checkpoint)
-    if loaded.fresh:
-        raise UserError(f"{checkpoint.folder}/model.safetensors lacks the weights of {', '.join(loaded.fresh)}")
+    if loaded.initialized:
+        raise UserError(f"{checkpoint.folder}/model.safetensors lacks the weights of {', '.join(loaded.initialized)}")
     limit = _trained_length(checkpoint)
     return Predictor(checkpoint.folder, checkpoint.tokenizer, model.to(runtime.device()), task, limit)
 
@@ -99,7 +106,7 @@ class Predictor:
 
         tokens: [CLS], the text's pieces, [SEP] (and the second text's pieces, [SEP]).
         """
-        sequences = self._sequences(list(several(texts)))
+        sequences = self._sequences(list(require_list(texts)))
 
         def compute(batch: Batch, _: list[Sequence]) -> list[np.ndarray]:
             layers = self.model.encoder(batch, all_layers=True).layers
@@ -116,17 +123,19 @@ class Predictor:
         Errors: UsageError for what is no choice, or where the model has too few layers; UserError for files that ask for
         what bertie has not.
         """
-        own = SentenceVectors(pooling, normalize=False) if pooling is not None else self._own_pooling()
-        given = list(several(texts))
+        own = SentenceEmbedding(pooling, normalize=False) if pooling is not None else self._own_pooling()
+        given = list(require_list(texts))
         return text_vectors(self.model, self.tokenizer, given, self.max_length, own.pooling, layers, own.normalize)
 
     def word_vectors(
-        self, texts: Iterable[str | Many[str]], layers: Fixed = "last", pieces: PiecesRead = "first"
+        self, texts: Iterable[str | Many[str]], layers: Fixed = "last", word_pooling: WordPooling = "first"
     ) -> list[WordVectors]:
         """Per text (or list of words) a vector of every word, with the words and where they lie: `vectors.word_vectors`."""
-        return word_vectors(self.model, self.tokenizer, list(several(texts)), self.max_length, layers, pieces)
+        return word_vectors(
+            self.model, self.tokenizer, list(require_list(texts)), self.max_length, layers, word_pooling
+        )
 
-    def fill_mask(self, text: str, top_k: int = 5) -> list[list[Guess]]:
+    def fill_mask(self, text: str, top_k: int = 5) -> list[list[MaskPrediction]]:
         """For every [MASK] in the text its `top_k` likeliest word pieces. Errors: UserError without a [MASK] or a head."""
         if not isinstance(text, str):
             raise UsageError(f"expected a text and got a {type(text).__name__}")
@@ -149,7 +158,7 @@ class Predictor:
         known = probabilities[:, : self.tokenizer.size]  # a checkpoint may round its vocabulary up
         best = np.argsort(-known, axis=-1, kind="stable")[:, :top_k]
         return [
-            [Guess(token, float(row[i])) for token, i in zip(self.tokenizer.tokens(ids), ids, strict=True)]
+            [MaskPrediction(token, float(row[i])) for token, i in zip(self.tokenizer.tokens(ids), ids, strict=True)]
             for row, ids in zip(probabilities, best, strict=True)
         ]
 
@@ -197,10 +206,10 @@ class Predictor:
 
     def _labelled(self, task: Task, data: str | Path | Inputs, strict: bool) -> list[Any]:
         if isinstance(data, str | Path):
-            examples = kept(task.reader.read(Path(data)), str(data), strict)
+            examples = valid_examples(task.reader.read(Path(data)), str(data), strict)
         else:
-            examples = kept(task.reader.values(data), "the examples")
-        task.check(examples)
+            examples = valid_examples(task.reader.values(data), "the examples")
+        task.validate(examples)
         return examples
 
     def _predict_all(self, task: Task, examples: list[Any]) -> list[Any]:
@@ -219,10 +228,10 @@ class Predictor:
             raise UserError(f"{self.folder} was not fine-tuned for a task: run `bertie finetune` on it first")
         return self.task
 
-    def _own_pooling(self) -> SentenceVectors:
+    def _own_pooling(self) -> SentenceEmbedding:
         if isinstance(self.task, Embed):
-            return SentenceVectors(self.task.pooling, normalize=False)
-        return sentence_vectors.read(self.folder) or SentenceVectors("mean", normalize=False)
+            return SentenceEmbedding(self.task.pooling, normalize=False)
+        return sentence_transformers_format.read(self.folder) or SentenceEmbedding("mean", normalize=False)
 
     def _sequences(self, texts: list[str | tuple[str, str]]) -> list[Sequence]:
         kinds = {isinstance(text, tuple) for text in texts}
@@ -232,7 +241,7 @@ class Predictor:
             raise UsageError(f"a pair has two texts and this one {len(wrong[0])}: {str(wrong[0])[:60]}")
         first = [text[0] if isinstance(text, tuple) else text for text in texts]
         second = [text[1] for text in texts if isinstance(text, tuple)]
-        return framing.sequences(self.tokenizer, first, second or None, max_length=self.max_length)
+        return truncation.encode(self.tokenizer, first, second or None, max_length=self.max_length)
 
     def _masked(self, text: str) -> Sequence:
         """The text with each literal [MASK] as the mask token: here, and only here, that is what it means."""
@@ -252,14 +261,14 @@ def _trained_length(checkpoint: Checkpoint) -> int:
     """
     folder, most = checkpoint.folder, checkpoint.config.max_position_embeddings
     settings = checkpoint.task or _settings(folder)
-    where = folder / TASK if checkpoint.task else _run(folder) / "config.toml"
+    where = folder / TASK_FILE if checkpoint.task else _run(folder) / "config.toml"
     phases = settings.get("phases", [])
     if not isinstance(phases, list) or not all(isinstance(phase, dict) for phase in phases):
         raise UserError(f"{where}: phases is {str(phases)[:60]}: it must be tables")
     phases = [phase for phase in phases if phase.get("max_length") != 0]  # 0: the layout's
     parts = [settings, settings.get("layout"), *phases]
     limits = [part["max_length"] for part in parts if isinstance(part, dict) and "max_length" in part]
-    others = min(most, sentence_vectors.longest(folder) or most)
+    others = min(most, sentence_transformers_format.max_sequence_length(folder) or most)
     limit = max(limits, default=others) if all(type(limit) is int for limit in limits) else limits
     if type(limit) is not int or not 4 <= limit <= most:
         raise UserError(f"{where}: max_length is {limit!r}: the model reads 4 to {most} tokens")
@@ -294,7 +303,7 @@ def _asked(task: AnyTask | None, checkpoint: Checkpoint) -> AnyTask | None:
     if not task.labels:
         return replace(task, labels=own.labels)
     if checkpoint.task or len(task.labels) != len(own.labels):  # names of others' models, LABEL_0 …, may be put right
-        raise UsageError(f"task.labels: the model was trained with {listing(own.labels)}, in this order")
+        raise UsageError(f"task.labels: the model was trained with {join_names(own.labels)}, in this order")
     return task
 
 
@@ -309,7 +318,7 @@ def _require_outputs(checkpoint: Checkpoint, kind: str, labels: tuple[str, ...])
 
 def _task_json(folder: Path) -> AnyTask:
     """What a folder's task.json says. Errors: UserError."""
-    return task_of(storage.read_json(folder / TASK), folder / TASK)
+    return task_from_json(storage.read_json(folder / TASK_FILE), folder / TASK_FILE)
 
 
 def _settings(folder: Path) -> dict[str, Any]:
@@ -321,4 +330,4 @@ def _settings(folder: Path) -> dict[str, Any]:
 def _run(folder: Path) -> Path:
     """The run that a model folder is, or is a checkpoint of."""
     folder = folder.resolve()
-    return folder.parent.parent if folder in states(folder.parent.parent) else folder
+    return folder.parent.parent if folder in list_checkpoints(folder.parent.parent) else folder

@@ -18,19 +18,19 @@ from torch import Tensor
 from bertie import config as configuration
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError
-from bertie.model import mixing
+from bertie.model import layer_selection
 from bertie.model.bert import BertModel
-from bertie.model.mixing import Fixed
+from bertie.model.layer_selection import Fixed
 from bertie.model.pooling import Pooling, pool
-from bertie.tasks import words
+from bertie.tasks import word_alignment
 from bertie.tasks.inference import infer
-from bertie.text import framing
-from bertie.text.framing import Pieces
+from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
+from bertie.text.truncation import TokenizedText
 
-PiecesRead = Literal["first", "mean"]
+WordPooling = Literal["first", "mean"]
 """A word's vector: that of its first piece, as BERT's taggers read it, or the mean of its pieces'."""
-_POOLED: dict[PiecesRead, Pooling] = {"first": "cls", "mean": "mean"}
+_POOLED: dict[WordPooling, Pooling] = {"first": "cls", "mean": "mean"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +57,10 @@ def text_vectors(
     """
     for kind, name, value in ((Pooling, "pooling", pooling), (Fixed, "layers", layers)):
         configuration.build(kind, value, name)
-    width = mixing.width(layers, model.encoder.config)
-    sequences = [framing.fit(tokenizer, [each], max_length)[0] for each in framing.pieces(tokenizer, texts)]
+    width = layer_selection.selected_width(layers, model.encoder.config)
+    sequences = [
+        truncation.to_sequences(tokenizer, [each], max_length)[0] for each in truncation.tokenize(tokenizer, texts)
+    ]
 
     def compute(batch: Batch, group: list[Sequence]) -> list[np.ndarray]:
         bounds = batch.ragged.cu_seqlens
@@ -77,7 +79,7 @@ def word_vectors(
     texts: Many[str | Many[str]],
     max_length: int,
     layers: Fixed = "last",
-    pieces: PiecesRead = "first",
+    word_pooling: WordPooling = "first",
 ) -> list[WordVectors]:
     """Per text a vector of every word; those that are too long are read in windows, each word where most of its context is.
 
@@ -85,15 +87,15 @@ def word_vectors(
     words, those, and offsets are into the words with a blank between. Errors: UserError for what is no text, UsageError
     where both are given, and for layers or pieces that are not known.
     """
-    for kind, name, value in ((Fixed, "layers", layers), (PiecesRead, "pieces", pieces)):
+    for kind, name, value in ((Fixed, "layers", layers), (WordPooling, "word_pooling", word_pooling)):
         configuration.build(kind, value, name)
-    width = mixing.width(layers, model.encoder.config)
+    width = layer_selection.selected_width(layers, model.encoder.config)
     found = _cut(tokenizer, texts)
     results = [WordVectors(each, places, np.zeros((len(each), width), np.float32)) for each, places, _ in found]
     windows = [
         replace(window, example=number)
         for number, (each, _, parts) in enumerate(found)
-        for window in _windows(tokenizer, parts, len(each), max_length, pieces)
+        for window in _windows(tokenizer, parts, len(each), max_length, word_pooling)
     ]
 
     def compute(batch: Batch, group: list[Sequence]) -> list[np.ndarray]:
@@ -104,7 +106,7 @@ def word_vectors(
         rows, word_P = (
             torch.as_tensor(np.concatenate(part), device=model.device) for part in zip(*places, strict=True)
         )
-        vectors = pool(_POOLED[pieces], _states(model, batch, rows, layers), word_P, int(counts.sum()))
+        vectors = pool(_POOLED[word_pooling], _states(model, batch, rows, layers), word_P, int(counts.sum()))
         return np.split(vectors.cpu().numpy(), np.cumsum(counts)[:-1])
 
     for window, vectors in zip(windows, infer(model, windows, compute), strict=True):
@@ -117,7 +119,9 @@ def _states(model: BertModel, batch: Batch, rows: Tensor | None, layers: Fixed) 
     if layers == "last":
         return model.encoder(batch, rows).last.float()
     states = model.encoder(batch, all_layers=True).layers
-    return mixing.select(layers, states if rows is None else tuple(x_TD[rows] for x_TD in states)).float()
+    return layer_selection.select_layers(
+        layers, states if rows is None else tuple(x_TD[rows] for x_TD in states)
+    ).float()
 
 
 class _Read(NamedTuple):
@@ -129,10 +133,12 @@ class _Read(NamedTuple):
     word: np.ndarray
 
 
-def _windows(tokenizer: Tokenizer, parts: Pieces, count: int, max_length: int, pieces: PiecesRead) -> list[Sequence]:
+def _windows(
+    tokenizer: Tokenizer, parts: TokenizedText, count: int, max_length: int, pieces: WordPooling
+) -> list[Sequence]:
     """Sequences with what is read of each as target; none of a text without words."""
-    windows = framing.fit(tokenizer, [parts], max_length, "windows", step=0)
-    best = words.best_windows(windows, count)
+    windows = truncation.to_sequences(tokenizer, [parts], max_length, "windows", step=0)
+    best = word_alignment.best_windows(windows, count)
     found = []
     for number, window in enumerate(windows):
         assert window.offsets is not None
@@ -144,17 +150,20 @@ def _windows(tokenizer: Tokenizer, parts: Pieces, count: int, max_length: int, p
     return found
 
 
-def _cut(tokenizer: Tokenizer, texts: Many[str | Many[str]]) -> list[tuple[list[str], np.ndarray, Pieces]]:
+def _cut(tokenizer: Tokenizer, texts: Many[str | Many[str]]) -> list[tuple[list[str], np.ndarray, TokenizedText]]:
     """Per text its words, their places (int32 [words, 2]) and their pieces."""
     plain = [text for text in texts if isinstance(text, str)]
     given = [list(text) for text in texts if not isinstance(text, str)]
     if plain and given:
         raise UsageError("give either texts or lists of words, not both")
     if given:
-        return [(each, _joined(each), parts) for each, parts in zip(given, words.pieces(tokenizer, given), strict=True)]
+        return [
+            (each, _joined(each), parts)
+            for each, parts in zip(given, word_alignment.tokenize_words(tokenizer, given), strict=True)
+        ]
     return [
         ([text[start:end] for start, end in places.tolist()], places, parts)
-        for text, (parts, places) in zip(plain, words.cut(tokenizer, plain), strict=True)
+        for text, (parts, places) in zip(plain, word_alignment.split_and_tokenize(tokenizer, plain), strict=True)
     ]
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bertie.tasks.choose import Choose
 from bertie.tasks.classify import Classify
-from bertie.tasks.contract import Task
 from bertie.tasks.embed import Embed
 from bertie.tasks.regress import Regress
 from bertie.tasks.span import Span
 from bertie.tasks.tag import Tag
+from bertie.tasks.task import Task
 
 AnyTask = Classify | Regress | Span | Choose | Tag | Embed
 

@@ -15,23 +15,16 @@ from bertie.errors import UserError
 from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
 from bertie.model.losses import choice
-from bertie.tasks.assessment.choose import assess_choices
-from bertie.tasks.assessment.findings import Assessment
-from bertie.tasks.contract import Unit
-from bertie.tasks.data.choices import Choice, ChoiceColumns, Choices
-from bertie.tasks.data.predictions import answer_of
-from bertie.tasks.data.rows import whole_number_of
+from bertie.tasks.data.choices import ChoiceColumns, ChoiceExample, ChoiceReader
+from bertie.tasks.data.prediction_files import answer_of
+from bertie.tasks.data.rows import parse_index
 from bertie.tasks.encoding import FIRST, by_example, softmax
-from bertie.text import framing
+from bertie.tasks.evaluation.choose import evaluate_choices
+from bertie.tasks.evaluation.findings import Evaluation
+from bertie.tasks.predictions import ChoicePrediction
+from bertie.tasks.task import Unit
+from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """choice: the number of the most probable ending, from 0."""
-
-    choice: int
-    probabilities: list[float]
 
 
 @dataclass(frozen=True)
@@ -57,36 +50,36 @@ class Choose:
         return "accuracy"
 
     @property
-    def reader(self) -> Choices:
-        return Choices(ChoiceColumns(self.context, self.label, self.endings))
+    def reader(self) -> ChoiceReader:
+        return ChoiceReader(ChoiceColumns(self.context, self.label, self.endings))
 
-    def fit(self, examples: list[Choice]) -> Choose:
-        self.check(examples)
+    def fit(self, examples: list[ChoiceExample]) -> Choose:
+        self.validate(examples)
         return self
 
-    def check(self, examples: list[Choice]) -> None:
+    def validate(self, examples: list[ChoiceExample]) -> None:
         """Errors: UserError naming the first example of which nobody said which ending is right."""
         for example in examples:
             if example.label is None:
                 raise UserError(f"{example.source}: no label; name the column of the right ending with --task.label")
 
-    def encode(self, examples: list[Choice], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
+    def encode(self, examples: list[ChoiceExample], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
         """A sequence an ending; target: 1 for the right one, 0 for others, None where nobody said."""
-        starts = framing.pieces(tokenizer, [example.context for example in examples])
+        starts = truncation.tokenize(tokenizer, [example.context for example in examples])
         whole = [f"{e.lead} {ending}" if e.lead else ending for e in examples for ending in e.endings]
-        endings = iter(framing.pieces(tokenizer, whole))
+        endings = iter(truncation.tokenize(tokenizer, whole))
         sequences = []
         for number, (example, start) in enumerate(zip(examples, starts, strict=True)):
             for part in range(len(example.endings)):
-                [sequence] = framing.fit(tokenizer, [start, next(endings)], max_length)
+                [sequence] = truncation.to_sequences(tokenizer, [start, next(endings)], max_length)
                 target = None if example.label is None else int(part == example.label)
                 sequences.append(replace(sequence, example=number, part=part, target=target))
         return sequences
 
-    def training(self, sequences: list[Sequence]) -> list[Sequence]:
+    def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
         return sequences
 
-    def reads(self, sequence: Sequence) -> np.ndarray:  # noqa: ARG002
+    def head_positions(self, sequence: Sequence) -> np.ndarray:  # noqa: ARG002
         return FIRST
 
     def head(self, config: BertConfig, width: int) -> PooledHead:
@@ -98,32 +91,34 @@ class Choose:
         weight = np.array([sequence.target or 0 for sequence in sequences], np.float32)
         return Targets(index, group.astype(np.int64), weight)
 
-    def decode(self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Choice]) -> list[Chosen]:
+    def decode(
+        self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[ChoiceExample]
+    ) -> list[ChoicePrediction]:
         found = [softmax(np.concatenate(rows)[:, 0]) for rows in by_example(outputs, sequences, len(examples))]
-        return [Chosen(int(each.argmax()), each.tolist()) for each in found]
+        return [ChoicePrediction(int(each.argmax()), each.tolist()) for each in found]
 
-    def read_prediction(self, values: dict[str, Any], example: Choice, place: str) -> Chosen:
+    def read_prediction(self, values: dict[str, Any], example: ChoiceExample, place: str) -> ChoicePrediction:
         said = str(answer_of(values, "choice", place))
-        number = whole_number_of(said)
+        number = parse_index(said)
         if number is None or number >= len(example.endings):
             last = len(example.endings) - 1
             raise UserError(f"{place}: the prediction is {said[:20]!r}, and the endings are 0 to {last}")
-        return Chosen(number, [])
+        return ChoicePrediction(number, [])
 
-    def score(self, predictions: list[Chosen], examples: list[Choice]) -> dict[str, float]:
+    def score(self, predictions: list[ChoicePrediction], examples: list[ChoiceExample]) -> dict[str, float]:
         """accuracy. Errors: as `check`."""
-        self.check(examples)
+        self.validate(examples)
         right = [found.choice == example.label for found, example in zip(predictions, examples, strict=True)]
         return {"accuracy": float(np.mean(right))}
 
-    def constants(self, examples: list[Choice]) -> list[list[Chosen]]:
+    def constant_predictions(self, examples: list[ChoiceExample]) -> list[list[ChoicePrediction]]:
         most = max(len(example.endings) for example in examples)
         return [[_sure(min(place, len(e.endings) - 1), len(e.endings)) for e in examples] for place in range(most)]
 
-    def assess(self, predictions: list[Chosen], examples: list[Choice]) -> Assessment:
-        self.check(examples)
-        return assess_choices(predictions, examples)
+    def evaluate(self, predictions: list[ChoicePrediction], examples: list[ChoiceExample]) -> Evaluation:
+        self.validate(examples)
+        return evaluate_choices(predictions, examples)
 
 
-def _sure(place: int, endings: int) -> Chosen:
-    return Chosen(place, [float(i == place) for i in range(endings)])
+def _sure(place: int, endings: int) -> ChoicePrediction:
+    return ChoicePrediction(place, [float(i == place) for i in range(endings)])

@@ -12,24 +12,17 @@ from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError, require_range
 from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
-from bertie.tasks.assessment.classify import assess_classes
-from bertie.tasks.assessment.findings import Assessment
-from bertie.tasks.contract import Unit
-from bertie.tasks.data.predictions import answer_of
-from bertie.tasks.data.rows import label, listing, short
-from bertie.tasks.data.texts import CLASSES, Columns, Example, Texts
-from bertie.tasks.encoding import FIRST, by_example, encode_texts, softmax, whole_texts
+from bertie.tasks.data.prediction_files import answer_of
+from bertie.tasks.data.rows import join_names, label, shorten
+from bertie.tasks.data.texts import CLASSES, Example, TextColumns, TextReader
+from bertie.tasks.encoding import FIRST, by_example, cls_targets, encode_texts, softmax
+from bertie.tasks.evaluation.classify import evaluate_classes
+from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.metrics import classification_scores
-from bertie.text.framing import Long
+from bertie.tasks.predictions import ClassPrediction
+from bertie.tasks.task import Unit
 from bertie.text.tokenizer import Tokenizer
-
-
-@dataclass(frozen=True)
-class Classified:
-    """label: the most probable; probabilities: of every label, in the order of the labels."""
-
-    label: str
-    probabilities: dict[str, float]
+from bertie.text.truncation import Truncation
 
 
 @dataclass(frozen=True)
@@ -43,17 +36,17 @@ class Classify:
     """Column of the label (empty: found from the header)."""
     labels: tuple[str, ...] = ()
     """The classes; empty: those of the training examples, sorted."""
-    long: Long = "head"
+    truncation: Truncation = "head"
     """What is read of texts that are too long: head, tail, head_tail (a quarter and the rest), or windows of all of it."""
-    step: int = 0
+    doc_stride: int = 0
     """Tokens from the start of a window to that of the next; 0: half a window."""
     paired: Fixed[bool | None] = None
     """Whether examples have two texts: found from those of training."""
 
     def __post_init__(self) -> None:
-        require_range("task", self, "step", low=0)
+        require_range("task", self, "doc_stride", low=0)
         if len(set(self.labels)) < len(self.labels):
-            raise UsageError(f"task.labels names a class twice: {listing(self.labels)}")
+            raise UsageError(f"task.labels names a class twice: {join_names(self.labels)}")
 
     @property
     def unit(self) -> Unit:
@@ -64,8 +57,8 @@ class Classify:
         return "accuracy"
 
     @property
-    def reader(self) -> Texts:
-        return Texts(Columns(self.text, self.text_pair, self.label), CLASSES, paired=self.paired)
+    def reader(self) -> TextReader:
+        return TextReader(TextColumns(self.text, self.text_pair, self.label), CLASSES, paired=self.paired)
 
     def fit(self, examples: list[Example]) -> Classify:
         """The task with the classes of the training examples. Errors: UserError for a missing label or a single class."""
@@ -76,25 +69,25 @@ class Classify:
                 raise UserError(f"{example.source}: no label to train on; {remedy}")
         if len(self.labels) == 1:
             raise UsageError(
-                f"task.labels names one class, {short(self.labels[0])!r}: name all, or leave it out to have them found"
+                f"task.labels names one class, {shorten(self.labels[0])!r}: name all, or leave it out to have them found"
             )
         labels: tuple[str, ...] = self.labels or tuple(sorted({str(example.label) for example in examples}))
         if len(labels) < 2:
             raise UserError(
-                f"every example has the label {short(min(labels))!r} ({examples[0].source} …): nothing to learn"
+                f"every example has the label {shorten(min(labels))!r} ({examples[0].source} …): nothing to learn"
             )
         fitted = replace(self, labels=labels, paired=examples[0].text_pair is not None)
-        fitted.check(examples)
+        fitted.validate(examples)
         return fitted
 
-    def check(self, examples: list[Example]) -> None:
+    def validate(self, examples: list[Example]) -> None:
         """Errors: UserError naming the first example without a label, or with one that is none of the classes."""
         known = set(self.labels)
         for example in examples:
             if example.label not in known:
                 said = example.label
-                have = "no label" if said is None else f"the label {short(said)!r} is none of the classes"
-                raise UserError(f"{example.source}: {have}; the classes are {listing(self.labels)}")
+                have = "no label" if said is None else f"the label {shorten(said)!r} is none of the classes"
+                raise UserError(f"{example.source}: {have}; the classes are {join_names(self.labels)}")
 
     def encode(self, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
         """target: the label's number, None where there is none."""
@@ -103,12 +96,12 @@ class Classify:
         def target(example: Example) -> int | None:
             return number.get(str(example.label))
 
-        return encode_texts(examples, tokenizer, max_length, self.long, self.step, target, self.paired)
+        return encode_texts(examples, tokenizer, max_length, self.truncation, self.doc_stride, target, self.paired)
 
-    def training(self, sequences: list[Sequence]) -> list[Sequence]:
+    def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
         return sequences
 
-    def reads(self, sequence: Sequence) -> np.ndarray:  # noqa: ARG002
+    def head_positions(self, sequence: Sequence) -> np.ndarray:  # noqa: ARG002
         return FIRST
 
     def head(self, config: BertConfig, width: int) -> PooledHead:
@@ -117,35 +110,37 @@ class Classify:
         return PooledHead(width, len(self.labels), config.hidden_dropout_prob)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
-        return whole_texts(sequences, index, np.int64)
+        return cls_targets(sequences, index, np.int64)
 
-    def decode(self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Example]) -> list[Classified]:
+    def decode(
+        self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Example]
+    ) -> list[ClassPrediction]:
         """Of windows, from the mean of their logits."""
         return [self._decode(np.concatenate(rows).mean(0)) for rows in by_example(outputs, sequences, len(examples))]
 
-    def _decode(self, logits_C: np.ndarray) -> Classified:
+    def _decode(self, logits_C: np.ndarray) -> ClassPrediction:
         named = {label: float(p) for label, p in zip(self.labels, softmax(logits_C), strict=True)}
-        return Classified(self.labels[int(logits_C.argmax())], named)
+        return ClassPrediction(self.labels[int(logits_C.argmax())], named)
 
-    def read_prediction(self, values: dict[str, Any], example: Example, place: str) -> Classified:  # noqa: ARG002
+    def read_prediction(self, values: dict[str, Any], example: Example, place: str) -> ClassPrediction:  # noqa: ARG002
         said = label(answer_of(values, "label", place), "label", place)
         if said not in self.labels:
             raise UserError(
-                f"{place}: {short(str(said))!r} is none of the classes, which are {listing(self.labels)}; "
+                f"{place}: {shorten(str(said))!r} is none of the classes, which are {join_names(self.labels)}; "
                 "name them all with --task.labels"
             )
-        return Classified(said, {})
+        return ClassPrediction(said, {})
 
-    def score(self, predictions: list[Classified], examples: list[Example]) -> dict[str, float]:
+    def score(self, predictions: list[ClassPrediction], examples: list[Example]) -> dict[str, float]:
         """accuracy, f1, matthews. Errors: UserError for an example without a known label."""
-        self.check(examples)
+        self.validate(examples)
         gold = [str(example.label) for example in examples]
         return classification_scores(gold, [prediction.label for prediction in predictions], list(self.labels))
 
-    def constants(self, examples: list[Example]) -> list[list[Classified]]:
-        each = [Classified(label, {name: float(name == label) for name in self.labels}) for label in self.labels]
+    def constant_predictions(self, examples: list[Example]) -> list[list[ClassPrediction]]:
+        each = [ClassPrediction(label, {name: float(name == label) for name in self.labels}) for label in self.labels]
         return [[one] * len(examples) for one in each]
 
-    def assess(self, predictions: list[Classified], examples: list[Example]) -> Assessment:
-        self.check(examples)
-        return assess_classes(self.labels, predictions, examples)
+    def evaluate(self, predictions: list[ClassPrediction], examples: list[Example]) -> Evaluation:
+        self.validate(examples)
+        return evaluate_classes(self.labels, predictions, examples)

@@ -15,24 +15,17 @@ from bertie.errors import UserError, require_range
 from bertie.model.config import BertConfig
 from bertie.model.heads import PoolingHead
 from bertie.model.pooling import Pooling, pool
-from bertie.tasks.assessment.embed import assess_partners, assess_scored, partner_ranks
-from bertie.tasks.assessment.findings import Assessment
-from bertie.tasks.contract import Unit
-from bertie.tasks.data.predictions import answer_of, require_number
-from bertie.tasks.data.rows import no_number, number_of, short
-from bertie.tasks.data.texts import CLASSES, SCORES, Columns, Example, Texts
+from bertie.tasks.data.prediction_files import answer_of, require_number
+from bertie.tasks.data.rows import describe_bad_number, parse_label_number, shorten
+from bertie.tasks.data.texts import CLASSES, SCORES, Example, TextColumns, TextReader
 from bertie.tasks.encoding import FIRST
+from bertie.tasks.evaluation.embed import evaluate_retrieval, evaluate_scored_pairs, partner_ranks
+from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.metrics import regression_scores
-from bertie.text import framing
+from bertie.tasks.predictions import SimilarityPrediction
+from bertie.tasks.task import Unit
+from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
-
-
-@dataclass(frozen=True)
-class Similarity:
-    """similarity: the cosine of the two texts' vectors."""
-
-    similarity: float
-    vectors: tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -73,9 +66,9 @@ class Embed:
         return "spearman" if self.scored else "accuracy"
 
     @property
-    def reader(self) -> Texts:
+    def reader(self) -> TextReader:
         labels = tuple(dict.fromkeys((*SCORES, *CLASSES)))
-        return Texts(Columns(self.text, self.text_pair, self.label), labels, numbers=None, paired=True)
+        return TextReader(TextColumns(self.text, self.text_pair, self.label), labels, numbers=None, paired=True)
 
     def fit(self, examples: list[Example]) -> Embed:
         """Errors: UserError where a second text is missing, or some scores are; where pairs are of several classes."""
@@ -86,7 +79,7 @@ class Embed:
             raise UserError(f"every pair has the score {known[0]:g} ({examples[0].source} …): nothing to learn")
         return replace(self, scored=True, lowest=min(known), highest=max(known))
 
-    def check(self, examples: list[Example]) -> None:
+    def validate(self, examples: list[Example]) -> None:
         """Errors: UserError as `fit`; where no pair has a score, and those of training have."""
         if not _scores(examples) and self.scored:
             raise UserError(f"{examples[0].source}: no score, where the pairs of training have one")
@@ -95,82 +88,86 @@ class Embed:
         """Two sequences a pair; target: the cosine that is wanted, None without scores."""
         _require_pairs(examples)
         sides = [
-            framing.pieces(tokenizer, [example.text for example in examples]),
-            framing.pieces(tokenizer, [example.text_pair or "" for example in examples]),
+            truncation.tokenize(tokenizer, [example.text for example in examples]),
+            truncation.tokenize(tokenizer, [example.text_pair or "" for example in examples]),
         ]
         width = self.highest - self.lowest
         sequences = []
         for number, (example, *each) in enumerate(zip(examples, *sides, strict=True)):
-            score = number_of(example.label)
+            score = parse_label_number(example.label)
             target = None if score is None or not width else (score - self.lowest) / width
             for part, pieces in enumerate(each):
-                [sequence] = framing.fit(tokenizer, [pieces], max_length)
+                [sequence] = truncation.to_sequences(tokenizer, [pieces], max_length)
                 sequences.append(replace(sequence, example=number, part=part, target=target))
         return sequences
 
-    def training(self, sequences: list[Sequence]) -> list[Sequence]:
+    def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
         return sequences
 
-    def reads(self, sequence: Sequence) -> np.ndarray:
+    def head_positions(self, sequence: Sequence) -> np.ndarray:
         return FIRST if self.pooling == "cls" else np.arange(len(sequence))
 
     def head(self, config: BertConfig, width: int) -> PoolingHead:  # noqa: ARG002
         return PoolingHead(self.pooling, self.scale)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> PairTargets:  # noqa: ARG002
-        text = np.repeat(np.arange(len(sequences)), [len(self.reads(sequence)) for sequence in sequences])
+        text = np.repeat(np.arange(len(sequences)), [len(self.head_positions(sequence)) for sequence in sequences])
         first, second = (np.array([i for i, s in enumerate(sequences) if s.part == part]) for part in (0, 1))
         score = np.array([sequences[i].target or 0.0 for i in first], np.float32)
         return PairTargets(index, text, np.ones(len(first), np.float32), first, second, score, self.scored)
 
-    def decode(self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Example]) -> list[Similarity]:
+    def decode(
+        self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Example]
+    ) -> list[SimilarityPrediction]:
         vectors = [[np.zeros(0, np.float32)] * 2 for _ in examples]
         for rows, sequence in zip(outputs, sequences, strict=True):
             one_text = torch.zeros(len(rows), dtype=torch.long)
             vector = F.normalize(pool(self.pooling, torch.from_numpy(rows), one_text, 1))[0].numpy()
             vectors[sequence.example][sequence.part] = vector
-        return [Similarity(float(first @ second), (first, second)) for first, second in vectors]
+        return [SimilarityPrediction(float(first @ second), (first, second)) for first, second in vectors]
 
-    def read_prediction(self, values: dict[str, Any], example: Example, place: str) -> Similarity:
-        if number_of(example.label) is None:
+    def read_prediction(self, values: dict[str, Any], example: Example, place: str) -> SimilarityPrediction:
+        if parse_label_number(example.label) is None:
             raise UserError(f"{example.source}: pairs without scores are scored by vectors, which no prediction has")
         none = np.zeros(0, np.float32)
-        return Similarity(require_number(answer_of(values, "similarity", place), place), (none, none))
+        return SimilarityPrediction(require_number(answer_of(values, "similarity", place), place), (none, none))
 
-    def score(self, predictions: list[Similarity], examples: list[Example]) -> dict[str, float]:
+    def score(self, predictions: list[SimilarityPrediction], examples: list[Example]) -> dict[str, float]:
         """spearman and pearson of cosines and scores; without scores accuracy: whose own second text is nearest of all."""
-        self.check(examples)
-        if number_of(examples[0].label) is not None:
+        self.validate(examples)
+        if parse_label_number(examples[0].label) is not None:
             gold = [float(example.label or 0) for example in examples]
             scores = regression_scores(gold, [prediction.similarity for prediction in predictions])
             return {name: scores[name] for name in ("spearman", "pearson")}
         first, second = (np.stack([prediction.vectors[side] for prediction in predictions]) for side in (0, 1))
         return {"accuracy": float((partner_ranks(first, second)[0] == 1).mean())}
 
-    def assess(self, predictions: list[Similarity], examples: list[Example]) -> Assessment:
-        self.check(examples)
-        scores = [number_of(example.label) for example in examples]
+    def evaluate(self, predictions: list[SimilarityPrediction], examples: list[Example]) -> Evaluation:
+        self.validate(examples)
+        scores = [parse_label_number(example.label) for example in examples]
         known = [score for score in scores if score is not None]
-        return assess_scored(known, predictions, examples) if known else assess_partners(predictions, examples)
+        return (
+            evaluate_scored_pairs(known, predictions, examples) if known else evaluate_retrieval(predictions, examples)
+        )
 
-    def constants(self, examples: list[Example]) -> list[list[Similarity]]:
+    def constant_predictions(self, examples: list[Example]) -> list[list[SimilarityPrediction]]:
         same = np.ones(1, np.float32)
-        return [[Similarity(1.0, (same, same)) for _ in examples]]
+        return [[SimilarityPrediction(1.0, (same, same)) for _ in examples]]
 
 
 def _scores(examples: list[Example]) -> list[float]:
     """Of every pair, or none. Pairs of one class are taken for such as belong together."""
     _require_pairs(examples)
-    scores = [number_of(example.label) for example in examples]
+    scores = [parse_label_number(example.label) for example in examples]
     known = [score for score in scores if score is not None]
     if not known and len({example.label for example in examples}) > 1:
         raise UserError(
-            f"{examples[0].source}: the label {short(str(examples[0].label))!r} is no score, and others differ: embed learns "
+            f"{examples[0].source}: the label {shorten(str(examples[0].label))!r} is no score, and others differ: embed learns "
             "from scores, or from pairs that all belong together; leave the others out"
         )
     if 0 < len(known) < len(scores):
         bad = examples[scores.index(None)]
-        have = "no score" if bad.label is None else f"the score {no_number(bad.label)}"
+        have = "no score" if bad.label is None else f"the score {describe_bad_number(bad.label)}"
         raise UserError(f"{bad.source}: {have}, where others have one")
     return known
 

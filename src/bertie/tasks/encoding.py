@@ -11,7 +11,7 @@ import numpy as np
 from bertie.contracts import Sequence, Targets
 from bertie.errors import UserError
 from bertie.tasks.data.texts import Example
-from bertie.text import framing
+from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
 FIRST = np.zeros(1, np.int64)  # [CLS]: what a task of whole texts reads
@@ -21,7 +21,7 @@ def encode_texts(
     examples: list[Example],
     tokenizer: Tokenizer,
     max_length: int,
-    long: framing.Long,
+    long: truncation.Truncation,
     step: int,
     target: Callable[[Example], Any],
     paired: bool | None,
@@ -37,19 +37,19 @@ def encode_texts(
             others = "others have" if paired is None else "the examples of training have"
             have, had = ("one text", "two") if wanted else ("two texts", "one")
             raise UserError(f"{example.source}: {have}, where {others} {had}")
-    parts = [framing.pieces(tokenizer, [example.text for example in examples])]
+    parts = [truncation.tokenize(tokenizer, [example.text for example in examples])]
     if wanted:
-        parts.append(framing.pieces(tokenizer, [example.text_pair or "" for example in examples]))
+        parts.append(truncation.tokenize(tokenizer, [example.text_pair or "" for example in examples]))
     return [
         replace(sequence, example=number, target=target(example))
         for number, (example, *each) in enumerate(zip(examples, *parts, strict=True))
-        for sequence in framing.fit(tokenizer, each, max_length, long, step)
+        for sequence in truncation.to_sequences(tokenizer, each, max_length, long, step)
     ]
 
 
-def count_cut(sequences: list[Sequence]) -> int:
+def count_truncated(sequences: list[Sequence]) -> int:
     """Of how many examples something did not fit."""
-    return len({sequence.example for sequence in sequences if sequence.lost})
+    return len({sequence.example for sequence in sequences if sequence.truncated})
 
 
 def by_example(values: list[Any], sequences: list[Sequence], examples: int) -> list[list[Any]]:
@@ -60,15 +60,15 @@ def by_example(values: list[Any], sequences: list[Sequence], examples: int) -> l
     return found
 
 
-def shares(sequences: list[Sequence]) -> np.ndarray:
+def example_weights(sequences: list[Sequence]) -> np.ndarray:
     """float32 [S]: 1 where the target is known, 1/n for each of an example's n windows; 0 where it is not known."""
-    return np.array([sequence.share * (sequence.target is not None) for sequence in sequences], np.float32)
+    return np.array([sequence.weight * (sequence.target is not None) for sequence in sequences], np.float32)
 
 
-def whole_texts(sequences: list[Sequence], index: np.ndarray, dtype: type) -> Targets:
+def cls_targets(sequences: list[Sequence], index: np.ndarray, dtype: type) -> Targets:
     """One target a sequence, at its [CLS]."""
     labels = np.array([0 if sequence.target is None else sequence.target for sequence in sequences], dtype)
-    return Targets(index, labels, shares(sequences))
+    return Targets(index, labels, example_weights(sequences))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -14,12 +14,12 @@ from bertie.batches.collate import collate
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UserError
 from bertie.model.bert import BertModel
-from bertie.tasks.contract import Task
-from bertie.tasks.encoding import count_cut
+from bertie.tasks.encoding import count_truncated
+from bertie.tasks.task import Task
 from bertie.text.tokenizer import Tokenizer
 
 Result = TypeVar("Result")
-AT_ONCE = 1024  # examples that are read, computed and handed on together
+SEQUENCES_AT_ONCE = 1024  # examples that are read, computed and handed on together
 
 
 def infer(
@@ -49,19 +49,19 @@ def outputs(model: BertModel, task: Task, sequences: list[Sequence]) -> list[np.
     head = model.heads[task.kind]
 
     def compute(batch: Batch, group: list[Sequence]) -> list[np.ndarray]:
-        index, sizes = reading(task, group)
+        index, sizes = head_index(task, group)
         rows = torch.as_tensor(index, device=model.device)
-        known = gathered_states(group)
-        states = model.states(batch, rows) if known is None else torch.as_tensor(known, device=model.device)
-        logits = head.logits(model.hidden(states, batch.ragged, rows).last)  # pyright: ignore[reportCallIssue]
+        known = gather_hidden_states(group)
+        states = model.encoder_states(batch, rows) if known is None else torch.as_tensor(known, device=model.device)
+        logits = head.logits(model.head_inputs(states, batch.ragged, rows).last)  # pyright: ignore[reportCallIssue]
         return np.split(logits.float().cpu().numpy(), np.cumsum(sizes)[:-1])
 
     return infer(model, sequences, compute)
 
 
-def gathered_states(sequences: list[Sequence]) -> np.ndarray | None:
+def gather_hidden_states(sequences: list[Sequence]) -> np.ndarray | None:
     """What a frozen encoder says of them, end to end; None where it is not known yet."""
-    known = [sequence.states for sequence in sequences if sequence.states is not None]
+    known = [sequence.hidden_states for sequence in sequences if sequence.hidden_states is not None]
     return np.concatenate(known) if known else None
 
 
@@ -73,13 +73,13 @@ def predictions(
     examples end in one, after what is said of those before."""
     broken: list[UserError] = []
     rest, count, cut = _until_broken(examples, broken), 0, 0
-    while part := list(islice(rest, AT_ONCE)):
+    while part := list(islice(rest, SEQUENCES_AT_ONCE)):
         readable = [each for each in part if not isinstance(each, UserError)]
         sequences = task.encode(readable, tokenizer, max_length) if readable else []
         decoded = task.decode(outputs(model, task, sequences), sequences, readable) if readable else []
         found = iter(decoded)
         yield from (each if isinstance(each, UserError) else next(found) for each in part)
-        count, cut = count + len(readable), cut + count_cut(sequences)
+        count, cut = count + len(readable), cut + count_truncated(sequences)
     if cut:
         console.warn(f"{cut:,} of {count:,} examples are cut to fit into {max_length} tokens")
     if broken:
@@ -94,10 +94,10 @@ def _until_broken(examples: Iterable[Any], broken: list[UserError]) -> Iterator[
         broken.append(error)
 
 
-def reading(task: Task, sequences: list[Sequence]) -> tuple[np.ndarray, list[int]]:
+def head_index(task: Task, sequences: list[Sequence]) -> tuple[np.ndarray, list[int]]:
     """Where in their batch the tokens lie that the task reads, int64 [P], and how many those are of each sequence."""
     starts = np.cumsum([0, *(len(sequence) for sequence in sequences)])
-    read = [task.reads(sequence) for sequence in sequences]
+    read = [task.head_positions(sequence) for sequence in sequences]
     index = np.concatenate([positions + start for positions, start in zip(read, starts, strict=False)])
     return index.astype(np.int64), [len(positions) for positions in read]
 

@@ -11,10 +11,10 @@ from typing import Any, cast
 from bertie import config as configuration
 from bertie.errors import UsageError, UserError
 from bertie.tasks import AnyTask, Classify, Span, Tag, Task
-from bertie.tasks.data.columns import Sentences, TagColumns
-from bertie.tasks.data.predictions import by_id, given_predictions, read_predictions, require_once
-from bertie.tasks.data.rows import Row, finite_of, kept, some
-from bertie.tasks.squad_scores import best_scores, squad_scores
+from bertie.tasks.data.conll import ConllReader, TagColumns
+from bertie.tasks.data.prediction_files import by_id, given_predictions, read_predictions, require_once
+from bertie.tasks.data.rows import Row, first_few, parse_finite, valid_examples
+from bertie.tasks.squad_metrics import best_scores, squad_scores
 
 
 def score(
@@ -43,18 +43,18 @@ def score(
     rows = _rows(task, predictions)
     if isinstance(data, str | Path):
         where, every = str(data), list(task.reader.stream(Path(data)))
-        examples: list[Any] = kept(task.reader.read(Path(data)), where, strict)
+        examples: list[Any] = valid_examples(task.reader.read(Path(data)), where, strict)
     else:
         where = "the examples"
-        examples = every = kept(task.reader.values(data), where)
+        examples = every = valid_examples(task.reader.values(data), where)
     if isinstance(task, Span):
-        task.check(examples)
+        task.validate(examples)
         answers = _answers(task, rows, every, examples, where)
         scores = _with_odds(answers, examples, null_odds, null_threshold)
     else:
         chosen = _in_order(rows, every, examples, where)
         labelled = _labelled(task, examples, chosen)
-        labelled.check(examples)
+        labelled.validate(examples)
         pairs = zip(chosen, examples, strict=True)
         read = [labelled.read_prediction(row.values, example, row.place) for row, example in pairs]
         scores = labelled.score(read, examples)
@@ -72,7 +72,7 @@ def _rows(task: Task, predictions: Any) -> list[Row | UserError]:
         sentence
         if isinstance(sentence, UserError)
         else Row({"tokens": sentence.words, "tags": sentence.tags}, sentence.source, sentence.source)
-        for sentence in Sentences(columns).read(path)
+        for sentence in ConllReader(columns).read(path)
     ]
 
 
@@ -112,7 +112,7 @@ def _with_odds(answers: dict[str, str], examples: list[Any], null_odds: Any, thr
         raise UserError("--null-odds is for data where some questions have no answer, as in SQuAD 2.0")
     pairs = list(null_odds.items()) if isinstance(null_odds, dict) else _odds(Path(null_odds))
     place = "the odds" if isinstance(null_odds, dict) else str(null_odds)
-    odds = {name: finite_of(str(value)) for name, value in pairs}
+    odds = {name: parse_finite(str(value)) for name, value in pairs}
     if missing := [name for name in answers if name not in odds]:
         raise UserError(f"{place}: no odds for {_some(missing)}")
     if extra := [name for name in odds if name not in answers]:
@@ -150,4 +150,4 @@ def _no_error(row: Row | UserError) -> Row:
 
 
 def _some(ids: list[str]) -> str:
-    return some((each[:60] for each in ids), len(ids), ", ")
+    return first_few((each[:60] for each in ids), len(ids), ", ")

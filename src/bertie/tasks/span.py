@@ -18,42 +18,16 @@ from bertie.errors import UsageError, UserError, require_range
 from bertie.model.config import BertConfig
 from bertie.model.heads import PRODUCT, ConditionalSpanHead, TokenHead
 from bertie.model.losses import choice
-from bertie.tasks.assessment.findings import Assessment
-from bertie.tasks.assessment.span import assess_answers
-from bertie.tasks.contract import Unit
-from bertie.tasks.data.predictions import answer_of
-from bertie.tasks.data.squad import Question, QuestionColumns, Questions, placed
+from bertie.tasks.data.prediction_files import answer_of
+from bertie.tasks.data.squad import Question, QuestionColumns, SquadReader, placed
 from bertie.tasks.encoding import by_example, softmax
-from bertie.tasks.squad_scores import best_threshold, squad_scores
-from bertie.text import framing
+from bertie.tasks.evaluation.findings import Evaluation
+from bertie.tasks.evaluation.span import evaluate_answers
+from bertie.tasks.predictions import SpanCandidate, SpanPrediction
+from bertie.tasks.squad_metrics import best_threshold, squad_scores
+from bertie.tasks.task import Unit
+from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
-
-
-@dataclass(frozen=True)
-class Guess:
-    """start, end: characters of the context, the end behind the last one; an empty text says that there is no answer."""
-
-    text: str
-    start: int
-    end: int
-    score: float
-    probability: float
-
-
-@dataclass(frozen=True)
-class Found:
-    """answer: "" where the context does not say; null_score: by how much no answer beats the best span.
-
-    guesses: the best spans of all windows, and no answer, best first.
-    """
-
-    id: str
-    answer: str
-    start: int
-    end: int
-    probability: float
-    null_score: float
-    guesses: list[Guess]
 
 
 class _Place(NamedTuple):
@@ -74,13 +48,13 @@ class Span:
     """Column of what it is asked of (empty: context)."""
     answers: str = ""
     """Column of the answer, empty for none; in .jsonl also a list of them, or SQuAD's (empty: answers or answer)."""
-    step: int = 128
+    doc_stride: int = 128
     """Tokens from the start of a window to that of the next (BERT's doc_stride); 0: half a window."""
-    question_length: int = 64
+    max_query_length: int = 64
     """Most tokens of a question, and no more than half of a window; the rest is cut off."""
-    answer_length: int = 30
+    max_answer_length: int = 30
     """Most tokens of an answer."""
-    guesses: int = 20
+    n_best_size: int = 20
     """How many of the best spans predictions hold."""
     conditional: bool = False
     """Let the end depend on the start; the paper's are independent."""
@@ -89,8 +63,8 @@ class Span:
     where some have none. None: there always is an answer."""
 
     def __post_init__(self) -> None:
-        require_range("task", self, "question_length", "answer_length", "guesses", low=1)
-        require_range("task", self, "step", low=0)
+        require_range("task", self, "max_query_length", "max_answer_length", "n_best_size", low=1)
+        require_range("task", self, "doc_stride", low=0)
         if self.threshold is not None and not np.isfinite(self.threshold):
             raise UsageError(f"task.threshold is {self.threshold}: give a finite number, or None")
 
@@ -107,17 +81,17 @@ class Span:
         return "f1"
 
     @property
-    def reader(self) -> Questions:
-        return Questions(QuestionColumns(self.question, self.context, self.answers))
+    def reader(self) -> SquadReader:
+        return SquadReader(QuestionColumns(self.question, self.context, self.answers))
 
     def fit(self, examples: list[Question]) -> Span:
-        self.check(examples)
+        self.validate(examples)
         if not any(example.answers for example in examples):
             raise UserError(f"no question has an answer ({examples[0].source} …): nothing to learn")
         silent = any(not example.answers for example in examples)
         return replace(self, threshold=0.0) if silent and self.threshold is None else self
 
-    def check(self, examples: list[Question]) -> None:
+    def validate(self, examples: list[Question]) -> None:
         """Errors: UserError naming the first question of which nobody said the answer, nor that there is none, or whose id
         another has."""
         seen: set[str] = set()
@@ -133,27 +107,27 @@ class Span:
         texts = list(
             dict.fromkeys(text for each in examples for text in (each.question, each.context))
         )  # many share one
-        read = dict(zip(texts, framing.pieces(tokenizer, texts, offsets=True), strict=True))
+        read = dict(zip(texts, truncation.tokenize(tokenizer, texts, offsets=True), strict=True))
         sequences = []
         for number, example in enumerate(examples):
             question, context = read[example.question], read[example.context]
-            asked = question.take(slice(min(self.question_length, (max_length - 3) // 2)))
-            spans = framing.spans(len(context.ids), max_length - len(asked.ids) - 3, self.step)
+            asked = question.take(slice(min(self.max_query_length, (max_length - 3) // 2)))
+            spans = truncation.window_spans(len(context.ids), max_length - len(asked.ids) - 3, self.doc_stride)
             answer = _answer_tokens(example, context)
             may_start = _most_context(spans, len(context.ids))
             for part, span in enumerate(spans):
-                sequence = framing.frame(tokenizer, [asked, context.take(span)])
+                sequence = truncation.add_special_tokens(tokenizer, [asked, context.take(span)])
                 first = len(asked.ids) + 2
                 target = _Place(first, first + span.stop - span.start, may_start[part], _within(answer, span, first))
-                lost = len(question.ids) - len(asked.ids)
-                sequences.append(replace(sequence, example=number, part=part, target=target, lost=lost))
+                truncated = len(question.ids) - len(asked.ids)
+                sequences.append(replace(sequence, example=number, part=part, target=target, truncated=truncated))
         return sequences
 
-    def training(self, sequences: list[Sequence]) -> list[Sequence]:
+    def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
         """Questions whose answer does not lie in their context are left out, as BERT's code does it."""
         return [sequence for sequence in sequences if sequence.target.answer is not None]
 
-    def reads(self, sequence: Sequence) -> np.ndarray:
+    def head_positions(self, sequence: Sequence) -> np.ndarray:
         return np.arange(len(sequence))
 
     def head(self, config: BertConfig, width: int) -> TokenHead | ConditionalSpanHead:  # noqa: ARG002
@@ -168,14 +142,16 @@ class Span:
                 weight[start + token, side] = 1
         return Targets(index, window, weight)
 
-    def decode(self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Question]) -> list[Found]:
+    def decode(
+        self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Question]
+    ) -> list[SpanPrediction]:
         windows = by_example(list(zip(outputs, sequences, strict=True)), sequences, len(examples))
         return [self._decode(each, example) for each, example in zip(windows, examples, strict=True)]
 
-    def _decode(self, windows: list[tuple[np.ndarray, Sequence]], example: Question) -> Found:
+    def _decode(self, windows: list[tuple[np.ndarray, Sequence]], example: Question) -> SpanPrediction:
         null = min(float(logits[0, 0] + self._ends(logits[:, 1:], slice(0, 1))[0, 0]) for logits, _ in windows)
         spans = sorted((span for window in windows for span in self._spans(*window)), key=lambda span: -span[0])
-        spans = spans[: self.guesses]
+        spans = spans[: self.n_best_size]
         best = spans[0][0] if spans else -np.inf
         scored = [(score, example.context[start:end], start, end) for score, start, end in spans]
         if self.threshold is not None:
@@ -183,13 +159,15 @@ class Span:
         scored.sort(key=lambda each: -each[0])
         probabilities = softmax(np.array([score for score, *_ in scored])) if scored else []
         guesses = [
-            Guess(text, start, end, float(score), float(p))
+            SpanCandidate(text, start, end, float(score), float(p))
             for (score, text, start, end), p in zip(scored, probabilities, strict=True)
         ]
         said = self.threshold is None or null - best <= self.threshold
-        chosen = next((guess for guess in guesses if bool(guess.text) == said), Guess("", 0, 0, null, 0.0))
+        chosen = next((guess for guess in guesses if bool(guess.text) == said), SpanCandidate("", 0, 0, null, 0.0))
         null_score = float(np.clip(null - best, -1e9, 1e9))
-        return Found(example.id, chosen.text, chosen.start, chosen.end, chosen.probability, null_score, guesses)
+        return SpanPrediction(
+            example.id, chosen.text, chosen.start, chosen.end, chosen.probability, null_score, guesses
+        )
 
     def _spans(self, logits_TC: np.ndarray, sequence: Sequence) -> list[tuple[float, int, int]]:
         """The best spans of a window: (score, first character, character behind the last)."""
@@ -197,7 +175,7 @@ class Span:
         assert offsets is not None
         context = slice(place.first, place.last)
         size = place.last - place.first
-        width = min(self.answer_length, size)
+        width = min(self.max_answer_length, size)
         if not size:
             return []
         ends_SE = self._ends(logits_TC[:, 1:], context)[:, context]
@@ -205,7 +183,7 @@ class Span:
         scores = logits_TC[context, :1] + np.where(end < size, ends_SE[start, np.minimum(end, size - 1)], -np.inf)
         scores = np.where(place.may_start[:, None], scores, -np.inf)
         flat = scores.ravel()
-        most = min(self.guesses, flat.size)
+        most = min(self.n_best_size, flat.size)
         enough = np.flatnonzero(flat >= np.partition(flat, -most)[-most])
         top = enough[np.argsort(-flat[enough], kind="stable")][:most]  # of equals the earliest start, then the shortest
         inside = offsets[place.first : place.last]
@@ -228,33 +206,33 @@ class Span:
         ends_ST = ends_T + logits_TC[starts, 1 : 1 + PRODUCT] @ logits_TC[:, 1 + PRODUCT :].T
         return ends_ST - np.logaddexp.reduce(ends_ST, axis=1, keepdims=True)
 
-    def calibrate(self, predictions: list[Found], examples: list[Question]) -> Span:
+    def calibrate(self, predictions: list[SpanPrediction], examples: list[Question]) -> Span:
         """With the τ that gives the best F1 on these examples, where there are questions of both kinds."""
         if self.threshold is None or len({bool(example.answers) for example in examples}) < 2:
             return self
         return replace(self, threshold=best_threshold(predictions, examples))
 
-    def read_prediction(self, values: dict[str, Any], example: Question, place: str) -> Found:
+    def read_prediction(self, values: dict[str, Any], example: Question, place: str) -> SpanPrediction:
         answer = answer_of(values, "answer", place)
         if not isinstance(answer, str):
             raise UserError(f"{place}: the answer must be a string, found {str(answer)[:40]!r}")
-        return Found(example.id, answer, 0, 0, 0.0, 0.0, [])
+        return SpanPrediction(example.id, answer, 0, 0, 0.0, 0.0, [])
 
-    def score(self, predictions: list[Found], examples: list[Question]) -> dict[str, float]:
+    def score(self, predictions: list[SpanPrediction], examples: list[Question]) -> dict[str, float]:
         """exact_match and f1, 0 to 1; for 2.0 also of the questions with an answer and those without. Errors: as `check`."""
-        self.check(examples)
+        self.validate(examples)
         return squad_scores({found.id: found.answer for found in predictions}, examples)
 
-    def constants(self, examples: list[Question]) -> list[list[Found]]:
+    def constant_predictions(self, examples: list[Question]) -> list[list[SpanPrediction]]:
         """No answer."""
-        return [[Found(example.id, "", 0, 0, 1.0, 1.0, []) for example in examples]]
+        return [[SpanPrediction(example.id, "", 0, 0, 1.0, 1.0, []) for example in examples]]
 
-    def assess(self, predictions: list[Found], examples: list[Question]) -> Assessment:
-        self.check(examples)
-        return assess_answers(self.threshold, predictions, examples)
+    def evaluate(self, predictions: list[SpanPrediction], examples: list[Question]) -> Evaluation:
+        self.validate(examples)
+        return evaluate_answers(self.threshold, predictions, examples)
 
 
-def _answer_tokens(example: Question, context: framing.Pieces) -> tuple[int, int] | None:
+def _answer_tokens(example: Question, context: truncation.TokenizedText) -> tuple[int, int] | None:
     """First and last token of the first answer; (−1, −1) for none; None where the context does not hold it."""
     if not example.answers:
         return (-1, -1)

@@ -13,27 +13,19 @@ from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError, require_range
 from bertie.model.config import BertConfig
 from bertie.model.heads import TokenHead
-from bertie.tasks import words
-from bertie.tasks.assessment.findings import Assessment
-from bertie.tasks.assessment.tag import assess_tags
-from bertie.tasks.contract import Unit
-from bertie.tasks.data.columns import Sentence, Sentences, TagColumns
-from bertie.tasks.data.predictions import answer_of
-from bertie.tasks.data.rows import listing, short
+from bertie.tasks import word_alignment
+from bertie.tasks.data.conll import ConllReader, TagColumns, TaggedSentence
+from bertie.tasks.data.prediction_files import answer_of
+from bertie.tasks.data.rows import join_names, shorten
 from bertie.tasks.encoding import softmax
 from bertie.tasks.entities import entity_scores, names_entities
-from bertie.text import framing
-from bertie.text.framing import Long
+from bertie.tasks.evaluation.findings import Evaluation
+from bertie.tasks.evaluation.tag import evaluate_tags
+from bertie.tasks.predictions import TagPrediction
+from bertie.tasks.task import Unit
+from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
-
-
-@dataclass(frozen=True)
-class Tags:
-    """tokens: the words, as they were given or as blanks part a text; tags: one a word; probabilities: of each."""
-
-    tokens: list[str]
-    tags: list[str]
-    probabilities: list[float]
+from bertie.text.truncation import Truncation
 
 
 class _Words(NamedTuple):
@@ -57,16 +49,16 @@ class Tag:
     """Key of their tags in .jsonl (empty: tags, ner_tags, labels or ner)."""
     labels: tuple[str, ...] = ()
     """The tags; empty: those of the training examples, sorted."""
-    long: Long = "windows"
+    truncation: Truncation = "windows"
     """What is read of sentences that are too long: windows of all of it; head, tail and head_tail leave words without a tag."""
-    step: int = 0
+    doc_stride: int = 0
     """Tokens from the start of a window to that of the next; 0: half a window."""
 
     def __post_init__(self) -> None:
-        require_range("task", self, "step", low=0)
+        require_range("task", self, "doc_stride", low=0)
         require_range("task", self, "word", low=-1)
         if len(set(self.labels)) < len(self.labels):
-            raise UsageError(f"task.labels names a tag twice: {listing(self.labels)}")
+            raise UsageError(f"task.labels names a tag twice: {join_names(self.labels)}")
 
     @property
     def unit(self) -> Unit:
@@ -77,24 +69,26 @@ class Tag:
         return "f1" if names_entities(self.labels) else "accuracy"
 
     @property
-    def reader(self) -> Sentences:
-        return Sentences(TagColumns(self.word, self.tag, self.tokens, self.tags))
+    def reader(self) -> ConllReader:
+        return ConllReader(TagColumns(self.word, self.tag, self.tokens, self.tags))
 
-    def fit(self, examples: list[Sentence]) -> Tag:
+    def fit(self, examples: list[TaggedSentence]) -> Tag:
         """The task with the tags of the training examples. Errors: UserError for missing tags or a single one."""
         self._require_tags(examples)
         if len(self.labels) == 1:
-            raise UsageError(f"task.labels names one tag, {short(self.labels[0])!r}: name all, or leave it out")
+            raise UsageError(f"task.labels names one tag, {shorten(self.labels[0])!r}: name all, or leave it out")
         labels = self.labels or tuple(sorted({tag for example in examples for tag in example.tags or ()}))
         if len(labels) < 2:
-            raise UserError(f"every word has the tag {short(min(labels))!r} ({examples[0].source} …): nothing to learn")
+            raise UserError(
+                f"every word has the tag {shorten(min(labels))!r} ({examples[0].source} …): nothing to learn"
+            )
         for example in examples:
             if other := [tag for tag in example.tags or () if tag not in labels]:
-                known = listing(labels)
-                raise UserError(f"{example.source}: the tag {short(other[0])!r} is none of task.labels: {known}")
+                known = join_names(labels)
+                raise UserError(f"{example.source}: the tag {shorten(other[0])!r} is none of task.labels: {known}")
         return replace(self, labels=labels)
 
-    def check(self, examples: list[Sentence]) -> None:
+    def validate(self, examples: list[TaggedSentence]) -> None:
         """Errors: UserError naming the first sentence without tags, or where no tag is one of the task's. Some others count
         as wrong, which is said."""
         self._require_tags(examples)
@@ -103,40 +97,40 @@ class Tag:
         ]
         if not strange:
             return
-        first, named = strange[0], listing(sorted({tag for _, tag in strange}))
+        first, named = strange[0], join_names(sorted({tag for _, tag in strange}))
         if all(tag not in self.labels for each in examples for tag in each.tags or ()):
             raise UserError(
-                f"{first[0].source}: {named}: none of these tags is known; there are {listing(self.labels)}"
+                f"{first[0].source}: {named}: none of these tags is known; there are {join_names(self.labels)}"
             )
         told = f"tags that training has not: {named} (first in {first[0].source})"
-        console.warn(f"{console.many(len(strange), 'word')} can only be wrong, with {told}")
+        console.warn(f"{console.plural(len(strange), 'word')} can only be wrong, with {told}")
 
-    def _require_tags(self, examples: list[Sentence]) -> None:
+    def _require_tags(self, examples: list[TaggedSentence]) -> None:
         for example in examples:
             if example.tags is None:
                 remedy = "name their column with --task.tag, in .jsonl their key with --task.tags"
                 raise UserError(f"{example.source}: words without tags; {remedy}")
 
-    def encode(self, examples: list[Sentence], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
+    def encode(self, examples: list[TaggedSentence], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
         """offsets: of each token its word, and which piece of that it is; a word is read where most of its context is."""
         label_number = {label: i for i, label in enumerate(self.labels)}
-        found = words.pieces(tokenizer, [example.words for example in examples])
+        found = word_alignment.tokenize_words(tokenizer, [example.words for example in examples])
         sequences = []
         for i, (example, pieces) in enumerate(zip(examples, found, strict=True)):
             tags = np.array([label_number.get(tag, -1) for tag in example.tags or [""] * len(example.words)], np.int64)
-            windows = framing.fit(tokenizer, [pieces], max_length, self.long, self.step)
-            best = words.best_windows(windows, len(example.words))
+            windows = truncation.to_sequences(tokenizer, [pieces], max_length, self.truncation, self.doc_stride)
+            best = word_alignment.best_windows(windows, len(example.words))
             for part, window in enumerate(windows):
-                positions, numbers = words.first_pieces(window)
+                positions, numbers = word_alignment.first_pieces(window)
                 here = best[numbers] == part
                 target = _Words(positions[here], numbers[here], tags[numbers[here]])
-                sequences.append(replace(window, example=i, target=target, share=1.0))
+                sequences.append(replace(window, example=i, target=target, weight=1.0))
         return sequences
 
-    def training(self, sequences: list[Sequence]) -> list[Sequence]:
+    def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
         return [sequence for sequence in sequences if (sequence.target.tags >= 0).any()]
 
-    def reads(self, sequence: Sequence) -> np.ndarray:
+    def head_positions(self, sequence: Sequence) -> np.ndarray:
         return sequence.target.positions
 
     def head(self, config: BertConfig, width: int) -> TokenHead:
@@ -148,10 +142,14 @@ class Tag:
         tags = np.concatenate([sequence.target.tags for sequence in sequences])
         return Targets(index, np.maximum(tags, 0), (tags >= 0).astype(np.float32))
 
-    def decode(self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Sentence]) -> list[Tags]:
+    def decode(
+        self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[TaggedSentence]
+    ) -> list[TagPrediction]:
         """A word that found no room has the tag O, where there is one, or the first, and probability 0."""
         none = "O" if "O" in self.labels else self.labels[0]
-        found = [Tags(list(each.words), [none] * len(each.words), [0.0] * len(each.words)) for each in examples]
+        found = [
+            TagPrediction(list(each.words), [none] * len(each.words), [0.0] * len(each.words)) for each in examples
+        ]
         for logits_WC, sequence in zip(outputs, sequences, strict=True):
             tags = found[sequence.example]
             probabilities_WC = softmax(logits_WC)
@@ -159,7 +157,7 @@ class Tag:
                 tags.tags[word], tags.probabilities[word] = self.labels[best], float(row[best])
         return found
 
-    def read_prediction(self, values: dict[str, Any], example: Sentence, place: str) -> Tags:
+    def read_prediction(self, values: dict[str, Any], example: TaggedSentence, place: str) -> TagPrediction:
         """The words are compared too, where they are given."""
         said, words = answer_of(values, "tags", place), values.get("tokens", example.words)
         if not isinstance(said, list | tuple) or not all(isinstance(tag, str) for tag in said):
@@ -170,9 +168,9 @@ class Tag:
             raise UserError(f"{place}: {len(said)} tags for the {len(example.words)} words of {example.source}")
         if other := [(a, b) for a, b in zip(words, example.words, strict=False) if a != b]:
             raise UserError(f"{place}: the word {other[0][0]!r}, where {example.source} has {other[0][1]!r}")
-        return Tags(list(example.words), list(said), [])
+        return TagPrediction(list(example.words), list(said), [])
 
-    def score(self, predictions: list[Tags], examples: list[Sentence]) -> dict[str, float]:
+    def score(self, predictions: list[TagPrediction], examples: list[TaggedSentence]) -> dict[str, float]:
         """accuracy of words, and, where the tags name entities (B-…, I-…), precision, recall and f1 of whole entities."""
         self._require_tags(examples)
         gold, found = [list(example.tags or ()) for example in examples], [each.tags for each in predictions]
@@ -180,10 +178,10 @@ class Tag:
         scores = {"accuracy": float(np.mean(right))}
         return scores | entity_scores(gold, found) if names_entities(self.labels) else scores
 
-    def constants(self, examples: list[Sentence]) -> list[list[Tags]]:
+    def constant_predictions(self, examples: list[TaggedSentence]) -> list[list[TagPrediction]]:
         [(tag, _)] = Counter(tag for example in examples for tag in example.tags or ()).most_common(1)
-        return [[Tags(list(e.words), [tag] * len(e.words), [1.0] * len(e.words)) for e in examples]]
+        return [[TagPrediction(list(e.words), [tag] * len(e.words), [1.0] * len(e.words)) for e in examples]]
 
-    def assess(self, predictions: list[Tags], examples: list[Sentence]) -> Assessment:
+    def evaluate(self, predictions: list[TagPrediction], examples: list[TaggedSentence]) -> Evaluation:
         self._require_tags(examples)
-        return assess_tags(self.labels, predictions, examples)
+        return evaluate_tags(self.labels, predictions, examples)

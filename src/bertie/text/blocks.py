@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 from bertie import storage
 from bertie.errors import UsageError
+from bertie.files.sources import Source
 from bertie.text import duplicates
 from bertie.text.duplicates import BLOCKS
-from bertie.text.readers import Reading, read_sources
-from bertie.text.sources import Source
-from bertie.text.tally import Tally
+from bertie.text.read_counts import ReadCounts
+from bertie.text.readers import ReaderOptions, read_sources
 
 
 @dataclass(frozen=True)
@@ -44,18 +44,18 @@ class Filters:
 
 
 @dataclass(frozen=True)
-class Group:
+class FileGroup:
     """Files to read, by one worker."""
 
     work: Path
     number: int
     files: tuple[Source, ...]
-    reading: Reading
+    reading: ReaderOptions
     filters: Filters
     block_bytes: int
 
 
-def once(path: Path, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def run_once(path: Path, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What `work` gives, or gave when it was done before, which the file `path` then says."""
     if path.exists():
         return storage.read_json(path)
@@ -65,27 +65,27 @@ def once(path: Path, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def read_group(group: Group) -> dict[str, Any]:
+def read_group(group: FileGroup) -> dict[str, Any]:
     """{"blocks": names, "documents", "bytes", "filtered", "skipped", "encodings"} of a group of files."""
     folder = group.work / BLOCKS
-    return once(folder / f"{group.number:05d}.json", lambda: _read_group(group, folder))
+    return run_once(folder / f"{group.number:05d}.json", lambda: _read_group(group, folder))
 
 
-def _read_group(group: Group, folder: Path) -> dict[str, Any]:
+def _read_group(group: FileGroup, folder: Path) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
-    tally = Tally()
+    tally = ReadCounts()
     told: dict[str, Any] = {"blocks": [], "documents": 0, "bytes": 0, "filtered": {}}
     for block in _blocks(group, tally, told["filtered"]):
         name = f"{group.number:05d}-{len(told['blocks']):05d}"
         storage.write_atomic(folder / f"{name}.txt", b"\x00".join(block))
-        duplicates.note(folder / name, block, group.filters.duplicates)
+        duplicates.write_hashes(folder / name, block, group.filters.duplicates)
         told["blocks"].append(name)
         told["documents"] += len(block)
         told["bytes"] += sum(map(len, block))
     return {**told, **tally.as_json()}
 
 
-def _blocks(group: Group, tally: Tally, filtered: dict[str, int]) -> Iterator[list[bytes]]:
+def _blocks(group: FileGroup, tally: ReadCounts, filtered: dict[str, int]) -> Iterator[list[bytes]]:
     """Documents, as UTF-8, of `block_bytes` or little more."""
     block: list[bytes] = []
     size = 0
@@ -105,13 +105,13 @@ def _blocks(group: Group, tally: Tally, filtered: dict[str, int]) -> Iterator[li
         yield block
 
 
-def written(work: Path) -> int:
+def bytes_written(work: Path) -> int:
     """Bytes of text in blocks until now, for people who wait."""
     with suppress(OSError):
         return sum(path.stat().st_size for path in (work / BLOCKS).glob("[0-9]*.txt"))
     return 0
 
 
-def load(work: Path, name: str) -> list[bytes]:
+def load_block(work: Path, name: str) -> list[bytes]:
     """The documents of a block."""
     return (work / BLOCKS / f"{name}.txt").read_bytes().split(b"\x00")

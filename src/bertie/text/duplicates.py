@@ -26,7 +26,7 @@ BLANK_LINE = re.compile(r"\n\s*\n")
 
 
 @dataclass(frozen=True)
-class Part:
+class HashPart:
     """One part of all hashes, `number` of `parts`."""
 
     work: Path
@@ -46,7 +46,7 @@ def paragraphs(text: str) -> list[str]:
     return BLANK_LINE.split(text) if BLANK_LINE.search(text) else text.split("\n")
 
 
-def note(block: Path, documents: list[bytes], choice: str) -> None:
+def write_hashes(block: Path, documents: list[bytes], choice: str) -> None:
     """Write the rows of a block, uint64 [3, n], sorted: hash, hash, number in the block."""
     for kind in kinds(choice):
         if kind == "documents":
@@ -61,15 +61,15 @@ def note(block: Path, documents: list[bytes], choice: str) -> None:
         storage.write_array(block.with_name(f"{block.name}.{kind}.npy"), _sorted(rows))
 
 
-def parts(work: Path, kind: str, blocks: list[str]) -> list[Part]:
+def hash_parts(work: Path, kind: str, blocks: list[str]) -> list[HashPart]:
     """The pieces of the second stage."""
     size = sum((work / BLOCKS / f"{name}.{kind}.npy").stat().st_size for name in blocks)
     # A power of two: the first bits of a hash say which part it is in.
     count = 1 << max(0, -(-size // PART_BYTES) - 1).bit_length()
-    return [Part(work, kind, number, count, tuple(blocks)) for number in range(count)]
+    return [HashPart(work, kind, number, count, tuple(blocks)) for number in range(count)]
 
 
-def find(part: Part) -> dict[str, Any]:
+def find_duplicates(part: HashPart) -> dict[str, Any]:
     """Write the documents or paragraphs that have an equal one earlier, int64 [2, n] sorted: block, number in it."""
     path = part.work / FOUND / f"{part.kind}-{part.number:05d}-of-{part.parts:05d}.npy"
     if not path.exists():
@@ -84,7 +84,7 @@ def _sorted(rows: np.ndarray) -> np.ndarray:
     return rows[:, np.lexsort(rows[::-1])]
 
 
-def _rows(part: Part) -> np.ndarray:
+def _rows(part: HashPart) -> np.ndarray:
     """uint64 [4, n]: hash, hash, block, number in it; so the earliest of equal ones comes first when sorted."""
     width = (1 << 64) // part.parts
     first, last = np.uint64(part.number * width), np.uint64((part.number + 1) * width - 1)
@@ -97,7 +97,7 @@ def _rows(part: Part) -> np.ndarray:
     return np.concatenate(found, axis=1)
 
 
-def of_block(work: Path, kind: str, block: int) -> set[int]:
+def duplicates_in_block(work: Path, kind: str, block: int) -> set[int]:
     """Which documents or paragraphs of a block to leave out."""
     found: set[int] = set()
     for path in sorted((work / FOUND).glob(f"{kind}-*.npy")):

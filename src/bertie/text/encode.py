@@ -18,10 +18,10 @@ import numpy as np
 
 from bertie import storage
 from bertie.text import blocks, duplicates, shards
-from bertie.text.memory import WordMemory, batches
 from bertie.text.sentences import sentences
-from bertie.text.shards import Laid
+from bertie.text.shards import TokenizedDocuments
 from bertie.text.tokenizer import Tokenizer
+from bertie.text.word_cache import WordCache, batches
 
 FOLDER = "encoded"
 
@@ -42,13 +42,13 @@ class Block:
 def encode_block(block: Block) -> dict[str, Any]:
     """Counts of a block: {"duplicates": …, "empty": …, "train": {…}, "eval": {…}}; and of its tokens, in files."""
     path = block.work / FOLDER / f"{block.number:05d}.json"
-    return blocks.once(path, lambda: _encode(block))
+    return blocks.run_once(path, lambda: _encode(block))
 
 
 @lru_cache(1)
-def _memory(folder: Path, fingerprint: str) -> WordMemory:
+def _memory(folder: Path, fingerprint: str) -> WordCache:
     """One a process: what a word is cut into does not depend on what was read before, only on the tokenizer."""
-    memory = WordMemory(Tokenizer.load(folder))
+    memory = WordCache(Tokenizer.load(folder))
     assert memory.tokenizer.fingerprint == fingerprint
     return memory
 
@@ -56,7 +56,7 @@ def _memory(folder: Path, fingerprint: str) -> WordMemory:
 def _encode(block: Block) -> dict[str, Any]:
     memory = _memory(block.work / shards.TOKENIZER, block.fingerprint)
     documents = _Kept(block)
-    laid, held = lay_out(documents, memory, block.language)
+    laid, held = tokenize_documents(documents, memory, block.language)
     is_eval = np.array(documents.is_eval, bool)[held]
     told: dict[str, Any] = {"duplicates": documents.dropped, "empty": len(documents.is_eval) - len(held)}
     counts = []
@@ -80,9 +80,9 @@ class _Kept:
 
     def __iter__(self) -> Iterator[str]:
         block = self.block
-        again = {kind: duplicates.of_block(block.work, kind, block.number) for kind in self.dropped}
+        again = {kind: duplicates.duplicates_in_block(block.work, kind, block.number) for kind in self.dropped}
         first = 0  # the number of a document's first paragraph
-        for index, raw in enumerate(blocks.load(block.work, block.name)):
+        for index, raw in enumerate(blocks.load_block(block.work, block.name)):
             text = raw.decode()
             parts = duplicates.paragraphs(text) if "paragraphs" in again else []
             numbers, first = range(first, first + len(parts)), first + len(parts)
@@ -110,7 +110,7 @@ class _Kept:
         self.dropped[kind]["bytes"] += size
 
 
-def lay_out(texts: Iterable[str], memory: WordMemory, language: str) -> tuple[Laid, np.ndarray]:
+def tokenize_documents(texts: Iterable[str], memory: WordCache, language: str) -> tuple[TokenizedDocuments, np.ndarray]:
     """Documents of sentences of tokens, and which of the texts they are: those that hold any, int64 [documents]."""
     ids: list[np.ndarray] = []
     sentence_tokens: list[np.ndarray] = []
@@ -124,7 +124,7 @@ def lay_out(texts: Iterable[str], memory: WordMemory, language: str) -> tuple[La
         sentence_tokens.append(tokens[tokens > 0])
         document_sentences.append(np.bincount(document[tokens > 0], minlength=len(batch)))
     documents = np.concatenate([np.zeros(0, np.int64), *document_sentences])
-    laid = Laid(
+    laid = TokenizedDocuments(
         np.concatenate([np.zeros(0, np.int32), *ids]),
         np.concatenate([np.zeros(0, np.int64), *sentence_tokens]),
         documents[documents > 0],
@@ -132,7 +132,7 @@ def lay_out(texts: Iterable[str], memory: WordMemory, language: str) -> tuple[La
     return laid, np.flatnonzero(documents)
 
 
-def _told(side: Laid, tokenizer: Tokenizer) -> dict[str, Any]:
+def _told(side: TokenizedDocuments, tokenizer: Tokenizer) -> dict[str, Any]:
     """Counts of one side; lengths by powers of two: how many of 1 token, of 2 and 3, of 4 to 7 …"""
     tokens = np.add.reduceat(side.sentences, np.cumsum(side.documents) - side.documents) if len(side.documents) else []
     return {

@@ -30,7 +30,7 @@ class Executor(Protocol):
 
 
 @dataclass(frozen=True)
-class Local:
+class LocalExecutor:
     """Processes of this machine; one works where it is called. workers: 0 for as many as there are processors.
 
     They are new processes, no forks of this one, whose other threads may hold a lock at that moment.
@@ -45,7 +45,7 @@ class Local:
             return
         from loky import ProcessPoolExecutor
 
-        pool = ProcessPoolExecutor(workers, initializer=threads.settle_worker, initargs=(os.getpid(),))
+        pool = ProcessPoolExecutor(workers, initializer=threads.initialize_worker, initargs=(os.getpid(),))
         try:
             yield from _in_order(lambda piece: pool.submit(work, piece).result, pieces, WAITING * workers)
         except BrokenProcessPool as error:
@@ -58,7 +58,7 @@ class Local:
 
 
 @dataclass(frozen=True)
-class OnRay:
+class RayExecutor:
     """A Ray cluster; all its machines must see the files. address: of its head, "local" to start one on this machine."""
 
     address: str = "local"
@@ -110,7 +110,7 @@ def _require_reachable(address: str) -> None:
 
 
 def _alone(work: Callable[[Any], Any], piece: Any) -> Any:
-    threads.tokenize_alone()
+    threads.use_one_tokenizer_thread()
     return work(piece)
 
 
@@ -125,10 +125,10 @@ def _in_order(begin: Callable[[Piece], Callable[[], Result]], pieces: Sequence[P
         yield begun.popleft()()
 
 
-def executor(kind: str, workers: int, address: str) -> Executor:
+def make_executor(kind: str, workers: int, address: str) -> Executor:
     """Errors: UsageError."""
     if workers < 0:
         raise UsageError(f"--workers {workers}: give a number of processes, or 0 for one on each processor")
     if kind == "local" and address != "local":
         raise UsageError(f"--ray-address {address}: say --executor ray too")
-    return OnRay(address, workers) if kind == "ray" else Local(workers)
+    return RayExecutor(address, workers) if kind == "ray" else LocalExecutor(workers)

@@ -22,13 +22,14 @@ import numpy as np
 
 from bertie import __version__, console, storage
 from bertie.errors import UsageError
-from bertie.text import blocks, duplicates, encode, shards, sources, statistics
-from bertie.text.blocks import Filters, Group
+from bertie.files import sources
+from bertie.files.sources import Source
+from bertie.text import blocks, duplicates, encode, shards, statistics
+from bertie.text.blocks import FileGroup, Filters
 from bertie.text.encode import Block
-from bertie.text.executors import Executor, Local
-from bertie.text.readers import Reading
-from bertie.text.sources import Source
-from bertie.text.statistics import Told
+from bertie.text.executors import Executor, LocalExecutor
+from bertie.text.readers import ReaderOptions
+from bertie.text.statistics import CorpusStatistics
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -39,9 +40,9 @@ def prepare(
     *,
     eval_share: float = 0.01,
     language: str = "en",
-    reading: Reading = Reading(),
+    reading: ReaderOptions = ReaderOptions(),
     filters: Filters = Filters(),
-    executor: Executor = Local(),
+    executor: Executor = LocalExecutor(),
     shard_bytes: int = 64_000_000,
 ) -> dict[str, Any]:
     """Write token shards to `out`, which must not exist, and return their manifest. Same input, same bytes.
@@ -71,7 +72,7 @@ def prepare(
     with storage.work_folder(out, _plan(settings, tokenizer, files)) as work:
         tokenizer.save(work / shards.TOKENIZER)
         storage.remove_leftovers(work / shards.TOKENIZER)
-        told = Told(files=[{"name": file.name, "bytes": file.size} for file in files])
+        told = CorpusStatistics(files=[{"name": file.name, "bytes": file.size} for file in files])
         names = _read(work, files, reading, filters, shard_bytes, executor, told)
         _find_duplicates(work, names, filters, executor)
         every = (language, eval_share, filters.duplicates, tokenizer.fingerprint)
@@ -79,11 +80,11 @@ def prepare(
         encoded = list(_run(executor, encode.encode_block, pieces, "encode", "blocks"))
         told.encoded(encoded)
         for line in told.lines():
-            console.say(line)
+            console.info(line)
         told.require_documents(eval_share)
         folder = _assemble(work, encoded, tokenizer, told)
         storage.write_json(folder / statistics.FILE, told.statistics())
-        storage.write_atomic(folder / statistics.PAGE, statistics.page(told))
+        storage.write_atomic(folder / statistics.PAGE, statistics.corpus_page(told))
         manifest = shards.write_manifest(folder, tokenizer, told.splits, {**settings, **told.counts()})
         storage.publish(folder, out.resolve())
     return manifest
@@ -110,20 +111,20 @@ def _run(executor: Executor, work: Callable[[Any], Any], pieces: list[Any], titl
 def _read(
     work: Path,
     files: list[Source],
-    reading: Reading,
+    reading: ReaderOptions,
     filters: Filters,
     block_bytes: int,
     executor: Executor,
-    told: Told,
+    told: CorpusStatistics,
 ) -> list[str]:
     """The names of all blocks, in order."""
     together = sources.groups(files)
-    groups = [Group(work, i, tuple(group), reading, filters, block_bytes) for i, group in enumerate(together)]
+    groups = [FileGroup(work, i, tuple(group), reading, filters, block_bytes) for i, group in enumerate(together)]
     sizes = [sum(file.size for file in group) / 1e6 for group in together]
     names: list[str] = []
     with (
         console.progress("read", sum(sizes), "MB") as bar,
-        console.telling(bar, lambda: f"{blocks.written(work) / 1e6:,.0f} MB of text"),
+        console.status(bar, lambda: f"{blocks.bytes_written(work) / 1e6:,.0f} MB of text"),
         closing(executor.run(blocks.read_group, groups)) as results,
     ):
         for size, result in zip(sizes, results, strict=True):
@@ -134,12 +135,14 @@ def _read(
 
 
 def _find_duplicates(work: Path, names: list[str], filters: Filters, executor: Executor) -> None:
-    pieces = [part for kind in duplicates.kinds(filters.duplicates) for part in duplicates.parts(work, kind, names)]
-    for _ in _run(executor, duplicates.find, pieces, "find duplicates", "parts"):
+    pieces = [
+        part for kind in duplicates.kinds(filters.duplicates) for part in duplicates.hash_parts(work, kind, names)
+    ]
+    for _ in _run(executor, duplicates.find_duplicates, pieces, "find duplicates", "parts"):
         pass
 
 
-def _assemble(work: Path, encoded: list[dict[str, Any]], tokenizer: Tokenizer, told: Told) -> Path:
+def _assemble(work: Path, encoded: list[dict[str, Any]], tokenizer: Tokenizer, told: CorpusStatistics) -> Path:
     """The shards of all blocks in one folder: of training as they are, of evaluation as many together as make a shard."""
     folder = work / "shards"
     shutil.rmtree(folder, ignore_errors=True)
@@ -161,7 +164,7 @@ def _assemble(work: Path, encoded: list[dict[str, Any]], tokenizer: Tokenizer, t
     joined = np.unique(shard_of)
     for shard, together in enumerate(joined):
         parts = [number for number, of in zip(evaluated, shard_of, strict=True) if of == together]
-        shards.join(folder / held_out, shard, [(source / held_out, number) for number in parts])
+        shards.merge_shards(folder / held_out, shard, [(source / held_out, number) for number in parts])
     told.assembled(counts, [len(trained), len(joined)], tokenizer)
     return folder
 

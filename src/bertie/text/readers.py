@@ -17,22 +17,22 @@ from typing import IO, Any, Literal
 from bertie import storage
 from bertie.contracts import Document
 from bertie.errors import MachineError, UserError
-from bertie.text import encodings, sources
-from bertie.text.sources import HUB, Source
-from bertie.text.tally import Tally
+from bertie.files import encodings, sources
+from bertie.files.sources import HUB, Source
+from bertie.text.read_counts import ReadCounts
 
-LARGEST = 64_000_000  # bytes of one record
-OVERSIZE = f"over {LARGEST // 1_000_000} MB"
+MAX_RECORD_BYTES = 64_000_000  # bytes of one record
+OVERSIZE = f"over {MAX_RECORD_BYTES // 1_000_000} MB"
 ITS_OWN = (errno.ENOENT, errno.EISDIR, errno.EACCES, errno.ENOTDIR)  # of what is asked for; the rest may pass
 BATCH = 256  # rows of a .parquet file in memory
 
-BROKEN = re.compile("[\udc80-\udcff]")  # what `surrogateescape` makes of bytes
-CSV = tuple(f".csv{packed}" for packed in sources.PACKED)
+UNDECODABLE = re.compile("[\udc80-\udcff]")  # what `surrogateescape` makes of bytes
+CSV = tuple(f".csv{packed}" for packed in sources.COMPRESSIONS)
 _Lines = Iterator[tuple[int, str]]
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReaderOptions:
     """How to read text."""
 
     documents: Literal["blank-line", "file"] = "blank-line"
@@ -45,7 +45,9 @@ class Reading:
     """Stop at the first record that cannot be used, instead of counting it."""
 
 
-def read(texts: Iterable[str | Path], reading: Reading = Reading(), tally: Tally | None = None) -> Iterator[Document]:
+def read(
+    texts: Iterable[str | Path], reading: ReaderOptions = ReaderOptions(), tally: ReadCounts | None = None
+) -> Iterator[Document]:
     """Stream the documents of files, folders, patterns and URLs (`sources.find`), no blank ones.
 
     In .txt a blank line ends a document, or with documents="file" only the file's end does; everywhere else each record
@@ -54,26 +56,26 @@ def read(texts: Iterable[str | Path], reading: Reading = Reading(), tally: Tally
     records and not one that can be used.
     """
     found = sources.find(texts)
-    return read_sources(found, reading, tally or Tally())
+    return read_sources(found, reading, tally or ReadCounts())
 
 
-def read_sources(found: list[Source], reading: Reading, tally: Tally) -> Iterator[Document]:
+def read_sources(found: list[Source], reading: ReaderOptions, tally: ReadCounts) -> Iterator[Document]:
     """`read` of files that are known already."""
     if reading.encoding:
         encodings.require(reading.encoding)
     tally.strict = reading.strict
     for source in found:
-        before = tally.total
+        before = tally.total_skipped
         empty = True
         for document in _documents(source, reading, tally):
             empty = False
             yield document
-        if empty and tally.total > before:
+        if empty and tally.total_skipped > before:
             raise UserError(f"nothing in {source.path} can be used: {tally.last}")
         sources.require_unchanged(source)
 
 
-def _documents(source: Source, reading: Reading, tally: Tally) -> Iterator[Document]:
+def _documents(source: Source, reading: ReaderOptions, tally: ReadCounts) -> Iterator[Document]:
     name = source.path
     try:
         if source.format == "hub":
@@ -101,7 +103,7 @@ def _documents(source: Source, reading: Reading, tally: Tally) -> Iterator[Docum
                 raise UserError(f"{name}:{lines.number + 1}: not in {said}") from error
             except EOFError as error:
                 raise UserError(
-                    f"{name}:{lines.number + 1}: truncated, or not really {source.packed}: {error}"
+                    f"{name}:{lines.number + 1}: truncated, or not really {source.compression}: {error}"
                 ) from error
     except UserError:
         raise
@@ -126,7 +128,7 @@ class _Counted:
             yield number, line
 
 
-def _lines(name: str, stream: IO[bytes], reading: Reading, tally: Tally) -> _Lines:
+def _lines(name: str, stream: IO[bytes], reading: ReaderOptions, tally: ReadCounts) -> _Lines:
     """Numbered lines without their ends; those that cannot be used are left out and counted."""
     sample = _peek(stream)
     encoding = encodings.require(reading.encoding) if reading.encoding else encodings.detect(sample[0])
@@ -147,7 +149,7 @@ def _lines(name: str, stream: IO[bytes], reading: Reading, tally: Tally) -> _Lin
             yield number, (line.removeprefix("\ufeff") if number == 1 else line).rstrip("\r\n")
 
 
-def _byte_lines(name: str, stream: IO[bytes], encoding: str, tally: Tally, whole: bool) -> _Lines:
+def _byte_lines(name: str, stream: IO[bytes], encoding: str, tally: ReadCounts, whole: bool) -> _Lines:
     """whole: keep lines that are broken, since the quote that ends a field may be in them, with what they are broken by."""
     decode = codecs.getdecoder("utf-8" if encoding == "utf-8-sig" else encoding)
     for number, line in _bounded(name, stream, b"\n", tally):
@@ -166,12 +168,12 @@ def _byte_lines(name: str, stream: IO[bytes], encoding: str, tally: Tally, whole
             tally.skip(f"not in {encoding.removesuffix('-sig')}", f"{name}:{number}", f"{detail}is not {encoding}")
 
 
-def _bounded(name: str, stream: Any, end: Any, tally: Tally) -> Iterator[tuple[int, Any]]:
+def _bounded(name: str, stream: Any, end: Any, tally: ReadCounts) -> Iterator[tuple[int, Any]]:
     """Lines of at most LARGEST bytes; a longer one is read past, some of it at a time."""
     number = 0
-    while line := stream.readline(LARGEST):
+    while line := stream.readline(MAX_RECORD_BYTES):
         number += 1
-        if len(line) == LARGEST and not line.endswith(end):
+        if len(line) == MAX_RECORD_BYTES and not line.endswith(end):
             while (line := stream.readline(1 << 20)) and not line.endswith(end):
                 pass
             tally.skip(OVERSIZE, f"{name}:{number}")
@@ -211,20 +213,22 @@ class _Joined(io.RawIOBase):
         return len(part)
 
 
-def _text(name: str, lines: Iterable[tuple[int, str]], whole: bool, tally: Tally) -> Iterator[Document]:
+def _text(name: str, lines: Iterable[tuple[int, str]], whole: bool, tally: ReadCounts) -> Iterator[Document]:
     collected: list[str] = []
     first, size = 1, 0
     for number, line in chain(lines, [(0, "")]):
         if line.strip() or (whole and size and number):
             first = first if size else number
             size += len(line.encode()) + 1
-            if size > LARGEST:
+            if size > MAX_RECORD_BYTES:
                 collected.clear()
             else:
                 collected.append(line)
-        elif size > LARGEST:
+        elif size > MAX_RECORD_BYTES:
             tally.skip(
-                OVERSIZE, f"{name}:{first}", f"a document over {LARGEST // 1_000_000} MB: part documents by blank lines"
+                OVERSIZE,
+                f"{name}:{first}",
+                f"a document over {MAX_RECORD_BYTES // 1_000_000} MB: part documents by blank lines",
             )
             size = 0
         elif size:
@@ -232,7 +236,7 @@ def _text(name: str, lines: Iterable[tuple[int, str]], whole: bool, tally: Tally
             collected, size = [], 0
 
 
-def _json(name: str, lines: Iterable[tuple[int, str]], tally: Tally) -> Iterator[tuple[int, Any]]:
+def _json(name: str, lines: Iterable[tuple[int, str]], tally: ReadCounts) -> Iterator[tuple[int, Any]]:
     for number, line in lines:
         if not line.strip():
             continue
@@ -243,10 +247,10 @@ def _json(name: str, lines: Iterable[tuple[int, str]], tally: Tally) -> Iterator
 
 
 def _table(
-    name: str, lines: Iterable[tuple[int, str]], separator: str, field: str, tally: Tally
+    name: str, lines: Iterable[tuple[int, str]], separator: str, field: str, tally: ReadCounts
 ) -> Iterator[tuple[int, Any]]:
     """Rows by the names in the first one. Tabs separate and nothing quotes; with commas, quotes are as in RFC 4180."""
-    csv.field_size_limit(LARGEST)  # the module's only limit is global
+    csv.field_size_limit(MAX_RECORD_BYTES)  # the module's only limit is global
     quoting = csv.QUOTE_NONE if separator == "\t" else csv.QUOTE_MINIMAL
     counted = _Counted(iter(lines))
     rows = csv.reader((line + "\n" for _, line in counted), delimiter=separator, quoting=quoting, strict=True)
@@ -269,7 +273,7 @@ def _table(
             lost = max(counted.number - number + 1, 1)  # an open quote takes what follows for one row
             detail = f"{len(cells)} columns, but the first line has {len(header)}"
             tally.skip("columns that do not match the first line", f"{name}:{number}", detail, lost)
-        elif cells and BROKEN.search(cells[header.index(field)]):
+        elif cells and UNDECODABLE.search(cells[header.index(field)]):
             tally.skip(
                 "not in its encoding", f"{name}:{number}", f"field {field!r} has bytes that are not in its encoding"
             )
@@ -304,7 +308,7 @@ def _parquet(name: str, raw: IO[bytes], field: str) -> Iterator[tuple[int, Any]]
         raise UserError(f"{name}: row {number + 1}: truncated, or not really .parquet: {error}") from error
 
 
-def _hub(source: Source, reading: Reading) -> Iterator[tuple[int, Any]]:
+def _hub(source: Source, reading: ReaderOptions) -> Iterator[tuple[int, Any]]:
     """Rows of hf:ID, hf:ID:CONFIG or hf:ID:CONFIG:SPLIT (left out: "train"), streamed; ID may be a local folder."""
     import datasets
 
@@ -319,7 +323,7 @@ def _hub(source: Source, reading: Reading) -> Iterator[tuple[int, Any]]:
     yield from enumerate(found, 1)
 
 
-def _rows(name: str, rows: Iterable[tuple[int, Any]], field: str, tally: Tally) -> Iterator[Document]:
+def _rows(name: str, rows: Iterable[tuple[int, Any]], field: str, tally: ReadCounts) -> Iterator[Document]:
     for number, record in rows:
         where = f"{name}:{number}"
         if isinstance(record, UnicodeDecodeError):
@@ -338,7 +342,7 @@ def _rows(name: str, rows: Iterable[tuple[int, Any]], field: str, tally: Tally) 
             tally.skip("half a surrogate pair", where, detail)
         elif "\x00" in text:
             tally.skip("a NUL byte", where)
-        elif len(text) > LARGEST // 4 and len(text.encode()) > LARGEST:
+        elif len(text) > MAX_RECORD_BYTES // 4 and len(text.encode()) > MAX_RECORD_BYTES:
             tally.skip(OVERSIZE, where)
         elif stripped := text.strip():
             yield Document(stripped, where)

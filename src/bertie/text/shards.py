@@ -63,7 +63,7 @@ class Corpus:
 
 
 @dataclass(frozen=True, eq=False)
-class Laid:
+class TokenizedDocuments:
     """Documents laid end to end, none of them and none of their sentences empty.
 
     ids: int32 [n]; sentences: int64, tokens in each sentence; documents: int64, sentences in each document.
@@ -73,10 +73,12 @@ class Laid:
     sentences: np.ndarray
     documents: np.ndarray
 
-    def only(self, chosen: np.ndarray) -> Laid:
+    def only(self, chosen: np.ndarray) -> TokenizedDocuments:
         """Some of the documents, by bool [documents]."""
         sentences = np.repeat(chosen, self.documents)
-        return Laid(self.ids[np.repeat(sentences, self.sentences)], self.sentences[sentences], self.documents[chosen])
+        return TokenizedDocuments(
+            self.ids[np.repeat(sentences, self.sentences)], self.sentences[sentences], self.documents[chosen]
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +135,7 @@ def _require_listed(folder: Path, manifest: dict[str, Any]) -> None:
                     )
 
 
-def strangers(folder: Path, manifest: dict[str, Any]) -> list[str]:
+def unlisted_files(folder: Path, manifest: dict[str, Any]) -> list[str]:
     """Files in the folder that the manifest does not list."""
     found = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     return sorted(name for name in found if name != MANIFEST and name not in manifest["files"])
@@ -185,7 +187,7 @@ def array_name(shard: int, kind: str) -> str:
     return f"{shard:05d}.{kind}.npy"
 
 
-def write_shard(folder: Path, shard: int, laid: Laid, tokenizer: Tokenizer) -> None:
+def write_shard(folder: Path, shard: int, laid: TokenizedDocuments, tokenizer: Tokenizer) -> None:
     """Write one shard of documents that hold something."""
     sentence_starts = np.concatenate([[0], np.cumsum(laid.sentences)])
     arrays = (
@@ -197,7 +199,7 @@ def write_shard(folder: Path, shard: int, laid: Laid, tokenizer: Tokenizer) -> N
     _write(folder, shard, arrays)
 
 
-def join(folder: Path, shard: int, parts: list[tuple[Path, int]]) -> None:
+def merge_shards(folder: Path, shard: int, parts: list[tuple[Path, int]]) -> None:
     """Make a shard of several, each a folder and its number there."""
     loaded = [[np.load(part / array_name(number, kind)) for kind in ARRAYS] for part, number in parts]
     tokens, word_starts, sentences, documents = zip(*loaded, strict=True)
@@ -221,7 +223,7 @@ def token_dtype(vocabulary_size: int) -> np.dtype:
     return np.dtype(np.uint16 if vocabulary_size <= 1 << 16 else np.uint32)
 
 
-def entropy(counts: np.ndarray) -> float:
+def unigram_entropy(counts: np.ndarray) -> float:
     """Nats, of the distribution that the counts estimate."""
     share = counts[counts > 0] / counts.sum()
     return -math.fsum(share * np.log(share))

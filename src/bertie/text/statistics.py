@@ -11,17 +11,17 @@ import numpy as np
 from bertie.errors import UserError
 from bertie.report import Page
 from bertie.text import shards
-from bertie.text.tally import Tally
+from bertie.text.read_counts import ReadCounts
 from bertie.text.tokenizer import Tokenizer
 
 FILE, PAGE = "statistics.json", "report.html"
 COUNTS = ("documents", "sentences", "tokens", "words")
 LENGTHS = ("document_tokens", "sentence_tokens")
-COMMONEST = 30
+MOST_FREQUENT = 30
 
 
 @dataclass
-class Told:
+class CorpusStatistics:
     """Gathers what the stages say, in their order."""
 
     files: list[dict[str, Any]]  # {"name", "bytes" on disk}
@@ -30,7 +30,7 @@ class Told:
     empty: int = 0  # without tokens
     filtered: dict[str, int] = field(default_factory=dict)
     duplicates: dict[str, dict[str, int]] = field(default_factory=dict)
-    tally: Tally = field(default_factory=Tally)
+    tally: ReadCounts = field(default_factory=ReadCounts)
     splits: dict[str, dict[str, Any]] = field(default_factory=dict)
     lengths: dict[str, dict[str, list[int]]] = field(default_factory=dict)  # side → of what → how many of 1, 2–3, 4–7 …
     commonest: list[list[Any]] = field(default_factory=list)  # token, how often in the training text
@@ -79,8 +79,12 @@ class Told:
             without = side.copy()
             without[tokenizer.special_ids] = 0
             unknown = int(side[tokenizer.unk_id])
-            self.splits[name] |= {"shards": number, "unknown": unknown, "unigram_entropy": shards.entropy(without)}
-        for token in np.argsort(-counts[0], kind="stable")[:COMMONEST].tolist():
+            self.splits[name] |= {
+                "shards": number,
+                "unknown": unknown,
+                "unigram_entropy": shards.unigram_entropy(without),
+            }
+        for token in np.argsort(-counts[0], kind="stable")[:MOST_FREQUENT].tolist():
             self.commonest.append([tokenizer.words[token], int(counts[0, token])])
 
     def counts(self) -> dict[str, Any]:
@@ -113,7 +117,7 @@ class Told:
         return found
 
 
-def page(told: Told) -> str:
+def corpus_page(told: CorpusStatistics) -> str:
     """HTML."""
     train, held_out = (told.splits[name] for name in shards.SPLITS)
     size = sum(file["bytes"] for file in told.files)

@@ -25,7 +25,7 @@ LONGEST_WORD = 100  # characters; a longer word is [UNK], as in the paper's code
 
 
 @dataclass(frozen=True)
-class Rules:
+class NormalizerOptions:
     """What BERT does to text before it looks for pieces, beside taking out control characters."""
 
     lowercase: bool = True
@@ -49,7 +49,9 @@ class Tokenizer:
     lowercase: bool
 
     @classmethod
-    def build(cls, words: list[str], rules: Rules = Rules(), user_tokens: Many[str | AddedToken] = ()) -> Tokenizer:
+    def build(
+        cls, words: list[str], rules: NormalizerOptions = NormalizerOptions(), user_tokens: Many[str | AddedToken] = ()
+    ) -> Tokenizer:
         """From a word list in id order that holds the five special tokens.
 
         user_tokens: entries of it that are found in raw text as they are, such as "<url>", wherever they stand.
@@ -147,10 +149,10 @@ class Tokenizer:
         return [added[i] for i in sorted(added) if not added[i].special]
 
     @property
-    def normalization(self) -> Rules:
+    def normalization(self) -> NormalizerOptions:
         """What `words.count` needs to see a text as this tokenizer does."""
         found = self.backend.normalizer
-        return Rules(found.lowercase, found.strip_accents, found.handle_chinese_chars)
+        return NormalizerOptions(found.lowercase, found.strip_accents, found.handle_chinese_chars)
 
     @cached_property
     def rules(self) -> list[Any]:
@@ -248,7 +250,9 @@ def _no_text(texts: list[Any]) -> UserError:
     return UserError("the tokenizer refused the texts")
 
 
-def _build(words: list[str], rules: Rules, where: str, user_tokens: Many[str | AddedToken] = ()) -> Tokenizer:
+def _build(
+    words: list[str], rules: NormalizerOptions, where: str, user_tokens: Many[str | AddedToken] = ()
+) -> Tokenizer:
     vocabulary = {word: i for i, word in enumerate(words)}
     _require_special(vocabulary, where)
     model = models.WordPiece(
@@ -319,7 +323,7 @@ def _load_vocabulary(folder: Path) -> Tokenizer:
     cased = any(word != word.lower() for word in words if not re.fullmatch(r"\[.*]|<.*>", word))
     lowercase = config.get("do_lower_case", not cased)
     try:
-        rules = Rules(lowercase, config.get("strip_accents"), config.get("tokenize_chinese_chars", True))
+        rules = NormalizerOptions(lowercase, config.get("strip_accents"), config.get("tokenize_chinese_chars", True))
         rules.normalizer()
     except TypeError as error:
         raise UserError(f"{beside} is damaged: {' '.join(str(error).split())}") from error

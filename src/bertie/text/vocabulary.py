@@ -11,15 +11,16 @@ from typing import Any
 
 from bertie import console, storage
 from bertie.errors import UsageError, UserError
-from bertie.text import sources, wordpiece, words
-from bertie.text.executors import Executor, Local
-from bertie.text.fit import fit
+from bertie.files import sources
+from bertie.files.sources import Source
+from bertie.text import word_counts, wordpiece
+from bertie.text.coverage import measure_coverage
+from bertie.text.executors import Executor, LocalExecutor
 from bertie.text.merges import Criterion
-from bertie.text.readers import Reading, read_sources
-from bertie.text.sources import Source
-from bertie.text.tally import Tally
-from bertie.text.tokenizer import CONTINUATION, SPECIAL_TOKENS, Rules, Tokenizer
-from bertie.text.words import WORD_TABLE, WordTable
+from bertie.text.read_counts import ReadCounts
+from bertie.text.readers import ReaderOptions, read_sources
+from bertie.text.tokenizer import CONTINUATION, SPECIAL_TOKENS, NormalizerOptions, Tokenizer
+from bertie.text.word_counts import MAX_UNIQUE_WORDS, WordCounts
 
 REPORT = "vocabulary.json"
 
@@ -29,20 +30,20 @@ def train_tokenizer(
     out: Path,
     *,
     vocab_size: int = 30_000,
-    rules: Rules = Rules(),
+    rules: NormalizerOptions = NormalizerOptions(),
     criterion: Criterion = "frequency",
     alphabet_limit: int = 1000,
     min_frequency: int = 2,
     user_tokens: Sequence[str] = (),
     unused: int = 0,
-    word_table: int = WORD_TABLE,
+    max_unique_words: int = MAX_UNIQUE_WORDS,
     exact: bool = True,
-    reading: Reading = Reading(),
-    executor: Executor = Local(),
+    reading: ReaderOptions = ReaderOptions(),
+    executor: Executor = LocalExecutor(),
 ) -> Tokenizer:
     """Train a WordPiece vocabulary on text files and write it, as a tokenizer, to the new folder `out`.
 
-    user_tokens: kept whole wherever they stand. unused: how many [unused…] entries to reserve. word_table: words to
+    user_tokens: kept whole wherever they stand. unused: how many [unused…] entries to reserve. max_unique_words: words to
     count at most. exact: a text that cannot fill vocab_size is an error, else the vocabulary is as large as the text
     makes it. How it fits the text is said, and stands in vocabulary.json. Errors: UsageError, UserError; `out` is then
     not there.
@@ -54,9 +55,9 @@ def train_tokenizer(
         raise UsageError(f"--unused {unused}: give 0 or more, and fewer than the {vocab_size} entries")
     reserved = [*user_tokens, *(f"[unused{number}]" for number in range(unused))]
     _require_user_tokens(user_tokens, reserved)
-    if word_table < 1000:
-        raise UsageError(f"--word-table {word_table}: give at least 1,000 words")
-    table = count_words(texts, rules, user_tokens, word_table, reading, executor)
+    if max_unique_words < 1000:
+        raise UsageError(f"--max-unique-words {max_unique_words}: give at least 1,000 words")
+    table = count_words(texts, rules, user_tokens, max_unique_words, reading, executor)
     entries = wordpiece.train(
         table.counts,
         vocab_size=vocab_size,
@@ -78,8 +79,8 @@ def extend_tokenizer(
     *,
     add: int = 1000,
     min_frequency: int = 5,
-    reading: Reading = Reading(),
-    executor: Executor = Local(),
+    reading: ReaderOptions = ReaderOptions(),
+    executor: Executor = LocalExecutor(),
 ) -> Tokenizer:
     """Append the words of a new field to a vocabulary: those that save the most pieces, on the text.
 
@@ -93,7 +94,7 @@ def extend_tokenizer(
         raise UsageError(f"--add {add}: give a number of words, at least 1")
     if min_frequency < 1:
         raise UsageError(f"--min-frequency {min_frequency}: give at least 1")
-    table = count_words(texts, tokenizer.normalization, tokenizer.user_tokens, WORD_TABLE, reading, executor)
+    table = count_words(texts, tokenizer.normalization, tokenizer.user_tokens, MAX_UNIQUE_WORDS, reading, executor)
     known = set(tokenizer.words)
     frequent = sorted(word for word, count in table.counts.items() if count >= min_frequency and word not in known)
     saved = {}
@@ -108,13 +109,13 @@ def extend_tokenizer(
     return extended
 
 
-def _save(tokenizer: Tokenizer, out: Path, table: WordTable, how: dict[str, Any]) -> None:
-    found = fit(tokenizer, table.counts)
+def _save(tokenizer: Tokenizer, out: Path, table: WordCounts, how: dict[str, Any]) -> None:
+    found = measure_coverage(tokenizer, table.counts)
     with storage.atomic_folder(out) as folder:
         tokenizer.save(folder)
         told = {**how, "entries": tokenizer.size, "fit": asdict(found), "words_forgotten": table.forgotten}
         storage.write_json(folder / REPORT, told)
-    console.say(
+    console.info(
         f"{tokenizer.size:,} entries, of which {found.used:,} occur; {found.pieces_per_word:.3f} pieces a word; "
         f"{found.whole:.1%} of words whole, {found.unknown:.3%} unknown"
     )
@@ -123,24 +124,24 @@ def _save(tokenizer: Tokenizer, out: Path, table: WordTable, how: dict[str, Any]
 @dataclass(frozen=True)
 class _Group:
     files: tuple[Source, ...]
-    rules: Rules
+    rules: NormalizerOptions
     user_tokens: tuple[str, ...]
     limit: int
-    reading: Reading
+    reading: ReaderOptions
 
 
 def count_words(
     texts: Iterable[str | Path],
-    rules: Rules,
+    rules: NormalizerOptions,
     user_tokens: Sequence[str] = (),
-    limit: int = WORD_TABLE,
-    reading: Reading = Reading(),
-    executor: Executor = Local(),
-) -> WordTable:
+    limit: int = MAX_UNIQUE_WORDS,
+    reading: ReaderOptions = ReaderOptions(),
+    executor: Executor = LocalExecutor(),
+) -> WordCounts:
     """How often each word occurs in text files. What was skipped, or forgotten for want of room, is said."""
     together = sources.groups(sources.find(texts))
     groups = [_Group(tuple(group), rules, tuple(user_tokens), limit, reading) for group in together]
-    table, tally = WordTable(limit), Tally()
+    table, tally = WordCounts(limit), ReadCounts()
     sizes = [sum(file.size for file in group) / 1e6 for group in together]
     with console.progress("count words", sum(sizes), "MB") as bar, closing(executor.run(_count, groups)) as results:
         for size, (found, forgotten, told) in zip(sizes, results, strict=True):
@@ -148,19 +149,21 @@ def count_words(
             tally.add(told)
             bar.advance(size)
     for line in tally.lines():
-        console.say(line)
+        console.info(line)
     if table.forgotten:
         console.warn(
             f"the word table was full: rare words that occur {table.forgotten:,} times together, of {table.counts.total():,}, "
-            f"were forgotten; --word-table {2 * limit} would keep more"
+            f"were forgotten; --max-unique-words {2 * limit} would keep more"
         )
     return table
 
 
 def _count(group: _Group) -> tuple[dict[str, int], int, dict[str, Any]]:
-    tally = Tally()
+    tally = ReadCounts()
     documents = read_sources(list(group.files), group.reading, tally)
-    table = words.count((document.text for document in documents), group.rules, group.user_tokens, group.limit)
+    table = word_counts.count_words(
+        (document.text for document in documents), group.rules, group.user_tokens, group.limit
+    )
     return dict(table.counts), table.forgotten, tally.as_json()
 
 

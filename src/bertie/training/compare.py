@@ -10,8 +10,8 @@ from typing import Any
 from bertie import config, storage
 from bertie.errors import UsageError
 from bertie.report import Numbers, Page
-from bertie.training.page import NAMES, kept_evaluation, made_on, means, unit
-from bertie.training.run import flat, read_metrics
+from bertie.training.run_folder import flatten, read_metrics
+from bertie.training.run_report import HEAD_NAMES, best_evaluation, describe_machine, smoothed, unit
 
 Records = list[dict[str, Any]]
 
@@ -36,12 +36,14 @@ def compare(runs: Sequence[str | Path], out: str | Path = "compare.html") -> dic
     for folder, records in zip(folders, train, strict=True):
         if not records:
             raise UsageError(f"{folder} has not written a step yet")
-    settings = [flat(config.read(folder / "config.toml")) for folder in folders]
+    settings = [flatten(config.read(folder / "config.toml")) for folder in folders]
     keys = sorted({key for values in settings for key in values})
     differences = {key: [values.get(key) for values in settings] for key in keys}
     differences = {key: values for key, values in differences.items() if any(value != values[0] for value in values)}
     summaries = [_summary(*parts) for parts in zip(folders, train, held_out, strict=True)]
-    page = _page(_names(folders), train, held_out, summaries, differences, [made_on(folder) for folder in folders])
+    page = _page(
+        _names(folders), train, held_out, summaries, differences, [describe_machine(folder) for folder in folders]
+    )
     storage.write_atomic(Path(out), page.html())
     return {"page": str(out), "runs": summaries, "differences": differences}
 
@@ -64,7 +66,7 @@ def _summary(folder: Path, train: Records, held_out: Records) -> dict[str, Any]:
         "tokens": last["tokens"],
         "minutes": last["seconds"] / 60,
         "tokens_per_second": median(record["tokens_per_second"] for record in train),
-        "eval": kept_evaluation(folder) if held_out else None,
+        "eval": best_evaluation(folder) if held_out else None,
     }
 
 
@@ -124,10 +126,12 @@ def _curves(
         steps, evals = ([record for record in records if record.get(y) is not None] for records in parts)
         records = evals if len(evals) > 1 else steps
         xs, ys = [record[x] * unit for record in records], [record[y] for record in records]
-        curves[name if records is evals else f"{name}, in training"] = (xs, ys) if records is evals else means(xs, ys)
+        curves[name if records is evals else f"{name}, in training"] = (
+            (xs, ys) if records is evals else smoothed(xs, ys)
+        )
     return curves
 
 
 def _label(measure: str, record: dict[str, Any]) -> str:
     head, kind = measure.rsplit("_", 1)
-    return f"{NAMES.get(head, head)}, {unit(record, head) if kind == 'loss' else 'share guessed right'}"
+    return f"{HEAD_NAMES.get(head, head)}, {unit(record, head) if kind == 'loss' else 'share guessed right'}"

@@ -39,20 +39,20 @@ class Ranks:
     def first(self) -> bool:
         return self.rank == 0
 
-    def own(self, number: int) -> range:
+    def own_range(self, number: int) -> range:
         """This rank's part of `number` things, as many as each other's."""
         each = number // self.count
         return range(self.rank * each, (self.rank + 1) * each)
 
-    def add(self, values: Sequence[float]) -> list[float]:
+    def sum_values(self, values: Sequence[float]) -> list[float]:
         """The sums over all ranks."""
         if self.count == 1:
             return list(values)
         sums = torch.tensor(values, dtype=torch.float64)
-        self.sum_(sums)
+        self.sum_inplace(sums)
         return sums.tolist()
 
-    def sum_(self, tensor: Tensor) -> None:
+    def sum_inplace(self, tensor: Tensor) -> None:
         """The same in place and, on a GPU, without waiting for it."""
         if self.count > 1:
             with _others():
@@ -60,9 +60,9 @@ class Ranks:
 
     def any(self, flag: bool) -> bool:
         """Whether it is so on one of the ranks."""
-        return self.add([float(flag)])[0] > 0
+        return self.sum_values([float(flag)])[0] > 0
 
-    def share(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         """Rank 0's value, anything that JSON holds, on every rank."""
         if self.count == 1:
             return value
@@ -76,7 +76,7 @@ class Ranks:
             dist.broadcast(payload, 0)
         return json.loads(bytes(payload.tolist()))
 
-    def share_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def broadcast_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Rank 0's weights and optimizer state on every rank."""
         if self.count == 1:
             return
@@ -88,7 +88,7 @@ class Ranks:
             }
             for p in parameters
         ]
-        for parameter, state in zip(parameters, self.share(kinds), strict=True):
+        for parameter, state in zip(parameters, self.broadcast(kinds), strict=True):
             if not self.first:
                 optimizer.state[parameter] = {
                     key: torch.zeros(shape, dtype=getattr(torch, dtype.split(".")[1]), device=device)
@@ -98,12 +98,12 @@ class Ranks:
                 for tensor in (parameter.detach(), *optimizer.state[parameter].values()):
                     dist.broadcast(tensor, 0)
 
-    def losses(self, model: BertModel) -> Losses:
+    def loss_function(self, model: BertModel) -> LossFunction:
         """What computes the model's losses; their backward pass adds up the gradients of all ranks."""
-        return Losses(model, self.count)
+        return LossFunction(model, self.count)
 
 
-class Losses:
+class LossFunction:
     """The losses of micro-batches, by head; after the last pass of a step its gradients are sums over all ranks."""
 
     def __init__(self, model: BertModel, ranks: int):
@@ -114,7 +114,7 @@ class Losses:
         return self._model(micro)
 
     @contextmanager
-    def passing(self, last: bool) -> Iterator[None]:
+    def gradient_sync(self, last: bool) -> Iterator[None]:
         """Around one forward and backward pass: gradients are exchanged after a step's last one."""
         if isinstance(self._model, DistributedDataParallel):
             with _others(), nullcontext() if last else self._model.no_sync():
@@ -123,7 +123,7 @@ class Losses:
             yield
 
 
-ALONE = Ranks()
+SINGLE_PROCESS = Ranks()
 
 # Whoever drops a group last waits for its threads. DistributedDataParallel would do so without letting go of the
 # interpreter, which these threads may need to end: where another rank was killed, one in five ranks hung. This does let go.
@@ -132,11 +132,11 @@ atexit.register(_GROUPS.clear)
 
 
 @contextmanager
-def together() -> Iterator[Ranks]:
+def process_group() -> Iterator[Ranks]:
     """The ranks that torchrun started, while the block runs; ALONE where it did not. All but rank 0 say nothing."""
-    rank, count, local = runtime.launched()
+    rank, count, local = runtime.torchrun_ranks()
     if count == 1:
-        yield ALONE
+        yield SINGLE_PROCESS
         return
     on_gpu = torch.cuda.is_available()
     if on_gpu:
@@ -146,7 +146,7 @@ def together() -> Iterator[Ranks]:
         backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
         dist.init_process_group(backend, store=fresh_store(store, rank, count), rank=rank, world_size=count)
     _GROUPS.append(dist.group.WORLD)
-    quiet: Callable[[], AbstractContextManager[Any]] = console.muted if rank else nullcontext
+    quiet: Callable[[], AbstractContextManager[Any]] = console.silenced if rank else nullcontext
     try:
         with quiet():
             yield Ranks(rank, count)

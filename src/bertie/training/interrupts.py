@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-SAME = 5.0  # seconds in which another one says the same: a scheduler tells torchrun and its processes, and it tells them again
+# Seconds. A scheduler signals torchrun and its processes, and torchrun signals the processes again: that is one interrupt.
+REPEAT_WINDOW = 5.0
 
 
 @contextmanager
-def noted_interrupts() -> Iterator[list[int]]:
+def deferred_interrupts() -> Iterator[list[int]]:
     """While the block runs, the first is only noted in this list; `SAME` seconds later they act as before the block."""
     noted: list[int] = []
     if threading.current_thread() is not threading.main_thread():  # Python tells no other thread of signals
@@ -30,7 +31,7 @@ def noted_interrupts() -> Iterator[list[int]]:
         if not noted:
             noted.append(number)
             first[0] = time.monotonic()
-        elif time.monotonic() - first[0] >= SAME:
+        elif time.monotonic() - first[0] >= REPEAT_WINDOW:
             restore()
             signal.raise_signal(number)
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertie import streams
+from bertie import seeding
 from bertie.batches import layouts
-from bertie.batches.layouts import IS_NEXT, IS_RANDOM, UNLABELLED, Pairs, PairsEpoch, PairSpan
+from bertie.batches.layouts import IS_NEXT, IS_RANDOM, UNLABELLED, PairSpan, SentencePairs, SentencePairsEpoch
 from bertie.errors import UsageError, UserError
 from bertie.text.shards import Corpus, Shards, open_shards
 from bertie.text.tokenizer import Tokenizer
@@ -42,7 +42,7 @@ def corpus_of(documents: list[list[int]], word_starts: bool | np.ndarray = True)
     )
 
 
-def spans_of(epoch: PairsEpoch) -> list[PairSpan]:
+def spans_of(epoch: SentencePairsEpoch) -> list[PairSpan]:
     return [span for window in range(epoch.windows) for span in epoch.window(window)]
 
 
@@ -81,14 +81,14 @@ def check(corpus: Corpus, spans: list[PairSpan], max_length: int) -> None:
 @given(
     documents=st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=8), min_size=2, max_size=12),
     max_length=st.integers(5, 40),
-    short_share=st.sampled_from([0.0, 0.1, 1.0]),
+    short_seq_prob=st.sampled_from([0.0, 0.1, 1.0]),
     words=st.integers(0, 3),
     seed=st.integers(0, 5),
 )
 def test_every_corpus_gives_proper_pairs(
     documents: list[list[int]],
     max_length: int,
-    short_share: float,
+    short_seq_prob: float,
     words: int,
     seed: int,
     small_tokenizer: Tokenizer,
@@ -96,7 +96,7 @@ def test_every_corpus_gives_proper_pairs(
     total = sum(map(sum, documents))
     starts = np.random.default_rng(words).random(total) < words / 3  # no word starts, some, all
     corpus = corpus_of(documents, starts)
-    spans = spans_of(Pairs("pairs", max_length, short_share).epoch(corpus, small_tokenizer, seed, 0))
+    spans = spans_of(SentencePairs("pairs", max_length, short_seq_prob).epoch(corpus, small_tokenizer, seed, 0))
     check(corpus, spans, max_length)
     random = sum(span.kind == IS_RANDOM for span in spans)
     assert random % 2 == 0  # two exchange, or none
@@ -105,13 +105,13 @@ def test_every_corpus_gives_proper_pairs(
 @pytest.mark.parametrize("max_length", [24, 64, 128])
 def test_small_corpus(shards: Shards, max_length: int) -> None:
     for epoch in range(3):
-        spans = spans_of(Pairs(max_length=max_length).epoch(shards.train, shards.tokenizer, 1, epoch))
+        spans = spans_of(SentencePairs(max_length=max_length).epoch(shards.train, shards.tokenizer, 1, epoch))
         check(shards.train, spans, max_length)
         assert times_read(shards.train, spans).mean() > 0.96
 
 
 def test_nearly_every_token_of_real_text_is_read(wiki: Shards) -> None:
-    spans = spans_of(Pairs().epoch(wiki.train, wiki.tokenizer, 0, 0))
+    spans = spans_of(SentencePairs().epoch(wiki.train, wiki.tokenizer, 0, 0))
     check(wiki.train, spans, 128)
     assert times_read(wiki.train, spans).mean() > 0.99
     kinds = np.array([span.kind for span in spans])
@@ -124,7 +124,7 @@ def test_labels_are_a_fair_coin(shards: Shards) -> None:
     kinds = [
         span.kind
         for epoch in range(20)
-        for span in spans_of(Pairs(max_length=32).epoch(shards.train, shards.tokenizer, 0, epoch))
+        for span in spans_of(SentencePairs(max_length=32).epoch(shards.train, shards.tokenizer, 0, epoch))
     ]
     labelled = np.array([kind for kind in kinds if kind != UNLABELLED])
     assert len(labelled) > 20_000
@@ -133,7 +133,7 @@ def test_labels_are_a_fair_coin(shards: Shards) -> None:
 
 def test_pure_function_of_seed_epoch_and_window(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layouts, "WINDOW", 200)
-    layout = Pairs(max_length=64)
+    layout = SentencePairs(max_length=64)
 
     def windows(seed: int, epoch: int, order: list[int]) -> dict[int, list[PairSpan]]:
         made = layout.epoch(shards.train, shards.tokenizer, seed, epoch)
@@ -152,22 +152,22 @@ def test_pure_function_of_seed_epoch_and_window(shards: Shards, monkeypatch: pyt
 def test_every_window_draws_from_its_own_stream(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layouts, "WINDOW", 200)
     keys: list[tuple[int, ...]] = []
-    original = streams.generator
+    original = seeding.generator
 
     def generator(seed: int, *stream: int) -> np.random.Generator:
         keys.append((seed, *stream))
         return original(seed, *stream)
 
-    monkeypatch.setattr(streams, "generator", generator)
+    monkeypatch.setattr(seeding, "generator", generator)
     for seed, number in ((0, 0), (0, 1), (1, 0)):
-        epoch = Pairs(max_length=64).epoch(shards.train, shards.tokenizer, seed, number)
+        epoch = SentencePairs(max_length=64).epoch(shards.train, shards.tokenizer, seed, number)
         for window in range(3):
             epoch.window(window)
     assert len(keys) == len(set(keys)) == 3 * (1 + 3)
 
 
 def test_lengths_are_upper_bounds_and_nearly_exact(wiki: Shards) -> None:
-    epoch = Pairs().epoch(wiki.train, wiki.tokenizer, 0, 0)
+    epoch = SentencePairs().epoch(wiki.train, wiki.tokenizer, 0, 0)
     before = epoch.lengths(0)
     after = np.array([len(span) for span in epoch.window(0)])
     assert len(before) == len(after)
@@ -178,7 +178,7 @@ def test_lengths_are_upper_bounds_and_nearly_exact(wiki: Shards) -> None:
 def test_what_one_document_has_in_excess_is_unlabelled(small_tokenizer: Tokenizer) -> None:
     # Of 20-token chunks, one document has 30 and the others two.
     corpus = corpus_of([[10] * 60, [10, 10], [10, 10]])
-    spans = spans_of(Pairs(max_length=23, short_share=0.0).epoch(corpus, small_tokenizer, 0, 0))
+    spans = spans_of(SentencePairs(max_length=23, short_seq_prob=0.0).epoch(corpus, small_tokenizer, 0, 0))
     check(corpus, spans, 23)
     kinds = [span.kind for span in spans]
     assert len(kinds) == 32
@@ -189,19 +189,19 @@ def test_what_one_document_has_in_excess_is_unlabelled(small_tokenizer: Tokenize
 
 def test_one_document_is_refused(small_tokenizer: Tokenizer) -> None:
     with pytest.raises(UserError, match="at least two documents"):
-        Pairs().epoch(corpus_of([[10, 10, 10]]), small_tokenizer, 0, 0)
+        SentencePairs().epoch(corpus_of([[10, 10, 10]]), small_tokenizer, 0, 0)
 
 
 def test_a_length_that_holds_no_pair_is_refused() -> None:
-    assert Pairs(max_length=5).max_length == 5
+    assert SentencePairs(max_length=5).max_length == 5
     with pytest.raises(UsageError, match=r"layout\.max_length is 4"):
-        Pairs(max_length=4)
+        SentencePairs(max_length=4)
 
 
 def test_cuts_are_at_sentences_where_a_chunk_has_some(small_tokenizer: Tokenizer) -> None:
     corpus = corpus_of([[5, 6, 4, 7] * 20, [6, 5, 3, 9] * 20])
     inside = set(corpus.sentence_starts.tolist())
-    spans = spans_of(Pairs(max_length=43, short_share=0.0).epoch(corpus, small_tokenizer, 0, 0))
+    spans = spans_of(SentencePairs(max_length=43, short_seq_prob=0.0).epoch(corpus, small_tokenizer, 0, 0))
     assert {start for span in spans for start in (span.a[0], span.b[0])} <= inside
     assert {span.a[1] for span in spans} <= inside
     cut_at = {span.a[1] - span.a[0] for span in spans}
@@ -211,7 +211,7 @@ def test_cuts_are_at_sentences_where_a_chunk_has_some(small_tokenizer: Tokenizer
 def test_a_long_sentence_is_cut_where_words_begin(small_tokenizer: Tokenizer) -> None:
     starts = np.arange(1200) % 3 == 0  # words of three pieces
     corpus = corpus_of([[600], [600]], starts)
-    spans = spans_of(Pairs(max_length=36, short_share=0.0).epoch(corpus, small_tokenizer, 0, 0))
+    spans = spans_of(SentencePairs(max_length=36, short_seq_prob=0.0).epoch(corpus, small_tokenizer, 0, 0))
     check(corpus, spans, 36)
     assert all(starts[place] for span in spans for place in (span.a[0], span.b[0]))
     assert times_read(corpus, spans).mean() > 0.9
@@ -219,7 +219,7 @@ def test_a_long_sentence_is_cut_where_words_begin(small_tokenizer: Tokenizer) ->
 
 def test_short_share(shards: Shards) -> None:
     def lengths(share: float) -> np.ndarray:
-        return Pairs("pairs", 64, share).epoch(shards.train, shards.tokenizer, 0, 0).lengths(0)
+        return SentencePairs("pairs", 64, share).epoch(shards.train, shards.tokenizer, 0, 0).lengths(0)
 
     assert lengths(1.0).mean() < 0.75 * lengths(0.0).mean()
     assert lengths(0.0).max() <= 64
@@ -227,7 +227,7 @@ def test_short_share(shards: Shards) -> None:
 
 def test_sequence(shards: Shards) -> None:
     tokenizer, corpus = shards.tokenizer, shards.train
-    epoch = Pairs(max_length=64).epoch(corpus, tokenizer, 0, 0)
+    epoch = SentencePairs(max_length=64).epoch(corpus, tokenizer, 0, 0)
     for span in epoch.window(0)[:50]:
         sequence = epoch.sequence(span)
         a, b = (corpus.slice(*part)[0].tolist() for part in (span.a, span.b))
@@ -253,7 +253,7 @@ def guessed(split: Shards, max_length: int, epochs: int) -> Iterator[tuple[float
 
     parts = []
     for number in range(epochs):
-        found = spans_of(Pairs(max_length=max_length).epoch(split.train, split.tokenizer, 0, number))
+        found = spans_of(SentencePairs(max_length=max_length).epoch(split.train, split.tokenizer, 0, number))
         parts.append([span for span in found if span.kind != UNLABELLED])
     halves = [[span for part in some for span in part] for some in (parts[: epochs // 2], parts[epochs // 2 :])]
     seen, unseen = (lengths_and_places(half) for half in halves)
@@ -281,7 +281,9 @@ def test_lengths_say_nothing_about_the_label_on_made_up_text(shards: Shards) -> 
 def test_the_honesty_test_can_fail(wiki: Shards) -> None:
     """With BERT's own rule, random B's filled up to the limit, the same classifiers see the label in the lengths."""
     rng = np.random.default_rng(0)
-    spans = [span for span in spans_of(Pairs().epoch(wiki.train, wiki.tokenizer, 0, 0)) if span.kind != UNLABELLED]
+    spans = [
+        span for span in spans_of(SentencePairs().epoch(wiki.train, wiki.tokenizer, 0, 0)) if span.kind != UNLABELLED
+    ]
     filled = []
     for span in spans:
         random = rng.random() < 0.5

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bertie.batches import layouts
-from bertie.batches.layouts import Pairs, PairsEpoch, PairSpan
-from bertie.batches.loader import Loader, Plan, Position, Rows
+from bertie.batches.layouts import PairSpan, SentencePairs, SentencePairsEpoch
+from bertie.batches.loader import Loader, Position, StepPlan, StepShape
 from bertie.batches.packing import pack
 from bertie.contracts import FILLER, Batch, Sequence
 from bertie.errors import UserError
@@ -26,7 +26,7 @@ def shards(small_shards: Path) -> Shards:
 def loader(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> Loader:
     """Windows of 300 sequences: a step's rows cross their borders."""
     monkeypatch.setattr(layouts, "WINDOW", 300)
-    return Loader(shards.train, shards.tokenizer, Pairs(max_length=64), Rows(3, 512), seed=0)
+    return Loader(shards.train, shards.tokenizer, SentencePairs(max_length=64), StepShape(3, 512), seed=0)
 
 
 def arrays(batch: Batch) -> list[list[int]]:
@@ -34,11 +34,11 @@ def arrays(batch: Batch) -> list[list[int]]:
     return [getattr(batch, name).tolist() for name in names] + [batch.ragged.cu_seqlens.tolist()]
 
 
-def contents(steps: list[Plan]) -> list[list[list[list[int]]]]:
+def contents(steps: list[StepPlan]) -> list[list[list[list[int]]]]:
     return [[arrays(batch) for batch in step.batches] for step in steps]
 
 
-def epoch_of(loader: Loader, epoch: int) -> list[Plan]:
+def epoch_of(loader: Loader, epoch: int) -> list[StepPlan]:
     steps = []
     for step in loader.steps(Position(epoch, 0)):
         if step.position.epoch != epoch:
@@ -47,7 +47,7 @@ def epoch_of(loader: Loader, epoch: int) -> list[Plan]:
     return steps
 
 
-def sequences(steps: list[Plan]) -> list[tuple[int, ...]]:
+def sequences(steps: list[StepPlan]) -> list[tuple[int, ...]]:
     """The tokens of every sequence that is no filler."""
     found = []
     for step in steps:
@@ -60,16 +60,16 @@ def sequences(steps: list[Plan]) -> list[tuple[int, ...]]:
 @pytest.mark.parametrize(
     ("batch_size", "max_length", "row_tokens", "expected"),
     [
-        (256, 128, 4096, Rows(8, 4096)),
-        (32, 128, 4096, Rows(1, 4096)),
-        (48, 128, 4096, Rows(2, 3072)),  # 1.5 rows
-        (1, 128, 4096, Rows(1, 128)),
-        (4, 512, 100, Rows(20, 512)),  # a row holds at least one sequence
-        (5, 50, 4096, Rows(1, 256)),  # a multiple of 8
+        (256, 128, 4096, StepShape(8, 4096)),
+        (32, 128, 4096, StepShape(1, 4096)),
+        (48, 128, 4096, StepShape(2, 3072)),  # 1.5 rows
+        (1, 128, 4096, StepShape(1, 128)),
+        (4, 512, 100, StepShape(20, 512)),  # a row holds at least one sequence
+        (5, 50, 4096, StepShape(1, 256)),  # a multiple of 8
     ],
 )
-def test_rows_hold_the_batch(batch_size: int, max_length: int, row_tokens: int, expected: Rows) -> None:
-    assert Rows.of(batch_size, max_length, row_tokens) == expected
+def test_rows_hold_the_batch(batch_size: int, max_length: int, row_tokens: int, expected: StepShape) -> None:
+    assert StepShape.of(batch_size, max_length, row_tokens) == expected
 
 
 def test_rows_are_full_and_filled_up(loader: Loader, shards: Shards) -> None:
@@ -98,9 +98,7 @@ def test_rows_are_those_that_were_packed_in_order(loader: Loader) -> None:
             expected.append([tuple(epoch.sequence(spans[i]).input_ids.tolist()) for i in row])
     steps = epoch_of(loader, 0)
     found = [
-        sequences([replace(step, row=lambda _, batch=batch: batch, count=1)])
-        for step in steps
-        for batch in step.batches
+        sequences([replace(step, row=lambda _, batch=batch: batch, rows=1)]) for step in steps for batch in step.batches
     ]
     assert len(found) == len(expected) // 3 * 3
     assert found == expected[: len(found)]
@@ -136,13 +134,13 @@ def test_any_position_goes_on_as_if_nothing_had_been_before(loader: Loader) -> N
 def test_what_came_before_a_position_is_not_read(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
     """However far into the epoch: a step costs what it costs, and the tokens of no other are touched."""
     read: list[int] = []
-    sequence = PairsEpoch.sequence
+    sequence = SentencePairsEpoch.sequence
 
-    def counted(self: PairsEpoch, span: PairSpan) -> Sequence:
+    def counted(self: SentencePairsEpoch, span: PairSpan) -> Sequence:
         read.append(len(span))
         return sequence(self, span)
 
-    monkeypatch.setattr(PairsEpoch, "sequence", counted)
+    monkeypatch.setattr(SentencePairsEpoch, "sequence", counted)
     for start in (0, 15):
         read.clear()
         assert len(next(loader.steps(Position(1, start))).batches) == 3
@@ -164,7 +162,7 @@ def test_another_seed_gives_other_steps(loader: Loader, shards: Shards) -> None:
 
 
 def test_a_step_larger_than_the_corpus_is_refused(shards: Shards) -> None:
-    loader = Loader(shards.train, shards.tokenizer, Pairs(max_length=64), Rows(64, 4096), seed=0)
+    loader = Loader(shards.train, shards.tokenizer, SentencePairs(max_length=64), StepShape(64, 4096), seed=0)
     with pytest.raises(UserError, match=r"lower --training\.batch-size or give more text"):
         next(loader.steps(Position()))
 
@@ -172,7 +170,9 @@ def test_a_step_larger_than_the_corpus_is_refused(shards: Shards) -> None:
 def test_filler_is_rare_on_real_text(wiki_shards: Path) -> None:
     opened = open_shards(wiki_shards)
     for max_length in (128, 512):
-        loader = Loader(opened.train, opened.tokenizer, Pairs(max_length=max_length), Rows(8, 4096), seed=0)
+        loader = Loader(
+            opened.train, opened.tokenizer, SentencePairs(max_length=max_length), StepShape(8, 4096), seed=0
+        )
         batches = [batch for step in epoch_of(loader, 0) for batch in step.batches]
         filled = sum(int(batch.ragged.lengths[batch.example == FILLER].sum()) for batch in batches)
         assert len(batches) > 200

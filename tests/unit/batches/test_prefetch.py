@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bertie.batches.prefetch import ahead
+from bertie.batches.prefetch import prefetch
 from bertie.errors import UserError
 
 
@@ -26,7 +26,7 @@ def numbers(worker: int, workers: int) -> Iterator[tuple[int, int]]:
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_in_order_whoever_prepares(workers: int) -> None:
-    found = list(islice(ahead(numbers, workers), 20))
+    found = list(islice(prefetch(numbers, workers), 20))
     assert [number for number, _ in found] == list(range(20))
     assert len({process for _, process in found}) == max(workers, 1)
     assert (os.getpid() in {process for _, process in found}) == (workers == 0)
@@ -34,7 +34,7 @@ def test_in_order_whoever_prepares(workers: int) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_ends_with_what_is_given(workers: int) -> None:
-    assert list(ahead(lambda worker, workers: iter(range(worker, 7, workers)), workers)) == list(range(7))
+    assert list(prefetch(lambda worker, workers: iter(range(worker, 7, workers)), workers)) == list(range(7))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -47,13 +47,13 @@ def test_an_error_comes_out_as_it_is(workers: int) -> None:
 
     found: list[int] = []
     with pytest.raises(UserError, match=r"^shard 5 is damaged$"):
-        found.extend(ahead(broken, workers))
-    steps = ahead(broken, workers)
+        found.extend(prefetch(broken, workers))
+    steps = prefetch(broken, workers)
     assert [next(steps) for _ in range(5)] == [0, 1, 2, 3, 4]
 
 
 def test_an_interrupt_is_not_theirs() -> None:
-    steps = ahead(numbers, 2)
+    steps = prefetch(numbers, 2)
     process = next(steps)[1]
     os.kill(process, signal.SIGINT)
     os.kill(process, signal.SIGTERM)
@@ -67,13 +67,13 @@ def test_an_error_of_the_program_says_where() -> None:
     with pytest.raises(
         RuntimeError, match=r"in a process that prepares text:\n(.*\n)+ZeroDivisionError: division by zero"
     ):
-        next(ahead(broken, 2))
+        next(prefetch(broken, 2))
 
 
 @pytest.mark.parametrize("_", range(10))
 def test_one_that_is_killed_is_said(_: int) -> None:
     """Wherever it was: when the processes shared a lock, one kill in some forty left everybody waiting."""
-    steps = ahead(numbers, 2)
+    steps = prefetch(numbers, 2)
     os.kill(next(steps)[1], signal.SIGKILL)
     with pytest.raises(UserError, match=r"one of 2 processes that prepare text was ended .* fewer --training\.workers"):
         for _ in steps:
@@ -81,7 +81,7 @@ def test_one_that_is_killed_is_said(_: int) -> None:
 
 
 def test_they_end_with_it() -> None:
-    steps = ahead(numbers, 2)
+    steps = prefetch(numbers, 2)
     processes = {next(steps)[1] for _ in range(2)}
     steps.close()
     until = time.monotonic() + 10

@@ -13,11 +13,11 @@ from safetensors.torch import load_file, save_file
 from bertie.checkpoints.folder import (
     MODEL_FILES,
     Checkpoint,
+    find_model_folder,
     load_weights,
-    locate,
     read_checkpoint,
-    seal,
     verify,
+    write_manifest,
     write_model,
 )
 from bertie.errors import UsageError, UserError
@@ -45,7 +45,7 @@ def folder(tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer) 
     made = tmp_path / "model"
     made.mkdir()
     write_model(made, pretrained(tiny_config), small_tokenizer, about="Made for a test.")
-    seal(made)
+    write_manifest(made)
     return made
 
 
@@ -62,7 +62,7 @@ def test_round_trip(folder: Path, tiny_config: BertConfig, small_tokenizer: Toke
     assert checkpoint.tokenizer.fingerprint == small_tokenizer.fingerprint
     other = pretrained(tiny_config, seed=1)
     loaded = load_weights(other, checkpoint)
-    assert (loaded.fresh, loaded.dropped) == ((), ())
+    assert (loaded.initialized, loaded.dropped) == ((), ())
     for name, tensor in pretrained(tiny_config).state_dict().items():
         assert torch.equal(tensor, other.state_dict()[name]), name
 
@@ -211,7 +211,7 @@ def test_sizes_are_compared_before_memory_is_taken(folder: Path, change: dict[st
 
 @pytest.mark.usefixtures("little_memory")
 def test_the_size_of_an_lstm_too(folder: Path) -> None:
-    (folder / "task.json").write_text('{"kind": "tag", "lstm_size": 60000}')
+    (folder / "task.json").write_text('{"kind": "tag", "lstm_hidden_size": 60000}')
     with pytest.raises(
         UserError, match=r"lstm\.weight_hh_l0 should be \(240000, 60000\), the checkpoint has shape \(16, 4\)"
     ):
@@ -288,7 +288,7 @@ def test_a_task_starts_from_encoder_and_pooler(folder: Path, tiny_config: BertCo
     model = classifier(tiny_config)
     before = model.heads["classify"].state_dict()["out.weight"].clone()
     loaded = load_weights(model, checkpoint)
-    assert loaded.fresh == ("heads.classify.out",)
+    assert loaded.initialized == ("heads.classify.out",)
     assert loaded.dropped == ("mlm", "nsp")
     assert torch.equal(model.heads["classify"].state_dict()["pooler.weight"], checkpoint.weights["pooler.weight"])
     assert torch.equal(model.heads["classify"].state_dict()["out.weight"], before)
@@ -303,14 +303,14 @@ def test_another_tasks_head_is_not_taken_over(
     model = classifier(tiny_config, classes)
     before = model.heads["classify"].state_dict()["out.weight"].clone()
     loaded = load_weights(model, read_checkpoint(tmp_path).without_heads())
-    assert loaded.fresh == ("heads.classify.out",)
+    assert loaded.initialized == ("heads.classify.out",)
     assert torch.equal(model.heads["classify"].state_dict()["out.weight"], before)
 
 
 def test_a_head_of_another_size_is_dropped(tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:
     write_model(tmp_path, classifier(tiny_config, 3), small_tokenizer, {"kind": "classify", "labels": ["a", "b", "c"]})
     loaded = load_weights(classifier(tiny_config, 2), read_checkpoint(tmp_path))
-    assert (loaded.fresh, loaded.dropped) == (("heads.classify.out",), ("classify",))
+    assert (loaded.initialized, loaded.dropped) == (("heads.classify.out",), ("classify",))
 
 
 def test_a_run_is_its_newest_checkpoint_until_it_is_finished(folder: Path, tmp_path: Path) -> None:
@@ -318,9 +318,9 @@ def test_a_run_is_its_newest_checkpoint_until_it_is_finished(folder: Path, tmp_p
     for step in (5, 20, 100):
         (run / "checkpoints" / f"step-{step:08d}").mkdir(parents=True)
     newest = run / "checkpoints" / "step-00000100"
-    assert locate(run) == newest
+    assert find_model_folder(run) == newest
     (run / "config.json").write_text((folder / "config.json").read_text())
-    assert locate(run) == run
+    assert find_model_folder(run) == run
 
 
 def test_where_there_is_nothing(tmp_path: Path) -> None:
@@ -369,4 +369,4 @@ def test_reading_minilm(minilm: Path) -> None:
     assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == (6, 384, 12)
     assert checkpoint.tokenizer.size == config.vocab_size == 30522
     loaded = load_weights(classifier(replace(config), 2), checkpoint)
-    assert loaded.fresh == ("heads.classify.out",)
+    assert loaded.initialized == ("heads.classify.out",)

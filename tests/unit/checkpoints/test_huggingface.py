@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertie.checkpoints.huggingface import from_config_json, to_config_json, to_ours, to_theirs
+from bertie.checkpoints.huggingface import from_config_json, from_huggingface, to_config_json, to_huggingface
 from bertie.errors import UserError
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
@@ -39,15 +39,15 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 @pytest.mark.parametrize("kinds", KINDS, ids=lambda kinds: "+".join(sorted(kinds)) or "encoder")
 def test_there_and_back(tiny_config: BertConfig, kinds: frozenset[str]) -> None:
     weights = model_of(tiny_config, kinds).state_dict()
-    theirs = to_theirs(weights, kinds)
-    back, unknown = to_ours(theirs)
+    theirs = to_huggingface(weights, kinds)
+    back, unknown = from_huggingface(theirs)
     assert unknown == []
     assert same(back, pooled(weights))
     assert sum(t.numel() for t in theirs.values()) == sum(t.numel() for t in weights.values())
 
 
 def test_names_are_those_of_bert(tiny_config: BertConfig) -> None:
-    theirs = to_theirs(model_of(tiny_config, KINDS[3]).state_dict(), KINDS[3])
+    theirs = to_huggingface(model_of(tiny_config, KINDS[3]).state_dict(), KINDS[3])
     layer = "bert.encoder.layer.1"
     for name, shape in {
         "bert.embeddings.word_embeddings.weight": (500, 32),
@@ -73,7 +73,7 @@ def test_names_are_those_of_bert(tiny_config: BertConfig) -> None:
 
 def test_query_key_and_value_are_cut_in_this_order(tiny_config: BertConfig) -> None:
     model = model_of(tiny_config, KINDS[0])
-    theirs = to_theirs(model.state_dict(), KINDS[0])
+    theirs = to_huggingface(model.state_dict(), KINDS[0])
     qkv = model.encoder.state_dict()["layers.0.attention.qkv.weight"]
     for part, name in enumerate(("query", "key", "value")):
         found = theirs[f"encoder.layer.0.attention.self.{name}.weight"]
@@ -82,7 +82,7 @@ def test_query_key_and_value_are_cut_in_this_order(tiny_config: BertConfig) -> N
 
 @pytest.fixture
 def theirs(tiny_config: BertConfig) -> dict[str, Tensor]:
-    return to_theirs(model_of(tiny_config, KINDS[3]).state_dict(), KINDS[3])
+    return to_huggingface(model_of(tiny_config, KINDS[3]).state_dict(), KINDS[3])
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def theirs(tiny_config: BertConfig) -> dict[str, Tensor]:
 def test_other_spellings(theirs: dict[str, Tensor], old: str, new: str) -> None:
     spelt = {name.replace(old, new): tensor for name, tensor in theirs.items()}
     assert spelt.keys() != theirs.keys()
-    found, unknown = to_ours(spelt)
+    found, unknown = from_huggingface(spelt)
     assert unknown == []
-    assert same(found, to_ours(theirs)[0])
+    assert same(found, from_huggingface(theirs)[0])
 
 
 def test_what_is_tied_or_derived_is_passed_over(theirs: dict[str, Tensor]) -> None:
@@ -110,10 +110,10 @@ def test_what_is_tied_or_derived_is_passed_over(theirs: dict[str, Tensor]) -> No
         "cls.predictions.decoder.weight": torch.zeros(500, 32),
         "cls.predictions.decoder.bias": torch.zeros(500),
     }
-    found, unknown = to_ours(theirs | extra)
+    found, unknown = from_huggingface(theirs | extra)
     assert unknown == []
-    assert same(found, to_ours(theirs)[0])
-    assert to_ours(theirs | {"bert.surprise.weight": torch.zeros(1)})[1] == ["bert.surprise.weight"]
+    assert same(found, from_huggingface(theirs)[0])
+    assert from_huggingface(theirs | {"bert.surprise.weight": torch.zeros(1)})[1] == ["bert.surprise.weight"]
 
 
 def test_more_than_ten_layers_keep_their_order(tiny_config: BertConfig) -> None:
@@ -121,9 +121,9 @@ def test_more_than_ten_layers_keep_their_order(tiny_config: BertConfig) -> None:
     for number, layer in enumerate(model.encoder.layers):
         for parameter in layer.parameters():
             parameter.data.fill_(number)
-    theirs = to_theirs(model.state_dict(), KINDS[0])
+    theirs = to_huggingface(model.state_dict(), KINDS[0])
     assert theirs["encoder.layer.10.output.dense.weight"][0, 0] == 10
-    assert same(to_ours(theirs)[0], dict(model.state_dict()))
+    assert same(from_huggingface(theirs)[0], dict(model.state_dict()))
 
 
 @pytest.mark.parametrize("act", ["gelu", "gelu_tanh"])

@@ -11,7 +11,7 @@ from bertie.contracts import Sequence, Targets
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.model.heads import MaskedLMHead
-from bertie.model.transformer import Encoder, initialise
+from bertie.model.transformer import Encoder, initialize_weights
 
 T, graphs = 96, []
 size = BertConfig(4, 32, 2, 64, 500, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -25,7 +25,7 @@ def new(recompute):
     encoder = Encoder(size, "dense")
     encoder.recompute = recompute
     model = BertModel(encoder, {"mlm": MaskedLMHead(size, encoder.embeddings.word)})
-    initialise(model, 0.1)
+    initialize_weights(model, 0.1)
     return model
 
 def batches():

@@ -18,7 +18,7 @@ from bertie.model import dropout
 from bertie.model.config import BertConfig
 from bertie.model.dropout import drop, drop_add
 from bertie.model.heads import PooledHead
-from bertie.model.transformer import Encoder, initialise
+from bertie.model.transformer import Encoder, initialize_weights
 from bertie.objectives import MaskedLM, NextSentence
 
 HIDDEN, ATTENTION = 0.2, 0.3
@@ -33,7 +33,7 @@ def config(tiny_config: BertConfig) -> BertConfig:
 def encoder(config: BertConfig) -> Encoder:
     torch.manual_seed(0)
     made = Encoder(config, "eager")  # whose attention calls `drop`; test_attention.py is about the others
-    initialise(made, 0.1)
+    initialize_weights(made, 0.1)
     return made
 
 

@@ -17,7 +17,7 @@ from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.model.heads import MaskedLMHead, PooledHead
 from bertie.model.layers import Layer
-from bertie.model.transformer import Encoder, initialise
+from bertie.model.transformer import Encoder, initialize_weights
 from bertie.objectives import MaskedLM, NextSentence
 
 LENGTHS = [7, 1, 20, 64, 2, 33]
@@ -38,14 +38,14 @@ def new_encoder(config: BertConfig, attention: Kind = "automatic", spread: float
     """Larger weights than at a start, so that attention is far from even."""
     torch.manual_seed(0)
     encoder = Encoder(config, attention)  # type: ignore[arg-type]
-    initialise(encoder, spread)
+    initialize_weights(encoder, spread)
     return encoder.eval()
 
 
 def new_model(config: BertConfig) -> BertModel:
     encoder = new_encoder(config)
     model = BertModel(encoder, {o.kind: o.head(config, encoder) for o in OBJECTIVES})
-    initialise(model, 0.1)
+    initialize_weights(model, 0.1)
     return model.eval()
 
 
@@ -128,7 +128,7 @@ def test_all_layers(tiny_config: BertConfig) -> None:
 
 def test_one_layer_is_the_papers_formula(tiny_config: BertConfig) -> None:
     layer = Layer(tiny_config, "dense")
-    initialise(layer, 0.1)
+    initialize_weights(layer, 0.1)
     layer = layer.double().eval()
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(9, 32, dtype=torch.float64, generator=generator)
@@ -189,7 +189,7 @@ def test_initial_weights(tiny_config: BertConfig) -> None:
     torch.manual_seed(0)
     encoder = Encoder(config)
     model = BertModel(encoder, {o.kind: o.head(config, encoder) for o in OBJECTIVES})
-    initialise(model, 0.02)
+    initialize_weights(model, 0.02)
     matrices = 0
     for name, parameter in model.named_parameters():
         if parameter.ndim == 1:
@@ -207,7 +207,7 @@ def test_initial_weights(tiny_config: BertConfig) -> None:
 def test_initial_weights_that_are_not_cut_off() -> None:
     layer = torch.nn.Linear(1000, 100)
     torch.manual_seed(0)
-    initialise(layer, 0.02, cut=math.inf)
+    initialize_weights(layer, 0.02, cut=math.inf)
     assert layer.weight.abs().max() > 0.08
     assert layer.weight.std().item() == pytest.approx(0.02, rel=0.01)
     assert not layer.bias.any()

@@ -12,9 +12,9 @@ from bertie.contracts import MicroBatch, Sequence
 from bertie.model.config import BertConfig
 from bertie.model.flops import training_flops
 from bertie.objectives import MaskedLM, NextSentence
+from bertie.pretraining.feed import label_row
+from bertie.pretraining.initial_weights import new_model
 from bertie.text.tokenizer import Tokenizer
-from bertie.training.feed import label
-from bertie.training.initial import new_model
 
 OBJECTIVES = (MaskedLM(), NextSentence())
 
@@ -25,7 +25,7 @@ def micro_batch(tokenizer: Tokenizer, lengths: list[int]) -> MicroBatch:
         Sequence(rng.integers(60, 500, n).astype(np.int32), np.zeros(n, np.int32), np.ones(n, bool), kind=0)
         for n in lengths
     ]
-    return join([label(collate(made, 64), OBJECTIVES, tokenizer, 0, 0)])
+    return join([label_row(collate(made, 64), OBJECTIVES, tokenizer, 0, 0)])
 
 
 def test_as_counted_by_torch(tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:

@@ -12,7 +12,7 @@ from bertie import config as configuration
 from bertie.model.bert import BertModel
 from bertie.model.heads import PooledHead
 from bertie.model.transformer import Encoder
-from bertie.training.recipe import PretrainConfig
+from bertie.pretraining.recipe import PretrainConfig
 
 VOCABULARY = 30522
 PRETRAINING = configuration.shipped("pretrain")

@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertie.batches.collate import collate, filler
-from bertie.batches.layouts import Pairs
-from bertie.batches.loader import Loader, Plan, Position, Rows
+from bertie.batches.layouts import SentencePairs
+from bertie.batches.loader import Loader, Position, StepPlan, StepShape
 from bertie.contracts import FILLER, Batch, Sequence, Targets
 from bertie.model.config import BertConfig
-from bertie.model.transformer import Encoder, initialise
+from bertie.model.transformer import Encoder, initialize_weights
 from bertie.objectives.mlm import MaskedLM
+from bertie.pretraining.feed import label_row
+from bertie.text.cooccurrence import cooccurrence_vectors
 from bertie.text.shards import Corpus, open_shards
 from bertie.text.tokenizer import Tokenizer
-from bertie.text.vectors import word_vectors
-from bertie.training.feed import label
 
 
 def rows_of(tokenizer: Tokenizer, count: int, tokens: int = 1024) -> list[Batch]:
@@ -135,7 +135,7 @@ def test_very_short_sequences(ordinary: list[int], rate: float, small_tokenizer:
     cls, sep = small_tokenizer.cls_id, small_tokenizer.sep_id
     ids = [np.array([cls, *range(50, 50 + n), sep], np.int32) for n in ordinary]
     batch = collate([Sequence(i, np.zeros(len(i), np.int32), np.ones(len(i), bool)) for i in ids], 64)
-    _, targets = corrupted(MaskedLM(rate=rate), batch, small_tokenizer)
+    _, targets = corrupted(MaskedLM(mlm_probability=rate), batch, small_tokenizer)
     capacity = math.ceil(rate * len(batch.input_ids))
     wanted = sum(max(1, round(rate * n)) for n in ordinary)
     assert len(targets.index) == capacity
@@ -152,10 +152,12 @@ def test_a_row_of_filler_alone_predicts_nothing(small_tokenizer: Tokenizer) -> N
 
 
 def test_other_shares(batches: list[Batch], small_tokenizer: Tokenizer) -> None:
-    after, targets = corrupted(MaskedLM(rate=0.4, mask_share=1.0, random_share=0.0), batches[0], small_tokenizer)
+    after, targets = corrupted(
+        MaskedLM(mlm_probability=0.4, mask_replace_prob=1.0, random_replace_prob=0.0), batches[0], small_tokenizer
+    )
     assert (after.input_ids[real(targets)] == small_tokenizer.mask_id).all()
     assert len(real(targets)) > 0.35 * 1024
-    after, targets = corrupted(MaskedLM(mask_share=0.0, random_share=0.0), batches[0], small_tokenizer)
+    after, targets = corrupted(MaskedLM(mask_replace_prob=0.0, random_replace_prob=0.0), batches[0], small_tokenizer)
     assert after.input_ids.tolist() == batches[0].input_ids.tolist()
     assert len(real(targets)) > 100
 
@@ -170,7 +172,7 @@ def test_deterministic_and_the_row_is_left_as_it_was(batches: list[Batch], small
 
 def test_fresh_at_every_epoch_step_and_row(batches: list[Batch], small_tokenizer: Tokenizer) -> None:
     def chosen(seed: int, *stream: int) -> list[int]:
-        return label(batches[0], (MaskedLM(),), small_tokenizer, seed, *stream)[1]["mlm"].index.tolist()
+        return label_row(batches[0], (MaskedLM(),), small_tokenizer, seed, *stream)[1]["mlm"].index.tolist()
 
     streams = [(0, 2, 0, 0, 0), (1, 2, 0, 0, 0), (0, 2, 1, 0, 0), (0, 2, 0, 1, 0), (0, 2, 0, 0, 1)]
     found = [chosen(*stream) for stream in streams]
@@ -180,8 +182,8 @@ def test_fresh_at_every_epoch_step_and_row(batches: list[Batch], small_tokenizer
 
 def test_on_the_loaders_rows(small_shards: Path) -> None:
     shards = open_shards(small_shards)
-    loader = Loader(shards.train, shards.tokenizer, Pairs(max_length=64), Rows(2, 2048), seed=0)
-    step: Plan = next(loader.steps(Position()))
+    loader = Loader(shards.train, shards.tokenizer, SentencePairs(max_length=64), StepShape(2, 2048), seed=0)
+    step: StepPlan = next(loader.steps(Position()))
     chosen = ordinary = 0
     for batch in step.batches:
         _, targets = corrupted(MaskedLM(), batch, shards.tokenizer)
@@ -196,26 +198,26 @@ def test_the_bias_may_start_at_the_frequencies(tiny_config: BertConfig, small_sh
     frequencies = np.log((counts + 1) / (counts + 1).sum())
     for objective, expected in (
         (MaskedLM(), np.zeros(500)),
-        (MaskedLM(start_from="frequencies"), frequencies),
-        (MaskedLM(start_from="cooccurrences"), frequencies),
+        (MaskedLM(initialization="unigram"), frequencies),
+        (MaskedLM(initialization="cooccurrence"), frequencies),
     ):
         encoder = Encoder(tiny_config)
         words = encoder.embeddings.word.weight.detach().clone()
         head = objective.head(tiny_config, encoder)
-        objective.start(head, corpus)
+        objective.initialize(head, corpus)
         assert head.bias.detach().numpy() == pytest.approx(expected, abs=1e-5)
-        assert torch.equal(encoder.embeddings.word.weight, words) == (objective.start_from != "cooccurrences")
+        assert torch.equal(encoder.embeddings.word.weight, words) == (objective.initialization != "cooccurrence")
 
 
 def test_the_embeddings_may_start_at_vectors_of_neighbours(tiny_config: BertConfig, small_shards: Path) -> None:
     corpus = open_shards(small_shards).train
     encoder = Encoder(tiny_config)
-    initialise(encoder, 0.02)
+    initialize_weights(encoder, 0.02)
     before = encoder.embeddings.word.weight.detach().clone()
-    objective = MaskedLM(start_from="cooccurrences")
-    objective.start(objective.head(tiny_config, encoder), corpus)
+    objective = MaskedLM(initialization="cooccurrence")
+    objective.initialize(objective.head(tiny_config, encoder), corpus)
     after = encoder.embeddings.word.weight.detach()
-    vectors = torch.from_numpy(word_vectors(corpus, *after.shape))
+    vectors = torch.from_numpy(cooccurrence_vectors(corpus, *after.shape))
     known = vectors.norm(dim=1) > 0
     assert 0 < (~known).sum() < 250  # [PAD], [CLS] … and what is too rare have no neighbours
     assert torch.equal(after[~known], before[~known])

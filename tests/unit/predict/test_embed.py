@@ -19,9 +19,9 @@ from bertie.cli import main
 from bertie.errors import UsageError, UserError
 from bertie.predict import embed as embed_module
 from bertie.predict import vector_files
-from bertie.predict.embed import OfTexts, OfWords, embed
+from bertie.predict.embed import TextUnit, WordUnit, embed
 from bertie.predict.predictor import Predictor
-from bertie.tasks.inference import AT_ONCE
+from bertie.tasks.inference import SEQUENCES_AT_ONCE
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def model(pretrained: Path) -> Predictor:
 @pytest.fixture
 def texts(small_texts: list[str]) -> list[str]:
     """More than are computed together."""
-    return [f"{text[:30]} {i}" for i, text in enumerate((small_texts * 3)[: AT_ONCE + 76])]
+    return [f"{text[:30]} {i}" for i, text in enumerate((small_texts * 3)[: SEQUENCES_AT_ONCE + 76])]
 
 
 def names(folder: Path) -> set[str]:
@@ -68,20 +68,20 @@ def test_stdin(model: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_file_that_grows_meanwhile(model: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.txt"
     path.write_text("one\ntwo\n")
-    real = embed_module.mixing.width
+    real = embed_module.layer_selection.selected_width
 
     def width(*given: Any) -> int:  # between the first reading and the second
         path.write_text("one\ntwo\nthree\n")
         return real(*given)
 
-    monkeypatch.setattr(embed_module.mixing, "width", width)
+    monkeypatch.setattr(embed_module.layer_selection, "selected_width", width)
     with pytest.raises(UserError, match=r"a\.txt changed while it was read: it had 2 texts and now has 3"):
         embed(model, path, tmp_path / "a.npy")
     assert names(tmp_path) == {"a.txt"}
 
 
 def test_parquet(model: Predictor, texts: list[str], tmp_path: Path) -> None:
-    embed(model, texts, tmp_path / "a.parquet", OfTexts(pooling="max"), dtype="float16")
+    embed(model, texts, tmp_path / "a.parquet", TextUnit(pooling="max"), dtype="float16")
     file = parquet.ParquetFile(tmp_path / "a.parquet")
     assert file.num_row_groups == 2
     table = file.read()
@@ -94,10 +94,10 @@ def test_parquet(model: Predictor, texts: list[str], tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", [".npy", ".parquet"])
 def test_words(model: Predictor, texts: list[str], tmp_path: Path, ending: str) -> None:
     texts[3] = texts[5] = ""
-    told = embed(model, texts, tmp_path / f"a{ending}", OfWords(pieces="mean"))
+    told = embed(model, texts, tmp_path / f"a{ending}", WordUnit(word_pooling="mean"))
     table = parquet.read_table(tmp_path / ("a.parquet" if ending == ".parquet" else "a.words.parquet"))
     vectors = np.load(tmp_path / "a.npy") if ending == ".npy" else np.stack(table["vector"].to_pylist())
-    expected = model.word_vectors(texts, pieces="mean")
+    expected = model.word_vectors(texts, word_pooling="mean")
     assert told["vectors"] == len(vectors) == table.num_rows
     np.testing.assert_allclose(vectors, np.concatenate([each.vectors for each in expected]), atol=1e-5)
     rows = table.drop_columns("vector").to_pylist() if ending == ".parquet" else table.to_pylist()
@@ -112,7 +112,7 @@ def test_words(model: Predictor, texts: list[str], tmp_path: Path, ending: str) 
 
 def test_texts_without_words(model: Predictor, tmp_path: Path) -> None:
     for ending in (".npy", ".parquet"):
-        assert embed(model, ["", " "], tmp_path / f"a{ending}", OfWords())["vectors"] == 0
+        assert embed(model, ["", " "], tmp_path / f"a{ending}", WordUnit())["vectors"] == 0
     assert np.load(tmp_path / "a.npy").shape == (0, 32)
     assert parquet.read_table(tmp_path / "a.parquet").schema.names[-1] == "vector"
     assert parquet.read_table(tmp_path / "a.words.parquet").num_rows == 0
@@ -134,7 +134,7 @@ def test_rows_that_cannot_be_read_keep_their_place(
     vectors = parquet.read_table(tmp_path / "a.parquet")["vector"]
     assert vectors.is_null().to_pylist() == [False, True, False]
     np.testing.assert_allclose(np.stack(vectors.drop_null().to_pylist()), found[[0, 2]], atol=1e-6)
-    embed(model, tmp_path / "a.jsonl", tmp_path / "w.parquet", OfWords())
+    embed(model, tmp_path / "a.jsonl", tmp_path / "w.parquet", WordUnit())
     assert parquet.read_table(tmp_path / "w.parquet")["index"].to_pylist() == [0, 2, 2]
     with pytest.raises(UserError, match=r"a\.jsonl:2: 'text' must be a string"):
         embed(model, tmp_path / "a.jsonl", tmp_path / "b.npy", strict=True)
@@ -175,8 +175,8 @@ def test_memory_does_not_grow_with_the_file(model: Predictor, tmp_path: Path) ->
     peaks = []
     for times in (2, 16):
         source = tmp_path / f"{times}.txt"
-        source.write_text("".join(f"the ka du {i}\n" for i in range(AT_ONCE * times)))
-        for unit in (OfTexts(), OfWords()):
+        source.write_text("".join(f"the ka du {i}\n" for i in range(SEQUENCES_AT_ONCE * times)))
+        for unit in (TextUnit(), WordUnit()):
             tracemalloc.start()
             embed(model, source, tmp_path / f"{unit.kind}{times}.npy", unit)
             peaks.append(tracemalloc.get_traced_memory()[1])
@@ -194,7 +194,7 @@ def test_the_command(model: Predictor, tmp_path: Path, capsys: pytest.CaptureFix
         np.load(tmp_path / "a.npy"), model.embed(["a b", "c"], "cls", "second_to_last"), atol=1e-6
     )
     argv = ["embed", str(model.folder), "a b", "c", "--out", str(tmp_path / "w.npy"), "--unit", "word"]
-    assert main([*argv, "--pieces", "mean", "--dtype", "float16"]) == 0
+    assert main([*argv, "--word-pooling", "mean", "--dtype", "float16"]) == 0
     assert np.load(tmp_path / "w.npy").dtype == np.float16
     assert parquet.read_table(tmp_path / "w.words.parquet")["word"].to_pylist() == ["a", "b", "c"]
 
@@ -205,9 +205,9 @@ def test_the_command(model: Predictor, tmp_path: Path, capsys: pytest.CaptureFix
         ([], "give either texts or --input FILE"),
         (["a", "--input", "b.txt"], "give either texts or --input FILE"),
         (["a", "--unit", "word", "--pooling", "cls"], "--pooling is of texts"),
-        (["a", "--pieces", "mean"], "--pieces is of words"),
+        (["a", "--word-pooling", "mean"], "--word-pooling is of words"),
         (["a", "--layers", "sum_last_4"], "layers sum_last_4 takes 4 layers, and the model has 2"),
-        (["a", "--layers", "mix"], "invalid choice 'mix'"),
+        (["a", "--layers", "scalar_mix"], "invalid choice 'scalar_mix'"),
         (["--input", "b.txt"], "no such file"),
     ],
 )

@@ -16,11 +16,11 @@ from bertie.errors import UsageError, UserError
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
-from bertie.model.transformer import Encoder, initialise
+from bertie.model.transformer import Encoder, initialize_weights
 from bertie.predict.predictor import Predictor
 from bertie.tasks import Classify, Tag
 from bertie.tasks.data.texts import Example
-from bertie.tasks.inference import AT_ONCE
+from bertie.tasks.inference import SEQUENCES_AT_ONCE
 from bertie.tasks.span import Span
 from bertie.text.tokenizer import Tokenizer
 
@@ -32,7 +32,7 @@ def tuned(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory:
     folder = tmp_path_factory.mktemp("tuned")
     torch.manual_seed(1)
     model = BertModel(Encoder(tiny_config), {"classify": PooledHead(tiny_config.hidden_size, 3, 0.1)})
-    initialise(model, 0.3)
+    initialize_weights(model, 0.3)
     purpose = {"kind": "classify", "text": "review", "label": "stars", "labels": list(LABELS), "max_length": 20}
     write_model(folder, model, small_tokenizer, purpose)
     return folder
@@ -47,8 +47,8 @@ def test_questions_without_ids_are_numbered_through(
 ) -> None:
     model = BertModel(Encoder(tiny_config), {"span": Span().head(tiny_config, tiny_config.hidden_size)})
     write_model(tmp_path, model, small_tokenizer, {"kind": "span", "max_length": 16})
-    found = load(tmp_path).predict([("who", "ka")] * (AT_ONCE + 3))
-    assert [each.id for each in found] == [str(i) for i in range(1, AT_ONCE + 4)]
+    found = load(tmp_path).predict([("who", "ka")] * (SEQUENCES_AT_ONCE + 3))
+    assert [each.id for each in found] == [str(i) for i in range(1, SEQUENCES_AT_ONCE + 4)]
 
 
 def test_hidden_states(pretrained: Path, small_texts: list[str]) -> None:
@@ -204,7 +204,7 @@ def test_a_stream_is_read_as_it_is_needed(tuned: Path) -> None:
 
     stream = load(tuned).predict_stream(endless())  # type: ignore[arg-type]
     next(stream)
-    assert taken == AT_ONCE
+    assert taken == SEQUENCES_AT_ONCE
 
 
 def test_evaluate(tuned: Path, tmp_path: Path, small_texts: list[str]) -> None:
@@ -227,7 +227,7 @@ def test_an_evaluation_is_left_behind(tuned: Path, tmp_path: Path, small_texts: 
     from bertie.cli import main
 
     model = load(tuned)
-    texts = [text[:40] for text in small_texts[:7]] * (AT_ONCE // 6)  # more than are held together
+    texts = [text[:40] for text in small_texts[:7]] * (SEQUENCES_AT_ONCE // 6)  # more than are held together
     path, out = tmp_path / "dev.jsonl", tmp_path / "new" / "out"
     path.write_text("".join(json.dumps({"review": t, "stars": LABELS[i % 3]}) + "\n" for i, t in enumerate(texts)))
     plain = model.evaluate(path)

@@ -14,15 +14,15 @@ import torch
 import bertie
 from bertie.checkpoints.folder import write_model
 from bertie.errors import UsageError, UserError
-from bertie.model import mixing
+from bertie.model import layer_selection
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.model.heads import PoolingHead
-from bertie.model.mixing import Fixed
+from bertie.model.layer_selection import Fixed
 from bertie.model.pooling import Pooling
-from bertie.model.transformer import Encoder, initialise
+from bertie.model.transformer import Encoder, initialize_weights
 from bertie.predict.predictor import Predictor
-from bertie.tasks import words
+from bertie.tasks import word_alignment
 from bertie.text.tokenizer import Tokenizer
 
 POOLED = {"mean": lambda rows: rows.mean(0), "cls": lambda rows: rows[0], "max": lambda rows: rows.max(0)}
@@ -32,7 +32,7 @@ TEXTS = ["the bat", "", "a longer text of some more words, and a stop.", "  ", "
 def model(config: BertConfig, tokenizer: Tokenizer, folder: Path, task: dict[str, Any] | None = None) -> Predictor:
     torch.manual_seed(0)
     bert = BertModel(Encoder(config), {"embed": PoolingHead(task["pooling"], 20.0)} if task else {})
-    initialise(bert, 0.3)
+    initialize_weights(bert, 0.3)
     write_model(folder, bert, tokenizer, task)
     return bertie.load(folder, threads=1)
 
@@ -46,7 +46,7 @@ def predictor(
 
 def states(predictor: Predictor, layers: Fixed, text: str) -> np.ndarray:
     [found] = predictor.hidden_states([text])
-    return mixing.select(layers, tuple(torch.from_numpy(found))).numpy()
+    return layer_selection.select_layers(layers, tuple(torch.from_numpy(found))).numpy()
 
 
 @pytest.mark.parametrize("layers", get_args(Fixed))
@@ -112,7 +112,10 @@ def test_choices_that_are_none(predictor: Predictor) -> None:
         (lambda: predictor.embed([], layers=odd), "layers: 'foo' is not known; choose from embeddings, "),
         (lambda: predictor.embed(["a"], odd), "pooling: 'foo' is not known; choose from mean, cls, max"),
         (lambda: predictor.word_vectors(["a"], odd), "layers: 'foo' is not known"),
-        (lambda: predictor.word_vectors(["a"], pieces=odd), "pieces: 'foo' is not known; choose from first, mean"),
+        (
+            lambda: predictor.word_vectors(["a"], word_pooling=odd),
+            "word_pooling: 'foo' is not known; choose from first, mean",
+        ),
     ):
         with pytest.raises(UsageError, match=named):
             call()
@@ -138,14 +141,14 @@ def test_word_vectors(predictor: Predictor, layers: Fixed) -> None:
 
 def test_lists_of_words(predictor: Predictor) -> None:
     given = ["ka-du", "longer", "\u200d", "x"]
-    none, found = predictor.word_vectors([[], given], pieces="mean")
+    none, found = predictor.word_vectors([[], given], word_pooling="mean")
     joined = " ".join(given)
     assert none.words == []
     assert found.words == given
     assert [joined[start:end] for start, end in found.offsets.tolist()] == given
     assert found.vectors.shape == (4, 32)
-    same = predictor.word_vectors(["ka du longer"], pieces="mean")[0]
-    apart = predictor.word_vectors([["ka", "du", "longer"]], pieces="mean")[0]
+    same = predictor.word_vectors(["ka du longer"], word_pooling="mean")[0]
+    apart = predictor.word_vectors([["ka", "du", "longer"]], word_pooling="mean")[0]
     np.testing.assert_allclose(same.vectors, apart.vectors, atol=1e-5)
     assert np.array_equal(same.offsets, apart.offsets)
     mixed: Any = ["a", ["b"]]
@@ -159,14 +162,14 @@ def test_lists_of_words(predictor: Predictor) -> None:
 def test_every_word_of_a_long_text_has_a_vector(predictor: Predictor, small_texts: list[str], read: Any) -> None:
     """Of several windows, that in which it has most context: the vector is one of that window's."""
     text = " ".join(small_texts[:6])
-    [found] = predictor.word_vectors([text], pieces=read)
-    [(pieces, places)] = words.cut(predictor.tokenizer, [text])
+    [found] = predictor.word_vectors([text], word_pooling=read)
+    [(pieces, places)] = word_alignment.split_and_tokenize(predictor.tokenizer, [text])
     assert len(pieces.ids) > 4 * predictor.max_length
     assert len(found.words) == len(places) > 100
     assert np.isfinite(found.vectors).all()
     assert (np.abs(found.vectors).sum(1) > 0).all()
     middle = len(found.words) // 2
-    [alone] = predictor.word_vectors([found.words[middle]], pieces=read)
+    [alone] = predictor.word_vectors([found.words[middle]], word_pooling=read)
     assert not np.allclose(alone.vectors[0], found.vectors[middle], atol=1e-3)  # it was read in its context
     cut = predictor.hidden_states([text])[0][-1]  # the first window is what is cut at the limit
     expected = cut[1] if read == "first" else cut[1:-1][pieces.offsets[: len(cut) - 2, 0] == 0].mean(0)

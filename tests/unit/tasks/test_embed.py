@@ -9,7 +9,8 @@ import pytest
 
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.texts import Example
-from bertie.tasks.embed import Embed, Similarity
+from bertie.tasks.embed import Embed
+from bertie.tasks.predictions import SimilarityPrediction
 
 
 def pairs(*labels: str | None) -> list[Example]:
@@ -62,11 +63,11 @@ def test_two_columns_that_could_be_the_score() -> None:
 
 def test_dev_pairs_need_the_scores_that_training_had() -> None:
     with pytest.raises(UserError, match="pairs:1: no score, where the pairs of training have one"):
-        Embed(scored=True).check(pairs(None, None))
-    Embed(scored=False).check(pairs("1", "2"))
+        Embed(scored=True).validate(pairs(None, None))
+    Embed(scored=False).validate(pairs("1", "2"))
 
 
 def test_spearman_comes_first_whatever_training_had() -> None:
     """The first score is taken where the task's usual one is not among them."""
-    said = [Similarity(cosine, (np.zeros(0), np.zeros(0))) for cosine in (0.1, 0.2, 0.9)]
+    said = [SimilarityPrediction(cosine, (np.zeros(0), np.zeros(0))) for cosine in (0.1, 0.2, 0.9)]
     assert list(Embed().score(said, pairs("1", "2", "3"))) == ["spearman", "pearson"]

@@ -7,7 +7,7 @@ from bertie.contracts import Batch, Sequence
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
-from bertie.model.transformer import Encoder, initialise
+from bertie.model.transformer import Encoder, initialize_weights
 from bertie.tasks import Classify
 from bertie.tasks.inference import infer, outputs
 
@@ -22,7 +22,7 @@ def sequences(lengths: list[int]) -> list[Sequence]:
 def model_of(config: BertConfig) -> BertModel:
     torch.manual_seed(0)
     model = BertModel(Encoder(config), {"classify": PooledHead(config.hidden_size, 3, 0.5)})
-    initialise(model, 0.2)
+    initialize_weights(model, 0.2)
     return model
 
 

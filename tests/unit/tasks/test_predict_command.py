@@ -12,15 +12,15 @@ import pytest
 from bertie.commands import predict
 from bertie.errors import UserError
 from bertie.tasks import Classify
-from bertie.tasks.classify import Classified
+from bertie.tasks.predictions import ClassPrediction
 
-Found = list[Classified | UserError]
-GOOD, BAD = Classified("x", {"x": 1.0}), UserError("a.txt:1: not UTF-8 text")
+Found = list[ClassPrediction | UserError]
+GOOD, BAD = ClassPrediction("x", {"x": 1.0}), UserError("a.txt:1: not UTF-8 text")
 
 
 def run(monkeypatch: pytest.MonkeyPatch, found: Found) -> dict[str, Any]:
     class Model:
-        def predict_file(self, path: Path) -> Iterator[Classified | UserError]:  # noqa: ARG002
+        def predict_file(self, path: Path) -> Iterator[ClassPrediction | UserError]:  # noqa: ARG002
             return iter(found)
 
     monkeypatch.setattr(predict, "load", lambda *_, **__: Model())

@@ -12,9 +12,9 @@ import bertie
 from bertie.cli import main
 from bertie.errors import UsageError, UserError
 from bertie.tasks import AnyTask, Choose, Classify, Embed, Regress, Span, Tag
-from bertie.tasks.contract import as_json
 from bertie.tasks.data.squad import Answer, Question
 from bertie.tasks.data.texts import Example
+from bertie.tasks.predictions import prediction_to_json
 
 TEXTS = ["a fine film", "a bad film", "fine", "bad bad", "it is fine", "no film"]
 SQUAD = {
@@ -74,7 +74,7 @@ def test_what_predict_wrote_scores_as_evaluate_says(
     model = replace(plain, task=task, max_length=32)
     data = write(tmp_path / "dev.jsonl", rows)
     predictions = model.predict(rows)
-    written = write(tmp_path / "predictions.jsonl", [as_json(each) for each in predictions])
+    written = write(tmp_path / "predictions.jsonl", [prediction_to_json(each) for each in predictions])
     wanted = model.evaluate(data)
     settings = [] if task.kind == "classify" else [*(("--task.labels", *task.labels) if task.labels else ())]
     argv = ["score", "--task", task.kind, "--data", str(data), "--predictions", str(written), *settings, "--json"]

@@ -14,10 +14,11 @@ from bertie.contracts import Hidden, Targets
 from bertie.errors import UsageError
 from bertie.model.config import BertConfig
 from bertie.model.heads import PRODUCT
-from bertie.tasks.data.rows import kept
+from bertie.tasks.data.rows import valid_examples
 from bertie.tasks.data.squad import Answer, Question
-from bertie.tasks.span import Found, Span
-from bertie.tasks.squad_scores import best_threshold, normalised, squad_scores
+from bertie.tasks.predictions import SpanPrediction
+from bertie.tasks.span import Span
+from bertie.tasks.squad_metrics import best_threshold, normalised, squad_scores
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -38,7 +39,7 @@ def said(context: str, sequence: Any) -> str:
 
 
 def test_every_answer_of_squad_lies_where_its_target_says(shared_data: Path, uncased: Tokenizer) -> None:
-    found = kept(Span().reader.read(shared_data / "squad" / "dev-v1.1.json"), "squad")[::7]
+    found = valid_examples(Span().reader.read(shared_data / "squad" / "dev-v1.1.json"), "squad")[::7]
     sequences = Span().encode(found, uncased, 384)
     assert {sequence.example for sequence in sequences} == set(range(len(found)))
     held: dict[int, set[str]] = {}
@@ -54,7 +55,7 @@ def test_every_answer_of_squad_lies_where_its_target_says(shared_data: Path, unc
 def test_windows_move_by_the_step(uncased: Tokenizer) -> None:
     context = " ".join(f"word{i}" for i in range(300))
     [asked] = [question(context, "word250", context.index("word250"))]
-    windows = Span(step=50).encode([asked], uncased, 128)
+    windows = Span(doc_stride=50).encode([asked], uncased, 128)
     firsts = [int(w.offsets[w.target.first][0]) for w in windows if w.offsets is not None]
     tokens = uncased.encodings([context])[0].offsets
     assert [tokens[i * 50][0] for i in range(len(windows))] == firsts
@@ -76,12 +77,12 @@ def test_an_answer_that_is_not_there_has_no_target(uncased: Tokenizer) -> None:
     sequences = Span().encode(asked, uncased, 32)
     told = [sequence.target.answer for sequence in sequences]
     assert told == [None, (5, 5), (5, 5), (5, 5), (0, 0)]  # [CLS] the who [SEP] the cat sat [SEP]
-    assert [sequence.example for sequence in Span().training(sequences)] == [1, 2, 3, 4]
+    assert [sequence.example for sequence in Span().training_sequences(sequences)] == [1, 2, 3, 4]
 
 
 def test_a_long_question_leaves_half_of_a_window(uncased: Tokenizer) -> None:
     asked = replace(question("the cat " * 20, "cat"), question="who " * 100)
-    assert len(Span(question_length=10).encode([asked], uncased, 32)[0]) == 32
+    assert len(Span(max_query_length=10).encode([asked], uncased, 32)[0]) == 32
     for max_length in (4, 5, 32):
         windows = Span().encode([asked], uncased, max_length)
         assert {window.target.first for window in windows} == {(max_length - 3) // 2 + 2}
@@ -95,7 +96,9 @@ def test_the_best_span_is_that_of_the_definition(uncased: Tokenizer, seed: int, 
     """Over all pairs of a start and an end in all windows, by brute force."""
     rng = np.random.default_rng(seed)
     context = " ".join(rng.choice(["cat", "dog", "sat", "mat", "unaffable"], 40))
-    task = Span(step=7, answer_length=5, conditional=conditional, threshold=0.0 if empty else None, guesses=6)
+    task = Span(
+        doc_stride=7, max_answer_length=5, conditional=conditional, threshold=0.0 if empty else None, n_best_size=6
+    )
     windows = task.encode([question(context, "cat")], uncased, 24)
     outputs = [rng.normal(size=(len(w), 2 + 2 * PRODUCT * conditional)).astype(np.float32) for w in windows]
     [found] = task.decode(outputs, windows, [question(context, "cat")])
@@ -133,7 +136,7 @@ def test_scores_differ_as_the_losses_of_training_do(
 ) -> None:
     torch.manual_seed(0)
     asked = question("the cat sat on the mat", "cat")
-    task = Span(conditional=conditional, threshold=0.0, guesses=100)
+    task = Span(conditional=conditional, threshold=0.0, n_best_size=100)
     [window] = task.encode([asked], uncased, 32)
     head, states = task.head(tiny_config, 8), torch.randn(len(window), 8)
     with torch.no_grad():
@@ -175,7 +178,7 @@ def test_where_all_questions_are_answered_an_answer_is_always_given(uncased: Tok
 
 def test_the_threshold_is_found_where_there_are_questions_of_both_kinds() -> None:
     silent = replace(question("the cat sat", "cat"), answers=())
-    said = Found(silent.id, "", 0, 0, 1.0, -1.0, [])
+    said = SpanPrediction(silent.id, "", 0, 0, 1.0, -1.0, [])
     assert Span(threshold=0.0).calibrate([said], [silent]).threshold == 0  # silence everywhere would be right
     for threshold in (float("nan"), float("inf")):
         with pytest.raises(UsageError, match=r"task\.threshold is"):
@@ -268,13 +271,13 @@ def test_a_wrong_start_leads_to_the_nearest_place(uncased: Tokenizer) -> None:
 def test_of_equal_spans_the_first_and_shortest_is_given(uncased: Tokenizer) -> None:
     asked = [question("the cat sat on the mat", "cat")]
     [window] = Span().encode(asked, uncased, 32)
-    [found] = Span(guesses=3).decode([np.zeros((len(window), 2), np.float32)], [window], asked)
+    [found] = Span(n_best_size=3).decode([np.zeros((len(window), 2), np.float32)], [window], asked)
     assert [guess.text for guess in found.guesses] == ["the", "the cat", "the cat sat"]
 
 
 def test_windows_of_squad_are_as_many_as_in_the_code_of_2018(shared_data: Path, uncased: Tokenizer) -> None:
     """10,833 of its dev questions, where `stride=128` read as an overlap gives 10,784 (docs/decisions/005-squad.md)."""
-    found = kept(Span().reader.read(shared_data / "squad" / "dev-v1.1.json"), "squad")
+    found = valid_examples(Span().reader.read(shared_data / "squad" / "dev-v1.1.json"), "squad")
     assert len(Span().encode(found, uncased, 384)) == 10_833
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from bertie.tasks.data.squad import Answer, Question
-from bertie.tasks.squad_scores import best_scores, normalised, squad_scores
+from bertie.tasks.squad_metrics import best_scores, normalised, squad_scores
 
 WORDS = [
     "the", "The", "a", "an", "AN", "cat", "cats", "cat.", "(cat)", "the-cat", "A.", "...", "“cat”", "cat’s", "cat's", "thé",

@@ -7,11 +7,14 @@ import pytest
 
 from bertie.tasks import Classify, Regress
 from bertie.tasks.data.texts import Example
-from bertie.tasks.encoding import shares
+from bertie.tasks.encoding import example_weights
 from bertie.text.tokenizer import Tokenizer
 
 
-@pytest.mark.parametrize("task", [Classify(labels=("0", "1"), long="windows", step=3), Regress(long="windows", step=3)])
+@pytest.mark.parametrize(
+    "task",
+    [Classify(labels=("0", "1"), truncation="windows", doc_stride=3), Regress(truncation="windows", doc_stride=3)],
+)
 def test_logits_are_averaged_and_the_loss_counts_an_example_once(
     task: Classify | Regress, small_tokenizer: Tokenizer, small_texts: list[str]
 ) -> None:
@@ -20,7 +23,7 @@ def test_logits_are_averaged_and_the_loss_counts_an_example_once(
     sequences = task.encode(examples, small_tokenizer, 16)
     windows = np.bincount([sequence.example for sequence in sequences])
     assert windows[0] > windows[2] > windows[1] == 1
-    weights = shares(sequences)
+    weights = example_weights(sequences)
     for number in range(3):
         own = [weight for weight, sequence in zip(weights, sequences, strict=True) if sequence.example == number]
         assert sum(own) == pytest.approx(1)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from bertie.errors import UsageError, UserError
-from bertie.text import sources
-from bertie.text.executors import Local, OnRay, executor
+from bertie.files import sources
+from bertie.text.executors import LocalExecutor, RayExecutor, make_executor
 from bertie.text.prepare import prepare
 from bertie.text.vocabulary import train_tokenizer
 
@@ -39,29 +39,29 @@ def killed(number: int) -> int:
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_results_come_in_order(workers: int) -> None:
-    assert list(Local(workers).run(later, range(8))) == [number * number for number in range(8)]
-    assert list(Local(workers).run(later, [])) == []
+    assert list(LocalExecutor(workers).run(later, range(8))) == [number * number for number in range(8)]
+    assert list(LocalExecutor(workers).run(later, [])) == []
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_errors_come_out_as_they_are(workers: int) -> None:
     with pytest.raises(UserError, match=r"^piece 3 is bad$"):
-        list(Local(workers).run(refused, range(8)))
+        list(LocalExecutor(workers).run(refused, range(8)))
 
 
 def test_a_worker_that_dies_is_said() -> None:
     with pytest.raises(UserError, match="one of 2 workers was ended from outside"):
-        list(Local(2).run(killed, range(8)))
+        list(LocalExecutor(2).run(killed, range(8)))
 
 
 PARENT = """
 import signal, time
-from bertie.text.executors import Local
+from bertie.text.executors import LocalExecutor
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has it ignored by what runs behind it
 def work(number):
     print(number, flush=True)
     time.sleep(60)
-list(Local(2).run(work, range(8)))
+list(LocalExecutor(2).run(work, range(8)))
 """
 
 
@@ -83,10 +83,10 @@ def test_workers_end_with_the_process_that_began_them(how: int) -> None:
 
 
 def test_a_negative_number_of_workers() -> None:
-    assert executor("local", 3, "local") == Local(3)
-    assert executor("ray", 0, "auto") == OnRay("auto", 0)
+    assert make_executor("local", 3, "local") == LocalExecutor(3)
+    assert make_executor("ray", 0, "auto") == RayExecutor("auto", 0)
     with pytest.raises(UsageError, match="--workers -1"):
-        executor("local", -1, "local")
+        make_executor("local", -1, "local")
 
 
 @pytest.fixture(scope="module")
@@ -103,11 +103,11 @@ def ray_cluster() -> Iterator[None]:
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 @pytest.mark.usefixtures("ray_cluster")
 def test_ray_gives_results_in_order_and_errors_as_they_are() -> None:
-    assert list(OnRay(workers=2).run(later, range(8))) == [number * number for number in range(8)]
+    assert list(RayExecutor(workers=2).run(later, range(8))) == [number * number for number in range(8)]
     with pytest.raises(UserError, match=r"^piece 3 is bad$"):
-        list(OnRay(workers=2).run(refused, range(8)))
+        list(RayExecutor(workers=2).run(refused, range(8)))
     with pytest.raises(UserError, match="Ray lost a worker"):
-        list(OnRay(workers=2).run(killed, range(8)))
+        list(RayExecutor(workers=2).run(killed, range(8)))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -118,7 +118,7 @@ def test_vocabulary_and_shards_are_the_same_bytes_from_ray(tmp_path: Path, monke
     for number in range(4):
         lines = [f"Document {number}, line {line}, of {line * line}. The end." for line in range(100)]
         (tmp_path / "texts" / f"{number}.txt").write_text("\n\n".join(lines))
-    for name, where in (("local", Local(1)), ("ray", OnRay())):
+    for name, where in (("local", LocalExecutor(1)), ("ray", RayExecutor())):
         made = train_tokenizer([tmp_path / "texts"], tmp_path / f"{name}-tokenizer", vocab_size=70, executor=where)
         prepare([tmp_path / "texts"], made, tmp_path / name, eval_share=0.1, shard_bytes=1000, executor=where)
     for name in ("", "-tokenizer"):
@@ -132,7 +132,7 @@ def test_vocabulary_and_shards_are_the_same_bytes_from_ray(tmp_path: Path, monke
 def test_no_cluster_where_nobody_listens() -> None:
     started = time.monotonic()
     with pytest.raises(UserError, match=r"no Ray cluster at 127\.0\.0\.1:1: "):
-        list(OnRay("127.0.0.1:1").run(later, range(2)))
+        list(RayExecutor("127.0.0.1:1").run(later, range(2)))
     assert time.monotonic() - started < 60  # Ray itself waits for minutes
     with pytest.raises(UsageError, match="say --executor ray too"):
-        executor("local", 0, "127.0.0.1:1")
+        make_executor("local", 0, "127.0.0.1:1")

@@ -14,12 +14,13 @@ import pytest
 
 from bertie import storage
 from bertie.errors import MachineError, UsageError, UserError
-from bertie.text import blocks, duplicates, encode, sources, wordpiece, words
+from bertie.files import sources
+from bertie.text import blocks, duplicates, encode, word_counts, wordpiece
 from bertie.text import prepare as module
 from bertie.text.blocks import Filters
-from bertie.text.executors import Local
+from bertie.text.executors import LocalExecutor
 from bertie.text.prepare import prepare
-from bertie.text.readers import Reading
+from bertie.text.readers import ReaderOptions
 from bertie.text.sentences import sentences
 from bertie.text.shards import Corpus, open_shards
 from bertie.text.tokenizer import Tokenizer
@@ -30,7 +31,9 @@ TEXTS = [f"Cat {i} sat on the mat. It was {i * i} years old!\nThen it went home.
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
     every_letter = "The quick brown fox jumps over the lazy dog, same paragraph, number, twice."
-    return Tokenizer.build(wordpiece.train(words.count([*TEXTS, *[every_letter] * 30]).counts, vocab_size=160))
+    return Tokenizer.build(
+        wordpiece.train(word_counts.count_words([*TEXTS, *[every_letter] * 30]).counts, vocab_size=160)
+    )
 
 
 def corpus(path: Path, texts: list[str]) -> Path:
@@ -162,8 +165,8 @@ def test_same_bytes_from_any_number_of_workers(
     monkeypatch.setattr(sources, "LEAST_GROUP", 10_000)
     monkeypatch.setattr(duplicates, "PART_BYTES", 500)
     choices = {"eval_share": 0.2, "shard_bytes": 2_000, "filters": Filters(duplicates=kind)}  # pyright: ignore[reportArgumentType]
-    prepare([many_files], tokenizer, tmp_path / "one", executor=Local(1), **choices)
-    prepare([many_files], tokenizer, tmp_path / "four", executor=Local(4), **choices)
+    prepare([many_files], tokenizer, tmp_path / "one", executor=LocalExecutor(1), **choices)
+    prepare([many_files], tokenizer, tmp_path / "four", executor=LocalExecutor(4), **choices)
     assert contents(tmp_path / "one") == contents(tmp_path / "four")
     found = texts_of(tmp_path / "one")
     counts = storage.read_json(tmp_path / "one" / "statistics.json")["duplicates"]
@@ -184,16 +187,20 @@ class _KilledError(BaseException):
     """Where a SIGKILL would be."""
 
 
-@pytest.mark.parametrize("stage", ["read_group", "find", "encode_block", "_assemble", "write_manifest", "publish"])
+@pytest.mark.parametrize(
+    "stage", ["read_group", "find_duplicates", "encode_block", "_assemble", "write_manifest", "publish"]
+)
 @pytest.mark.parametrize("after", [0, 2])
 def test_what_was_killed_goes_on(
     tmp_path: Path, many_files: Path, tokenizer: Tokenizer, stage: str, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "LEAST_GROUP", 10_000)
     monkeypatch.setattr(duplicates, "PART_BYTES", 500)
-    choices = {"eval_share": 0.2, "shard_bytes": 2_000, "executor": Local(1)}
+    choices = {"eval_share": 0.2, "shard_bytes": 2_000, "executor": LocalExecutor(1)}
     prepare([many_files], tokenizer, tmp_path / "whole", **choices)
-    place = {"read_group": blocks, "find": duplicates, "encode_block": encode, "_assemble": module}.get(stage)
+    place = {"read_group": blocks, "find_duplicates": duplicates, "encode_block": encode, "_assemble": module}.get(
+        stage
+    )
     place = place or {"write_manifest": module.shards, "publish": storage}[stage]
     work, calls = getattr(place, stage), []
 
@@ -231,14 +238,14 @@ def test_work_on_other_text_is_not_mixed_in(
     with monkeypatch.context() as patch:
         patch.setattr(encode, "encode_block", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            prepare([path], tokenizer, tmp_path / "out", executor=Local(1))
+            prepare([path], tokenizer, tmp_path / "out", executor=LocalExecutor(1))
     with pytest.raises(UserError, match=r"begun with something else, eval_share \(was 0.01, is 0.1\)"):
-        prepare([path], tokenizer, tmp_path / "out", eval_share=0.1, executor=Local(1))
+        prepare([path], tokenizer, tmp_path / "out", eval_share=0.1, executor=LocalExecutor(1))
     corpus(path, TEXTS[:-1])
     with pytest.raises(UserError, match=r"begun with something else, files: .*a\.jsonl: .* remove it to begin anew"):
-        prepare([path], tokenizer, tmp_path / "out", executor=Local(1))
+        prepare([path], tokenizer, tmp_path / "out", executor=LocalExecutor(1))
     shutil.rmtree(tmp_path / ".out.tmp-work")
-    prepare([path], tokenizer, tmp_path / "out", eval_share=0.1, executor=Local(1))
+    prepare([path], tokenizer, tmp_path / "out", eval_share=0.1, executor=LocalExecutor(1))
 
 
 def test_bad_input_is_counted_and_strict_leaves_nothing_behind(tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -246,7 +253,7 @@ def test_bad_input_is_counted_and_strict_leaves_nothing_behind(tmp_path: Path, t
     good = "".join(json.dumps({"text": f"{text} Zoë."}, ensure_ascii=False) + "\n" for text in TEXTS)
     path.write_bytes(good.encode() + b'{"text": "\xff"}\n')
     with pytest.raises(UserError, match=r"a\.jsonl:301: byte 0xff"):
-        prepare([path], tokenizer, tmp_path / "out", reading=Reading(strict=True))
+        prepare([path], tokenizer, tmp_path / "out", reading=ReaderOptions(strict=True))
     assert [found.name for found in tmp_path.iterdir()] == ["a.jsonl"]
     assert prepare([path], tokenizer, tmp_path / "out")["skipped"] == {"not in utf-8": 1}
 
@@ -312,7 +319,7 @@ def begin(texts: list[Path | str], tokenizer: Tokenizer, out: Path, groups: int)
     """Prepare until so many groups of files are read, as if it was killed then. Each file is a group."""
     read, done = blocks.read_group, []
 
-    def reading(group: blocks.Group) -> dict[str, object]:
+    def reading(group: blocks.FileGroup) -> dict[str, object]:
         if len(done) == groups:
             raise KeyboardInterrupt
         done.append(group)
@@ -321,7 +328,7 @@ def begin(texts: list[Path | str], tokenizer: Tokenizer, out: Path, groups: int)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "read_group", reading)
         with pytest.raises(KeyboardInterrupt):
-            prepare(texts, tokenizer, out, eval_share=0.1, executor=Local(1))
+            prepare(texts, tokenizer, out, eval_share=0.1, executor=LocalExecutor(1))
 
 
 def test_going_on_with_the_files_in_another_order(

@@ -17,21 +17,22 @@ from pyarrow import parquet
 
 from bertie.contracts import Document
 from bertie.errors import MachineError, UsageError, UserError
-from bertie.text import encodings, readers, sources
-from bertie.text.readers import Reading
-from bertie.text.tally import Tally
+from bertie.files import encodings, sources
+from bertie.text import readers
+from bertie.text.read_counts import ReadCounts
+from bertie.text.readers import ReaderOptions
 
 TEXT = "One line.\nAnother line.\n\n \nSecond document.\n\n\n"
 PACK = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstandard.compress}
 
 
 def texts(path: Path, **choices: object) -> list[str]:
-    return [document.text for document in readers.read([path], Reading(**choices))]  # pyright: ignore[reportArgumentType]
+    return [document.text for document in readers.read([path], ReaderOptions(**choices))]  # pyright: ignore[reportArgumentType]
 
 
-def skipping(path: Path, **choices: object) -> tuple[list[str], Tally]:
-    tally = Tally()
-    reading = Reading(**choices)  # pyright: ignore[reportArgumentType]
+def skipping(path: Path, **choices: object) -> tuple[list[str], ReadCounts]:
+    tally = ReadCounts()
+    reading = ReaderOptions(**choices)  # pyright: ignore[reportArgumentType]
     return [document.text for document in readers.read([path], reading, tally)], tally
 
 
@@ -52,7 +53,7 @@ def test_blank_lines_part_documents(tmp_path: Path, packed: str) -> None:
 
 def test_a_file_as_one_document_keeps_its_blank_lines(tmp_path: Path) -> None:
     path = written(tmp_path / "a.txt", "\n" + TEXT)
-    assert list(readers.read([path], Reading(documents="file"))) == [
+    assert list(readers.read([path], ReaderOptions(documents="file"))) == [
         Document("One line.\nAnother line.\n\n \nSecond document.", f"{path}:2")
     ]
 
@@ -105,7 +106,7 @@ def test_a_data_set_of_the_hub_is_streamed(tmp_path: Path) -> None:
     found = [document.text for document in readers.read([f"hf:{tmp_path / 'data'}"])]
     assert found == ["one", "two"]
     with pytest.raises(UserError, match="no column 'body'"):
-        list(readers.read([f"hf:{tmp_path / 'data'}"], Reading(text_field="body")))
+        list(readers.read([f"hf:{tmp_path / 'data'}"], ReaderOptions(text_field="body")))
     with pytest.raises(UserError, match="cannot open the data set"):
         list(readers.read([f"hf:{tmp_path / 'data'}::nosuch"]))
 
@@ -259,7 +260,7 @@ def test_frames_one_after_the_other(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv", "a.tsv"])
 def test_a_record_that_is_too_large_is_read_past(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "LARGEST", 1000)
+    monkeypatch.setattr(readers, "MAX_RECORD_BYTES", 1000)
     huge, fine = "x" * 5000, "Zwei."
     lines = {
         "a.txt": [huge, "", fine],
@@ -274,7 +275,7 @@ def test_a_record_that_is_too_large_is_read_past(tmp_path: Path, name: str, monk
 
 
 def test_a_document_of_many_lines_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "LARGEST", 1000)
+    monkeypatch.setattr(readers, "MAX_RECORD_BYTES", 1000)
     path = written(tmp_path / "a.txt", "fine\n\n" + "no blank line\n" * 100 + "\nfine again\n")
     found, tally = skipping(path)
     assert found == ["fine", "fine again"]
@@ -327,7 +328,7 @@ def test_a_long_window_of_zstandard(tmp_path: Path) -> None:
     "line", ["Les élèves étaient là.", "Ärger über Öl.", "Где они были?", "彼らはどこにいた。", "أين كانوا؟"]
 )
 def test_one_broken_line_does_not_make_a_small_file_something_else(tmp_path: Path, line: str) -> None:
-    tally = Tally()
+    tally = ReadCounts()
     content = "\n\n".join([line] * 8).encode() + b"\n\ncaf\xe9 cr\xe8me\n"
     found = [document.text for document in readers.read([written(tmp_path / "a.txt", content)], tally=tally)]
     assert found == [line] * 8
@@ -336,17 +337,17 @@ def test_one_broken_line_does_not_make_a_small_file_something_else(tmp_path: Pat
 
 def test_a_broken_row_of_csv_is_the_only_one_that_is_lost(tmp_path: Path) -> None:
     rows = [b'"first, broken \xe9",1', b'"second\nof two lines",2', b'"third \xe9\nof two lines",3', b"fourth,4"]
-    tally = Tally()
+    tally = ReadCounts()
     path = written(tmp_path / "a.csv", b"text,id\n" + b"\n".join(rows) + b"\n" + "é,5\n".encode() * 9)
     assert [d.text for d in readers.read([path], tally=tally)] == ["second\nof two lines", "fourth", *"ééééééééé"]
     assert tally.as_json()["skipped"]["not in its encoding"][0] == 2
 
 
 def test_rows_behind_an_open_quote_are_counted(tmp_path: Path) -> None:
-    tally = Tally()
+    tally = ReadCounts()
     path = written(tmp_path / "a.csv", "text,id\ngood,0\n" + '"open,1\n' + "lost,2\n" * 99)
     assert [d.text for d in readers.read([path], tally=tally)] == ["good"]
-    assert tally.total == 100
+    assert tally.total_skipped == 100
     assert "the 99 lines after it" in tally.last
 
 
@@ -358,15 +359,15 @@ def test_a_column_that_is_there_twice(tmp_path: Path) -> None:
 def test_a_cell_of_parquet_that_is_no_text_in_utf_8(tmp_path: Path) -> None:
     cells = pyarrow.array([b"one", b"\xff\xfe", b"three"]).view(pyarrow.string())
     parquet.write_table(pyarrow.table({"text": cells}), tmp_path / "a.parquet")
-    tally = Tally()
+    tally = ReadCounts()
     assert [d.text for d in readers.read([tmp_path / "a.parquet"], tally=tally)] == ["one", "three"]
     assert tally.as_json()["skipped"]["not in utf-8"][0] == 1
 
 
 def test_blank_records_are_counted(tmp_path: Path) -> None:
-    tally = Tally(strict=True)
+    tally = ReadCounts(strict=True)
     path = written(tmp_path / "a.jsonl", '{"text": " a "}\n{"text": ""}\n{"text": " \\n"}\n')
-    assert [d.text for d in readers.read([path], Reading(strict=True), tally)] == ["a"]
+    assert [d.text for d in readers.read([path], ReaderOptions(strict=True), tally)] == ["a"]
     assert tally.blank == 2
     assert tally.lines() == ["2 records hold no text"]
 

@@ -30,10 +30,12 @@ def write(folder: Path) -> Path:
         for number, documents in enumerate(parts):
             sentences = [sentence for document in documents for sentence in document]
             ids = np.concatenate(sentences).astype(np.int32)
-            laid = shards.Laid(ids, np.array(list(map(len, sentences))), np.array(list(map(len, documents))))
+            laid = shards.TokenizedDocuments(
+                ids, np.array(list(map(len, sentences))), np.array(list(map(len, documents)))
+            )
             shards.write_shard(folder / name, number, laid, tokenizer)
             counts += np.bincount(ids, minlength=tokenizer.size)
-        splits[name] = {"shards": len(parts), "unigram_entropy": shards.entropy(counts)}
+        splits[name] = {"shards": len(parts), "unigram_entropy": shards.unigram_entropy(counts)}
     shards.write_manifest(folder, tokenizer, splits, {})
     return folder
 
@@ -77,8 +79,8 @@ def test_token_type_follows_the_vocabulary() -> None:
 
 
 def test_entropy_in_nats() -> None:
-    assert shards.entropy(np.array([3, 0, 3, 3, 3])) == pytest.approx(math.log(4))
-    assert shards.entropy(np.array([0, 7])) == 0
+    assert shards.unigram_entropy(np.array([3, 0, 3, 3, 3])) == pytest.approx(math.log(4))
+    assert shards.unigram_entropy(np.array([0, 7])) == 0
 
 
 def test_not_shards(tmp_path: Path) -> None:
@@ -162,4 +164,4 @@ def test_a_file_that_nobody_lists(folder: Path) -> None:
     storage.write_json(folder / "manifest.json", manifest)
     with pytest.raises(UserError, match=r"does not list train/00000\.tokens\.npy: prepare again"):
         open_shards(folder)
-    assert shards.strangers(folder, manifest) == ["train/00000.tokens.npy"]
+    assert shards.unlisted_files(folder, manifest) == ["train/00000.tokens.npy"]

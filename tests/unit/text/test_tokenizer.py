@@ -9,8 +9,8 @@ import pytest
 from tokenizers import AddedToken
 
 from bertie.errors import UsageError, UserError
-from bertie.text.framing import sequences
-from bertie.text.tokenizer import SPECIAL_TOKENS, Rules, Tokenizer
+from bertie.text.tokenizer import SPECIAL_TOKENS, NormalizerOptions, Tokenizer
+from bertie.text.truncation import encode
 
 WORDS = [*SPECIAL_TOKENS, "un", "##aff", "##able", "the", "cat", "[", "]", "mask", ",", "a", "##b", "e", "中", "国"]
 
@@ -53,7 +53,7 @@ def test_ids_of_special_tokens(small: Tokenizer) -> None:
 
 
 def test_sequence_of_a_pair(small: Tokenizer) -> None:
-    (sequence,) = sequences(small, ["Unaffable"], ["the 中国"])
+    (sequence,) = encode(small, ["Unaffable"], ["the 中国"])
     assert small.tokens(sequence.input_ids) == ["[CLS]", "un", "##aff", "##able", "[SEP]", "the", "中", "国", "[SEP]"]
     assert sequence.token_type_ids.tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 1]
     assert sequence.word_starts.tolist() == [True, True, False, False, True, True, True, True, True]
@@ -62,14 +62,14 @@ def test_sequence_of_a_pair(small: Tokenizer) -> None:
 
 
 def test_offsets_count_characters_of_the_text_as_given(small: Tokenizer) -> None:
-    (sequence,) = sequences(small, ["é\u0301🦜 Thé  cat"])
+    (sequence,) = encode(small, ["é\u0301🦜 Thé  cat"])
     assert sequence.offsets is not None
     text = "é\u0301🦜 Thé  cat"
     assert [text[start:stop] for start, stop in sequence.offsets[1:-1]] == ["é\u0301🦜", "Thé", "cat"]
 
 
 def test_a_long_text_keeps_its_separator(small: Tokenizer) -> None:
-    (sequence,) = sequences(small, ["the cat " * 50], max_length=8)
+    (sequence,) = encode(small, ["the cat " * 50], max_length=8)
     assert len(sequence) == 8
     assert sequence.input_ids[-1] == small.sep_id
     assert sequence.offsets is not None
@@ -78,7 +78,7 @@ def test_a_long_text_keeps_its_separator(small: Tokenizer) -> None:
 
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_save_and_load(tmp_path: Path, lowercase: bool) -> None:
-    saved = Tokenizer.build(WORDS, Rules(lowercase))
+    saved = Tokenizer.build(WORDS, NormalizerOptions(lowercase))
     saved.save(tmp_path / "whole")
     whole = Tokenizer.load(tmp_path / "whole")
     (tmp_path / "words").mkdir()
@@ -108,7 +108,7 @@ def test_a_vocabulary_that_was_extended_beside_tokenizer_json_is_told(
 
 def test_fingerprint_tells_casing_and_words_apart() -> None:
     first = Tokenizer.build(WORDS).fingerprint
-    assert first != Tokenizer.build(WORDS, Rules(lowercase=False)).fingerprint
+    assert first != Tokenizer.build(WORDS, NormalizerOptions(lowercase=False)).fingerprint
     assert first != Tokenizer.build([*WORDS[:-2], WORDS[-1], WORDS[-2]]).fingerprint
     assert first == Tokenizer.build(list(WORDS)).fingerprint
 
@@ -139,7 +139,7 @@ def test_parity_with_transformers(shared_data: Path, tmp_path: Path, name: str, 
         expected = peer(lines, add_special_tokens=False)["input_ids"]
         assert [ids.tolist() for ids in ours.encode(lines)] == expected
     framed = saved(lines, pairs, return_offsets_mapping=True)
-    for i, sequence in enumerate(sequences(ours, lines, pairs, max_length=100_000)):
+    for i, sequence in enumerate(encode(ours, lines, pairs, max_length=100_000)):
         assert sequence.input_ids.tolist() == framed["input_ids"][i]
         assert sequence.token_type_ids.tolist() == framed["token_type_ids"][i]
         assert sequence.offsets is not None
@@ -154,7 +154,7 @@ def test_parity_of_cut_pairs(shared_data: Path, tmp_path: Path) -> None:
     lines = multilingual_lines(shared_data)[:200]
     peer = AutoTokenizer.from_pretrained(tmp_path / "saved")
     expected = peer(lines, max_length=20, truncation=True)["input_ids"]
-    assert [sequence.input_ids.tolist() for sequence in sequences(ours, lines, max_length=20)] == expected
+    assert [sequence.input_ids.tolist() for sequence in encode(ours, lines, max_length=20)] == expected
 
 
 def test_a_published_checkpoint_and_its_vocabulary_are_one(shared_data: Path, tmp_path: Path) -> None:

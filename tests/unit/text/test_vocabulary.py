@@ -7,11 +7,11 @@ import pytest
 
 from bertie import storage
 from bertie.errors import UsageError, UserError
-from bertie.text import sources
-from bertie.text.executors import Local
-from bertie.text.fit import apart, fit, longest
-from bertie.text.readers import Reading
-from bertie.text.tokenizer import SPECIAL_TOKENS, Rules, Tokenizer
+from bertie.files import sources
+from bertie.text.coverage import compare_tokenizers, longest_entries, measure_coverage
+from bertie.text.executors import LocalExecutor
+from bertie.text.readers import ReaderOptions
+from bertie.text.tokenizer import SPECIAL_TOKENS, NormalizerOptions, Tokenizer
 from bertie.text.vocabulary import REPORT, count_words, extend_tokenizer, train_tokenizer
 
 TEXT = "The cat sat on the mat. The cats sat on mats, and the mat was flat.\n\n" * 30
@@ -86,12 +86,12 @@ def test_a_single_character_that_was_unknown_is_added(tmp_path: Path, text: Path
 
 def test_a_table_too_small_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "text.txt").write_text(" ".join(f"word{number}x" for number in range(3000)))
-    table = count_words([tmp_path / "text.txt"], Rules(), limit=1000)
+    table = count_words([tmp_path / "text.txt"], NormalizerOptions(), limit=1000)
     assert len(table.counts) == 1000
     assert table.forgotten == 2000
     assert "the word table was full" in capsys.readouterr().err
-    with pytest.raises(UsageError, match="--word-table 10"):
-        train_tokenizer([tmp_path / "text.txt"], tmp_path / "out", word_table=10)
+    with pytest.raises(UsageError, match="--max-unique-words 10"):
+        train_tokenizer([tmp_path / "text.txt"], tmp_path / "out", max_unique_words=10)
 
 
 def test_words_are_counted_alike_by_any_number_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,8 +99,10 @@ def test_words_are_counted_alike_by_any_number_of_workers(tmp_path: Path, monkey
     for number in range(5):
         records = [{"body": f"word{i % (number + 2)} again {i % 50}"} for i in range(100)]
         (tmp_path / f"{number}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    reading = Reading(text_field="body")
-    one, four = (count_words([tmp_path], Rules(), (), 20, reading, Local(workers)) for workers in (1, 4))
+    reading = ReaderOptions(text_field="body")
+    one, four = (
+        count_words([tmp_path], NormalizerOptions(), (), 20, reading, LocalExecutor(workers)) for workers in (1, 4)
+    )
     assert one.counts == four.counts
     assert one.forgotten == four.forgotten > 0
     assert one.counts["again"] == 500
@@ -108,14 +110,18 @@ def test_words_are_counted_alike_by_any_number_of_workers(tmp_path: Path, monkey
 
 def test_how_a_vocabulary_fits() -> None:
     tokenizer = Tokenizer.build([*SPECIAL_TOKENS, "cat", "##s", "d", "##o", "##g", "longest", "[unused0]"])
-    found = fit(tokenizer, {"cat": 6, "cats": 3, "dog": 1, "xyz": 2})
+    found = measure_coverage(tokenizer, {"cat": 6, "cats": 3, "dog": 1, "xyz": 2})
     assert (found.words, found.used) == (12, 6)
     assert found.pieces_per_word == pytest.approx((6 + 6 + 3 + 2) / 12)
     assert found.whole == pytest.approx(6 / 12)
     assert found.unknown == pytest.approx(2 / 12)
-    assert longest(tokenizer, 2) == ["longest", "cat"]
+    assert longest_entries(tokenizer, 2) == ["longest", "cat"]
     other = Tokenizer.build([*SPECIAL_TOKENS, "cats", "dog", "c", "##at"])
-    assert apart(tokenizer, other, {"cat": 6, "cats": 3, "dog": 1}) == [("cat", 1, 2), ("cats", 2, 1), ("dog", 3, 1)]
+    assert compare_tokenizers(tokenizer, other, {"cat": 6, "cats": 3, "dog": 1}) == [
+        ("cat", 1, 2),
+        ("cats", 2, 1),
+        ("dog", 3, 1),
+    ]
 
 
 @pytest.mark.parametrize("choice", [{"unused": -1}, {"unused": 40_000}, {"min_frequency": 0}])

@@ -17,24 +17,25 @@ from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, trainers
 
 from bertie.errors import UsageError, UserError
-from bertie.text import merges, wordpiece, words
+from bertie.text import merges, word_counts, wordpiece
 from bertie.text.merges import Criterion
-from bertie.text.tokenizer import CONTINUATION, SPECIAL_TOKENS, Rules, Tokenizer
+from bertie.text.tokenizer import CONTINUATION, SPECIAL_TOKENS, NormalizerOptions, Tokenizer
 
 CHILD = """
 import hashlib, sys
 from pathlib import Path
-from bertie.text import sources
-from bertie.text.executors import Local
+from bertie.files import sources
+from bertie.text.executors import LocalExecutor
 from bertie.text.vocabulary import train_tokenizer
 sources.LEAST_GROUP = 1000  # so that each file is a piece of work by itself
-train_tokenizer([sys.argv[1]], Path(sys.argv[2]), vocab_size=2500, criterion=sys.argv[4], executor=Local(int(sys.argv[3])))
+executor = LocalExecutor(int(sys.argv[3]))
+train_tokenizer([sys.argv[1]], Path(sys.argv[2]), vocab_size=2500, criterion=sys.argv[4], executor=executor)
 print(hashlib.sha256(Path(sys.argv[2], "tokenizer.json").read_bytes()).hexdigest())
 """
 
 
-def trained(texts: list[str], rules: Rules = Rules(), **choices: object) -> list[str]:
-    return wordpiece.train(words.count(texts, rules).counts, **choices)  # pyright: ignore[reportArgumentType]
+def trained(texts: list[str], rules: NormalizerOptions = NormalizerOptions(), **choices: object) -> list[str]:
+    return wordpiece.train(word_counts.count_words(texts, rules).counts, **choices)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,7 @@ def test_reserved_entries_come_after_the_special_ones() -> None:
 
 def test_letters_are_lowered_and_accents_stripped_only_if_asked() -> None:
     assert trained(["Été été ÉTÉ"] * 3, vocab_size=10)[5:] == ["e", "t", "##e", "##t", "et"]
-    cased = trained(["Été été"] * 3, Rules(lowercase=False), vocab_size=14)
+    cased = trained(["Été été"] * 3, NormalizerOptions(lowercase=False), vocab_size=14)
     assert cased[5:11] == ["t", "É", "é", "##t", "##É", "##é"]
 
 
@@ -160,11 +161,11 @@ def test_merges_by_likelihood_gain_what_the_best_gains(counts: dict[str, int], l
 
 
 def test_the_library_gives_the_same_pieces_once_its_numbers_are_fixed(lines: list[str]) -> None:
-    counts = words.count(lines).counts
+    counts = word_counts.count_words(lines).counts
     found = wordpiece.train(counts, vocab_size=3000)
     alphabet = sorted(set("".join(counts)))
     backend = tokenizers.Tokenizer(models.WordPiece({}, unk_token="[UNK]"))
-    backend.normalizer = Rules().normalizer()
+    backend.normalizer = NormalizerOptions().normalizer()
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(
         vocab_size=3000,

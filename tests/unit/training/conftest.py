@@ -1,40 +1,6 @@
-"""A small checkpoint to fine-tune, and examples that a small model learns."""
-
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-import torch
-
-from bertie.checkpoints.folder import write_model
-from bertie.model.bert import BertModel
-from bertie.model.config import BertConfig
-from bertie.model.transformer import Encoder, initialise
-from bertie.objectives import MaskedLM, NextSentence
-from bertie.text.tokenizer import Tokenizer
-
-
-@pytest.fixture(scope="session")
-def start(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("start")
-    torch.manual_seed(0)
-    encoder = Encoder(tiny_config)
-    model = BertModel(encoder, {o.kind: o.head(tiny_config, encoder) for o in (MaskedLM(), NextSentence())})
-    initialise(model, 0.1)
-    write_model(folder, model, small_tokenizer)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def rows(small_texts: list[str]) -> list[dict[str, str]]:
-    """60 examples; the first word gives the label away."""
-    words = {"yes": "and", "no": "in"}
-    labels = [("yes", "no")[i % 2] for i in range(60)]
-    return [
-        {"text": f"{words[label]} {text[: 10 + i % 40]}", "label": label}
-        for i, (label, text) in enumerate(zip(labels, small_texts, strict=False))
-    ]
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from bertie.training import interrupts
-from bertie.training.interrupts import noted_interrupts
+from bertie.training.interrupts import deferred_interrupts
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -15,12 +15,12 @@ def test_the_first_is_noted_and_a_later_one_acts(number: int, monkeypatch: pytes
     seen: list[int] = []
     before = signal.signal(number, lambda got, _: seen.append(got))
     try:
-        with noted_interrupts() as noted:
+        with deferred_interrupts() as noted:
             os.kill(os.getpid(), number)
             assert (noted, seen) == ([number], [])
             os.kill(os.getpid(), number)  # a scheduler's, passed on by torchrun
             assert (noted, seen) == ([number], [])
-            monkeypatch.setattr(interrupts, "SAME", 0.0)
+            monkeypatch.setattr(interrupts, "REPEAT_WINDOW", 0.0)
             os.kill(os.getpid(), number)
             assert (noted, seen) == ([number], [number])
         os.kill(os.getpid(), number)
@@ -34,7 +34,7 @@ def test_in_another_thread_nothing_is_touched() -> None:
     inside: list[object] = []
 
     def look() -> None:
-        with noted_interrupts() as noted:
+        with deferred_interrupts() as noted:
             inside.extend([list(noted), signal.getsignal(signal.SIGINT)])
 
     thread = threading.Thread(target=look)

@@ -14,16 +14,16 @@ from bertie.contracts import MicroBatch, Sequence
 from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.objectives import MaskedLM, NextSentence
+from bertie.pretraining.feed import label_row
+from bertie.pretraining.initial_weights import new_model
 from bertie.text.tokenizer import Tokenizer
-from bertie.training.feed import label
-from bertie.training.initial import new_model
-from bertie.training.loop import Descent, Progress, evaluate, fit
+from bertie.training.loop import LoopSettings, StepResult, evaluate, train_steps
 from bertie.training.optimizers import AdamW, BertAdam, Lamb, Optimizer
 from bertie.training.schedules import Linear
-from bertie.training.trainer import summary
+from bertie.training.trainer import loss_metrics
 
 OBJECTIVES = (MaskedLM(), NextSentence())
-DESCENT = Descent(5, 1e-3, 1.0, seed=0, precision="fp32", weights={"mlm": 1.0, "nsp": 0.5})
+DESCENT = LoopSettings(5, 1e-3, 1.0, seed=0, precision="fp32", loss_weights={"mlm": 1.0, "nsp": 0.5})
 
 
 def sequences(count: int, seed: int = 0) -> list[Sequence]:
@@ -38,15 +38,15 @@ def sequences(count: int, seed: int = 0) -> list[Sequence]:
 
 @pytest.fixture
 def micro(small_tokenizer: Tokenizer) -> MicroBatch:
-    return join([label(collate(sequences(12), 64), OBJECTIVES, small_tokenizer, 0, 0)])
+    return join([label_row(collate(sequences(12), 64), OBJECTIVES, small_tokenizer, 0, 0)])
 
 
 def step_of(*batches: MicroBatch) -> Step:
     return Step(list(batches), Position(0, 0), Position(0, 1))
 
 
-def train(model: BertModel, stream: Iterator[Step], descent: Descent, first: int = 0) -> list[Progress]:
-    return list(fit(model, stream, AdamW().build(model), Linear(), descent, first))
+def train(model: BertModel, stream: Iterator[Step], descent: LoopSettings, first: int = 0) -> list[StepResult]:
+    return list(train_steps(model, stream, AdamW().build(model), Linear(), descent, first))
 
 
 def split(micro: MicroBatch) -> list[MicroBatch]:
@@ -97,16 +97,18 @@ def test_weights_below_one_are_weights_too(micro: MicroBatch, tiny_config: BertC
         for m in (micro, light)
     )
     assert float(part.grad_norm) == pytest.approx(float(whole.grad_norm), rel=1e-4)
-    assert summary(part.losses, DESCENT.weights) == pytest.approx(summary(whole.losses, DESCENT.weights), rel=1e-4)
+    assert loss_metrics(part.losses, DESCENT.loss_weights) == pytest.approx(
+        loss_metrics(whole.losses, DESCENT.loss_weights), rel=1e-4
+    )
     nothing = replace(micro, targets={name: replace(t, weight=t.weight * 0) for name, t in micro.targets.items()})
     [none] = train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(nothing)), replace(DESCENT, steps=1))
-    assert (float(none.grad_norm), summary(none.losses, DESCENT.weights)["loss"]) == (0, 0)
+    assert (float(none.grad_norm), loss_metrics(none.losses, DESCENT.loss_weights)["loss"]) == (0, 0)
 
 
 def test_steps_are_the_textbooks(micro: MicroBatch, tiny_config: BertConfig) -> None:
     """Three steps of `fit` against mean losses, plain clipping and torch's AdamW, written out."""
     ours, plain = new_model(tiny_config, OBJECTIVES, 0), new_model(tiny_config, OBJECTIVES, 0)
-    found = train(ours, repeat(step_of(micro)), replace(DESCENT, clip=0.1, steps=3))
+    found = train(ours, repeat(step_of(micro)), replace(DESCENT, max_grad_norm=0.1, steps=3))
     optimizer = AdamW().build(plain)
     for progress, rate in zip(found, (1e-3, 2e-3 / 3, 1e-3 / 3), strict=True):
         losses = plain.train()(micro.tensors())
@@ -167,7 +169,7 @@ def test_rows_of_a_step_have_their_own_dropout(
 
 def test_nothing_of_a_kind_to_predict_is_no_loss(tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:
     unlabelled = [replace(sequence, kind=-1) for sequence in sequences(4)]
-    micro = join([label(collate(unlabelled, 64), OBJECTIVES, small_tokenizer, 0, 0)])
+    micro = join([label_row(collate(unlabelled, 64), OBJECTIVES, small_tokenizer, 0, 0)])
     [progress] = train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(micro)), replace(DESCENT, steps=1))
     assert float(progress.losses["nsp"].total) == 0
     assert torch.isfinite(progress.grad_norm)
@@ -214,7 +216,7 @@ def test_a_step_without_finite_gradients_changes_nothing(
 
     model.encoder.layers[0].up.weight.register_hook(poison)
     states = []
-    for progress in fit(model, repeat(step_of(micro)), optimizer, Linear(), replace(DESCENT, steps=4)):
+    for progress in train_steps(model, repeat(step_of(micro)), optimizer, Linear(), replace(DESCENT, steps=4)):
         state = [value.clone() for p in model.parameters() for value in optimizer.state[p].values()]
         states.append([*(parameter.detach().clone() for parameter in model.parameters()), *state])
         assert bool(progress.skipped) == (progress.step == first)

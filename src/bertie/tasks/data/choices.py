@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.rows import (
     Row,
-    from_first_with_columns,
-    given_row,
+    join_names,
     label,
-    listing,
-    require_apart,
+    parse_index,
+    require_distinct_columns,
+    require_list,
+    row_from_python,
     rows,
-    several,
-    short,
+    shorten,
+    skip_until_columns,
     string,
-    whole_number_of,
 )
 
 _STARTS = ("startphrase", "context", "question", "premise", "text", "prompt")
@@ -32,7 +32,7 @@ _CODAH = ["category", "context", "ending0", "ending1", "ending2", "ending3", "la
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChoiceExample:
     """context: what is there; lead: how each ending begins (SWAG's sent2; else empty); label: the right ending's number."""
 
     context: str
@@ -53,34 +53,34 @@ class ChoiceColumns:
 
     def __post_init__(self) -> None:
         for ending in self.endings or ("",):
-            require_apart(context=self.context, label=self.label, endings=ending)
+            require_distinct_columns(context=self.context, label=self.label, endings=ending)
         if len(set(self.endings)) < len(self.endings):
-            raise UsageError(f"task.endings names a column twice: {listing(self.endings)}")
+            raise UsageError(f"task.endings names a column twice: {join_names(self.endings)}")
         if numbers := [name for name in self.endings if name.isdecimal()]:
             told = f"task.endings: is a label {numbers[0]} the column of this name, or the ending of this number?"
             raise UsageError(f"{told} Name the columns otherwise")
 
 
 @dataclass(frozen=True)
-class Choices:
+class ChoiceReader:
     """Endings are the columns ending0, ending1 …, or the strings of a .jsonl row's list "endings" or "choices"."""
 
     columns: ChoiceColumns = ChoiceColumns()
 
-    def read(self, path: Path) -> Iterator[Choice | UserError]:
+    def read(self, path: Path) -> Iterator[ChoiceExample | UserError]:
         """With labels, for training and evaluation. Errors, raised: UsageError; UserError, at the end, where labels are counted
         from 1."""
         said: set[str] = set()
         most = 0
         for found in self._choices(path, self._told(self._rows(path, labelled=True), said), labelled=True):
-            most = max(most, len(found.endings) if isinstance(found, Choice) else 0)
+            most = max(most, len(found.endings) if isinstance(found, ChoiceExample) else 0)
             yield found
         if str(most) in said and "0" not in said:
             raise UserError(
                 f"{path}: the right endings are numbered from 1 to {most}, and must be from 0 to {most - 1}"
             )
 
-    def stream(self, path: Path) -> Iterator[Choice | UserError]:
+    def stream(self, path: Path) -> Iterator[ChoiceExample | UserError]:
         return self._choices(path, self._rows(path, labelled=False), labelled=False)
 
     def _rows(self, path: Path, labelled: bool) -> Iterator[Row | UserError]:
@@ -88,20 +88,22 @@ class Choices:
             return self._uses(row, labelled)
 
         found = rows(path, _headless)
-        return from_first_with_columns(found, path, find) if path.suffix == _OWN_KEYS else found
+        return skip_until_columns(found, path, find) if path.suffix == _OWN_KEYS else found
 
-    def values(self, given: Iterable[Any]) -> Iterator[Choice]:
+    def values(self, given: Iterable[Any]) -> Iterator[ChoiceExample]:
         """From dicts ({"context": …, "endings": […], "label": 2}) or Choices. Errors: UserError."""
-        for number, value in enumerate(several(given), 1):
+        for number, value in enumerate(require_list(given), 1):
             place = f"example {number}"
             if isinstance(value, dict):
-                value = self._choice(given_row(value, place), labelled=True, needed=False)
-            elif not isinstance(value, Choice):
+                value = self._choice(row_from_python(value, place), labelled=True, needed=False)
+            elif not isinstance(value, ChoiceExample):
                 wanted = 'expected {"context": …, "endings": […]} (in a file: --input) or a Choice'
                 raise UserError(f"{place}: {wanted}, got {type(value).__name__}")
             yield value
 
-    def _choices(self, path: Path, found: Iterator[Row | UserError], labelled: bool) -> Iterator[Choice | UserError]:
+    def _choices(
+        self, path: Path, found: Iterator[Row | UserError], labelled: bool
+    ) -> Iterator[ChoiceExample | UserError]:
         for row in found:
             try:
                 choice = self._choice(row, labelled, needed=labelled) if isinstance(row, Row) else row
@@ -110,7 +112,7 @@ class Choices:
                     raise
                 yield UserError(str(error))
                 continue
-            if labelled and isinstance(choice, Choice) and choice.label is None:
+            if labelled and isinstance(choice, ChoiceExample) and choice.label is None:
                 choice = UserError(f"{row.place if isinstance(row, Row) else choice.source}: no label")
             yield choice
 
@@ -128,7 +130,7 @@ class Choices:
         values, known = row.values, {name.lower(): name for name in row.values if name}
 
         def refuse(problem: str, flags: str) -> UsageError:
-            return UsageError(f"{row.place}: {problem}; its columns are: {listing(values)}. Choose with {flags}")
+            return UsageError(f"{row.place}: {problem}; its columns are: {join_names(values)}. Choose with {flags}")
 
         start = self.columns.context or next((known[name] for name in _STARTS if name in known), "")
         if not start or start not in values:
@@ -141,7 +143,7 @@ class Choices:
         endings = self.columns.endings or _ending_columns(known)
         if not endings or any(name not in values for name in endings):
             numbered = "no endings to choose among, in columns ending0, ending1 … or a list"
-            raise refuse(f"no columns {listing(endings)}" if endings else numbered, "--task.endings")
+            raise refuse(f"no columns {join_names(endings)}" if endings else numbered, "--task.endings")
         if twice := [name for name in endings if name in starts]:
             raise refuse(f"{twice[0]!r} is the start, and cannot be an ending", "--task.context and --task.endings")
         named = self.columns.label
@@ -153,7 +155,7 @@ class Choices:
             raise refuse(f"{labels[0]!r} {is_used}, and cannot be the label", flags)
         return _Uses(start, lead, endings, free[0] if free else None)
 
-    def _choice(self, row: Row, labelled: bool, needed: bool) -> Choice:
+    def _choice(self, row: Row, labelled: bool, needed: bool) -> ChoiceExample:
         """labelled: whether a label that is none is an error; needed: whether there has to be a column of it."""
         values, source, place = row
         uses = self._uses(row, needed)
@@ -165,7 +167,7 @@ class Choices:
             if labelled:
                 raise
             number = None  # as in test sets that have -1 for all
-        return Choice(string(values[uses.start], uses.start, place), lead, endings, number, source)
+        return ChoiceExample(string(values[uses.start], uses.start, place), lead, endings, number, source)
 
 
 class _Uses(NamedTuple):
@@ -193,7 +195,7 @@ def _endings(values: dict[str, Any], names: Sequence[str], place: str) -> tuple[
     elif isinstance(values[first], list):
         endings = [(first, ending) for ending in values[first]]
     else:
-        raise UserError(f"{place}: the endings must be a list of strings, found {short(str(values[first]))!r}")
+        raise UserError(f"{place}: the endings must be a list of strings, found {shorten(str(values[first]))!r}")
     if len(endings) < 2:
         raise UserError(f"{place}: {len(endings)} endings to choose among, where two are the least")
     return tuple(string(ending, name, place) for name, ending in endings)
@@ -204,9 +206,11 @@ def _number(values: dict[str, Any], uses: _Uses, endings: int, place: str) -> in
     said = label(values.get(uses.label), uses.label, place) if uses.label else None
     if said is None:
         return None
-    number = uses.endings.index(said) if said in uses.endings else whole_number_of(said)
+    number = uses.endings.index(said) if said in uses.endings else parse_index(said)
     if number is None or number >= endings:
-        raise UserError(f"{place}: {uses.label!r} is {short(said)!r}, and the {endings} endings are 0 to {endings - 1}")
+        raise UserError(
+            f"{place}: {uses.label!r} is {shorten(said)!r}, and the {endings} endings are 0 to {endings - 1}"
+        )
     return number
 
 

@@ -22,7 +22,7 @@ from bertie.errors import UsageError, UserError
 T = TypeVar("T")
 STDIN, STDIN_DEVICE = Path("-"), Path("/dev/stdin")  # as it is named, and where it lies
 SHOWN = 3  # of many, what is told in full
-LOOKED_AT = 100  # rows or lines that tell of the whole file what it has
+PROBED_ROWS = 100  # rows or lines that tell of the whole file what it has
 LARGEST, _LARGEST = 1e15, "1e15"  # its square is a number in float32 too, and so are sums of many
 _ONE_LINE = (".txt", ".json", ".jsonl", "")  # files of a single line that may hold a \r and be whole
 
@@ -59,7 +59,7 @@ def require_file(path: Path) -> None:
         raise UsageError(f"{path} is no regular file: give one (texts to predict can be piped, one a line: --input -)")
 
 
-def from_first_with_columns(
+def skip_until_columns(
     found: Iterator[Row | UserError], path: Path, find: Callable[[Row], object]
 ) -> Iterator[Row | UserError]:
     """Of .jsonl: the rows, with an error in place of each before the first in which `find` finds its columns.
@@ -90,22 +90,22 @@ def from_first_with_columns(
             yield row
         else:
             held.append(row)
-        if len(held) == LOOKED_AT:
+        if len(held) == PROBED_ROWS:
             break
     if problem:
         raise problem
 
 
-def given_row(values: dict[Any, Any], place: str) -> Row:
+def row_from_python(values: dict[Any, Any], place: str) -> Row:
     """A Python value; None is what is not there, numpy's numbers are Python's. Errors: UserError for keys that are no strings."""
     for name in values:
         if not isinstance(name, str):
-            raise UserError(f"{place}: its keys must be strings, and one is {short(repr(name))}")
+            raise UserError(f"{place}: its keys must be strings, and one is {shorten(repr(name))}")
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
     return Row({name: value for name, value in plain.items() if value is not None}, place, place)
 
 
-def kept(found: Iterable[T | UserError], where: str, strict: bool = False) -> list[T]:
+def valid_examples(found: Iterable[T | UserError], where: str, strict: bool = False) -> list[T]:
     """What could be read; the rest is counted and said. Errors: UserError where nothing could, or, strictly, for the first."""
     good: list[T] = []
     bad: list[UserError] = []
@@ -121,7 +121,7 @@ def kept(found: Iterable[T | UserError], where: str, strict: bool = False) -> li
     if not good:
         raise UserError(f"{where}: no examples in it")
     if bad:
-        told = some(map(str, bad), len(bad))
+        told = first_few(map(str, bad), len(bad))
         console.warn(f"{len(bad):,} of {len(bad) + len(good):,} rows are skipped (--strict refuses them): {told}")
     return good
 
@@ -145,19 +145,19 @@ def label(value: Any, name: str, place: str) -> str | None:
     return None if text.lower() in ("", "nan") else text
 
 
-def number_of(value: str | None) -> float | None:
+def parse_label_number(value: str | None) -> float | None:
     """A label as a number that can be learned: a finite one, at most LARGEST either way; None where it is none."""
-    number = finite_of(value)
+    number = parse_finite(value)
     return None if number is None or abs(number) > LARGEST else number
 
 
-def no_number(value: str) -> str:
+def describe_bad_number(value: str) -> str:
     """For messages: what is wrong with a label that `number_of` does not take."""
-    wrong = "no finite number" if finite_of(value) is None else f"too large: the most is {_LARGEST} either way"
-    return f"{short(value)!r}, which is {wrong}"
+    wrong = "no finite number" if parse_finite(value) is None else f"too large: the most is {_LARGEST} either way"
+    return f"{shorten(value)!r}, which is {wrong}"
 
 
-def finite_of(value: str | None) -> float | None:
+def parse_finite(value: str | None) -> float | None:
     """A text as a finite number; None where it is none. Python's 1_000 is none."""
     try:
         number = math.nan if value is None or "_" in value else float(value)
@@ -166,28 +166,28 @@ def finite_of(value: str | None) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def whole_number_of(value: str) -> int | None:
+def parse_index(value: str) -> int | None:
     """A number from 0 of at most 18 digits; None for anything else."""
     return int(value) if value.isdecimal() and len(value) <= 18 else None
 
 
-def short(text: str, most: int = 40) -> str:
+def shorten(text: str, most: int = 40) -> str:
     """For messages."""
     return text if len(text) <= most else f"{text[:most]}…"
 
 
-def listing(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """For messages: of columns or classes, some."""
-    return ", ".join(short(name) for name in list(names)[:30])
+    return ", ".join(shorten(name) for name in list(names)[:30])
 
 
-def some(said: Iterable[str], count: int, between: str = "; ") -> str:
+def first_few(said: Iterable[str], count: int, between: str = "; ") -> str:
     """For messages: the first of `count`, and how many more there are."""
     more = f" … and {count - SHOWN:,} more" if count > SHOWN else ""
     return between.join(islice(said, SHOWN)) + more
 
 
-def require_apart(**named: str) -> None:
+def require_distinct_columns(**named: str) -> None:
     """named: from flags to columns; empty: none. Errors: UsageError where one column is to be two things."""
     flags = {column: flag for flag, column in named.items() if column}
     for flag, column in named.items():
@@ -196,7 +196,7 @@ def require_apart(**named: str) -> None:
             raise UsageError(f"{names} name one column, {column!r}")
 
 
-def several(texts: Any) -> Any:
+def require_list(texts: Any) -> Any:
     """A string is iterable too, and a dict: its characters or keys would each be taken for a text."""
     if isinstance(texts, str | bytes | dict | Path) or not isinstance(texts, Iterable):
         raise UsageError(f"expected a list of texts and got one {type(texts).__name__}: put it in brackets")

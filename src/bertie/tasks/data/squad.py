@@ -12,15 +12,15 @@ from bertie.errors import UsageError, UserError
 from bertie.tasks.data.rows import (
     STDIN,
     Row,
-    given_row,
-    listing,
-    require_apart,
+    join_names,
+    parse_index,
+    require_distinct_columns,
     require_file,
+    require_list,
+    row_from_python,
     rows,
-    several,
-    short,
+    shorten,
     string,
-    whole_number_of,
 )
 
 _TABLES = (".csv", ".tsv")
@@ -57,11 +57,13 @@ class QuestionColumns:
     """Column of the answer, empty for none; in .jsonl also a list of them, or SQuAD's (empty: answers or answer)."""
 
     def __post_init__(self) -> None:
-        require_apart(question=self.question or "question", context=self.context or "context", answers=self.answers)
+        require_distinct_columns(
+            question=self.question or "question", context=self.context or "context", answers=self.answers
+        )
 
 
 @dataclass(frozen=True)
-class Questions:
+class SquadReader:
     """A table may also say where the answer begins, in answer_start, and give questions an id."""
 
     columns: QuestionColumns = QuestionColumns()
@@ -75,7 +77,7 @@ class Questions:
             elif found.answers is None:
                 yield UserError(f"{found.source}: no answers")
             elif found.id in seen:
-                yield UserError(f"{found.source}: the id {short(found.id)!r} is there already")
+                yield UserError(f"{found.source}: the id {shorten(found.id)!r} is there already")
             else:
                 seen.add(found.id)
                 yield found
@@ -100,13 +102,13 @@ class Questions:
 
     def values(self, given: Iterable[Any]) -> Iterator[Question]:
         """From dicts ({"question": …, "context": …, "answers": …}), pairs (question, context) or Questions. Errors: UserError."""
-        for number, value in enumerate(several(given), 1):
+        for number, value in enumerate(require_list(given), 1):
             place = f"example {number}"
             columns = self.columns if isinstance(value, dict) else QuestionColumns()
             if isinstance(value, tuple | list) and len(value) == 2:
                 value = {"question": value[0], "context": value[1]}
             if isinstance(value, dict):
-                value = _question(given_row(value, place), str(number), columns)
+                value = _question(row_from_python(value, place), str(number), columns)
             elif not isinstance(value, Question):
                 wanted = 'expected {"question": …, "context": …} (in a file: --input), a pair of both or a Question'
                 raise UserError(f"{place}: {wanted}, got {type(value).__name__}")
@@ -166,7 +168,7 @@ def _question(row: Row, number: str, columns: QuestionColumns, answered: bool = 
     names = columns.question or "question", columns.context or "context"
     if missing := [name for name in names if name not in values]:
         raise UsageError(
-            f"{place}: no {missing[0]!r}; there are {listing(values)}. Choose with --task.question and --task.context"
+            f"{place}: no {missing[0]!r}; there are {join_names(values)}. Choose with --task.question and --task.context"
         )
     asked, context = (string(values[name], name, place) for name in names)
     if not context.strip():
@@ -195,7 +197,7 @@ def _whole(start: Any) -> Any:
     """A cell's number; pandas writes 8.0 where other rows have none."""
     if not isinstance(start, str):
         return start
-    number = whole_number_of(start.strip().removesuffix(".0")) if start.strip() else -1
+    number = parse_index(start.strip().removesuffix(".0")) if start.strip() else -1
     return start if number is None else number
 
 

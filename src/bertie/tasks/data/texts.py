@@ -14,18 +14,18 @@ from typing import Any, NamedTuple
 
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.rows import (
-    LOOKED_AT,
+    PROBED_ROWS,
     STDIN,
     Row,
-    from_first_with_columns,
-    given_row,
+    describe_bad_number,
+    join_names,
     label,
-    listing,
-    no_number,
-    number_of,
-    require_apart,
+    parse_label_number,
+    require_distinct_columns,
+    require_list,
+    row_from_python,
     rows,
-    several,
+    skip_until_columns,
     string,
 )
 
@@ -60,7 +60,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Columns:
+class TextColumns:
     """Which columns of a .tsv or .csv file, or keys of a .jsonl file, hold what. Empty: found from the names."""
 
     text: str = ""
@@ -71,7 +71,7 @@ class Columns:
     """Column of the label (empty: found from the header)."""
 
     def __post_init__(self) -> None:
-        require_apart(text=self.text, text_pair=self.text_pair, label=self.label)
+        require_distinct_columns(text=self.text, text_pair=self.text_pair, label=self.label)
 
 
 class _Layout(NamedTuple):
@@ -81,7 +81,7 @@ class _Layout(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Texts:
+class TextReader:
     """labels: the names of label columns that are recognised; numbers: whether labels that are needed must be numbers that
     can be learned (`number_of`), None: where most of a file's first ones are; paired: whether there have to be two texts, if
     that is known, else as in the first row.
@@ -89,7 +89,7 @@ class Texts:
     Rows whose gold_label is "-" (MNLI, SNLI: the annotators did not agree) are left out where labels are needed.
     """
 
-    columns: Columns = Columns()
+    columns: TextColumns = TextColumns()
     labels: tuple[str, ...] = CLASSES
     numbers: bool | None = False
     paired: bool | None = None
@@ -111,7 +111,7 @@ class Texts:
         gold_label of "-" is None.
         """
         plain = path.suffix == ".txt" or path == STDIN
-        reader = replace(self, columns=Columns()) if plain else self  # a line has no columns
+        reader = replace(self, columns=TextColumns()) if plain else self  # a line has no columns
         return reader._from_file(path, labelled=False)
 
     def _from_file(self, path: Path, labelled: bool) -> Iterator[Example | UserError]:
@@ -120,7 +120,7 @@ class Texts:
 
         found = rows(path, headless)
         if path.suffix == ".jsonl":  # in tables all rows have the same columns
-            found = from_first_with_columns(found, path, find)
+            found = skip_until_columns(found, path, find)
         return self._examples(found, str(path), labelled)
 
     def values(self, given: Iterable[Any]) -> Iterator[Example]:
@@ -128,7 +128,7 @@ class Texts:
 
         Every value gives one example; one without a label has None. Errors: UsageError, UserError for the first bad one.
         """
-        found = (self._value_row(value, f"example {number}") for number, value in enumerate(several(given), 1))
+        found = (self._value_row(value, f"example {number}") for number, value in enumerate(require_list(given), 1))
         for example in self._examples(found, "the examples", labelled=None):
             if isinstance(example, UserError):
                 raise example
@@ -143,7 +143,7 @@ class Texts:
             return Example(string(value[0], "text", place), string(value[1], "text_pair", place), None, place)
         if not isinstance(value, dict | str):
             raise UserError(f"{place}: expected a dict, a string, a pair or an Example, got {type(value).__name__}")
-        return given_row(value if isinstance(value, dict) else {self.columns.text or "text": value}, place)
+        return row_from_python(value if isinstance(value, dict) else {self.columns.text or "text": value}, place)
 
     def _examples(
         self, found: Iterator[Row | Example | UserError], where: str, labelled: bool | None
@@ -182,7 +182,9 @@ class Texts:
         """Of a label that is needed; empty: none."""
         if label is None:
             return "no label"
-        return f"the label is {no_number(label)}" if self.numbers and number_of(label) is None else ""
+        return (
+            f"the label is {describe_bad_number(label)}" if self.numbers and parse_label_number(label) is None else ""
+        )
 
     def _next_layout(
         self, names: tuple[str, ...], first: _Layout | None, where: str, place: str, labelled: bool | None
@@ -207,7 +209,7 @@ class Texts:
         columns, known = self.columns, {name.lower(): name for name in names}
 
         def refuse(problem: str, flags: str) -> UsageError:
-            return UsageError(f"{where}: {problem}; its columns are: {listing(names)}. Choose with {flags}")
+            return UsageError(f"{where}: {problem}; its columns are: {join_names(names)}. Choose with {flags}")
 
         for flag, name in (("--task.text", columns.text), ("--task.text-pair", columns.text_pair)):
             if name and name not in names:
@@ -241,12 +243,12 @@ class Texts:
 
 def _numbered(found: Iterator[Example | UserError], path: Path) -> Iterator[Example | UserError]:
     """An error in place of each example whose label is no number, where those of most of the first are."""
-    first = list(islice(found, LOOKED_AT))
+    first = list(islice(found, PROBED_ROWS))
     labels = [each.label for each in first if isinstance(each, Example) and each.label is not None]
-    scored = 2 * sum(number_of(label) is not None for label in labels) >= len(labels) > 0
+    scored = 2 * sum(parse_label_number(label) is not None for label in labels) >= len(labels) > 0
     for each in chain(first, found):
-        if scored and isinstance(each, Example) and each.label is not None and number_of(each.label) is None:
-            yield UserError(f"{path.parent / each.source}: the label is {no_number(each.label)}")
+        if scored and isinstance(each, Example) and each.label is not None and parse_label_number(each.label) is None:
+            yield UserError(f"{path.parent / each.source}: the label is {describe_bad_number(each.label)}")
         else:
             yield each
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bertie.errors import UsageError, UserError
-from bertie.tasks.data.columns import NO_COLUMNS, Sentence, Sentences, TagColumns
-from bertie.tasks.data.rows import STDIN, Row, from_first_with_columns, listing, rows, string
+from bertie.tasks.data.conll import NOT_CONLL, ConllReader, TagColumns, TaggedSentence
+from bertie.tasks.data.rows import STDIN, Row, join_names, rows, skip_until_columns, string
 from bertie.tasks.data.texts import headless
 
 Text = str | tuple[str, ...]
@@ -19,7 +19,7 @@ _NAMES = ("text", "sentence", "tokens", "words")
 
 
 @dataclass(frozen=True)
-class Unlabelled:
+class UnlabelledReader:
     """A .txt file, as stdin ("-"), has a text a line. What is no .tsv, .csv or .jsonl either has columns, as CoNLL's files."""
 
     text: str = ""
@@ -34,18 +34,18 @@ class Unlabelled:
         """
         if path.suffix in _ROWS or path == STDIN:
             yield from self._table(path)
-        elif path.suffix in NO_COLUMNS:
+        elif path.suffix in NOT_CONLL:
             raise UsageError(f"{path}: give a {', '.join(_ROWS)} or .conllu file, not packed")
         else:
-            for found in Sentences(TagColumns(self.word)).stream(path):
-                yield found.words if isinstance(found, Sentence) else found
+            for found in ConllReader(TagColumns(self.word)).stream(path):
+                yield found.words if isinstance(found, TaggedSentence) else found
 
     def _table(self, path: Path) -> Iterator[Text | UserError]:
         column = ""
         kind: type | None = None
         found = rows(path, headless)
         if path.suffix == ".jsonl":
-            found = from_first_with_columns(found, path, lambda row: self._column(row, row.place))
+            found = skip_until_columns(found, path, lambda row: self._column(row, row.place))
         for row in found:
             if isinstance(row, UserError):
                 yield row
@@ -69,7 +69,7 @@ class Unlabelled:
         found = [self.text] if self.text else [known[name] for name in _NAMES if name in known]
         if len(found) != 1 or found[0] not in row.values:
             problem = f"no column {self.text!r}" if self.text else "cannot tell which column is the text"
-            raise UsageError(f"{where}: {problem}; its columns are: {listing(row.values)}. Name one with --text")
+            raise UsageError(f"{where}: {problem}; its columns are: {join_names(row.values)}. Name one with --text")
         return found[0]
 
 

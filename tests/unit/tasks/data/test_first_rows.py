@@ -12,11 +12,11 @@ import pytest
 
 from bertie.errors import UsageError, UserError
 from bertie.tasks import Choose, Embed, Regress
-from bertie.tasks.data.choices import Choice, ChoiceColumns, Choices
-from bertie.tasks.data.columns import Sentence, Sentences
-from bertie.tasks.data.rows import LOOKED_AT, kept
-from bertie.tasks.data.texts import Columns, Example, Texts
-from bertie.tasks.data.unlabelled import Unlabelled
+from bertie.tasks.data.choices import ChoiceColumns, ChoiceExample, ChoiceReader
+from bertie.tasks.data.conll import ConllReader, TaggedSentence
+from bertie.tasks.data.rows import PROBED_ROWS, valid_examples
+from bertie.tasks.data.texts import Example, TextColumns, TextReader
+from bertie.tasks.data.unlabelled import UnlabelledReader
 
 FOO = {"foo": 1}
 TEXT = {"text": "a", "label": "x"}
@@ -38,13 +38,13 @@ def errors(found: list[Any]) -> list[str]:
 
 
 READERS = [
-    (Texts().read, TEXT),
-    (Texts().stream, TEXT),
+    (TextReader().read, TEXT),
+    (TextReader().stream, TEXT),
     (Embed().reader.read, PAIR),
     (Regress().reader.read, PAIR),
-    (Choices().read, CHOICE),
-    (Choices().stream, CHOICE),
-    (Unlabelled().stream, TEXT),
+    (ChoiceReader().read, CHOICE),
+    (ChoiceReader().stream, CHOICE),
+    (UnlabelledReader().stream, TEXT),
 ]
 NAMES = ["classify", "classify-stream", "embed", "regress", "choose", "choose-stream", "unlabelled"]
 
@@ -65,9 +65,9 @@ def test_keys_that_no_row_has_are_refused(read: Any, good: dict[str, Any], tmp_p
     path = write(tmp_path / "a.jsonl", lines(FOO, FOO))
     with pytest.raises(UsageError, match=r"a\.jsonl.*cannot tell which column is the .*its columns are: foo"):
         list(read(path))
-    write(path, lines(*[FOO] * (LOOKED_AT - 1), good))
-    assert len(list(read(path))) == LOOKED_AT
-    write(path, lines(*[FOO] * LOOKED_AT, good))
+    write(path, lines(*[FOO] * (PROBED_ROWS - 1), good))
+    assert len(list(read(path))) == PROBED_ROWS
+    write(path, lines(*[FOO] * PROBED_ROWS, good))
     with pytest.raises(UsageError, match="cannot tell"):
         list(read(path))
 
@@ -89,7 +89,7 @@ def test_rows_of_one_text_before_those_of_pairs(tmp_path: Path) -> None:
 
 def test_a_label_that_is_named_and_not_in_the_first_row(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", lines({"text": "a"}, {"text": "b", "topic": "x"}))
-    error, example = Texts(Columns(label="topic")).read(path)
+    error, example = TextReader(TextColumns(label="topic")).read(path)
     assert str(error).startswith(f"{path}:1: no column 'topic'")
     assert isinstance(example, Example)
 
@@ -111,7 +111,7 @@ def test_scores_that_are_no_use_are_bad_rows(task: Regress | Embed, tmp_path: Pa
             (7, "-2e15", "too large: the most is 1e15 either way"),
         )
     ]
-    task.fit(kept(task.reader.read(path), "a"))
+    task.fit(valid_examples(task.reader.read(path), "a"))
     assert all(isinstance(each, Example) for each in task.reader.stream(path))  # not needed there
     with pytest.raises(UserError, match=r"here: the score '1e200', which is too large: the most is 1e15 either way"):
         task.fit([Example("a", "b", "1", "here"), Example("a", "b", "1e200", "here")])
@@ -130,9 +130,9 @@ def test_a_carriage_return_in_a_cell(tmp_path: Path) -> None:
     for content, line in ((b"bro\rken,1\n", 4), (b'"x\ny",b\rc\n', 5)):
         write(path, b'text,label\n"x\ny",1\n' + content + b"b,0\n")
         with pytest.raises(UserError, match=rf"a\.csv:{line}: .*\\r.* outside quotes: quote the cell, or"):
-            list(Texts().read(path))
+            list(TextReader().read(path))
     write(path, b'text,label\n"bro\rken",1\r\nb,0\r\n')
-    assert [each.text for each in Texts().read(path) if isinstance(each, Example)] == ["bro\rken", "b"]
+    assert [each.text for each in TextReader().read(path) if isinstance(each, Example)] == ["bro\rken", "b"]
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.conll"])
@@ -140,15 +140,15 @@ def test_a_carriage_return_in_a_cell(tmp_path: Path) -> None:
 def test_lines_that_end_in_carriage_returns_and_the_file_in_a_line_feed(tmp_path: Path, name: str, end: bytes) -> None:
     path = write(tmp_path / name, b"text label\ra 1\rb 2".replace(b" ", b" " if name == "a.conll" else b"\t") + end)
     with pytest.raises(UserError, match=r": its lines end in \\r alone; convert"):
-        list((Sentences() if name == "a.conll" else Texts()).read(path))
+        list((ConllReader() if name == "a.conll" else TextReader()).read(path))
 
 
 def test_a_carriage_return_in_a_text_is_text(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", b"te\rxt\tlabel\na\r b\t1\n")
-    [found] = Texts(Columns("te\rxt")).read(path)
+    [found] = TextReader(TextColumns("te\rxt")).read(path)
     assert isinstance(found, Example)
     assert found.text == "a\r b"
-    [line] = Texts().stream(write(tmp_path / "a.txt", b"a\rb\n"))
+    [line] = TextReader().stream(write(tmp_path / "a.txt", b"a\rb\n"))
     assert isinstance(line, Example)
     assert line.text == "a\rb"
 
@@ -158,9 +158,9 @@ def test_a_malformed_first_line_costs_its_sentence(tmp_path: Path, name: str) ->
     good = "1 a O\n2 b O\n\n" if name == "a.conllu" else "a x O\nb x O\n\n"
     bad = "# note\n1 New York B-LOC\n2 x O\n\n" if name == "a.conllu" else "New York x B-LOC\nx x O\n\n"
     path = write(tmp_path / name, bad + good * 3)
-    text = Unlabelled().stream(path)
-    found = list(Sentences().stream(path))
-    assert [type(each) for each in found] == [UserError] + [Sentence] * 3
+    text = UnlabelledReader().stream(path)
+    found = list(ConllReader().stream(path))
+    assert [type(each) for each in found] == [UserError] + [TaggedSentence] * 3
     first = 2 if name == "a.conllu" else 1
     told = f"{path}:{first}: 4 columns, where most lines have 3 (the sentence from line {first} on)"
     assert str(found[0]) == told
@@ -169,21 +169,21 @@ def test_a_malformed_first_line_costs_its_sentence(tmp_path: Path, name: str) ->
 
 def test_a_malformed_line_before_one_that_names_the_columns(tmp_path: Path) -> None:
     """The first that is as wide as most is the one that may."""
-    [error, found] = Sentences().read(write(tmp_path / "a.conll", "made by X\n\nword tag\na O\n\n"))
+    [error, found] = ConllReader().read(write(tmp_path / "a.conll", "made by X\n\nword tag\na O\n\n"))
     assert "a.conll:1: 3 columns, where most lines have 2" in str(error)
-    assert isinstance(found, Sentence)
+    assert isinstance(found, TaggedSentence)
     assert found.words == ("a",)
 
 
 def test_columns_after_many_empty_lines_and_comments(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conllu", "# c\n" * 200 + "\n" * 200 + "1 a O\n\n" * 200)
-    assert sum(isinstance(each, Sentence) for each in Sentences().stream(path)) == 200
+    assert sum(isinstance(each, TaggedSentence) for each in ConllReader().stream(path)) == 200
     with pytest.raises(UserError, match=r"b\.conll is empty"):
-        list(Sentences().stream(write(tmp_path / "b.conll", "")))
+        list(ConllReader().stream(write(tmp_path / "b.conll", "")))
 
 
 def test_columns_are_read_lazily(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bertie.tasks.data import columns
+    from bertie.tasks.data import conll
 
     read = 0
 
@@ -194,10 +194,10 @@ def test_columns_are_read_lazily(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             yield "a O\n"
             yield "\n"
 
-    monkeypatch.setattr(columns, "lines_or_errors", endless)
-    found = list(islice(Sentences().stream(write(tmp_path / "a.conll", "x")), 1000))
+    monkeypatch.setattr(conll, "lines_or_errors", endless)
+    found = list(islice(ConllReader().stream(write(tmp_path / "a.conll", "x")), 1000))
     assert len(found) == 1000
-    assert read <= 2000 + LOOKED_AT
+    assert read <= 2000 + PROBED_ROWS
 
 
 @pytest.mark.parametrize(
@@ -229,34 +229,34 @@ def test_one_column_of_a_choice_is_one_thing(
 
 def test_a_start_that_is_called_like_labels(tmp_path: Path) -> None:
     """Another column is then the label; for prediction there need be none."""
-    reader = Choices(ChoiceColumns(context="answer"))
+    reader = ChoiceReader(ChoiceColumns(context="answer"))
     row = {"answer": "a", "endings": ["b", "c"]}
     [found] = reader.read(write(tmp_path / "a.jsonl", lines({**row, "gold": 1})))
-    assert isinstance(found, Choice)
+    assert isinstance(found, ChoiceExample)
     assert (found.context, found.label) == ("a", 1)
     [found] = reader.stream(write(tmp_path / "a.jsonl", lines(row)))
-    assert isinstance(found, Choice)
+    assert isinstance(found, ChoiceExample)
     assert (found.context, found.label) == ("a", None)
 
 
 def test_a_column_without_a_name_is_neither_start_nor_label(tmp_path: Path) -> None:
     """As tables have one where pandas wrote them: it counts the rows."""
     path = write(tmp_path / "a.csv", ",prompt,ending0,ending1\n0,a,b,c\n1,a,b,c\n")
-    for found in Choices().stream(path):
-        assert isinstance(found, Choice)
+    for found in ChoiceReader().stream(path):
+        assert isinstance(found, ChoiceExample)
         assert found.label is None
-    assert errors(list(Choices().read(path))) == [f"{path}:2: no label", f"{path}:3: no label"]
+    assert errors(list(ChoiceReader().read(path))) == [f"{path}:2: no label", f"{path}:3: no label"]
     with pytest.raises(UsageError, match="cannot tell which column is the start"):
-        list(Choices().stream(write(path, ",foo,ending0,ending1\n0,a,b,c\n")))
+        list(ChoiceReader().stream(write(path, ",foo,ending0,ending1\n0,a,b,c\n")))
 
 
 def test_what_is_no_regular_file() -> None:
     reading, writing = os.pipe()
     path = Path(f"/dev/fd/{reading}")
-    for stream in (Texts().stream, Choices().stream, Sentences().stream):
+    for stream in (TextReader().stream, ChoiceReader().stream, ConllReader().stream):
         with pytest.raises(UsageError, match=rf"{path} is no regular file: .*--input -"):
             list(stream(path))
     os.close(reading)
     os.close(writing)
     with pytest.raises(UsageError, match="no such file"):
-        Texts().stream(path)
+        TextReader().stream(path)

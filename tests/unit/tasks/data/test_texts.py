@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from bertie.errors import UsageError, UserError
 from bertie.tasks.classify import Classify
-from bertie.tasks.data.rows import kept
-from bertie.tasks.data.texts import SCORES, Columns, Example, Texts
+from bertie.tasks.data.rows import valid_examples
+from bertie.tasks.data.texts import SCORES, Example, TextColumns, TextReader
 from bertie.tasks.embed import Embed
 from bertie.tasks.regress import Regress
 
@@ -44,12 +44,12 @@ LABELS = {
 }
 
 
-def read_examples(path: Path, columns: Columns = Columns()) -> list[Example]:
-    return kept(Texts(columns).read(path), str(path), strict=True)
+def read_examples(path: Path, columns: TextColumns = TextColumns()) -> list[Example]:
+    return valid_examples(TextReader(columns).read(path), str(path), strict=True)
 
 
-def as_examples(values: Any, columns: Columns = Columns()) -> list[Example]:
-    return list(Texts(columns).values(values))
+def as_examples(values: Any, columns: TextColumns = TextColumns()) -> list[Example]:
+    return list(TextReader(columns).values(values))
 
 
 def write(path: Path, text: str | bytes) -> Path:
@@ -90,7 +90,7 @@ def test_official_mnli_columns_and_no_agreement(tmp_path: Path):
     rows = "0\ta\t(p)\t(q)\tA man.\tA person.\tneutral\tentailment\tentailment\n1\tb\t(p)\t(q)\tC\tD\tx\ty\t-\n"
     path = write(tmp_path / "dev.tsv", header + rows)
     assert read_examples(path) == [Example("A man.", "A person.", "entailment", "dev.tsv:2")]
-    streamed = list(Texts().stream(path))  # prediction answers every row
+    streamed = list(TextReader().stream(path))  # prediction answers every row
     assert [example.label for example in streamed if isinstance(example, Example)] == ["entailment", None]
 
 
@@ -113,19 +113,19 @@ def test_names_that_are_recognised(tmp_path: Path, header: str, row: str, expect
 
 def test_columns_by_name(tmp_path: Path):
     path = write(tmp_path / "x.csv", "headline,body,topic,score,label\nh,b,t,0.5,l\n")
-    (found,) = read_examples(path, Columns(text="headline", text_pair="body", label="topic"))
+    (found,) = read_examples(path, TextColumns(text="headline", text_pair="body", label="topic"))
     assert (found.text, found.text_pair, found.label) == ("h", "b", "t")
-    (scored,) = read_examples(path, Columns(text="body", label="score"))
+    (scored,) = read_examples(path, TextColumns(text="body", label="score"))
     assert (scored.text_pair, scored.label) == (None, "0.5")
 
 
 def test_a_named_label_may_be_missing_only_for_prediction(tmp_path: Path):
     path = write(tmp_path / "x.csv", "text\nhello\n")
-    found = next(Texts(Columns(label="topic")).stream(path))
+    found = next(TextReader(TextColumns(label="topic")).stream(path))
     assert isinstance(found, Example)
     assert found.label is None
     with pytest.raises(UsageError, match=r"no column 'topic'; its columns are: text\. Choose with --task\.label"):
-        read_examples(path, Columns(label="topic"))
+        read_examples(path, TextColumns(label="topic"))
 
 
 @pytest.mark.parametrize(
@@ -133,17 +133,17 @@ def test_a_named_label_may_be_missing_only_for_prediction(tmp_path: Path):
     [
         (
             "headline,topic\na,b\n",
-            Columns(),
+            TextColumns(),
             r"cannot tell.*headline, topic.*--task\.text.*--task\.text-pair.*--task\.label",
         ),
-        ("text,sentence\na,b\n", Columns(), "more than one column could be the text"),
-        ("sentence1,label\na,b\n", Columns(), "cannot tell"),
-        ("text,label,gold_label\na,b,c\n", Columns(), r"more than one column could be the label.*--task\.label"),
-        ("text,label\na,b\n", Columns(text="txet"), "no column 'txet'"),
-        ("text,other\na,b\n", Columns(text_pair="other"), r"--task\.text-pair without --task\.text"),
+        ("text,sentence\na,b\n", TextColumns(), "more than one column could be the text"),
+        ("sentence1,label\na,b\n", TextColumns(), "cannot tell"),
+        ("text,label,gold_label\na,b,c\n", TextColumns(), r"more than one column could be the label.*--task\.label"),
+        ("text,label\na,b\n", TextColumns(text="txet"), "no column 'txet'"),
+        ("text,other\na,b\n", TextColumns(text_pair="other"), r"--task\.text-pair without --task\.text"),
     ],
 )
-def test_columns_that_cannot_be_told(tmp_path: Path, text: str, columns: Columns, message: str):
+def test_columns_that_cannot_be_told(tmp_path: Path, text: str, columns: TextColumns, message: str):
     with pytest.raises(UsageError, match=message) as caught:
         read_examples(write(tmp_path / "x.csv", text), columns)
     assert str(caught.value).startswith(str(tmp_path / "x.csv"))
@@ -179,12 +179,12 @@ def test_bad_content_is_named_with_its_line(tmp_path: Path, name: str, content: 
 
 def test_wrong_paths(tmp_path: Path):
     with pytest.raises(UsageError, match="no such file"):
-        Texts().stream(tmp_path / "none.tsv")
+        TextReader().stream(tmp_path / "none.tsv")
     with pytest.raises(UsageError, match=r"\.tsv, \.csv, \.jsonl"):
         read_examples(write(tmp_path / "x.xlsx", "text\n"))
     (tmp_path / "folder.tsv").mkdir()
     with pytest.raises(UsageError, match=r"folder\.tsv is a folder: give a file"):
-        Texts().stream(tmp_path / "folder.tsv")
+        TextReader().stream(tmp_path / "folder.tsv")
 
 
 def test_tsv_does_not_quote_and_only_line_feeds_end_lines(tmp_path: Path):
@@ -203,7 +203,7 @@ def test_rows_of_empty_cells_are_rows_and_empty_lines_are_none(
     tmp_path: Path, content: str, expected: list[tuple[str, str | None]]
 ):
     for path in (write(tmp_path / "x.tsv", content), write(tmp_path / "x.csv", content.replace("\t", ","))):
-        assert [(e.text, e.label) for e in Texts().stream(path) if isinstance(e, Example)] == expected
+        assert [(e.text, e.label) for e in TextReader().stream(path) if isinstance(e, Example)] == expected
 
 
 @pytest.mark.parametrize(
@@ -215,11 +215,11 @@ def test_rows_of_empty_cells_are_rows_and_empty_lines_are_none(
         ({"text": "a", "text_pair": "b", "label": float("nan")}, "no label"),
     ],
 )
-@pytest.mark.parametrize("columns", [Columns(), Columns(label="label")])
-def test_a_bad_first_row_is_one_bad_row(tmp_path: Path, first: dict[str, Any], message: str, columns: Columns):
+@pytest.mark.parametrize("columns", [TextColumns(), TextColumns(label="label")])
+def test_a_bad_first_row_is_one_bad_row(tmp_path: Path, first: dict[str, Any], message: str, columns: TextColumns):
     good = {"text": "a", "text_pair": "b", "label": "yes"}
     path = write(tmp_path / "x.jsonl", "".join(json.dumps(row) + "\n" for row in (first, good, first)))
-    found = list(Texts(columns).read(path))
+    found = list(TextReader(columns).read(path))
     assert [str(each) for each in found if isinstance(each, UserError)] == [
         f"{path}:1: {message}",
         f"{path}:3: {message}",
@@ -235,7 +235,7 @@ def test_what_training_had_decides_whether_texts_are_pairs(tmp_path: Path, paire
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     have, had = ("one text", "two") if paired else ("two texts", "one")
-    error, example = Texts(paired=paired).stream(path)
+    error, example = TextReader(paired=paired).stream(path)
     assert f"a.jsonl:1: {have}, where the examples of training have {had}" in str(error)
     assert isinstance(example, Example)
     assert (example.text_pair is not None) == paired
@@ -244,7 +244,7 @@ def test_what_training_had_decides_whether_texts_are_pairs(tmp_path: Path, paire
         with open(tmp_path / name, "a") as file:
             file.write(("," if name == "a.csv" else "\t").join("xy"[: len(rows[0])]) + "\n")
         with pytest.raises(UsageError, match=f"{name}:2: {have}"):
-            list(Texts(paired=paired).stream(tmp_path / name))
+            list(TextReader(paired=paired).stream(tmp_path / name))
 
 
 def test_vectors_are_learned_from_pairs(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_vectors_are_learned_from_pairs(tmp_path: Path) -> None:
 def test_labels_that_must_be_numbers(tmp_path: Path):
     rows = "".join(f"t\t{label}\n" for label in ("0.5", "inf", "abc", "1_000", "", "-", "1e3", "x" * 100_000))
     path = write(tmp_path / "x.tsv", "text\tscore\n" + rows)
-    found = list(Texts(labels=SCORES, numbers=True).read(path))
+    found = list(TextReader(labels=SCORES, numbers=True).read(path))
     assert [each.label for each in found if isinstance(each, Example)] == ["0.5", "1e3"]
     errors = [str(each).removeprefix(f"{path}:") for each in found if isinstance(each, UserError)]
     assert errors[:3] == [
@@ -268,14 +268,14 @@ def test_labels_that_must_be_numbers(tmp_path: Path):
     assert errors[3] == "6: no label"
     assert max(map(len, errors)) < 100
     assert all(
-        isinstance(each, Example) for each in Texts(labels=SCORES, numbers=True).stream(path)
+        isinstance(each, Example) for each in TextReader(labels=SCORES, numbers=True).stream(path)
     )  # not needed there
     with pytest.raises(UserError, match=r"x\.tsv:3: the label is 'inf'"):
-        kept(Regress().reader.read(path), "x", strict=True)
+        valid_examples(Regress().reader.read(path), "x", strict=True)
 
 
-@pytest.mark.parametrize("reader", [Texts(), Embed().reader, Regress().reader])
-def test_nan_is_no_label(tmp_path: Path, reader: Texts) -> None:
+@pytest.mark.parametrize("reader", [TextReader(), Embed().reader, Regress().reader])
+def test_nan_is_no_label(tmp_path: Path, reader: TextReader) -> None:
     """As pandas writes what is missing."""
     path = write(tmp_path / "x.csv", "text,text_pair,label\na,b,1\na,b,nan\na,b,NaN\na,b,0\n")
     found = list(reader.read(path))
@@ -285,30 +285,30 @@ def test_nan_is_no_label(tmp_path: Path, reader: Texts) -> None:
 
 def test_numbers_of_numpy_are_labels() -> None:
     given = [{"text": "a", "label": value} for value in (np.int64(1), np.float32(0.5), np.bool_(True), np.str_("x"))]
-    assert [each.label for each in Texts().values(given)] == ["1", "0.5", "true", "x"]
-    assert [each.label for each in Texts().values([{"text": "a", "label": np.float32("nan")}])] == [None]
+    assert [each.label for each in TextReader().values(given)] == ["1", "0.5", "true", "x"]
+    assert [each.label for each in TextReader().values([{"text": "a", "label": np.float32("nan")}])] == [None]
 
 
 def test_long_labels_are_cut_in_messages():
     examples = [Example("a", None, "y" * 100_000, "here"), Example("b", None, "n", "there")]
     with pytest.raises(UserError, match=r"the label 'y{40}…' is none of the classes") as caught:
-        Classify(labels=("n", "m" * 100_000)).check(examples)
+        Classify(labels=("n", "m" * 100_000)).validate(examples)
     assert len(str(caught.value)) < 200
     with pytest.raises(UserError, match=r"the score 'y{40}…', which is no finite number"):
-        Regress().check(examples)
+        Regress().validate(examples)
 
 
 def test_labels_of_jsonl_become_strings(tmp_path: Path):
     rows = [{"text": "a", "label": label} for label in (1, "x", True, 0.5, None, "")]
     path = write(tmp_path / "x.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    found = [example for example in Texts().stream(path) if isinstance(example, Example)]
+    found = [example for example in TextReader().stream(path) if isinstance(example, Example)]
     assert [example.label for example in found] == ["1", "x", "true", "0.5", None, None]
     with pytest.raises(UserError, match=r"x\.jsonl:5: no label"):
         read_examples(path)
 
 
 def test_streaming_is_lazy(tmp_path: Path):
-    stream = Texts().stream(write(tmp_path / "x.jsonl", '{"text": "a"}\nbroken\n{"text": "c"}\n'))
+    stream = TextReader().stream(write(tmp_path / "x.jsonl", '{"text": "a"}\nbroken\n{"text": "c"}\n'))
     assert next(stream) == Example("a", None, None, "x.jsonl:1")
     bad = next(stream)
     assert isinstance(bad, UserError)
@@ -318,7 +318,7 @@ def test_streaming_is_lazy(tmp_path: Path):
 
 def test_a_line_of_txt_is_a_text_without_a_label(tmp_path: Path):
     path = write(tmp_path / "x.txt", "a\tb\n\nlast")
-    assert list(Texts().stream(path)) == [
+    assert list(TextReader().stream(path)) == [
         Example(text, None, None, f"x.txt:{number}") for number, text in enumerate(["a\tb", "", "last"], 1)
     ]
     for name in (path, Path("-")):
@@ -332,7 +332,7 @@ def test_python_values():
     assert found == [Example("a", None, "1", "example 1"), Example("b", None, None, "example 2"), ready]
     (pair,) = as_examples([{"premise": "p", "hypothesis": "h"}])
     assert pair.text_pair == "h"
-    (named,) = as_examples(["plain"], Columns(text="headline", label="topic"))
+    (named,) = as_examples(["plain"], TextColumns(text="headline", label="topic"))
     assert (named.text, named.label) == ("plain", None)
     assert as_examples([("a", "b")]) == [Example("a", "b", None, "example 1")]
     with pytest.raises(UserError, match="example 1: expected a dict, a string, a pair or an Example, got int"):

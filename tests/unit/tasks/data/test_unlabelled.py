@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from bertie.errors import UsageError, UserError
-from bertie.tasks.data.unlabelled import Unlabelled
+from bertie.tasks.data.unlabelled import UnlabelledReader
 
 
 def read(path: Path, content: str | bytes, **columns: Any) -> list[Any]:
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return list(Unlabelled(**columns).stream(path))
+    return list(UnlabelledReader(**columns).stream(path))
 
 
 def lines(*values: Any) -> str:
@@ -30,7 +30,7 @@ def test_a_line_is_a_text(tmp_path: Path) -> None:
 def test_a_line_on_stdin_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "typed").write_text("one\n\ntwo words")
     monkeypatch.setattr("bertie.tasks.data.rows.STDIN_DEVICE", tmp_path / "typed")
-    assert list(Unlabelled().stream(Path("-"))) == ["one", "", "two words"]
+    assert list(UnlabelledReader().stream(Path("-"))) == ["one", "", "two words"]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_what_cannot_be_told_is_refused(tmp_path: Path, name: str, content: str,
 @pytest.mark.parametrize("name", ["a.txt", "a.tsv", "a.conllu"])
 def test_a_missing_file(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="no such file"):
-        list(Unlabelled().stream(tmp_path / name))
+        list(UnlabelledReader().stream(tmp_path / name))
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.tsv", "a.jsonl", "a.conll"])

@@ -1,0 +1,48 @@
+"""README.md of a model folder."""
+
+from __future__ import annotations
+
+from bertie.model.bert import BertModel
+
+USES = {
+    frozenset(): ("feature-extraction", "hidden states"),
+    frozenset({"mlm"}): ("fill-mask", "masked words"),
+    frozenset({"nsp"}): ("text-classification", "whether a second text follows the first"),
+    frozenset({"mlm", "nsp"}): ("fill-mask", "masked words, and whether a second text follows the first"),
+    frozenset({"classify"}): ("text-classification", "classes"),
+    frozenset({"regress"}): ("text-classification", "a number"),
+    frozenset({"choose"}): ("multiple-choice", "the best of several endings"),
+    frozenset({"tag"}): ("token-classification", "a tag for every word"),
+    frozenset({"span"}): ("question-answering", "answers from a context"),
+    frozenset({"embed"}): ("sentence-similarity", "vectors of texts"),
+}
+
+
+def model_card(model: BertModel, heads: frozenset[str], labels: tuple[str, ...], about: str) -> str:
+    pipeline, gives = USES.get(
+        heads, ("feature-extraction", f"hidden states; its heads are {' and '.join(sorted(heads))}")
+    )
+    if not model.loads_in_transformers:
+        pipeline = "feature-extraction"
+    config = model.encoder.config
+    lines = ["---", f"pipeline_tag: {pipeline}", "library_name: bertie", "tags: [bert]", "---", ""]
+    lines += ["# A BERT", "", f"Made with bertie. It gives {gives}.", ""]
+    lines += [f"- {config.num_hidden_layers} layers, {config.hidden_size} wide, {config.num_attention_heads} heads"]
+    lines += [
+        f"- {model.size:,} parameters, vocabulary of {config.vocab_size:,}, up to {config.max_position_embeddings} tokens"
+    ]
+    lines += [f"- classes: {', '.join(labels)}"] if labels else []
+    lines += ["", about.strip(), ""] if about.strip() else [""]
+    loader = 'bertie.load("this folder")'
+    lines += [
+        "```python",
+        "import bertie",
+        f"model = {loader}",
+        "```",
+        "",
+        "It also loads with transformers' `AutoModel` classes."
+        if model.loads_in_transformers
+        else "transformers' `AutoModel` loads its encoder; what is above that, only bertie knows.",
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from bertie.errors import UsageError, UserError
+from bertie.files import sources
+from bertie.files.sources import Source, find, groups
+from bertie.text.readers import read
+
+
+def names(*texts: str | Path) -> list[str]:
+    return [source.name for source in find(texts)]
+
+
+@pytest.mark.parametrize("name", ["nowhere", "picture.png", "empty"])
+def test_wrong_paths_are_wrong_use_before_reading(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "picture.png").touch()
+    (tmp_path / "good.txt").write_text("text")
+    with pytest.raises(UsageError, match=name):
+        read([tmp_path / "good.txt", tmp_path / name])
+
+
+def test_folders_patterns_and_files(tmp_path: Path) -> None:
+    for name in ("b.txt", "a.jsonl.zst", "sub/c.csv", "sub/.hidden.txt", ".git/d.txt", "sub/notes.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    assert names(tmp_path) == ["a.jsonl.zst", "b.txt", "sub/c.csv"]
+    assert names(str(tmp_path / "*.txt")) == ["b.txt"]
+    assert names(str(tmp_path / "**" / "*.csv"), tmp_path / "b.txt") == ["c.csv", "b.txt"]
+    with pytest.raises(UsageError, match="no file matches"):
+        find([str(tmp_path / "*.parquet")])
+    with pytest.raises(UsageError, match="cannot tell the format"):
+        find([str(tmp_path / "sub" / "*.md")])
+
+
+def test_a_name_that_looks_like_a_pattern_is_a_name(tmp_path: Path) -> None:
+    (tmp_path / "a[1].txt").write_text("found")
+    assert [document.text for document in read([tmp_path / "a[1].txt"])] == ["found"]
+
+
+def test_urls() -> None:
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/corpus/a.txt", b"one\n\ntwo")
+    memory.pipe("/corpus/sub/b.txt.gz", __import__("gzip").compress(b"three"))
+    memory.pipe("/corpus/c.md", b"no")
+    for url in (["memory://corpus"], ["memory://corpus/a.txt", "memory://corpus/sub/*.gz"]):
+        assert [document.text for document in read(url)] == ["one", "two", "three"]
+    with pytest.raises(UsageError, match=r"no such file: memory://corpus/d\.txt"):
+        find(["memory://corpus/d.txt"])
+    with pytest.raises(UsageError, match="cannot tell the format"):
+        find(["memory://corpus/c.md"])
+    with pytest.raises(UserError, match=r"cannot look up nosuch://a\.txt"):
+        find(["nosuch://a.txt"])
+
+
+def test_neighbours_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "LEAST_GROUP", 10)
+    files = [Source(f"{size}.txt", "", size, "") for size in (3, 4, 5, 20, 1, 1)]
+    assert [[file.size for file in group] for group in groups(files)] == [[3, 4], [5], [20], [1, 1]]
+    many = [Source(f"{number}.txt", "", 1, "") for number in range(1600)]
+    assert {len(group) for group in groups(many)} == {100}  # a sixteenth
+    monkeypatch.setattr(sources, "MOST_GROUP", 50)
+    assert {len(group) for group in groups(many)} == {50}
+    hub = Source("hf:a/b", "", 0, "")
+    assert [len(group) for group in groups([files[0], hub, hub, files[0]])] == [1, 1, 1, 1]
+
+
+def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("one\n\ntwo\n")
+    documents = read([path])
+    next(documents)
+    path.write_text("one\n\ntwo and more\n")
+    with pytest.raises(UserError, match=r"a\.txt was changed while it was read"):
+        list(documents)
+
+
+def test_a_folder_that_may_not_be_read_is_not_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("Read.")
+    (tmp_path / "closed").mkdir()
+    scan = os.scandir
+
+    def scandir(path: str) -> object:  # as for a user without the right; root has every right
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(PermissionError, match="closed"):
+        sources.find([tmp_path])
+
+
+def test_linked_folders_are_read_once_and_endings_in_any_case(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "folder"
+    elsewhere.mkdir()
+    folder.mkdir()
+    for path in (elsewhere / "b.txt", folder / "A.TXT", folder / "c.json"):
+        path.write_text("x")
+    (folder / "linked").symlink_to(elsewhere)
+    (folder / "loop").symlink_to(folder)
+    assert names(folder) == ["A.TXT", "linked/b.txt"]
+    assert "1 of 3 files are not read" in capsys.readouterr().err
+    assert [document.text for document in read([folder])] == ["x", "x"]
+
+
+def test_paths_are_whole_whatever_folder_they_are_named_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    monkeypatch.chdir(tmp_path)
+    assert [source.path for source in find(["a.txt"])] == [str(tmp_path / "a.txt")]
+
+
+def test_a_name_that_is_no_text(tmp_path: Path) -> None:
+    try:
+        Path(os.fsdecode(bytes(tmp_path) + b"/\xff.txt")).write_text("x")
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names only")
+    with pytest.raises(UsageError, match="the name is not UTF-8: rename it"):
+        find([tmp_path])
+
+
+def test_patterns_over_any_folders_end_where_links_go_in_circles(tmp_path: Path) -> None:
+    for name in ("a.txt", "sub/b.txt", "sub/deep/c.txt", "sub/.git/d.txt", "sub/deep/e.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    (tmp_path / "sub" / "loop").symlink_to(tmp_path)
+    (tmp_path / "sub" / "again").symlink_to(tmp_path / "sub")
+    assert names(str(tmp_path / "**" / "*.txt")) == ["a.txt", "b.txt", "c.txt"]
+    assert names(str(tmp_path / "sub" / "**" / "*.txt")) == ["b.txt", "c.txt", "a.txt"]  # the last by a link
+    assert names(str(tmp_path / "s?b" / "**" / "[c-z].txt")) == ["c.txt"]
+    assert names(str(tmp_path / "**" / "deep" / "*.txt")) == ["c.txt"]
+
+
+@pytest.mark.parametrize("text", ["hf:", "hf:a:b:c:d", ""])
+def test_names_that_are_none(text: str) -> None:
+    with pytest.raises(UsageError, match=r"a data set is hf:ID|has an empty name"):
+        find([text])

@@ -1,0 +1,316 @@
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bertie
+from bertie.batches.loader import Position
+from bertie.checkpoints.folder import Checkpoint, read_checkpoint
+from bertie.checkpoints.training_state import Counters
+from bertie.errors import UsageError, UserError
+from bertie.finetuning.finetune import Finetuned
+from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
+from bertie.tasks.classify import Classify
+from bertie.tasks.data.texts import Example
+from bertie.tasks.embed import Embed
+from bertie.tasks.regress import Regress
+from bertie.tasks.span import Span
+from bertie.training import trainer
+from bertie.training.optimizers import AdamW
+from bertie.training.schedules import Linear
+
+TRAINING = FinetuneTraining(epochs=2, batch_size=8, learning_rate=3e-3, precision="fp32")
+CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(warmup=0.1), TRAINING, max_length=24)
+
+
+def finetune(config: FinetuneConfig, rows: Any, start: Any, out: Path | None = None) -> Finetuned:
+    return bertie.finetune(config, rows[:50], rows[50:], start, out, threads=1)
+
+
+def test_learns_and_scores(rows: list[dict[str, str]], start: Path) -> None:
+    long = replace(CONFIG, training=replace(TRAINING, epochs=15))
+    found = finetune(long, rows, start)
+    assert found.run is None
+    assert found.task.labels == ("no", "yes")
+    assert len(found.losses) == 15 * 7  # ⌈50 / 8⌉ steps an epoch
+    assert found.losses[0] == pytest.approx(np.log(2), abs=0.2)
+    assert found.losses[-1] < 0.1
+    assert found.scores == {"accuracy": 1.0, "f1": 1.0, "matthews": 1.0}
+
+
+def test_in_memory_and_in_a_folder_are_one(rows: list[dict[str, str]], start: Path, tmp_path: Path) -> None:
+    in_memory = finetune(CONFIG, rows, start)
+    in_folder = finetune(CONFIG, rows, start, tmp_path / "run")
+    assert in_memory.losses == in_folder.losses
+    assert in_memory.scores == in_folder.scores
+    again = finetune(CONFIG, rows, start, tmp_path / "run")  # finished: read back
+    assert again.scores == in_folder.scores
+    assert again.losses == []
+    assert not again.model.training
+    assert not in_folder.model.training
+    for other in (in_folder, again):
+        for a, b in zip(in_memory.model.parameters(), other.model.parameters(), strict=True):
+            assert torch.equal(a, b)
+    scores = bertie.load(tmp_path / "run", threads=1).evaluate(rows[50:])["scores"]
+    assert scores == in_folder.scores
+    texts = [rows[50]["text"], "ka du " * 40]  # cut at the run's length
+    said = bertie.load(tmp_path / "run", threads=1).predict(texts)
+    assert [found.predict(texts) for found in (in_memory, in_folder, again)] == [said] * 3
+    assert "Tensor" not in repr(in_memory)
+    assert len(repr(in_memory)) < 1000
+    dev = tmp_path / "run" / "dev"
+    assert json.loads((dev / "scores.json").read_text())["scores"] == scores
+    assert len((dev / "predictions.jsonl").read_text().splitlines()) == len(rows[50:])
+    assert "run on all its dev examples" in (dev / "report.html").read_text()
+    assert 'href="dev/report.html"' in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_a_finished_run_is_not_taken_for_one_of_other_examples(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path
+) -> None:
+    finetune(CONFIG, rows, start, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints")  # not needed any more
+    swapped = [{**row, "label": {"yes": "no", "no": "yes"}[row["label"]]} for row in rows]
+    renamed = [{**row, "label": {"yes": "yea", "no": "nay"}[row["label"]]} for row in rows]
+    for train, dev in ((swapped[:50], swapped[50:]), (renamed[:50], renamed[50:]), (rows[:49], rows[49:])):
+        with pytest.raises(UsageError, match="was made from other data"):
+            bertie.finetune(CONFIG, train, dev, start, tmp_path / "run", threads=1)
+    assert finetune(CONFIG, rows, start, tmp_path / "run").losses == []
+
+
+def test_every_example_once_an_epoch_in_another_order(
+    rows: list[dict[str, str]], start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[trainer.TrainingJob] = []
+    monkeypatch.setattr(trainer, "train", lambda job, _: jobs.append(job) or Counters())
+    finetune(replace(CONFIG, training=replace(TRAINING, row_tokens=24 * 3)), rows, start)
+    steps = list(islice(jobs[0].stream(0, Position()), 14))
+    epochs = [
+        [int(example) for step in part for micro in step.batches for example in micro.batch.example]
+        for part in (steps[:7], steps[7:])
+    ]
+    for epoch in epochs:
+        assert sorted(epoch) == list(range(50))
+    assert epochs[0] != epochs[1]
+    assert [len(micro.batch.kind) for micro in steps[0].batches] == [3, 3, 2]  # 8 examples, 3 in a row
+    assert steps[6].after == Position(1, 0)
+    for start_at in (3, 7, 9):
+        [again] = islice(jobs[0].stream(start_at, steps[start_at].position), 1)
+        expected = [micro.batch.input_ids.tolist() for micro in steps[start_at].batches]
+        assert [micro.batch.input_ids.tolist() for micro in again.batches] == expected
+
+
+def test_the_split_into_rows_changes_nothing(rows: list[dict[str, str]], start: Path) -> None:
+    quiet = replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    losses = [
+        finetune(replace(quiet, training=replace(TRAINING, row_tokens=tokens)), rows, start).losses
+        for tokens in (8192, 24, 60)
+    ]
+    for other in losses[1:]:
+        assert other == pytest.approx(losses[0], rel=1e-4)
+
+
+def test_dropout_is_the_tasks_not_the_checkpoints(rows: list[dict[str, str]], start: Path) -> None:
+    found = finetune(replace(CONFIG, training=replace(TRAINING, steps=1)), rows, start)
+    config = found.model.encoder.config
+    assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.1, 0.1)
+    assert read_checkpoint(start).config.hidden_dropout_prob == 0.0
+    assert found.model.encoder.layers[0].attention.dropout == 0.1
+    assert found.model.heads["classify"].dropout == 0.1
+
+
+def first_losses(config: FinetuneConfig, rows: list[dict[str, str]], start: Path) -> list[float]:
+    return finetune(replace(config, training=replace(TRAINING, steps=2)), rows, start).losses
+
+
+def test_from_scratch_takes_size_and_vocabulary_only(rows: list[dict[str, str]], start: Path) -> None:
+    still = replace(CONFIG, training=replace(TRAINING, steps=1, learning_rate=0.0))
+    pretrained = read_checkpoint(start).weights["encoder.embeddings.word.weight"]
+    tuned, fresh = finetune(still, rows, start), finetune(replace(still, from_scratch=True), rows, start)
+    assert torch.equal(tuned.model.encoder.embeddings.word.weight.detach(), pretrained)
+    assert fresh.model.encoder.embeddings.word.weight.std().item() == pytest.approx(0.0176, abs=0.001)
+    # What both make anew is the same: the added layer is a function of the seed.
+    added = [part.model.heads["classify"].state_dict()["out.weight"] for part in (tuned, fresh)]
+    assert torch.equal(*added)
+    other = finetune(replace(still, seed=1), rows, start).model.heads["classify"].state_dict()["out.weight"]
+    assert not torch.equal(added[0], other)
+
+
+def test_seeds_repeat_and_differ(rows: list[dict[str, str]], start: Path) -> None:
+    assert first_losses(CONFIG, rows, start) == first_losses(CONFIG, rows, start)
+    assert first_losses(CONFIG, rows, start) != first_losses(replace(CONFIG, seed=1), rows, start)
+
+
+def test_a_part_of_the_examples_is_the_same_for_every_seed(
+    rows: list[dict[str, str]], start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = []
+
+    def keep(job: trainer.TrainingJob, _: object) -> Counters:
+        steps = islice(job.stream(0, Position()), 3)
+        ids = [micro.batch.input_ids for step in steps for micro in step.batches]
+        parts.append(sorted(np.concatenate(ids).tolist()))
+        return Counters()
+
+    monkeypatch.setattr(trainer, "train", keep)
+    for seed in (0, 1):
+        finetune(replace(CONFIG, seed=seed, max_train_examples=20), rows, start)
+    assert parts[0] == parts[1]
+
+
+def test_a_checkpoint_in_memory_will_do(rows: list[dict[str, str]], start: Path) -> None:
+    checkpoint = read_checkpoint(start)
+    assert isinstance(checkpoint, Checkpoint)
+    short = replace(CONFIG, training=replace(TRAINING, steps=2))
+    assert finetune(short, rows, checkpoint).losses == finetune(short, rows, start).losses
+
+
+def test_the_heads_that_are_dropped_are_named(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = replace(CONFIG, training=replace(TRAINING, steps=1))
+    finetune(short, rows, start, tmp_path / "a")
+    assert "its mlm and nsp head is dropped; new: heads.classify.out" in capsys.readouterr().err
+    three = [{**row, "label": "abc"[i % 3]} for i, row in enumerate(rows)]
+    found = finetune(short, three, tmp_path / "a", tmp_path / "b")
+    assert "its classify head is dropped; new: heads.classify.out" in capsys.readouterr().err
+    assert found.task.labels == ("a", "b", "c")
+
+
+def test_the_head_of_another_task_of_as_many_classes_is_not_taken_over(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path
+) -> None:
+    still = replace(CONFIG, training=replace(TRAINING, steps=1, learning_rate=0.0))
+    finetune(CONFIG, rows, start, tmp_path / "a")
+    other = [{**row, "label": "ab"[i // 2 % 2]} for i, row in enumerate(rows)]
+    from_start, from_tuned = finetune(still, other, start), finetune(still, other, tmp_path / "a")
+    added = [part.model.heads["classify"].state_dict()["out.weight"] for part in (from_start, from_tuned)]
+    assert torch.equal(*added)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"max_length": 3}, UsageError, "max_length is 3: the model reads 4 to 64 tokens"),
+        ({"max_length": 65}, UsageError, "max_length is 65"),
+        ({"task": Classify(label="stars")}, UserError, "no label to train on"),
+        (
+            {"task": Classify(labels=("yes", "maybe"))},
+            UserError,
+            "the label 'no' is none of the classes; the classes are yes, maybe",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    rows: list[dict[str, str]], start: Path, change: dict[str, Any], error: type[UserError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        finetune(replace(CONFIG, **change), rows, start)
+
+
+def test_examples_that_cannot_be_learned_from(rows: list[dict[str, str]], start: Path) -> None:
+    with pytest.raises(UserError, match="no examples"):
+        bertie.finetune(CONFIG, [], rows, start, threads=1)
+    with pytest.raises(UserError, match="no examples"):
+        bertie.finetune(CONFIG, rows, [], start, threads=1)
+    with pytest.raises(UserError, match="every example has the label 'yes'"):
+        bertie.finetune(CONFIG, rows[::2], rows, start, threads=1)
+    mixed = [Example("in", "the", "yes", "a:1"), Example("in", None, "no", "a:2")]
+    with pytest.raises(UserError, match="a:2: one text, where the examples of training have two"):
+        bertie.finetune(CONFIG, mixed, rows, start, threads=1)
+
+
+@pytest.mark.parametrize("name", ["epochs", "batch_size", "row_tokens", "keep_checkpoints", "max_grad_norm"])
+def test_numbers_below_their_least_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=rf"training\.{name} is 0"):
+        replace(TRAINING, **{name: 0})  # type: ignore[arg-type]
+
+
+def test_one_text_in_training_and_two_in_dev(start: Path, rows: list[dict[str, str]]) -> None:
+    pairs = [{**row, "text_pair": "b"} for row in rows[50:]]
+    with pytest.raises(UserError, match="example 1: two texts, where the examples of training have one"):
+        bertie.finetune(CONFIG, rows[:50], pairs, start, threads=1)
+
+
+def test_a_model_of_single_texts_is_given_pairs(start: Path, rows: list[dict[str, str]], tmp_path: Path) -> None:
+    bertie.finetune(replace(CONFIG, training=replace(TRAINING, steps=1)), rows[:50], rows[50:], start, tmp_path / "run")
+    model = bertie.load(tmp_path / "run", threads=1)
+    with pytest.raises(UserError, match="example 1: two texts, where the examples of training have one"):
+        model.predict([("a", "b")])
+    with pytest.raises(UserError, match="two texts"):
+        model.evaluate([{**row, "text_pair": "b"} for row in rows])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"metric": "foo"}, "metric is 'foo'"),
+        ({"layers": "sum_last_4"}, "4 layers"),
+        ({"training": replace(TRAINING, reinit_layers=3)}, "reinit_layers is 3"),
+    ],
+)
+def test_what_cannot_be_leaves_no_folder(
+    start: Path, rows: list[dict[str, str]], tmp_path: Path, change: Any, words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        bertie.finetune(replace(CONFIG, **change), rows[:50], rows[50:], start, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_empty_texts_are_counted(
+    start: Path, rows: list[dict[str, str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = replace(CONFIG, training=replace(TRAINING, steps=1))
+    bertie.finetune(config, [*rows[:50], {"text": " ", "label": "no"}], rows[50:], start, tmp_path / "run", threads=1)
+    assert "1 of 51 training examples have no text" in capsys.readouterr().err
+
+
+def test_answers_that_are_not_there_are_named(start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"id": f"q{i}", "question": "ka", "context": "ka du in", "answers": ["du"]} for i in range(6)]
+    rows[2]["answers"] = rows[4]["answers"] = ["gone"]
+    path = tmp_path / "questions.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    config = replace(CONFIG, task=Span(), training=replace(TRAINING, steps=1))
+    bertie.finetune(config, path, rows, start, threads=1)
+    told = "their answer is not in their context (questions.jsonl:3; questions.jsonl:5)"
+    assert f"2 of 6 training examples are left out: {told}" in capsys.readouterr().err
+    with pytest.raises(UserError, match="2 training examples cannot be learned"):
+        bertie.finetune(replace(config, strict=True), path, rows, start, threads=1)
+
+
+def test_pairs_that_have_no_others(start: Path) -> None:
+    """Each is told from the others of its batch."""
+    pairs = [{"text": f"ka {i}", "text_pair": "ka du"} for i in range(5)]
+    config = replace(CONFIG, task=Embed(), training=replace(TRAINING, batch_size=2, epochs=1))
+    found = bertie.finetune(config, pairs, pairs, start, threads=1)
+    assert len(found.losses) == 2  # the fifth would be alone
+    assert min(found.losses) > 0
+    for bad, some in ((replace(config, training=replace(TRAINING, batch_size=1)), pairs), (config, pairs[:1])):
+        with pytest.raises(UsageError, match="told from the others of their batch"):
+            bertie.finetune(bad, some, pairs, start, threads=1)
+
+
+def test_it_says_how_the_first_row_was_read(start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "train.tsv"
+    path.write_text("class\tpremise\thypothesis\nyes\tin\tand\nno\tand\tin\n")
+    bertie.finetune(replace(CONFIG, training=replace(TRAINING, steps=1)), path, path, start)
+    said = "2 examples, the first with text 'in', text_pair 'and', label 'yes'"
+    assert capsys.readouterr().err.count(f"{path}: {said}") == 2
+
+
+def test_losses_have_their_units(rows: list[dict[str, str]], start: Path, tmp_path: Path) -> None:
+    """A distance of numbers is no logarithm of a probability, and nothing is guessed right."""
+    numbers = [{"text": row["text"], "score": float(number % 5)} for number, row in enumerate(rows)]
+    finetune(CONFIG, rows, start, tmp_path / "classes")
+    finetune(replace(CONFIG, task=Regress()), numbers, start, tmp_path / "numbers")
+    pages = [(tmp_path / name / "report.html").read_text() for name in ("classes", "numbers")]
+    assert ["nats" in page for page in pages] == ["Guessed right" in page for page in pages] == [True, False]
+    assert ["squared error" in page for page in pages] == [False, True]

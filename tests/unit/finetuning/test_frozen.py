@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel
+
+import bertie
+from bertie.checkpoints.folder import read_checkpoint
+from bertie.errors import UsageError, UserError
+from bertie.finetuning import finetune as finetuning
+from bertie.finetuning import frozen
+from bertie.finetuning.finetune import Finetuned
+from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining, Grid
+from bertie.model.layer_selection import Layers
+from bertie.model.transformer import Encoder
+from bertie.tasks import Classify, Embed, Tag
+from bertie.training import trainer
+from bertie.training.optimizers import AdamW, BertAdam
+from bertie.training.schedules import Linear
+
+TRAINING = FinetuneTraining(epochs=3, batch_size=8, learning_rate=1e-2, precision="fp32")
+CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(warmup=0.1), TRAINING, max_length=24, frozen=True)
+PLAIN = replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+LAYERS = [layers for layers in get_args(Layers) if not layers.endswith("last_4")]  # the small model has two
+
+
+def finetune(config: FinetuneConfig, rows: Any, start: Path, out: Path | None = None) -> Finetuned:
+    return bertie.finetune(config, rows[:40], rows[40:], start, out, threads=1)
+
+
+def words(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
+    """Every word is tagged by its first letter's half of the alphabet."""
+    split = [row["text"].split() for row in rows]
+    return [{"words": each, "tags": ["LOW" if word[0].lower() < "n" else "HIGH" for word in each]} for each in split]
+
+
+def encoder_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: tensor for name, tensor in model.state_dict().items() if name.startswith("encoder.")}
+
+
+@pytest.mark.parametrize("layers", LAYERS)
+@pytest.mark.parametrize("lstm_hidden_size", [0, 5])
+def test_vectors_that_are_computed_once_train_as_those_that_are_not(
+    rows: list[dict[str, str]], start: Path, layers: Layers, lstm_hidden_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(PLAIN, layers=layers, lstm_hidden_size=lstm_hidden_size)
+    once = finetune(config, rows, start)
+    monkeypatch.setattr(finetuning, "cache_hidden_states", lambda data, *_: data)
+    each_time = finetune(config, rows, start)
+    np.testing.assert_allclose(once.losses, each_time.losses, rtol=1e-5)
+    assert once.scores == pytest.approx(each_time.scores, abs=1e-6)
+
+
+def _linears(module: torch.nn.Module) -> list[torch.nn.Linear]:
+    return [part for part in module.modules() if isinstance(part, torch.nn.Linear)]
+
+
+@pytest.mark.parametrize("optimizer", [AdamW(), BertAdam()])
+def test_the_encoder_stays_and_the_head_does_not(
+    rows: list[dict[str, str]], start: Path, optimizer: AdamW | BertAdam
+) -> None:
+    found = finetune(replace(CONFIG, optimizer=optimizer), rows, start)
+    before = read_checkpoint(start).weights
+    after = encoder_of(found.model)
+    assert after.keys() == {name for name in before if name.startswith("encoder.")}
+    assert all(torch.equal(tensor, before[name]) for name, tensor in after.items())
+    assert all(float(head.bias.detach().abs().min()) > 0 for head in _linears(found.model.heads))  # they start at 0
+
+
+@pytest.mark.parametrize("is_frozen", [True, False])
+@pytest.mark.parametrize(
+    ("layers", "lstm_hidden_size"), [(each, 0) for each in LAYERS] + [("last", 4), ("scalar_mix", 4)]
+)
+def test_a_run_is_read_back_as_it_was(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path, layers: Layers, lstm_hidden_size: int, is_frozen: bool
+) -> None:
+    config = replace(CONFIG, layers=layers, lstm_hidden_size=lstm_hidden_size, frozen=is_frozen)
+    found = finetune(config, rows, start, tmp_path / "run")
+    loaded = bertie.load(tmp_path / "run")
+    assert loaded.evaluate(rows[40:])["scores"] == found.scores
+    same = zip(loaded.model.state_dict().values(), found.model.state_dict().values(), strict=True)
+    assert all(torch.equal(a, b.cpu()) for a, b in same)
+    assert finetune(config, rows, start, tmp_path / "run").scores == found.scores
+    architecture = json.loads((tmp_path / "run" / "config.json").read_text())["architectures"]
+    usual = layers == "last" and not lstm_hidden_size
+    assert architecture == ["BertForSequenceClassification" if usual else "BertModel"]
+    theirs = AutoModel.from_pretrained(tmp_path / "run", add_pooling_layer=False)
+    words = theirs.get_input_embeddings().weight
+    assert torch.equal(words, found.model.encoder.embeddings.word.weight)
+    starting = finetune(
+        replace(config, layers="last", lstm_hidden_size=0), rows, tmp_path / "run"
+    )  # of another reading
+    assert set(starting.scores) == set(found.scores)
+
+
+def test_tags_are_learned_by_a_bilstm_over_frozen_layers(rows: list[dict[str, str]], start: Path) -> None:
+    training = replace(TRAINING, epochs=60)
+    config = replace(CONFIG, task=Tag(), layers="scalar_mix", lstm_hidden_size=16, training=training)
+    found = finetune(config, words(rows), start)
+    assert found.losses[-1] < 0.05
+    reading = found.model.reading
+    assert reading is not None
+    assert reading.scalar_mix is not None
+    assert float(reading.scalar_mix.weight.detach().abs().max()) > 0  # learned: they start at 0
+
+
+def test_a_grid_encodes_once(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    original = Encoder.forward
+
+    def counted(self: Encoder, batch: Any, *rest: Any, **named: Any) -> Any:
+        calls.append(len(batch.ragged.lengths))
+        return original(self, batch, *rest, **named)
+
+    monkeypatch.setattr(Encoder, "forward", counted)
+    grid = Grid(learning_rate=(1e-3, 1e-2), epochs=(1, 2))
+    found = finetune(replace(CONFIG, grid=grid, restarts=2), rows, start, tmp_path / "run")
+    assert found.sweep is not None
+    assert len(found.sweep.results) == 8
+    assert sum(calls) == len(rows)
+
+
+def test_a_cell_of_a_grid_costs_a_head(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The encoder is neither built nor written again."""
+    built: list[Encoder] = []
+    written: list[int] = []
+    original, save = Encoder.__init__, trainer.save_state
+    monkeypatch.setattr(Encoder, "__init__", lambda self, size: (built.append(self), original(self, size))[1])
+    monkeypatch.setattr(trainer, "save_state", lambda *args: (written.append(1), save(*args))[1])
+    found = finetune(replace(CONFIG, restarts=4), rows, start, tmp_path / "run")
+    assert found.sweep is not None
+    assert len(found.sweep.results) == 4
+    assert len(built) == 1
+    assert not written
+    alone = finetune(replace(CONFIG, seed=CONFIG.seed + 2), rows, start)
+    assert alone.scores == pytest.approx(found.sweep.results[2].scores)
+    patient = replace(TRAINING, patience=1, eval_every=3)
+    finetune(replace(CONFIG, restarts=2, training=patient), rows, start, tmp_path / "patient")
+    assert written  # what patience goes back to
+
+
+def test_the_best_of_a_killed_grid_is_trained_again(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(CONFIG, restarts=3)
+    whole = finetune(config, rows, start, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(finetuning, "_assess", lambda *_: pytest.fail("killed"))
+        with pytest.raises(pytest.fail.Exception):
+            finetune(config, rows, start, tmp_path / "cut")
+    found = finetune(config, rows, start, tmp_path / "cut")
+    assert found.scores == whole.scores
+    same = zip(found.model.state_dict().values(), whole.model.state_dict().values(), strict=True)
+    assert all(torch.equal(a, b) for a, b in same)
+
+
+def test_interrupted_it_ends_the_same(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(CONFIG, layers="scalar_mix", lstm_hidden_size=4, training=replace(TRAINING, checkpoint_every=2))
+    whole = finetune(config, rows, start, tmp_path / "whole")
+    original = trainer.train_steps
+
+    def stopped(*args: Any) -> Any:
+        for progress in original(*args):
+            if progress.step == 5:
+                raise KeyboardInterrupt
+            yield progress
+
+    monkeypatch.setattr(trainer, "train_steps", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        finetune(config, rows, start, tmp_path / "cut")
+    monkeypatch.setattr(trainer, "train_steps", original)
+    found = finetune(config, rows, start, tmp_path / "cut")
+    assert found.losses == whole.losses[4:]
+    same = zip(found.model.state_dict().values(), whole.model.state_dict().values(), strict=True)
+    assert all(torch.equal(a, b) for a, b in same)
+
+
+def test_what_cannot_be(rows: list[dict[str, str]], start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="frozen leaves the checkpoint's encoder as it is"):
+        replace(CONFIG, from_scratch=True)
+    with pytest.raises(UsageError, match="frozen leaves nothing to train"):
+        replace(CONFIG, task=Embed())
+    with pytest.raises(UsageError, match="layers sum_last_4 takes 4 layers, and the model has 2"):
+        finetune(replace(CONFIG, layers="sum_last_4"), rows, start)
+    monkeypatch.setattr(frozen.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10}))
+    with pytest.raises(UserError, match="the encoder's vectors take"):
+        finetune(CONFIG, rows, start)
+
+
+def test_a_damaged_task_json_is_told(rows: list[dict[str, str]], start: Path, tmp_path: Path) -> None:
+    finetune(replace(CONFIG, lstm_hidden_size=4), rows, start, tmp_path / "run")
+    (tmp_path / "run" / "manifest.json").unlink()
+    path = tmp_path / "run" / "task.json"
+    for wrong in ({"layers": "lost"}, {"lstm_hidden_size": -1}):
+        path.write_text(json.dumps(json.loads(path.read_text()) | wrong))
+        with pytest.raises(UserError, match=r"task\.json is damaged"):
+            bertie.load(tmp_path / "run")

@@ -1,0 +1,349 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bertie
+from bertie.checkpoints.folder import read_checkpoint
+from bertie.config import load
+from bertie.errors import UsageError, UserError
+from bertie.finetuning import sweep as sweeping
+from bertie.finetuning.data import load_task_data
+from bertie.finetuning.finetune import Finetuned
+from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining, Grid
+from bertie.finetuning.sweep import RunResult, Sweep, expand_grid
+from bertie.model.bert import BertModel
+from bertie.tasks.classify import Classify
+from bertie.tasks.data.texts import Example
+from bertie.tasks.predictions import NumberPrediction
+from bertie.tasks.regress import Regress
+from bertie.training.optimizers import AdamW
+from bertie.training.schedules import Linear
+
+TRAINING = FinetuneTraining(epochs=2, batch_size=8, learning_rate=3e-3, precision="fp32")
+CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(warmup=0.1), TRAINING, restarts=3, max_length=24)
+
+
+def finetune(config: FinetuneConfig, rows: Any, start: Path, out: Path | None = None) -> Finetuned:
+    return bertie.finetune(config, rows[:40], rows[40:], start, out, threads=1)
+
+
+def done(found: Finetuned) -> Sweep:
+    assert found.sweep is not None
+    return found.sweep
+
+
+def without_time(found: Sweep) -> list[RunResult]:
+    return [replace(outcome, seconds=0.0) for outcome in found.results]
+
+
+def test_cells_are_all_combinations_of_the_grid_and_seeds() -> None:
+    grid = Grid(learning_rate=(1e-5, 2e-5), epochs=(1, 3))
+    found = expand_grid(replace(CONFIG, grid=grid, seed=7))
+    assert len(found) == 2 * 2 * 3
+    places = {(c.training.learning_rate, c.training.batch_size, c.training.epochs, c.seed) for c in found.values()}
+    assert places == {(rate, 8, epochs, seed) for rate in (1e-5, 2e-5) for epochs in (1, 3) for seed in (7, 8, 9)}
+    assert all(cell.restarts == 1 and cell.grid == Grid() for cell in found.values())
+
+
+def test_a_restart_is_the_run_of_its_seed(rows: list[dict[str, str]], start: Path) -> None:
+    found = finetune(CONFIG, rows, start)
+    alone = [finetune(replace(CONFIG, restarts=1, seed=seed), rows, start) for seed in range(3)]
+    assert [outcome.scores for outcome in done(found).results] == [run.scores for run in alone]
+    assert alone[0].losses != alone[1].losses
+    best = done(found).best
+    assert found.losses == alone[best.seed].losses
+    assert best.selection_scores["accuracy"] == max(
+        outcome.selection_scores["accuracy"] for outcome in done(found).results
+    )
+    assert found.scores == best.report_scores
+    halves = [best.selection_scores["accuracy"] * 10, best.report_scores["accuracy"] * 10]  # of 20 dev examples
+    assert sum(halves) == pytest.approx(best.scores["accuracy"] * 20)
+
+
+def test_mean_and_deviation_are_of_all_dev_examples(
+    rows: list[dict[str, str]], start: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [setting] = done(finetune(CONFIG, rows, start)).settings
+    assert setting.mean == pytest.approx(np.mean(setting.scores))
+    assert setting.sd == pytest.approx(np.std(setting.scores, ddof=1))
+    assert len(setting.scores) == setting.runs == 3
+    told = f"rate 0.003, batch 8, epochs 2: mean accuracy {setting.mean:.4f}, sd {setting.sd:.4f} (3 runs)"
+    assert told in capsys.readouterr().err
+
+
+def test_killed_it_goes_on_where_it_was(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = finetune(CONFIG, rows, start, tmp_path / "whole")
+    trained: list[int] = []
+
+    def tune(config: FinetuneConfig, *rest: Any, stop_at: int | None) -> Any:
+        if config.seed == stop_at:
+            raise KeyboardInterrupt
+        trained.append(config.seed)
+        return original(config, *rest)
+
+    original, cut = sweeping.train_run, tmp_path / "cut"
+    for stop_at in (1, 2, None):
+        monkeypatch.setattr(sweeping, "train_run", lambda *args, stop_at=stop_at: tune(*args, stop_at=stop_at))
+        if stop_at is None:
+            found = finetune(CONFIG, rows, start, cut)
+        else:
+            with pytest.raises(KeyboardInterrupt):
+                finetune(CONFIG, rows, start, cut)
+            assert len({path.parents[2] for path in (cut / "cells").rglob("model.safetensors")}) == 1
+    best = done(whole).best.seed
+    assert trained in ([0, 1, 2], [0, 1, 2, best])  # the best one is read again where an earlier call trained it
+    assert not found.losses or best == 2  # and not trained again
+    assert without_time(done(found)) == without_time(done(whole))
+    assert found.scores == whole.scores
+    first, second = (torch.cat([p.flatten() for p in each.model.parameters()]) for each in (whole, found))
+    assert torch.equal(first, second)
+
+
+def test_the_folder_is_the_best_model_and_keeps_no_other(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path
+) -> None:
+    found = finetune(CONFIG, rows, start, tmp_path / "run")
+    best = done(found).best
+    assert not list((tmp_path / "run" / "cells").rglob("*.safetensors"))
+    told = json.loads((tmp_path / "run" / "sweep.json").read_text())
+    assert told["best"] == best.name
+    assert json.loads((tmp_path / "run" / "scores.json").read_text()) == found.scores
+    model = bertie.load(tmp_path / "run")
+    assert model.evaluate(rows[40:])["scores"] == pytest.approx(best.scores)
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert all(name in page for name in ("Settings", "Runs", "the best", "How the best one learned"))
+    again = finetune(CONFIG, rows, start, tmp_path / "run")
+    assert again.scores == found.scores
+    assert without_time(done(again)) == without_time(done(found))
+    assert again.losses == []
+
+
+def test_a_run_that_diverges_counts_as_collapsed(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = replace(TRAINING, epochs=10)
+    config = replace(CONFIG, grid=Grid(learning_rate=(3e-3, 2e9)), restarts=1, training=long)
+    found = done(finetune(config, rows, start, tmp_path / "run"))
+    tame, diverged = found.results
+    assert (tame.failed, diverged.failed, diverged.scores) == (False, True, {})
+    assert found.best is tame
+    assert found.settings[1].mean is None
+    assert "1 of 2 runs collapsed" in capsys.readouterr().err
+    with pytest.raises(UserError, match="all of 2 runs diverged"):
+        finetune(replace(config, grid=Grid(learning_rate=(1e9, 2e9))), rows, start)
+
+
+@pytest.mark.parametrize("name", ["classify", "regress"])
+def test_a_run_that_diverges_at_the_last_is_not_chosen(
+    name: str, rows: list[dict[str, str]], start: Path, tmp_path: Path
+) -> None:
+    """Too late for ten bad steps in a row; in memory as in a folder."""
+    tasks = {
+        "classify": (Classify(), rows),
+        "regress": (Regress(), [{"text": r["text"], "score": i} for i, r in enumerate(rows)]),
+    }
+    task, examples = tasks[name]
+    short = replace(TRAINING, epochs=1)
+    config = replace(
+        CONFIG, task=task, schedule=Linear(warmup=0.0), restarts=1, training=short, grid=Grid(learning_rate=(2e9, 3e-3))
+    )
+    for out in (None, tmp_path / "run"):
+        found = done(finetune(config, examples, start, out))
+        assert [outcome.scores == {} for outcome in found.results] == [True, False]
+        assert found.best is found.results[1]
+
+
+def test_the_time_of_a_run_is_that_of_all_its_calls(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward, passes = BertModel.forward, 0
+
+    def interrupted(model: BertModel, *args: Any) -> Any:
+        nonlocal passes
+        passes += 1
+        if passes == 8:
+            time.sleep(1)
+            os.kill(os.getpid(), signal.SIGINT)
+        return forward(model, *args)
+
+    monkeypatch.setattr(BertModel, "forward", interrupted)
+    config = replace(CONFIG, restarts=2)
+    with pytest.raises(KeyboardInterrupt):
+        finetune(config, rows, start, tmp_path / "run")
+    first, second = done(finetune(config, rows, start, tmp_path / "run")).results
+    assert second.seconds < 1 < first.seconds
+
+
+def test_a_run_that_learns_nothing_has_collapsed(
+    rows: list[dict[str, str]], start: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    idle = replace(TRAINING, learning_rate=0.0)
+    assert done(finetune(replace(CONFIG, training=idle), rows, start)).failed == 3
+    assert "3 of 3 runs collapsed, also the best of them: no better" in capsys.readouterr().err
+    finetune(replace(CONFIG, training=replace(idle, steps=7), restarts=1), rows, start)
+    told = capsys.readouterr().err
+    assert "nothing was learned; try more epochs (it had 7 steps), another --training.learning-rate (now " in told
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"learning_rate": (1e-5, 1e-5)}, "grid.learning_rate names a value twice"),
+        ({"batch_size": (0,)}, "grid.batch_size has 0"),
+        ({"epochs": (1, -1)}, "grid.epochs has -1"),
+        ({"learning_rate": (float("nan"),)}, "grid.learning_rate has nan"),
+        ({"learning_rate": (1e30,)}, "grid.learning_rate has 1e[+]30: give numbers from 0 to less than 2.1"),
+    ],
+)
+def test_grids_that_cannot_be(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        Grid(**values)
+
+
+def test_what_cannot_choose(rows: list[dict[str, str]], start: Path) -> None:
+    with pytest.raises(UsageError, match="metric is 'bleu', and this task has accuracy, f1, matthews"):
+        finetune(replace(CONFIG, metric="bleu"), rows, start)
+    with pytest.raises(UserError, match="one dev example cannot choose"):
+        bertie.finetune(CONFIG, rows[:40], rows[40:41], start)
+    with pytest.raises(UsageError, match=r"so does grid\.epochs"):
+        replace(CONFIG, grid=Grid(epochs=(1, 2)), training=replace(TRAINING, steps=3))
+    with pytest.raises(UsageError, match=r"say with training\.eval_every"):
+        replace(TRAINING, patience=2)
+
+
+def test_of_other_data_it_does_not_go_on(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(config: FinetuneConfig, *rest: Any) -> Any:
+        if config.seed == 1:
+            raise KeyboardInterrupt
+        return original(config, *rest)
+
+    original = sweeping.train_run
+    monkeypatch.setattr(sweeping, "train_run", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        finetune(CONFIG, rows, start, tmp_path / "run")
+    monkeypatch.setattr(sweeping, "train_run", original)
+    with pytest.raises(UsageError, match="made from other data"):
+        finetune(CONFIG, rows[::-1], start, tmp_path / "run")
+    finetune(CONFIG, rows, start, tmp_path / "run")
+    with pytest.raises(UsageError, match="made from other data"):
+        finetune(CONFIG, rows[::-1], start, tmp_path / "run")
+
+
+def test_what_dev_is_judged_by_is_data_too(minilm: Path) -> None:
+    """Answers that no target shows: of a dev question all are right, the model learns the first."""
+    config, checkpoint = load(FinetuneConfig, "span", "finetune"), read_checkpoint(minilm)
+    asked = {"question": "who", "context": "the cat sat on the mat", "answers": ["the cat"]}
+    data = [
+        load_task_data(config, [asked], [dev], checkpoint)
+        for dev in (asked, asked, asked | {"answers": ["the cat", "cat"]})
+    ]
+    assert data[0].fingerprint == data[1].fingerprint != data[2].fingerprint
+
+
+def test_small_errors_are_no_collapse() -> None:
+    dev = [Example("a", None, str(score), "here") for score in (0.0, 0.05, 0.1)]
+    task = Regress().fit(dev)
+    right, same = (
+        {"mse": task.score([NumberPrediction(s) for s in said], dev)["mse"]} for said in ((0, 0.05, 0.1), (0.05,) * 3)
+    )
+    assert not sweeping.has_failed("mse", right, task, dev)
+    assert sweeping.has_failed("mse", same, task, dev)
+
+
+def test_correlations_of_chance_are_a_collapse() -> None:
+    dev = [Example("a", None, str(score), "here") for score in range(100)]
+    task = Regress().fit(dev)
+    assert sweeping.has_failed("spearman", {"spearman": 0.19}, task, dev)
+    assert not sweeping.has_failed("spearman", {"spearman": 0.21}, task, dev)
+
+
+def test_the_half_that_reports_decides_nothing(rows: list[dict[str, str]], start: Path) -> None:
+    """Whatever its labels are, the same run is chosen, and stopped at the same step."""
+    training = replace(TRAINING, epochs=10, eval_every=2, patience=2)
+    config = replace(CONFIG, training=training)
+    reports = sweeping.split_dev(rows[40:])[1]
+    turned = [dict(row) for row in rows]
+    for i in reports:
+        turned[40 + i]["label"] = {"yes": "no", "no": "yes"}[turned[40 + i]["label"]]
+    first, second = (finetune(config, examples, start) for examples in (rows, turned))
+    assert done(first).best.name == done(second).best.name
+    assert first.losses == second.losses
+    assert first.scores["accuracy"] == pytest.approx(1 - second.scores["accuracy"])
+
+
+def damaged(outcome: dict[str, Any]) -> list[Any]:
+    changes: list[dict[str, Any]] = [
+        {"name": "other"},
+        {"learning_rate": [1e-3]},
+        {"learning_rate": "high"},
+        {"learning_rate": float("nan")},
+        {"batch_size": 99},
+        {"epochs": 2.0},
+        {"seed": [1]},
+        {"scores": 3},
+        {"scores": {"accuracy": "high"}},
+        {"scores": {"accuracy": float("nan")}},
+        {"selection_scores": {}},
+        {"report_scores": {}},
+        {"report_scores": {"recall": 1.0}},
+        {"failed": "no"},
+        {"seconds": None},
+        {"more": 1},
+    ]
+    return [3, *(outcome | change for change in changes)]
+
+
+def test_damaged_outcomes_are_told(rows: list[dict[str, str]], start: Path, tmp_path: Path) -> None:
+    finetune(CONFIG, rows, start, tmp_path / "run")
+    kept = (tmp_path / "run" / "sweep.json").read_text()
+    told = json.loads(kept)
+    runs = [{**told, "runs": [each, *told["runs"][1:]]} for each in damaged(told["runs"][0])]
+    for wrong in (
+        {},
+        told | {"runs": []},
+        told | {"runs": 3},
+        told | {"metric": [1]},
+        told | {"metric": "bleu"},
+        *runs,
+    ):
+        (tmp_path / "run" / "sweep.json").write_text(json.dumps(wrong))
+        with pytest.raises(UserError, match=r"sweep\.json is damaged"):
+            finetune(CONFIG, rows, start, tmp_path / "run")
+    (tmp_path / "run" / "manifest.json").unlink()
+    [*_, path] = sorted((tmp_path / "run" / "cells").glob("*/outcome.json"))
+    good = json.loads(path.read_text())
+    for wrong in damaged(good):
+        path.write_text(json.dumps(wrong))
+        with pytest.raises(UserError, match=r"outcome\.json is damaged"):
+            finetune(CONFIG, rows, start, tmp_path / "run")
+
+
+def test_a_folder_with_runs_is_not_taken_for_another_sweep(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    finetune(replace(CONFIG, restarts=2), rows, start, tmp_path / "run")
+    (tmp_path / "run" / "manifest.json").unlink()  # as if killed before its end
+    with pytest.raises(UsageError, match="restarts is 2 there and 3 here"):
+        finetune(CONFIG, rows, start, tmp_path / "run")
+    monkeypatch.setattr(sweeping, "train_run", stop)
+    with pytest.raises(KeyboardInterrupt):
+        finetune(CONFIG, rows, start, tmp_path / "new")
+    with pytest.raises(KeyboardInterrupt):  # nothing is trained yet, so these settings count
+        finetune(replace(CONFIG, metric="f1"), rows, start, tmp_path / "new")

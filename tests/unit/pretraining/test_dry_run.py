@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import bertie
+from bertie.batches.layouts import SentencePairs
+from bertie.errors import UsageError
+from bertie.model.config import BertConfig
+from bertie.objectives import MaskedLM, NextSentence
+from bertie.pretraining.dry_run import dry_run
+from bertie.pretraining.phases import Phase
+from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
+from bertie.training.optimizers import AdamW
+from bertie.training.schedules import Linear
+
+
+@pytest.fixture
+def config(tiny_config: BertConfig) -> PretrainConfig:
+    training = PretrainTraining(
+        steps=30,
+        batch_size=16,
+        learning_rate=1e-2,
+        row_tokens=128,
+        precision="fp32",
+        micro_batch=2,
+        checkpoint_every=10,
+    )
+    size = replace(tiny_config, vocab_size=0)
+    objectives = (MaskedLM(initialization="unigram"), NextSentence())
+    return PretrainConfig(size, SentencePairs(max_length=32), objectives, AdamW(), Linear(warmup=0.1), training)
+
+
+def test_its_steps_are_the_first_of_the_run_and_nothing_is_written(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = dry_run(config, small_shards, tmp_path / "run", threads=1)
+    assert list(tmp_path.iterdir()) == []
+    bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert told["losses"] == pytest.approx([json.loads(line)["loss"] for line in lines[:3]], rel=1e-6)
+    assert told["parameters"] == 38_006
+    written = sum(
+        path.stat().st_size for path in (tmp_path / "run" / "checkpoints" / "step-00000030").rglob("*.safetensors")
+    )
+    assert told["checkpoint"] == pytest.approx(written, rel=0.1)
+    said = capsys.readouterr().err
+    assert "[CLS] [MASK] gedolosh" in said
+    assert "2 × 128 tokens in" in said
+
+
+def test_of_a_run_that_has_begun_its_next_steps(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    bertie.pretrain(config, small_shards, run, threads=1)
+    half = shutil.copytree(run, tmp_path / "half", ignore=shutil.ignore_patterns("manifest.json", "config.json"))
+    shutil.copytree(run / "checkpoints", half / "checkpoints", dirs_exist_ok=True)
+    shutil.rmtree(half / "checkpoints" / "step-00000030")
+    before = sorted(half.rglob("*"))
+    told = dry_run(config, small_shards, half, threads=1)
+    assert (told["status"], sorted(half.rglob("*"))) == ("begun", before)
+    assert "would go on after step 20 of 30" in capsys.readouterr().err
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    train = [json.loads(line) for line in lines if '"train"' in line]
+    assert told["losses"] == pytest.approx([record["loss"] for record in train[20:23]], rel=1e-6)
+    assert dry_run(config, small_shards, run, threads=1) == {"status": "finished"}
+
+
+def test_it_refuses_what_the_run_would(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+    (tmp_path / "junk").mkdir()
+    (tmp_path / "junk" / "x").touch()
+    with pytest.raises(UsageError, match=r"junk already exists and is no run of bertie's"):
+        dry_run(config, small_shards, tmp_path / "junk", threads=1)
+    short = replace(config, training=replace(config.training, steps=2))
+    bertie.pretrain(short, small_shards, tmp_path / "run", threads=1)
+    with pytest.raises(UsageError, match=r"training\.steps is 2 there and 30 here; .*to train it longer: --init-from"):
+        dry_run(config, small_shards, tmp_path / "run", threads=1)
+
+
+def test_every_phase_is_told(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+    phases = replace(config, phases=(Phase(0.9), Phase(0.1, max_length=64)))
+    first, second = dry_run(phases, small_shards, tmp_path / "run", threads=1)["phases"]
+    assert (first["steps"], second["steps"]) == (27, 3)
+    assert (first["tokens"], second["tokens"]) == (512, 1024)
+    assert second["memory"] > first["memory"]

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import bertie
+from bertie.batches.layouts import SentencePairs
+from bertie.checkpoints.folder import read_checkpoint
+from bertie.errors import UsageError, UserError
+from bertie.model.config import BertConfig
+from bertie.objectives import MaskedLM, NextSentence
+from bertie.pretraining.initial_weights import (
+    load_initial_optimizer,
+    load_initial_weights,
+    new_model,
+    read_initial_checkpoint,
+)
+from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
+from bertie.text.prepare import prepare
+from bertie.text.tokenizer import NormalizerOptions, Tokenizer
+from bertie.training.optimizers import NO_BIAS_CORRECTION, AdamW, BertAdam
+from bertie.training.schedules import Linear
+
+OBJECTIVES = (MaskedLM(), NextSentence())
+TRAINING = PretrainTraining(
+    steps=12, batch_size=16, learning_rate=1e-2, row_tokens=512, precision="fp32", checkpoint_every=5
+)
+NEW = ["thean", "##inthe", "☃☃"]
+
+
+@pytest.fixture(scope="module")
+def config(tiny_config: BertConfig) -> PretrainConfig:
+    size = replace(tiny_config, vocab_size=0)
+    return PretrainConfig(size, SentencePairs(max_length=32), OBJECTIVES, AdamW(), Linear(warmup=0.1), TRAINING)
+
+
+@pytest.fixture(scope="module")
+def source(config: PretrainConfig, small_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run."""
+    run = tmp_path_factory.mktemp("source") / "run"
+    bertie.pretrain(config, small_shards, run, threads=1)
+    return run
+
+
+@pytest.fixture(scope="module")
+def extended(small_tokenizer: Tokenizer) -> Tokenizer:
+    return Tokenizer.build([*small_tokenizer.words, *NEW])
+
+
+@pytest.fixture(scope="module")
+def extended_shards(extended: Tokenizer, small_texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("extended")
+    (folder / "text.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in small_texts[:150]))
+    prepare([folder / "text.jsonl"], extended, folder / "shards", eval_share=0.1)
+    return folder / "shards"
+
+
+def evals(run: Path) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [record for record in found if record["split"] == "eval"]
+
+
+def test_goes_on_where_the_other_model_stood(
+    config: PretrainConfig, source: Path, small_shards: Path, tmp_path: Path
+) -> None:
+    """In its size, whatever the recipe's; with the recipe's dropout."""
+    training = replace(TRAINING, steps=1, learning_rate=0.0)
+    size = replace(config.model, num_hidden_layers=1, hidden_size=8, hidden_dropout_prob=0.3)
+    other = replace(config, model=size, training=training, init_from=str(source), seed=1)
+    bertie.pretrain(other, small_shards, tmp_path / "run", threads=1)
+    for name in ("mlm_loss", "nsp_accuracy"):
+        assert evals(tmp_path / "run")[0][name] == evals(source)[-1][name]
+    made = read_checkpoint(tmp_path / "run")
+    assert (made.config.num_hidden_layers, made.config.hidden_size) == (2, 32)
+    assert made.config.hidden_dropout_prob == 0.3
+
+
+def test_new_word_pieces_begin_as_the_mean_of_what_they_were_cut_into(
+    tiny_config: BertConfig, source: Path, extended: Tokenizer
+) -> None:
+    start, old = read_initial_checkpoint(source, extended), read_checkpoint(source)
+    model = new_model(replace(tiny_config, vocab_size=503), OBJECTIVES, 1)
+    assert load_initial_weights(start, model) == f"going on from {source}"
+    head, before = model.heads["mlm"], old.weights["encoder.embeddings.word.weight"]
+    found = model.encoder.embeddings.word.weight
+    assert torch.equal(found[:500], before)
+    for row, word in enumerate(NEW, 500):
+        ids = old.tokenizer.pieces(word)
+        cut = [old.tokenizer.words[i] for i in ids]
+        assert "".join(piece.removeprefix("##") for piece in cut) == (
+            "[UNK]" if word == "☃☃" else word.removeprefix("##")
+        )
+        assert cut[0].startswith("##") == word.startswith("##")
+        torch.testing.assert_close(found[row], before[ids].mean(0))
+        torch.testing.assert_close(head.bias[row], old.weights["heads.mlm.bias"][ids].mean())
+
+
+def test_text_in_an_extended_vocabulary(
+    config: PretrainConfig, source: Path, extended_shards: Path, tmp_path: Path
+) -> None:
+    told = bertie.pretrain(
+        replace(config, init_from=str(source), init_optimizer="kept"), extended_shards, tmp_path / "run"
+    )
+    assert told["eval"]["mlm_loss"] < 6
+    assert read_checkpoint(tmp_path / "run").tokenizer.size == 503
+
+
+def test_another_vocabulary_is_refused(source: Path, small_tokenizer: Tokenizer) -> None:
+    words = small_tokenizer.words
+    for tokenizer in (
+        Tokenizer.build([*words[:400], "new", *words[400:]]),
+        Tokenizer.build(words[:-1]),
+        Tokenizer.build(words, NormalizerOptions(lowercase=False)),
+    ):
+        with pytest.raises(UsageError, match="with another vocabulary than that of"):
+            read_initial_checkpoint(source, tokenizer)
+
+
+def test_the_optimizer_is_kept_where_asked(tiny_config: BertConfig, source: Path, extended: Tokenizer) -> None:
+    start = read_initial_checkpoint(source, extended)
+    model = new_model(replace(tiny_config, vocab_size=503), OBJECTIVES, 1)
+    load_initial_weights(start, model)
+    optimizer = AdamW().build(model)
+    assert "step-00000012" in load_initial_optimizer(start, model, optimizer, "adamw")
+    state = optimizer.state[model.encoder.embeddings.word.weight]
+    assert float(state["step"]) == 12
+    assert state["exp_avg"].shape == (503, 32)
+    assert state["exp_avg"][:500].abs().sum() > 0
+    assert state["exp_avg_sq"][500:].abs().sum() == 0
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+
+
+def test_what_a_kept_optimizer_does_not_know_is_as_it_begins(
+    config: PretrainConfig, small_shards: Path, small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """BERT's Adam begins where there is no bias correction any more, also for a head that is new."""
+    first = replace(config, objectives=(MaskedLM(),), optimizer=BertAdam(), training=replace(config.training, steps=2))
+    bertie.pretrain(first, small_shards, tmp_path / "run", threads=1)
+    start = read_initial_checkpoint(tmp_path / "run", small_tokenizer)
+    model = new_model(start.config, OBJECTIVES, 1)
+    load_initial_weights(start, model)
+    optimizer = BertAdam().build(model)
+    load_initial_optimizer(start, model, optimizer, "bert_adam")
+    assert float(optimizer.state[model.heads["nsp"].out.weight]["step"]) == NO_BIAS_CORRECTION
+    assert optimizer.state[model.heads["mlm"].bias]["exp_avg"].abs().sum() > 0
+
+
+def test_an_optimizer_that_cannot_be_kept(
+    tiny_config: BertConfig, source: Path, small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    model = new_model(tiny_config, OBJECTIVES, 1)
+    with pytest.raises(UsageError, match="was trained by adamw"):
+        load_initial_optimizer(
+            read_initial_checkpoint(source, small_tokenizer), model, BertAdam().build(model), "bert_adam"
+        )
+    bare = shutil.copytree(source, tmp_path / "bare", ignore=shutil.ignore_patterns("checkpoints"))
+    with pytest.raises(UsageError, match="holds no state of an optimizer: leave --init-optimizer out"):
+        load_initial_optimizer(read_initial_checkpoint(bare, small_tokenizer), model, AdamW().build(model), "adamw")
+    [*_, newest] = sorted((source / "checkpoints").iterdir())
+    alone = shutil.copytree(newest, tmp_path / "alone" / "checkpoint")
+    with pytest.raises(UsageError, match="nobody knows of which optimizer its state is"):
+        load_initial_optimizer(read_initial_checkpoint(alone, small_tokenizer), model, AdamW().build(model), "adamw")
+    broken = shutil.copytree(source, tmp_path / "broken")
+    for content in ("", "[optimizer]", "optimizer = 3", "optimizer = [1]"):
+        (broken / "config.toml").write_text(content)
+        with pytest.raises(UserError, match=r"config\.toml is damaged: it names no optimizer"):
+            load_initial_optimizer(
+                read_initial_checkpoint(broken, small_tokenizer), model, AdamW().build(model), "adamw"
+            )
+
+
+def test_a_checkpoint_by_a_path_of_one_part(
+    tiny_config: BertConfig, source: Path, small_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(source / "checkpoints")
+    model = new_model(tiny_config, OBJECTIVES, 1)
+    start = read_initial_checkpoint("step-00000012", small_tokenizer)
+    assert "step-00000012" in load_initial_optimizer(start, model, AdamW().build(model), "adamw")
+
+
+def test_a_run_goes_on_when_what_it_began_from_is_gone(
+    config: PretrainConfig, source: Path, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bertie.training import trainer
+
+    other = shutil.copytree(source, tmp_path / "source")
+    changed = replace(config, init_from=str(other), model=replace(config.model, hidden_size=8))
+    bertie.pretrain(changed, small_shards, tmp_path / "undisturbed", threads=1)
+    save = trainer.save_state
+
+    def once(*args: Any) -> None:
+        save(*args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "save_state", once)
+        with pytest.raises(KeyboardInterrupt):
+            bertie.pretrain(changed, small_shards, tmp_path / "run", threads=1)
+    shutil.rmtree(other)
+    bertie.pretrain(changed, small_shards, tmp_path / "run", threads=1)
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "undisturbed")]
+    assert weights[0] == weights[1]
+    with pytest.raises(UsageError, match="does not exist"):
+        bertie.pretrain(changed, small_shards, tmp_path / "another", threads=1)
+
+
+def test_a_model_of_hugging_faces_without_heads(minilm: Path) -> None:
+    tokenizer = Tokenizer.load(minilm)
+    start = read_initial_checkpoint(minilm, tokenizer)
+    told = load_initial_weights(start, new_model(start.config, OBJECTIVES, 0))
+    assert told == f"going on from {minilm}; new: mlm, nsp head"

@@ -1,0 +1,90 @@
+"""Stopped after any step, and a second time right after, a run ends in the same bytes: with and without workers."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bertie
+from bertie.batches.layouts import SentencePairs
+from bertie.batches.loader import Position
+from bertie.model.config import BertConfig
+from bertie.objectives import MaskedLM, NextSentence
+from bertie.pretraining.phases import Phase
+from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
+from bertie.text.shards import open_shards
+from bertie.training import trainer
+from bertie.training.optimizers import AdamW
+from bertie.training.schedules import Linear
+
+TRAINING = PretrainTraining(
+    steps=24, batch_size=128, learning_rate=1e-2, row_tokens=512, precision="fp32", eval_every=10, checkpoint_every=1
+)
+
+
+@pytest.fixture(scope="module")
+def config(tiny_config: BertConfig) -> PretrainConfig:
+    """Dropout, two phases, of which the first goes through its epoch twice."""
+    size = replace(tiny_config, vocab_size=0, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+    phases = (Phase(0.9), Phase(0.1, max_length=64, batch_size=16))
+    return PretrainConfig(
+        size, SentencePairs(max_length=32), (MaskedLM(), NextSentence()), AdamW(), Linear(), TRAINING, phases
+    )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(config: PretrainConfig, small_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("undisturbed") / "run"
+    bertie.pretrain(config, small_shards, run, threads=1)
+    return run
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    timing = ("seconds", "tokens_per_second", "utilisation")
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key not in timing} for line in lines]
+
+
+def epoch_edge(config: PretrainConfig, shards: Path) -> int:
+    """The first step of the second epoch."""
+    steps = config.resolved_phases[0].loader(open_shards(shards), config.seed).steps(Position())
+    return next(number for number, step in enumerate(steps) if step.position.epoch == 1)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("where", ["the first", "epoch edge", "phase change", "before evaluating"])
+def test_stopped_twice_in_a_row(
+    config: PretrainConfig,
+    small_shards: Path,
+    undisturbed: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    workers: int,
+    where: str,
+) -> None:
+    edge = epoch_edge(config, small_shards)
+    assert 3 < edge < 20  # so that the run sees it
+    step = {"the first": 1, "epoch edge": edge, "phase change": 22, "before evaluating": 9}[where]
+    save, run = trainer.save_state, tmp_path / "run"
+    settings = replace(config, training=replace(TRAINING, workers=workers))
+    for stop in (step, step + 1):
+
+        def stopping(*args: Any, stop: int = stop) -> None:
+            save(*args)
+            if args[5].step == stop:
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(trainer, "save_state", stopping)
+            with pytest.raises(KeyboardInterrupt):
+                bertie.pretrain(settings, small_shards, run, threads=1)
+        assert not multiprocessing.active_children()  # that prepared steps
+    bertie.pretrain(settings, small_shards, run, threads=1)
+    assert metrics(run) == metrics(undisturbed)
+    for name in ("model.safetensors", "checkpoints/step-00000024/training_state/optimizer.safetensors"):
+        assert (run / name).read_bytes() == (undisturbed / name).read_bytes()

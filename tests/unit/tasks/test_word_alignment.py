@@ -1,0 +1,61 @@
+"""Words of odd texts: what each is, where it lies, and that its pieces are those of its letters."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from bertie.tasks import word_alignment
+from bertie.text.tokenizer import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer(minilm: Path) -> Tokenizer:
+    return Tokenizer.load(minilm)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Café cafe\u0301 noir's", ["Café", "cafe\u0301", "noir", "'", "s"]),
+        ("東京タワーは高い。", ["東", "京", "タワーは", "高", "い", "。"]),
+        ("I 😂 love\u00a0it!!", ["I", "😂", "love", "it", "!", "!"]),
+        ("", []),
+        (" \t \u00a0\n", []),
+        ("a [MASK] b", ["a", "[", "MASK", "]", "b"]),
+        ("\x00 x\u200d", ["x"]),
+        ("  unbelievably-long " + "x" * 150, ["unbelievably", "-", "long", "x" * 150]),
+    ],
+)
+def test_words_and_their_places(tokenizer: Tokenizer, text: str, expected: list[str]) -> None:
+    [(pieces, places)] = word_alignment.split_and_tokenize(tokenizer, [text])
+    assert [text[start:end] for start, end in places.tolist()] == expected
+    assert pieces.offsets is not None
+    assert sorted(set(pieces.offsets[:, 0].tolist())) == list(range(len(expected)))
+    for number, word in enumerate(expected):
+        mine = tokenizer.tokens(pieces.ids[pieces.offsets[:, 0] == number].tolist())
+        plain = "".join(c for c in unicodedata.normalize("NFD", word.lower()) if unicodedata.category(c) != "Mn")
+        assert mine == ["[UNK]"] or unicodedata.normalize("NFD", "".join(mine).replace("##", "")) == plain
+        assert pieces.offsets[pieces.offsets[:, 0] == number, 1].tolist() == list(range(len(mine)))
+
+
+def test_the_naughty_strings(tokenizer: Tokenizer, shared_data: Path) -> None:
+    """Words lie in order and do not overlap, and no letter lies between them."""
+    texts = (shared_data / "multilingual" / "blns.txt").read_text(encoding="utf-8", errors="replace").split("\n")
+    found = word_alignment.split_and_tokenize(tokenizer, texts)
+    assert sum(len(places) for _, places in found) > 2000
+    for text, (pieces, places) in zip(texts, found, strict=True):
+        assert pieces.ids.tolist() == tokenizer.encode([text])[0].tolist()
+        ends = [0, *places[:, 1].tolist()]
+        for end, (start, stop) in zip(ends, [*places.tolist(), (len(text), len(text) + 1)], strict=True):
+            assert end <= start < stop
+            assert not any(c.isascii() and c.isalnum() for c in text[end:start])
+
+
+def test_a_word_that_is_nothing_is_unknown(tokenizer: Tokenizer) -> None:
+    [pieces] = word_alignment.tokenize_words(tokenizer, [["a", "\u200d", "playing", ""]])
+    assert pieces.offsets is not None
+    assert [tokenizer.tokens([i])[0] for i in pieces.ids] == ["a", "[UNK]", "playing", "[UNK]"]
+    assert pieces.offsets.tolist() == [[0, 0], [1, 0], [2, 0], [3, 0]]

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import pre_tokenizers
+
+from bertie.text import word_counts
+from bertie.text.tokenizer import LONGEST_WORD, NormalizerOptions
+from bertie.text.word_counts import WordCounts, count_words
+
+ODD = st.text(
+    st.one_of(
+        st.sampled_from("aB é\u0301\u00a0\u2028\u200b\x1c\x85\t\r\n,.[]#中ß한"),
+        st.characters(exclude_categories=["Cs"]),
+    )
+)
+
+
+@settings(deadline=None)
+@given(st.lists(ODD, max_size=6), st.booleans())
+def test_words_are_those_of_the_rules(texts: list[str], lowercase: bool) -> None:
+    rules = NormalizerOptions(lowercase)
+    expected: Counter[str] = Counter()
+    for text in texts:
+        split = pre_tokenizers.BertPreTokenizer().pre_tokenize_str(rules.normalizer().normalize_str(text))
+        expected.update(word for word, _ in split)
+    assert count_words(texts, rules).counts == expected
+
+
+def test_words_too_long_to_be_known_are_left_out() -> None:
+    longest = "a" * LONGEST_WORD
+    assert count_words([f"{longest} {longest}a b"]).counts == {longest: 1, "b": 1}
+
+
+def test_user_tokens_are_no_words() -> None:
+    assert count_words(["see<url>now <url>s <urls>"], user_tokens=["<url>", "<urls>"]).counts == {
+        "see": 1,
+        "now": 1,
+        "s": 1,
+    }
+
+
+def test_it_does_not_matter_how_much_is_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"word{number % 7} and more, of {number}" for number in range(100)]
+    whole = count_words(texts).counts
+    monkeypatch.setattr(word_counts, "COUNT_BATCH", 50)
+    monkeypatch.setattr(word_counts, "NORMALIZE_BATCH", 64)
+    assert count_words(texts).counts == whole
+
+
+def test_a_full_table_forgets_the_rarest_and_says_so() -> None:
+    table = WordCounts(limit=3)
+    table.add({"d": 1, "a": 5, "c": 2, "b": 2, "e": 2})
+    assert table.counts == {"a": 5, "b": 2, "c": 2}
+    assert table.forgotten == 3
+    table.add({"z": 9}, forgotten=4)
+    assert table.counts == {"a": 5, "b": 2, "z": 9}
+    assert table.forgotten == 3 + 4 + 2
