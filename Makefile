@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test check clean
+.PHONY: install demo test test-all check clean
 
 install: .venv/base
 
@@ -11,6 +11,9 @@ demo: .venv/base
 
 # One test at a time on each core: most of them are too small to gain from a second thread.
 test: .venv/dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
+
+test-all: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 check: .venv/dev
