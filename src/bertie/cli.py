@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from bertie import console, storage
+from bertie.commands import USUAL, VERBS
 from bertie.errors import UsageError, UserError
 
 HELP = """usage: bertie VERB …        (bertie VERB --help says more)
@@ -35,36 +36,11 @@ HELP = """usage: bertie VERB …        (bertie VERB --help says more)
   embed RUN --input FILE --out X.npy     vectors of texts, or of their words
   fill-mask RUN "… [MASK] …"             the likeliest words
   runs compare RUN RUN…                  their curves beside each other, and where they differ
+  completion bash|zsh|fish               a script for the shell, which completes verbs, recipes and flags
 
 TEXT is .txt, .jsonl, .csv, .tsv or .parquet files, also .gz, .bz2, .xz or .zst; folders, patterns, URLs, hf:DATASET."""
 
-VERBS = {
-    "demo": "bertie.commands.demo",
-    "tokenizer train": "bertie.commands.tokenizer_train",
-    "tokenizer extend": "bertie.commands.tokenizer_extend",
-    "tokenizer inspect": "bertie.commands.tokenizer_inspect",
-    "tokenizer encode": "bertie.commands.tokenizer_encode",
-    "tokenizer decode": "bertie.commands.tokenizer_decode",
-    "prepare": "bertie.commands.prepare",
-    "pretrain": "bertie.commands.pretrain",
-    "finetune": "bertie.commands.finetune",
-    "glue": "bertie.commands.glue",
-    "evaluate": "bertie.commands.evaluate",
-    "score": "bertie.commands.score",
-    "predict": "bertie.commands.predict",
-    "embed": "bertie.commands.embed",
-    "fill-mask": "bertie.commands.fill_mask",
-    "runs compare": "bertie.commands.runs_compare",
-}
 RESUMING = ("demo", "pretrain", "finetune", "glue", "prepare")
-# Verbs whose flags depend on their first word: what that is called, and one for --help to show ("": any).
-USUAL = {
-    "pretrain": ("CONFIG", "mini"),
-    "finetune": ("CONFIG", "classify"),
-    "evaluate": ("RUN", ""),
-    "score": ("KIND", "classify"),
-    "predict": ("RUN", ""),
-}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,4 +1,32 @@
-"""One file a verb: `Args`, its flags, and `run`, which calls the public function and returns what --json prints.
+"""The verbs. Each has a file with `Args`, its flags, and `run`, which calls the public function and returns the JSON result.
 
-Imported only when the verb is used, so that `bertie --help` is instant.
+That file is imported only when the verb is used, so that `bertie --help` is instant.
 """
+
+VERBS = {
+    "demo": "bertie.commands.demo",
+    "tokenizer train": "bertie.commands.tokenizer_train",
+    "tokenizer extend": "bertie.commands.tokenizer_extend",
+    "tokenizer inspect": "bertie.commands.tokenizer_inspect",
+    "tokenizer encode": "bertie.commands.tokenizer_encode",
+    "tokenizer decode": "bertie.commands.tokenizer_decode",
+    "prepare": "bertie.commands.prepare",
+    "pretrain": "bertie.commands.pretrain",
+    "finetune": "bertie.commands.finetune",
+    "glue": "bertie.commands.glue",
+    "evaluate": "bertie.commands.evaluate",
+    "score": "bertie.commands.score",
+    "predict": "bertie.commands.predict",
+    "embed": "bertie.commands.embed",
+    "fill-mask": "bertie.commands.fill_mask",
+    "runs compare": "bertie.commands.runs_compare",
+    "completion": "bertie.commands.completion",
+}
+# Verbs whose flags depend on their first word: what that is called, and one for --help to show ("": any).
+USUAL = {
+    "pretrain": ("CONFIG", "mini"),
+    "finetune": ("CONFIG", "classify"),
+    "evaluate": ("RUN", ""),
+    "score": ("KIND", "classify"),
+    "predict": ("RUN", ""),
+}

@@ -1,0 +1,96 @@
+"""Completion scripts, as the shells themselves run them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from bertie import config
+from bertie.cli import main
+from bertie.commands import VERBS
+from bertie.commands.completion import Shell, script
+from bertie.commands.flags import variants
+
+# What readline does: the words so far, and the number of the one at the cursor.
+ASK = 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _bertie; printf "%s\\n" "${COMPREPLY[@]}"'
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("completion")
+    for shell in get_args(Shell):
+        (folder / shell).write_text(script(shell), encoding="utf-8")
+    return folder
+
+
+def complete(scripts: Path, *words: str) -> set[str]:
+    """What bash offers for the last of these words, after `bertie`."""
+    command = ["bash", "--norc", "-c", ASK, "bash", str(scripts / "bash"), "bertie", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return set(done.stdout.split())
+
+
+def test_bash_completes_verbs(scripts: Path) -> None:
+    assert complete(scripts, "") == {verb.split()[0] for verb in VERBS} | {"--help", "--version"}
+    assert complete(scripts, "pre") == {"prepare", "pretrain", "predict"}
+    assert complete(scripts, "tokenizer", "") == {verb.split()[1] for verb in VERBS if verb.startswith("tokenizer ")}
+    assert complete(scripts, "runs", "c") == {"compare"}
+
+
+def test_bash_completes_shipped_recipes(scripts: Path) -> None:
+    assert complete(scripts, "pretrain", "") == set(config.shipped("pretrain"))
+    assert complete(scripts, "finetune", "c") == {"classify", "choose"}
+    assert complete(scripts, "score", "--task", "") == set(config.shipped("finetune"))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_bash_completes_the_flags_of_every_verb(scripts: Path, verb: str) -> None:
+    flags = {a.name for found in variants(verb).values() for a in found if not a.positional}
+    task = {"--task"} & complete(scripts, *verb.split(), "--task")
+    assert complete(scripts, *verb.split(), "word", "--") == flags | task | {"--help"}
+
+
+def test_bash_completes_values(scripts: Path) -> None:
+    assert complete(scripts, "pretrain", "mini", "--training.precision", "") == {"auto", "fp32", "bf16"}
+    assert complete(scripts, "pretrain", "mini", "--training.precision", "=", "b") == {"bf16"}
+    assert complete(scripts, "pretrain", "mini", "--training.precision", "=") == {"auto", "fp32", "bf16"}
+    assert complete(scripts, "completion", "") == set(get_args(Shell))
+
+
+def test_bash_leaves_files_to_the_shell(scripts: Path) -> None:
+    assert complete(scripts, "pretrain", "mini", "--data", "") == set()
+    assert complete(scripts, "no-such-verb", "word", "") == set()
+
+
+@pytest.mark.parametrize("shell", get_args(Shell))
+def test_shells_accept_their_script(scripts: Path, shell: str) -> None:
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not installed")
+    done = subprocess.run([shell, "-n", str(scripts / shell)], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
+def test_fish_completes(scripts: Path) -> None:
+    if not shutil.which("fish"):
+        pytest.skip("fish is not installed")
+    for line, wanted in (("tokenizer t", ["train"]), ("pretrain tiny-", ["tiny-paper"]), ("--v", ["--version"])):
+        command = ["fish", "--no-config", "-c", f"source {scripts / 'fish'}; complete -C 'bertie {line}'"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert [found.split("\t")[0] for found in done.stdout.splitlines()] == wanted
+
+
+def test_the_verb_prints_the_script(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "zsh"]) == 0
+    assert capsys.readouterr().out == script("zsh")
+    assert main(["completion", "ksh"]) == 2
+
+
+def test_help_loads_no_verb() -> None:
+    code = "import sys; from bertie.cli import main; main(['--help']); sys.exit('tyro' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
