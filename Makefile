@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test test-all check clean
+.PHONY: install demo test test-all check docs clean
 
 install: .venv/base
 
@@ -21,6 +21,10 @@ check: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/python -m pytest tests/unit/test_house.py
+
+docs: .venv/dev
+	$(BIN)/python docs/generate_reference.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # its announcement is no warning about these pages
 
 .venv/base: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

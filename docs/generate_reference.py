@@ -1,0 +1,340 @@
+"""Write docs/reference from the code: the command line, the keys of recipes, and the list of public Python names.
+
+python docs/generate_reference.py            write the pages
+python docs/generate_reference.py --check    exit 1 if a page is out of date
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import importlib.util
+import re
+import sys
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import bertie
+from bertie import config
+from bertie.commands import USUAL, VERBS
+from bertie.commands.common import Output
+from bertie.commands.flags import REQUIRED, Argument, field_docs, literals, variants
+
+FOLDER = Path(__file__).parent / "reference"
+GENERATED = "<!-- Written by docs/generate_reference.py from the code. Edit the code, then run `make docs`. -->\n"
+TYPES = {int: "integer", float: "float", str: "string", bool: "boolean", Path: "path"}
+
+
+def pages() -> dict[str, str]:
+    """The generated pages by file name."""
+    written = {"command-line.md": command_line(), "recipes.md": recipes(), "python.md": python()}
+    return {name: GENERATED + "\n" + text.strip() + "\n" for name, text in written.items()}
+
+
+def out_of_date() -> list[Path]:
+    """The pages whose files differ from the code."""
+    wanted = {FOLDER / name: text for name, text in pages().items()}
+    return [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+
+
+# The command line
+
+
+def command_line() -> str:
+    """Every verb: usage, arguments, defaults, help."""
+    common = [argument for argument in variants("demo")[""] if argument.group is Output]
+    parts = [COMMAND_LINE.format(flags=table(["Flag", "Meaning"], [[code(a.name), cell(a.help)] for a in common]))]
+    listed: dict[tuple[str, type], str] = {}
+    for verb in VERBS:
+        parts += list(verb_section(verb, listed))
+    return "\n\n".join(filter(None, parts))
+
+
+def verb_section(verb: str, listed: dict[tuple[str, type], str]) -> Iterator[str]:
+    """One verb. listed: the groups of dotted flags that a verb before it has listed, and which verb that is."""
+    args = importlib.import_module(VERBS[verb]).Args
+    every = variants(verb)
+    usual = USUAL.get(verb, ("", ""))[1] or next(iter(every))
+    own = [argument for argument in every[usual] if "." not in argument.key and argument.group is not Output]
+    yield f"## bertie {verb}"
+    yield prose(args)
+    yield f"```console\n$ {usage(verb, own)}\n```"
+    rows = [[label(verb, a), value_type(a), default(a), meaning(a)] for a in own]
+    yield table(["Argument", "Value", "Default", "Meaning"], rows)
+    elsewhere: dict[str, dict[str, None]] = {}
+    for key, (word, members) in dotted({usual: every[usual], **every}).items():
+        if key in listed:
+            elsewhere.setdefault(listed[key], {})[f"`--{key[0]}.…`"] = None
+            continue
+        listed[key] = verb
+        yield f"**`--{key[0]}.…`**{kind_of(key[1])}" + (f", defaults of `{word}`" if word else "")
+        rows = [[code(a.name), value_type(a), default(a), meaning(a)] for a in members]
+        yield table(["Flag", "Value", "Default", "Meaning"], rows)
+    for other, names in elsewhere.items():
+        yield f"{', '.join(names)}: see [`bertie {other}`](#{slug(f'bertie {other}')})."
+
+
+def dotted(every: dict[str, list[Argument]]) -> dict[tuple[str, type], tuple[str, list[Argument]]]:
+    """The flags of a recipe's tables, by table, with the first variant of the verb that has the table."""
+    groups: dict[tuple[str, type], tuple[str, list[Argument]]] = {}
+    for word, arguments in every.items():
+        for argument in arguments:
+            if "." in argument.key:
+                first, members = groups.setdefault((argument.key.rpartition(".")[0], argument.group), (word, []))
+                members += [argument] if word == first else []
+    return groups
+
+
+def usage(verb: str, arguments: list[Argument]) -> str:
+    words = [label(verb, a).strip("`") for a in arguments if a.positional]
+    required = [f"{a.name} {a.name[2:].upper()}" for a in arguments if not a.positional and a.default is REQUIRED]
+    return " ".join(["bertie", verb, *words, *required, "[OPTIONS]"])
+
+
+def label(verb: str, argument: Argument) -> str:
+    """An argument as the usage line names it: RUN, TEXT…, --flag."""
+    if not argument.positional:
+        return code(argument.name)
+    name = USUAL.get(verb, ("", ""))[0] if argument.name in ("config", "run", "kind") else ""
+    word = (name or argument.name).upper()
+    return code(f"[{word}…]" if several(argument.type) else word)
+
+
+def value_type(argument: Argument) -> str:
+    return "" if argument.switch else type_name(argument.type).removeprefix("array of ") + " …" * several(argument.type)
+
+
+def several(hint: Any) -> bool:
+    return any(typing.get_origin(part) in (list, tuple) for part in (hint, *typing.get_args(hint)))
+
+
+def default(argument: Argument) -> str:
+    if argument.switch:
+        return "off"
+    if argument.positional and several(argument.type):
+        return "none"
+    value = argument.default
+    return code(" ".join(map(str, value))) if isinstance(value, tuple) and value else shown(value)
+
+
+def meaning(argument: Argument) -> str:
+    negated = argument.switch and argument.default is True
+    return f"Turn off `{argument.key}`. " * negated + cell(argument.help)
+
+
+# Recipes
+
+
+def recipes() -> str:
+    """Every key of the TOML files for pre-training and fine-tuning."""
+    parts = [RECIPES]
+    described: dict[type, str] = {}
+    for title, group in (("Pre-training", "pretrain"), ("Fine-tuning", "finetune")):
+        recipe = typing.get_type_hints(importlib.import_module(VERBS[group]).Args)["recipe"]
+        names = ", ".join(code(name) for name in config.shipped(group))
+        parts += [f"## {title}", f"Shipped recipes: {names}.", key_table(recipe, title)]
+        for field, hint in typing.get_type_hints(recipe).items():
+            if members := tables(hint):
+                parts += list(table_section(title, field, hint, members, described))
+    return "\n\n".join(filter(None, parts))
+
+
+def table_section(title: str, key: str, hint: Any, members: list[type], described: dict[type, str]) -> Iterator[str]:
+    """One table of a recipe, with each kind that it may have."""
+    head = f"[[{key}]]" if typing.get_origin(hint) is tuple else f"[{key}]"
+    heading = f"{title}: `{head}`"
+    yield f"### {heading}"
+    if all(member in described for member in members):
+        yield f"The same table as in [{described[members[0]].partition(':')[0].lower()}](#{slug(described[members[0]])})."
+        return
+    if len(members) > 1:
+        yield f"`kind` is one of {', '.join(code(kind_name(member)) for member in members)}."
+    for member in members:
+        described[member] = heading
+        if len(members) > 1:
+            yield f"#### `{head}` of kind `{kind_name(member)}`"
+        yield prose(member)
+        yield key_table(member, title)
+
+
+def key_table(owner: type, title: str) -> str:
+    """The keys of one table. Tables inside it have a section of their own."""
+    hints, docs = typing.get_type_hints(owner), field_docs(owner)
+    rows = []
+    for field in dataclasses.fields(owner):  # type: ignore[arg-type]
+        nested = tables(hints[field.name])
+        if nested:
+            head = f"[[{field.name}]]" if typing.get_origin(hints[field.name]) is tuple else f"[{field.name}]"
+            kind = f"[{'tables' if head.startswith('[[') else 'table'}](#{slug(f'{title}: {head}')})"
+        else:
+            kind = type_name(hints[field.name])
+        value = field_default(field)
+        told = "its defaults" if dataclasses.is_dataclass(value) else shown(value)
+        rows.append([code(field.name), kind, told, cell(docs.get(field.name, ""))])
+    return table(["Key", "Type", "Default", "Meaning"], rows)
+
+
+def tables(hint: Any) -> list[type]:
+    """The dataclasses among a type's members."""
+    if dataclasses.is_dataclass(hint):
+        return [typing.cast(type, hint)]
+    return [member for part in typing.get_args(hint) for member in tables(part)]
+
+
+def field_default(field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    return REQUIRED if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def kind_name(owner: type) -> str:
+    return typing.get_args(typing.get_type_hints(owner)["kind"])[0]
+
+
+def kind_of(owner: type) -> str:
+    return f" of kind `{kind_name(owner)}`" if "kind" in typing.get_type_hints(owner) else ""
+
+
+# The Python API
+
+
+def python() -> str:
+    """Directives for mkdocstrings, which reads signatures and docstrings from the sources."""
+    homes = bertie._HOMES  # bertie.demo itself may be the subpackage of that name
+    public = {name: getattr(importlib.import_module(home), name) for name, home in homes.items()}
+    paths = {name: f"{homes[name]}.{name}" if _is_module(name) else f"bertie.{name}" for name in public}
+    classes = [name for name, value in public.items() if isinstance(value, type)]
+    errors = [name for name in classes if issubclass(public[name], Exception)]
+    parts = [PYTHON, "## Functions", *(f"::: {path}" for name, path in paths.items() if name not in classes)]
+    parts += ["## Classes", *(f"::: {paths[name]}" for name in classes if name not in errors)]
+    parts += ["## Errors", *(f"::: {paths[name]}" for name in errors), "## Configuration", CONFIGURATION]
+    seen: dict[type, None] = {}
+    for group in ("pretrain", "finetune"):
+        recipe = typing.get_type_hints(importlib.import_module(VERBS[group]).Args)["recipe"]
+        for owner in (recipe, *(member for hint in typing.get_type_hints(recipe).values() for member in tables(hint))):
+            seen[owner] = None
+    for owner in seen:
+        members = ", ".join(field.name for field in dataclasses.fields(owner))  # type: ignore[arg-type]
+        parts.append(f"::: {owner.__module__}.{owner.__qualname__}\n    options:\n      members: [{members}]")
+    return "\n\n".join(parts)
+
+
+def _is_module(name: str) -> bool:
+    return importlib.util.find_spec(f"bertie.{name}") is not None
+
+
+# Markdown
+
+
+def prose(owner: type) -> str:
+    """The docstring of a class as Markdown; nothing for the one that `dataclass` makes."""
+    text = owner.__doc__ or ""
+    return "" if text.startswith(f"{owner.__name__}(") else escape("\n".join(map(str.strip, text.strip().split("\n"))))
+
+
+def type_name(hint: Any) -> str:
+    """A type in words: choices, array of integer, float or none."""
+    if values := literals(hint):
+        wrapped = "array of " if typing.get_origin(hint) in (list, tuple) else ""
+        return wrapped + ", ".join(code(str(value)) for value in values)
+    if typing.get_origin(hint) in (list, tuple):
+        return f"array of {type_name(typing.get_args(hint)[0])}"
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(type_name(part) for part in typing.get_args(hint) if part is not type(None))
+    return TYPES[hint]
+
+
+def shown(value: Any) -> str:
+    """A default as a TOML file spells it."""
+    if value is REQUIRED:
+        return "required"
+    if value is None or value in ((), [], ""):
+        return "none"
+    if isinstance(value, bool):
+        return code(str(value).lower())
+    return code(str(list(value)) if isinstance(value, tuple) else str(value))
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) if rows else ""
+
+
+def code(text: str) -> str:
+    return f"`{text}`"
+
+
+def cell(text: str) -> str:
+    return escape(text).replace("|", "\\|")
+
+
+def escape(text: str) -> str:
+    """Text in which Markdown finds no markup but code."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if part.startswith("`") else re.sub(r"([<*_\[\]])", r"\\\1", part) for part in parts)
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading, as forges and the site make it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+COMMAND_LINE = """# Command line
+
+`bertie --help` lists the commands. `bertie COMMAND --help` lists the flags of one command, and for a recipe or a
+fine-tuned run their defaults: `bertie pretrain mini --help`. `bertie --version` prints the version.
+
+Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted. Results go to stdout, messages to stderr.
+
+A flag whose value ends in "…" takes several words: `--grid.learning-rate 1e-5 3e-5`. A flag without a value is a switch.
+
+Every command has these flags:
+
+{flags}"""
+
+RECIPES = """# Recipe keys
+
+`bertie pretrain` and `bertie finetune` read a recipe: a TOML file, or the name of a shipped one. A recipe may extend
+another one and then states only the differences:
+
+```toml
+extends = "mini"  # a shipped recipe, or a file relative to this one
+
+[training]
+steps = 10_000
+```
+
+Tables merge key by key. A table with another `kind` replaces the inherited table. An array replaces the inherited array;
+if its items are tables with a `kind`, each merges with the inherited item of that kind.
+
+Most keys are also flags: `steps` in `[training]` is `--training.steps`. Flags override the recipe."""
+
+PYTHON = """# Python API
+
+`import bertie` imports nothing else. Each name is imported when you first use it. The built site shows signatures and
+docstrings here (`make docs`); `help(bertie.load)` shows them in Python."""
+
+CONFIGURATION = """Recipes are frozen dataclasses. [Recipe keys](recipes.md) describes the same fields as TOML keys. Functions
+that take a recipe also accept the name of a shipped recipe, the path of a TOML file, or a dictionary."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Write docs/reference from the code.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is out of date")
+    if parser.parse_args().check:
+        stale = out_of_date()
+        for path in stale:
+            print(f"{path}: out of date, run python docs/generate_reference.py", file=sys.stderr)
+        return 1 if stale else 0
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""The documentation as a site: it builds without a warning, and it loads nothing from other hosts."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bertie
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("mkdocs")
+    out = tmp_path_factory.mktemp("site") / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(ROOT / "mkdocs.yml")]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(
+        [*command, "--site-dir", str(out)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_site_loads_nothing_from_other_hosts(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 10
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert not re.findall(r"<(?:script|img|iframe|source)[^>]*\ssrc=\"?(?:https?:)?//", text), page
+        assert not re.findall(r"<link[^>]*\shref=\"?(?:https?:)?//", text), page
+
+
+def test_site_has_every_public_name_with_its_docstring(site: Path) -> None:
+    text = (site / "reference" / "python.html").read_text(encoding="utf-8")
+    for name in set(bertie.__all__) - {"__version__"}:
+        home = f"{bertie._HOMES[name]}.{name}"
+        entry = re.search(rf'id="(?:bertie\.{name}|{re.escape(home)})"(.*?)<h[1-3] ', text, re.DOTALL)
+        assert entry, name
+        assert "<p>" in entry.group(1), f"{name} has no text"

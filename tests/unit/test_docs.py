@@ -1,0 +1,258 @@
+"""The documentation: links lead somewhere, examples are valid, and the reference is that of the code."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from bertie import config
+from bertie.commands import USUAL, VERBS
+from bertie.commands.finetune import Args as FinetuneArgs
+from bertie.commands.flags import variants
+from bertie.commands.pretrain import Args as PretrainArgs
+from bertie.errors import UsageError
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LOG.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+# Pages whose prose is wrapped. A new page belongs here; generated pages have long tables.
+WRAPPED = ("docs/style.md",)
+WIDTH = 120
+RECIPES = {"pretrain": PretrainArgs, "finetune": FinetuneArgs}
+EVERYWHERE = {"--help", "--version"}
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of code. line: of its first line."""
+
+    language: str
+    line: int
+    text: str
+
+
+@functools.cache
+def parsed(page: Path) -> tuple[list[tuple[int, str]], list[Block]]:
+    """The numbered lines of prose, and the fenced blocks."""
+    prose: list[tuple[int, str]] = []
+    blocks: list[Block] = []
+    fence: re.Match[str] | None = None
+    inside: list[str] = []
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        found = re.match(r"\s*(?:> ?)?(`{3,}|~{3,})\s*([\w-]*)", line)
+        if fence is None and found:
+            fence, inside = found, []
+        elif fence is not None and found and found.group(1) == fence.group(1) and not found.group(2):
+            blocks.append(Block(fence.group(2), number - len(inside), "\n".join(inside)))
+            fence = None
+        elif fence is not None:
+            inside.append(line)
+        else:
+            prose.append((number, line))
+    assert fence is None, f"{page}: a fenced block does not end"
+    return prose, blocks
+
+
+def blocks_of(page: Path, *languages: str) -> list[Block]:
+    return [block for block in parsed(page)[1] if block.language in languages]
+
+
+# Links
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as forges and the site make them."""
+    headings = (re.match(r"#{1,6} (.*)", line) for _, line in parsed(page)[0])
+    return {re.sub(r"[^\w\- ]", "", found.group(1).strip().lower()).replace(" ", "-") for found in headings if found}
+
+
+def links(page: Path) -> Iterator[tuple[int, str]]:
+    for number, line in parsed(page)[0]:
+        for target in re.findall(r"\]\(([^()\s]+)\)", re.sub(r"(?<!\[)`[^`]*`(?!\])", "", line)):
+            yield number, target
+
+
+@each_page
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    broken = []
+    for number, target in links(page):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        if not there.exists() or (anchor and anchor not in anchors(there)):
+            broken.append(f"{page.relative_to(ROOT)}:{number}: {target}")
+    assert not broken
+
+
+# Examples
+
+
+@each_page
+def test_python_examples_compile(page: Path) -> None:
+    for block in blocks_of(page, "python"):
+        compile(block.text, f"{page}:{block.line}", "exec")
+
+
+def load_recipe(values: dict[str, Any]) -> list[str]:
+    """Why this is neither a recipe of pre-training nor one of fine-tuning; empty if it is one.
+
+    A block may show a few keys alone: it then extends a shipped recipe.
+    """
+    refusals = []
+    for group, args in RECIPES.items():
+        recipe = typing.get_type_hints(args)["recipe"]
+        if not set(values) - {"extends"} <= {field.name for field in dataclasses.fields(recipe)}:
+            continue
+        base = values.get("task", {}).get("kind") or USUAL[group][1]
+        try:
+            config.load(recipe, {"extends": base, **values}, group)
+            return []
+        except UsageError as error:
+            refusals.append(f"{group}: {error}")
+    return refusals
+
+
+@each_page
+def test_toml_examples_load(page: Path) -> None:
+    for block in blocks_of(page, "toml"):
+        refusals = load_recipe(tomllib.loads(block.text))
+        assert not refusals, f"{page.relative_to(ROOT)}:{block.line}"
+
+
+@functools.cache
+def flags(verb: str) -> dict[str, set[str]]:
+    """The flags of a verb, by the first word that they depend on."""
+    task = {"--task"} if verb in ("finetune", "score") else set()
+    return {
+        word: {a.name for a in found if not a.positional} | task | EVERYWHERE for word, found in variants(verb).items()
+    }
+
+
+def wrong_use(words: list[str]) -> str | None:
+    """What is wrong with the words after `bertie`: an unknown verb, or a flag that it does not have."""
+    if not words or words[0] in EVERYWHERE or not re.fullmatch(r"[a-z-]+", words[0]):  # VERB, COMMAND, …
+        return None
+    verb = next((name for name in (" ".join(words[:2]), words[0]) if name in VERBS), None)
+    if verb is None:
+        half = any(name.startswith(f"{words[0]} ") for name in VERBS)
+        return None if half and words[1:] in ([], ["--help"]) else f"no command {' '.join(words[:2])!r}"
+    known = flags(verb)
+    rest = words[len(verb.split()) :]
+    kind = rest[rest.index("--task") + 1] if "--task" in rest[:-1] else rest[0] if rest else ""
+    mine = known.get(kind) or set().union(*known.values())
+    used = {word.split("=")[0] for word in rest if re.match(r"--[a-z]", word)}
+    return f"bertie {verb} has no {', '.join(sorted(used - mine))}" if used - mine else None
+
+
+def commands(text: str, prompt: bool) -> Iterator[list[str]]:
+    """The words after `bertie` of each command in a shell's block. prompt: commands are the lines after `$ `."""
+    for line in text.replace("\\\n", " ").splitlines():
+        if prompt and not line.startswith("$ "):
+            continue
+        for command in re.split(r"\s(?:\||&&|;|\|\|)\s", line.removeprefix("$ ")):
+            words = shlex.split(command, comments=True)
+            if "bertie" in words and (words[0] == "bertie" or "-m" in words):
+                yield words[words.index("bertie") + 1 :]
+
+
+@each_page
+def test_shell_examples_use_commands_and_flags_that_exist(page: Path) -> None:
+    for block in blocks_of(page, "sh", "bash", "shell", "console"):
+        for words in commands(block.text, block.language == "console"):
+            assert wrong_use(words) is None, f"{page.relative_to(ROOT)}:{block.line}: {' '.join(words)}"
+
+
+@each_page
+def test_commands_and_flags_in_the_text_exist(page: Path) -> None:
+    """Checks code in backticks: `bertie …`, and flags with a dot, which no other program has.
+
+    The log and the changelog describe earlier versions.
+    """
+    if page.name in ("LOG.md", "CHANGELOG.md"):
+        return
+    every = {flag for verb in VERBS for found in flags(verb).values() for flag in found}
+    text = "\n".join(line for _, line in parsed(page)[0])
+    for span in re.findall(r"`([^`]+)`", text):
+        words = span.split()
+        if words[0] == "bertie":
+            assert wrong_use(words[1:]) is None, span
+        elif re.fullmatch(r"--[a-z0-9-]+(\.[a-z0-9-]+)+(=.*)?", words[0]):
+            assert words[0].split("=")[0] in every, span
+
+
+def test_wrong_use_is_found() -> None:
+    assert wrong_use(["pretrain", "mini", "--training.steps", "3"]) is None
+    assert wrong_use(["finetune", "--task", "span", "--task.guesses", "3"]) is None
+    assert wrong_use(["finetune", "--task", "tag", "--task.guesses", "3"]) == "bertie finetune has no --task.guesses"
+    assert wrong_use(["pretend"]) == "no command 'pretend'"
+    assert list(commands("$ a | bertie predict x\nbertie y", prompt=True)) == [["predict", "x"]]
+    assert list(commands("torchrun -m bertie pretrain \\\n mini  # no", prompt=False)) == [["pretrain", "mini"]]
+    assert load_recipe({"extends": "mini", "training": {"steps": 3}}) == []
+    assert len(load_recipe({"training": {"stepz": 3}})) == 2
+
+
+# Form
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_prose_is_wrapped(name: str) -> None:
+    long = []
+    for number, line in parsed(ROOT / name)[0]:
+        without_links = re.sub(r"\]\([^)]*\)", "]", line)
+        if len(without_links) > WIDTH and not line.lstrip("> ").startswith("|"):
+            long.append(f"{name}:{number}: {len(without_links)} characters")
+    assert not long
+
+
+# The reference
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate_reference", ROOT / "docs" / "generate_reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_reference_is_up_to_date() -> None:
+    assert generator().out_of_date() == [], "run python docs/generate_reference.py"
+
+
+def test_check_fails_where_a_page_is_out_of_date(tmp_path: Path) -> None:
+    script = tmp_path / "generate_reference.py"
+    script.write_text((ROOT / "docs" / "generate_reference.py").read_text(encoding="utf-8"), encoding="utf-8")
+    done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "command-line.md: out of date" in done.stderr
+    subprocess.run([sys.executable, str(script)], check=True)
+    subprocess.run([sys.executable, str(script), "--check"], check=True)
+
+
+def test_reference_has_every_key_and_every_flag() -> None:
+    written = generator().pages()
+    for verb in VERBS:
+        for found in variants(verb).values():
+            for argument in found:
+                assert argument.positional or f"`{argument.name}`" in written["command-line.md"], argument.name
+                key = argument.key.rpartition(".")[2]
+                assert "." not in argument.key or f"| `{key}` |" in written["recipes.md"], argument.key
