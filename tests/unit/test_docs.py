@@ -200,8 +200,10 @@ def test_commands_and_flags_in_the_text_exist(page: Path) -> None:
 
 def test_wrong_use_is_found() -> None:
     assert wrong_use(["pretrain", "mini", "--training.steps", "3"]) is None
-    assert wrong_use(["finetune", "--task", "span", "--task.guesses", "3"]) is None
-    assert wrong_use(["finetune", "--task", "tag", "--task.guesses", "3"]) == "bertie finetune has no --task.guesses"
+    assert wrong_use(["finetune", "--task", "span", "--task.n-best-size", "3"]) is None
+    assert (
+        wrong_use(["finetune", "--task", "tag", "--task.n-best-size", "3"]) == "bertie finetune has no --task.guesses"
+    )
     assert wrong_use(["pretend"]) == "no command 'pretend'"
     assert list(commands("$ a | bertie predict x\nbertie y", prompt=True)) == [["predict", "x"]]
     assert list(commands("torchrun -m bertie pretrain \\\n mini  # no", prompt=False)) == [["pretrain", "mini"]]

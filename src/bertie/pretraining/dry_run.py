@@ -109,7 +109,8 @@ def _told(
     return (
         f"phase {number + 1}      {steps:,} steps of {leg.shape.rows} × {leg.shape.row_tokens:,} tokens, "
         f"{epochs:.3g} times the text; a forward pass: {each} × {leg.shape.row_tokens:,} tokens in "
-        f"{int((micro.batch.example != FILLER).sum())} sequences of at most {leg.layout.max_length}, {100 * filler:.2f} % filler, to predict: {predicted}\n"
+        f"{int((micro.batch.example != FILLER).sum())} sequences of at most {leg.layout.max_length}, "
+        f"{100 * filler:.2f} % filler, to predict: {predicted}\n"
         f"             memory, in fp32: {parts}; in all {_bytes(n.total)} and some work space"
     )
 
