@@ -33,7 +33,8 @@ class Args:
     null_threshold: float = 1.0
     """Where the odds are above it, there is no answer, whatever was predicted (the official script's na-prob-thresh)."""
     strict: bool = False
-    """Refuse data with rows that cannot be read, rather than skip and count those."""
+    """Refuse data with rows that cannot be read, rather than skip and count those, and questions of SQuAD 1.1 without a
+    prediction, rather than count them 0."""
     output: OutputFlags = Output()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from bertie import config as configuration
+from bertie import console
 from bertie.errors import UsageError, UserError
 from bertie.tasks import AnyTask, Classify, Span, Tag, Task
 from bertie.tasks.data.conll import ConllReader, TagColumns
@@ -33,6 +34,7 @@ def score(
     questions; GLUE's .tsv; for questions SQuAD's {id: answer}; for tags columns with the predicted tag in the last.
     null_odds: of SQuAD 2.0, how likely no answer is, by id, or a file that `bertie predict` wrote (its null_score): adds
     best_exact, best_f1 and their thresholds, and takes what is above `null_threshold` for no answer.
+    strict: refuse rows of `data` that cannot be read, and questions of SQuAD 1.1 without a prediction, which count 0 otherwise.
     Errors: UsageError, UserError for a prediction that is missing, too many or no such.
     """
     started = time.monotonic()
@@ -49,7 +51,7 @@ def score(
         examples = every = valid_examples(task.reader.values(data), where)
     if isinstance(task, Span):
         task.validate(examples)
-        answers = _answers(task, rows, every, examples, where)
+        answers = _answers(task, rows, every, examples, where, strict)
         scores = _with_odds(answers, examples, null_odds, null_threshold)
     else:
         chosen = _in_order(rows, every, examples, where)
@@ -89,7 +91,7 @@ def _in_order(rows: list[Row | UserError], every: list[Any], examples: list[Any]
 
 
 def _answers(
-    task: Span, rows: list[Row | UserError], every: list[Any], examples: list[Any], where: str
+    task: Span, rows: list[Row | UserError], every: list[Any], examples: list[Any], where: str, strict: bool
 ) -> dict[str, str]:
     """By id. What was made of a question that cannot be read, or has no answers, is left out."""
     if nameless := [row for row in rows if isinstance(row, Row) and row.values.get("id") is None]:
@@ -98,11 +100,20 @@ def _answers(
     require_once((str(row.values.get("id")) for row in rows if isinstance(row, Row)), "the predictions")
     known = {each.id for each in every if not isinstance(each, UserError)}
     if missing := [example.id for example in examples if example.id not in said]:
-        raise UserError(f"no prediction for {_some(missing)} of the {len(examples):,} questions of {where}")
+        _without_prediction(missing, examples, where, strict)
     if extra := [name for name in said if name not in known]:
         raise UserError(f"predictions for {_some(extra)}, which {where} does not have")
-    read = (task.read_prediction(said[e.id].values, e, said[e.id].place) for e in examples)
+    read = (task.read_prediction(said[e.id].values, e, said[e.id].place) for e in examples if e.id in said)
     return {found.id: found.answer for found in read}
+
+
+def _without_prediction(missing: list[str], examples: list[Any], where: str, strict: bool) -> None:
+    """Warn of questions that count 0, as SQuAD 1.1's script does. Errors: UserError where it is strict, for SQuAD 2.0, whose
+    script stops, and where no question has a prediction: the file belongs to other data."""
+    lacking = f"{len(missing):,} of {len(examples):,} questions have no prediction"
+    if strict or len(missing) == len(examples) or any(not example.answers for example in examples):
+        raise UserError(f"{where}: {lacking}: {_some(missing)}")
+    console.warn(f"{lacking} and count 0 (--strict refuses them): {_some(missing)}")
 
 
 def _with_odds(answers: dict[str, str], examples: list[Any], null_odds: Any, threshold: float) -> dict[str, float]:

@@ -226,8 +226,8 @@ def test_answers_by_id_and_odds(tmp_path: Path, capsys: pytest.CaptureFixture[st
     silent = bertie.score("span", data, said, null_odds=odds, null_threshold=0.0)["scores"]
     assert silent["exact_match"] == 2 / 3
     assert "best_f1" not in bertie.score("span", data, said)["scores"]
-    with pytest.raises(UserError, match="no prediction for a of the 3 questions"):
-        bertie.score("span", data, {"b": "x", "c": ""})
+    with pytest.raises(UserError, match=r"dev.json: 1 of 3 questions have no prediction: a$"):
+        bertie.score("span", data, {"b": "x", "c": ""})  # as SQuAD 2.0's script, which stops
     with pytest.raises(UserError, match=r"predictions for d, which .*dev.json does not have"):
         bertie.score("span", data, said | {"d": ""})
     with pytest.raises(UserError, match="the answer to c: the answer must be a string, found '3'"):
@@ -244,6 +244,33 @@ def test_answers_by_id_and_odds(tmp_path: Path, capsys: pytest.CaptureFixture[st
             bertie.score("span", data, said, null_odds=wrong)
     with pytest.raises(UsageError, match="--null-odds is for span tasks, and this one is classify"):
         bertie.score("classify", classes(), [], null_odds=odds)
+
+
+def test_a_question_without_a_prediction_counts_0_in_squad_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [{"id": f"q{i}", "question": "who", "answers": [{"text": "the cat", "answer_start": 0}]} for i in range(8)]
+    paragraphs = [{"context": "the cat sat on the mat", "qas": asked}]
+    data = write(tmp_path / "dev.json", {"data": [{"paragraphs": paragraphs}]})
+    said = write(tmp_path / "said.json", {"q0": "cat", "q1": "the cat sat", "q6": ""})
+    argv = ["score", "--task", "span", "--data", str(data), "--predictions", str(said)]
+    assert main([*argv, "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["scores"] == {"exact_match": 1 / 8, "f1": (1 + 2 / 3) / 8}
+    assert json.loads(printed.out)["examples"] == 8
+    lacking = "5 of 8 questions have no prediction"
+    warning = f"warning: {lacking} and count 0 (--strict refuses them): q2, q3, q4 … and 2 more"
+    assert [line for line in printed.err.splitlines() if "warning" in line] == [warning]
+    assert main([*argv, "--strict"]) == 1
+    assert f"{data}: {lacking}: q2, q3, q4 … and 2 more" in capsys.readouterr().err
+    assert main([*argv[:-1], str(write(tmp_path / "none.json", {}))]) == 1
+    assert "8 of 8 questions have no prediction" in capsys.readouterr().err
+
+
+def test_all_predictions_of_squad_1_need_no_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [Question("x", "who", "the cat", (Answer("cat", 4),), "here:1")]
+    assert bertie.score("span", asked, {"x": "cat"}, strict=True)["scores"]["exact_match"] == 1
+    assert "warning" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
