@@ -24,6 +24,7 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.text.word_cache import WordCache, batches
 
 FOLDER = "encoded"
+LOWEST = 9  # hashes of a block that are told: enough to say which --eval-share holds out 8 documents
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,10 @@ class Block:
 
 
 def encode_block(block: Block) -> dict[str, Any]:
-    """Counts of a block: {"duplicates": …, "empty": …, "train": {…}, "eval": {…}}; and of its tokens, in files."""
+    """Counts of a block: {"duplicates": …, "empty": …, "lowest": …, "train": {…}, "eval": {…}}; its tokens go into files.
+
+    lowest: the smallest of its documents' hashes, as shares: an `eval_share` above one holds that document out.
+    """
     path = block.work / FOLDER / f"{block.number:05d}.json"
     return blocks.run_once(path, lambda: _encode(block))
 
@@ -57,8 +61,10 @@ def _encode(block: Block) -> dict[str, Any]:
     memory = _memory(block.work / shards.TOKENIZER, block.fingerprint)
     documents = _Kept(block)
     laid, held = tokenize_documents(documents, memory, block.language)
-    is_eval = np.array(documents.is_eval, bool)[held]
-    told: dict[str, Any] = {"duplicates": documents.dropped, "empty": len(documents.is_eval) - len(held)}
+    hashes = np.array(documents.hashes, np.float64)[held]
+    is_eval = hashes < block.eval_share
+    told: dict[str, Any] = {"duplicates": documents.dropped, "empty": len(documents.hashes) - len(held)}
+    told["lowest"] = np.sort(hashes)[:LOWEST].tolist()
     counts = []
     for name, side in ((shards.SPLITS[0], laid.only(~is_eval)), (shards.SPLITS[1], laid.only(is_eval))):
         if len(side.ids):
@@ -71,11 +77,11 @@ def _encode(block: Block) -> dict[str, Any]:
 
 
 class _Kept:
-    """The texts of a block without duplicates; once they were gone through, which are for evaluation, and what was dropped."""
+    """The texts of a block without duplicates; once they were gone through, their hashes from 0 to 1, and what was dropped."""
 
     def __init__(self, block: Block):
         self.block = block
-        self.is_eval: list[bool] = []
+        self.hashes: list[float] = []
         self.dropped = {kind: {"count": 0, "bytes": 0} for kind in duplicates.kinds(block.duplicates)}
 
     def __iter__(self) -> Iterator[str]:
@@ -92,8 +98,7 @@ class _Kept:
             if not again.get("paragraphs", set()).isdisjoint(numbers):
                 text = self._without(again["paragraphs"], zip(numbers, parts, strict=True))
             # Documents that are equal by now lie on one side: only the text decides.
-            share = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) / 2**64
-            self.is_eval.append(share < block.eval_share)
+            self.hashes.append(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) / 2**64)
             yield text
 
     def _without(self, again: set[int], parts: Iterable[tuple[int, str]]) -> str:

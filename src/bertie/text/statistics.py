@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -18,6 +19,7 @@ FILE, PAGE = "statistics.json", "report.html"
 COUNTS = ("documents", "sentences", "tokens", "words")
 LENGTHS = ("document_tokens", "sentence_tokens")
 MOST_FREQUENT = 30
+FEW = 8  # documents to hold out, where so few were that --eval-share has to change
 
 
 @dataclass
@@ -28,6 +30,7 @@ class CorpusStatistics:
     documents: int = 0  # that were read, and their bytes as UTF-8
     bytes: int = 0
     empty: int = 0  # without tokens
+    lowest: list[float] = field(default_factory=list)  # the smallest hashes of documents, 0 to 1, ascending
     filtered: dict[str, int] = field(default_factory=dict)
     duplicates: dict[str, dict[str, int]] = field(default_factory=dict)
     tally: ReadCounts = field(default_factory=ReadCounts)
@@ -46,6 +49,7 @@ class CorpusStatistics:
     def encoded(self, results: list[dict[str, Any]]) -> None:
         """What encode.encode_block gave."""
         self.empty = sum(result["empty"] for result in results)
+        self.lowest = sorted(each for result in results for each in result["lowest"])[: FEW + 1]
         for result in results:
             for kind, dropped in result["duplicates"].items():
                 counted = self.duplicates.setdefault(kind, {"count": 0, "bytes": 0})
@@ -59,7 +63,7 @@ class CorpusStatistics:
             }
 
     def require_documents(self, eval_share: float) -> None:
-        """Errors: UserError where a side has fewer than two."""
+        """Errors: UserError where a side has fewer than two, with a share that gives both sides enough if there is one."""
         total = sum(side["documents"] for side in self.splits.values())
         if total == 0:
             because = f"all {self.empty} documents are without tokens" if self.empty else "the files hold no documents"
@@ -68,9 +72,13 @@ class CorpusStatistics:
             raise UserError(f"no text to prepare: {because}")
         for name, flag in (("eval", "raise"), ("train", "lower")):
             if (found := self.splits[name]["documents"]) < 2:
+                lacking = f"{found} of {total} documents on the {name} side, which needs at least 2"
+                share, held = _share_of_few(self.lowest, total)
+                if not held:
+                    raise UserError(f"{lacking}, and no --eval-share gives both sides enough: give more documents")
                 raise UserError(
-                    f"{found} of {total} documents on the {name} side, which needs at least 2: "
-                    f"{flag} --eval-share (now {eval_share:g}) or give more documents"
+                    f"{lacking}: {flag} --eval-share (now {eval_share:g}) to {share}, which holds out {held}, "
+                    "or give more documents"
                 )
 
     def assembled(self, counts: np.ndarray, numbers: list[int], tokenizer: Tokenizer) -> None:
@@ -115,6 +123,20 @@ class CorpusStatistics:
         if self.empty:
             found.append(f"left out {self.empty:,} documents without tokens")
         return found
+
+
+def _share_of_few(lowest: list[float], total: int) -> tuple[float, int]:
+    """The --eval-share, as short as it can be written, that holds out a few documents, and how many; 0, 0 if there is none.
+
+    lowest: the smallest hashes of `total` documents, ascending. Equal documents have equal hashes.
+    """
+    possible = [held for held in range(2, min(FEW, total - 2) + 1) if lowest[held - 1] < lowest[held]]
+    if not possible:
+        return 0.0, 0
+    held = min(possible, key=lambda held: abs(held - total // 5))
+    below, above = lowest[held - 1], lowest[held]
+    rounded = (math.floor(below * 10**digits + 1) / 10**digits for digits in range(1, 16))
+    return next((share for share in rounded if below < share <= above), above), held
 
 
 def corpus_page(told: CorpusStatistics) -> str:

@@ -103,7 +103,9 @@ def extend_tokenizer(
         saved[word] = table.counts[word] * (pieces - 1)
     new = [word for word in sorted(saved, key=lambda word: (-saved[word], word)) if saved[word]][:add]
     if not new:
-        raise UserError("the text has no word that the vocabulary lacks: nothing to add")
+        lower = "lower --min-frequency or " if min_frequency > 1 else ""
+        times = f"{console.many(min_frequency, 'time')} or more"
+        raise UserError(f"no word that the vocabulary lacks occurs {times} in the text: {lower}give more text")
     extended = tokenizer.rebuilt([*tokenizer.words, *new])
     _save(extended, out, table, {"added": len(new), "min_frequency": min_frequency})
     return extended

@@ -41,13 +41,14 @@ def train(
     if vocab_size < len(pieces):
         raise UsageError(
             f"--vocab-size {vocab_size} is too small: the {len(alphabet)} characters of this text, their ## forms "
-            f"and {len(fixed)} special tokens take {len(pieces)}"
+            f"and {len(fixed)} special tokens take {len(pieces)}: give at least that, or lower --alphabet-limit"
         )
     _merge(pieces, _words(counts, alphabet, len(fixed), vocab_size), vocab_size, criterion, min_frequency)
     if exact and len(pieces) < vocab_size:
+        lower = f", or lower --min-frequency (now {min_frequency})" if min_frequency > 1 else ""
         raise UserError(
             f"the text fills a vocabulary of only {len(pieces)} entries: "
-            f"ask for --vocab-size {len(pieces)} or give more text"
+            f"ask for --vocab-size {len(pieces)} or give more text{lower}"
         )
     return pieces
 

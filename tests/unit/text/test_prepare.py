@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections import Counter
 from itertools import pairwise
@@ -279,7 +280,7 @@ def test_documents_without_tokens_are_counted(tmp_path: Path, tokenizer: Tokeniz
     [
         ([], 0.2, "no text to prepare: the files hold no documents"),
         (["\u200b", "\u200d"], 0.2, "no text to prepare: all 2 documents are without tokens"),
-        (TEXTS, 1e-9, r"0 of 300 documents on the eval side, .* at least 2: raise --eval-share \(now 1e-09\)"),
+        (TEXTS, 1e-9, r"0 of 300 documents on the eval side, .* at least 2: raise --eval-share \(now 1e-09\) to 0\.0"),
         (TEXTS, 1 - 1e-9, r"0 of 300 documents on the train side, .* at least 2: lower --eval-share"),
     ],
 )
@@ -290,6 +291,36 @@ def test_too_little_text(
     with pytest.raises(UserError, match=message):
         prepare([path], tokenizer, tmp_path / "out", eval_share=eval_share)
     assert [found.name for found in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+@pytest.mark.parametrize("eval_share", [1e-9, 1 - 1e-9])
+@pytest.mark.parametrize(("documents", "held_out"), [(4, 2), (10, 2), (21, 4), (150, 8)])
+def test_the_share_that_the_error_suggests_works(
+    tmp_path: Path, tokenizer: Tokenizer, documents: int, held_out: int, eval_share: float
+) -> None:
+    path = corpus(tmp_path / "a.jsonl", TEXTS[:documents])
+    with pytest.raises(UserError, match=rf"to 0\.\d+, which holds out {held_out}, or give more documents$") as error:
+        prepare([path], tokenizer, tmp_path / "out", eval_share=eval_share, shard_bytes=2_000)
+    suggested = re.findall(r"to (0\.\d+),", str(error.value))[0]
+    manifest = prepare([path], tokenizer, tmp_path / "out", eval_share=float(suggested), shard_bytes=2_000)
+    assert manifest["splits"]["eval"]["documents"] == held_out
+    assert manifest["splits"]["train"]["documents"] == documents - held_out
+
+
+@pytest.mark.parametrize("texts", [TEXTS[:3], TEXTS[:1] * 5])
+def test_no_share_is_suggested_where_none_works(tmp_path: Path, tokenizer: Tokenizer, texts: list[str]) -> None:
+    path = corpus(tmp_path / "a.jsonl", texts)
+    with pytest.raises(UserError, match="at least 2, and no --eval-share gives both sides enough: give more documents"):
+        prepare([path], tokenizer, tmp_path / "out", filters=Filters(duplicates="keep"))
+
+
+def test_equal_documents_count_together_in_the_suggested_share(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    path, keep = corpus(tmp_path / "a.jsonl", TEXTS[:2] * 3), Filters(duplicates="keep")
+    with pytest.raises(UserError, match="which holds out 3, or") as error:
+        prepare([path], tokenizer, tmp_path / "out", eval_share=1e-9, filters=keep)
+    suggested = float(re.findall(r"to (0\.\d+),", str(error.value))[0])
+    manifest = prepare([path], tokenizer, tmp_path / "out", eval_share=suggested, filters=keep)
+    assert [manifest["splits"][name]["documents"] for name in ("train", "eval")] == [3, 3]
 
 
 def test_filters_by_length(tmp_path: Path, tokenizer: Tokenizer) -> None:

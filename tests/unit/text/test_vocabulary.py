@@ -71,7 +71,7 @@ def test_a_vocabulary_is_extended_by_what_saves_most(tmp_path: Path, text: Path,
     assert before == 1  # [UNK], since the old alphabet has no r
     assert after == 1
     assert new.unk_id not in new.encode(["endocarditis"])[0]
-    with pytest.raises(UserError, match="nothing to add"):
+    with pytest.raises(UserError, match=r"lacks occurs 1,000 times or more in the text: lower --min-frequency or give"):
         extend_tokenizer(new, [text], tmp_path / "newer", min_frequency=1000)
     with pytest.raises(UsageError, match="--add 0"):
         extend_tokenizer(new, [text], tmp_path / "newer", add=0)
