@@ -51,7 +51,7 @@ class Victim:
     def text(self) -> str:
         return self.texts[0]
 
-    def wait_until(self, true: Callable[[], object], seconds: float = 60) -> bool:
+    def wait_until(self, true: Callable[[], object], seconds: float = 120) -> bool:
         """Whether it became true before the command ended."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
@@ -82,6 +82,10 @@ class Victim:
                     os.kill(pid, how)
         return self.wait()
 
+    def go_on(self, rank: int = 0) -> None:
+        """End the wait of one that `Nursery.start_held` started."""
+        os.kill(self.pids[rank], signal.SIGUSR1)
+
     def wait(self) -> int:
         if self.codes is None:
             self.codes = [int(word) for word in self.answers.readline().split()]
@@ -111,6 +115,14 @@ class Nursery:
         self.server.stdin.flush()
         self.last = Victim([int(word) for word in self.server.stdout.readline().split()], logs, self.server.stdout)
         return self.last
+
+    def start_held(self, argv: list[str], name: str, *arguments: Any, ranks: int = 1) -> Victim:
+        """Return once it waits for a signal at the point of that patch (hold_… in victim.py), or has ended before it."""
+        place = self.folder / f"{self.number + 1}.held"
+        place.unlink(missing_ok=True)
+        victim = self.start(argv, [name, str(place), *arguments], ranks=ranks)
+        victim.wait_until(place.exists)
+        return victim
 
     def run(self, argv: list[str], *patches: list[Any]) -> tuple[int, str]:
         """The exit code, and what was printed."""
@@ -170,6 +182,26 @@ def differences(one: Path, other: Path) -> list[str]:
     return sorted(name for name in left.keys() | right.keys() if left.get(name) != right.get(name))
 
 
+def holds(folder: Path, place: Path, title: str, number: int, rank: int | None = None) -> dict[str, str]:
+    """The environment in which any command waits, once, at that advance of a progress bar. folder: for a module."""
+    here = f"if {rank is None} or os.environ.get('RANK') == '{rank}':"
+    lines = ["import os, sys", f"sys.path.append({str(Path(__file__).parent)!r})", here]
+    lines += ["    import holding", f"    holding.at_progress({str(place)!r}, {title!r}, {number})"]
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text("\n".join(lines) + "\n")
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return os.environ | ONE_THREAD | {"PYTHONPATH": path}
+
+
+def wait_for(place: Path, process: subprocess.Popen[str]) -> None:
+    """Until the process waits at the point of `holds`."""
+    until = time.monotonic() + 300
+    while not place.exists():
+        assert process.poll() is None, "it ended before"
+        assert time.monotonic() < until, "it hangs"
+        time.sleep(0.001)
+
+
 def half_written(run: Path) -> set[str]:
     """Checkpoints that a living process is writing, or a killed one left behind."""
     return {path.name for path in (run / "checkpoints").glob(".step-*.tmp-*")}
@@ -181,23 +213,32 @@ class Toll:
     in_saves: int = 0
 
 
-def disturb(
-    nursery: Nursery, command: list[str], run: Path, rng: random.Random, kills: int, pause: float = 0.5
-) -> Toll:
+def in_training(command: list[str], rng: random.Random, steps: int) -> list[Any]:
+    """For `Nursery.start_held`: after one of the first `steps` steps of a process."""
+    return ["hold_at", command[0], rng.randint(1, steps)]
+
+
+def in_save(rng: random.Random, torn: bool = True) -> list[Any]:
+    """For `Nursery.start_held`: before a file of a checkpoint is written or renamed, or (torn) with half of one written."""
+    whole = ["hold_before", ".step-", rng.randint(2, 20)]
+    return rng.choice([whole, ["hold_torn", rng.randint(1, 4)]]) if torn else whole
+
+
+def disturb(nursery: Nursery, command: list[str], run: Path, rng: random.Random, kills: int, steps: int = 8) -> Toll:
     """Start the command and kill it, until it was killed `kills` times while it trained, or is done.
 
-    Every other kill is aimed at the writing of a checkpoint; the others come up to `pause` seconds after the start.
+    Every other kill falls into the writing of a checkpoint; the others come up to 3 ms after one of the first `steps` steps.
     """
     toll = Toll()
     while toll.kills < kills:
         before = half_written(run)
-        victim = nursery.start(command)
-        victim.wait_until(lambda victim=victim: victim.started(run))
         if toll.kills % 2:
-            victim.wait_until(lambda before=before: half_written(run) - before)
-            time.sleep(rng.uniform(0, 0.01))
+            victim = nursery.start_held(command, *in_save(rng))
         else:
-            time.sleep(rng.uniform(0, pause))
+            victim = nursery.start_held(command, *in_training(command, rng, steps))
+            if victim.alive():
+                victim.go_on()
+                time.sleep(rng.uniform(0, 0.003))  # it may fall anywhere: between two writes or within one
         code = victim.kill()
         assert code in (0, -signal.SIGKILL), victim.text
         if code == 0:

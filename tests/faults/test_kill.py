@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,11 @@ from killing import (
     disturb,
     finetune_command,
     half_written,
+    holds,
+    in_save,
+    in_training,
     pretrain_command,
+    wait_for,
 )
 
 
@@ -46,14 +49,14 @@ def test_pretraining_killed_more_than_twenty_times(
         assert differences(run, undisturbed) == []
         total.kills += toll.kills
         total.in_saves += toll.in_saves
-    assert total.in_saves >= 3
+    assert total.in_saves >= 6
 
 
 def test_finetuning_killed(nursery: Nursery, examples: Path, undisturbed: Path, tmp_path: Path) -> None:
     alone, run = tmp_path / "alone", tmp_path / "killed"
     finish(nursery, finetune_command(examples, undisturbed, alone), alone)
     command = finetune_command(examples, undisturbed, run)
-    toll = disturb(nursery, command, run, random.Random(1), 6, pause=0.2)
+    toll = disturb(nursery, command, run, random.Random(1), 6, steps=3)
     finish(nursery, command, run)
     assert differences(run, alone) == []
     assert "scores.json" in content(run)
@@ -153,11 +156,9 @@ def test_ctrl_c_at_any_moment(nursery: Nursery, shards: Path, undisturbed: Path,
     run, rng = tmp_path / "run", random.Random(2)
     command = pretrain_command(shards, run)
     for turn in range(5):
-        victim = nursery.start(command)
-        victim.wait_until(lambda victim=victim: victim.started(run))
-        if turn % 2:
-            victim.wait_until(lambda: half_written(run))
-        time.sleep(rng.uniform(0, 0.1))
+        victim = nursery.start_held(command, *(in_save(rng, torn=False) if turn % 2 else in_training(command, rng, 4)))
+        assert victim.alive(), victim.text
+        assert bool(half_written(run)) == bool(turn % 2)
         assert victim.kill(signal.SIGINT) == 130, victim.text
         lines = victim.text.splitlines()
         assert lines[-1] == "bertie: stopped; the same command goes on where it was"
@@ -172,11 +173,11 @@ def test_the_command_itself(shards: Path, undisturbed: Path, tmp_path: Path) -> 
     """`bertie pretrain` as a user starts it: interrupted, killed, and called until it is done."""
     run = tmp_path / "run"
     command = [str(Path(sys.executable).with_name("bertie")), *pretrain_command(shards, run)]
-    for step, how, code in ((6, signal.SIGINT, 130), (12, signal.SIGKILL, -9)):
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | ONE_THREAD) as process:
-            while not (run / "checkpoints" / f"step-{step:08d}").exists():
-                assert process.poll() is None
-                time.sleep(0.001)
+    for how, code in ((signal.SIGINT, 130), (signal.SIGKILL, -9)):
+        place = tmp_path / how.name
+        environment = holds(tmp_path / "python", place, "pretrain", 7)
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+            wait_for(place, process)
             process.send_signal(how)
             said = process.communicate()[1]
         assert process.returncode == code

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from killing import wait_for
 
 from bertie.text.tokenizer import Tokenizer
 
 CHILD = """
 import resource, sys
 from pathlib import Path
+sys.path.append(sys.argv[2])
+import holding
+from bertie import storage
 from bertie.cli import main
 from bertie.files import sources
 from bertie.text import duplicates, prepare
@@ -25,8 +26,15 @@ sources.LEAST_GROUP, duplicates.PART_BYTES = 20_000, 1_000
 prepare.prepare.__kwdefaults__["shard_bytes"] = 20_000
 if sys.argv[1] != "0":
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
-sys.exit(main(sys.argv[2:]))
+place, point, number = sys.argv[3:6]
+if point == "publish":
+    holding.at_call(place, storage, "publish")
+elif point:
+    holding.at_progress(place, point, int(number))
+sys.exit(main(sys.argv[6:]))
 """
+Point = tuple[str, int]  # the title of a progress bar, and at which of its advances; or "publish", just before the end
+NOWHERE = ("", 0)
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +49,11 @@ def command(small_texts: list[str], small_tokenizer: Tokenizer, tmp_path_factory
     return ["prepare", str(folder / "texts"), *flags]
 
 
-def child(command: list[str], out: Path, largest: int = 0) -> subprocess.Popen[str]:
-    words = [sys.executable, "-c", CHILD, str(largest), *command, "--out", str(out)]
+def child(command: list[str], out: Path, largest: int = 0, point: Point = NOWHERE) -> subprocess.Popen[str]:
+    """It waits for a signal at the point: the file `held` beside `out` says so."""
+    place = [str(Path(__file__).parent), str(out.with_name("held")), *map(str, point)]
+    words = [sys.executable, "-c", CHILD, str(largest), *place, *command, "--out", str(out)]
     return subprocess.Popen(words, stderr=subprocess.PIPE, text=True, encoding="utf-8")
-
-
-def count(folder: Path) -> int:
-    return sum(len(files) for _, _, files in os.walk(folder))  # which does not mind what goes away meanwhile
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -67,27 +73,19 @@ def whole(command: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[
 def test_killed_again_and_again(
     command: list[str], whole: dict[str, bytes], tmp_path: Path, how: signal.Signals
 ) -> None:
-    rng = random.Random(int(how))
-    out = tmp_path / "shards"
-    codes: list[int] = []
-    while not out.exists():
-        at = rng.randrange(1, 60) + 60 * len(codes)  # files that are there when it is killed
-        with child(command, out) as process:
-            deadline = time.monotonic() + 120
-            while process.poll() is None and count(tmp_path / ".shards.tmp-work") < at and time.monotonic() < deadline:
-                time.sleep(0.001)
-            hangs = time.monotonic() > deadline
+    """The process that leads waits at each point; its workers are wherever they come to meanwhile."""
+    out, held = tmp_path / "shards", tmp_path / "held"
+    points = [("read", 1), ("read", 7), ("find duplicates", 1), ("find duplicates", 20), ("encode", 1), ("encode", 9)]
+    for point in [*points, ("publish", 1)]:
+        with child(command, out, point=point) as process:
+            wait_for(held, process)
             process.send_signal(how)
-            try:
-                code = process.wait(60)
-            except subprocess.TimeoutExpired:
-                hangs = True
-                process.kill()
-                code = process.wait()
-        assert not hangs, f"it hangs with {count(tmp_path)} files"
-        codes.append(code)
-    assert set(codes) <= {0, 130, -how}, codes  # as Python starts, or ends, a SIGTERM ends the process itself
-    assert sum(code in (130, -signal.SIGKILL) for code in codes) > 3, "it was hardly ever killed"
+            code = process.wait(60)
+        assert code == (130 if how == signal.SIGTERM else -how), point
+        assert not out.exists()
+        held.unlink()
+    with child(command, out) as process:
+        assert process.wait(300) == 0
     assert contents(out) == whole
     assert [path.name for path in tmp_path.iterdir()] == ["shards"]
 

@@ -8,12 +8,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from killing import ONE_THREAD, Nursery, differences, pretrain_command, without_timing
+from killing import ONE_THREAD, Nursery, differences, holds, pretrain_command, wait_for, without_timing
 
 STATE = "checkpoints/step-00000012"
 
@@ -69,8 +68,7 @@ def test_ranks_resume_exactly_and_on_another_number_alike(nursery: Nursery, shar
 
 def test_a_signal_to_one_rank_saves_and_ends_all(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
     run, whole = tmp_path / "run", tmp_path / "whole"
-    victim = nursery.start(pretrain_command(shards, run), ranks=2)
-    victim.wait_until(lambda: list((run / "checkpoints").glob("step-*")))
+    victim = nursery.start_held(pretrain_command(shards, run), "hold_at", "pretrain", 5, 1, ranks=2)
     os.kill(victim.pids[1], signal.SIGTERM)
     victim.wait()
     assert victim.codes == [130, 130], victim.texts
@@ -80,11 +78,9 @@ def test_a_signal_to_one_rank_saves_and_ends_all(nursery: Nursery, shards: Path,
     assert records(run) == records(whole)
 
 
-@pytest.mark.parametrize("_", range(3))  # what is left of it hung one time in five, once
-def test_a_rank_that_is_gone_is_said(nursery: Nursery, shards: Path, tmp_path: Path, _: int) -> None:
-    run = tmp_path / "run"
-    victim = nursery.start(pretrain_command(shards, run), ranks=2)
-    victim.wait_until(lambda: victim.started(run))
+@pytest.mark.parametrize("step", [1, 3, 5])  # nothing is due after it, a checkpoint, an evaluation
+def test_a_rank_that_is_gone_is_said(nursery: Nursery, shards: Path, tmp_path: Path, step: int) -> None:
+    victim = nursery.start_held(pretrain_command(shards, tmp_path / "run"), "hold_at", "pretrain", step, 1, ranks=2)
     os.kill(victim.pids[1], signal.SIGKILL)
     assert victim.wait() == 1
     assert "bertie: another process of this training has ended" in victim.text
@@ -113,23 +109,27 @@ def test_ranks_that_were_told_different_things(shards: Path, tmp_path: Path, fla
     assert not (tmp_path / "run").exists()
 
 
-def torchrun(*argv: str, program: tuple[str, ...] = ("-m", "bertie")) -> subprocess.Popen[str]:
+def torchrun(
+    *argv: str, program: tuple[str, ...] = ("-m", "bertie"), env: dict[str, str] | None = None
+) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command += ["--max-restarts", "2", *program, *argv]
-    return subprocess.Popen(command, env=os.environ | ONE_THREAD, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, env=env or os.environ | ONE_THREAD, stderr=subprocess.PIPE, text=True)
 
 
-def wait_for_a_checkpoint(run: Path, started: subprocess.Popen[str]) -> None:
-    while not list((run / "checkpoints").glob("step-*")) and started.poll() is None:
-        time.sleep(0.01)
+def torchrun_held(folder: Path, *argv: str) -> tuple[subprocess.Popen[str], list[int]]:
+    """Started, with rank 1 waiting for a signal after step 4; and the ranks' process ids."""
+    place = folder / "held"
+    started = torchrun(*argv, env=holds(folder / "python", place, "pretrain", 4, rank=1))
+    wait_for(place, started)
+    children = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
+    return started, [int(child) for child in children]
 
 
 def test_torchrun_starts_again_what_was_killed(shards: Path, undisturbed: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    started = torchrun(*pretrain_command(shards, run))
-    wait_for_a_checkpoint(run, started)
-    children = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
-    os.kill(int(children[-1]), signal.SIGKILL)
+    started, ranks = torchrun_held(tmp_path, *pretrain_command(shards, run))
+    os.kill(ranks[-1], signal.SIGKILL)
     _, text = started.communicate(timeout=120)
     assert started.returncode == 0, text
     assert "resuming" in text
@@ -140,10 +140,8 @@ def test_torchrun_starts_again_what_was_killed(shards: Path, undisturbed: Path, 
 def test_a_scheduler_that_ends_torchrun_finds_the_run_saved(shards: Path, tmp_path: Path, everyone: bool) -> None:
     """Slurm tells all processes, and torchrun tells its own again."""
     run = tmp_path / "run"
-    started = torchrun(*pretrain_command(shards, run, steps=3000))
-    wait_for_a_checkpoint(run, started)
-    children = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
-    for pid in [*(children if everyone else []), started.pid]:
-        os.kill(int(pid), signal.SIGTERM)
+    started, ranks = torchrun_held(tmp_path, *pretrain_command(shards, run))
+    for pid in [*(ranks if everyone else []), started.pid]:
+        os.kill(pid, signal.SIGTERM)
     _, text = started.communicate(timeout=120)
-    assert f"saved {run} after step" in text
+    assert f"saved {run} after step 4 of 30" in text

@@ -88,10 +88,9 @@ def test_a_finetuned_run_knows_its_examples_and_its_model(
 
 def test_another_number_of_threads_warns(nursery: Nursery, shards: Path, halfway: Path, tmp_path: Path) -> None:
     run = shutil.copytree(halfway, tmp_path / "run")
-    victim = nursery.start([*pretrain_command(shards, run), "--threads", "2"])
-    assert victim.wait_until(lambda: "resuming" in victim.text)
-    victim.kill()
-    assert f"warning: {run} ran with 1 threads and goes on with 2" in victim.text
+    code, text = nursery.run([*pretrain_command(shards, run), "--threads", "2"], ["die_after_step", 15])
+    assert (code, "resuming" in text) == (-signal.SIGKILL, True)
+    assert f"warning: {run} ran with 1 threads and goes on with 2" in text
 
 
 def test_the_number_of_threads_is_kept(
@@ -112,11 +111,9 @@ def test_a_second_process_is_refused(
 
     run = tmp_path / "run"
     command = pretrain_command(shards, run)
-    first = nursery.start(command)
-    first.wait_until(lambda: first.started(run))
-    os.kill(first.pid, signal.SIGSTOP)
+    first = nursery.start_held(command, "hold_at", "pretrain", 2)
     assert main(command) == 2
-    os.kill(first.pid, signal.SIGCONT)
+    first.go_on()
     assert capsys.readouterr().err == f"bertie: another process is writing {run}\n"
     assert first.wait() == 0
     assert differences(run, undisturbed) == []

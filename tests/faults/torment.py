@@ -5,13 +5,11 @@ from __future__ import annotations
 import random
 import shutil
 import signal
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from killing import Nursery, Victim, differences, half_written
+from killing import Nursery, Victim, differences, in_save, in_training
 
 UNTOUCHED = (".lock", "README.md", "report.html")  # nothing is read from these
 
@@ -24,7 +22,7 @@ class Torment:
     command: list[str]
     run: Path
     rng: random.Random
-    pause: float
+    steps: int
     landed: dict[str, int] = field(default_factory=dict)
 
     def once(self, way: str) -> bool:
@@ -38,11 +36,6 @@ class Torment:
             "truncated file": lambda: self._damage("truncated file", _cut),
         }[way]()
 
-    def _started(self, *patches: list[Any]) -> Victim:
-        victim = self.nursery.start(self.command, *patches)
-        victim.wait_until(lambda: victim.started(self.run))
-        return victim
-
     def _count(self, way: str, code: int, expected: int, victim: Victim) -> bool:
         assert code in (0, expected), f"{way}: exit code {code}: {victim.text}"
         assert "Traceback" not in victim.text, victim.text
@@ -50,20 +43,15 @@ class Torment:
         return code == 0
 
     def _kill(self) -> bool:
-        victim = self._started()
-        time.sleep(self.rng.uniform(0, self.pause))
+        victim = self.nursery.start_held(self.command, *in_training(self.command, self.rng, self.steps))
         return self._count("kill", victim.kill(), -signal.SIGKILL, victim)
 
     def _kill_while_saving(self) -> bool:
-        before = half_written(self.run)
-        victim = self._started()
-        victim.wait_until(lambda: half_written(self.run) - before)
-        time.sleep(self.rng.uniform(0, 0.01))
+        victim = self.nursery.start_held(self.command, *in_save(self.rng))
         return self._count("kill while saving", victim.kill(), -signal.SIGKILL, victim)
 
     def _term(self) -> bool:
-        victim = self._started()
-        time.sleep(self.rng.uniform(0, self.pause))
+        victim = self.nursery.start_held(self.command, *in_training(self.command, self.rng, self.steps))
         return self._count("term", victim.kill(signal.SIGTERM), 130, victim)
 
     def _fill_disk(self) -> bool:
@@ -131,16 +119,16 @@ def torment(
     alone: Path,
     rng: random.Random,
     each: int,
-    pause: float,
+    steps: int,
 ) -> Iterator[tuple[dict[str, int], list[str]]]:
     """Disturb runs until each way has landed `each` times; after every run all that landed so far, and what differs.
 
-    alone: a run of the same command that was left alone.
+    alone: a run of the same command that was left alone. steps: within which of a process's steps it is hit.
     """
     landed = dict.fromkeys(WAYS, 0)
     while min(landed.values()) < each:
         run = folder / f"run{sum(landed.values())}"
-        one = Torment(nursery, command(run), run, rng, pause, landed)
+        one = Torment(nursery, command(run), run, rng, steps, landed)
         missing = [way for way in WAYS if landed[way] < each]
         any(one.once(way) for way in rng.sample(missing, len(missing)))  # until it gets done in spite of one
         code, text = nursery.run(command(run))

@@ -15,8 +15,10 @@ import socket
 import sys
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 from typing import Any
 
+import holding
 import torch._dynamo  # noqa: F401 - what optimizers import when they are first made: a second
 
 from bertie import storage
@@ -47,7 +49,7 @@ def die_after_step(step: int) -> None:
     after_save(step, die)
 
 
-def die_before(what: str, number: int) -> None:
+def before(what: str, number: int, do: Callable[[], None]) -> None:
     """Just before the `number`th write, renaming or removal whose "name path" (or "fsync") holds all words of `what`."""
     passed = count(1)
 
@@ -56,7 +58,7 @@ def die_before(what: str, number: int) -> None:
             paths = [str(value) for value in args if isinstance(value, str | os.PathLike)]
             called = " ".join([act.__name__, *paths[:1]])
             if all(word in called for word in what.split()) and next(passed) == number:
-                die()
+                do()
             return act(*args, **named)
 
         return patched
@@ -68,6 +70,33 @@ def die_before(what: str, number: int) -> None:
     ):
         for name in names:
             setattr(module, name, watched(getattr(module, name)))
+
+
+def die_before(what: str, number: int) -> None:
+    before(what, number, die)
+
+
+def hold_before(place: str, what: str, number: int) -> None:
+    before(what, number, lambda: holding.wait_for_signal(place))
+
+
+def hold_torn(place: str, number: int) -> None:
+    """In the `number`th write of tensors, with half of the bytes in the file."""
+    write, passed = model_folder.save_file, count(1)
+
+    def patched(tensors: Any, path: Any, **named: Any) -> None:
+        write(tensors, path, **named)
+        if next(passed) == number:
+            os.truncate(path, Path(path).stat().st_size // 2)
+            holding.wait_for_signal(place)
+
+    model_folder.save_file = patched
+
+
+def hold_at(place: str, title: str, number: int, rank: int = 0) -> None:
+    """At the `number`th advance of the progress bar of that title, in one of the ranks."""
+    if int(os.environ.get("RANK", "0")) == rank:
+        holding.at_progress(place, title, number)
 
 
 def disk_full_after_step(step: int, largest: int) -> None:
@@ -95,7 +124,7 @@ def forget(part: str) -> None:
     training_state.load_state = patched
 
 
-PATCHES = (die_after_step, die_before, disk_full_after_step, forget)
+PATCHES = (die_after_step, die_before, hold_before, hold_torn, hold_at, disk_full_after_step, forget)
 
 
 def child(order: dict[str, Any], rank: int, port: int) -> int:

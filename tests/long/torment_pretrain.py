@@ -63,7 +63,7 @@ def main() -> int:
         alone = folder / "alone"
         run_out(place, command(shards, alone))
         rng = random.Random(asked.seed)
-        for landed, found in torment(place, lambda run: command(shards, run), folder, alone, rng, asked.each, 3):
+        for landed, found in torment(place, lambda run: command(shards, run), folder, alone, rng, asked.each, 25):
             wrong += bool(found)
             print(f"{sum(landed.values())}: {landed}; different: {found or 'nothing'}", flush=True)
     print(f"{time.monotonic() - started:.0f} s")

@@ -55,12 +55,12 @@ def test_a_worker_that_dies_is_said() -> None:
 
 
 PARENT = """
-import signal, time
+import signal, threading
 from bertie.text.executors import LocalExecutor
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has it ignored by what runs behind it
 def work(number):
     print(number, flush=True)
-    time.sleep(60)
+    threading.Event().wait()
 list(LocalExecutor(2).run(work, range(8)))
 """
 
@@ -71,7 +71,7 @@ def test_workers_end_with_the_process_that_began_them(how: int) -> None:
     command = [sys.executable, "-c", PARENT]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:
         assert parent.stdout is not None
-        parent.stdout.readline()
+        assert {parent.stdout.readline(), parent.stdout.readline()} == {b"0\n", b"1\n"}  # both workers are busy
         children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
         assert len(children) >= 2
         parent.send_signal(how)
