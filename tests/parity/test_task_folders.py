@@ -16,7 +16,7 @@ from bertie.tasks import AnyTask, Choose, Embed, Regress, Span, Tag
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import Linear
 
-transformers = pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers", reason="needs the package transformers")
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +115,9 @@ def test_a_conditional_span_is_no_class_of_theirs(pretrained: Path, small_texts:
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 def test_embed(pretrained: Path, small_texts: list[str], tmp_path: Path, pooling: Any) -> None:
-    sentence_transformers = pytest.importorskip("sentence_transformers")
+    sentence_transformers = pytest.importorskip(
+        "sentence_transformers", reason="needs the package sentence-transformers"
+    )
     rows = [{"text": text[:40], "text_pair": text[40:80]} for text in small_texts[:12]]
     found = tuned(Embed(pooling=pooling), rows, pretrained, tmp_path / "run").predict(rows)
     model = sentence_transformers.SentenceTransformer(str(tmp_path / "run"), device="cpu")

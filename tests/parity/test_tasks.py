@@ -23,7 +23,7 @@ from bertie.tasks import AnyTask, Choose, Embed, Regress, Span, Tag
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import Linear
 
-transformers = pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers", reason="needs the package transformers")
 STEPS, SIZE, RATE, LENGTH = 20, 4, 5e-5, 96
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
@@ -195,7 +195,9 @@ def places(question: Any, found: Any, number: int) -> tuple[int, int]:
 @pytest.mark.parametrize("scored", [True, False])
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 def test_vectors(minilm: Path, shared_data: Path, tokenizer: Any, scored: bool, pooling: str) -> None:
-    sentence_transformers = pytest.importorskip("sentence_transformers")
+    sentence_transformers = pytest.importorskip(
+        "sentence_transformers", reason="needs the package sentence-transformers"
+    )
     from sentence_transformers.base.modules.transformer import Transformer
     from sentence_transformers.sentence_transformer import losses as made
     from sentence_transformers.sentence_transformer.modules.pooling import Pooling

@@ -34,7 +34,7 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import Linear
 
-transformers = pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers", reason="needs the package transformers")
 OBJECTIVES = (MaskedLM(), NextSentence())
 LENGTHS = (9, 40, 3, 21)
 

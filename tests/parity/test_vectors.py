@@ -14,7 +14,7 @@ from bertie.model.config import BertConfig
 from bertie.model.layer_selection import Fixed
 from bertie.text.tokenizer import Tokenizer
 
-transformers = pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers", reason="needs the package transformers")
 TEXTS = ["A café in 東京.", "", "The quick brown fox jumps over the lazy dog 😂", "unbelievable"]
 
 
@@ -77,7 +77,9 @@ def test_words_are_those_of_their_fast_tokenizer(minilm: Path) -> None:
 
 @pytest.mark.parametrize("which", ["minilm", "written by their version 6"])
 def test_texts_as_sentence_transformers_has_them(minilm: Path, shared_data: Path, tmp_path: Path, which: str) -> None:
-    sentence_transformers: Any = pytest.importorskip("sentence_transformers")
+    sentence_transformers: Any = pytest.importorskip(
+        "sentence_transformers", reason="needs the package sentence-transformers"
+    )
     model = sentence_transformers.SentenceTransformer(str(minilm), device="cpu")
     folder = minilm
     if which != "minilm":

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "bertie"
+TESTS = Path(__file__).resolve().parents[1]
 # A room imports only rooms above it, and itself.
 ROOMS = (
     ("errors", "contracts"),
@@ -145,3 +146,20 @@ def test_import_cycles_are_found() -> None:
 def test_every_room_has_its_place() -> None:
     found = {room(path) for path in FILES} - {"__init__"}
     assert found == set(RANK)
+
+
+def skip_reasons() -> Iterator[str]:
+    """What the tests say when they skip; "" where one says nothing."""
+    for path in sorted(TESTS.rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            name = call.func.attr if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else ""
+            if isinstance(call, ast.Call) and name in ("skip", "skipif", "importorskip"):
+                given = [word.value for word in call.keywords if word.arg == "reason"]
+                found = [*given, *call.args[:1]] if name == "skip" else given
+                yield str(ast.literal_eval(found[0])) if found else ""
+
+
+def test_a_test_that_skips_names_a_need_that_is_documented() -> None:
+    guide = (TESTS.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    needs = {line.split("|")[1].strip() for line in guide.splitlines() if line.startswith("| needs ")}
+    assert set(skip_reasons()) == needs

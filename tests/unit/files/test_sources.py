@@ -120,7 +120,7 @@ def test_a_name_that_is_no_text(tmp_path: Path) -> None:
     try:
         Path(os.fsdecode(bytes(tmp_path) + b"/\xff.txt")).write_text("x")
     except OSError:
-        pytest.skip("this file system takes UTF-8 names only")
+        pytest.skip("needs a file system with names that are not UTF-8")
     with pytest.raises(UsageError, match="the name is not UTF-8: rename it"):
         find([tmp_path])
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from bertie.model.activation import activation
 from bertie.model.config import Activation
 
-GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))
+GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"))
 
 SIZES = """
 import torch

@@ -148,7 +148,7 @@ def test_what_varlen_is_asked_for(
         varlen(*arguments, dropout=0.1)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize(("causal", "window"), LOOKS)
 @pytest.mark.parametrize("lengths", RAGGED, ids=str)
 def test_varlen_is_eager_on_a_gpu(lengths: list[int], causal: bool, window: int | None) -> None:

