@@ -104,7 +104,7 @@ def extend_tokenizer(
     new = [word for word in sorted(saved, key=lambda word: (-saved[word], word)) if saved[word]][:add]
     if not new:
         lower = "lower --min-frequency or " if min_frequency > 1 else ""
-        times = f"{console.many(min_frequency, 'time')} or more"
+        times = f"{console.plural(min_frequency, 'time')} or more"
         raise UserError(f"no word that the vocabulary lacks occurs {times} in the text: {lower}give more text")
     extended = tokenizer.rebuilt([*tokenizer.words, *new])
     _save(extended, out, table, {"added": len(new), "min_frequency": min_frequency})
