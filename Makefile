@@ -11,10 +11,11 @@ demo: .venv/base
 
 # One test at a time on each core: most of them are too small to gain from a second thread.
 test: .venv/dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
-
-test-all: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
+
+# With the tests marked slow, which `make test` leaves out.
+test-all: .venv/dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -m ""
 
 check: .venv/dev
 	$(BIN)/ruff check .

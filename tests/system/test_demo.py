@@ -1,4 +1,7 @@
-"""The demo at a twentieth of its size, on Python's documentation, and on a folder of one's own."""
+"""The demo at a twentieth of its size, on Python's documentation, and on a folder of one's own.
+
+All but the slow test have fewer sentences to classify: fine-tuning on all of them takes most of the time.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,45 @@ from pathlib import Path
 import pytest
 
 from bertie.cli import main
+from bertie.demo import corpus
+
+FEWER = {"_TRAIN": 40, "_TEST": 40}  # sentences of a label
+SMALL = f"""
+import sys
+from bertie.cli import main
+from bertie.demo import corpus
+vars(corpus).update({FEWER})
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def run_demo(out: Path, *start: str) -> Path:
+    """In a process of its own: here every call into bertie.model would have its shapes checked."""
+    subprocess.run([sys.executable, *start, "demo", "--out", str(out), "--scale", "0.05"], check=True)
+    return out
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("demo") / "out"
-    # A process of its own, as a user starts it: here every call into bertie.model would have its shapes checked.
-    subprocess.run([sys.executable, "-m", "bertie", "demo", "--out", str(out), "--scale", "0.05"], check=True)
-    return out
+    return run_demo(tmp_path_factory.mktemp("demo") / "out", "-c", SMALL)
+
+
+@pytest.fixture
+def _fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, count in FEWER.items():
+        monkeypatch.setattr(corpus, name, count)
+
+
+@pytest.mark.slow
+def test_demo_as_a_user_starts_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    require_whole(run_demo(tmp_path / "out", "-m", "bertie"), capsys)
 
 
 def test_demo_goes_the_whole_way(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    require_whole(demo, capsys)
+
+
+def require_whole(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = (demo / "report.html").read_text()
     for part in ("What it learned from the text", "What that is worth", "What it says", "How it was made", "<svg"):
         assert part in page
@@ -40,6 +71,7 @@ def test_demo_learns(demo: Path) -> None:
     assert sum(losses[-10:]) / 10 < sum(losses[:10]) / 10 - 0.1
 
 
+@pytest.mark.usefixtures("_fewer")
 def test_demo_again_has_nothing_to_do(demo: Path) -> None:
     before = (demo / "bert" / "model.safetensors").stat().st_mtime_ns
     seconds = json.loads((demo / "seconds.json").read_text())
@@ -50,6 +82,7 @@ def test_demo_again_has_nothing_to_do(demo: Path) -> None:
     assert (demo / "bert" / "model.safetensors").stat().st_mtime_ns == before
 
 
+@pytest.mark.usefixtures("_fewer")
 def test_demo_of_another_scale_is_refused(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--out", str(demo), "--scale", "0.1"]) == 2
     assert "another" in capsys.readouterr().err
@@ -74,6 +107,7 @@ def test_demo_does_not_read_what_it_writes(tmp_path: Path, capsys: pytest.Captur
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.usefixtures("_fewer")
 def test_demo_of_ones_own_text(tmp_path: Path, corpus_folder: Path) -> None:
     out = tmp_path / "own"
     assert main(["demo", "--out", str(out), "--scale", "0.02", "--corpus", str(corpus_folder)]) == 0

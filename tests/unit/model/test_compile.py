@@ -3,6 +3,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 # In a process of its own: here every function of bertie.model has its shapes checked, and that is not what is compiled.
 SCRIPT = """
 import numpy as np, torch
@@ -56,6 +58,7 @@ for recompute in (False, True):
 """
 
 
+@pytest.mark.slow
 def test_layers_are_compiled_once_for_any_number_of_sequences() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
