@@ -30,7 +30,7 @@ class _Pieces(torch.autograd.Function):
     def forward(ctx: Any, x_TF: Tensor, kind: str) -> Tensor:
         ctx.save_for_backward(x_TF)
         ctx.kind, out = kind, torch.empty_like(x_TF, memory_format=torch.contiguous_format)
-        for rows in _pieces(len(x_TF)):
+        for rows in powers_of_two(len(x_TF)):
             torch.ops.aten.gelu.out(x_TF[rows], approximate=kind, out=out[rows])
         return out
 
@@ -39,14 +39,14 @@ class _Pieces(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         (x_TF,) = ctx.saved_tensors
         gradient, out = gradients[0], torch.empty_like(x_TF, memory_format=torch.contiguous_format)
-        for rows in _pieces(len(x_TF)):
+        for rows in powers_of_two(len(x_TF)):
             torch.ops.aten.gelu_backward.grad_input(
                 gradient[rows], x_TF[rows], approximate=ctx.kind, grad_input=out[rows]
             )
         return out, None
 
 
-def _pieces(count: int) -> Iterator[slice]:
+def powers_of_two(count: int) -> Iterator[slice]:
     """Powers of two that add up to the count, the largest first."""
     start = 0
     for bit in reversed(range(count.bit_length())):

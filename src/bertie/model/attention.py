@@ -20,6 +20,7 @@ from torch import Tensor
 
 from bertie.contracts import Ragged
 from bertie.model.attention_groups import grouped
+from bertie.model.attention_half import grouped_half
 from bertie.model.attention_loop import looped, visible
 from bertie.model.dropout import drop
 
@@ -118,19 +119,15 @@ def automatic(
     causal: bool = False,
     window: int | None = None,
 ) -> Float[Tensor, "Q N H"]:
-    """The fastest here: on a CPU `grouped` for short sequences, else `looped`; on a GPU `varlen` where it can, else `dense`.
-
-    On a CPU in fp32 at least: oneDNN, which computes products in half precision, compiles one for every length of a sequence,
-    and keeps it, which costs more than such products save (LOG.md).
-    """
+    """The fastest here. CPU: `grouped_half` in half precision, `grouped` for short sequences, else `looped`. GPU: `varlen`
+    where it can, else `dense`."""
     look = {"dropout": dropout, "causal": causal, "window": window}
     if q_QNH.device.type == "cpu":
         length = len(k_TNH) / (len(k.cu_seqlens) - 1)
-        attend = grouped if k_TNH.shape[1] * length**2 < FEW * torch.get_num_threads() else looped
-        if q_QNH.dtype not in HALVES:
-            return attend(q_QNH, k_TNH, v_TNH, q, k, **look)
-        with torch.autocast("cpu", enabled=False):
-            return attend(q_QNH.float(), k_TNH.float(), v_TNH.float(), q, k, **look).to(q_QNH.dtype)
+        short = k_TNH.shape[1] * length**2 < FEW * torch.get_num_threads()
+        if q_QNH.dtype in HALVES:
+            return grouped_half(q_QNH, k_TNH, v_TNH, q, k, **look)
+        return (grouped if short else looped)(q_QNH, k_TNH, v_TNH, q, k, **look)
     fits = q_QNH.is_cuda and not dropout and q_QNH.dtype in HALVES and q_QNH.shape[-1] % 8 == 0
     return (varlen if fits else dense)(q_QNH, k_TNH, v_TNH, q, k, **look)
 

@@ -43,7 +43,7 @@ def grouped(
     return _Grouped.apply(q_QNH, k_TNH, v_TNH, _plan_of(q, k, q_QNH.shape[1], causal, window), dropout)
 
 
-class _Side(NamedTuple):
+class Side(NamedTuple):
     """Queries, or keys, on the grids of all groups. A grid's cells are counted sequence by sequence, head by head."""
 
     # of every group: the packed row that a place shows; past a sequence's end, its first
@@ -59,8 +59,8 @@ class _Side(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    queries: _Side
-    keys: _Side
+    queries: Side
+    keys: Side
     shapes: list[tuple[int, int, int]]  # of every group: B, q, t
     hidden: list[Bool[Tensor, "B q t"] | Bool[Tensor, "B 1 t"] | None]  # of every group: what is not looked at
 
@@ -80,9 +80,9 @@ def _plan_of(q: Ragged, k: Ragged, heads: int, causal: bool, window: int | None)
 
 def _plan(q: Ragged, k: Ragged, heads: int, causal: bool, window: int | None) -> _Plan:
     q_lengths, k_lengths = q.lengths.numpy(), k.lengths.numpy()
-    groups = _groups(q_lengths, k_lengths, heads)
-    queries = _side(q.cu_seqlens.numpy(), q_lengths, groups, heads, 1)
-    keys = _side(k.cu_seqlens.numpy(), k_lengths, groups, heads, ROUND)
+    groups = grid_groups(q_lengths, k_lengths, heads)
+    queries = grid_side(q.cu_seqlens.numpy(), q_lengths, groups, heads, 1)
+    keys = grid_side(k.cu_seqlens.numpy(), k_lengths, groups, heads, ROUND)
     shapes, hidden = [], []
     for rows, columns, past in zip(queries.rows, keys.rows, keys.past, strict=True):
         shape = (len(rows) * heads, rows.shape[2], columns.shape[2])
@@ -97,7 +97,7 @@ def _plan(q: Ragged, k: Ragged, heads: int, causal: bool, window: int | None) ->
     return _Plan(queries, keys, shapes, hidden)
 
 
-def _groups(queries: np.ndarray, keys: np.ndarray, heads: int) -> list[np.ndarray]:
+def grid_groups(queries: np.ndarray, keys: np.ndarray, heads: int) -> list[np.ndarray]:
     """The numbers of the sequences of each group, the longest first; those of which nothing is asked are in none."""
     asked = np.flatnonzero(queries)
     order = asked[np.lexsort((-queries[asked], -keys[asked]))]
@@ -113,7 +113,7 @@ def _groups(queries: np.ndarray, keys: np.ndarray, heads: int) -> list[np.ndarra
     return [np.array(group) for group in groups]
 
 
-def _side(starts: np.ndarray, lengths: np.ndarray, groups: list[np.ndarray], heads: int, multiple: int) -> _Side:
+def grid_side(starts: np.ndarray, lengths: np.ndarray, groups: list[np.ndarray], heads: int, multiple: int) -> Side:
     rows, past, spans, at = [], [], [], 0
     cells = np.full((int(starts[-1]), heads), -1, np.int32)
     for group in groups:
@@ -130,13 +130,13 @@ def _side(starts: np.ndarray, lengths: np.ndarray, groups: list[np.ndarray], hea
         spans.append(slice(at, at + there.size))
         at += there.size
     cells[cells < 0] = at
-    return _Side(rows, past, spans, torch.from_numpy(cells.reshape(-1)), at)
+    return Side(rows, past, spans, torch.from_numpy(cells.reshape(-1)), at)
 
 
 class _Grouped(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q_QNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, plan: _Plan, dropout: float) -> Tensor:
-        out, scale = _cells(q_QNH, plan.queries), 1 / math.sqrt(q_QNH.shape[-1])
+        out, scale = cells_of(q_QNH, plan.queries), 1 / math.sqrt(q_QNH.shape[-1])
         kept: list[Tensor | None] = []
         for i, shape in enumerate(plan.shapes):
             q, k, v = _grid(q_QNH, plan.queries, i), _grid(k_TNH, plan.keys, i), _grid(v_TNH, plan.keys, i)
@@ -150,14 +150,14 @@ class _Grouped(torch.autograd.Function):
             kept += [own, lanes]
         ctx.save_for_backward(q_QNH, k_TNH, v_TNH, *kept)
         ctx.plan, ctx.dropout = plan, dropout
-        return _packed(out, plan.queries, q_QNH)
+        return packed(out, plan.queries, q_QNH)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         q_QNH, k_TNH, v_TNH, *kept = ctx.saved_tensors
         plan, scale = ctx.plan, 1 / math.sqrt(q_QNH.shape[-1])
-        dq, dk, dv = (_cells(x, side) for x, side in ((q_QNH, plan.queries), (k_TNH, plan.keys), (v_TNH, plan.keys)))
+        dq, dk, dv = (cells_of(x, side) for x, side in ((q_QNH, plan.queries), (k_TNH, plan.keys), (v_TNH, plan.keys)))
         for i, (shape, own, lanes) in enumerate(zip(plan.shapes, kept[::2], kept[1::2], strict=True)):
             q, k, v = _grid(q_QNH, plan.queries, i), _grid(k_TNH, plan.keys, i), _grid(v_TNH, plan.keys, i)
             gradient = _grid(gradients[0], plan.queries, i)
@@ -173,11 +173,11 @@ class _Grouped(torch.autograd.Function):
             d_scores = torch.ops.aten._softmax_backward_data(d_own, own, -1, own.dtype)
             product(d_scores, k, scale, dq[queries].view(shape[0], shape[1], -1))
             product(d_scores.transpose(1, 2), q, scale, dk[keys].view(shape[0], shape[2], -1))
-        dq, dk, dv = _packed(dq, plan.queries, q_QNH), _packed(dk, plan.keys, k_TNH), _packed(dv, plan.keys, v_TNH)
+        dq, dk, dv = packed(dq, plan.queries, q_QNH), packed(dk, plan.keys, k_TNH), packed(dv, plan.keys, v_TNH)
         return dq, dk, dv, None, None
 
 
-def _grid(x_TNH: Tensor, side: _Side, i: int) -> Float[Tensor, "B q H"]:
+def _grid(x_TNH: Tensor, side: Side, i: int) -> Float[Tensor, "B q H"]:
     """A group's rows, gathered head by head from wherever they lie in memory."""
     heads, size = x_TNH.shape[1:]
     if x_TNH.stride(2) != 1 or x_TNH.stride(0) % size or x_TNH.stride(1) % size:
@@ -188,12 +188,12 @@ def _grid(x_TNH: Tensor, side: _Side, i: int) -> Float[Tensor, "B q H"]:
     return flat.index_select(0, rows.flatten()).view(-1, rows.shape[2], size)
 
 
-def _cells(x_TNH: Tensor, side: _Side) -> Float[Tensor, "cells H"]:
+def cells_of(x_TNH: Tensor, side: Side) -> Float[Tensor, "cells H"]:
     """Room for what becomes of all groups, and a cell of zeros after it."""
     made = x_TNH.new_empty(side.total + 1, x_TNH.shape[-1])
     made[-1].zero_()
     return made
 
 
-def _packed(cells: Tensor, side: _Side, like: Tensor) -> Float[Tensor, "Q N H"]:
+def packed(cells: Tensor, side: Side, like: Tensor) -> Float[Tensor, "Q N H"]:
     return cells.index_select(0, side.cells).view(like.shape)

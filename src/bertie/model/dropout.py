@@ -57,19 +57,24 @@ def random_lanes(shape: torch.Size) -> Tensor:
 
 def _kept(x: Tensor, lanes: Tensor, rate: float, plus: Tensor) -> Tensor:
     """plus + x where its lane is not among the lowest, scaled by the share of those that are not."""
-    return torch.addcmul(plus, x, _mask(lanes, rate, x), value=_scale(rate))
+    return torch.addcmul(plus, x, _mask(lanes, rate, x), value=keep_scale(rate))
 
 
 def scaled_mask(lanes: Tensor, rate: float, like: Tensor) -> Tensor:
     """What to multiply with: 0, or the scale of what is kept."""
-    return _mask(lanes, rate, like).mul_(_scale(rate))
+    return _mask(lanes, rate, like).mul_(keep_scale(rate))
 
 
 def _mask(lanes: Tensor, rate: float, like: Tensor) -> Tensor:
     """1 where an element is kept, in the type of `like`."""
-    mask = torch.empty_like(like, memory_format=torch.contiguous_format)
-    return torch.ge(lanes, round(rate * LANES) - LANES // 2, out=mask)
+    return keep_mask(lanes, rate, torch.empty_like(like, memory_format=torch.contiguous_format))
 
 
-def _scale(rate: float) -> float:
+def keep_mask(lanes: Tensor, rate: float, out: Tensor) -> Tensor:
+    """1 where an element is kept, else 0; written to `out`, contiguous and of the lanes' shape."""
+    return torch.ge(lanes, round(rate * LANES) - LANES // 2, out=out)
+
+
+def keep_scale(rate: float) -> float:
+    """What kept elements are multiplied by, so that the expected value stays."""
     return LANES / (LANES - round(rate * LANES))

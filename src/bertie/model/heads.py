@@ -13,7 +13,7 @@ from bertie.contracts import Hidden, Loss, PairTargets, Targets
 from bertie.model.activation import activation
 from bertie.model.config import Activation, BertConfig
 from bertie.model.dropout import drop
-from bertie.model.losses import choice, cross_entropy, squared_error
+from bertie.model.losses import choice, cross_entropy, squared_error, vocabulary_loss
 from bertie.model.pooling import Pooling, pool
 
 LossOf = Callable[[Tensor, Targets], Loss]
@@ -32,10 +32,14 @@ class MaskedLMHead(nn.Module):
         self.word = (word,)  # in a tuple: used here, owned and saved by the encoder
 
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P V"]:
-        return F.linear(self.norm(activation(self.act, self.dense(x_PD))), self.word[0].weight, self.bias)
+        return F.linear(self._transformed(x_PD), self.word[0].weight, self.bias)
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
-        return cross_entropy(self.logits(hidden.last[targets.index]), targets)
+        x_PD = self._transformed(hidden.last[targets.index])
+        return vocabulary_loss(x_PD, self.word[0].weight, self.bias, targets)
+
+    def _transformed(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P D"]:
+        return self.norm(activation(self.act, self.dense(x_PD)))
 
 
 class PooledHead(nn.Module):

@@ -1,0 +1,151 @@
+"""Attention on a CPU in half precision: groups of sequences as in `attention_groups.py`, on grids of few shapes.
+
+oneDNN compiles a product for each new shape and keeps it. So queries and keys are padded to a multiple of `MULTIPLE`, and the
+number of sequences in a group is a power of two. Everything is in half precision but softmax, which computes in fp32, and the
+scale of dropout, which the products apply (rounded to bf16, it would be off by 0.2 %).
+
+    Q  packed queries    T  packed keys and values    N  heads    H  head size
+    S  sequences of a group    q, t  padded queries and keys    B  = S × N
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from bertie.contracts import Ragged
+from bertie.model.activation import powers_of_two
+from bertie.model.attention_groups import Side, cells_of, grid_groups, grid_side, packed
+from bertie.model.attention_loop import product, visible
+from bertie.model.dropout import keep_mask, keep_scale, random_lanes
+
+MULTIPLE = 16
+HIDDEN = -1e30  # added to the score of a key that a query does not see: finite, because a padded query may see none
+
+
+def grouped_half(
+    q_QNH: Float[Tensor, "Q N H"],
+    k_TNH: Float[Tensor, "T N H"],
+    v_TNH: Float[Tensor, "T N H"],
+    q: Ragged,
+    k: Ragged,
+    *,
+    dropout: float,
+    causal: bool = False,
+    window: int | None = None,
+) -> Float[Tensor, "Q N H"]:
+    plan = _plan_of(q, k, (q_QNH.shape[1], causal, window, q_QNH.dtype))
+    return _GroupedHalf.apply(q_QNH, k_TNH, v_TNH, plan, dropout)
+
+
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """shapes: B, q and t of each group. hidden: what is added to its scores, [B, 1 or q, t], or None. real: 1 for a query and
+    0 for padding, [S, 1, q, 1], or None where there is no padding."""
+
+    queries: Side
+    keys: Side
+    shapes: list[tuple[int, int, int]]
+    hidden: list[Tensor | None]
+    real: list[Tensor | None]
+    indices: dict[tuple[int, int, int, int], Tensor] = field(default_factory=dict)
+
+
+_PLANS: WeakKeyDictionary[Ragged, dict[Any, _Plan]] = WeakKeyDictionary()
+
+
+def _plan_of(q: Ragged, k: Ragged, look: tuple[int, bool, int | None, torch.dtype]) -> _Plan:
+    """Made once for all layers where every token is a query; kept as long as the batch."""
+    if q is not k:
+        return _plan(q, k, *look)
+    plans = _PLANS.setdefault(k, {})
+    if look not in plans:
+        plans[look] = _plan(q, k, *look)
+    return plans[look]
+
+
+def _plan(q: Ragged, k: Ragged, heads: int, causal: bool, window: int | None, dtype: torch.dtype) -> _Plan:
+    q_lengths, k_lengths = q.lengths.numpy(), k.lengths.numpy()
+    alike = grid_groups(q_lengths, k_lengths, heads)
+    groups = [group[part] for group in alike for part in powers_of_two(len(group))]
+    queries = grid_side(q.cu_seqlens.numpy(), q_lengths, groups, heads, MULTIPLE)
+    keys = grid_side(k.cu_seqlens.numpy(), k_lengths, groups, heads, MULTIPLE)
+    shapes, hidden, real = [], [], []
+    for rows, columns, no_query, no_key in zip(queries.rows, keys.rows, queries.past, keys.past, strict=True):
+        shape = (len(rows) * heads, rows.shape[2], columns.shape[2])
+        near = visible(shape[1], shape[2], causal, window, rows.device)
+        unseen = None if no_key is None else no_key.transpose(2, 3)
+        if near is not None:
+            unseen = ~near if unseen is None else unseen | ~near
+        if unseen is not None:
+            unseen = unseen.expand(len(rows), heads, -1, shape[2]).flatten(0, 1).to(dtype).mul_(HIDDEN)
+        shapes.append(shape)
+        hidden.append(unseen)
+        real.append(None if no_query is None else (~no_query).to(dtype))
+    return _Plan(queries, keys, shapes, hidden, real)
+
+
+class _GroupedHalf(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q_QNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, plan: _Plan, dropout: float) -> Tensor:
+        out, scale = cells_of(q_QNH, plan.queries), 1 / math.sqrt(q_QNH.shape[-1])
+        kept: list[Tensor | None] = []
+        for i, shape in enumerate(plan.shapes):
+            q, k, v = _grid(q_QNH, plan, i, 0), _grid(k_TNH, plan, i, 1), _grid(v_TNH, plan, i, 1)
+            scores = product(q, k.transpose(1, 2), scale)
+            if (hidden := plan.hidden[i]) is not None:
+                scores.add_(hidden)
+            own = torch.softmax(scores, -1)
+            lanes = random_lanes(torch.Size(shape)) if dropout else None
+            used = own if lanes is None else keep_mask(lanes, dropout, out=scores).mul_(own)
+            product(used, v, keep_scale(dropout), out[plan.queries.spans[i]].view(shape[0], shape[1], -1))
+            kept += [q, k, v, own, lanes]
+        ctx.save_for_backward(*kept)
+        ctx.plan, ctx.dropout, ctx.shapes = plan, dropout, (q_QNH.shape, k_TNH.shape)
+        return packed(out, plan.queries, q_QNH)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        plan, kept, scale = ctx.plan, ctx.saved_tensors, 1 / math.sqrt(gradients[0].shape[-1])
+        like_k = gradients[0].new_empty(ctx.shapes[1])
+        dq, dk, dv = cells_of(like_k, plan.queries), cells_of(like_k, plan.keys), cells_of(like_k, plan.keys)
+        for i, shape in enumerate(plan.shapes):
+            q, k, v, own, lanes = kept[5 * i : 5 * i + 5]
+            gradient = _grid(gradients[0], plan, i, 0)
+            if (real := plan.real[i]) is not None:
+                gradient.unflatten(0, (len(real), -1)).mul_(real)
+            d_own, used = product(gradient, v.transpose(1, 2), keep_scale(ctx.dropout)), own
+            if lanes is not None:
+                mask = keep_mask(lanes, ctx.dropout, out=torch.empty_like(own))
+                d_own.mul_(mask)
+                used = mask.mul_(own)
+            queries, keys = plan.queries.spans[i], plan.keys.spans[i]
+            of_keys = (shape[0], shape[2], -1)
+            product(used.transpose(1, 2), gradient, keep_scale(ctx.dropout), dv[keys].view(of_keys))
+            d_scores = torch.ops.aten._softmax_backward_data(d_own, own, -1, own.dtype)
+            product(d_scores, k, scale, dq[queries].view(shape[0], shape[1], -1))
+            product(d_scores.transpose(1, 2), q, scale, dk[keys].view(of_keys))
+        dq = packed(dq, plan.queries, gradients[0])
+        return dq, packed(dk, plan.keys, like_k), packed(dv, plan.keys, like_k), None, None
+
+
+def _grid(x_TNH: Tensor, plan: _Plan, i: int, side: int) -> Float[Tensor, "B q H"]:
+    """A group's rows, gathered head by head from wherever they lie in memory. side: 0 for queries, 1 for keys."""
+    heads, size = x_TNH.shape[1:]
+    if x_TNH.stride(2) != 1 or x_TNH.stride(0) % size or x_TNH.stride(1) % size:
+        x_TNH = x_TNH.contiguous()
+    apart, step = x_TNH.stride(0) // size, x_TNH.stride(1) // size
+    if (index := plan.indices.get((i, side, apart, step))) is None:
+        rows = (plan.keys if side else plan.queries).rows[i]
+        index = (rows * apart + torch.arange(heads, dtype=rows.dtype)[:, None] * step).flatten()
+        plan.indices[i, side, apart, step] = index
+    flat = x_TNH.as_strided(((len(x_TNH) - 1) * apart + (heads - 1) * step + 1, size), (size, 1))
+    return flat.index_select(0, index).view(len(index) // plan.shapes[i][1 + side], -1, size)
