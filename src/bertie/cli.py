@@ -1,13 +1,11 @@
-"""The command line: finds the verb, reads its flags, runs it, prints errors as a line. The verbs are in `commands`."""
+"""The command line: find the verb, parse its flags, run it, print an error as one line. `commands` holds the verbs."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import io
 import json
 import os
-import re
 import signal
 import sys
 import threading
@@ -18,45 +16,71 @@ from bertie import console, storage
 from bertie.commands import USUAL, VERBS
 from bertie.errors import UsageError, UserError
 
-HELP = """usage: bertie VERB …        (bertie VERB --help says more)
+HELP = """usage: bertie COMMAND ...        (bertie COMMAND --help lists the arguments)
 
-  demo                                   the whole way, on text that every Python carries, in minutes
-  tokenizer train TEXT… --out DIR        a WordPiece vocabulary from your text
-  tokenizer extend TOKENIZER TEXT… --out DIR              words of a new field for one that stands
-  tokenizer inspect TOKENIZER [TOKENIZER] --text TEXT…    how it fits a text, side by side
-  tokenizer encode TOKENIZER "…"         text to ids
-  tokenizer decode TOKENIZER ID…         and back
-  prepare TEXT… --tokenizer DIR --out SHARDS              token shards
-  pretrain CONFIG --data SHARDS --out RUN                 a BERT; the same command again resumes
-  finetune CONFIG --train FILE --dev FILE --model RUN --out RUN     or --task KIND for CONFIG
-  glue FOLDER --model RUN --out OUT      the tasks of GLUE: scores, and the leaderboard's files
-  evaluate RUN --data FILE               scores on labelled examples
-  score --task KIND --data FILE --predictions FILE        the same of a file of predictions, without a model
-  predict RUN [--input FILE] [TEXT…]     one JSON object a line
-  embed RUN --input FILE --out X.npy     vectors of texts, or of their words
-  fill-mask RUN "… [MASK] …"             the likeliest words
-  runs compare RUN RUN…                  their curves beside each other, and where they differ
-  completion bash|zsh|fish               a script for the shell, which completes verbs, recipes and flags
+Try it:
+  demo                 Train and fine-tune a small BERT on text that comes with Python.
 
-TEXT is .txt, .jsonl, .csv, .tsv or .parquet files, also .gz, .bz2, .xz or .zst; folders, patterns, URLs, hf:DATASET."""
+Prepare text:
+  tokenizer train      Train a WordPiece vocabulary.
+  tokenizer extend     Add the words of a new domain to a vocabulary.
+  tokenizer inspect    Show how a vocabulary covers a text; compare two.
+  tokenizer encode     Turn text into token ids.
+  tokenizer decode     Turn token ids into text.
+  prepare              Turn text into token shards for pre-training.
+
+Train:
+  pretrain             Pre-train a BERT on token shards.
+  finetune             Fine-tune a BERT on labeled examples.
+  glue                 Fine-tune a BERT on the tasks of GLUE and score them.
+
+Use a model:
+  evaluate             Score a fine-tuned model on labeled examples.
+  score                Score a file of predictions, without a model.
+  predict              Predict with a fine-tuned model, one JSON object per line.
+  embed                Write the vectors of texts or of their words to a file.
+  fill-mask            Predict the tokens at [MASK].
+
+Other:
+  runs compare         Compare the learning curves and settings of runs.
+  completion           Print a completion script for bash, zsh or fish.
+
+Example:
+  bertie tokenizer train texts/ --out tokenizer
+  bertie prepare texts/ --tokenizer tokenizer --out shards
+  bertie pretrain mini --data shards --out runs/mini
+  bertie finetune --task classify --train train.tsv --dev dev.tsv \\
+      --model runs/mini --out runs/classifier
+  bertie predict runs/classifier "A fine film."
+
+Text is read from .txt, .jsonl, .csv, .tsv and .parquet files (also compressed: .gz,
+.bz2, .xz, .zst), from folders, glob patterns, URLs, and data sets: hf:DATASET.
+`bertie --version` prints the version."""
 
 RESUMING = ("demo", "pretrain", "finetune", "glue", "prepare")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0 done, 1 failed, 2 wrong use."""
+    """Run one command.
+
+    Args:
+        argv: The arguments after `bertie`; None: those of this process.
+
+    Returns:
+        The exit code: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
+    """
     argv = sys.argv[1:] if argv is None else argv
     debug = "--debug" in argv
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # JSON lines are UTF-8, whatever the locale
-    here = threading.current_thread() is threading.main_thread()  # only it may say what a signal does
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if here else None  # as Ctrl-C
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # JSON is UTF-8 in every locale
+    main_thread = threading.current_thread() is threading.main_thread()  # the only one that may set signal handlers
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler) if main_thread else None  # like Ctrl-C
     try:
         code = _run(argv)
-        print(end="", flush=True)  # here a broken pipe can still be caught
+        print(end="", flush=True)  # raises BrokenPipeError here, not at exit
         return code
-    except BrokenPipeError:  # the reader of our output, such as head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # stdout, for what Python still flushes at its end
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what Python still flushes at exit
         return 0
     except UserError as error:
         if debug:
@@ -64,24 +88,24 @@ def main(argv: list[str] | None = None) -> int:
         console.info(f"bertie: {error}")
         return error.exit_code
     except (OSError, MemoryError, RuntimeError, UnicodeEncodeError) as error:
-        trouble = _trouble(error)
-        if debug or trouble is None:
+        message = _system_error(error)
+        if debug or message is None:
             raise
-        console.info(f"bertie: {trouble} (--debug shows where)")
+        console.info(f"bertie: {message} (add --debug for the traceback)")
         return 1
     except KeyboardInterrupt:
-        console.info("bertie: stopped" + "; the same command goes on where it was" * (argv[0] in RESUMING))
+        console.info("bertie: interrupted" + "; run the same command again to resume" * (argv[0] in RESUMING))
         return 130
     finally:
-        if here:
-            signal.signal(signal.SIGTERM, before)
+        if main_thread:
+            signal.signal(signal.SIGTERM, previous)
 
 
 def _run(argv: list[str]) -> int:
     if argv in ([], ["-h"], ["--help"]):
         print(HELP)
         return 0 if argv else 2
-    if argv[1:] in (["-h"], ["--help"]) and (longer := _longer(argv[0])):
+    if argv[1:] in (["-h"], ["--help"]) and (longer := _two_word_verbs(argv[0])):
         print("\n".join(line for line in HELP.splitlines() if line.strip().startswith(tuple(longer))))
         return 0
     if argv == ["--version"]:
@@ -99,24 +123,28 @@ def _run(argv: list[str]) -> int:
 
 
 def _unicode(word: str) -> str:
-    """An argument as the UTF-8 that it is, where the locale knows less. Errors: UsageError where it is none."""
+    """Decode an argument as UTF-8, also in a locale that is not UTF-8.
+
+    Raises:
+        UsageError: The argument is not UTF-8.
+    """
     try:
         return word if storage.is_unicode(word) else os.fsencode(word).decode("utf-8")
     except UnicodeError as error:
         raise UsageError(f"the argument {word!a} is not UTF-8: rename the file, or convert the text") from error
 
 
-def _trouble(error: Exception) -> str | None:
-    """What the machine refuses, in a line; None for what is a bug."""
+def _system_error(error: Exception) -> str | None:
+    """Describe an error of the machine in one line; None: the error is a bug."""
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error)
     if isinstance(error, UnicodeEncodeError):
-        told = f"the locale is {error.encoding}, which names of files cannot be written in: set LC_ALL=C.UTF-8"
-        return told if error.encoding == sys.getfilesystemencoding() != "utf-8" else None
+        message = f"the locale is {error.encoding}, which cannot encode this file name: set LC_ALL=C.UTF-8"
+        return message if error.encoding == sys.getfilesystemencoding() != "utf-8" else None
     if "Symlink loop" in str(error):
         return str(error)
     if isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error):
-        return "out of memory: take a smaller model, or fewer --training.row-tokens"
+        return "out of memory: use a smaller model or a lower --training.row-tokens"
     return None
 
 
@@ -125,13 +153,13 @@ def _verb(argv: list[str]) -> tuple[str, list[str]]:
         name = " ".join(argv[:words])
         if name in VERBS:
             return name, argv[words:]
-    if longer := _longer(argv[0]):
-        raise UsageError(f"{argv[0]} is half of a command: bertie {' or bertie '.join(longer)}")
-    raise UsageError(f"unknown command {argv[0]!r}; bertie --help lists them")
+    if longer := _two_word_verbs(argv[0]):
+        raise UsageError(f"incomplete command {argv[0]!r}: use bertie {' or bertie '.join(longer)}")
+    raise UsageError(f"unknown command {argv[0]!r}: see bertie --help")
 
 
-def _longer(word: str) -> list[str]:
-    """The verbs of two words that begin with this one."""
+def _two_word_verbs(word: str) -> list[str]:
+    """List the verbs of two words whose first word is `word`."""
     return [verb for verb in VERBS if verb.startswith(f"{word} ")]
 
 
@@ -139,36 +167,18 @@ def _parse(name: str, command: ModuleType, argv: list[str]) -> Any:
     argv = [
         part for word in argv for part in (word.split("=", 1) if word.startswith(("--task=", "--config=")) else [word])
     ]
-    if name in ("finetune", "score") and "--task" in argv[:-1]:  # --task KIND stands for the first word
+    if name in ("finetune", "score") and "--task" in argv[:-1]:  # --task KIND replaces the first word
         at = argv.index("--task")
         argv = [argv[at + 1], *argv[:at], *argv[at + 2 :]]
-    import tyro  # here, where an interrupt during its import is caught
+    from bertie.commands.parser import parse  # here, where an interrupt during its import is caught
 
     default = None
     if name in USUAL:
-        named = bool(argv) and not argv[0].startswith("-")
-        if not named and not {"-h", "--help"} & set(argv):
-            word, usual = USUAL[name]
-            raise UsageError(f"bertie {name}: the first word is the {word}" + f", such as {usual}" * bool(usual))
-        default = command.defaults(argv[0] if named else USUAL[name][1])
+        has_first_word = bool(argv) and not argv[0].startswith("-")
+        if not has_first_word and not {"-h", "--help"} & set(argv):
+            word, example = USUAL[name]
+            raise UsageError(f"bertie {name} lacks {word}, the first argument" + f", such as {example}" * bool(example))
+        default = command.defaults(argv[0] if has_first_word else USUAL[name][1])
     elif name == "glue":
         default = command.defaults(argv[argv.index("--config") + 1] if "--config" in argv[:-1] else "classify")
-    markers = (tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff, tyro.conf.SuppressFixed)
-    complaints = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(complaints), contextlib.redirect_stdout(sys.stdout or io.StringIO()):
-            return tyro.cli(command.Args, args=argv, default=default, config=markers, prog=f"bertie {name}")
-    except SystemExit as stop:
-        if stop.code in (0, None):
-            raise
-        complaint = _one_line(complaints.getvalue())
-        hint = "no flag changes a kind: say it in a TOML file that extends this one; " if ".kind" in complaint else ""
-        raise UsageError(f"{complaint} ({hint}bertie {name} --help)") from stop
-
-
-def _one_line(complaint: str) -> str:
-    """The parser's framed complaint as a sentence: what comes before its rules and hints."""
-    lines = [re.sub(r"[│╭╮╰╯─]+|-{5,}", "", line).strip() for line in complaint.splitlines()]
-    told = " ".join(line for line in lines[1:] if line)
-    told = re.split(r"\s*(?:For full helptext|Argument helptext)", told)[0]
-    return re.sub(r"Missing from (bertie [\w -]+):?", r"\1 lacks", told).replace(" (required)", "").strip()
+    return parse(name, command.Args, argv, default)

@@ -161,7 +161,7 @@ def test_ctrl_c_at_any_moment(nursery: Nursery, shards: Path, undisturbed: Path,
         assert bool(half_written(run)) == bool(turn % 2)
         assert victim.kill(signal.SIGINT) == 130, victim.text
         lines = victim.text.splitlines()
-        assert lines[-1] == "bertie: stopped; the same command goes on where it was"
+        assert lines[-1] == "bertie: interrupted; run the same command again to resume"
         assert sum(line.startswith("bertie:") for line in lines) == 1
         assert "Traceback" not in victim.text
         assert not half_written(run)

@@ -47,7 +47,7 @@ def test_from_tables_to_shards(texts: Path, tmp_path: Path, capsys: pytest.Captu
     assert prepared["documents"] == sum(side["documents"] for side in prepared["splits"].values())
     checked, said = told(capsys, "prepare", "--check", tmp_path / "shards")
     assert checked["splits"] == prepared["splits"]
-    assert "as they were made" in said
+    assert "intact" in said
     file = tmp_path / "shards" / "train" / "00000.tokens.npy"
     file.write_bytes(file.read_bytes()[:-1] + b"\xff")
     assert main(["prepare", "--check", str(tmp_path / "shards")]) == 1
@@ -77,7 +77,7 @@ def test_inspecting(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert small["whole"] < large["whole"] <= 1
     assert small["words"] == large["words"] > 1000
     assert all(one > other for one, other in (word["pieces"] for word in both["apart"]))
-    for words in ("pieces a word", "words kept whole", "longest of", "cut differently"):
+    for words in ("pieces per word", "words kept whole", "longest entries of", "split differently"):
         assert words in said
     assert main(["tokenizer", "inspect", *map(str, [*folders, *folders])]) == 2
 

@@ -1,6 +1,9 @@
-"""The verbs. Each has a file with `Args`, its flags, and `run`, which calls the public function and returns the JSON result.
+"""The verbs of the command line.
 
-That file is imported only when the verb is used, so that `bertie --help` is instant.
+Each verb has a file with `Args`, its arguments, and `run`, which calls the public function and returns the JSON result.
+The file is imported only when the verb is used, so `bertie --help` starts without PyTorch.
+
+`parser` parses the arguments, `flags` lists them as data, and `completion` prints scripts for shells.
 """
 
 VERBS = {
@@ -22,7 +25,8 @@ VERBS = {
     "runs compare": "bertie.commands.runs_compare",
     "completion": "bertie.commands.completion",
 }
-# Verbs whose flags depend on their first word: what that is called, and one for --help to show ("": any).
+# Verbs whose flags depend on their first word: the name of that word, and the value whose flags `--help` shows
+# when it is missing ("": any).
 USUAL = {
     "pretrain": ("CONFIG", "mini"),
     "finetune": ("CONFIG", "classify"),

@@ -1,4 +1,4 @@
-"""Flags that several commands have."""
+"""Flags that several verbs share."""
 
 from __future__ import annotations
 
@@ -13,28 +13,30 @@ from bertie.text.readers import ReaderOptions
 
 @dataclass(frozen=True)
 class Output:
+    """Flags that every verb has."""
+
     json: bool = False
-    """Print one JSON object, last, on stdout."""
+    """Print the result as one JSON object, the last line of stdout."""
     debug: bool = False
-    """Show the traceback of an error."""
+    """Show the traceback if the command fails."""
 
 
 @dataclass(frozen=True)
 class ExecutorOptions:
-    """Where the work is done."""
+    """Where bertie processes the text."""
 
     executor: Literal["local", "ray"] = "local"
-    """Processes of this machine, or a Ray cluster (pip install 'bertie[ray]') whose machines all see the files."""
+    """local: processes on this machine. ray: a Ray cluster with shared files (pip install 'bertie[ray]')."""
     workers: int = 0
-    """Processes; 0: one on each processor. The result is the same with any number."""
+    """Number of processes; 0: one per processor. The result does not depend on it."""
     ray_address: str = "local"
-    """Of the cluster's head, or auto; local starts one on this machine."""
+    """Address of the head of the Ray cluster, or auto; local: start a cluster on this machine."""
 
     def build(self) -> Executor:
         return make_executor(self.executor, self.workers, self.ray_address)
 
 
-Flat = arg(name="")  # a group of flags without a prefix of its own
+Flat = arg(name="")  # a group of flags without a prefix
 OutputFlags = Annotated[Output, Flat]
 ReaderFlags = Annotated[ReaderOptions, Flat]
 ExecutorFlags = Annotated[ExecutorOptions, Flat]

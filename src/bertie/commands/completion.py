@@ -23,8 +23,8 @@ class Args:
     """Print a completion script for a shell. It completes verbs, shipped recipes, flags and their values."""
 
     shell: Positional[Shell]
-    """Save the script where the shell looks for it. bash: ~/.local/share/bash-completion/completions/bertie. zsh: _bertie in
-    a folder of $fpath. fish: ~/.config/fish/completions/bertie.fish."""
+    """Save the output where the shell looks for it: ~/.local/share/bash-completion/completions/bertie for bash,
+    _bertie in a folder of $fpath for zsh, ~/.config/fish/completions/bertie.fish for fish."""
     output: OutputFlags = Output()
 
 
@@ -35,11 +35,12 @@ def run(args: Args) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Verb:
-    """What a shell completes after a verb. first: the words that its first argument may be."""
+    """What a shell completes after a verb."""
 
     name: str
     summary: str
     first: tuple[str, ...]
+    """Values of the first argument, if they are known."""
     flags: tuple[Argument, ...]
 
     @property
@@ -48,13 +49,13 @@ class Verb:
 
 
 def script(shell: Shell) -> str:
-    """The script for one shell. It calls no Python, so completion is instant."""
+    """Return the completion script for a shell. The script calls no Python, so completion is instant."""
     write: dict[str, Callable[[list[Verb]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
     return write[shell]([_verb(name) for name in VERBS])
 
 
 def _verb(name: str) -> Verb:
-    """A verb with the flags of all its variants."""
+    """Collect the flags of all variants of a verb."""
     command = importlib.import_module(VERBS[name])
     every = variants(name)
     arguments = {argument.name: argument for found in every.values() for argument in found}
@@ -63,19 +64,19 @@ def _verb(name: str) -> Verb:
     first = leading.choices if leading else ()
     if leading and leading.name in ("config", "kind"):
         first = tuple(every)
-    if name in ("finetune", "score"):  # --task KIND stands for the first word
+    if name in ("finetune", "score"):  # --task KIND replaces the first word
         flags.append(Argument("--task", "task", "Kind of the task.", Literal[tuple(every)], "", command.Args))
     return Verb(name, _sentence(command.Args.__doc__), first, tuple(flags))
 
 
 def _sentence(text: str | None) -> str:
-    """The first sentence, without what a shell would interpret."""
+    """Return the first sentence, without characters that a shell interprets."""
     start = re.split(r"[.;](?:\s|$)", " ".join((text or "").split()))[0]
     return re.sub(r"[`\"'$\\]", "", start)
 
 
 def _tree(verbs: list[Verb]) -> dict[str, list[Verb]]:
-    """The verbs by their first word."""
+    """Group the verbs by their first word."""
     tree: dict[str, list[Verb]] = {}
     for verb in verbs:
         tree.setdefault(verb.words[0], []).append(verb)
@@ -83,7 +84,7 @@ def _tree(verbs: list[Verb]) -> dict[str, list[Verb]]:
 
 
 def _groups(verbs: list[Verb]) -> dict[str, list[Verb]]:
-    """The verbs of two words by the first one."""
+    """Group the verbs of two words by the first word."""
     return {word: found for word, found in _tree(verbs).items() if len(found[0].words) > 1}
 
 
@@ -92,7 +93,7 @@ _bertie() {{
     local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD - 1]}} verb=${{COMP_WORDS[1]}}
     local at=2 first= flags= values=
     COMPREPLY=()
-    if [[ $word == = ]]; then  # --flag=VALUE is three words to bash
+    if [[ $word == = ]]; then  # bash splits --flag=VALUE into three words
         word=
     elif [[ $before == = ]]; then
         before=${{COMP_WORDS[COMP_CWORD - 2]}}
@@ -222,7 +223,7 @@ def _zsh(verbs: list[Verb]) -> str:
 
 
 FISH = """# fish completion for bertie {version}, printed by `bertie completion fish`
-function __bertie_after  # whether the words so far begin with these; --exactly: and end there
+function __bertie_after  # whether the words before the cursor begin with these; --exactly: and are no more
     set -l words (commandline -opc)
     set -e words[1]
     if test "$argv[1]" = --exactly

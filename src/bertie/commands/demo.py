@@ -12,15 +12,15 @@ from bertie.demo.main import demo
 
 @dataclass(frozen=True)
 class Args:
-    """Train a vocabulary and a small BERT, fine-tune it, compare, and write report.html."""
+    """Train a vocabulary and a small BERT, fine-tune it, compare it with baselines, and write report.html."""
 
     out: Path = Path("runs/demo")
-    """Folder for everything that is made."""
+    """Output folder."""
     corpus: list[Path] | None = None
-    """Your own text instead of Python's documentation: files or folders. The classifier tells the files, or if they are
-    more than 20 the sub-folders, apart that have at least 4 documents and 50 sentences."""
+    """Your own files or folders, instead of Python's documentation. The classifier predicts the file of a sentence, or
+    its subfolder if there are more than 20 files. Each needs at least 4 documents and 50 sentences."""
     scale: float = 1.0
-    """Size of the demo: steps and repetitions, 0.05 is a quick look."""
+    """Factor on the number of steps, epochs and seeds; 0.05: a quick look."""
     output: OutputFlags = Output()
 
 

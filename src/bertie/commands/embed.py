@@ -21,41 +21,41 @@ from bertie.tasks.data.unlabelled import UnlabelledReader
 
 @dataclass(frozen=True)
 class Args:
-    """Vectors of texts, or of their words, as a file of numbers: any BERT, tuned for it or not."""
+    """Write the vectors of texts, or of their words, to a file. Works with every BERT."""
 
     run: Positional[str]
-    """A run, a checkpoint folder or a hub id."""
+    """Model: a run, a checkpoint folder or a hub id."""
     texts: Positional[list[str]]
-    """Texts to embed."""
+    """Texts; each argument is one text."""
     out: Path
-    """Where to: X.npy, float32 [n, width] in input order, or X.parquet. Words of X.npy are listed in X.words.parquet."""
+    """Output file: X.npy ([n, width], in input order) or X.parquet. X.words.parquet lists the words of X.npy."""
     input: Path | None = None
-    """A file of any size: .txt (a text a line), .tsv, .csv, .jsonl, or a word a line (.conllu and others of CoNLL's).
-    -: stdin, a text a line, which is held in memory."""
+    """Input file of any size: .txt (one text per line), .tsv, .csv, .jsonl, or one word per line (.conllu and other
+    CoNLL formats). -: stdin, one text per line, held in memory."""
     source: Annotated[UnlabelledReader, Flat] = UnlabelledReader()
     unit: Literal["text", "word"] = "text"
-    """A vector a text, or one a word."""
+    """text: one vector per text. word: one vector per word."""
     pooling: Pooling | None = None
-    """What a text's vector is of its tokens'; left out: as the model was tuned for it, else their mean."""
+    """How to pool the vectors of the tokens into one; by default as the model was trained, else mean."""
     word_pooling: WordPooling | None = None
-    """What a word's vector is of its pieces': the first one's (so where left out), or their mean."""
+    """Vector of a word: that of its first piece (the default) or the mean of its pieces. Needs --unit word."""
     layers: Fixed = "last"
-    """Which layers' states: of these, sum_last_4 and concat_last_4 need 4; sum_all is without the embeddings."""
+    """Layers whose hidden states to use. sum_last_4, concat_last_4 need 4 layers; sum_all excludes the embeddings."""
     dtype: Dtype = "float32"
-    """float16 halves the file."""
+    """Type of the numbers; float16 halves the file."""
     strict: bool = False
-    """Refuse a file with rows that cannot be read, rather than give those NaN (.parquet: null) and count them."""
+    """Fail at the first unreadable row, instead of writing NaN (.parquet: null) for it."""
     output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:
     if bool(args.texts) == bool(args.input):
         raise UsageError("give either texts or --input FILE")
-    given = args.input or args.texts
-    result = embed(args.run, given, args.out, _unit(args), source=args.source, dtype=args.dtype, strict=args.strict)
+    texts = args.input or args.texts
+    result = embed(args.run, texts, args.out, _unit(args), source=args.source, dtype=args.dtype, strict=args.strict)
     rate = result["texts"] / max(result["seconds"], 1e-3)
     console.info(
-        f"{args.out}: {result['vectors']:,} vectors of {result['width']} numbers, {rate:,.{1 if rate < 10 else 0}f} texts/s"
+        f"{args.out}: {result['vectors']:,} vectors, width {result['width']}, {rate:,.{1 if rate < 10 else 0}f} texts/s"
     )
     return result
 
@@ -63,8 +63,8 @@ def run(args: Args) -> dict[str, Any]:
 def _unit(args: Args) -> Unit:
     if args.unit == "word":
         if args.pooling:
-            raise UsageError("--pooling is of texts: with --unit word, say --word-pooling first or mean")
+            raise UsageError("--pooling applies to texts: with --unit word, use --word-pooling first or mean")
         return WordUnit(word_pooling=args.word_pooling or "first", layers=args.layers)
     if args.word_pooling:
-        raise UsageError("--word-pooling is of words: say it with --unit word")
+        raise UsageError("--word-pooling applies to words: add --unit word")
     return TextUnit(pooling=args.pooling, layers=args.layers)

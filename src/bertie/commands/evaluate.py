@@ -18,22 +18,22 @@ from bertie.tasks.evaluation.folder import PAGE
 
 @dataclass(frozen=True)
 class Args:
-    """Score a fine-tuned run on labelled examples; with --out, also show what it gets wrong."""
+    """Score a fine-tuned model on labeled examples. With --out, also write predictions and a report of the errors."""
 
     run: Positional[str]
-    """A fine-tuned run."""
+    """A fine-tuned run, or a fine-tuned model's folder or hub id."""
     data: Path
-    """A file in one of the forms that it was trained on, with labels."""
+    """Labeled examples, in a file format of the training data."""
     task: AnyTask
     out: Path | None = None
-    """Folder to make: predictions.jsonl (of every example), scores.json (also by class) and report.html (with pictures)."""
+    """Output folder: predictions.jsonl, scores.json (also per class) and report.html (with charts)."""
     strict: bool = False
-    """Refuse a file with rows that cannot be read, rather than skip and count those."""
+    """Fail at the first unreadable row, instead of skipping it."""
     output: OutputFlags = Output()
 
 
 def defaults(run: str) -> Args:
-    """The flags as the run has them."""
+    """Return the flags with the task of the run as defaults."""
     return Args(run=tyro.MISSING, data=tyro.MISSING, task=read_task(run) if run else Classify())
 
 
@@ -41,5 +41,5 @@ def run(args: Args) -> dict[str, Any]:
     result = load(args.run, task=args.task).evaluate(args.data, args.strict, args.out)
     console.info(", ".join(f"{name} {value:.4f}" for name, value in result["scores"].items()))
     if args.out:
-        console.info(f"{args.out / PAGE} shows what is right and what is wrong")
+        console.info(f"report: {args.out / PAGE}")
     return result

@@ -14,19 +14,19 @@ from bertie.predict.predictor import load
 
 @dataclass(frozen=True)
 class Args:
-    """Guess the words at [MASK]."""
+    """Predict the tokens at [MASK]."""
 
     run: Positional[str]
-    """A pre-trained run."""
+    """A pre-trained run, or a model's folder or hub id."""
     text: Positional[str]
-    """A text with one [MASK] or more."""
+    """Text with at least one [MASK]."""
     top_k: int = 5
-    """Guesses for each."""
+    """Number of predictions per [MASK]."""
     output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:
-    guesses = load(args.run).fill_mask(args.text, args.top_k)
-    for place in guesses:
-        console.info("  ".join(f"{guess.token} {guess.probability:.3f}" for guess in place))
-    return {"masks": [[asdict(guess) for guess in place] for place in guesses]}
+    predictions = load(args.run).fill_mask(args.text, args.top_k)
+    for position in predictions:
+        console.info("  ".join(f"{token.token} {token.probability:.3f}" for token in position))
+    return {"masks": [[asdict(token) for token in position] for position in predictions]}

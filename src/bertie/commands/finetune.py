@@ -18,40 +18,42 @@ from bertie.finetuning.recipe import FinetuneConfig
 
 @dataclass(frozen=True)
 class Args:
-    """Fine-tune a checkpoint on labelled examples. The same command again resumes."""
+    """Fine-tune a BERT on labeled examples. Run the same command again to resume."""
 
     config: Positional[str]
-    """A TOML file, or the kind of a task: classify, regress, choose, span, tag or embed. With --help, all flags of that kind."""
+    """A TOML file, or a kind of task: classify, regress, choose, span, tag or embed. --task KIND does the same."""
     train: Path
-    """Training examples: .tsv (GLUE's layouts), .csv or .jsonl; SQuAD's .json; CoNLL's columns."""
+    """Training examples: .tsv (also in GLUE's formats), .csv or .jsonl; .json in SQuAD's format; CoNLL columns."""
     dev: Path
-    """Examples to score on."""
+    """Dev set: labeled examples to score on, in the same formats."""
     model: str
-    """A run, a checkpoint folder or a hub id to start from."""
+    """Model to start from: a run, a checkpoint folder or a hub id."""
     out: Path
-    """Run folder."""
+    """Run folder, the output."""
     recipe: Annotated[FinetuneConfig, Flat]
     threads: int = 0
-    """Processor threads; 0: those the run was started with, or all this process may use."""
+    """Processor threads; 0: as many as when the run was started, or all that this process may use."""
     output: OutputFlags = Output()
 
 
 def defaults(name: str) -> Args:
-    """The flags as the configuration `name` sets them."""
+    """Return the flags with the values of recipe `name` as defaults."""
     recipe = config.load(FinetuneConfig, name, "finetune")
-    absent = tyro.MISSING
-    return Args(config=absent, train=absent, dev=absent, model=absent, out=absent, recipe=recipe)
+    required = tyro.MISSING
+    return Args(config=required, train=required, dev=required, model=required, out=required, recipe=recipe)
 
 
 def run(args: Args) -> dict[str, Any]:
     started = time.monotonic()
-    done = finetune(args.recipe, args.train, args.dev, args.model, args.out, threads=args.threads)
+    outcome = finetune(args.recipe, args.train, args.dev, args.model, args.out, threads=args.threads)
     chosen = (
-        f" (best of {len(done.sweep.results)} runs, on the half of dev that did not choose it)" if done.sweep else ""
+        f" (best of {len(outcome.sweep.results)} runs, scored on the report half of the dev set)"
+        if outcome.sweep
+        else ""
     )
-    console.info(f"{args.out}: " + ", ".join(f"{name} {value:.4f}" for name, value in done.scores.items()) + chosen)
-    result = {"run": str(args.out), "scores": done.scores, "seconds": round(time.monotonic() - started, 3)}
-    if done.sweep is None:
+    console.info(f"{args.out}: " + ", ".join(f"{name} {value:.4f}" for name, value in outcome.scores.items()) + chosen)
+    result = {"run": str(args.out), "scores": outcome.scores, "seconds": round(time.monotonic() - started, 3)}
+    if outcome.sweep is None:
         return {**result, "seeds": [args.recipe.seed]}
-    seeds = list(dict.fromkeys(outcome.seed for outcome in done.sweep.results))
-    return {**result, "seeds": seeds, "sweep": done.sweep.to_json()}
+    seeds = list(dict.fromkeys(run.seed for run in outcome.sweep.results))
+    return {**result, "seeds": seeds, "sweep": outcome.sweep.to_json()}

@@ -18,31 +18,34 @@ from bertie.finetuning.recipe import FinetuneConfig
 
 @dataclass(frozen=True)
 class Args:
-    """Fine-tune a checkpoint on the tasks of GLUE, score them, predict for the leaderboard. The same command again resumes."""
+    """Fine-tune a BERT on the tasks of GLUE, score it, and write the leaderboard's files.
+
+    Run the same command again to resume.
+    """
 
     folder: Positional[Path]
-    """GLUE's files as they are: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, diagnostic; what is absent is skipped."""
+    """GLUE's folder as downloaded, with the subfolders CoLA, SST-2 … and diagnostic. bertie skips missing ones."""
     model: str
-    """A run, a checkpoint folder or a hub id to start from."""
+    """Model to start from: a run, a checkpoint folder or a hub id."""
     out: Path
-    """Folder of the runs, one a task, scores.json and submission.zip."""
+    """Output folder: one run per task, scores.json and submission.zip."""
     recipe: Annotated[FinetuneConfig, Flat]
     tasks: tuple[str, ...] = ()
-    """Of cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli; left out: all. The diagnostic, AX, comes with mnli."""
+    """Some of cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli; by default all. mnli includes the diagnostic set."""
     from_mnli: bool = False
-    """Start RTE, MRPC and STS-B from the run of MNLI, which is trained first."""
+    """Train MNLI first, and start RTE, MRPC and STS-B from that run."""
     config: str = "classify"
-    """A TOML file that extends classify: of all tasks."""
+    """A TOML file that extends classify, for all tasks."""
     threads: int = 0
-    """Processor threads; 0: those a run was started with, or all this process may use."""
+    """Processor threads; 0: as many as when a run was started, or all that this process may use."""
     output: OutputFlags = Output()
 
 
 def defaults(name: str) -> Args:
-    """The flags as the configuration `name` sets them."""
+    """Return the flags with the values of recipe `name` as defaults."""
     recipe = config.load(FinetuneConfig, name, "finetune")
-    absent = tyro.MISSING
-    return Args(folder=absent, model=absent, out=absent, recipe=recipe)
+    required = tyro.MISSING
+    return Args(folder=required, model=required, out=required, recipe=recipe)
 
 
 def run(args: Args) -> dict[str, Any]:

@@ -21,22 +21,22 @@ from bertie.tasks.predictions import prediction_to_json
 
 @dataclass(frozen=True)
 class Args:
-    """Predict with a fine-tuned run: one JSON object a line on stdout, in input order."""
+    """Predict with a fine-tuned model. Prints one JSON object per line, in input order."""
 
     run: Positional[str]
-    """A fine-tuned run."""
+    """A fine-tuned run, or a fine-tuned model's folder or hub id."""
     text: Positional[list[str]]
-    """Texts, each argument one. Pairs, questions and endings: --input."""
+    """Texts; each argument is one text. Use --input for pairs, questions and choices."""
     task: AnyTask
     input: Path | None = None
-    """A file of any size in the forms it was trained on, labels not needed; single texts also .txt. -: stdin, a text a line."""
+    """Input file of any size, in a format of the training data; needs no labels. -: stdin, one text per line."""
     strict: bool = False
-    """Stop at a row that cannot be read, rather than give {"error": …} for it."""
+    """Fail at the first unreadable row, instead of printing {"error": …} for it."""
     output: OutputFlags = Output()
 
 
 def defaults(run: str) -> Args:
-    """The flags as the run has them."""
+    """Return the flags with the task of the run as defaults."""
     return Args(run=tyro.MISSING, text=[], task=read_task(run) if run else Classify())
 
 
@@ -44,7 +44,7 @@ def run(args: Args) -> dict[str, Any]:
     if bool(args.text) == bool(args.input):
         raise UsageError("give either texts or --input FILE")
     if sys.stdout is None:
-        raise UsageError("stdout is closed, and predictions go there")
+        raise UsageError("stdout is closed, and predictions are written there: redirect it to a file")
     model = load(args.run, task=args.task)
     count = bad = 0
     for prediction in model.predict_file(args.input) if args.input else model.predict_stream(args.text):
@@ -59,8 +59,7 @@ def run(args: Args) -> dict[str, Any]:
     if not count:
         raise UserError(f"{args.input}: no examples in it")
     if bad == count:
-        told = 'each has an "error" in place of a prediction'
-        raise UserError(f"{args.input}: none of {console.plural(bad, 'row')} could be read: {told}")
+        raise UserError(f'{args.input}: none of {console.plural(bad, "row")} could be read: see the "error" of each')
     if bad:
-        console.warn(f'{bad:,} of {count:,} rows could not be read: they have an "error" in place of a prediction')
+        console.warn(f'{bad:,} of {count:,} rows could not be read: they have an "error" instead of a prediction')
     return {"examples": count, "errors": bad}

@@ -19,20 +19,20 @@ from bertie.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Args:
-    """Turn text into token shards, with some documents held out for evaluation. Killed, the same command goes on."""
+    """Turn text into token shards, and hold out some documents for evaluation. Run the same command again to resume."""
 
     text: Positional[tuple[str, ...]] = ()
-    """.txt, .jsonl, .csv, .tsv or .parquet files, also .gz, .bz2, .xz or .zst; folders, patterns, URLs, hf:DATASET."""
+    """.txt, .jsonl, .csv, .tsv or .parquet files (also .gz, .bz2, .xz, .zst), folders, patterns, URLs, hf:DATASET."""
     tokenizer: Path | None = None
-    """Folder of `bertie tokenizer train`, or any with a BERT's vocab.txt or tokenizer.json."""
+    """Folder of `bertie tokenizer train`, or one with a BERT's vocab.txt or tokenizer.json. Required."""
     out: Path | None = None
-    """Folder to make."""
+    """Output folder, the shards. Required."""
     check: Path | None = None
-    """Instead of all this: compare every file of a folder of shards with its manifest."""
+    """Only check a folder of shards: compare every file with the manifest. Takes no other argument."""
     eval_share: float = 0.01
-    """Share of the documents to hold out, 0 to 1; equal documents stay on one side."""
+    """Share of the documents to hold out, 0 to 1; duplicates are held out together."""
     language: str = "en"
-    """Language of the text, for sentence splitting (a two-letter code)."""
+    """Language of the text for sentence splitting, a two-letter code."""
     filters: Annotated[Filters, Flat] = Filters()
     reading: ReaderFlags = ReaderOptions()
     work: ExecutorFlags = ExecutorOptions()
@@ -42,17 +42,18 @@ class Args:
 def run(args: Args) -> dict[str, Any]:
     if args.check:
         if args != Args(check=args.check, output=args.output):
-            raise UsageError("--check only looks at shards that were made: give nothing else with it")
+            raise UsageError("--check reads existing shards: remove the other arguments")
         manifest = open_shards(args.check).manifest
         if others := unlisted_files(args.check, manifest):
+            more = f" and {len(others) - 1:,} more files are" if others[1:] else " is"
             raise UserError(
-                f"{args.check}: {others[0]} is none of its files, and {len(others) - 1:,} more: take them out"
+                f"{args.check}: {others[0]}{more} not in the manifest: remove what is not part of the shards"
             )
         size = sum(file["bytes"] for file in manifest["files"].values())
-        console.info(f"{args.check}: {len(manifest['files']):,} files, {size / 1e6:,.1f} MB, as they were made")
-        return told(args.check, manifest)
+        console.info(f"{args.check}: {len(manifest['files']):,} files, {size / 1e6:,.1f} MB, intact")
+        return _summary(args.check, manifest)
     if not args.tokenizer or not args.out:
-        raise UsageError("bertie prepare lacks --tokenizer or --out (bertie prepare --help)")
+        raise UsageError("bertie prepare lacks --tokenizer or --out (see bertie prepare --help)")
     manifest = prepare(
         args.text,
         Tokenizer.load(args.tokenizer),
@@ -65,11 +66,11 @@ def run(args: Args) -> dict[str, Any]:
     )
     for name, counts in manifest["splits"].items():
         console.info(f"{name}: {counts['documents']:,} documents, {counts['tokens']:,} tokens")
-    console.info(f"{args.out}/report.html shows them")
-    return told(args.out, manifest)
+    console.info(f"report: {args.out}/report.html")
+    return _summary(args.out, manifest)
 
 
-def told(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """What a script wants to know."""
+def _summary(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return the part of the manifest that `--json` prints."""
     names = ("splits", "documents", "bytes", "skipped", "filtered", "duplicates", "empty")
     return {"shards": str(folder), **{name: manifest[name] for name in names}}

@@ -18,24 +18,24 @@ from bertie.pretraining.recipe import PretrainConfig
 
 @dataclass(frozen=True)
 class Args:
-    """Pre-train a BERT on token shards. The same command again resumes; a finished run is left alone."""
+    """Pre-train a BERT on token shards. Run the same command again to resume; a finished run stays as it is."""
 
     config: Positional[str]
-    """A TOML file, or a shipped one: tiny, mini, small, medium, base, large, or the paper's recipe, mini-paper …"""
+    """A TOML file, or a shipped recipe: tiny, mini, small, medium, base, large; tiny-paper … follow the paper."""
     data: Path
-    """Token shards (bertie prepare)."""
+    """Token shards: the output of `bertie prepare`."""
     out: Path
-    """Run folder."""
+    """Run folder, the output."""
     recipe: Annotated[PretrainConfig, Flat]
     dry_run: bool = False
-    """Say what would be trained and what it takes, try three steps, and write nothing."""
+    """Estimate time and memory with three training steps. Writes nothing."""
     threads: int = 0
-    """Processor threads; 0: those the run was started with, or all this process may use."""
+    """Processor threads; 0: as many as when the run was started, or all that this process may use."""
     output: OutputFlags = Output()
 
 
 def defaults(name: str) -> Args:
-    """The flags as the configuration `name` sets them."""
+    """Return the flags with the values of recipe `name` as defaults."""
     recipe = config.load(PretrainConfig, name, "pretrain")
     return Args(tyro.MISSING, tyro.MISSING, tyro.MISSING, recipe)
 
@@ -44,7 +44,7 @@ def run(args: Args) -> dict[str, Any]:
     if args.dry_run:
         return dry_run(args.recipe, args.data, args.out, threads=args.threads)
     result = pretrain(args.recipe, args.data, args.out, threads=args.threads)
-    if not result:  # another rank speaks for all
+    if not result:  # only the first rank reports
         return result
     last = result["eval"]
     measures = [f"{name} {last[name]:.4f}" for name in last if name.endswith(("_loss", "_accuracy"))]

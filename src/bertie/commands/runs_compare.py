@@ -15,27 +15,26 @@ from bertie.training.compare import compare
 
 @dataclass(frozen=True)
 class Args:
-    """Draw the curves of several runs beside each other, and say in which settings they differ."""
+    """Compare the learning curves of runs on one page, and list the settings that differ."""
 
     runs: Positional[tuple[str, ...]]
     """Run folders, finished or not."""
     out: Path = Path("compare.html")
-    """The page."""
+    """Output file, an HTML page."""
     output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:
     result = compare(args.runs, args.out)
-    for found in result["runs"]:
-        scores = {name: value for name, value in (found["eval"] or {}).items() if value is not None}
-        told = ", ".join(f"{name} {scores[name]:.4f}" for name in scores if name.endswith(("_loss", "_accuracy")))
-        kept = f"of step {found['eval']['step']:,} " if scores and scores["step"] < found["step"] else ""
-        console.info(
-            f"{found['run']}: step {found['step']:,}, {found['tokens']:,} tokens, {kept}{told or 'not evaluated yet'}"
-        )
+    for entry in result["runs"]:
+        scores = {name: value for name, value in (entry["eval"] or {}).items() if value is not None}
+        measures = ", ".join(f"{name} {scores[name]:.4f}" for name in scores if name.endswith(("_loss", "_accuracy")))
+        at_step = f"at step {entry['eval']['step']:,}: " if scores and scores["step"] < entry["step"] else ""
+        progress = f"step {entry['step']:,}, {entry['tokens']:,} tokens"
+        console.info(f"{entry['run']}: {progress}, {at_step}{measures or 'not evaluated yet'}")
     if result["differences"]:
-        console.info(f"setting: {' | '.join(found['run'] for found in result['runs'])}")
+        console.info(f"setting: {' | '.join(entry['run'] for entry in result['runs'])}")
     for key, values in result["differences"].items():
         console.info(f"{key}: {' | '.join(map(str, values))}")
-    console.info(f"the curves are in {args.out}")
+    console.info(f"learning curves: {args.out}")
     return result

@@ -17,31 +17,31 @@ from bertie.tasks.scoring import score
 
 @dataclass(frozen=True)
 class Args:
-    """Score a file of predictions on labelled examples, without a model."""
+    """Score a file of predictions on labeled examples, without a model."""
 
     kind: Positional[str]
-    """The kind of the task, as --task KIND too: classify, regress, choose, span, tag or embed."""
+    """Kind of task: classify, regress, choose, span, tag or embed. --task KIND does the same."""
     data: Path
-    """Labelled examples, in one of the forms that fine-tuning reads."""
+    """Labeled examples, in a file format that `bertie finetune` reads."""
     predictions: Path
-    """What bertie predict wrote (.jsonl); GLUE's index and prediction (.tsv); for span SQuAD's {id: answer} (.json); for tag
-    columns, the predicted tag in the last."""
+    """Output of `bertie predict` (.jsonl); GLUE's index and prediction (.tsv); for span, SQuAD's {id: answer} (.json);
+    for tag, CoNLL columns with the predicted tag in the last one."""
     task: AnyTask
     null_odds: Path | None = None
-    """For SQuAD 2.0, JSON of {id: number}, how likely there is no answer, or predict's .jsonl (its null_score): adds the best
+    """For SQuAD 2.0: JSON {id: score of no answer}, or the .jsonl of `bertie predict` (its null_score). Adds the best
     thresholds and their scores."""
     null_threshold: float = 1.0
-    """Where the odds are above it, there is no answer, whatever was predicted (the official script's na-prob-thresh)."""
+    """Score of no answer above which the prediction counts as no answer (na-prob-thresh of the official script)."""
     strict: bool = False
-    """Refuse data with rows that cannot be read, rather than skip and count those, and questions of SQuAD 1.1 without a
-    prediction, rather than count them 0."""
+    """Fail at the first unreadable row of the data, and at a question of SQuAD 1.1 without a prediction. By default the
+    row is skipped, and the question counts as 0."""
     output: OutputFlags = Output()
 
 
 def defaults(kind: str) -> Args:
-    """The flags of a kind of task."""
-    absent, task = tyro.MISSING, config.build(AnyTask, {"kind": kind}, "task")
-    return Args(kind=absent, data=absent, predictions=absent, task=task)
+    """Return the flags of a kind of task."""
+    required, task = tyro.MISSING, config.build(AnyTask, {"kind": kind}, "task")
+    return Args(kind=required, data=required, predictions=required, task=task)
 
 
 def run(args: Args) -> dict[str, Any]:

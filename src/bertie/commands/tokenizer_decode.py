@@ -15,18 +15,18 @@ from bertie.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Args:
-    """Ids to text."""
+    """Turn token ids into text."""
 
     tokenizer: Positional[Path]
-    """Folder of a tokenizer or a model."""
+    """Folder of a tokenizer or of a model."""
     ids: Positional[list[int]]
-    """Ids, in order."""
+    """Token ids."""
     output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:
     if not args.ids:
-        raise UsageError("give at least one id, after the tokenizer")
+        raise UsageError("bertie tokenizer decode lacks IDS: give at least one id after the tokenizer")
     tokenizer = Tokenizer.load(args.tokenizer)
     text = tokenizer.decode(args.ids)
     if not args.output.json:

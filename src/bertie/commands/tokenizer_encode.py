@@ -17,23 +17,23 @@ from bertie.text.truncation import encode
 
 @dataclass(frozen=True)
 class Args:
-    """What a tokenizer makes of text: one JSON object a line, with tokens, ids, and where each stands in the text."""
+    """Turn text into token ids. Prints one JSON object per text: tokens, ids, and offsets in characters."""
 
     tokenizer: Positional[Path]
-    """Folder of a tokenizer or a model."""
+    """Folder of a tokenizer or of a model."""
     text: Positional[list[str]]
-    """Texts; each argument is one."""
+    """Texts; each argument is one text."""
     output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:
     if not args.text:
-        raise UsageError("give at least one text, after the tokenizer")
+        raise UsageError("bertie tokenizer encode lacks TEXT: give at least one text after the tokenizer")
     tokenizer = Tokenizer.load(args.tokenizer)
-    found = encode(tokenizer, args.text, max_length=1 << 30)
-    for text, sequence in zip(args.text, found, strict=True):
+    sequences = encode(tokenizer, args.text, max_length=1 << 30)
+    for text, sequence in zip(args.text, sequences, strict=True):
         assert sequence.offsets is not None
         ids = sequence.input_ids.tolist()
-        told = {"text": text, "tokens": tokenizer.tokens(ids), "ids": ids, "offsets": sequence.offsets.tolist()}
-        print(json.dumps(told, ensure_ascii=False))
-    return {"texts": len(found), "tokens": sum(map(len, found))}
+        line = {"text": text, "tokens": tokenizer.tokens(ids), "ids": ids, "offsets": sequence.offsets.tolist()}
+        print(json.dumps(line, ensure_ascii=False))
+    return {"texts": len(sequences), "tokens": sum(map(len, sequences))}

@@ -16,18 +16,18 @@ from bertie.text.vocabulary import extend_tokenizer
 
 @dataclass(frozen=True)
 class Args:
-    """Append the words of a new field to a vocabulary; then `bertie pretrain --init-from` goes on with the old model."""
+    """Add the words of a new domain to a vocabulary. `bertie pretrain --init-from` then extends the old model."""
 
     tokenizer: Positional[Path]
-    """Folder of a tokenizer or a model."""
+    """Folder of a tokenizer or of a model."""
     text: Positional[list[str]]
-    """Text of the new field: files, folders, patterns, URLs, hf:DATASET."""
+    """Text of the new domain: files, folders, patterns, URLs, hf:DATASET."""
     out: Path
-    """Folder to make."""
+    """Output folder."""
     add: int = 1000
-    """Words to add at most: those that save the most pieces."""
+    """Largest number of words to add. bertie picks those that save the most pieces."""
     min_frequency: int = 5
-    """Words that occur less often are not added."""
+    """Smallest number of occurrences of a word to add."""
     reading: ReaderFlags = ReaderOptions()
     work: ExecutorFlags = ExecutorOptions()
     output: OutputFlags = Output()

@@ -19,52 +19,51 @@ from bertie.text.vocabulary import count_words
 
 @dataclass(frozen=True)
 class Args:
-    """Say what a vocabulary holds and how it fits a text; of two, side by side."""
+    """Show the entries of a vocabulary and how it covers a text. Compares two vocabularies side by side."""
 
     tokenizers: Positional[list[Path]]
-    """One or two folders of tokenizers or models."""
+    """Folders of one or two tokenizers or models."""
     text: tuple[str, ...] = ()
-    """Text to measure on: files, folders, patterns, URLs, hf:DATASET; left out, only the entries are told."""
+    """Text to measure the coverage on: files, folders, patterns, URLs, hf:DATASET; by default no coverage."""
     reading: ReaderFlags = ReaderOptions()
     work: ExecutorFlags = ExecutorOptions()
     output: OutputFlags = Output()
 
 
-ROWS = {  # what is told, and how it is written
+ROWS = {  # title of a row: key and format of the value
     "entries": ("entries", ",d"),
-    "of them continue a word (##)": ("continuing", ",d"),
-    "of them occur in the text": ("used", ",d"),
-    "words of the text": ("words", ",d"),
-    "pieces a word": ("pieces_per_word", ".4f"),
+    "continuations (##)": ("continuing", ",d"),
+    "entries used in the text": ("used", ",d"),
+    "words in the text": ("words", ",d"),
+    "pieces per word": ("pieces_per_word", ".4f"),
     "words kept whole": ("whole", ".2%"),
-    "words unknown, [UNK]": ("unknown", ".4%"),
+    "unknown words, [UNK]": ("unknown", ".4%"),
 }
 
 
 def run(args: Args) -> dict[str, Any]:
     if not 1 <= len(args.tokenizers) <= 2:
-        raise UsageError(f"{len(args.tokenizers)} tokenizers: give one, or two to compare")
+        raise UsageError(f"got {len(args.tokenizers)} tokenizers: give one, or two to compare")
     loaded = [Tokenizer.load(folder) for folder in args.tokenizers]
     counts = [_counts(args, loaded[0])]
-    if len(loaded) == 2:  # text is read again only where they see it differently
-        seen = [(tokenizer.normalization, tokenizer.user_tokens) for tokenizer in loaded]
-        counts.append(counts[0] if seen[0] == seen[1] else _counts(args, loaded[1]))
-    told = [_told(*of_one) for of_one in zip(args.tokenizers, loaded, counts, strict=True)]
-    names = [entry["tokenizer"] for entry in told]
-    _say("", names)
+    if len(loaded) == 2:  # read the text again only if they normalize it differently
+        rules = [(tokenizer.normalization, tokenizer.user_tokens) for tokenizer in loaded]
+        counts.append(counts[0] if rules[0] == rules[1] else _counts(args, loaded[1]))
+    summaries = [_summary(*inputs) for inputs in zip(args.tokenizers, loaded, counts, strict=True)]
+    _print_row("", [summary["tokenizer"] for summary in summaries])
     for row, (key, shape) in ROWS.items():
-        if key in told[0]:
-            _say(row, [format(entry[key], shape) for entry in told])
-    for entry in told:
-        console.info(f"longest of {entry['tokenizer']}: {' '.join(entry['longest'])}")
-    apart = []
+        if key in summaries[0]:
+            _print_row(row, [format(summary[key], shape) for summary in summaries])
+    for summary in summaries:
+        console.info(f"longest entries of {summary['tokenizer']}: {' '.join(summary['longest'])}")
+    differences = []
     if len(loaded) == 2 and args.text and loaded[0].rules == loaded[1].rules:
-        apart = coverage.compare_tokenizers(loaded[0], loaded[1], counts[0])
-        if apart:
-            console.info("words that they cut differently, by what it costs:")
-        for word, *pieces in apart:
-            _say(word, [f"{count} pieces" for count in pieces])
-    return {"tokenizers": told, "apart": [{"word": word, "pieces": pieces} for word, *pieces in apart]}
+        differences = coverage.compare_tokenizers(loaded[0], loaded[1], counts[0])
+        if differences:
+            console.info("words that they split differently, largest difference first:")
+        for word, *pieces in differences:
+            _print_row(word, [f"{count} pieces" for count in pieces])
+    return {"tokenizers": summaries, "apart": [{"word": word, "pieces": pieces} for word, *pieces in differences]}
 
 
 def _counts(args: Args, tokenizer: Tokenizer) -> Counter[str]:
@@ -73,19 +72,19 @@ def _counts(args: Args, tokenizer: Tokenizer) -> Counter[str]:
     flags = {"reading": args.reading, "executor": args.work.build()}
     counts = count_words(args.text, tokenizer.normalization, tokenizer.user_tokens, **flags).counts
     if not counts:
-        raise UserError("the text holds no words: there is nothing to measure on")
+        raise UserError("--text: the files contain no words: give text to measure the coverage on")
     return counts
 
 
-def _told(folder: Path, tokenizer: Tokenizer, counts: Counter[str]) -> dict[str, Any]:
-    told = {
+def _summary(folder: Path, tokenizer: Tokenizer, counts: Counter[str]) -> dict[str, Any]:
+    summary = {
         "tokenizer": str(folder),
         "entries": tokenizer.size,
         "continuing": int((~tokenizer.word_starts_table).sum()),
         "longest": coverage.longest_entries(tokenizer),
     }
-    return {**told, **asdict(coverage.measure_coverage(tokenizer, counts))} if counts else told
+    return {**summary, **asdict(coverage.measure_coverage(tokenizer, counts))} if counts else summary
 
 
-def _say(row: str, cells: list[str]) -> None:
+def _print_row(row: str, cells: list[str]) -> None:
     console.info(f"{row:30}" + "".join(f"  {cell:>20}" for cell in cells))

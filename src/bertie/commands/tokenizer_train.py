@@ -17,32 +17,32 @@ from bertie.text.word_counts import MAX_UNIQUE_WORDS
 
 @dataclass(frozen=True)
 class Args:
-    """Train a WordPiece vocabulary. The same text gives the same bytes on every run and machine."""
+    """Train a WordPiece vocabulary. The same text gives the same vocabulary on every run and machine."""
 
     text: Positional[list[str]]
-    """.txt, .jsonl, .csv, .tsv or .parquet files, also .gz, .bz2, .xz or .zst; folders, patterns, URLs, hf:DATASET."""
+    """.txt, .jsonl, .csv, .tsv or .parquet files (also .gz, .bz2, .xz, .zst), folders, patterns, URLs, hf:DATASET."""
     out: Path
-    """Folder to make: vocab.txt, tokenizer.json, tokenizer_config.json; vocabulary.json says how it fits the text."""
+    """Output folder: vocab.txt, tokenizer.json, tokenizer_config.json, vocabulary.json (coverage of the text)."""
     vocab_size: int = 30_000
-    """Entries, special tokens included."""
+    """Number of entries, special tokens included."""
     criterion: Literal["frequency", "likelihood"] = "frequency"
-    """Which pieces to join next: those that stand together most often, or that make the text likeliest."""
+    """Pair of pieces to merge next: the most frequent, or the one that most increases the likelihood of the text."""
     cased: bool = False
     """Keep case and accents."""
     keep_accents: Literal["strip", "keep"] | None = None
-    """Left out: strip them unless --cased."""
+    """strip or keep accents; by default keep them only with --cased."""
     whole_chinese: bool = False
-    """Do not make a word of every CJK character."""
+    """Do not split every CJK character into a word of its own."""
     alphabet_limit: int = 1000
-    """Characters to keep, the most frequent; words with others become [UNK]."""
+    """Number of characters to keep, most frequent first; words with other characters become [UNK]."""
     min_frequency: int = 2
-    """Pieces seen less often together are not joined."""
+    """Smallest number of occurrences of a pair of pieces to merge."""
     user_tokens: tuple[str, ...] = ()
-    """Strings to keep whole wherever they stand, such as <url>."""
+    """Strings that are never split, such as <url>."""
     unused: int = 0
-    """Entries [unused0], [unused1] … to reserve."""
+    """Number of reserved entries: [unused0], [unused1] …"""
     max_unique_words: int = MAX_UNIQUE_WORDS
-    """Different words to count; when there are more, the rarest are forgotten. 2,000,000 take some 1.5 GB."""
+    """Largest number of distinct words to count; beyond it the rarest are dropped. 2 million take about 1.5 GB."""
     reading: ReaderFlags = ReaderOptions()
     work: ExecutorFlags = ExecutorOptions()
     output: OutputFlags = Output()
@@ -63,7 +63,7 @@ def run(args: Args) -> dict[str, Any]:
 
 
 def report_tokenizer(out: Path, size: int, fingerprint: str) -> dict[str, Any]:
-    """Say where a tokenizer lies now."""
-    console.info(f"{size:,} entries in {out}")
+    """Report a tokenizer that was written to `out`, and return its JSON result."""
+    console.info(f"{out}: {size:,} entries")
     report = storage.read_json(out / REPORT)
     return {"tokenizer": str(out), "size": size, "fingerprint": fingerprint, "fit": report["fit"]}

@@ -1,4 +1,4 @@
-"""Completion scripts, as the shells themselves run them."""
+"""Completion scripts, run by the shells themselves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bertie.commands import VERBS
 from bertie.commands.completion import Shell, script
 from bertie.commands.flags import variants
 
-# What readline does: the words so far, and the number of the one at the cursor.
+# As readline calls the script: the words so far, and the index of the word at the cursor.
 ASK = 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _bertie; printf "%s\\n" "${COMPREPLY[@]}"'
 
 
@@ -29,7 +29,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def complete(scripts: Path, *words: str) -> set[str]:
-    """What bash offers for the last of these words, after `bertie`."""
+    """Return what bash offers for the last word of `bertie words…`."""
     command = ["bash", "--norc", "-c", ASK, "bash", str(scripts / "bash"), "bertie", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stderr == ""
@@ -63,20 +63,20 @@ def test_bash_completes_values(scripts: Path) -> None:
     assert complete(scripts, "completion", "") == set(get_args(Shell))
 
 
-def test_bash_leaves_files_to_the_shell(scripts: Path) -> None:
+def test_bash_leaves_file_names_to_the_shell(scripts: Path) -> None:
     assert complete(scripts, "pretrain", "mini", "--data", "") == set()
     assert complete(scripts, "no-such-verb", "word", "") == set()
 
 
 @pytest.mark.parametrize("shell", get_args(Shell))
-def test_shells_accept_their_script(scripts: Path, shell: str) -> None:
+def test_shells_accept_the_syntax_of_their_script(scripts: Path, shell: str) -> None:
     if not shutil.which(shell):
         pytest.skip(f"{shell} is not installed")
     done = subprocess.run([shell, "-n", str(scripts / shell)], capture_output=True, text=True, check=True)
     assert done.stderr == ""
 
 
-def test_fish_completes(scripts: Path) -> None:
+def test_fish_completes_verbs_recipes_and_flags(scripts: Path) -> None:
     if not shutil.which("fish"):
         pytest.skip("fish is not installed")
     for line, wanted in (("tokenizer t", ["train"]), ("pretrain tiny-", ["tiny-paper"]), ("--v", ["--version"])):
@@ -85,12 +85,12 @@ def test_fish_completes(scripts: Path) -> None:
         assert [found.split("\t")[0] for found in done.stdout.splitlines()] == wanted
 
 
-def test_the_verb_prints_the_script(capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion_prints_the_script(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "zsh"]) == 0
     assert capsys.readouterr().out == script("zsh")
     assert main(["completion", "ksh"]) == 2
 
 
-def test_help_loads_no_verb() -> None:
+def test_help_imports_no_parser() -> None:
     code = "import sys; from bertie.cli import main; main(['--help']); sys.exit('tyro' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

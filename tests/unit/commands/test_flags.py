@@ -1,4 +1,4 @@
-"""The arguments as data are those that the parser knows."""
+"""The arguments as data are the arguments of the parser."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from bertie.commands.flags import REQUIRED, Argument, variants
 from bertie.tasks import Classify
 
 
-def shown(argv: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("COLUMNS", "100")  # a wide terminal gets two columns
+def help_text(argv: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("COLUMNS", "100")  # wide enough for two columns
     with pytest.raises(SystemExit):
         main([*argv, "--help"])
     return capsys.readouterr().out
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_flag_of_the_parser_is_found(
+def test_variants_list_every_flag_of_the_parser(
     verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for word, arguments in variants(verb).items():
-        for name in ("evaluate", "predict"):  # their flags are those of the run's task
+        for name in ("evaluate", "predict"):  # their flags depend on the task of the run
             task = next((a.group() for a in arguments if a.key.startswith("task.")), Classify())
             monkeypatch.setattr(f"bertie.commands.{name}.read_task", lambda _, task=task: task)
-        text = shown([*verb.split(), *([word] if word else [])], capsys, monkeypatch)
+        text = help_text([*verb.split(), *([word] if word else [])], capsys, monkeypatch)
         parsed = set(re.findall(r"^│ (--\S+)", text, re.MULTILINE))
         found = {argument.name for argument in arguments if not argument.positional}
         assert {name for name in parsed if not name.endswith(".kind")} == found, (verb, word)
 
 
-def of(verb: str, word: str = "") -> dict[str, Argument]:
+def arguments_of(verb: str, word: str = "") -> dict[str, Argument]:
     return {argument.name: argument for argument in variants(verb)[word]}
 
 
-def test_defaults_are_those_of_the_recipe() -> None:
-    assert of("pretrain", "mini")["--model.hidden-size"].default == 256
-    assert of("pretrain", "base")["--model.hidden-size"].default == 768
-    assert of("pretrain", "mini")["--data"].default is REQUIRED
+def test_defaults_come_from_the_recipe() -> None:
+    assert arguments_of("pretrain", "mini")["--model.hidden-size"].default == 256
+    assert arguments_of("pretrain", "base")["--model.hidden-size"].default == 768
+    assert arguments_of("pretrain", "mini")["--data"].default is REQUIRED
 
 
-def test_an_argument_has_its_help_its_choices_and_its_key() -> None:
-    found = of("pretrain", "mini-paper")
+def test_an_argument_has_help_choices_and_a_key() -> None:
+    found = arguments_of("pretrain", "mini-paper")
     assert found["--training.steps"].help
     assert found["--training.precision"].choices == ("auto", "fp32", "bf16")
     assert found["--phases.1.share"].key == "phases.1.share"
@@ -52,8 +52,8 @@ def test_an_argument_has_its_help_its_choices_and_its_key() -> None:
     assert not found["--training.steps"].positional
 
 
-def test_a_switch_that_is_on_is_offered_as_off() -> None:
-    found = of("pretrain", "mini")
+def test_a_switch_that_is_on_by_default_has_a_negated_flag() -> None:
+    found = arguments_of("pretrain", "mini")
     assert found["--training.no-compile"].switch
     assert "--training.compile" not in found
     assert found["--dry-run"].switch

@@ -205,10 +205,10 @@ def test_the_command(model: Predictor, tmp_path: Path, capsys: pytest.CaptureFix
     [
         ([], "give either texts or --input FILE"),
         (["a", "--input", "b.txt"], "give either texts or --input FILE"),
-        (["a", "--unit", "word", "--pooling", "cls"], "--pooling is of texts"),
-        (["a", "--word-pooling", "mean"], "--word-pooling is of words"),
+        (["a", "--unit", "word", "--pooling", "cls"], "--pooling applies to texts"),
+        (["a", "--word-pooling", "mean"], "--word-pooling applies to words"),
         (["a", "--layers", "sum_last_4"], "layers sum_last_4 takes 4 layers, and the model has 2"),
-        (["a", "--layers", "scalar_mix"], "invalid choice 'scalar_mix'"),
+        (["a", "--layers", "scalar_mix"], "found 'scalar_mix'"),
         (["--input", "b.txt"], "no such file"),
     ],
 )

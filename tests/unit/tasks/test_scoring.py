@@ -276,7 +276,7 @@ def test_all_predictions_of_squad_1_need_no_warning(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("argv", "code", "message"),
     [
-        (["--data", "x"], 2, "the first word is the KIND, such as classify"),
+        (["--data", "x"], 2, "bertie score lacks KIND, the first argument, such as classify"),
         (["--task", "clasify", "--data", "x", "--predictions", "y"], 2, "clasify"),
         (["--task", "classify", "--data", "gone.tsv", "--predictions", "gone.jsonl"], 2, "no such file: gone.jsonl"),
     ],
