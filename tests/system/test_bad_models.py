@@ -317,10 +317,10 @@ def test_fill_mask_used_wrongly(refuse: Refuse, pretrained: Path, classifier: Pa
     refuse([*fill, "no mask"], 2, "there is no [MASK] in the text")
     refuse([*fill, "[mask]"], 2, "there is no [MASK] in the text")
     refuse([*fill, ""], 2, "there is no [MASK] in the text")
-    refuse([*fill, "[MASK] " * 600], 1, "the text has 600 tokens and the model reads 30: shorten it")
+    refuse([*fill, "[MASK] " * 600], 1, "the text has 600 tokens and the model reads at most 30: shorten it")
     refuse([*fill, "\udcff [MASK]"], 2, "is not UTF-8")
     for top in ("0", "-3"):
-        refuse([*fill, "[MASK]", "--top-k", top], 2, f"--top-k {top}: ask for at least 1 guess")
+        refuse([*fill, "[MASK]", "--top-k", top], 2, f"--top-k {top}: give at least 1")
     refuse(["fill-mask", str(classifier), "[MASK]"], 1, "has no masked-LM head")
 
 

@@ -1,4 +1,4 @@
-"""A file of texts to a file of vectors, of any size."""
+"""Write the vectors of a file of texts to a file. Both may have any size."""
 
 from __future__ import annotations
 
@@ -23,50 +23,59 @@ from bertie.tasks.data.unlabelled import Text, UnlabelledReader
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
 from bertie.text.tokenizer import require_texts
 
-CHARACTERS = 1 << 18  # of texts that are read, computed and written together, where AT_ONCE texts are more
+MAX_CHARACTERS = 1 << 18  # of the texts of a block; a block has at most SEQUENCES_AT_ONCE texts
 
 Rows = list[Text | UserError]
 
 
 @dataclass(frozen=True)
 class TextUnit:
-    """A vector a text (`Predictor.embed`); words are joined with blanks. A row that cannot be read has no numbers, but NaN."""
+    """One vector per text: `Predictor.embed`.
+
+    Lists of words are joined with blanks. The vector of an unreadable row is NaN.
+    """
 
     kind: Literal["text"] = "text"
     pooling: Pooling | None = None
+    """How to pool the tokens; None: as the model was trained, else the mean."""
     layers: Fixed = "last"
+    """Layers whose hidden states to use."""
 
     def block(self, model: Predictor, rows: Rows, first: int, width: int) -> tuple[Columns, np.ndarray]:
+        """Return the columns and the vectors, float32 [rows, width], of a block that starts at row `first`."""
         vectors = np.full((len(rows), width), np.nan, np.float32)
-        good = [i for i, row in enumerate(rows) if not isinstance(row, UserError)]
+        readable = [i for i, row in enumerate(rows) if not isinstance(row, UserError)]
         texts = [row if isinstance(row, str) else " ".join(row) for row in rows if not isinstance(row, UserError)]
-        vectors[good] = model.embed(texts, self.pooling, self.layers)
+        vectors[readable] = model.embed(texts, self.pooling, self.layers)
         return {"index": np.arange(first, first + len(rows))}, vectors
 
 
 @dataclass(frozen=True)
 class WordUnit:
-    """A vector a word (`Predictor.word_vectors`), and which it is. A row that cannot be read has no words."""
+    """One vector per word: `Predictor.word_vectors`. An unreadable row has no words."""
 
     kind: Literal["word"] = "word"
     word_pooling: WordPooling = "first"
+    """Vector of a word: that of its first piece, or the mean of its pieces."""
     layers: Fixed = "last"
+    """Layers whose hidden states to use."""
 
     def block(self, model: Predictor, rows: Rows, first: int, width: int) -> tuple[Columns, np.ndarray]:
-        good = [i for i, row in enumerate(rows) if not isinstance(row, UserError)]
+        """Return the columns and the vectors, float32 [words, width], of a block that starts at row `first`."""
+        readable = [i for i, row in enumerate(rows) if not isinstance(row, UserError)]
         texts = [row for row in rows if not isinstance(row, UserError)]
-        found = model.word_vectors(texts, self.layers, self.word_pooling)
-        offsets = np.concatenate([np.zeros((0, 2), np.int32), *(each.offsets for each in found)])
+        results = model.word_vectors(texts, self.layers, self.word_pooling)
+        offsets = np.concatenate([np.zeros((0, 2), np.int32), *(result.offsets for result in results)])
         columns = {
-            "index": np.repeat(np.array(good, np.int64) + first, [len(each.words) for each in found]),
+            "index": np.repeat(np.array(readable, np.int64) + first, [len(result.words) for result in results]),
             "number": np.concatenate(
-                [np.zeros(0, np.int32), *(np.arange(len(each.words), dtype=np.int32) for each in found)]
+                [np.zeros(0, np.int32), *(np.arange(len(result.words), dtype=np.int32) for result in results)]
             ),
-            "word": np.array([word for each in found for word in each.words], object),
+            "word": np.array([word for result in results for word in result.words], object),
             "start": offsets[:, 0],
             "end": offsets[:, 1],
         }
-        return columns, np.concatenate([np.zeros((0, width), np.float32), *(each.vectors for each in found)])
+        return columns, np.concatenate([np.zeros((0, width), np.float32), *(result.vectors for result in results)])
 
 
 Unit = TextUnit | WordUnit
@@ -82,73 +91,98 @@ def embed(
     dtype: Dtype = "float32",
     strict: bool = False,
 ) -> dict[str, Any]:
-    """Write the vectors of a file's texts (or of texts in memory) to a .npy or .parquet file, in their order.
+    """Write the vectors of texts, or of their words, to a file, in the order of the texts.
 
-    out: of texts float32 [n, E], row n that of the n-th line, row or sentence, NaN (in .parquet null) where it cannot be
-    read; strict refuses a file with such rows. Of words float32 [words, E]; index (of the text), number, word, start and
-    end (characters) are columns of the .parquet file, of X.npy in X.words.parquet. The file is read twice: first to count.
-    Gives {"out", "texts", "errors", "vectors", "width", "seconds"}. Errors: UsageError, UserError; then no file is there.
+    The vectors of texts are an array [texts, E]; that of an unreadable row is NaN (in .parquet null). The vectors of
+    words are an array [words, E], with the columns index (of the text), number (of the word in the text), word, start
+    and end (in characters). E is the hidden size, times 4 with "concat_last_4".
+
+    Args:
+        model: A loaded model, or a source as in `load`.
+        texts: A file, which is read twice (first to count), or texts or lists of words in memory.
+        out: X.npy, or X.parquet with all columns. The columns of words of X.npy are in X.words.parquet.
+        unit: What gets a vector, texts or words, and how it is pooled.
+        source: Which columns of the file to read.
+        dtype: Type of the numbers in the file.
+        strict: Fail at the first unreadable row.
+
+    Returns:
+        {"out", "texts", "errors", "vectors", "width", "seconds"}: numbers of texts, unreadable rows and vectors, the
+        width E, and the duration.
+
+    Raises:
+        UsageError: `out` exists or has another ending, or an argument is unknown.
+        UserError: The texts cannot be read. No file is written.
     """
     out = Path(out)
     require_free(out, words=unit.kind == "word")
-    given = Path(texts) if isinstance(texts, str | Path) else list(require_list(texts))
-    if given == STDIN:  # nothing can be read of it twice
-        given = list(source.stream(STDIN))
-    elif isinstance(given, list):
-        require_texts(word for each in given for word in (each if isinstance(each, list | tuple) else [each]))
-    total, errors = _count(_rows(given, source), str(given) if isinstance(given, Path) else "the texts", strict)
+    inputs = Path(texts) if isinstance(texts, str | Path) else list(require_list(texts))
+    if inputs == STDIN:  # it can be read only once
+        inputs = list(source.stream(STDIN))
+    elif isinstance(inputs, list):
+        require_texts(word for text in inputs for word in (text if isinstance(text, list | tuple) else [text]))
+    total, errors = _count(_rows(inputs, source), str(inputs) if isinstance(inputs, Path) else "the texts", strict)
     predictor = model if isinstance(model, Predictor) else load(model)
     width = layer_selection.selected_width(unit.layers, predictor.model.encoder.config)
     started = time.monotonic()
     first = count = 0
     with (
         vector_file(out, width, dtype, words=unit.kind == "word") as write,
-        console.progress("embedding", total, "texts") as bar,
+        console.progress("embed", total, "texts") as bar,
     ):
-        for rows in _together(_rows(given, source)):
+        for rows in _blocks(_rows(inputs, source)):
             columns, vectors = unit.block(predictor, rows, first, width)
             write(columns, vectors)
             first, count = first + len(rows), count + len(vectors)
             bar.advance(len(rows))
         if first != total:
-            raise UserError(f"{given} changed while it was read: it had {total:,} texts and now has {first:,}")
+            raise UserError(
+                f"{inputs} changed while it was read: it had {total:,} texts and now has {first:,}: run again"
+            )
     seconds = round(time.monotonic() - started, 3)
     return {"out": str(out), "texts": total, "errors": errors, "vectors": count, "width": width, "seconds": seconds}
 
 
-def _rows(given: Path | list[Any], source: UnlabelledReader) -> Iterator[Text | UserError]:
-    return source.stream(given) if isinstance(given, Path) else iter(given)
+def _rows(inputs: Path | list[Any], source: UnlabelledReader) -> Iterator[Text | UserError]:
+    return source.stream(inputs) if isinstance(inputs, Path) else iter(inputs)
 
 
 def _count(rows: Iterator[Text | UserError], where: str, strict: bool) -> tuple[int, int]:
-    """How many there are, and how many of them cannot be read. Errors: UserError where none can, or, strictly, one cannot."""
+    """Count the rows and the unreadable ones.
+
+    Raises:
+        UserError: There is no readable row, or with `strict` there is an unreadable one.
+    """
     total, errors = 0, 0
-    shown: list[str] = []
+    messages: list[str] = []
     for row in rows:
         total += 1
         if isinstance(row, UserError):
             if strict:
                 raise row
             errors += 1
-            shown += [str(row)] * (len(shown) < SHOWN)
+            messages += [str(row)] * (len(messages) < SHOWN)
     if not total:
         raise UserError(f"{where}: no texts in it")
     if errors == total:
-        raise UserError(shown[0])
+        raise UserError(messages[0])
     if errors:
-        told = first_few(shown, errors)
-        console.warn(f"{errors:,} of {total:,} rows cannot be read and have no vector (--strict refuses them): {told}")
+        console.warn(
+            f"{errors:,} of {total:,} rows cannot be read and have no vector (--strict makes this an error): "
+            + first_few(messages, errors)
+        )
     return total, errors
 
 
-def _together(rows: Iterator[Text | UserError]) -> Iterator[Rows]:
-    part: Rows = []
+def _blocks(rows: Iterator[Text | UserError]) -> Iterator[Rows]:
+    """Group the rows into blocks that are read, computed and written together."""
+    block: Rows = []
     size = 0
     for row in rows:
-        part.append(row)
+        block.append(row)
         size += 0 if isinstance(row, UserError) else len(row) if isinstance(row, str) else sum(map(len, row))
-        if len(part) == SEQUENCES_AT_ONCE or size >= CHARACTERS:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
+        if len(block) == SEQUENCES_AT_ONCE or size >= MAX_CHARACTERS:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block

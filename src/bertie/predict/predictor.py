@@ -1,4 +1,4 @@
-"""A model, loaded: hidden states, masked words, classes, scores."""
+"""Load a model and use it: hidden states, vectors, masked tokens, predictions, scores."""
 
 from __future__ import annotations
 
@@ -6,24 +6,16 @@ import time
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Many
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast, get_args
 
 import numpy as np
 import torch
 
-from bertie import config as configuration
-from bertie import console, runtime, storage
+from bertie import console, runtime
 from bertie.checkpoints import sentence_transformers_format
-from bertie.checkpoints.folder import (
-    TASK_FILE,
-    Checkpoint,
-    find_model_folder,
-    list_checkpoints,
-    load_weights,
-    read_checkpoint,
-)
+from bertie.checkpoints.folder import TASK_FILE, find_model_folder, load_weights, read_checkpoint
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError
@@ -33,12 +25,13 @@ from bertie.model.layer_selection import Fixed
 from bertie.model.pooling import Pooling
 from bertie.model.transformer import Encoder
 from bertie.objectives import Objective
+from bertie.predict.checkpoint_task import checkpoint_task, choose_task, task_json, trained_length
 from bertie.predict.vectors import WordPooling, WordVectors, text_vectors, word_vectors
 from bertie.tasks import AnyTask, Embed, Tag, Task
-from bertie.tasks.data.rows import join_names, require_list, valid_examples
+from bertie.tasks.data.rows import require_list, valid_examples
 from bertie.tasks.evaluation.folder import evaluation_folder, write
 from bertie.tasks.inference import infer, predictions
-from bertie.tasks.task_json import features_from_json, task_from_json
+from bertie.tasks.task_json import features_from_json
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
@@ -47,64 +40,94 @@ Inputs = Iterable[Any]
 
 @dataclass(frozen=True)
 class MaskPrediction:
-    """A word piece for a masked place, and its probability."""
+    """A token predicted at a [MASK]."""
 
     token: str
+    """The word piece."""
     probability: float
+    """Its probability, 0 to 1."""
 
 
 def read_task(source: str | Path) -> AnyTask:
-    """What a run was fine-tuned for. Errors: as in `load`, and UserError for one that was not."""
+    """Read the task that a model was fine-tuned for.
+
+    Args:
+        source: As in `load`.
+
+    Raises:
+        UsageError: There is no model at `source`.
+        UserError: The model is damaged, or was not fine-tuned for a task.
+    """
     folder = find_model_folder(source)
     if (folder / TASK_FILE).is_file():
-        return _task_json(folder)
+        return task_json(folder)
     checkpoint = read_checkpoint(folder)
-    task = _task(checkpoint)
+    task = checkpoint_task(checkpoint)
     if task is None:
-        raise UserError(f"{checkpoint.folder} was not fine-tuned for a task: run `bertie finetune` on it first")
+        raise UserError(f"{checkpoint.folder} was not fine-tuned for a task: run `bertie finetune` first")
     return task
 
 
 def load(source: str | Path, *, task: AnyTask | None = None, threads: int = 0) -> Predictor:
-    """Load a run, a checkpoint folder, any BERT folder of Hugging Face's, or a hub id, for use in fp32.
+    """Load a model for inference in fp32.
 
-    task: in place of what the run says of its own, with other columns or limits. threads: 0 = all this process may use.
-    Errors: UsageError if there is nothing of the kind, UserError if it is damaged.
+    Args:
+        source: A run, a checkpoint folder, a BERT folder in Hugging Face's format, or a hub id.
+        task: Replaces the task of the model, to read other columns or to change limits. The model needs a head for it,
+            with the same labels.
+        threads: Processor threads; 0: all that this process may use.
+
+    Returns:
+        The model, on the GPU if there is one.
+
+    Raises:
+        UsageError: There is no model at `source`, or `task` has other labels than the model.
+        UserError: The model is damaged.
     """
     runtime.use_threads(threads)
     checkpoint = read_checkpoint(source)
-    task = _asked(task, checkpoint)
+    task = choose_task(task, checkpoint)
     encoder = Encoder(checkpoint.config)
     objectives = [kind() for kind in get_args(Objective)]
     heads = {o.kind: o.head(checkpoint.config, encoder) for o in objectives if o.kind in checkpoint.heads}
-    reading = features_from_json(checkpoint.task, checkpoint.config, checkpoint.folder / TASK_FILE)
+    features = features_from_json(checkpoint.task, checkpoint.config, checkpoint.folder / TASK_FILE)
     if task is not None:
-        heads[task.kind] = task.head(checkpoint.config, reading.width if reading else checkpoint.config.hidden_size)
-    model = BertModel(encoder, heads, reading).eval()
-    loaded = load_weights(model, checkpoint)
-    if loaded.initialized:
-        raise UserError(f"{checkpoint.folder}/model.safetensors lacks the weights of {', '.join(loaded.initialized)}")
-    limit = _trained_length(checkpoint)
-    return Predictor(checkpoint.folder, checkpoint.tokenizer, model.to(runtime.device()), task, limit)
+        heads[task.kind] = task.head(checkpoint.config, features.width if features else checkpoint.config.hidden_size)
+    model = BertModel(encoder, heads, features).eval()
+    result = load_weights(model, checkpoint)
+    if result.initialized:
+        raise UserError(f"{checkpoint.folder}/model.safetensors lacks the weights of {', '.join(result.initialized)}")
+    max_length = trained_length(checkpoint)
+    return Predictor(checkpoint.folder, checkpoint.tokenizer, model.to(runtime.device()), task, max_length)
 
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    """folder: where it was read from; task: what it was fine-tuned for, if anything.
-
-    max_length: longer texts are cut; for a run, the length it was trained on.
-    """
+    """A model with its tokenizer and its task. `load` returns one."""
 
     folder: Path
+    """The folder that the model was loaded from."""
     tokenizer: Tokenizer = field(repr=False)
+    """Its tokenizer."""
     model: BertModel = field(repr=False)
+    """The encoder and its heads, in evaluation mode."""
     task: Task | None
+    """The task that the model was fine-tuned for; None: it was not."""
     max_length: int
+    """Tokens in the longest sequence: for a run, the longest that it was trained on. Longer texts are truncated."""
 
     def hidden_states(self, texts: Iterable[str | tuple[str, str]]) -> list[np.ndarray]:
-        """Per text (or pair) float32 [layers + 1, tokens, D]: the embeddings, then every layer's output.
+        """Return the hidden states of every layer.
 
-        tokens: [CLS], the text's pieces, [SEP] (and the second text's pieces, [SEP]).
+        Args:
+            texts: Texts, or pairs of texts.
+
+        Returns:
+            One array per text, float32 [layers + 1, tokens, D]: the output of the embeddings, then of each layer. The
+            tokens are [CLS], the text, [SEP], and for a pair the second text, [SEP]. D is the hidden size.
+
+        Raises:
+            UsageError: `texts` mixes texts and pairs.
         """
         sequences = self._sequences(list(require_list(texts)))
 
@@ -116,95 +139,165 @@ class Predictor:
         return infer(self.model, sequences, compute)
 
     def embed(self, texts: Iterable[str], pooling: Pooling | None = None, layers: Fixed = "last") -> np.ndarray:
-        """float32 [n, E], a vector a text. E: the model's width, times 4 with "concat_last_4". Longer texts are cut.
+        """Return one vector per text.
 
-        pooling: left out, that of the task `embed` or of sentence-transformers' files in the folder, with their
-        normalisation; where there are none, the mean. Mean and max are of all tokens, [CLS] and [SEP] too.
-        Errors: UsageError for what is no choice, or where the model has too few layers; UserError for files that ask for
-        what bertie has not.
+        Args:
+            texts: Texts; longer ones are truncated to `max_length` tokens.
+            pooling: How to pool the tokens, [CLS] and [SEP] included. None: as the task `embed` or the files of
+                sentence-transformers in the folder say (with their normalization), else "mean".
+            layers: Layers whose hidden states to use.
+
+        Returns:
+            float32 [texts, E]. E is the hidden size, times 4 with "concat_last_4".
+
+        Raises:
+            UsageError: `pooling` or `layers` is unknown, or the model has too few layers.
+            UserError: The files of sentence-transformers ask for a module that bertie does not have.
         """
-        own = SentenceEmbedding(pooling, normalize=False) if pooling is not None else self._own_pooling()
-        given = list(require_list(texts))
-        return text_vectors(self.model, self.tokenizer, given, self.max_length, own.pooling, layers, own.normalize)
+        how = SentenceEmbedding(pooling, normalize=False) if pooling is not None else self._default_pooling()
+        text_list = list(require_list(texts))
+        return text_vectors(self.model, self.tokenizer, text_list, self.max_length, how.pooling, layers, how.normalize)
 
     def word_vectors(
         self, texts: Iterable[str | Many[str]], layers: Fixed = "last", word_pooling: WordPooling = "first"
     ) -> list[WordVectors]:
-        """Per text (or list of words) a vector of every word, with the words and where they lie: `vectors.word_vectors`."""
+        """Return one vector per word.
+
+        A text longer than `max_length` tokens is read in overlapping windows. The vector of a word comes from the
+        window that has the most context around it.
+
+        Args:
+            texts: Texts, whose words are separated by blanks and punctuation (every Chinese character is a word), or
+                lists of words.
+            layers: Layers whose hidden states to use.
+            word_pooling: "first": the vector of the first word piece. "mean": the mean over the pieces of the word.
+
+        Returns:
+            For each text its words, their offsets in characters and their vectors, float32 [words, E]. Offsets of a
+            list of words are those in the words joined with blanks.
+
+        Raises:
+            UsageError: `texts` mixes texts and lists of words, or an argument is unknown.
+            UserError: A text is not a valid text.
+        """
         return word_vectors(
             self.model, self.tokenizer, list(require_list(texts)), self.max_length, layers, word_pooling
         )
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[list[MaskPrediction]]:
-        """For every [MASK] in the text its `top_k` likeliest word pieces. Errors: UserError without a [MASK] or a head."""
+        """Predict the tokens at every [MASK].
+
+        Args:
+            text: A text with at least one [MASK].
+            top_k: Number of predictions per [MASK].
+
+        Returns:
+            For every [MASK] its `top_k` most probable tokens, most probable first.
+
+        Raises:
+            UsageError: `text` has no [MASK], or `top_k` is less than 1.
+            UserError: The model has no masked-LM head, or the text is too long.
+        """
         if not isinstance(text, str):
             raise UsageError(f"expected a text and got a {type(text).__name__}")
         if type(top_k) is not int or top_k < 1:
-            raise UsageError(f"--top-k {top_k}: ask for at least 1 guess")
+            raise UsageError(f"--top-k {top_k}: give at least 1")
         if "mlm" not in self.model.heads:
-            raise UserError(f"{self.folder} has no masked-LM head: it was not pre-trained, or was fine-tuned since")
+            raise UserError(f"{self.folder} has no masked-LM head: use a pre-trained model that was not fine-tuned")
         head = cast(MaskedLMHead, self.model.heads["mlm"])
         sequence = self._masked(text)
-        places = np.flatnonzero(sequence.input_ids == self.tokenizer.mask_id)
-        if not len(places):
-            raise UsageError("there is no [MASK] in the text: put one where a word is to be guessed")
+        positions = np.flatnonzero(sequence.input_ids == self.tokenizer.mask_id)
+        if not len(positions):
+            raise UsageError("there is no [MASK] in the text: write [MASK] for each token to predict")
 
         def compute(batch: Batch, _: list[Sequence]) -> list[np.ndarray]:
-            rows = torch.as_tensor(places, device=self.model.device)
+            rows = torch.as_tensor(positions, device=self.model.device)
             logits = head.logits(self.model.encoder(batch, rows).last)
             return [logits.float().softmax(-1).cpu().numpy()]
 
         [probabilities] = infer(self.model, [sequence], compute)
-        known = probabilities[:, : self.tokenizer.size]  # a checkpoint may round its vocabulary up
-        best = np.argsort(-known, axis=-1, kind="stable")[:, :top_k]
+        entries = probabilities[:, : self.tokenizer.size]  # the checkpoint's vocabulary may be padded
+        best = np.argsort(-entries, axis=-1, kind="stable")[:, :top_k]
         return [
             [MaskPrediction(token, float(row[i])) for token, i in zip(self.tokenizer.tokens(ids), ids, strict=True)]
             for row, ids in zip(probabilities, best, strict=True)
         ]
 
     def predict(self, inputs: Inputs) -> list[Any]:
-        """A prediction each (`Classified`, `Found` …) of texts, pairs, lists of words, or dicts with the columns of the training
-        data, in order. Of a file: `predict_file`."""
+        """Predict for inputs in memory; `predict_file` reads a file.
+
+        Args:
+            inputs: Texts, pairs of texts, lists of words, or dicts with the columns of the training data.
+
+        Returns:
+            One prediction per input, in order: `ClassPrediction`, `NumberPrediction`, `ChoicePrediction`,
+            `SpanPrediction`, `TagPrediction` or `SimilarityPrediction`, by the kind of the task.
+
+        Raises:
+            UsageError: An input does not fit the task.
+            UserError: The model was not fine-tuned for a task.
+        """
         return list(self.predict_stream(inputs))
 
     def predict_stream(self, inputs: Inputs) -> Iterator[Any]:
-        """The same lazily, at constant memory whatever the number of inputs."""
+        """Predict as `predict` does, but lazily: memory does not grow with the number of inputs."""
         task = self._require_task()
         return self._predictions(task, task.reader.values(inputs))
 
     def predict_file(self, path: str | Path) -> Iterator[Any]:
-        """The same for the rows of a file; a UserError in place of what cannot be read, in the order of the file."""
+        """Predict for the rows of a file, lazily and in order.
+
+        Args:
+            path: A file of any size, in a format of the training data; labels are not needed.
+
+        Yields:
+            One prediction per row, or a `UserError` in its place if the row is unreadable.
+
+        Raises:
+            UsageError: The file is missing or does not have the columns of the task.
+            UserError: The model was not fine-tuned for a task.
+        """
         task = self._require_task()
         if isinstance(task, Tag) and Path(path).suffix == ".txt":
             raise UsageError(
-                f"{path}: has it columns, or a sentence a line? Call it .conll for columns, or pipe sentences: --input -"
+                f"{path}: does it hold columns or sentences? Rename it to .conll for columns; pipe sentences: --input -"
             )
         return self._predictions(task, task.reader.stream(Path(path)))
 
     def evaluate(
         self, data: str | Path | Inputs, strict: bool = False, out: str | Path | None = None
     ) -> dict[str, Any]:
-        """{"scores": {…}, "examples": n, "seconds": s} on labelled examples.
+        """Score the model on labeled examples.
 
-        out: a folder to make, or an earlier one of the same to replace, of predictions.jsonl, scores.json and report.html; it is
-        then "out" of the result. All examples and predictions are held in memory, what the model says of tokens is not.
-        Errors: UserError for an unknown label; UsageError where `out` holds something else.
+        Memory holds all examples and predictions, but not the outputs for single tokens.
+
+        Args:
+            data: A file in a format of the training data, or examples as in `predict`, with labels.
+            strict: Fail at the first unreadable row of a file, instead of skipping it.
+            out: Output folder for predictions.jsonl, scores.json and report.html. Replaces an earlier evaluation.
+
+        Returns:
+            {"scores": {metric: value}, "examples": number of examples, "seconds": duration}, and "out" if it was given.
+
+        Raises:
+            UsageError: `out` exists and is not an evaluation.
+            UserError: A label is unknown, or the model was not fine-tuned for a task.
         """
         task = self._require_task()
         started = time.monotonic()
-        named = Path(data).name if isinstance(data, str | Path) else "examples"
-        title = f"{self.folder.absolute().name} on {named}"
+        data_name = Path(data).name if isinstance(data, str | Path) else "examples"
+        title = f"{self.folder.absolute().name} on {data_name}"
         with evaluation_folder(Path(out), title) if out else nullcontext() as folder:
-            examples = self._labelled(task, data, strict)
-            found = self._predict_all(task, examples)
-            scores = task.score(found, examples)
+            examples = self._labeled_examples(task, data, strict)
+            predicted = self._predict_all(task, examples)
+            scores = task.score(predicted, examples)
             result = {"scores": scores, "examples": len(examples), "seconds": round(time.monotonic() - started, 3)}
             if folder is None:
                 return result
-            write(folder, title, task, found, examples, {"of": title, **result})
+            write(folder, title, task, predicted, examples, {"of": title, **result})
         return {**result, "out": str(out)}
 
-    def _labelled(self, task: Task, data: str | Path | Inputs, strict: bool) -> list[Any]:
+    def _labeled_examples(self, task: Task, data: str | Path | Inputs, strict: bool) -> list[Any]:
         if isinstance(data, str | Path):
             examples = valid_examples(task.reader.read(Path(data)), str(data), strict)
         else:
@@ -213,22 +306,22 @@ class Predictor:
         return examples
 
     def _predict_all(self, task: Task, examples: list[Any]) -> list[Any]:
-        found: list[Any] = []
+        predicted: list[Any] = []
         with console.progress("evaluate", len(examples), "examples", passing=True) as bar:
             for prediction in self._predictions(task, examples):
-                found.append(prediction)
+                predicted.append(prediction)
                 bar.advance(1)
-        return found
+        return predicted
 
     def _predictions(self, task: Task, examples: Iterable[Any]) -> Iterator[Any]:
         return predictions(self.model, task, self.tokenizer, self.max_length, examples)
 
     def _require_task(self) -> Task:
         if self.task is None:
-            raise UserError(f"{self.folder} was not fine-tuned for a task: run `bertie finetune` on it first")
+            raise UserError(f"{self.folder} was not fine-tuned for a task: run `bertie finetune` first")
         return self.task
 
-    def _own_pooling(self) -> SentenceEmbedding:
+    def _default_pooling(self) -> SentenceEmbedding:
         if isinstance(self.task, Embed):
             return SentenceEmbedding(self.task.pooling, normalize=False)
         return sentence_transformers_format.read(self.folder) or SentenceEmbedding("mean", normalize=False)
@@ -236,7 +329,7 @@ class Predictor:
     def _sequences(self, texts: list[str | tuple[str, str]]) -> list[Sequence]:
         kinds = {isinstance(text, tuple) for text in texts}
         if len(kinds) > 1:
-            raise UsageError("give either texts or pairs of texts, not both")
+            raise UsageError("expected texts or pairs of texts, not both in one call")
         if wrong := [text for text in texts if isinstance(text, tuple) and len(text) != 2]:
             raise UsageError(f"a pair has two texts and this one {len(wrong[0])}: {str(wrong[0])[:60]}")
         first = [text[0] if isinstance(text, tuple) else text for text in texts]
@@ -244,90 +337,13 @@ class Predictor:
         return truncation.encode(self.tokenizer, first, second or None, max_length=self.max_length)
 
     def _masked(self, text: str) -> Sequence:
-        """The text with each literal [MASK] as the mask token: here, and only here, that is what it means."""
+        """Encode a text with its literal [MASK] as mask tokens. Elsewhere [MASK] in a text is plain text."""
         parts = [self.tokenizer.encode([part])[0] for part in text.split("[MASK]")]
         mask = np.array([self.tokenizer.mask_id], np.int32)
         middle = np.concatenate([parts[0], *(piece for part in parts[1:] for piece in (mask, part))])
         if len(middle) > self.max_length - 2:
-            raise UserError(f"the text has {len(middle)} tokens and the model reads {self.max_length - 2}: shorten it")
+            raise UserError(
+                f"the text has {len(middle)} tokens and the model reads at most {self.max_length - 2}: shorten it"
+            )
         ids = np.concatenate([[self.tokenizer.cls_id], middle, [self.tokenizer.sep_id]]).astype(np.int32)
         return Sequence(ids, np.zeros_like(ids), self.tokenizer.word_starts_table[ids])
-
-
-def _trained_length(checkpoint: Checkpoint) -> int:
-    """The longest sequence a run was trained on: positions after it have never been trained.
-
-    Elsewhere what sentence-transformers' files say, or the model's most.
-    """
-    folder, most = checkpoint.folder, checkpoint.config.max_position_embeddings
-    settings = checkpoint.task or _settings(folder)
-    where = folder / TASK_FILE if checkpoint.task else _run(folder) / "config.toml"
-    phases = settings.get("phases", [])
-    if not isinstance(phases, list) or not all(isinstance(phase, dict) for phase in phases):
-        raise UserError(f"{where}: phases is {str(phases)[:60]}: it must be tables")
-    phases = [phase for phase in phases if phase.get("max_length") != 0]  # 0: the layout's
-    parts = [settings, settings.get("layout"), *phases]
-    limits = [part["max_length"] for part in parts if isinstance(part, dict) and "max_length" in part]
-    others = min(most, sentence_transformers_format.max_sequence_length(folder) or most)
-    limit = max(limits, default=others) if all(type(limit) is int for limit in limits) else limits
-    if type(limit) is not int or not 4 <= limit <= most:
-        raise UserError(f"{where}: max_length is {limit!r}: the model reads 4 to {most} tokens")
-    return limit
-
-
-def _task(checkpoint: Checkpoint) -> AnyTask | None:
-    """What the checkpoint's head is for, as its task.json says; of others' models, what their head and labels say."""
-    if checkpoint.task:
-        said = _task_json(checkpoint.folder)
-        _require_outputs(checkpoint, said.kind, said.labels)
-        return said
-    [kind] = [*(checkpoint.heads - {"mlm", "nsp"}), None][:1]
-    if kind is None:
-        return None
-    task = configuration.build(AnyTask, {"kind": kind}, "task")
-    if kind not in ("classify", "tag"):
-        return task
-    outputs = checkpoint.weights.get(f"heads.{kind}.out.weight")
-    if outputs is None:
-        raise UserError(f"{checkpoint.folder}/model.safetensors lacks the weights of heads.{kind}.out")
-    labels = checkpoint.labels or tuple(f"LABEL_{i}" for i in range(len(outputs)))
-    _require_outputs(checkpoint, kind, labels)
-    return replace(task, labels=labels)
-
-
-def _asked(task: AnyTask | None, checkpoint: Checkpoint) -> AnyTask | None:
-    """What the checkpoint is for, or `task` in its place. Errors: UsageError where that has classes that are not the head's."""
-    own = _task(checkpoint)
-    if task is None or own is None or task.kind != own.kind or task.labels == own.labels:
-        return task or own
-    if not task.labels:
-        return replace(task, labels=own.labels)
-    if checkpoint.task or len(task.labels) != len(own.labels):  # names of others' models, LABEL_0 …, may be put right
-        raise UsageError(f"task.labels: the model was trained with {join_names(own.labels)}, in this order")
-    return task
-
-
-def _require_outputs(checkpoint: Checkpoint, kind: str, labels: tuple[str, ...]) -> None:
-    outputs = checkpoint.weights.get(f"heads.{kind}.out.weight")
-    if labels and outputs is not None and len(labels) != len(outputs):
-        where = "task.json" if checkpoint.task else "config.json"
-        raise UserError(
-            f"{checkpoint.folder}: {where} names {len(labels)} labels and the head has {len(outputs)} outputs"
-        )
-
-
-def _task_json(folder: Path) -> AnyTask:
-    """What a folder's task.json says. Errors: UserError."""
-    return task_from_json(storage.read_json(folder / TASK_FILE), folder / TASK_FILE)
-
-
-def _settings(folder: Path) -> dict[str, Any]:
-    """config.toml of a run, also for one of its checkpoints; nothing for other folders."""
-    path = _run(folder) / "config.toml"
-    return configuration.read(path) if path.is_file() else {}
-
-
-def _run(folder: Path) -> Path:
-    """The run that a model folder is, or is a checkpoint of."""
-    folder = folder.resolve()
-    return folder.parent.parent if folder in list_checkpoints(folder.parent.parent) else folder

@@ -1,4 +1,4 @@
-"""Files of vectors that grow block by block, at constant memory, and take their name when they are whole."""
+"""Files of vectors, written block by block in constant memory. A file gets its name when it is complete."""
 
 from __future__ import annotations
 
@@ -18,32 +18,45 @@ Write = Callable[[Columns, np.ndarray], None]
 ENDINGS = (".npy", ".parquet")
 
 
-def words_beside(path: Path) -> Path:
-    """Where the words of a .npy file of their vectors stand: X.words.parquet of X.npy."""
+def words_path(path: Path) -> Path:
+    """Return the file that lists the words of X.npy: X.words.parquet."""
     return path.with_suffix(".words.parquet")
 
 
 def require_free(path: Path, words: bool) -> None:
-    """Errors: UsageError for another ending, or a file that is there already."""
+    """Check that vectors can be written to `path`.
+
+    Raises:
+        UsageError: The ending is unknown, or a file exists.
+    """
     if path.suffix not in ENDINGS:
-        raise UsageError(f"--out {path}: vectors are written as {' or '.join(ENDINGS)}")
-    for file in (path, words_beside(path)) if words and path.suffix == ".npy" else (path,):
+        raise UsageError(f"--out {path}: vectors are written as {' or '.join(ENDINGS)}: use one of these endings")
+    for file in (path, words_path(path)) if words and path.suffix == ".npy" else (path,):
         if file.exists():
             raise UsageError(f"{file} already exists: give another --out, or remove it first")
 
 
 @contextmanager
 def vector_file(path: Path, width: int, dtype: Dtype, words: bool) -> Iterator[Write]:
-    """Yield what writes a block: its columns, and vectors float32 [n, width], a row of NaN for each that is missing.
+    """Open a file of vectors.
 
-    In .parquet there are all the columns and `vector`, null where it is missing. In .npy there are the vectors alone; the
-    columns of words stand in a .parquet beside it, row for row, which has its name before.
+    A .parquet file has all columns and `vector`, null where it is missing. A .npy file has only the vectors; the
+    columns of words go row by row to a .parquet file next to it, which is complete before the .npy file is.
+
+    Args:
+        path: The file, .npy or .parquet.
+        width: Numbers in a vector.
+        dtype: Type of the numbers.
+        words: Whether the vectors are those of words.
+
+    Yields:
+        A function that writes a block: its columns, and vectors float32 [n, width]. Missing: NaN.
     """
     if path.suffix == ".parquet":
         with _parquet(path) as table:
             yield lambda columns, vectors: table(columns, _narrow(vectors, dtype))
     elif words:
-        with _npy(path, width, dtype) as array, _parquet(words_beside(path)) as table:
+        with _npy(path, width, dtype) as array, _parquet(words_path(path)) as table:
 
             def write(columns: Columns, vectors: np.ndarray) -> None:
                 array(_narrow(vectors, dtype))
@@ -60,11 +73,11 @@ def _npy(path: Path, width: int, dtype: Dtype) -> Iterator[Callable[[np.ndarray]
     rows = 0
     with storage.atomic_file(path) as temporary, open(temporary, "wb") as file:
 
-        def head() -> int:
-            """NumPy leaves room in a header for the number of rows to grow."""
+        def write_header() -> int:
+            """Write the header and return its size. NumPy leaves room in it for a larger number of rows."""
             file.seek(0)
-            described = {"descr": np.dtype(dtype).newbyteorder("<").str, "fortran_order": False, "shape": (rows, width)}
-            np.lib.format.write_array_header_1_0(file, described)
+            header = {"descr": np.dtype(dtype).newbyteorder("<").str, "fortran_order": False, "shape": (rows, width)}
+            np.lib.format.write_array_header_1_0(file, header)
             return file.tell()
 
         def write(vectors: np.ndarray) -> None:
@@ -72,15 +85,15 @@ def _npy(path: Path, width: int, dtype: Dtype) -> Iterator[Callable[[np.ndarray]
             file.write(np.ascontiguousarray(vectors, np.dtype(dtype).newbyteorder("<")).data)
             rows += len(vectors)
 
-        before = head()
+        size = write_header()
         yield write
-        if head() != before:
-            raise RuntimeError(f"NumPy wrote a header of another size for {rows} rows")
+        if write_header() != size:
+            raise RuntimeError(f"the header for {rows} rows has another size than the one for 0 rows")
 
 
 @contextmanager
 def _parquet(path: Path) -> Iterator[Callable[[Columns, np.ndarray | None], None]]:
-    """Each block becomes a group of rows."""
+    """Open a Parquet file. Each block becomes a row group."""
     from pyarrow import parquet
 
     writer: Any = None
@@ -91,8 +104,8 @@ def _parquet(path: Path) -> Iterator[Callable[[Columns, np.ndarray | None], None
                 nonlocal writer
                 table = _table(columns, vectors)
                 if writer is None:
-                    plain: Any = [name for name in columns if name == "word"]  # vectors repeat nothing
-                    writer = parquet.ParquetWriter(temporary, table.schema, use_dictionary=plain, compression="zstd")
+                    repeated: Any = [name for name in columns if name == "word"]  # numbers hardly repeat
+                    writer = parquet.ParquetWriter(temporary, table.schema, use_dictionary=repeated, compression="zstd")
                 writer.write_table(table)
 
             yield write
@@ -116,8 +129,9 @@ def _table(columns: Columns, vectors: np.ndarray | None) -> Any:
 
 
 def _narrow(vectors: np.ndarray, dtype: Dtype) -> np.ndarray:
+    """Convert vectors to `dtype`; raise UserError on overflow."""
     try:
         with np.errstate(over="raise"):
             return vectors.astype(dtype)
     except FloatingPointError as error:
-        raise UserError("a vector holds a number that float16 has no room for: take --dtype float32") from error
+        raise UserError("a vector has a number outside the range of float16: use --dtype float32") from error

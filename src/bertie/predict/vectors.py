@@ -1,7 +1,7 @@
-"""Vectors of texts and of words from a model as it is: states of the layers that are asked for, pooled.
+"""Vectors of texts and of words: the hidden states of chosen layers, pooled.
 
-P  tokens that are read
-E  width of a vector (`mixing.width`)
+P  tokens whose hidden states are used
+E  width of a vector (`layer_selection.selected_width`)
 """
 
 from __future__ import annotations
@@ -29,17 +29,20 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.text.truncation import TokenizedText
 
 WordPooling = Literal["first", "mean"]
-"""A word's vector: that of its first piece, as BERT's taggers read it, or the mean of its pieces'."""
-_POOLED: dict[WordPooling, Pooling] = {"first": "cls", "mean": "mean"}
+"""Vector of a word: that of its first piece, as for tagging in the BERT paper, or the mean of its pieces."""
+_POOLING: dict[WordPooling, Pooling] = {"first": "cls", "mean": "mean"}
 
 
 @dataclass(frozen=True, eq=False)
 class WordVectors:
-    """Of one text. offsets: int32 [words, 2], where each word begins and ends, in characters; vectors: float32 [words, E]."""
+    """The words of one text and their vectors."""
 
     words: list[str]
+    """The words, in order."""
     offsets: np.ndarray
+    """int32 [words, 2]: start and end of each word, in characters."""
     vectors: np.ndarray
+    """float32 [words, E]."""
 
 
 def text_vectors(
@@ -51,15 +54,28 @@ def text_vectors(
     layers: Fixed = "last",
     normalize: bool = False,
 ) -> np.ndarray:
-    """float32 [n, E]. Mean and max are of all tokens, [CLS] and [SEP] too; longer texts are cut at max_length tokens.
+    """Return one vector per text.
 
-    Errors: UsageError for a pooling or layers that are not known, or where the model has too few layers.
+    Args:
+        model: The model.
+        tokenizer: Its tokenizer.
+        texts: Texts.
+        max_length: Tokens after which a text is truncated.
+        pooling: How to pool the tokens, [CLS] and [SEP] included.
+        layers: Layers whose hidden states to use.
+        normalize: Scale each vector to length 1.
+
+    Returns:
+        float32 [texts, E].
+
+    Raises:
+        UsageError: `pooling` or `layers` is unknown, or the model has too few layers.
     """
     for kind, name, value in ((Pooling, "pooling", pooling), (Fixed, "layers", layers)):
         configuration.build(kind, value, name)
     width = layer_selection.selected_width(layers, model.encoder.config)
     sequences = [
-        truncation.to_sequences(tokenizer, [each], max_length)[0] for each in truncation.tokenize(tokenizer, texts)
+        truncation.to_sequences(tokenizer, [text], max_length)[0] for text in truncation.tokenize(tokenizer, texts)
     ]
 
     def compute(batch: Batch, group: list[Sequence]) -> list[np.ndarray]:
@@ -81,32 +97,46 @@ def word_vectors(
     layers: Fixed = "last",
     word_pooling: WordPooling = "first",
 ) -> list[WordVectors]:
-    """Per text a vector of every word; those that are too long are read in windows, each word where most of its context is.
+    """Return the words of every text with one vector per word.
 
-    Of a text as it is, the words are those between blanks and punctuation (characters of Chinese, each); of a list of
-    words, those, and offsets are into the words with a blank between. Errors: UserError for what is no text, UsageError
-    where both are given, and for layers or pieces that are not known.
+    Longer texts are read in overlapping windows. The vector of a word comes from the window with the most context
+    around the word.
+
+    Args:
+        model: The model.
+        tokenizer: Its tokenizer.
+        texts: Texts, whose words are separated by blanks and punctuation (every Chinese character is a word), or lists
+            of words. Offsets of a list are those in the words joined with blanks.
+        max_length: Tokens in a window, special tokens included.
+        layers: Layers whose hidden states to use.
+        word_pooling: How to pool the pieces of a word.
+
+    Raises:
+        UsageError: `texts` mixes texts and lists of words, or an argument is unknown.
+        UserError: A text is not a valid text.
     """
     for kind, name, value in ((Fixed, "layers", layers), (WordPooling, "word_pooling", word_pooling)):
         configuration.build(kind, value, name)
     width = layer_selection.selected_width(layers, model.encoder.config)
-    found = _cut(tokenizer, texts)
-    results = [WordVectors(each, places, np.zeros((len(each), width), np.float32)) for each, places, _ in found]
+    tokenized = _tokenize_words(tokenizer, texts)
+    results = [
+        WordVectors(words, offsets, np.zeros((len(words), width), np.float32)) for words, offsets, _ in tokenized
+    ]
     windows = [
         replace(window, example=number)
-        for number, (each, _, parts) in enumerate(found)
-        for window in _windows(tokenizer, parts, len(each), max_length, word_pooling)
+        for number, (words, _, pieces) in enumerate(tokenized)
+        for window in _windows(tokenizer, pieces, len(words), max_length, word_pooling)
     ]
 
     def compute(batch: Batch, group: list[Sequence]) -> list[np.ndarray]:
-        read: list[_Read] = [window.target for window in group]
-        counts = np.array([len(each.words) for each in read])
-        starts = zip(batch.ragged.cu_seqlens.tolist(), np.cumsum(counts) - counts, read, strict=False)
-        places = [(each.positions + token, each.word + word) for token, word, each in starts]
+        targets: list[_WindowWords] = [window.target for window in group]
+        counts = np.array([len(target.words) for target in targets])
+        starts = zip(batch.ragged.cu_seqlens.tolist(), np.cumsum(counts) - counts, targets, strict=False)
+        shifted = [(target.positions + token, target.word + word) for token, word, target in starts]
         rows, word_P = (
-            torch.as_tensor(np.concatenate(part), device=model.device) for part in zip(*places, strict=True)
+            torch.as_tensor(np.concatenate(part), device=model.device) for part in zip(*shifted, strict=True)
         )
-        vectors = pool(_POOLED[word_pooling], _states(model, batch, rows, layers), word_P, int(counts.sum()))
+        vectors = pool(_POOLING[word_pooling], _states(model, batch, rows, layers), word_P, int(counts.sum()))
         return np.split(vectors.cpu().numpy(), np.cumsum(counts)[:-1])
 
     for window, vectors in zip(windows, infer(model, windows, compute), strict=True):
@@ -115,7 +145,7 @@ def word_vectors(
 
 
 def _states(model: BertModel, batch: Batch, rows: Tensor | None, layers: Fixed) -> Tensor:
-    """float32 [P, E]. rows: sorted positions in T; None: all. Of the last layer, only they are computed."""
+    """Return hidden states at sorted positions `rows` (None: all), float32 [P, E]. The last layer runs only there."""
     if layers == "last":
         return model.encoder(batch, rows).last.float()
     states = model.encoder(batch, all_layers=True).layers
@@ -124,51 +154,55 @@ def _states(model: BertModel, batch: Batch, rows: Tensor | None, layers: Fixed) 
     ).float()
 
 
-class _Read(NamedTuple):
-    """What is read of a window. words: int64 [W], their numbers in the text; positions: int64 [P], of the tokens read;
-    word: int64 [P], which of `words` each is of, ascending."""
+class _WindowWords(NamedTuple):
+    """The words whose vectors come from a window."""
 
     words: np.ndarray
+    """int64 [W]: indices of the words in the text."""
     positions: np.ndarray
+    """int64 [P]: positions of their pieces in the window."""
     word: np.ndarray
+    """int64 [P]: index into `words` of each piece, ascending."""
 
 
 def _windows(
-    tokenizer: Tokenizer, parts: TokenizedText, count: int, max_length: int, pieces: WordPooling
+    tokenizer: Tokenizer, text: TokenizedText, count: int, max_length: int, word_pooling: WordPooling
 ) -> list[Sequence]:
-    """Sequences with what is read of each as target; none of a text without words."""
-    windows = truncation.to_sequences(tokenizer, [parts], max_length, "windows", step=0)
+    """Return the windows of a text of `count` words. The target of each is a `_WindowWords`."""
+    windows = truncation.to_sequences(tokenizer, [text], max_length, "windows", step=0)
     best = word_alignment.best_windows(windows, count)
-    found = []
+    selected = []
     for number, window in enumerate(windows):
         assert window.offsets is not None
         of_word, piece = window.offsets[1:-1].T  # between [CLS] and [SEP]
-        read = np.flatnonzero((best[of_word] == number) & ((piece == 0) | (pieces == "mean")))
-        mine, word = np.unique(of_word[read], return_inverse=True)
-        if len(mine):
-            found.append(replace(window, target=_Read(mine, read + 1, word)))
-    return found
+        used = np.flatnonzero((best[of_word] == number) & ((piece == 0) | (word_pooling == "mean")))
+        words, word = np.unique(of_word[used], return_inverse=True)
+        if len(words):
+            selected.append(replace(window, target=_WindowWords(words, used + 1, word)))
+    return selected
 
 
-def _cut(tokenizer: Tokenizer, texts: Many[str | Many[str]]) -> list[tuple[list[str], np.ndarray, TokenizedText]]:
-    """Per text its words, their places (int32 [words, 2]) and their pieces."""
+def _tokenize_words(
+    tokenizer: Tokenizer, texts: Many[str | Many[str]]
+) -> list[tuple[list[str], np.ndarray, TokenizedText]]:
+    """Return the words of each text, their offsets (int32 [words, 2]) and their pieces."""
     plain = [text for text in texts if isinstance(text, str)]
-    given = [list(text) for text in texts if not isinstance(text, str)]
-    if plain and given:
-        raise UsageError("give either texts or lists of words, not both")
-    if given:
+    lists = [list(text) for text in texts if not isinstance(text, str)]
+    if plain and lists:
+        raise UsageError("expected texts or lists of words, not both in one call")
+    if lists:
         return [
-            (each, _joined(each), parts)
-            for each, parts in zip(given, word_alignment.tokenize_words(tokenizer, given), strict=True)
+            (words, _joined_offsets(words), pieces)
+            for words, pieces in zip(lists, word_alignment.tokenize_words(tokenizer, lists), strict=True)
         ]
     return [
-        ([text[start:end] for start, end in places.tolist()], places, parts)
-        for text, (parts, places) in zip(plain, word_alignment.split_and_tokenize(tokenizer, plain), strict=True)
+        ([text[start:end] for start, end in offsets.tolist()], offsets, pieces)
+        for text, (pieces, offsets) in zip(plain, word_alignment.split_and_tokenize(tokenizer, plain), strict=True)
     ]
 
 
-def _joined(given: Many[str]) -> np.ndarray:
-    """Where words lie when they are written with a blank between: int32 [words, 2]."""
-    lengths = np.array([len(word) for word in given], np.int32)
+def _joined_offsets(words: Many[str]) -> np.ndarray:
+    """Return the offsets of words that are joined with blanks, int32 [words, 2]."""
+    lengths = np.array([len(word) for word in words], np.int32)
     starts = np.cumsum(lengths + 1, dtype=np.int32) - lengths - 1
     return np.stack([starts, starts + lengths], 1)

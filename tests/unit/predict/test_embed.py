@@ -1,4 +1,4 @@
-"""`bertie embed`: files of vectors, whatever the file of texts is like."""
+"""`bertie embed`: files of vectors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def model(pretrained: Path) -> Predictor:
 
 @pytest.fixture
 def texts(small_texts: list[str]) -> list[str]:
-    """More than are computed together."""
+    """More texts than one block holds."""
     return [f"{text[:30]} {i}" for i, text in enumerate((small_texts * 3)[: SEQUENCES_AT_ONCE + 76])]
 
 
@@ -39,7 +39,7 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_npy(model: Predictor, texts: list[str], tmp_path: Path) -> None:
+def test_npy_has_the_vectors_of_predictor_embed(model: Predictor, texts: list[str], tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\n".join(texts))
     told = embed(model, tmp_path / "a.txt", tmp_path / "new" / "a.npy")
     found = np.load(tmp_path / "new" / "a.npy", mmap_mode="r", allow_pickle=False)
@@ -51,8 +51,7 @@ def test_npy(model: Predictor, texts: list[str], tmp_path: Path) -> None:
     assert names(tmp_path / "new") == {"a.npy"}
 
 
-def test_stdin(model: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It can be read once only."""
+def test_stdin_is_read_once(model: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     os.write(writing, b"one\n\ntwo words\nbad \xff\n")
     os.close(writing)
@@ -65,22 +64,24 @@ def test_stdin(model: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert np.isnan(found[3]).all()
 
 
-def test_a_file_that_grows_meanwhile(model: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_changes_during_the_run_is_refused(
+    model: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a.txt"
     path.write_text("one\ntwo\n")
     real = embed_module.layer_selection.selected_width
 
-    def width(*given: Any) -> int:  # between the first reading and the second
+    def width(*given: Any) -> int:  # called between the first and the second pass over the file
         path.write_text("one\ntwo\nthree\n")
         return real(*given)
 
     monkeypatch.setattr(embed_module.layer_selection, "selected_width", width)
-    with pytest.raises(UserError, match=r"a\.txt changed while it was read: it had 2 texts and now has 3"):
+    with pytest.raises(UserError, match=r"a\.txt changed while it was read: it had 2 texts and now has 3: run again"):
         embed(model, path, tmp_path / "a.npy")
     assert names(tmp_path) == {"a.txt"}
 
 
-def test_parquet(model: Predictor, texts: list[str], tmp_path: Path) -> None:
+def test_parquet_has_an_index_and_the_vectors(model: Predictor, texts: list[str], tmp_path: Path) -> None:
     embed(model, texts, tmp_path / "a.parquet", TextUnit(pooling="max"), dtype="float16")
     file = parquet.ParquetFile(tmp_path / "a.parquet")
     assert file.num_row_groups == 2
@@ -92,7 +93,7 @@ def test_parquet(model: Predictor, texts: list[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", [".npy", ".parquet"])
-def test_words(model: Predictor, texts: list[str], tmp_path: Path, ending: str) -> None:
+def test_words_have_offsets_and_vectors(model: Predictor, texts: list[str], tmp_path: Path, ending: str) -> None:
     texts[3] = texts[5] = ""
     told = embed(model, texts, tmp_path / f"a{ending}", WordUnit(word_pooling="mean"))
     table = parquet.read_table(tmp_path / ("a.parquet" if ending == ".parquet" else "a.words.parquet"))
@@ -110,7 +111,7 @@ def test_words(model: Predictor, texts: list[str], tmp_path: Path, ending: str) 
     assert {3, 5}.isdisjoint(row["index"] for row in rows)
 
 
-def test_texts_without_words(model: Predictor, tmp_path: Path) -> None:
+def test_texts_without_words_give_an_empty_array(model: Predictor, tmp_path: Path) -> None:
     for ending in (".npy", ".parquet"):
         assert embed(model, ["", " "], tmp_path / f"a{ending}", WordUnit())["vectors"] == 0
     assert np.load(tmp_path / "a.npy").shape == (0, 32)
@@ -118,9 +119,7 @@ def test_texts_without_words(model: Predictor, tmp_path: Path) -> None:
     assert parquet.read_table(tmp_path / "a.words.parquet").num_rows == 0
 
 
-def test_rows_that_cannot_be_read_keep_their_place(
-    model: Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unreadable_rows_have_nan_vectors(model: Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"text": 1}\n{"text": "the b"}\n')
     told = embed(model, tmp_path / "a.jsonl", tmp_path / "a.npy")
     assert told["errors"] == 1
@@ -150,7 +149,7 @@ def test_rows_that_cannot_be_read_keep_their_place(
         (b"\xff\n\xfe\n", "b.npy", UserError, r"x\.txt:1: not UTF-8"),
     ],
 )
-def test_refused(
+def test_bad_input_is_refused_and_leaves_no_file(
     model: Predictor, tmp_path: Path, content: Any, out: str, error: type[UserError], message: str
 ) -> None:
     (tmp_path / "there.npy").write_text("kept")
@@ -161,12 +160,12 @@ def test_refused(
     assert (tmp_path / "there.npy").read_text() == "kept"
 
 
-def test_what_float16_has_no_room_for(tmp_path: Path) -> None:
+def test_numbers_outside_the_range_of_float16_are_refused(tmp_path: Path) -> None:
     def write() -> None:
         with vector_files.vector_file(tmp_path / "a.npy", 2, "float16", words=False) as block:
             block({}, np.array([[1.0, 1e6]], np.float32))
 
-    with pytest.raises(UserError, match="take --dtype float32"):
+    with pytest.raises(UserError, match="outside the range of float16"):
         write()
     assert names(tmp_path) == set()
 
@@ -186,7 +185,7 @@ def test_memory_does_not_grow_with_the_file(model: Predictor, tmp_path: Path, mo
     assert peaks[5] < 1.2 * peaks[3], peaks
 
 
-def test_the_command(model: Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line(model: Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.csv").write_text("id,review\n1,a b\n2,c\n")
     argv = ["embed", str(model.folder), "--input", str(tmp_path / "a.csv"), "--text", "review", "--json"]
     assert main([*argv, "--out", str(tmp_path / "a.npy"), "--pooling", "cls", "--layers", "second_to_last"]) == 0
@@ -212,7 +211,7 @@ def test_the_command(model: Predictor, tmp_path: Path, capsys: pytest.CaptureFix
         (["--input", "b.txt"], "no such file"),
     ],
 )
-def test_wrong_use(
+def test_wrong_usage_is_refused(
     model: Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
 ) -> None:
     assert main(["embed", str(model.folder), *flags, "--out", str(tmp_path / "a.npy")]) == 2
@@ -220,7 +219,7 @@ def test_wrong_use(
     assert names(tmp_path) == set()
 
 
-def test_help_of_all_is_light() -> None:
+def test_help_imports_no_torch() -> None:
     code = "import sys; from bertie.cli import main; main(['--help']); print({'torch', 'pyarrow', 'numpy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "set()"

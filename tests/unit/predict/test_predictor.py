@@ -42,7 +42,7 @@ def load(folder: Path) -> Predictor:
     return bertie.load(folder, threads=1)
 
 
-def test_questions_without_ids_are_numbered_through(
+def test_questions_without_ids_get_consecutive_ids(
     tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     model = BertModel(Encoder(tiny_config), {"span": Span().head(tiny_config, tiny_config.hidden_size)})
@@ -51,7 +51,7 @@ def test_questions_without_ids_are_numbered_through(
     assert [each.id for each in found] == [str(i) for i in range(1, SEQUENCES_AT_ONCE + 4)]
 
 
-def test_hidden_states(pretrained: Path, small_texts: list[str]) -> None:
+def test_hidden_states_of_every_layer(pretrained: Path, small_texts: list[str]) -> None:
     model = load(pretrained)
     texts = [small_texts[0][:60], "", small_texts[1][:30]]
     found = model.hidden_states(texts)
@@ -64,11 +64,11 @@ def test_hidden_states(pretrained: Path, small_texts: list[str]) -> None:
     assert model.hidden_states([]) == []
 
 
-def test_long_texts_are_cut(pretrained: Path, small_texts: list[str]) -> None:
+def test_long_texts_are_truncated(pretrained: Path, small_texts: list[str]) -> None:
     assert load(pretrained).hidden_states([" ".join(small_texts[:5])])[0].shape[1] == 64
 
 
-def test_fill_mask(pretrained: Path, small_texts: list[str]) -> None:
+def test_fill_mask_returns_the_most_probable_tokens(pretrained: Path, small_texts: list[str]) -> None:
     model = load(pretrained)
     words = small_texts[0].split(" ")[:8]
     words[2] = words[5] = "[MASK]"
@@ -105,21 +105,21 @@ def _batch(ids: list[int]) -> object:
     [
         ("no mask", UsageError, r"there is no \[MASK\]"),
         ("[mask]", UsageError, r"there is no \[MASK\]"),
-        ("[MASK]" + " in" * 62, UserError, "the text has 63 tokens and the model reads 62"),
+        ("[MASK]" + " in" * 62, UserError, "the text has 63 tokens and the model reads at most 62"),
     ],
 )
-def test_fill_mask_refuses(pretrained: Path, text: str, error: type[UserError], message: str) -> None:
+def test_fill_mask_refuses_bad_text(pretrained: Path, text: str, error: type[UserError], message: str) -> None:
     with pytest.raises(error, match=message):
         load(pretrained).fill_mask(text)
 
 
-def test_fill_mask_needs_its_head(tuned: Path) -> None:
+def test_fill_mask_needs_a_masked_lm_head(tuned: Path) -> None:
     with pytest.raises(UserError, match="has no masked-LM head"):
         load(tuned).fill_mask("[MASK]")
 
 
-def test_a_vocabulary_that_was_rounded_up(pretrained: Path, tmp_path: Path) -> None:
-    """Rows of the embeddings beyond the tokenizer's entries are never guessed, likely as they may be."""
+def test_fill_mask_ignores_the_padding_of_the_vocabulary(pretrained: Path, tmp_path: Path) -> None:
+    """Rows of the embedding matrix beyond the tokenizer's entries are never predicted, however probable."""
     for path in pretrained.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     weights = load_file(tmp_path / "model.safetensors")
@@ -133,22 +133,22 @@ def test_a_vocabulary_that_was_rounded_up(pretrained: Path, tmp_path: Path) -> N
     assert len(guesses) == 500
 
 
-def test_predict(tuned: Path, small_texts: list[str]) -> None:
+def test_predictions_do_not_depend_on_the_batch(tuned: Path, small_texts: list[str]) -> None:
     model = load(tuned)
     assert model.max_length == 20
     texts = [text[: 20 + 7 * (i % 9)] for i, text in enumerate(small_texts[:40])]
-    found = model.predict(texts)
-    for prediction in found:
+    predictions = model.predict(texts)
+    for prediction in predictions:
         assert list(prediction.probabilities) == list(LABELS)
         assert sum(prediction.probabilities.values()) == pytest.approx(1)
         assert prediction.label == max(LABELS, key=prediction.probabilities.__getitem__)
-    assert len({prediction.label for prediction in found}) > 1
-    for text, prediction in zip(texts[:5], found, strict=False):
+    assert len({prediction.label for prediction in predictions}) > 1
+    for text, prediction in zip(texts[:5], predictions, strict=False):
         [alone] = model.predict([text])
         assert alone.probabilities == pytest.approx(prediction.probabilities, abs=1e-5)
 
 
-def test_it_says_how_many_texts_are_cut(
+def test_the_number_of_truncated_texts_is_reported(
     tuned: Path, small_texts: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = load(tuned)
@@ -161,7 +161,7 @@ def test_it_says_how_many_texts_are_cut(
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".tsv", ".csv"])
-def test_a_line_that_is_no_text_costs_its_row(tuned: Path, tmp_path: Path, ending: str) -> None:
+def test_a_line_that_is_not_text_gives_one_error(tuned: Path, tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"x{ending}"
     lines = [b"review"] + [b"ka du"] * 3 if ending != ".jsonl" else [b'{"review": "ka du"}'] * 4
     lines[2] = lines[2].replace(b"du", b"d\xe9")
@@ -172,7 +172,7 @@ def test_a_line_that_is_no_text_costs_its_row(tuned: Path, tmp_path: Path, endin
     assert f"x{ending}:3: not UTF-8" in str(found[wrong])
 
 
-def test_what_stands_before_a_quote_that_never_ends_is_predicted(tuned: Path, tmp_path: Path) -> None:
+def test_rows_before_an_unclosed_quote_are_predicted(tuned: Path, tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text('review\nka du\nka\n"du\nin\n')
     found = load(tuned).predict_file(path)
@@ -181,7 +181,7 @@ def test_what_stands_before_a_quote_that_never_ends_is_predicted(tuned: Path, tm
         next(found)
 
 
-def test_every_form_of_input(tuned: Path) -> None:
+def test_every_form_of_input_is_accepted(tuned: Path) -> None:
     model = load(tuned)
     forms = ["in the", {"review": "in the"}, {"review": "in the", "stars": "good"}, Example("in the", None, None, "")]
     found = model.predict(forms)  # type: ignore[arg-type]
@@ -193,7 +193,7 @@ def test_every_form_of_input(tuned: Path) -> None:
     assert pair.probabilities != pytest.approx(found[0].probabilities, abs=1e-4)
 
 
-def test_a_stream_is_read_as_it_is_needed(tuned: Path) -> None:
+def test_predict_stream_is_lazy(tuned: Path) -> None:
     taken = 0
 
     def endless() -> object:
@@ -207,7 +207,7 @@ def test_a_stream_is_read_as_it_is_needed(tuned: Path) -> None:
     assert taken == SEQUENCES_AT_ONCE
 
 
-def test_evaluate(tuned: Path, tmp_path: Path, small_texts: list[str]) -> None:
+def test_evaluate_scores_files_and_examples(tuned: Path, tmp_path: Path, small_texts: list[str]) -> None:
     model = load(tuned)
     texts = [text[:60] for text in small_texts[:30]]
     guesses = [prediction.label for prediction in model.predict(texts)]
@@ -223,11 +223,11 @@ def test_evaluate(tuned: Path, tmp_path: Path, small_texts: list[str]) -> None:
         model.evaluate([{"review": "in", "stars": "great"}])
 
 
-def test_an_evaluation_is_left_behind(tuned: Path, tmp_path: Path, small_texts: list[str]) -> None:
+def test_evaluate_writes_a_folder(tuned: Path, tmp_path: Path, small_texts: list[str]) -> None:
     from bertie.cli import main
 
     model = load(tuned)
-    texts = [text[:40] for text in small_texts[:7]] * (SEQUENCES_AT_ONCE // 6)  # more than are held together
+    texts = [text[:40] for text in small_texts[:7]] * (SEQUENCES_AT_ONCE // 6)  # more than one batch
     path, out = tmp_path / "dev.jsonl", tmp_path / "new" / "out"
     path.write_text("".join(json.dumps({"review": t, "stars": LABELS[i % 3]}) + "\n" for i, t in enumerate(texts)))
     plain = model.evaluate(path)
@@ -270,14 +270,14 @@ def test_texts_and_pairs_do_not_mix(pretrained: Path) -> None:
 
 
 @pytest.mark.parametrize("odd", ["in the", {"text": "in the"}, Path("in"), b"in", None, 5])
-def test_one_thing_where_several_should_be_is_refused(pretrained: Path, tuned: Path, odd: object) -> None:
+def test_a_single_text_instead_of_a_list_is_refused(pretrained: Path, tuned: Path, odd: object) -> None:
     for verb in (load(pretrained).hidden_states, load(tuned).predict):
         with pytest.raises(UsageError, match="put it in brackets"):
             verb(odd)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("odd", [("a",), ("a", "b", "c")])
-def test_a_pair_is_two_texts(pretrained: Path, tuned: Path, odd: tuple[str, ...]) -> None:
+def test_a_pair_has_two_texts(pretrained: Path, tuned: Path, odd: tuple[str, ...]) -> None:
     for verb in (load(pretrained).hidden_states, load(tuned).predict):
         with pytest.raises(UsageError, match=f"two texts and this one {len(odd)}"):
             verb([odd])  # type: ignore[list-item]
@@ -289,7 +289,7 @@ def test_a_text_is_a_string(pretrained: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["classifier.bias", "bert.pooler.dense.weight"])
-def test_weights_that_are_missing_are_named(tuned: Path, tmp_path: Path, missing: str) -> None:
+def test_missing_weights_are_named(tuned: Path, tmp_path: Path, missing: str) -> None:
     for path in tuned.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     weights = load_file(tmp_path / "model.safetensors")
@@ -300,7 +300,7 @@ def test_weights_that_are_missing_are_named(tuned: Path, tmp_path: Path, missing
 
 
 @pytest.mark.parametrize("missing", ["classifier.bias", "classifier.weight"])
-def test_weights_that_are_missing_in_what_others_made(tuned: Path, tmp_path: Path, missing: str) -> None:
+def test_missing_weights_of_other_models_are_named(tuned: Path, tmp_path: Path, missing: str) -> None:
     shutil.copytree(tuned, tmp_path, dirs_exist_ok=True)
     (tmp_path / "task.json").unlink()
     weights = load_file(tmp_path / "model.safetensors")
@@ -311,7 +311,7 @@ def test_weights_that_are_missing_in_what_others_made(tuned: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("leaf", ["bias", "weight"])
-def test_a_single_number_in_what_others_made(tuned: Path, tmp_path: Path, leaf: str) -> None:
+def test_scalar_weights_of_other_models_are_refused(tuned: Path, tmp_path: Path, leaf: str) -> None:
     shutil.copytree(tuned, tmp_path, dirs_exist_ok=True)
     (tmp_path / "task.json").unlink()
     weights = load_file(tmp_path / "model.safetensors")
@@ -320,7 +320,7 @@ def test_a_single_number_in_what_others_made(tuned: Path, tmp_path: Path, leaf: 
         load(tmp_path)
 
 
-def test_labels_that_do_not_fit_the_head(tuned: Path, tmp_path: Path) -> None:
+def test_labels_must_match_the_head(tuned: Path, tmp_path: Path) -> None:
     for path in tuned.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     for name, key, value in (("task", "labels", ["a", "b"]), ("config", "id2label", {"0": "a", "1": "b"})):
@@ -328,18 +328,18 @@ def test_labels_that_do_not_fit_the_head(tuned: Path, tmp_path: Path) -> None:
         (tmp_path / f"{name}.json").write_text(json.dumps({**values, key: value}))
         with pytest.raises(UserError, match=rf"{name}\.json names 2 labels and the head has 3 outputs"):
             load(tmp_path)
-        (tmp_path / "task.json").unlink(missing_ok=True)  # as in what others made
+        (tmp_path / "task.json").unlink(missing_ok=True)  # as in other models
 
 
-def test_other_classes_than_it_was_trained_with(tuned: Path, tmp_path: Path) -> None:
-    """Swapped, they would be predicted under each other's names."""
+def test_other_labels_are_refused(tuned: Path, tmp_path: Path) -> None:
+    """In another order, each label would be predicted under the name of another one."""
     assert bertie.load(tuned, task=Classify(text="words"), threads=1).task.labels == LABELS
     for labels in (LABELS[::-1], LABELS[:2]):
         with pytest.raises(UsageError, match=f"the model was trained with {', '.join(LABELS)}, in this order"):
             bertie.load(tuned, task=Classify(labels=labels), threads=1)
     for path in tuned.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    (tmp_path / "task.json").unlink()  # as in what others made: LABEL_0 …
+    (tmp_path / "task.json").unlink()  # as in other models, with LABEL_0 …
     renamed = bertie.load(tmp_path, task=Classify(labels=("a", "b", "c")), threads=1)
     [plain] = load(tmp_path).predict(["the big ship"])
     [found] = renamed.predict(["the big ship"])
@@ -347,16 +347,18 @@ def test_other_classes_than_it_was_trained_with(tuned: Path, tmp_path: Path) -> 
     assert list(found.probabilities) == ["a", "b", "c"]
 
 
-def test_a_taggers_txt_is_not_guessed(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_a_txt_file_for_a_tagger_is_refused(
+    tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
     task = Tag(labels=("O", "B-X"))
     model = BertModel(Encoder(tiny_config), {"tag": task.head(tiny_config, tiny_config.hidden_size)})
     write_model(tmp_path, model, small_tokenizer, {"kind": "tag", "labels": list(task.labels), "max_length": 16})
     (tmp_path / "new.txt").write_text("the cat runs\na red dog\n")
-    with pytest.raises(UsageError, match=r"has it columns, or a sentence a line\? Call it .conll"):
+    with pytest.raises(UsageError, match=r"does it hold columns or sentences\? Rename it to .conll"):
         load(tmp_path).predict_file(tmp_path / "new.txt")
 
 
-def test_the_model_is_for_use(pretrained: Path, tiny_config: BertConfig) -> None:
+def test_the_model_is_in_evaluation_mode(pretrained: Path, tiny_config: BertConfig) -> None:
     model = load(pretrained)
     assert not model.model.training
     assert model.task is None
@@ -364,7 +366,7 @@ def test_the_model_is_for_use(pretrained: Path, tiny_config: BertConfig) -> None
     assert replace(tiny_config) == model.model.encoder.config
 
 
-def test_a_pretrained_run_reads_as_far_as_it_was_trained(pretrained: Path, tmp_path: Path) -> None:
+def test_max_length_is_that_of_pretraining(pretrained: Path, tmp_path: Path) -> None:
     for path in pretrained.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / "config.toml").write_text('[layout]\nkind = "pairs"\nmax_length = 24\n')
@@ -379,14 +381,14 @@ def test_a_pretrained_run_reads_as_far_as_it_was_trained(pretrained: Path, tmp_p
 
 
 @pytest.mark.parametrize("phases", ["3", "[1]", "{}"])
-def test_phases_that_are_none(pretrained: Path, tmp_path: Path, phases: str) -> None:
+def test_malformed_phases_are_refused(pretrained: Path, tmp_path: Path, phases: str) -> None:
     shutil.copytree(pretrained, tmp_path, dirs_exist_ok=True)
     (tmp_path / "config.toml").write_text(f"phases = {phases}\n")
-    with pytest.raises(UserError, match=r"config.toml: phases is .*: it must be tables"):
+    with pytest.raises(UserError, match=r"config.toml: phases is .*: expected tables"):
         load(tmp_path)
 
 
-def test_a_run_may_lie_in_a_folder_called_checkpoints(
+def test_a_run_may_be_in_a_folder_called_checkpoints(
     pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = shutil.copytree(pretrained, tmp_path / "checkpoints" / "mine")

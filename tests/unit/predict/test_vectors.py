@@ -1,4 +1,4 @@
-"""`Predictor.embed` and `Predictor.word_vectors`: beside hidden states that are pooled by hand."""
+"""`Predictor.embed` and `Predictor.word_vectors` against hidden states that are pooled by hand."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def states(predictor: Predictor, layers: Fixed, text: str) -> np.ndarray:
 
 @pytest.mark.parametrize("layers", get_args(Fixed))
 @pytest.mark.parametrize("pooling", get_args(Pooling))
-def test_embed(predictor: Predictor, layers: Fixed, pooling: Pooling) -> None:
+def test_embed_pools_the_hidden_states(predictor: Predictor, layers: Fixed, pooling: Pooling) -> None:
     found = predictor.embed(TEXTS, pooling, layers)
     expected = np.stack([POOLED[pooling](states(predictor, layers, text)) for text in TEXTS])
     assert found.dtype == np.float32
@@ -59,12 +59,12 @@ def test_embed(predictor: Predictor, layers: Fixed, pooling: Pooling) -> None:
     assert predictor.embed([], pooling, layers).shape == (0, found.shape[1])
 
 
-def test_what_is_left_out_is_the_mean_of_the_last_layer(predictor: Predictor) -> None:
+def test_default_is_the_mean_of_the_last_layer(predictor: Predictor) -> None:
     assert np.array_equal(predictor.embed(TEXTS), predictor.embed(TEXTS, "mean", "last"))
 
 
 @pytest.mark.parametrize("pooling", get_args(Pooling))
-def test_a_run_tuned_for_it_pools_as_it_was_tuned(
+def test_a_run_of_task_embed_pools_as_trained(
     tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path: Path, pooling: Pooling
 ) -> None:
     found = model(tiny_config, small_tokenizer, tmp_path, {"kind": "embed", "pooling": pooling, "max_length": 10})
@@ -76,7 +76,7 @@ def test_a_run_tuned_for_it_pools_as_it_was_tuned(
     np.testing.assert_allclose(np.stack(found.predict(pairs)[0].vectors), unit, atol=1e-6)
 
 
-def test_others_files_say_pooling_normalisation_and_length(
+def test_sentence_transformers_files_set_pooling_normalization_and_length(
     tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     model(tiny_config, small_tokenizer, tmp_path)
@@ -101,12 +101,12 @@ def test_others_files_say_pooling_normalisation_and_length(
     assert np.array_equal(found.embed(TEXTS, "cls"), plain)
 
 
-def test_too_few_layers(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_four_layers_need_four_layers(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="sum_last_4 takes 4 layers, and the model has 2"):
         model(tiny_config, small_tokenizer, tmp_path).embed([], layers="sum_last_4")
 
 
-def test_choices_that_are_none(predictor: Predictor) -> None:
+def test_unknown_choices_are_refused(predictor: Predictor) -> None:
     odd: Any = "foo"
     for call, named in (
         (lambda: predictor.embed([], layers=odd), "layers: 'foo' is not known; choose from embeddings, "),
@@ -122,7 +122,7 @@ def test_choices_that_are_none(predictor: Predictor) -> None:
 
 
 @pytest.mark.parametrize("layers", get_args(Fixed))
-def test_word_vectors(predictor: Predictor, layers: Fixed) -> None:
+def test_word_vectors_pool_the_pieces_of_a_word(predictor: Predictor, layers: Fixed) -> None:
     text = "The kadu, (a longer) vigoment"
     pieces = predictor.tokenizer.encodings([text])[0].word_ids
     rows = states(predictor, layers, text)[1:-1]
@@ -139,7 +139,7 @@ def test_word_vectors(predictor: Predictor, layers: Fixed) -> None:
         assert empty.vectors.shape == (0, wanted.shape[1])
 
 
-def test_lists_of_words(predictor: Predictor) -> None:
+def test_lists_of_words_have_the_offsets_of_the_joined_text(predictor: Predictor) -> None:
     given = ["ka-du", "longer", "\u200d", "x"]
     none, found = predictor.word_vectors([[], given], word_pooling="mean")
     joined = " ".join(given)
@@ -152,7 +152,7 @@ def test_lists_of_words(predictor: Predictor) -> None:
     np.testing.assert_allclose(same.vectors, apart.vectors, atol=1e-5)
     assert np.array_equal(same.offsets, apart.offsets)
     mixed: Any = ["a", ["b"]]
-    with pytest.raises(UsageError, match="either texts or lists of words"):
+    with pytest.raises(UsageError, match="expected texts or lists of words, not both"):
         predictor.word_vectors(mixed)
     with pytest.raises(UsageError, match="in brackets"):
         predictor.word_vectors("a text")
@@ -160,7 +160,7 @@ def test_lists_of_words(predictor: Predictor) -> None:
 
 @pytest.mark.parametrize("read", ["first", "mean"])
 def test_every_word_of_a_long_text_has_a_vector(predictor: Predictor, small_texts: list[str], read: Any) -> None:
-    """Of several windows, that in which it has most context: the vector is one of that window's."""
+    """The vector of a word comes from the window in which it has the most context."""
     text = " ".join(small_texts[:6])
     [found] = predictor.word_vectors([text], word_pooling=read)
     [(pieces, places)] = word_alignment.split_and_tokenize(predictor.tokenizer, [text])
@@ -170,7 +170,9 @@ def test_every_word_of_a_long_text_has_a_vector(predictor: Predictor, small_text
     assert (np.abs(found.vectors).sum(1) > 0).all()
     middle = len(found.words) // 2
     [alone] = predictor.word_vectors([found.words[middle]], word_pooling=read)
-    assert not np.allclose(alone.vectors[0], found.vectors[middle], atol=1e-3)  # it was read in its context
-    cut = predictor.hidden_states([text])[0][-1]  # the first window is what is cut at the limit
+    assert not np.allclose(
+        alone.vectors[0], found.vectors[middle], atol=1e-3
+    )  # the context of the word changes its vector
+    cut = predictor.hidden_states([text])[0][-1]  # the first window is the truncated text
     expected = cut[1] if read == "first" else cut[1:-1][pieces.offsets[: len(cut) - 2, 0] == 0].mean(0)
     np.testing.assert_allclose(found.vectors[0], expected, atol=1e-5)

@@ -1,0 +1,105 @@
+"""The task and the longest sequence of a checkpoint, from its files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bertie import config as configuration
+from bertie import storage
+from bertie.checkpoints import sentence_transformers_format
+from bertie.checkpoints.folder import TASK_FILE, Checkpoint, list_checkpoints
+from bertie.errors import UsageError, UserError
+from bertie.tasks import AnyTask
+from bertie.tasks.data.rows import join_names
+from bertie.tasks.task_json import task_from_json
+
+
+def trained_length(checkpoint: Checkpoint) -> int:
+    """Return the length in tokens of the longest sequence that a run was trained on.
+
+    Later position embeddings are untrained. For other models, return the limit in the files of sentence-transformers,
+    or else the number of position embeddings.
+
+    Raises:
+        UserError: The files of the model contradict each other.
+    """
+    folder, positions = checkpoint.folder, checkpoint.config.max_position_embeddings
+    settings = checkpoint.task or _settings(folder)
+    where = folder / TASK_FILE if checkpoint.task else _run_folder(folder) / "config.toml"
+    phases = settings.get("phases", [])
+    if not isinstance(phases, list) or not all(isinstance(phase, dict) for phase in phases):
+        raise UserError(f"{where}: phases is {str(phases)[:60]}: expected tables")
+    phases = [phase for phase in phases if phase.get("max_length") != 0]  # 0: as in the layout
+    parts = [settings, settings.get("layout"), *phases]
+    limits = [part["max_length"] for part in parts if isinstance(part, dict) and "max_length" in part]
+    default = min(positions, sentence_transformers_format.max_sequence_length(folder) or positions)
+    limit = max(limits, default=default) if all(type(limit) is int for limit in limits) else limits
+    if type(limit) is not int or not 4 <= limit <= positions:
+        raise UserError(f"{where}: max_length is {limit!r}: the model reads 4 to {positions} tokens")
+    return limit
+
+
+def checkpoint_task(checkpoint: Checkpoint) -> AnyTask | None:
+    """Return the task of a checkpoint: from task.json, or for models of others from the head and the labels."""
+    if checkpoint.task:
+        task = task_json(checkpoint.folder)
+        _require_outputs(checkpoint, task.kind, task.labels)
+        return task
+    [kind] = [*(checkpoint.heads - {"mlm", "nsp"}), None][:1]
+    if kind is None:
+        return None
+    task = configuration.build(AnyTask, {"kind": kind}, "task")
+    if kind not in ("classify", "tag"):
+        return task
+    outputs = checkpoint.weights.get(f"heads.{kind}.out.weight")
+    if outputs is None:
+        raise UserError(f"{checkpoint.folder}/model.safetensors lacks the weights of heads.{kind}.out")
+    labels = checkpoint.labels or tuple(f"LABEL_{i}" for i in range(len(outputs)))
+    _require_outputs(checkpoint, kind, labels)
+    return replace(task, labels=labels)
+
+
+def choose_task(task: AnyTask | None, checkpoint: Checkpoint) -> AnyTask | None:
+    """Return `task` with the labels of the checkpoint, or the task of the checkpoint if `task` is None.
+
+    Raises:
+        UsageError: `task` has other labels than the head.
+    """
+    own = checkpoint_task(checkpoint)
+    if task is None or own is None or task.kind != own.kind or task.labels == own.labels:
+        return task or own
+    if not task.labels:
+        return replace(task, labels=own.labels)
+    if checkpoint.task or len(task.labels) != len(own.labels):  # LABEL_0 … of other models may be renamed
+        raise UsageError(
+            f"task.labels: the model was trained with {join_names(own.labels)}, in this order: use these labels"
+        )
+    return task
+
+
+def _require_outputs(checkpoint: Checkpoint, kind: str, labels: tuple[str, ...]) -> None:
+    outputs = checkpoint.weights.get(f"heads.{kind}.out.weight")
+    if labels and outputs is not None and len(labels) != len(outputs):
+        where = "task.json" if checkpoint.task else "config.json"
+        raise UserError(
+            f"{checkpoint.folder}: {where} names {len(labels)} labels and the head has {len(outputs)} outputs"
+        )
+
+
+def task_json(folder: Path) -> AnyTask:
+    """Read the task.json of a model folder."""
+    return task_from_json(storage.read_json(folder / TASK_FILE), folder / TASK_FILE)
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    """Read the config.toml of a run or of the run of a checkpoint; {} for other folders."""
+    path = _run_folder(folder) / "config.toml"
+    return configuration.read(path) if path.is_file() else {}
+
+
+def _run_folder(folder: Path) -> Path:
+    """Return the run of a checkpoint folder; other folders as they are."""
+    folder = folder.resolve()
+    return folder.parent.parent if folder in list_checkpoints(folder.parent.parent) else folder
