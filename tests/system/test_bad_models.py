@@ -309,7 +309,9 @@ def test_predict_and_evaluate_used_wrongly(
     unseen = write(tmp_path / "unseen.jsonl", {"text": "a", "label": "x"}, {"text": "b", "label": "z"})
     refuse([*evaluate, str(unseen)], 1, "unseen.jsonl:2: the label 'z' is none of the classes; the classes are x, y")
     refuse([*evaluate, str(write(tmp_path / "none.jsonl", {"text": "a"}))], 1, "none.jsonl:1: no label")
-    refuse([*evaluate, str(unseen), "--out", str(data)], 2, "already exists and is no evaluation: give another --out")
+    refuse(
+        [*evaluate, str(unseen), "--out", str(data)], 2, "already exists and is not an evaluation: choose another --out"
+    )
 
 
 def test_fill_mask_used_wrongly(refuse: Refuse, pretrained: Path, classifier: Path) -> None:

@@ -1,4 +1,17 @@
-"""What fine-tuning predicts, one file each. A new task is a file here, a name in the union and a TOML of its kind."""
+"""Fine-tuning tasks: how examples are read, encoded, predicted, scored and evaluated.
+
+Read `task.py` first: its `Task` protocol is the contract that every task fulfills. `classify.py` is the simplest task;
+`regress.py`, `choose.py`, `tag.py`, `span.py` and `embed.py` follow the same order. The rest supports them:
+
+- `data/` reads the files of examples and of predictions.
+- `encoding.py` and `word_alignment.py` turn examples into sequences; `inference.py` runs the model on them.
+- `predictions.py` holds the prediction types; `metrics.py`, `entities.py`, `squad_metrics.py` and `scoring.py` score them.
+- `evaluation/` makes scores.json, predictions.jsonl and report.html.
+- `task_json.py` reads and writes the task.json of a fine-tuned model.
+
+To add a task, write one file with a frozen dataclass, add its name to the union below, and add
+`configs/finetune/NAME.toml`.
+"""
 
 from __future__ import annotations
 

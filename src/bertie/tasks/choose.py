@@ -1,6 +1,7 @@
-"""The best of several endings: each is read with the start, a vector times [CLS] scores it, softmax over the endings.
+"""Multiple choice: select the best of several endings of a context (Devlin et al. 2018, section 4.4: SWAG).
 
-Devlin et al. 2018, section 4.4 (SWAG). The [CLS] is the pooled one, as in the models that others have released.
+Each ending is encoded together with the context. A vector times the pooled [CLS] gives its score; the loss is a softmax
+over the endings. The paper does not say whether [CLS] is pooled; it is here, as in the models that others have released.
 """
 
 from __future__ import annotations
@@ -29,13 +30,15 @@ from bertie.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Choose:
+    """Select the best of several endings of a context."""
+
     kind: Literal["choose"] = "choose"
     context: str = ""
-    """Column of the start (empty: found from the header)."""
+    """Column of the context; empty: detected from the header."""
     endings: tuple[str, ...] = ()
-    """Columns of the endings, in order, or the one that holds a list (empty: ending0, ending1 …, endings or choices)."""
+    """Columns of the endings, in order, or one column with a list; empty: ending0, ending1 …, endings or choices."""
     label: str = ""
-    """Column of the right ending's number, from 0, or of the name of its column (empty: found from the header)."""
+    """Column of the gold ending: its index, from 0, or the name of its column; empty: detected from the header."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -58,20 +61,20 @@ class Choose:
         return self
 
     def validate(self, examples: list[ChoiceExample]) -> None:
-        """Errors: UserError naming the first example of which nobody said which ending is right."""
+        """Check that every example has a gold ending. Raises UserError for the first that has none."""
         for example in examples:
             if example.label is None:
-                raise UserError(f"{example.source}: no label; name the column of the right ending with --task.label")
+                raise UserError(f"{example.source}: no label; name the column of the gold ending with --task.label")
 
     def encode(self, examples: list[ChoiceExample], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
-        """A sequence an ending; target: 1 for the right one, 0 for others, None where nobody said."""
-        starts = truncation.tokenize(tokenizer, [example.context for example in examples])
-        whole = [f"{e.lead} {ending}" if e.lead else ending for e in examples for ending in e.endings]
-        endings = iter(truncation.tokenize(tokenizer, whole))
+        """Encode one sequence per ending. The target is 1 for the gold ending, 0 for the others, None without a label."""
+        contexts = truncation.tokenize(tokenizer, [example.context for example in examples])
+        texts = [f"{e.lead} {ending}" if e.lead else ending for e in examples for ending in e.endings]
+        endings = iter(truncation.tokenize(tokenizer, texts))
         sequences = []
-        for number, (example, start) in enumerate(zip(examples, starts, strict=True)):
+        for number, (example, context) in enumerate(zip(examples, contexts, strict=True)):
             for part in range(len(example.endings)):
-                [sequence] = truncation.to_sequences(tokenizer, [start, next(endings)], max_length)
+                [sequence] = truncation.to_sequences(tokenizer, [context, next(endings)], max_length)
                 target = None if example.label is None else int(part == example.label)
                 sequences.append(replace(sequence, example=number, part=part, target=target))
         return sequences
@@ -86,7 +89,7 @@ class Choose:
         return PooledHead(width, 1, config.hidden_dropout_prob, choice)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
-        """Endings of one example are one group."""
+        """Return targets that group the endings of each example: the softmax runs over a group."""
         _, group = np.unique([sequence.example for sequence in sequences], return_inverse=True)
         weight = np.array([sequence.target or 0 for sequence in sequences], np.float32)
         return Targets(index, group.astype(np.int64), weight)
@@ -94,31 +97,33 @@ class Choose:
     def decode(
         self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[ChoiceExample]
     ) -> list[ChoicePrediction]:
-        found = [softmax(np.concatenate(rows)[:, 0]) for rows in by_example(outputs, sequences, len(examples))]
-        return [ChoicePrediction(int(each.argmax()), each.tolist()) for each in found]
+        probabilities = [softmax(np.concatenate(rows)[:, 0]) for rows in by_example(outputs, sequences, len(examples))]
+        return [ChoicePrediction(int(each.argmax()), each.tolist()) for each in probabilities]
 
     def read_prediction(self, values: dict[str, Any], example: ChoiceExample, place: str) -> ChoicePrediction:
-        said = str(answer_of(values, "choice", place))
-        number = parse_index(said)
-        if number is None or number >= len(example.endings):
+        predicted = str(answer_of(values, "choice", place))
+        index = parse_index(predicted)
+        if index is None or index >= len(example.endings):
             last = len(example.endings) - 1
-            raise UserError(f"{place}: the prediction is {said[:20]!r}, and the endings are 0 to {last}")
-        return ChoicePrediction(number, [])
+            raise UserError(f"{place}: the prediction is {predicted[:20]!r}, but the endings are 0 to {last}")
+        return ChoicePrediction(index, [])
 
     def score(self, predictions: list[ChoicePrediction], examples: list[ChoiceExample]) -> dict[str, float]:
-        """accuracy. Errors: as `check`."""
+        """Return accuracy. Raises UserError as `validate`."""
         self.validate(examples)
-        right = [found.choice == example.label for found, example in zip(predictions, examples, strict=True)]
-        return {"accuracy": float(np.mean(right))}
+        correct = [found.choice == example.label for found, example in zip(predictions, examples, strict=True)]
+        return {"accuracy": float(np.mean(correct))}
 
     def constant_predictions(self, examples: list[ChoiceExample]) -> list[list[ChoicePrediction]]:
+        """Return one baseline per index: always this ending, or the last one of examples with fewer endings."""
         most = max(len(example.endings) for example in examples)
-        return [[_sure(min(place, len(e.endings) - 1), len(e.endings)) for e in examples] for place in range(most)]
+        return [[_certain(min(index, len(e.endings) - 1), len(e.endings)) for e in examples] for index in range(most)]
 
     def evaluate(self, predictions: list[ChoicePrediction], examples: list[ChoiceExample]) -> Evaluation:
         self.validate(examples)
         return evaluate_choices(predictions, examples)
 
 
-def _sure(place: int, endings: int) -> ChoicePrediction:
-    return ChoicePrediction(place, [float(i == place) for i in range(endings)])
+def _certain(index: int, endings: int) -> ChoicePrediction:
+    """The prediction of one ending with probability 1."""
+    return ChoicePrediction(index, [float(i == index) for i in range(endings)])

@@ -1,4 +1,4 @@
-"""Classification of one text or a pair: BERT's pooled [CLS] and one added layer (Devlin et al. 2018, section 4.1)."""
+"""Classification of one text or a pair: a linear layer on BERT's pooled [CLS] (Devlin et al. 2018, section 4.1)."""
 
 from __future__ import annotations
 
@@ -27,21 +27,24 @@ from bertie.text.truncation import Truncation
 
 @dataclass(frozen=True)
 class Classify:
+    """Predict a class for one text or a pair of texts."""
+
     kind: Literal["classify"] = "classify"
     text: str = ""
-    """Column of the text (empty: found from the header)."""
+    """Column of the text; empty: detected from the header."""
     text_pair: str = ""
-    """Column of the second text, for tasks on pairs (empty: found from the header)."""
+    """Column of the second text, for tasks on pairs; empty: detected from the header."""
     label: str = ""
-    """Column of the label (empty: found from the header)."""
+    """Column of the label; empty: detected from the header."""
     labels: tuple[str, ...] = ()
-    """The classes; empty: those of the training examples, sorted."""
+    """The classes; empty: the labels of the training examples, sorted."""
     truncation: Truncation = "head"
-    """What is read of texts that are too long: head, tail, head_tail (a quarter and the rest), or windows of all of it."""
+    """Truncation of long texts: keep the head, the tail, or both (head_tail: a quarter from the head), or read all of it
+    in overlapping windows."""
     doc_stride: int = 0
-    """Tokens from the start of a window to that of the next; 0: half a window."""
+    """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
     paired: Fixed[bool | None] = None
-    """Whether examples have two texts: found from those of training."""
+    """Whether examples are pairs; set from the training examples."""
 
     def __post_init__(self) -> None:
         require_range("task", self, "doc_stride", low=0)
@@ -61,15 +64,20 @@ class Classify:
         return TextReader(TextColumns(self.text, self.text_pair, self.label), CLASSES, paired=self.paired)
 
     def fit(self, examples: list[Example]) -> Classify:
-        """The task with the classes of the training examples. Errors: UserError for a missing label or a single class."""
+        """Return the task with the classes of the training examples, unless `labels` names them.
+
+        Raises:
+            UserError: A label is missing or unknown, or all labels are equal.
+            UsageError: `labels` names a single class.
+        """
         for example in examples:
             if example.label is None:
-                none = all(other.label is None for other in examples)
-                remedy = "name its column with --task.label" if none else "others have one: give it one, or take it out"
+                unlabeled = all(other.label is None for other in examples)
+                remedy = "name its column with --task.label" if unlabeled else "add it or remove the example"
                 raise UserError(f"{example.source}: no label to train on; {remedy}")
         if len(self.labels) == 1:
             raise UsageError(
-                f"task.labels names one class, {shorten(self.labels[0])!r}: name all, or leave it out to have them found"
+                f"task.labels names one class, {shorten(self.labels[0])!r}: name all classes, or omit it to detect them"
             )
         labels: tuple[str, ...] = self.labels or tuple(sorted({str(example.label) for example in examples}))
         if len(labels) < 2:
@@ -81,20 +89,19 @@ class Classify:
         return fitted
 
     def validate(self, examples: list[Example]) -> None:
-        """Errors: UserError naming the first example without a label, or with one that is none of the classes."""
+        """Check that every example has a label that is one of the classes. Raises UserError for the first that has not."""
         known = set(self.labels)
         for example in examples:
-            if example.label not in known:
-                said = example.label
-                have = "no label" if said is None else f"the label {shorten(said)!r} is none of the classes"
-                raise UserError(f"{example.source}: {have}; the classes are {join_names(self.labels)}")
+            if (gold := example.label) not in known:
+                problem = "no label" if gold is None else f"the label {shorten(gold)!r} is none of the classes"
+                raise UserError(f"{example.source}: {problem}; the classes are {join_names(self.labels)}")
 
     def encode(self, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
-        """target: the label's number, None where there is none."""
-        number = {label: i for i, label in enumerate(self.labels)}
+        """Encode the examples. The target is the index of the label in `labels`, or None without a known label."""
+        index = {label: i for i, label in enumerate(self.labels)}
 
         def target(example: Example) -> int | None:
-            return number.get(str(example.label))
+            return index.get(str(example.label))
 
         return encode_texts(examples, tokenizer, max_length, self.truncation, self.doc_stride, target, self.paired)
 
@@ -106,7 +113,7 @@ class Classify:
 
     def head(self, config: BertConfig, width: int) -> PooledHead:
         if not self.labels:
-            raise UsageError("the task has no classes yet: fit it on training examples, or give task.labels")
+            raise UsageError("the task has no classes yet: fit it on training examples, or set task.labels")
         return PooledHead(width, len(self.labels), config.hidden_dropout_prob)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
@@ -115,31 +122,32 @@ class Classify:
     def decode(
         self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Example]
     ) -> list[ClassPrediction]:
-        """Of windows, from the mean of their logits."""
+        """Return the most probable class of each example. The logits of several windows are averaged."""
         return [self._decode(np.concatenate(rows).mean(0)) for rows in by_example(outputs, sequences, len(examples))]
 
     def _decode(self, logits_C: np.ndarray) -> ClassPrediction:
-        named = {label: float(p) for label, p in zip(self.labels, softmax(logits_C), strict=True)}
-        return ClassPrediction(self.labels[int(logits_C.argmax())], named)
+        probabilities = {label: float(p) for label, p in zip(self.labels, softmax(logits_C), strict=True)}
+        return ClassPrediction(self.labels[int(logits_C.argmax())], probabilities)
 
     def read_prediction(self, values: dict[str, Any], example: Example, place: str) -> ClassPrediction:  # noqa: ARG002
-        said = label(answer_of(values, "label", place), "label", place)
-        if said not in self.labels:
+        predicted = label(answer_of(values, "label", place), "label", place)
+        if predicted not in self.labels:
             raise UserError(
-                f"{place}: {shorten(str(said))!r} is none of the classes, which are {join_names(self.labels)}; "
-                "name them all with --task.labels"
+                f"{place}: {shorten(str(predicted))!r} is none of the classes, which are {join_names(self.labels)}; "
+                "name all classes with --task.labels"
             )
-        return ClassPrediction(said, {})
+        return ClassPrediction(predicted, {})
 
     def score(self, predictions: list[ClassPrediction], examples: list[Example]) -> dict[str, float]:
-        """accuracy, f1, matthews. Errors: UserError for an example without a known label."""
+        """Return accuracy, f1 and matthews, as `classification_scores`. Raises UserError as `validate`."""
         self.validate(examples)
         gold = [str(example.label) for example in examples]
         return classification_scores(gold, [prediction.label for prediction in predictions], list(self.labels))
 
     def constant_predictions(self, examples: list[Example]) -> list[list[ClassPrediction]]:
-        each = [ClassPrediction(label, {name: float(name == label) for name in self.labels}) for label in self.labels]
-        return [[one] * len(examples) for one in each]
+        """Return one baseline per class: always this class."""
+        every = [ClassPrediction(label, {name: float(name == label) for name in self.labels}) for label in self.labels]
+        return [[prediction] * len(examples) for prediction in every]
 
     def evaluate(self, predictions: list[ClassPrediction], examples: list[Example]) -> Evaluation:
         self.validate(examples)

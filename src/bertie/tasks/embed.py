@@ -1,4 +1,4 @@
-"""Vectors of texts that lie near each other where the texts mean the same (Reimers & Gurevych 2019), trained on pairs."""
+"""Sentence embeddings: texts with similar meaning get similar vectors (Reimers & Gurevych 2019). Trained on pairs."""
 
 from __future__ import annotations
 
@@ -30,25 +30,29 @@ from bertie.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Embed:
-    """Pairs with a score are drawn to cosines in proportion to it; pairs without one are told from all others of their batch."""
+    """Embed texts as vectors whose cosine similarity measures similarity of meaning.
+
+    With scores, the loss is the squared error between the cosine of a pair and its score, rescaled to 0 to 1. Without
+    scores, all pairs are positive, and the loss is a softmax over the second texts of the batch (in-batch negatives).
+    """
 
     kind: Literal["embed"] = "embed"
     text: str = ""
-    """Column of the first text (empty: found from the header)."""
+    """Column of the first text; empty: detected from the header."""
     text_pair: str = ""
-    """Column of the second text (empty: found from the header)."""
+    """Column of the second text; empty: detected from the header."""
     label: str = ""
-    """Column of the score, if there is one (empty: found from the header)."""
+    """Column of the score, if there is one; empty: detected from the header."""
     pooling: Pooling = "mean"
-    """What a text's vector is of its tokens'."""
+    """Pooling of the token vectors into the vector of the text."""
     scale: float = 20.0
-    """What cosines are multiplied with where pairs have no scores: 1 / temperature."""
+    """Factor on the cosines before the softmax, 1 / temperature; only for pairs without scores."""
     scored: Fixed[bool] = False
-    """Found from the training examples."""
+    """Whether pairs have scores; set from the training examples."""
     lowest: Fixed[float] = 0.0
-    """The score of a cosine of 0, found from the training examples."""
+    """The score that corresponds to cosine 0; set from the training examples."""
     highest: Fixed[float] = 1.0
-    """The score of a cosine of 1, found from the training examples."""
+    """The score that corresponds to cosine 1; set from the training examples."""
 
     def __post_init__(self) -> None:
         require_range("task", self, "scale", low=0, above=True)
@@ -71,7 +75,12 @@ class Embed:
         return TextReader(TextColumns(self.text, self.text_pair, self.label), labels, numbers=None, paired=True)
 
     def fit(self, examples: list[Example]) -> Embed:
-        """Errors: UserError where a second text is missing, or some scores are; where pairs are of several classes."""
+        """Return the task with the range of the scores, if the pairs have any.
+
+        Raises:
+            UserError: A second text is missing, only some pairs have scores, all scores are equal, or the labels are several
+                classes.
+        """
         known = _scores(examples)
         if not known:
             return replace(self, scored=False)
@@ -80,12 +89,12 @@ class Embed:
         return replace(self, scored=True, lowest=min(known), highest=max(known))
 
     def validate(self, examples: list[Example]) -> None:
-        """Errors: UserError as `fit`; where no pair has a score, and those of training have."""
+        """Check that the examples are pairs, with scores if the training examples have them. Raises UserError."""
         if not _scores(examples) and self.scored:
-            raise UserError(f"{examples[0].source}: no score, where the pairs of training have one")
+            raise UserError(f"{examples[0].source}: no score, but the training pairs have scores")
 
     def encode(self, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
-        """Two sequences a pair; target: the cosine that is wanted, None without scores."""
+        """Encode two sequences per pair. The target is the cosine to learn, or None without a score."""
         _require_pairs(examples)
         sides = [
             truncation.tokenize(tokenizer, [example.text for example in examples]),
@@ -128,12 +137,20 @@ class Embed:
 
     def read_prediction(self, values: dict[str, Any], example: Example, place: str) -> SimilarityPrediction:
         if parse_label_number(example.label) is None:
-            raise UserError(f"{example.source}: pairs without scores are scored by vectors, which no prediction has")
-        none = np.zeros(0, np.float32)
-        return SimilarityPrediction(require_number(answer_of(values, "similarity", place), place), (none, none))
+            raise UserError(
+                f"{example.source}: no score; scoring pairs without scores takes vectors, which prediction files do not have"
+            )
+        unknown = np.zeros(0, np.float32)
+        return SimilarityPrediction(require_number(answer_of(values, "similarity", place), place), (unknown, unknown))
 
     def score(self, predictions: list[SimilarityPrediction], examples: list[Example]) -> dict[str, float]:
-        """spearman and pearson of cosines and scores; without scores accuracy: whose own second text is nearest of all."""
+        """Return spearman and pearson of cosines and scores, or accuracy for pairs without scores.
+
+        accuracy is the share of first texts whose own second text is nearest among all second texts.
+
+        Raises:
+            UserError: As `validate`.
+        """
         self.validate(examples)
         if parse_label_number(examples[0].label) is not None:
             gold = [float(example.label or 0) for example in examples]
@@ -151,24 +168,25 @@ class Embed:
         )
 
     def constant_predictions(self, examples: list[Example]) -> list[list[SimilarityPrediction]]:
+        """Return one baseline: the same vector for every text."""
         same = np.ones(1, np.float32)
         return [[SimilarityPrediction(1.0, (same, same)) for _ in examples]]
 
 
 def _scores(examples: list[Example]) -> list[float]:
-    """Of every pair, or none. Pairs of one class are taken for such as belong together."""
+    """Return the scores of all pairs, or an empty list. Pairs that all have the same class label count as positive pairs."""
     _require_pairs(examples)
     scores = [parse_label_number(example.label) for example in examples]
     known = [score for score in scores if score is not None]
     if not known and len({example.label for example in examples}) > 1:
         raise UserError(
-            f"{examples[0].source}: the label {shorten(str(examples[0].label))!r} is no score, and others differ: embed learns "
-            "from scores, or from pairs that all belong together; leave the others out"
+            f"{examples[0].source}: the label {shorten(str(examples[0].label))!r} is not a score, and other pairs have other "
+            "labels: embed learns from scores, or from positive pairs only; remove the other pairs"
         )
     if 0 < len(known) < len(scores):
         bad = examples[scores.index(None)]
-        have = "no score" if bad.label is None else f"the score {describe_bad_number(bad.label)}"
-        raise UserError(f"{bad.source}: {have}, where others have one")
+        problem = "no score" if bad.label is None else f"the score {describe_bad_number(bad.label)}"
+        raise UserError(f"{bad.source}: {problem}, but other pairs have one")
     return known
 
 
@@ -176,5 +194,5 @@ def _require_pairs(examples: list[Example]) -> None:
     for example in examples:
         if example.text_pair is None:
             raise UserError(
-                f"{example.source}: one text, where a pair is needed; name its column with --task.text-pair"
+                f"{example.source}: found one text, expected a pair; name the second column with --task.text-pair"
             )

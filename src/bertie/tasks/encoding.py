@@ -1,4 +1,4 @@
-"""What several tasks share: texts to sequences, and what the model says of sequences back to examples."""
+"""Helpers that several tasks share: encoding texts as sequences, and grouping outputs by example."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bertie.tasks.data.texts import Example
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
-FIRST = np.zeros(1, np.int64)  # [CLS]: what a task of whole texts reads
+FIRST = np.zeros(1, np.int64)  # the position of [CLS], the only one that the head of a sequence-level task reads
 
 
 def encode_texts(
@@ -22,56 +22,65 @@ def encode_texts(
     tokenizer: Tokenizer,
     max_length: int,
     long: truncation.Truncation,
-    step: int,
+    doc_stride: int,
     target: Callable[[Example], Any],
     paired: bool | None,
 ) -> list[Sequence]:
-    """One sequence an example of one text or two, or several windows.
+    """Encode examples of one text or a pair: one sequence each, or several windows.
 
-    paired: whether those of training have two, if that is known. Errors: UserError for an example that is otherwise than
-    those, or than the others.
+    Args:
+        examples: The examples.
+        tokenizer: The model's tokenizer.
+        max_length: Most tokens of a sequence.
+        long: What to do with texts that are too long.
+        doc_stride: Tokens from the start of one window to the next; 0 for half a window.
+        target: Returns the target of an example, or None if it has no label.
+        paired: Whether the training examples have two texts; None if unknown: all examples must then agree.
+
+    Raises:
+        UserError: An example has one text and should have two, or the reverse.
     """
-    wanted = paired if paired is not None else any(example.text_pair is not None for example in examples)
+    two_texts = paired if paired is not None else any(example.text_pair is not None for example in examples)
     for example in examples:
-        if (example.text_pair is not None) != wanted:
-            others = "others have" if paired is None else "the examples of training have"
-            have, had = ("one text", "two") if wanted else ("two texts", "one")
-            raise UserError(f"{example.source}: {have}, where {others} {had}")
+        if (example.text_pair is not None) != two_texts:
+            others = "the other examples" if paired is None else "the training examples"
+            found, expected = ("one text", "two") if two_texts else ("two texts", "one")
+            raise UserError(f"{example.source}: found {found}, but {others} have {expected}")
     parts = [truncation.tokenize(tokenizer, [example.text for example in examples])]
-    if wanted:
+    if two_texts:
         parts.append(truncation.tokenize(tokenizer, [example.text_pair or "" for example in examples]))
     return [
         replace(sequence, example=number, target=target(example))
         for number, (example, *each) in enumerate(zip(examples, *parts, strict=True))
-        for sequence in truncation.to_sequences(tokenizer, each, max_length, long, step)
+        for sequence in truncation.to_sequences(tokenizer, each, max_length, long, doc_stride)
     ]
 
 
 def count_truncated(sequences: list[Sequence]) -> int:
-    """Of how many examples something did not fit."""
+    """Return the number of examples that lost tokens to truncation."""
     return len({sequence.example for sequence in sequences if sequence.truncated})
 
 
 def by_example(values: list[Any], sequences: list[Sequence], examples: int) -> list[list[Any]]:
-    """What was said of each example's sequences, in their order."""
-    found: list[list[Any]] = [[] for _ in range(examples)]
+    """Group the values of sequences by example, keeping their order. examples: how many there are."""
+    groups: list[list[Any]] = [[] for _ in range(examples)]
     for value, sequence in zip(values, sequences, strict=True):
-        found[sequence.example].append(value)
-    return found
+        groups[sequence.example].append(value)
+    return groups
 
 
 def example_weights(sequences: list[Sequence]) -> np.ndarray:
-    """float32 [S]: 1 where the target is known, 1/n for each of an example's n windows; 0 where it is not known."""
+    """Return the loss weight of each sequence, float32 [S]: 1/n for each of the n windows of an example, 0 without a target."""
     return np.array([sequence.weight * (sequence.target is not None) for sequence in sequences], np.float32)
 
 
 def cls_targets(sequences: list[Sequence], index: np.ndarray, dtype: type) -> Targets:
-    """One target a sequence, at its [CLS]."""
+    """Return one target per sequence, at its [CLS]. index: int64 [S], the rows of [CLS]; dtype: of the labels."""
     labels = np.array([0 if sequence.target is None else sequence.target for sequence in sequences], dtype)
     return Targets(index, labels, example_weights(sequences))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """float64, over the last axis."""
+    """Return the softmax over the last axis, float64."""
     exponentials = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True))
     return exponentials / exponentials.sum(-1, keepdims=True)

@@ -1,6 +1,6 @@
-"""Entities in tagged sentences, counted as the CoNLL-2000 and 2003 shared tasks counted them (their script conlleval).
+"""Entities in tagged sentences, counted like the script of the CoNLL-2000 and CoNLL-2003 shared tasks (conlleval).
 
-IOB1, IOB2 (BIO) and IOBES are all read: what begins and ends an entity follows from a tag and the one before it.
+Reads IOB1, IOB2 (BIO) and IOBES alike: a tag and the tag before it determine where an entity begins and ends.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ _ENTITY = re.compile(r"[BIES]-.+")
 
 
 def names_entities(labels: Iterable[str]) -> bool:
-    """Whether these tags are O and such as B-PER."""
+    """Return whether the tags mark entities: all are O or have the form B-PER, and not all are O."""
     labels = set(labels)
     return all(label == "O" or _ENTITY.fullmatch(label) for label in labels) and labels != {"O"}
 
 
 def entities(tags: list[str]) -> Iterator[tuple[str, int, int]]:
-    """(kind, first word, word after the last) of each entity."""
+    """Yield (kind, first word, word after the last) of each entity."""
     kind, start, before = "", 0, "O"
     for i, tag in enumerate([*tags, "O"]):
         mark, _, name = tag.partition("-")
@@ -32,22 +32,28 @@ def entities(tags: list[str]) -> Iterator[tuple[str, int, int]]:
         before = mark
 
 
-def entity_scores(gold: list[list[str]], found: list[list[str]]) -> dict[str, float]:
-    """precision, recall and f1 of whole entities, 0 to 1: right are those with the same words and kind."""
-    counts = entity_counts(gold, found).values()
+def entity_scores(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, float]:
+    """Return precision, recall and f1 of whole entities, 0 to 1. An entity is correct if its words and kind match.
+
+    Args:
+        gold: The gold tags of each sentence.
+        predicted: The predicted tags of each sentence.
+    """
+    counts = entity_counts(gold, predicted).values()
     precision, recall, f1 = precision_recall_f1(*(sum(column) for column in zip((0, 0, 0), *counts, strict=True)))
     return {"f1": f1, "precision": precision, "recall": recall}
 
 
-def entity_counts(gold: list[list[str]], found: list[list[str]]) -> dict[str, tuple[int, int, int]]:
-    """Of each kind of entity how many were found right, how many there are, and how many were found."""
+def entity_counts(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, tuple[int, int, int]]:
+    """Count, for each kind of entity: (correct predictions, gold entities, predicted entities)."""
     sides = [
-        {(number, *entity) for number, tags in enumerate(side) for entity in entities(tags)} for side in (gold, found)
+        {(number, *entity) for number, tags in enumerate(side) for entity in entities(tags)}
+        for side in (gold, predicted)
     ]
-    right, there, taken = (Counter(kind for _, kind, *_ in side) for side in (sides[0] & sides[1], *sides))
-    return {kind: (right[kind], there[kind], taken[kind]) for kind in there.keys() | taken.keys()}
+    correct, in_gold, in_predicted = (Counter(kind for _, kind, *_ in side) for side in (sides[0] & sides[1], *sides))
+    return {kind: (correct[kind], in_gold[kind], in_predicted[kind]) for kind in in_gold.keys() | in_predicted.keys()}
 
 
-def precision_recall_f1(right: int, there: int, found: int) -> tuple[float, float, float]:
-    """0 where nothing is there, or found."""
-    return right / max(found, 1), right / max(there, 1), 2 * right / max(there + found, 1)
+def precision_recall_f1(correct: int, gold: int, predicted: int) -> tuple[float, float, float]:
+    """Return precision, recall and F1 of counts; 0 if there are no gold or no predicted entities."""
+    return correct / max(predicted, 1), correct / max(gold, 1), 2 * correct / max(gold + predicted, 1)

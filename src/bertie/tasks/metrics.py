@@ -1,4 +1,4 @@
-"""Scores of classes and numbers, and means over runs with their uncertainty. Thin: scikit-learn and scipy do the work."""
+"""Scores of classes and numbers, and means over runs with their uncertainty. scikit-learn and SciPy compute them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ from typing import Any
 import numpy as np
 
 LOWER_IS_BETTER = frozenset({"mse"})
-_ROUNDING = 1e-11  # what differs by less, of its size, has only float64's own noise to correlate: scipy warns of it
+_ROUNDING = 1e-11  # values with a smaller relative spread are constant but for float64 rounding: SciPy warns about them
 CORRELATIONS = frozenset({"matthews", "pearson", "spearman"})
 
 
 def classification_scores(gold: list[str], predicted: list[str], labels: list[str]) -> dict[str, float]:
-    """accuracy and f1 from 0 to 1, matthews (Matthews' correlation) from -1 to 1.
+    """Return accuracy and f1, 0 to 1, and matthews (Matthews correlation), −1 to 1.
 
-    f1 is that of the second label where there are two (GLUE's convention: label "1"), else the mean over `labels`.
-    A class that is never predicted counts as f1 0, and matthews is 0 where either side holds one class only.
+    With two labels, f1 is that of the second one (GLUE's convention: label "1"); otherwise it is the mean over `labels`.
+    A class that is never predicted has f1 0. matthews is 0 if the gold labels or the predictions are all of one class.
+
+    Args:
+        gold: The gold labels.
+        predicted: The predicted labels.
+        labels: All classes.
     """
     from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
-    one_class = len({*gold, *predicted}) == 1  # scikit-learn gives 0 here too, but warns
+    one_class = len({*gold, *predicted}) == 1  # scikit-learn returns 0 here too, but warns
     scored = labels[1:] if len(labels) == 2 else labels
     return {
         "accuracy": float(accuracy_score(gold, predicted)),
@@ -30,20 +35,20 @@ def classification_scores(gold: list[str], predicted: list[str], labels: list[st
 
 
 def regression_scores(gold: list[float], predicted: list[float]) -> dict[str, float]:
-    """pearson and spearman, −1 to 1 (0 where either side is constant, but for rounding), and mse."""
+    """Return pearson and spearman, −1 to 1, and mse. The correlations are 0 if either side is constant up to rounding."""
     from scipy import stats
 
     constant = any(np.ptp(side) <= _ROUNDING * np.abs(side).max() for side in (gold, predicted))
     measures: tuple[Any, ...] = (stats.pearsonr, stats.spearmanr)
     pearson, spearman = (0.0 if constant else float(measure(gold, predicted).statistic) for measure in measures)
-    away = np.subtract(gold, predicted)
-    return {"pearson": pearson, "spearman": spearman, "mse": float(np.mean(away * away))}
+    errors = np.subtract(gold, predicted)
+    return {"pearson": pearson, "spearman": spearman, "mse": float(np.mean(errors * errors))}
 
 
 def mean_and_interval(values: list[float]) -> tuple[float, float, float]:
-    """Mean, its standard error, and the half-width of its 95 % interval (Student's t).
+    """Return the mean, its standard error, and the half-width of its 95 % confidence interval (Student's t).
 
-    One value has a mean only: the other two are then nan.
+    The standard error and the half-width are nan for a single value.
     """
     from scipy import stats
 
@@ -55,9 +60,9 @@ def mean_and_interval(values: list[float]) -> tuple[float, float, float]:
 
 
 def difference(a: list[float], b: list[float]) -> tuple[float, float]:
-    """mean(a) - mean(b) of two independent lists, and its standard error without assuming equal variances (Welch).
+    """Return mean(a) − mean(b) of two independent samples, and its standard error for unequal variances (Welch).
 
-    The error is nan where a list has fewer than two values.
+    The standard error is nan if a sample has fewer than two values.
     """
     _, error_a, _ = mean_and_interval(a)
     _, error_b, _ = mean_and_interval(b)

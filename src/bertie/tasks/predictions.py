@@ -1,4 +1,4 @@
-"""What each task predicts for one example. `prediction_to_json` gives the JSON object that `bertie predict` prints."""
+"""The prediction of each task for one example. `prediction_to_json` gives the JSON object that `bertie predict` prints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class ClassPrediction:
-    """The most probable class, and the probability of every class in the order of the task's labels."""
+    """The most probable class, and the probability of every class, in the order of the task's labels."""
 
     label: str
     probabilities: dict[str, float]
@@ -25,7 +25,7 @@ class NumberPrediction:
 
 @dataclass(frozen=True)
 class ChoicePrediction:
-    """The number of the most probable ending, counted from 0, and the probability of every ending."""
+    """The index of the most probable ending, from 0, and the probability of every ending."""
 
     choice: int
     probabilities: list[float]
@@ -33,7 +33,10 @@ class ChoicePrediction:
 
 @dataclass(frozen=True)
 class TagPrediction:
-    """A tag for every word, with its probability. Words are the given ones, or the whitespace-separated words of a text."""
+    """A tag for every word, with its probability.
+
+    The words are those of the input, or the whitespace-separated words if the input is a text.
+    """
 
     tokens: list[str]
     tags: list[str]
@@ -42,7 +45,11 @@ class TagPrediction:
 
 @dataclass(frozen=True)
 class SpanCandidate:
-    """A span of the context: characters start to end (exclusive). An empty text means "no answer"."""
+    """A candidate answer: characters start to end (exclusive) of the context.
+
+    An empty text means "no answer". score is the logit sum of start and end; probability is its softmax over all
+    candidates of the question.
+    """
 
     text: str
     start: int
@@ -53,10 +60,11 @@ class SpanCandidate:
 
 @dataclass(frozen=True)
 class SpanPrediction:
-    """The answer to a question, "" if the context has none.
+    """The answer to a question; an empty string means that the context does not answer it.
 
-    null_score: score of "no answer" minus score of the best span. guesses: the n best spans over all windows together
-    with "no answer", best first.
+    start and end are characters of the context, end exclusive. null_score is the score of "no answer" minus the score of
+    the best span. guesses are the n best candidates over all windows, best first; "no answer" is one of them if the task
+    has a threshold.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""A number for one text or a pair, as in STS-B: the pooled [CLS], one added layer of one output, squared error."""
+"""Regression: a number for one text or a pair, as in STS-B. A linear layer on the pooled [CLS], squared error."""
 
 from __future__ import annotations
 
@@ -28,19 +28,22 @@ from bertie.text.truncation import Truncation
 
 @dataclass(frozen=True)
 class Regress:
+    """Predict a number for one text or a pair of texts."""
+
     kind: Literal["regress"] = "regress"
     text: str = ""
-    """Column of the text (empty: found from the header)."""
+    """Column of the text; empty: detected from the header."""
     text_pair: str = ""
-    """Column of the second text, for tasks on pairs (empty: found from the header)."""
+    """Column of the second text, for tasks on pairs; empty: detected from the header."""
     label: str = ""
-    """Column of the number (empty: found from the header)."""
+    """Column of the number; empty: detected from the header."""
     truncation: Truncation = "head"
-    """What is read of texts that are too long: head, tail, head_tail (a quarter and the rest), or windows of all of it."""
+    """Truncation of long texts: keep the head, the tail, or both (head_tail: a quarter from the head), or read all of it
+    in overlapping windows."""
     doc_stride: int = 0
-    """Tokens from the start of a window to that of the next; 0: half a window."""
+    """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
     paired: Fixed[bool | None] = None
-    """Whether examples have two texts: found from those of training."""
+    """Whether examples are pairs; set from the training examples."""
 
     def __post_init__(self) -> None:
         require_range("task", self, "doc_stride", low=0)
@@ -62,7 +65,7 @@ class Regress:
         return TextReader(TextColumns(self.text, self.text_pair, self.label), SCORES, numbers=True, paired=self.paired)
 
     def fit(self, examples: list[Example]) -> Regress:
-        """Errors: UserError for what is no number, or where all are the same."""
+        """Return the task, knowing whether examples are pairs. Raises UserError if a number is missing or all are equal."""
         self.validate(examples)
         if len({parse_label_number(example.label) for example in examples}) == 1:
             raise UserError(
@@ -71,15 +74,15 @@ class Regress:
         return replace(self, paired=examples[0].text_pair is not None)
 
     def validate(self, examples: list[Example]) -> None:
-        """Errors: UserError naming the first example without a number, or with one that is too large."""
+        """Check that every example has a number that can be learned. Raises UserError for the first that has not."""
         for example in examples:
             if parse_label_number(example.label) is None:
-                said = example.label
-                have = "no score" if said is None else f"the score {describe_bad_number(said)}"
-                raise UserError(f"{example.source}: {have}; name its column with --task.label")
+                gold = example.label
+                problem = "no score" if gold is None else f"the score {describe_bad_number(gold)}"
+                raise UserError(f"{example.source}: {problem}; name its column with --task.label")
 
     def encode(self, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
-        """target: the number, None where there is none."""
+        """Encode the examples. The target is the number, or None without one."""
 
         def target(example: Example) -> float | None:
             return parse_label_number(example.label)
@@ -101,7 +104,7 @@ class Regress:
     def decode(
         self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Example]
     ) -> list[NumberPrediction]:
-        """Of windows, the mean."""
+        """Return the number of each example. The outputs of several windows are averaged."""
         return [
             NumberPrediction(float(np.concatenate(rows).mean()))
             for rows in by_example(outputs, sequences, len(examples))
@@ -111,12 +114,13 @@ class Regress:
         return NumberPrediction(require_number(answer_of(values, "score", place), place))
 
     def score(self, predictions: list[NumberPrediction], examples: list[Example]) -> dict[str, float]:
-        """pearson, spearman, mse. Errors: as `check`."""
+        """Return pearson, spearman and mse, as `regression_scores`. Raises UserError as `validate`."""
         self.validate(examples)
         gold = [float(example.label or 0) for example in examples]
         return regression_scores(gold, [prediction.score for prediction in predictions])
 
     def constant_predictions(self, examples: list[Example]) -> list[list[NumberPrediction]]:
+        """Return one baseline: the mean of the gold numbers."""
         return [[NumberPrediction(float(np.mean([float(example.label or 0) for example in examples])))] * len(examples)]
 
     def evaluate(self, predictions: list[NumberPrediction], examples: list[Example]) -> Evaluation:

@@ -1,4 +1,4 @@
-"""Predictions against what is right, without a model: each task's official scores."""
+"""Score predictions against gold labels without a model, with the official metrics of each task."""
 
 from __future__ import annotations
 
@@ -27,21 +27,32 @@ def score(
     null_threshold: float = 1.0,
     strict: bool = False,
 ) -> dict[str, Any]:
-    """{"scores": {…}, "examples": n, "seconds": s} of predictions on labelled examples, as `evaluate` gives it of a run.
+    """Score predictions on labeled examples.
 
-    task: or its kind; without labels, they are those that the predictions or the examples name. data: as for `evaluate`.
-    predictions: a file of `bertie predict` or what `Predictor.predict` gave, one an example in the same order, or by id for
-    questions; GLUE's .tsv; for questions SQuAD's {id: answer}; for tags columns with the predicted tag in the last.
-    null_odds: of SQuAD 2.0, how likely no answer is, by id, or a file that `bertie predict` wrote (its null_score): adds
-    best_exact, best_f1 and their thresholds, and takes what is above `null_threshold` for no answer.
-    strict: refuse rows of `data` that cannot be read, and questions of SQuAD 1.1 without a prediction, which count 0 otherwise.
-    Errors: UsageError, UserError for a prediction that is missing, too many or no such.
+    Args:
+        task: A task or its kind. If it has no labels, those of the predictions or of the examples are used.
+        data: The labeled examples: a file, or Python values, as for `Predictor.evaluate`.
+        predictions: A file of `bertie predict` or the list that `Predictor.predict` returned: one per example in the same
+            order, or by id for questions. Also GLUE's .tsv; for questions SQuAD's {id: answer}; for tags a CoNLL file with
+            the predicted tag in the last column.
+        null_odds: For SQuAD 2.0: how likely "no answer" is for each question, as a dict by id, a JSON file, or a file of
+            `bertie predict` (its null_score). Adds best_exact, best_f1 and their thresholds to the scores.
+        null_threshold: With `null_odds`, questions whose odds are above this count as predicted to have no answer.
+        strict: Refuse files with rows that cannot be read, instead of skipping them, and questions of SQuAD 1.1 without a
+            prediction, instead of counting them as 0.
+
+    Returns:
+        {"scores": {name: value}, "examples": number, "seconds": duration}, like `Predictor.evaluate`.
+
+    Raises:
+        UserError: A prediction is missing, superfluous or malformed, or an example has no label.
+        UsageError: The arguments do not fit the task, or a file has an unknown format.
     """
     started = time.monotonic()
     if isinstance(task, str):
         task = cast(AnyTask, configuration.build(AnyTask, {"kind": task}, "task"))
     if null_odds is not None and not isinstance(task, Span):
-        raise UsageError(f"--null-odds is for span tasks, and this one is {task.kind}")
+        raise UsageError(f"--null-odds needs a span task, but the task is {task.kind}")
     rows = _rows(task, predictions)
     if isinstance(data, str | Path):
         where, every = str(data), list(task.reader.stream(Path(data)))
@@ -55,15 +66,16 @@ def score(
         scores = _with_odds(answers, examples, null_odds, null_threshold)
     else:
         chosen = _in_order(rows, every, examples, where)
-        labelled = _labelled(task, examples, chosen)
-        labelled.validate(examples)
+        labeled = _with_labels(task, examples, chosen)
+        labeled.validate(examples)
         pairs = zip(chosen, examples, strict=True)
-        read = [labelled.read_prediction(row.values, example, row.place) for row, example in pairs]
-        scores = labelled.score(read, examples)
+        read = [labeled.read_prediction(row.values, example, row.place) for row, example in pairs]
+        scores = labeled.score(read, examples)
     return {"scores": scores, "examples": len(examples), "seconds": round(time.monotonic() - started, 3)}
 
 
 def _rows(task: Task, predictions: Any) -> list[Row | UserError]:
+    """Read the predictions as rows of named values."""
     if not isinstance(predictions, str | Path):
         return given_predictions(predictions)
     path = Path(predictions)
@@ -79,21 +91,21 @@ def _rows(task: Task, predictions: Any) -> list[Row | UserError]:
 
 
 def _in_order(rows: list[Row | UserError], every: list[Any], examples: list[Any], where: str) -> list[Row]:
-    """The prediction of each example, of those that were made of all that can be read."""
+    """Return the prediction of each example. `every`: all rows of the data, also those that have no gold label."""
     if len(rows) != len(every):
         raise UserError(
-            f"{len(rows):,} predictions for the {len(every):,} examples of {where}: give one an example, in order"
+            f"{len(rows):,} predictions for the {len(every):,} examples of {where}: give one per example, in order"
         )
-    if examples is every:  # Python values: their sources may be the same
-        return [_no_error(row) for row in rows]
-    named = {each.source: row for each, row in zip(every, rows, strict=True) if not isinstance(each, UserError)}
-    return [_no_error(named[example.source]) for example in examples]
+    if examples is every:  # Python values: their sources may be equal
+        return [_raise_error(row) for row in rows]
+    by_source = {each.source: row for each, row in zip(every, rows, strict=True) if not isinstance(each, UserError)}
+    return [_raise_error(by_source[example.source]) for example in examples]
 
 
 def _answers(
     task: Span, rows: list[Row | UserError], every: list[Any], examples: list[Any], where: str, strict: bool
 ) -> dict[str, str]:
-    """By id. What was made of a question that cannot be read, or has no answers, is left out."""
+    """Return the predicted answers by id, without predictions for questions that cannot be read or have no gold answers."""
     if nameless := [row for row in rows if isinstance(row, Row) and row.values.get("id") is None]:
         raise UserError(f"{nameless[0].place}: no id of the question")
     said = {str(row.values.get("id")): row for row in rows if isinstance(row, Row)}
@@ -108,8 +120,11 @@ def _answers(
 
 
 def _without_prediction(missing: list[str], examples: list[Any], where: str, strict: bool) -> None:
-    """Warn of questions that count 0, as SQuAD 1.1's script does. Errors: UserError where it is strict, for SQuAD 2.0, whose
-    script stops, and where no question has a prediction: the file belongs to other data."""
+    """Warn about questions that count as 0, as in the script of SQuAD 1.1.
+
+    Raises UserError with `strict`, for SQuAD 2.0 (whose script stops), and if no question has a prediction, because then
+    the file belongs to other data.
+    """
     lacking = f"{len(missing):,} of {len(examples):,} questions have no prediction"
     if strict or len(missing) == len(examples) or any(not example.answers for example in examples):
         raise UserError(f"{where}: {lacking}: {_some(missing)}")
@@ -120,17 +135,17 @@ def _with_odds(answers: dict[str, str], examples: list[Any], null_odds: Any, thr
     if null_odds is None:
         return squad_scores(answers, examples)
     if all(example.answers for example in examples):
-        raise UserError("--null-odds is for data where some questions have no answer, as in SQuAD 2.0")
+        raise UserError("--null-odds needs data with questions that have no answer, as SQuAD 2.0")
     pairs = list(null_odds.items()) if isinstance(null_odds, dict) else _odds(Path(null_odds))
     place = "the odds" if isinstance(null_odds, dict) else str(null_odds)
     odds = {name: parse_finite(str(value)) for name, value in pairs}
     if missing := [name for name in answers if name not in odds]:
         raise UserError(f"{place}: no odds for {_some(missing)}")
     if extra := [name for name in odds if name not in answers]:
-        raise UserError(f"{place}: odds for {_some(extra)}, which is not among the questions")
+        raise UserError(f"{place}: odds for unknown questions: {_some(extra)}")
     known = {name: value for name, value in odds.items() if value is not None}
     if wrong := [name for name in odds if name not in known]:
-        raise UserError(f"{place}: {wrong[0]} is no finite number")
+        raise UserError(f"{place}: the odds of {wrong[0]} are not a finite number")
     silent = frozenset(name for name, value in known.items() if value > threshold)
     return squad_scores(answers, examples, silent) | best_scores(answers, known, examples)
 
@@ -138,23 +153,23 @@ def _with_odds(answers: dict[str, str], examples: list[Any], null_odds: Any, thr
 def _odds(path: Path) -> list[tuple[str, Any]]:
     if path.suffix != ".jsonl":
         return by_id(path)
-    rows = [_no_error(row) for row in read_predictions(path)]
+    rows = [_raise_error(row) for row in read_predictions(path)]
     require_once((str(row.values.get("id")) for row in rows), str(path))
     return [(str(row.values.get("id")), row.values.get("null_score")) for row in rows]
 
 
-def _labelled(task: Task, examples: list[Any], rows: list[Row]) -> Task:
-    """The task with its classes or tags, where nobody said them: all that a prediction gives probabilities of, or the data's."""
+def _with_labels(task: Task, examples: list[Any], rows: list[Row]) -> Task:
+    """Return the task with classes or tags, if it has none: those with a probability in the predictions, or the gold ones."""
     if isinstance(task, Classify) and not task.labels:
-        said = rows[0].values.get("probabilities")
-        found = list(said) if isinstance(said, dict) else sorted({e.label for e in examples if e.label is not None})
-        return replace(task, labels=tuple(found))
+        known = rows[0].values.get("probabilities")
+        labels = list(known) if isinstance(known, dict) else sorted({e.label for e in examples if e.label is not None})
+        return replace(task, labels=tuple(labels))
     if isinstance(task, Tag) and not task.labels:
         return replace(task, labels=tuple(sorted({tag for example in examples for tag in example.tags or ()})))
     return task
 
 
-def _no_error(row: Row | UserError) -> Row:
+def _raise_error(row: Row | UserError) -> Row:
     if isinstance(row, UserError):
         raise row
     return row

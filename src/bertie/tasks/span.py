@@ -1,9 +1,9 @@
-"""Questions answered by a piece of their context: SQuAD 1.1 and 2.0 (Devlin et al. 2018, sections 4.2 and 4.3).
+"""Extractive question answering, as in SQuAD 1.1 and 2.0 (Devlin et al. 2018, sections 4.2 and 4.3).
 
-A start and an end vector score every token; the answer is the best pair of a start and an end not before it. Contexts that
-are too long are read in windows, and an answer may start in the window only where its token has most context on
-both sides. In 2.0 [CLS] stands for "the context does not say": that is the answer where its score is more than the
-best span's and τ (`threshold`), which is found on the dev questions.
+A start vector and an end vector score every token. The answer is the span of the context whose start and end scores have
+the largest sum. Long contexts are read in overlapping windows; an answer may start only in the window where its first
+token has the most context on both sides. In SQuAD 2.0, [CLS] stands for "no answer": it is predicted if its score exceeds
+that of the best span by more than τ (`threshold`), which is tuned on the dev questions.
 """
 
 from __future__ import annotations
@@ -30,43 +30,51 @@ from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
 
-class _Place(NamedTuple):
-    """Of one window, where its tokens of the context lie, whether an answer may start there, and where the right one lies."""
+class _WindowTarget(NamedTuple):
+    """The context in one window, and the gold answer in it. n tokens of context."""
 
     first: int
+    """Position of the first context token in the sequence."""
     last: int
+    """Position after the last context token."""
     may_start: np.ndarray
+    """bool [n]: whether an answer may start at a context token in this window, rather than in another one."""
     answer: tuple[int, int] | None
+    """Positions of the first and last token of the gold answer; (0, 0), that is [CLS], if it is not in this window; None if
+    the question cannot be trained on."""
 
 
 @dataclass(frozen=True)
 class Span:
+    """Answer a question with a span of its context."""
+
     kind: Literal["span"] = "span"
     question: str = ""
-    """Column of the question in .jsonl, .csv and .tsv (empty: question)."""
+    """Column of the question in .jsonl, .csv and .tsv; empty: question."""
     context: str = ""
-    """Column of what it is asked of (empty: context)."""
+    """Column of the context; empty: context."""
     answers: str = ""
-    """Column of the answer, empty for none; in .jsonl also a list of them, or SQuAD's (empty: answers or answer)."""
+    """Column of the answer, whose empty cells mean no answer; in .jsonl also a list of answers or SQuAD's object; empty:
+    answers or answer."""
     doc_stride: int = 128
-    """Tokens from the start of a window to that of the next (BERT's doc_stride); 0: half a window."""
+    """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
     max_query_length: int = 64
-    """Most tokens of a question, and no more than half of a window; the rest is cut off."""
+    """Most tokens of a question, but no more than half a window; longer questions are truncated."""
     max_answer_length: int = 30
-    """Most tokens of an answer."""
+    """Most tokens of a predicted answer."""
     n_best_size: int = 20
-    """How many of the best spans predictions hold."""
+    """Number of best spans in a prediction."""
     conditional: bool = False
-    """Let the end depend on the start; the paper's are independent."""
+    """Predict the end given the start; in the paper, start and end are independent."""
     threshold: float | None = None
-    """τ: how much better than the best span no answer must score to be given (SQuAD 2.0); finetune finds it on the dev questions,
-    where some have none. None: there always is an answer."""
+    """τ of SQuAD 2.0: predict no answer if its score exceeds that of the best span by more than this. finetune tunes it on
+    the dev questions if some questions have no answer. None: always predict an answer."""
 
     def __post_init__(self) -> None:
         require_range("task", self, "max_query_length", "max_answer_length", "n_best_size", low=1)
         require_range("task", self, "doc_stride", low=0)
         if self.threshold is not None and not np.isfinite(self.threshold):
-            raise UsageError(f"task.threshold is {self.threshold}: give a finite number, or None")
+            raise UsageError(f"task.threshold is {self.threshold}: set a finite number, or None")
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -85,46 +93,57 @@ class Span:
         return SquadReader(QuestionColumns(self.question, self.context, self.answers))
 
     def fit(self, examples: list[Question]) -> Span:
+        """Return the task, with a threshold of 0 if some questions have no answer and none is set.
+
+        Raises:
+            UserError: As `validate`, or no question has an answer.
+        """
         self.validate(examples)
         if not any(example.answers for example in examples):
             raise UserError(f"no question has an answer ({examples[0].source} …): nothing to learn")
-        silent = any(not example.answers for example in examples)
-        return replace(self, threshold=0.0) if silent and self.threshold is None else self
+        unanswerable = any(not example.answers for example in examples)
+        return replace(self, threshold=0.0) if unanswerable and self.threshold is None else self
 
     def validate(self, examples: list[Question]) -> None:
-        """Errors: UserError naming the first question of which nobody said the answer, nor that there is none, or whose id
-        another has."""
+        """Check that the gold answers of every question are known, be they none, and that ids are unique.
+
+        Raises:
+            UserError: Names the first question that fails.
+        """
         seen: set[str] = set()
         for example in examples:
             if example.answers is None:
                 raise UserError(f"{example.source}: no answers")
             if example.id in seen:
-                raise UserError(f"{example.source}: the id {example.id!r} is there already")
+                raise UserError(f"{example.source}: duplicate id {example.id!r}")
             seen.add(example.id)
 
     def encode(self, examples: list[Question], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
-        """Windows of every question. An answer that does not lie in its context, as tokens see it, has no target."""
+        """Encode the windows of every question. A gold answer that no tokens of the context cover is a target of None."""
         texts = list(
             dict.fromkeys(text for each in examples for text in (each.question, each.context))
         )  # many share one
-        read = dict(zip(texts, truncation.tokenize(tokenizer, texts, offsets=True), strict=True))
+        tokenized = dict(zip(texts, truncation.tokenize(tokenizer, texts, offsets=True), strict=True))
         sequences = []
         for number, example in enumerate(examples):
-            question, context = read[example.question], read[example.context]
-            asked = question.take(slice(min(self.max_query_length, (max_length - 3) // 2)))
-            spans = truncation.window_spans(len(context.ids), max_length - len(asked.ids) - 3, self.doc_stride)
+            question, context = tokenized[example.question], tokenized[example.context]
+            query = question.take(slice(min(self.max_query_length, (max_length - 3) // 2)))
+            spans = truncation.window_spans(len(context.ids), max_length - len(query.ids) - 3, self.doc_stride)
             answer = _answer_tokens(example, context)
             may_start = _most_context(spans, len(context.ids))
             for part, span in enumerate(spans):
-                sequence = truncation.add_special_tokens(tokenizer, [asked, context.take(span)])
-                first = len(asked.ids) + 2
-                target = _Place(first, first + span.stop - span.start, may_start[part], _within(answer, span, first))
-                truncated = len(question.ids) - len(asked.ids)
+                sequence = truncation.add_special_tokens(tokenizer, [query, context.take(span)])
+                first, last = len(query.ids) + 2, len(query.ids) + 2 + span.stop - span.start
+                target = _WindowTarget(first, last, may_start[part], _within(answer, span, first))
+                truncated = len(question.ids) - len(query.ids)
                 sequences.append(replace(sequence, example=number, part=part, target=target, truncated=truncated))
         return sequences
 
     def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
-        """Questions whose answer does not lie in their context are left out, as BERT's code does it."""
+        """Return the windows to train on: all but those of questions whose gold answer was not found in the context.
+
+        BERT's code leaves these out too.
+        """
         return [sequence for sequence in sequences if sequence.target.answer is not None]
 
     def head_positions(self, sequence: Sequence) -> np.ndarray:
@@ -134,8 +153,11 @@ class Span:
         return ConditionalSpanHead(width) if self.conditional else TokenHead(width, 2, 0.0, choice)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:
-        """Starts and ends are each one choice among the tokens of a window: weight is float32 [P, 2]."""
-        window = np.repeat(np.arange(len(sequences)), [len(sequence) for sequence in sequences])  # without a filler
+        """Return targets for two softmaxes over the tokens of each window, of starts and of ends.
+
+        label is the window of each token; weight is float32 [P, 2], 1 at the gold start and at the gold end.
+        """
+        window = np.repeat(np.arange(len(sequences)), [len(sequence) for sequence in sequences])  # without the padding
         weight = np.zeros((len(index), 2), np.float32)
         for start, sequence in zip(batch.ragged.cu_seqlens, sequences, strict=False):
             for side, token in enumerate(sequence.target.answer or ()):
@@ -145,6 +167,7 @@ class Span:
     def decode(
         self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Question]
     ) -> list[SpanPrediction]:
+        """Return the best span of each question over all its windows, or no answer if τ says so."""
         windows = by_example(list(zip(outputs, sequences, strict=True)), sequences, len(examples))
         return [self._decode(each, example) for each, example in zip(windows, examples, strict=True)]
 
@@ -162,43 +185,43 @@ class Span:
             SpanCandidate(text, start, end, float(score), float(p))
             for (score, text, start, end), p in zip(scored, probabilities, strict=True)
         ]
-        said = self.threshold is None or null - best <= self.threshold
-        chosen = next((guess for guess in guesses if bool(guess.text) == said), SpanCandidate("", 0, 0, null, 0.0))
+        answered = self.threshold is None or null - best <= self.threshold
+        chosen = next((guess for guess in guesses if bool(guess.text) == answered), SpanCandidate("", 0, 0, null, 0.0))
         null_score = float(np.clip(null - best, -1e9, 1e9))
         return SpanPrediction(
             example.id, chosen.text, chosen.start, chosen.end, chosen.probability, null_score, guesses
         )
 
     def _spans(self, logits_TC: np.ndarray, sequence: Sequence) -> list[tuple[float, int, int]]:
-        """The best spans of a window: (score, first character, character behind the last)."""
-        place, offsets = sequence.target, sequence.offsets
+        """Return the n best spans of a window: (score, first character, character after the last)."""
+        target, offsets = sequence.target, sequence.offsets
         assert offsets is not None
-        context = slice(place.first, place.last)
-        size = place.last - place.first
+        context = slice(target.first, target.last)
+        size = target.last - target.first
         width = min(self.max_answer_length, size)
         if not size:
             return []
         ends_SE = self._ends(logits_TC[:, 1:], context)[:, context]
         start, end = np.arange(size)[:, None], np.arange(size)[:, None] + np.arange(width)  # [start, length − 1]
         scores = logits_TC[context, :1] + np.where(end < size, ends_SE[start, np.minimum(end, size - 1)], -np.inf)
-        scores = np.where(place.may_start[:, None], scores, -np.inf)
+        scores = np.where(target.may_start[:, None], scores, -np.inf)
         flat = scores.ravel()
-        most = min(self.n_best_size, flat.size)
-        enough = np.flatnonzero(flat >= np.partition(flat, -most)[-most])
-        top = enough[np.argsort(-flat[enough], kind="stable")][:most]  # of equals the earliest start, then the shortest
-        inside = offsets[place.first : place.last]
+        count = min(self.n_best_size, flat.size)
+        candidates = np.flatnonzero(flat >= np.partition(flat, -count)[-count])
+        top = candidates[np.argsort(-flat[candidates], kind="stable")][:count]  # ties: earliest start, then shortest
+        characters = offsets[target.first : target.last]
         return [
-            (float(flat[i]), int(inside[i // width, 0]), int(inside[i // width + i % width, 1]))
+            (float(flat[i]), int(characters[i // width, 0]), int(characters[i // width + i % width, 1]))
             for i in top
             if flat[i] > -np.inf
         ]
 
     def _ends(self, logits_TC: np.ndarray, starts: slice) -> np.ndarray:
-        """[start, end]: how well every token of a window is the end for some starts. logits: as the head has them, but for the
-        start's.
+        """Return the end scores [start, end] of every token of a window, for a slice of starts.
 
-        Where the end depends on the start, training makes a softmax over the ends of each; so its logarithm is what
-        adds up with the start. Independent ends have one softmax for all, which changes no order.
+        logits_TC are the head's outputs without the first column, the start scores. With `conditional`, training takes a
+        softmax over the ends of each start, so the log-probability is the score to add to the start score. Independent
+        ends share one softmax, which does not change the order: there the logit is the score.
         """
         ends_T = logits_TC[:, 0]
         if not self.conditional:
@@ -207,7 +230,7 @@ class Span:
         return ends_ST - np.logaddexp.reduce(ends_ST, axis=1, keepdims=True)
 
     def calibrate(self, predictions: list[SpanPrediction], examples: list[Question]) -> Span:
-        """With the τ that gives the best F1 on these examples, where there are questions of both kinds."""
+        """Return the task with the τ that maximizes F1 on these examples, if there are questions with and without answer."""
         if self.threshold is None or len({bool(example.answers) for example in examples}) < 2:
             return self
         return replace(self, threshold=best_threshold(predictions, examples))
@@ -219,12 +242,12 @@ class Span:
         return SpanPrediction(example.id, answer, 0, 0, 0.0, 0.0, [])
 
     def score(self, predictions: list[SpanPrediction], examples: list[Question]) -> dict[str, float]:
-        """exact_match and f1, 0 to 1; for 2.0 also of the questions with an answer and those without. Errors: as `check`."""
+        """Return exact_match and f1, 0 to 1, as `squad_scores`. Raises UserError as `validate`."""
         self.validate(examples)
         return squad_scores({found.id: found.answer for found in predictions}, examples)
 
     def constant_predictions(self, examples: list[Question]) -> list[list[SpanPrediction]]:
-        """No answer."""
+        """Return one baseline: never an answer."""
         return [[SpanPrediction(example.id, "", 0, 0, 1.0, 1.0, []) for example in examples]]
 
     def evaluate(self, predictions: list[SpanPrediction], examples: list[Question]) -> Evaluation:
@@ -233,7 +256,7 @@ class Span:
 
 
 def _answer_tokens(example: Question, context: truncation.TokenizedText) -> tuple[int, int] | None:
-    """First and last token of the first answer; (−1, −1) for none; None where the context does not hold it."""
+    """Return the first and last token of the first gold answer; (−1, −1) without one; None if it is not in the context."""
     if not example.answers:
         return (-1, -1)
     answer = placed(example.answers[0], example.context)
@@ -245,7 +268,7 @@ def _answer_tokens(example: Question, context: truncation.TokenizedText) -> tupl
 
 
 def _within(answer: tuple[int, int] | None, span: slice, first: int) -> tuple[int, int] | None:
-    """Where in its window the answer lies; at [CLS] if not all of it is there."""
+    """Return the positions of the answer in a window; those of [CLS] if it is not completely in it."""
     if answer is None:
         return None
     start, end = answer
@@ -253,7 +276,10 @@ def _within(answer: tuple[int, int] | None, span: slice, first: int) -> tuple[in
 
 
 def _most_context(spans: list[slice], size: int) -> list[np.ndarray]:
-    """Of each window, which tokens have nowhere more context on their shorter side (and in a tie, a longer window)."""
+    """Return bool [tokens] for each window: which tokens have more context in it than in any other window.
+
+    The context of a token is that on its shorter side. In a tie the longer window wins, then the first.
+    """
     if len(spans) == 1:
         return [np.ones(size, bool)]
     best = np.full(size, -1.0)
@@ -263,8 +289,8 @@ def _most_context(spans: list[slice], size: int) -> list[np.ndarray]:
         scores.append(np.minimum(at, at[::-1]) + 0.01 * len(at))
         best[span] = np.maximum(best[span], scores[-1])
     taken = np.zeros(size, bool)
-    found = []
+    chosen = []
     for span, score in zip(spans, scores, strict=True):
-        found.append((score == best[span]) & ~taken[span])  # the first window of equals
-        taken[span] |= found[-1]
-    return found
+        chosen.append((score == best[span]) & ~taken[span])
+        taken[span] |= chosen[-1]
+    return chosen

@@ -1,4 +1,4 @@
-"""Exact match and F1 as the official scripts of SQuAD 1.1 and 2.0 count them, and the τ that makes the best of them."""
+"""Exact match and F1 as the official scripts of SQuAD 1.1 and 2.0 compute them, and the threshold τ that maximizes F1."""
 
 from __future__ import annotations
 
@@ -16,18 +16,24 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def normalised(text: str) -> str:
-    """Lower case, without ASCII punctuation and English articles, single blanks between words."""
+def normalize_answer(text: str) -> str:
+    """Return an answer in lower case, without ASCII punctuation and English articles, words separated by single blanks."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
 def squad_scores(
     answers: dict[str, str], questions: Sequence[Question], silent: frozenset[str] = frozenset()
 ) -> dict[str, float]:
-    """answers: by id; a question without one counts 0 in 1.1, and as an empty one in 2.0. All scores 0 to 1.
+    """Return exact_match and f1, 0 to 1.
 
-    2.0's rules hold where one of the questions has no answer: then an answer that is nothing when normalised is no answer,
-    and has_answer_… and no_answer_… are given too. silent: ids that are taken for no answer, whatever was answered.
+    The rules of SQuAD 2.0 apply if one of the questions has no answer. Then an answer that is empty after normalization
+    counts as no answer, and the scores of the questions with and without answer are returned too, with the prefixes
+    has_answer_ and no_answer_.
+
+    Args:
+        answers: The predicted answers by id. A question without one scores 0 in SQuAD 1.1; in 2.0 it counts as no answer.
+        questions: The questions with their gold answers.
+        silent: Ids of questions whose prediction counts as no answer, whatever `answers` says.
     """
     second = any(not question.answers for question in questions)
     counted = [
@@ -46,10 +52,14 @@ def squad_scores(
 
 
 def best_scores(answers: dict[str, str], odds: dict[str, float], questions: Sequence[Question]) -> dict[str, float]:
-    """best_exact and best_f1, 0 to 1, and the thresholds of `odds` that give them, as the script of SQuAD 2.0 finds them.
+    """Return best_exact and best_f1, 0 to 1, and the thresholds of `odds` that give them, like the script of SQuAD 2.0.
 
-    answers, odds: of every question, by id. Equal odds are gone through in their order, and a threshold between them counts,
-    as there; `best_threshold` has none between equals.
+    Like the script, it also tries thresholds between equal odds, in the order of `odds`. `best_threshold` does not.
+
+    Args:
+        answers: The predicted answer of every question, by id.
+        odds: How likely "no answer" is for every question, by id.
+        questions: The questions with their gold answers.
     """
     known = {question.id: question for question in questions}
     found: dict[str, float] = {}
@@ -66,36 +76,49 @@ def best_scores(answers: dict[str, str], odds: dict[str, float], questions: Sequ
 
 
 def best_threshold(predictions: Sequence[SpanPrediction], questions: Sequence[Question]) -> float:
-    """τ: the threshold of null_score, above which no answer is given, with the highest F1; of several the lowest, halfway to
-    the next score, so that rounding on another machine changes no answer."""
+    """Return τ, the threshold of null_score above which no answer is predicted, that maximizes F1.
+
+    Of several best thresholds, the lowest counts. It lies halfway between two scores, so that a rounding difference on
+    another machine changes no answer.
+    """
     null = np.array([each.null_score for each in predictions])
     order = np.argsort(null, kind="stable")
     silent, spoken = scores_with_and_without_answer(predictions, questions)[..., 1]
     sums = np.concatenate([[0.0], np.cumsum((spoken - silent)[order])])
     null = null[order]
     equals = np.concatenate([[False], null[1:] == null[:-1], [False]])
-    at = int(np.where(equals, -np.inf, sums).argmax())  # no threshold is between equals
+    at = int(np.where(equals, -np.inf, sums).argmax())  # no threshold lies between equal scores
     edges = np.concatenate([[null[0] - 2], null, [null[-1] + 2]])
     return float(edges[at] + edges[at + 1]) / 2
 
 
 def scores_with_and_without_answer(predictions: Sequence[SpanPrediction], questions: Sequence[Question]) -> np.ndarray:
-    """float64 [2, questions, 2]: exact match and F1 if nothing is answered, and if the best span is, by the rules of 2.0."""
+    """Return exact match and F1 of every question by the rules of SQuAD 2.0, float64 [2, questions, 2].
+
+    The first index is 0 for predicting no answer and 1 for predicting the best span; the last is 0 for exact match and 1
+    for F1.
+    """
     spans = [next((guess.text for guess in found.guesses if guess.text), "") for found in predictions]
     silent = [score_answer("", question, True) for question in questions]
     return np.array([silent, [score_answer(span, q, True) for span, q in zip(spans, questions, strict=True)]])
 
 
 def score_answer(answer: str | None, question: Question, second: bool) -> tuple[float, float]:
-    """(exact match, F1) of one answer: the best over what people said. second: by the rules of 2.0."""
+    """Return (exact match, F1) of one answer, each the best over all gold answers.
+
+    Args:
+        answer: The predicted answer, empty for no answer; None if there is no prediction.
+        question: The question with its gold answers.
+        second: Whether the rules of SQuAD 2.0 apply.
+    """
     if answer is None:
         return 0.0, 0.0
     gold = [each.text for each in question.answers or ()]
     if second:
-        gold = [text for text in gold if normalised(text)] or [""]
-    found = normalised(answer)
-    exact = max((float(found == normalised(text)) for text in gold), default=0.0)
-    return exact, max((_f1(found.split(), normalised(text).split(), second) for text in gold), default=0.0)
+        gold = [text for text in gold if normalize_answer(text)] or [""]
+    found = normalize_answer(answer)
+    exact = max((float(found == normalize_answer(text)) for text in gold), default=0.0)
+    return exact, max((_f1(found.split(), normalize_answer(text).split(), second) for text in gold), default=0.0)
 
 
 def _f1(found: list[str], gold: list[str], second: bool) -> float:
@@ -105,7 +128,7 @@ def _f1(found: list[str], gold: list[str], second: bool) -> float:
     if not same:
         return 0.0
     precision, recall = same / len(found), same / len(gold)
-    return 2 * precision * recall / (precision + recall)  # rounded as the scripts do
+    return 2 * precision * recall / (precision + recall)  # this order of operations rounds like the scripts
 
 
 def _means(counted: Sequence[tuple[float, ...]]) -> dict[str, float]:

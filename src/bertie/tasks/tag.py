@@ -1,4 +1,4 @@
-"""A tag for every word: one added layer on the first piece of each (Devlin et al. 2018, section 5.3)."""
+"""Token classification: a tag for every word, from a linear layer on its first subword (Devlin et al. 2018, section 5.3)."""
 
 from __future__ import annotations
 
@@ -28,31 +28,38 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.text.truncation import Truncation
 
 
-class _Words(NamedTuple):
-    """Of one sequence, the words whose tags are read there: where their first pieces lie, their numbers, their tags."""
+class _WordTargets(NamedTuple):
+    """The words that one sequence predicts tags for. W words: a word in two windows is predicted in one of them."""
 
     positions: np.ndarray
+    """int64 [W]: positions of their first subwords in the sequence."""
     numbers: np.ndarray
+    """int [W]: their indices in the sentence."""
     tags: np.ndarray
+    """int64 [W]: indices of their gold tags; −1 where unknown."""
 
 
 @dataclass(frozen=True)
 class Tag:
+    """Predict a tag for every word of a sentence."""
+
     kind: Literal["tag"] = "tag"
     word: int = -1
-    """Column of the word in a file of columns, from 0; -1: CoNLL-U's in .conllu, else the first."""
+    """Column of the word in a CoNLL file, from 0; -1: the second (FORM) in .conllu, else the first."""
     tag: int = -1
-    """Column of the tag, from 0, or from the end: -1 is the last. CoNLL-U's has to be named: parts of speech are in 3."""
+    """Column of the tag in a CoNLL file, from 0; negative: from the end, -1 is the last. Required for .conllu: 3 is UPOS, the
+    part of speech."""
     tokens: str = ""
-    """Key of the words in .jsonl (empty: tokens or words)."""
+    """Key of the words in .jsonl; empty: tokens or words."""
     tags: str = ""
-    """Key of their tags in .jsonl (empty: tags, ner_tags, labels or ner)."""
+    """Key of the tags in .jsonl; empty: tags, ner_tags, labels or ner."""
     labels: tuple[str, ...] = ()
-    """The tags; empty: those of the training examples, sorted."""
+    """The tags; empty: the tags of the training examples, sorted."""
     truncation: Truncation = "windows"
-    """What is read of sentences that are too long: windows of all of it; head, tail and head_tail leave words without a tag."""
+    """Truncation of long sentences: windows reads all of it in overlapping windows; head, tail and head_tail leave words
+    without a prediction."""
     doc_stride: int = 0
-    """Tokens from the start of a window to that of the next; 0: half a window."""
+    """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
 
     def __post_init__(self) -> None:
         require_range("task", self, "doc_stride", low=0)
@@ -73,57 +80,71 @@ class Tag:
         return ConllReader(TagColumns(self.word, self.tag, self.tokens, self.tags))
 
     def fit(self, examples: list[TaggedSentence]) -> Tag:
-        """The task with the tags of the training examples. Errors: UserError for missing tags or a single one."""
+        """Return the task with the tags of the training examples, unless `labels` names them.
+
+        Raises:
+            UserError: Tags are missing, all are equal, or one is not in `labels`.
+            UsageError: `labels` names a single tag.
+        """
         self._require_tags(examples)
         if len(self.labels) == 1:
-            raise UsageError(f"task.labels names one tag, {shorten(self.labels[0])!r}: name all, or leave it out")
+            raise UsageError(
+                f"task.labels names one tag, {shorten(self.labels[0])!r}: name all tags, or omit it to detect them"
+            )
         labels = self.labels or tuple(sorted({tag for example in examples for tag in example.tags or ()}))
         if len(labels) < 2:
             raise UserError(
                 f"every word has the tag {shorten(min(labels))!r} ({examples[0].source} …): nothing to learn"
             )
         for example in examples:
-            if other := [tag for tag in example.tags or () if tag not in labels]:
+            if unknown := [tag for tag in example.tags or () if tag not in labels]:
                 known = join_names(labels)
-                raise UserError(f"{example.source}: the tag {shorten(other[0])!r} is none of task.labels: {known}")
+                raise UserError(f"{example.source}: the tag {shorten(unknown[0])!r} is not in task.labels: {known}")
         return replace(self, labels=labels)
 
     def validate(self, examples: list[TaggedSentence]) -> None:
-        """Errors: UserError naming the first sentence without tags, or where no tag is one of the task's. Some others count
-        as wrong, which is said."""
+        """Check that every sentence has tags. Warns of words whose gold tag is unknown: their prediction is always wrong.
+
+        Raises:
+            UserError: A sentence has no tags, or not a single tag is one of the task's.
+        """
         self._require_tags(examples)
-        strange = [
+        unknown = [
             (each, tag) for each in examples for tag in each.tags or () if self.labels and tag not in self.labels
         ]
-        if not strange:
+        if not unknown:
             return
-        first, named = strange[0], join_names(sorted({tag for _, tag in strange}))
+        source, names = unknown[0][0].source, join_names(sorted({tag for _, tag in unknown}))
         if all(tag not in self.labels for each in examples for tag in each.tags or ()):
-            raise UserError(
-                f"{first[0].source}: {named}: none of these tags is known; there are {join_names(self.labels)}"
-            )
-        told = f"tags that training has not: {named} (first in {first[0].source})"
-        console.warn(f"{console.plural(len(strange), 'word')} can only be wrong, with {told}")
+            raise UserError(f"{source}: none of the tags {names} is known; the tags are {join_names(self.labels)}")
+        words = console.plural(len(unknown), "word")
+        console.warn(
+            f"tags that do not occur in the training examples count as errors: {names} ({words}, first {source})"
+        )
 
     def _require_tags(self, examples: list[TaggedSentence]) -> None:
         for example in examples:
             if example.tags is None:
-                remedy = "name their column with --task.tag, in .jsonl their key with --task.tags"
+                remedy = "name their column with --task.tag, or their key in .jsonl with --task.tags"
                 raise UserError(f"{example.source}: words without tags; {remedy}")
 
     def encode(self, examples: list[TaggedSentence], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
-        """offsets: of each token its word, and which piece of that it is; a word is read where most of its context is."""
-        label_number = {label: i for i, label in enumerate(self.labels)}
-        found = word_alignment.tokenize_words(tokenizer, [example.words for example in examples])
+        """Encode the sentences. `Sequence.offsets` holds word indices instead of characters (see `word_alignment`).
+
+        The target names the words that the sequence predicts. A word in several windows is predicted in the one with the
+        most context on both sides of it.
+        """
+        label_index = {label: i for i, label in enumerate(self.labels)}
+        tokenized = word_alignment.tokenize_words(tokenizer, [example.words for example in examples])
         sequences = []
-        for i, (example, pieces) in enumerate(zip(examples, found, strict=True)):
-            tags = np.array([label_number.get(tag, -1) for tag in example.tags or [""] * len(example.words)], np.int64)
+        for i, (example, pieces) in enumerate(zip(examples, tokenized, strict=True)):
+            tags = np.array([label_index.get(tag, -1) for tag in example.tags or [""] * len(example.words)], np.int64)
             windows = truncation.to_sequences(tokenizer, [pieces], max_length, self.truncation, self.doc_stride)
             best = word_alignment.best_windows(windows, len(example.words))
             for part, window in enumerate(windows):
                 positions, numbers = word_alignment.first_pieces(window)
-                here = best[numbers] == part
-                target = _Words(positions[here], numbers[here], tags[numbers[here]])
+                chosen = best[numbers] == part
+                target = _WordTargets(positions[chosen], numbers[chosen], tags[numbers[chosen]])
                 sequences.append(replace(window, example=i, target=target, weight=1.0))
         return sequences
 
@@ -135,7 +156,7 @@ class Tag:
 
     def head(self, config: BertConfig, width: int) -> TokenHead:
         if not self.labels:
-            raise UsageError("the task has no tags yet: fit it on training examples, or give task.labels")
+            raise UsageError("the task has no tags yet: fit it on training examples, or set task.labels")
         return TokenHead(width, len(self.labels), config.hidden_dropout_prob)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
@@ -145,40 +166,46 @@ class Tag:
     def decode(
         self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[TaggedSentence]
     ) -> list[TagPrediction]:
-        """A word that found no room has the tag O, where there is one, or the first, and probability 0."""
-        none = "O" if "O" in self.labels else self.labels[0]
-        found = [
-            TagPrediction(list(each.words), [none] * len(each.words), [0.0] * len(each.words)) for each in examples
+        """Return the tags of each sentence. Truncated words get O, or the first label if there is no O, and probability 0."""
+        default = "O" if "O" in self.labels else self.labels[0]
+        predictions = [
+            TagPrediction(list(each.words), [default] * len(each.words), [0.0] * len(each.words)) for each in examples
         ]
         for logits_WC, sequence in zip(outputs, sequences, strict=True):
-            tags = found[sequence.example]
+            prediction = predictions[sequence.example]
             probabilities_WC = softmax(logits_WC)
             for word, best, row in zip(sequence.target.numbers, logits_WC.argmax(1), probabilities_WC, strict=True):
-                tags.tags[word], tags.probabilities[word] = self.labels[best], float(row[best])
-        return found
+                prediction.tags[word], prediction.probabilities[word] = self.labels[best], float(row[best])
+        return predictions
 
     def read_prediction(self, values: dict[str, Any], example: TaggedSentence, place: str) -> TagPrediction:
-        """The words are compared too, where they are given."""
-        said, words = answer_of(values, "tags", place), values.get("tokens", example.words)
-        if not isinstance(said, list | tuple) or not all(isinstance(tag, str) for tag in said):
-            raise UserError(f"{place}: the tags must be a list of strings, found {str(said)[:40]!r}")
+        """Rebuild a prediction. If the object has words, they must be those of the example."""
+        tags, words = answer_of(values, "tags", place), values.get("tokens", example.words)
+        if not isinstance(tags, list | tuple) or not all(isinstance(tag, str) for tag in tags):
+            raise UserError(f"{place}: the tags must be a list of strings, found {str(tags)[:40]!r}")
         if not isinstance(words, list | tuple):
             raise UserError(f"{place}: the tokens must be a list of words, found {str(words)[:40]!r}")
-        if len(said) != len(example.words):
-            raise UserError(f"{place}: {len(said)} tags for the {len(example.words)} words of {example.source}")
-        if other := [(a, b) for a, b in zip(words, example.words, strict=False) if a != b]:
-            raise UserError(f"{place}: the word {other[0][0]!r}, where {example.source} has {other[0][1]!r}")
-        return TagPrediction(list(example.words), list(said), [])
+        if len(tags) != len(example.words):
+            raise UserError(f"{place}: {len(tags)} tags for the {len(example.words)} words of {example.source}")
+        if different := [(a, b) for a, b in zip(words, example.words, strict=False) if a != b]:
+            found, expected = different[0]
+            raise UserError(f"{place}: the word is {found!r}, but {example.source} has {expected!r}")
+        return TagPrediction(list(example.words), list(tags), [])
 
     def score(self, predictions: list[TagPrediction], examples: list[TaggedSentence]) -> dict[str, float]:
-        """accuracy of words, and, where the tags name entities (B-…, I-…), precision, recall and f1 of whole entities."""
+        """Return the accuracy over words and, for entity tags (B-…, I-…), precision, recall and f1 of whole entities.
+
+        Raises:
+            UserError: A sentence has no tags.
+        """
         self._require_tags(examples)
-        gold, found = [list(example.tags or ()) for example in examples], [each.tags for each in predictions]
-        right = [a == b for one, other in zip(gold, found, strict=True) for a, b in zip(one, other, strict=True)]
-        scores = {"accuracy": float(np.mean(right))}
-        return scores | entity_scores(gold, found) if names_entities(self.labels) else scores
+        gold, predicted = [list(example.tags or ()) for example in examples], [each.tags for each in predictions]
+        correct = [a == b for one, other in zip(gold, predicted, strict=True) for a, b in zip(one, other, strict=True)]
+        scores = {"accuracy": float(np.mean(correct))}
+        return scores | entity_scores(gold, predicted) if names_entities(self.labels) else scores
 
     def constant_predictions(self, examples: list[TaggedSentence]) -> list[list[TagPrediction]]:
+        """Return one baseline: the most frequent tag for every word."""
         [(tag, _)] = Counter(tag for example in examples for tag in example.tags or ()).most_common(1)
         return [[TagPrediction(list(e.words), [tag] * len(e.words), [1.0] * len(e.words)) for e in examples]]
 

@@ -1,4 +1,27 @@
-"""What fine-tuning and prediction ask of a task. Each task is a frozen dataclass in a file of its own."""
+"""The contract of a fine-tuning task. Read this page before you add one.
+
+A task is a frozen dataclass in its own file. Its fields are its configuration: they become flags, TOML keys and
+task.json. Its methods turn examples into sequences, sequences into a loss, and head outputs into predictions and scores.
+
+Fine-tuning calls the methods in this order:
+
+1. `reader` reads the training and the dev file into examples.
+2. `fit` completes the task from the training examples, for instance with the class names. `validate` checks the dev
+   examples against it.
+3. `encode` tokenizes all examples into sequences. `training_sequences` selects the ones to train on.
+4. `head` builds the task head.
+5. For every micro-batch, `head_positions` selects the tokens that the head reads, and `targets` gives their gold labels.
+6. After training, the head's outputs on the dev sequences go to `decode`, which returns one prediction per example.
+   A `Calibratable` task is then calibrated on them and decodes once more.
+7. `score` computes the metrics, which are compared with those of `constant_predictions` to detect a failed run.
+   `evaluate` adds the details for report.html.
+
+`bertie predict` uses `reader.stream`, `encode`, `head_positions` and `decode`. `bertie score` needs no model: it uses
+`read_prediction`, `validate` and `score`.
+
+    C  outputs of the head per token
+    P  tokens of a batch that the head reads
+"""
 
 from __future__ import annotations
 
@@ -19,99 +42,220 @@ Unit = Literal["sequence", "example", "batch"]
 
 
 class Reader(Protocol):
-    """Of one form of examples. A row that cannot be read is a UserError in its place; what is wrong with all is raised."""
+    """Reads the examples of one task. The readers are in `tasks/data/`.
+
+    A row that cannot be read is yielded as a `UserError` in its place, so that the caller can skip and count it. An error
+    that concerns the whole file, such as a missing column, is raised.
+    """
 
     def read(self, path: Path) -> Iterator[Any | UserError]:
-        """With what is to be learned."""
+        """Yield the labeled examples of a file, for training, evaluation and scoring.
+
+        Args:
+            path: A file in one of the formats that this reader knows.
+
+        Yields:
+            An example, or a `UserError` for a row that cannot be read.
+
+        Raises:
+            UserError: The file as a whole cannot be used.
+            UsageError: The file is missing, has an unknown suffix, or its columns cannot be identified.
+        """
         ...
 
     def stream(self, path: Path) -> Iterator[Any | UserError]:
-        """For prediction, lazily: without what is to be learned too."""
+        """Yield the examples of a file lazily, for prediction.
+
+        Labels are optional here. Every row yields exactly one item, in order, so that predictions line up with rows.
+
+        Raises:
+            UserError: The file as a whole cannot be used.
+            UsageError: The file is missing, has an unknown suffix, or its columns cannot be identified.
+        """
         ...
 
     def values(self, given: Iterable[Any]) -> Iterator[Any]:
-        """From Python values. Errors: UsageError, UserError for the first bad one."""
+        """Yield one example for each Python value, such as a dict or a string. Labels are optional.
+
+        Raises:
+            UserError: A value is not a valid example. The first one ends the iteration.
+            UsageError: The values have the wrong form, for instance a pair of three texts.
+        """
         ...
 
 
 class Task(Protocol):
-    """What `fit` finds out is `Fixed`: no flag.
+    """What fine-tuning, prediction and scoring need from a task.
 
-    examples are of the reader's kind; sequences those that `encode` made of them; outputs one array a sequence.
+    `examples` are always what the task's reader yields, without errors. `sequences` are always what `encode` returned
+    for them, in the same order. Mark fields that `fit` determines as `tyro.conf.Fixed`: they are stored in task.json but
+    are not flags.
     """
 
     @property
-    def kind(self) -> str: ...
+    def kind(self) -> str:
+        """The name of the task: the key of its head, and its `kind` in TOML and task.json."""
+        ...
+
     @property
     def labels(self) -> tuple[str, ...]:
-        """The classes; empty where there are none."""
+        """The class names or tags in the order of the head's outputs; empty for tasks without classes."""
         ...
 
     @property
     def unit(self) -> Unit:
-        """What is shuffled, and stays in one forward pass: a sequence; all of an example; all of a step ("batch")."""
+        """What training shuffles and counts as one item of a batch.
+
+        "sequence": each sequence by itself. "example": all sequences of an example; they stay in one micro-batch.
+        "batch": all sequences of an example, and the whole batch stays in one micro-batch, because the loss compares its
+        examples with each other.
+        """
         ...
 
     @property
     def metric(self) -> str:
-        """The score that counts, where nobody names another."""
+        """The key of `score` that selects the best run unless the configuration names another one."""
         ...
 
     @property
-    def reader(self) -> Reader: ...
+    def reader(self) -> Reader:
+        """The reader of this task's examples, with the columns that the configuration names."""
+        ...
 
     def fit(self, examples: list[Any]) -> Task:
-        """The task as the training examples define it. Errors: UserError, UsageError."""
+        """Return the task completed from the training examples, for instance with the class names that occur in them.
+
+        Called once, before anything is encoded.
+
+        Args:
+            examples: The training examples, at least one.
+
+        Raises:
+            UserError: The examples cannot be learned from: a label is missing, or all labels are equal.
+            UsageError: The configuration contradicts itself or the examples.
+        """
         ...
 
     def validate(self, examples: list[Any]) -> None:
-        """Errors: UserError naming the first example that cannot be scored."""
+        """Check that `score` can score these examples.
+
+        Raises:
+            UserError: Names the first example that cannot be scored.
+        """
         ...
 
     def encode(self, examples: list[Any], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
-        """In the order of the examples, `example` their numbers, all with targets where they are known. Errors: UserError."""
+        """Tokenize examples into sequences: one or more per example.
+
+        Called for training, dev and prediction alike. Unlabeled examples get sequences without a target.
+
+        Args:
+            examples: The examples.
+            tokenizer: The model's tokenizer.
+            max_length: Most tokens of a sequence, special tokens included.
+
+        Returns:
+            Sequences in the order of the examples. `Sequence.example` is the index into `examples`, `part` the number of
+            the window, ending or text, `target` the gold label in a form of the task's own, and `truncated` the number
+            of tokens that were left out.
+
+        Raises:
+            UserError: An example does not fit the task, for instance one text where the task needs a pair.
+        """
         ...
 
     def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
-        """Those to train on."""
+        """Return the sequences to train on: those with a target. Also selects the sequences of the dev loss."""
         ...
 
     def head_positions(self, sequence: Sequence) -> np.ndarray:
-        """Which tokens of it the head looks at: positions, int64, sorted."""
+        """Return the positions in the sequence whose hidden states the head reads: int64, sorted.
+
+        The last layer is computed only for these tokens.
+        """
         ...
 
     def head(self, config: BertConfig, width: int) -> nn.Module:
-        """width: of the rows that it reads (`Hidden.last`)."""
+        """Build the task head, untrained.
+
+        Args:
+            config: The model's configuration.
+            width: The size of the vectors that the head reads: the hidden size, unless layers are concatenated or a
+                BiLSTM stands between encoder and head.
+
+        Returns:
+            A module whose `forward(hidden, targets)` returns a `Loss` and whose `logits(vectors)` returns float [P, C].
+        """
         ...
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Any:
-        """index: int64 [P], where in the batch the tokens lie that `reads` named, sequence after sequence."""
+        """Return the gold labels of a micro-batch for the head's `forward`: `Targets` or `PairTargets`.
+
+        Args:
+            batch: The collated sequences.
+            sequences: The sequences of the batch, without filler sequences.
+            index: int64 [P], the rows of the batch that `head_positions` named, sequence after sequence.
+        """
         ...
 
     def decode(self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Any]) -> list[Any]:
-        """A prediction an example. outputs: float32 [tokens that it reads, C] of each sequence."""
+        """Turn head outputs into predictions.
+
+        Args:
+            outputs: For each sequence float32 [positions that the head reads, C].
+            sequences: The sequences, in the order of `outputs`.
+            examples: The examples that the sequences come from.
+
+        Returns:
+            One prediction per example, of a class in `tasks/predictions.py`.
+        """
         ...
 
     def read_prediction(self, values: dict[str, Any], example: Any, place: str) -> Any:
-        """What `as_json` gave of a prediction, as far as `score` needs it. Errors: UserError where it is none for the example."""
+        """Rebuild a prediction from its JSON object, as far as `score` needs it.
+
+        Args:
+            values: The object that `prediction_to_json` made, or one row of a prediction file.
+            example: The example that it belongs to.
+            place: The file and line, for error messages.
+
+        Raises:
+            UserError: The object is not a prediction for this example.
+        """
         ...
 
     def score(self, predictions: list[Any], examples: list[Any]) -> dict[str, float]:
-        """Errors: as `check`."""
+        """Compute the task's metrics, by name.
+
+        Args:
+            predictions: One per example, in the same order.
+            examples: The labeled examples, at least one.
+
+        Raises:
+            UserError: As `validate`.
+        """
         ...
 
     def constant_predictions(self, examples: list[Any]) -> list[list[Any]]:
-        """Predictions that are the same for all examples, the best of which is as good as those can be: a model that is not
-        better has learned nothing."""
+        """Return baselines that predict the same for every example, each as one list of predictions.
+
+        The best of them scores as high as a constant prediction can. A run that does not beat it has failed.
+        """
         ...
 
     def evaluate(self, predictions: list[Any], examples: list[Any]) -> Evaluation:
-        """What there is to tell beside the scores. Errors: as `check`."""
+        """Analyze predictions beyond the scores: the loss of each example, tables and charts, texts to show.
+
+        Raises:
+            UserError: As `validate`.
+        """
         ...
 
 
 @runtime_checkable
 class Calibratable(Protocol):
-    """A task that finds something out on the dev examples."""
+    """A task with a parameter that is tuned on dev examples after training, such as the threshold of SQuAD 2.0."""
 
-    def calibrate(self, predictions: list[Any], examples: list[Any]) -> Task: ...
+    def calibrate(self, predictions: list[Any], examples: list[Any]) -> Task:
+        """Return the task with the parameter tuned on these predictions and their labeled examples."""
+        ...

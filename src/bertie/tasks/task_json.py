@@ -1,4 +1,4 @@
-"""What a model was fine-tuned for, as its task.json says it: the task, its longest sequence, and what the head reads."""
+"""task.json of a fine-tuned model: the task, its maximum length, and the layers that the head reads."""
 
 from __future__ import annotations
 
@@ -11,11 +11,18 @@ from bertie.model.features import FeatureExtractor
 from bertie.model.layer_selection import Layers
 from bertie.tasks import AnyTask, Task
 
-_BESIDE = ("max_length", "layers", "lstm_hidden_size")
+_NOT_TASK_FIELDS = ("max_length", "layers", "lstm_hidden_size")
 
 
 def to_task_json(task: Task, max_length: int, layers: Layers, lstm_hidden_size: int) -> dict[str, Any]:
-    """As JSON has it."""
+    """Return the content of task.json.
+
+    Args:
+        task: The fitted task.
+        max_length: Most tokens of a sequence.
+        layers: The layers that the head reads.
+        lstm_hidden_size: Hidden size of the BiLSTM between encoder and head; 0 for none.
+    """
     return {
         **configuration.plain(task),
         "max_length": max_length,
@@ -24,19 +31,39 @@ def to_task_json(task: Task, max_length: int, layers: Layers, lstm_hidden_size: 
     }
 
 
-def task_from_json(said: dict[str, Any], where: object) -> AnyTask:
-    """where: the file, for messages. Errors: UserError where it is damaged."""
+def task_from_json(values: dict[str, Any], where: object) -> AnyTask:
+    """Build the task from the content of task.json.
+
+    Args:
+        values: The content.
+        where: The file, for messages.
+
+    Raises:
+        UserError: The content is damaged.
+    """
+    fields = {name: value for name, value in values.items() if name not in _NOT_TASK_FIELDS}
     try:
-        return configuration.build(
-            AnyTask, {name: value for name, value in said.items() if name not in _BESIDE}, "task"
-        )
+        return configuration.build(AnyTask, fields, "task")
     except UsageError as error:
         raise UserError(f"{where} is damaged: {error}") from error
 
 
-def features_from_json(said: dict[str, Any], config: BertConfig, where: object) -> FeatureExtractor | None:
-    """None: the last layer. Errors: as `task_of`."""
-    layers, lstm_hidden_size = said.get("layers", "last"), said.get("lstm_hidden_size", 0)
+def features_from_json(values: dict[str, Any], config: BertConfig, where: object) -> FeatureExtractor | None:
+    """Build the module between encoder and head from the content of task.json, or from a configuration of that form.
+
+    Args:
+        values: The content.
+        config: The model's configuration.
+        where: The file, for messages.
+
+    Returns:
+        The feature extractor, or None if the head reads the last layer directly.
+
+    Raises:
+        UserError: The content is damaged.
+        UsageError: The model has too few layers.
+    """
+    layers, lstm_hidden_size = values.get("layers", "last"), values.get("lstm_hidden_size", 0)
     if layers not in get_args(Layers) or type(lstm_hidden_size) is not int or not 0 <= lstm_hidden_size <= 1 << 16:
         raise UserError(f"{where} is damaged: layers is {layers!r}, lstm_hidden_size {lstm_hidden_size!r}")
     return None if layers == "last" and not lstm_hidden_size else FeatureExtractor(config, layers, lstm_hidden_size)

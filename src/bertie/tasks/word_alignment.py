@@ -1,6 +1,7 @@
-"""Words and their pieces: which token is of which word, and in which window of a long text a word is read.
+"""Align words with subwords, and assign each word of a long text to one window.
 
-Here the `offsets` of pieces and sequences are not characters: they are of each token its word, and which piece of that it is.
+In this file, `offsets` of tokenized texts and sequences are not characters. They are int32 [n, 2]: the index of the word
+that a token belongs to, and the index of the token within that word.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from bertie.text.truncation import TokenizedText
 
 
 def tokenize_words(tokenizer: Tokenizer, texts: Many[Many[str]]) -> list[TokenizedText]:
-    """Of texts that are cut into words already; a word that is nothing to the tokenizer (a control character) is [UNK]."""
-    found = []
+    """Tokenize texts that are split into words already.
+
+    A word that the tokenizer removes entirely, such as a control character, becomes [UNK], so that every word has a token.
+    """
+    tokenized = []
     for given, encoding in zip(texts, tokenizer.encode_words(texts), strict=True):
         words = np.array(encoding.word_ids, np.int32)
         ids = np.array(encoding.ids, np.int32)
@@ -25,40 +29,44 @@ def tokenize_words(tokenizer: Tokenizer, texts: Many[Many[str]]) -> list[Tokeniz
             at = np.searchsorted(words, missing)
             words = np.insert(words, at, missing)
             ids = np.insert(ids, at, tokenizer.unk_id)
-        found.append(_numbered(ids, words))
-    return found
+        tokenized.append(_with_word_offsets(ids, words))
+    return tokenized
 
 
 def split_and_tokenize(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[TokenizedText, np.ndarray]]:
-    """Of texts as they are: their words are those that BERT's rules see between blanks and punctuation.
+    """Tokenize raw texts. Their words are those of BERT's pre-tokenization: split at whitespace and punctuation.
 
-    With each text's pieces where its words lie: int32 [words, 2], characters. Errors: UserError for what is no text.
+    Returns:
+        For each text its tokens, and int32 [words, 2], the characters where each word starts and ends.
+
+    Raises:
+        UserError: A value is not a text.
     """
-    found = []
+    tokenized = []
     for text, encoding in zip(texts, tokenizer.encodings(texts), strict=True):
         ids, offsets = np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int32).reshape(-1, 2)
         _, starts, words = np.unique(np.array(encoding.word_ids, np.int32), return_index=True, return_inverse=True)
         lasts = np.append(starts[1:], len(ids))[: len(starts)] - 1
-        ends = [_with_marks(text, end) for end in offsets[lasts, 1].tolist()]
+        ends = [_with_combining_marks(text, end) for end in offsets[lasts, 1].tolist()]
         places = np.stack([offsets[starts, 0], np.array(ends, np.int32)], 1)
-        found.append((_numbered(ids, words), places))
-    return found
+        tokenized.append((_with_word_offsets(ids, words), places))
+    return tokenized
 
 
-def _with_marks(text: str, end: int) -> int:
-    """Where a word ends with the accents that follow its last letter as characters of their own: BERT may drop those."""
+def _with_combining_marks(text: str, end: int) -> int:
+    """Return the end of a word including combining accents after its last letter: BERT may strip them from the token."""
     while end < len(text) and unicodedata.combining(text[end]):
         end += 1
     return end
 
 
-def _numbered(ids: np.ndarray, words: np.ndarray) -> TokenizedText:
+def _with_word_offsets(ids: np.ndarray, words: np.ndarray) -> TokenizedText:
     starts = np.searchsorted(words, words)
     return TokenizedText(ids, np.stack([words, np.arange(len(words)) - starts], 1).astype(np.int32))
 
 
 def first_pieces(window: Sequence) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of the first pieces of words, and which words those are."""
+    """Return the positions of the first subword of each word in the window, and the indices of these words."""
     assert window.offsets is not None
     inside = window.offsets[1:-1]  # between [CLS] and [SEP]
     positions = np.flatnonzero(inside[:, 1] == 0)
@@ -66,11 +74,14 @@ def first_pieces(window: Sequence) -> tuple[np.ndarray, np.ndarray]:
 
 
 def best_windows(windows: list[Sequence], words: int) -> np.ndarray:
-    """For each word the window in which its first piece is farthest from both ends; the first one of equals. -1: in none."""
+    """Return the best window for each word, int [words]: where its first subword is farthest from the nearer end.
+
+    In a tie the first window counts. −1 marks a word that is in no window.
+    """
     best, farthest = np.full(words, -1), np.full(words, -1)
     for part, window in enumerate(windows):
         positions, numbers = first_pieces(window)
-        away = np.minimum(positions, len(window) - 1 - positions)
-        better = away > farthest[numbers]
-        best[numbers[better]], farthest[numbers[better]] = part, away[better]
+        distance = np.minimum(positions, len(window) - 1 - positions)
+        better = distance > farthest[numbers]
+        best[numbers[better]], farthest[numbers[better]] = part, distance[better]
     return best

@@ -154,7 +154,7 @@ def test_the_number_of_truncated_texts_is_reported(
     model = load(tuned)
     long = " ".join(small_texts)
     model.predict(["ka du", long, long])
-    told = f"2 of 3 examples are cut to fit into {model.max_length} tokens"
+    told = f"truncated 2 of 3 examples to {model.max_length} tokens"
     assert told in capsys.readouterr().err
     model.predict(["ka du"])
     assert "cut" not in capsys.readouterr().err
@@ -251,10 +251,10 @@ def test_evaluate_writes_a_folder(tuned: Path, tmp_path: Path, small_texts: list
         model.evaluate(path, out=out)
     assert "9 examples" in (out / "report.html").read_text()
     other = path.rename(path.with_name("other.jsonl"))
-    with pytest.raises(UsageError, match=r"holds another evaluation \(.* on dev\.jsonl\): give another --out"):
+    with pytest.raises(UsageError, match=r"holds another evaluation \(.* on dev\.jsonl\): choose another --out"):
         model.evaluate(other, out=out)
     path = other
-    with pytest.raises(UsageError, match="already exists and is no evaluation"):
+    with pytest.raises(UsageError, match="already exists and is not an evaluation"):
         model.evaluate(path, out=tuned)
     assert [each.name for each in out.parent.iterdir()] == ["out"]
 

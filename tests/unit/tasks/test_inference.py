@@ -27,33 +27,33 @@ def model_of(config: BertConfig) -> BertModel:
 
 
 def test_results_are_in_the_order_of_the_sequences(tiny_config: BertConfig) -> None:
-    made = sequences(np.random.default_rng(1).integers(1, 60, 100).tolist())
+    mixed = sequences(np.random.default_rng(1).integers(1, 60, 100).tolist())
     sizes: list[int] = []
 
-    def first_ids(batch: Batch, together: list[Sequence]) -> list[int]:
-        assert len(together) == len(batch.ragged.lengths)
+    def first_ids(batch: Batch, members: list[Sequence]) -> list[int]:
+        assert len(members) == len(batch.ragged.lengths)
         assert int(batch.ragged.lengths.max()) <= batch.ragged.max_seqlen
         sizes.append(len(batch.input_ids))
         return batch.input_ids[batch.ragged.cu_seqlens[:-1]].tolist()
 
-    found = infer(model_of(tiny_config), made, first_ids, batch_tokens=200)
-    assert found == [int(sequence.input_ids[0]) for sequence in made]
+    found = infer(model_of(tiny_config), mixed, first_ids, batch_tokens=200)
+    assert found == [int(sequence.input_ids[0]) for sequence in mixed]
     assert max(sizes) <= 200
     assert np.mean(sizes[:-1]) > 150
 
 
-def test_a_sequence_longer_than_a_batch_goes_alone(tiny_config: BertConfig) -> None:
+def test_sequence_longer_than_a_batch_is_a_batch_of_its_own(tiny_config: BertConfig) -> None:
     found = infer(model_of(tiny_config), sequences([50, 3, 50]), lambda batch, _: batch.ragged.lengths.tolist(), 10)
     assert found == [50, 3, 50]
     assert infer(model_of(tiny_config), [], lambda batch, _: batch.ragged.lengths.tolist()) == []
 
 
-def test_what_shares_a_batch_does_not_matter_and_nothing_is_dropped(tiny_config: BertConfig) -> None:
+def test_outputs_do_not_depend_on_the_batch_and_dropout_is_off(tiny_config: BertConfig) -> None:
     model = model_of(tiny_config).train()
-    made = sequences([5, 60, 17, 17, 1, 33])
-    together = [logits[0] for logits in outputs(model, Classify(), made)]
+    mixed = sequences([5, 60, 17, 17, 1, 33])
+    together = [logits[0] for logits in outputs(model, Classify(), mixed)]
     assert not model.training
-    for one, expected in zip(made, together, strict=True):
+    for one, expected in zip(mixed, together, strict=True):
         [[alone]] = outputs(model, Classify(), [one])
         np.testing.assert_allclose(alone, expected, atol=1e-5)
     assert together[0].shape == (3,)

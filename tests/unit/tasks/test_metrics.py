@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bertie.tasks.metrics import classification_scores, difference, mean_and_interval, regression_scores
 
 
-def test_two_classes_by_hand():
+def test_scores_of_two_classes_match_a_hand_calculation():
     gold, predicted = ["1", "1", "1", "0", "0"], ["1", "1", "0", "1", "0"]  # tp 2, fn 1, fp 1, tn 1
     scores = classification_scores(gold, predicted, ["0", "1"])
     assert scores["accuracy"] == pytest.approx(3 / 5)
@@ -18,7 +18,7 @@ def test_two_classes_by_hand():
     assert scores["matthews"] == pytest.approx((2 * 1 - 1 * 1) / math.sqrt(3 * 3 * 2 * 2))
 
 
-def test_f1_is_of_the_second_label_or_the_mean():
+def test_f1_is_of_the_second_of_two_labels_or_the_mean_over_labels():
     gold, predicted = ["a", "a", "b", "c"], ["a", "b", "b", "b"]
     assert classification_scores(gold, predicted, ["a", "b", "c"])["f1"] == pytest.approx((2 / 3 + 1 / 2 + 0) / 3)
     assert classification_scores(["b", "a"], ["a", "a"], ["b", "a"])["f1"] == pytest.approx(2 / 3)
@@ -33,7 +33,7 @@ def test_a_class_never_predicted_counts_as_zero_without_a_warning():
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), min_size=1, max_size=30))
-def test_scores_agree_with_the_confusion(pairs: list[tuple[str, str]]):
+def test_scores_agree_with_the_confusion_matrix(pairs: list[tuple[str, str]]):
     gold, predicted = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     scores = classification_scores(gold, predicted, ["a", "b", "c"])
     table = np.zeros((3, 3))
@@ -49,8 +49,8 @@ def test_scores_agree_with_the_confusion(pairs: list[tuple[str, str]]):
     "constant",
     [[1.0] * 6, [1.0] * 5 + [1.0000000000000002], [-1e15] * 5 + [-1e15 - 0.125], [0.0] * 6, [3.0] * 5 + [3 + 1e-11]],
 )
-def test_numbers_that_are_constant_but_for_rounding_have_no_correlation(constant: list[float]):
-    """Whose correlation would be of the rounding alone."""
+def test_numbers_that_are_constant_up_to_rounding_have_no_correlation(constant: list[float]):
+    """Their correlation would measure rounding errors only."""
     others = [0.5, 0.3, 0.1, 0.4, 0.2, 0.0]
     for gold, predicted in ((constant, others), (others, constant)):
         scores = regression_scores(gold, predicted)
@@ -61,12 +61,12 @@ def test_numbers_that_are_constant_but_for_rounding_have_no_correlation(constant
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("scale", [1e-15, 1.0, 1e15])
 def test_numbers_that_hardly_differ_are_correlated(scale: float):
-    gold = [scale * (1 + 1e-6 * i) for i in range(6)]  # float32's rounding is less
+    gold = [scale * (1 + 1e-6 * i) for i in range(6)]  # float32 rounding is smaller than these differences
     scores = regression_scores(gold, [0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
     assert (scores["pearson"], scores["spearman"]) == (pytest.approx(1), pytest.approx(1))
 
 
-def test_interval_by_hand():
+def test_interval_matches_a_hand_calculation():
     mean, error, half = mean_and_interval([0.8, 0.82, 0.84])
     assert mean == pytest.approx(0.82)
     assert error == pytest.approx(0.02 / math.sqrt(3))
@@ -80,7 +80,7 @@ def test_one_value_has_no_interval():
     assert math.isnan(half)
 
 
-def test_the_interval_covers_the_mean_in_95_of_100_samples():
+def test_interval_covers_the_mean_in_95_percent_of_samples():
     rng = np.random.default_rng(0)
     covered = 0
     for sample in rng.normal(3.0, 2.0, size=(2000, 4)):
@@ -89,7 +89,7 @@ def test_the_interval_covers_the_mean_in_95_of_100_samples():
     assert covered / 2000 == pytest.approx(0.95, abs=0.015)  # three standard errors
 
 
-def test_difference():
+def test_difference_of_means_and_its_standard_error():
     a, b = [0.9, 0.8, 0.85], [0.5, 0.7]
     gap, error = difference(a, b)
     assert gap == pytest.approx(0.25)

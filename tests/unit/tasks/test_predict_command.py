@@ -1,4 +1,4 @@
-"""`bertie predict` where rows cannot be read; its model is none."""
+"""`bertie predict` on rows that cannot be read. The model is replaced by a stand-in."""
 
 from __future__ import annotations
 
@@ -27,23 +27,25 @@ def run(monkeypatch: pytest.MonkeyPatch, found: Found) -> dict[str, Any]:
     return predict.run(predict.Args("run", [], Classify(), input=Path("a.txt")))
 
 
-def test_some_rows_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_counts_rows_that_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(monkeypatch, [GOOD, BAD]) == {"examples": 2, "errors": 1}
     assert "1 of 2 rows could not be read" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("count", [1, 1300])
-def test_nothing_but_rows_that_cannot_be_read(
+def test_predict_fails_if_no_row_can_be_read(
     count: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(UserError, match=f"a.txt: none of {count:,} .*could be read: .*error.*") as caught:
         run(monkeypatch, [BAD] * count)
     assert caught.value.exit_code == 1
-    told = capsys.readouterr()
-    assert [json.loads(line) for line in told.out.splitlines()] == [{"error": str(BAD)}] * count
-    assert not told.err
+    captured = capsys.readouterr()
+    assert [json.loads(line) for line in captured.out.splitlines()] == [{"error": str(BAD)}] * count
+    assert not captured.err
 
 
-def test_nothing_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predict_fails_on_an_empty_file(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"a\.txt: no examples in it"):
         run(monkeypatch, [])

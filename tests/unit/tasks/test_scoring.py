@@ -1,4 +1,4 @@
-"""Files of predictions against the scores of `Predictor.evaluate`, each form of file, and what is refused."""
+"""`score`: agreement with `Predictor.evaluate`, every format of prediction files, and the errors."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ CASES: list[tuple[AnyTask, list[dict[str, Any]]]] = [
 
 
 @pytest.mark.parametrize(("task", "rows"), CASES, ids=[task.kind for task, _ in CASES])
-def test_what_predict_wrote_scores_as_evaluate_says(
+def test_score_of_predicted_files_equals_evaluate(
     task: AnyTask, rows: list[dict[str, Any]], minilm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from dataclasses import replace
@@ -85,7 +85,7 @@ def test_what_predict_wrote_scores_as_evaluate_says(
     assert bertie.score(task, rows, predictions)["scores"] == wanted["scores"]
 
 
-def test_rows_that_cannot_be_read_are_left_out_on_both_sides(tmp_path: Path) -> None:
+def test_score_skips_unreadable_rows_and_their_predictions(tmp_path: Path) -> None:
     data = write(tmp_path / "dev.tsv", "text\tlabel\nfine\tyes\nbroken\nbad\tno\nso\t\nfine\tno\n")
     said = [{"label": "yes"}, {"error": "2 columns"}, {"label": "no"}, {"label": "no"}, {"label": "yes"}]
     written = write(tmp_path / "said.jsonl", said)
@@ -99,51 +99,51 @@ def test_rows_that_cannot_be_read_are_left_out_on_both_sides(tmp_path: Path) -> 
         bertie.score("classify", data, write(tmp_path / "said.jsonl", said))
 
 
-def test_a_choice_of_thousands_of_digits(tmp_path: Path) -> None:
+def test_choice_with_thousands_of_digits_is_refused(tmp_path: Path) -> None:
     data = [{"context": "a", "endings": ["b", "c"], "label": 1}]
     said = write(tmp_path / "said.tsv", f"index\tprediction\n0\t{'1' * 5000}\n")
-    with pytest.raises(UserError, match=r"said.tsv:2: the prediction is '1{20}', and the endings are 0 to 1"):
+    with pytest.raises(UserError, match=r"said.tsv:2: the prediction is '1{20}', but the endings are 0 to 1"):
         bertie.score("choose", data, said)
 
 
 @pytest.mark.parametrize("task", [task for task, _ in CASES], ids=[task.kind for task, _ in CASES])
-def test_nothing_has_no_score(task: AnyTask) -> None:
+def test_score_needs_examples(task: AnyTask) -> None:
     with pytest.raises(UserError, match="the examples: no examples in it"):
         bertie.score(task, [], [])
 
 
 @pytest.mark.parametrize("tokens", [None, 5, "a b"])
-def test_words_that_are_no_list(tokens: Any) -> None:
+def test_tokens_of_a_prediction_must_be_a_list(tokens: Any) -> None:
     with pytest.raises(UserError, match=f"prediction 1: the tokens must be a list of words, found '{tokens}'"):
         bertie.score("tag", [{"tokens": ["a", "b"], "tags": ["O", "X"]}], [{"tokens": tokens, "tags": ["O", "X"]}])
 
 
-def test_predictions_that_name_only_some_classes() -> None:
+def test_gold_label_without_a_predicted_probability_is_refused() -> None:
     said = [{"label": "no", "probabilities": {"no": 0.9, "so": 0.1}}] * len(TEXTS)
     with pytest.raises(UserError, match="example 1: the label 'yes' is none of the classes; the classes are no, so"):
         bertie.score("classify", classes(), said)
 
 
-def test_values_may_share_a_source() -> None:
+def test_python_values_may_have_equal_sources() -> None:
     examples = [Example("a", None, "0", ""), Example("b", None, "1", "")]
     assert bertie.score("classify", examples, [{"label": "0"}, {"label": "1"}])["scores"]["accuracy"] == 1
 
 
-def test_ids_that_come_twice() -> None:
+def test_duplicate_ids_are_refused() -> None:
     asked = [Question("x", "who", "the cat", (Answer("cat", 4),), f"here:{i}") for i in (1, 2)]
-    with pytest.raises(UserError, match="here:2: the id 'x' is there already"):
+    with pytest.raises(UserError, match="here:2: duplicate id 'x'"):
         Span().fit(asked)
-    with pytest.raises(UserError, match="here:2: the id 'x' is there already"):
+    with pytest.raises(UserError, match="here:2: duplicate id 'x'"):
         bertie.score("span", asked, {"x": "cat"})
 
 
-def test_predictions_without_ids() -> None:
+def test_answers_without_ids_are_refused() -> None:
     asked = [Question("x", "who", "the cat", (Answer("cat", 4),), "here:1")]
     with pytest.raises(UserError, match="prediction 1: no id of the question"):
         bertie.score("span", asked, [{"answer": "cat"}, {"answer": "dog"}])
 
 
-def test_the_table_of_glue(tmp_path: Path) -> None:
+def test_score_reads_the_tables_of_glue(tmp_path: Path) -> None:
     data = write(tmp_path / "dev.tsv", "sentence\tlabel\n" + "".join(f"{t}\t{i % 2}\n" for i, t in enumerate(TEXTS)))
     table = "index\tprediction\n" + "".join(f"{i}\t{i % 2 if i else 1}\n" for i in reversed(range(6)))
     scores = bertie.score("classify", data, write(tmp_path / "SST-2.tsv", table))["scores"]
@@ -155,7 +155,10 @@ def test_the_table_of_glue(tmp_path: Path) -> None:
         (table.replace("5\t1\n", "9" * 5000 + "\t1\n"), "the index is '9{20}', and must be a number from 0"),
         (table.replace("5\t1\n", ""), "5 predictions for the 6 examples"),
         (table + "6\t1\n", "7 predictions for the 6 examples"),
-        (table.replace("5\t1", "5\t2"), "'2' is none of the classes, which are 0, 1; name them all with --task.labels"),
+        (
+            table.replace("5\t1", "5\t2"),
+            "'2' is none of the classes, which are 0, 1; name all classes with --task.labels",
+        ),
         (table.replace("index", "id"), "expected the columns index and prediction, found id, prediction"),
         (table.replace("5\t1", "5"), "1 columns, but the first line has 2"),
     ):
@@ -178,8 +181,9 @@ def test_the_table_of_glue(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("task", "rows"), CASES[:4], ids=[task.kind for task, _ in CASES[:4]])
-def test_a_prediction_that_is_null(task: AnyTask, rows: list[dict[str, Any]], tmp_path: Path) -> None:
-    """It is there, and no message says that it is not."""
+def test_null_prediction_and_missing_prediction_have_different_messages(
+    task: AnyTask, rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
     name = {"classify": "label", "regress": "score", "choose": "choice", "tag": "tags"}[task.kind]
     data = write(tmp_path / "dev.jsonl", rows[:1])
     with pytest.raises(UserError, match=f"said.jsonl:1: {name!r} is null, and no prediction$"):
@@ -188,14 +192,14 @@ def test_a_prediction_that_is_null(task: AnyTask, rows: list[dict[str, Any]], tm
         bertie.score(task, data, write(tmp_path / "said.jsonl", [{"other": 1}]))
 
 
-def test_odds_may_be_as_large_as_they_like(tmp_path: Path) -> None:
-    """They are only compared."""
+def test_odds_may_be_very_large(tmp_path: Path) -> None:
+    """Odds are only compared with each other, never added."""
     data, odds = write(tmp_path / "dev.json", SQUAD), {"a": -1e300, "b": -3.0, "c": 1e300}
     scores = bertie.score("span", data, {"a": "the cat", "b": "mat", "c": ""}, null_odds=odds)["scores"]
     assert scores["best_exact"] == 1
 
 
-def test_columns_of_tags(tmp_path: Path) -> None:
+def test_score_reads_conll_files_of_tags(tmp_path: Path) -> None:
     gold = "-DOCSTART- O\n\nAnna B-PER\nSmith I-PER\nsat O\n\nRome B-LOC\n"
     data = write(tmp_path / "dev.conll", gold)
     said = "Anna B-PER B-PER\nSmith I-PER O\nsat O O\n\nRome B-LOC B-LOC\n"
@@ -203,14 +207,14 @@ def test_columns_of_tags(tmp_path: Path) -> None:
     assert scores == {"accuracy": 3 / 4, "f1": 1 / 2, "precision": 1 / 2, "recall": 1 / 2}
     for wrong, message in (
         (said.replace("sat O O\n", ""), "2 tags for the 3 words of dev.conll:3"),
-        (said.replace("Rome", "Roma"), "the word 'Roma', where dev.conll:7 has 'Rome'"),
+        (said.replace("Rome", "Roma"), "the word is 'Roma', but dev.conll:7 has 'Rome'"),
         (said.split("\n\n")[0], "1 predictions for the 2 examples"),
     ):
         with pytest.raises(UserError, match=message):
             bertie.score("tag", data, write(tmp_path / "said.conll", wrong))
 
 
-def test_answers_by_id_and_odds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_score_reads_answers_by_id_and_odds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write(tmp_path / "dev.json", SQUAD)
     said, odds = {"c": "x", "b": "the mat!", "a": "dog cat"}, {"a": -1.0, "b": -3.0, "c": 0.5}
     argv = ["score", "--task", "span", "--data", str(data), "--predictions", str(write(tmp_path / "said.json", said))]
@@ -237,12 +241,12 @@ def test_answers_by_id_and_odds(tmp_path: Path, capsys: pytest.CaptureFixture[st
         bertie.score("span", data, tmp_path / "said.json")
     for wrong, message in (
         ({"a": 1.0, "b": 2.0}, "no odds for c"),
-        (odds | {"d": 1.0}, "odds for d, which is not among"),
-        (odds | {"b": float("nan")}, "b is no finite number"),
+        (odds | {"d": 1.0}, "odds for unknown questions: d"),
+        (odds | {"b": float("nan")}, "the odds of b are not a finite number"),
     ):
         with pytest.raises(UserError, match=message):
             bertie.score("span", data, said, null_odds=wrong)
-    with pytest.raises(UsageError, match="--null-odds is for span tasks, and this one is classify"):
+    with pytest.raises(UsageError, match="--null-odds needs a span task, but the task is classify"):
         bertie.score("classify", classes(), [], null_odds=odds)
 
 
@@ -281,6 +285,8 @@ def test_all_predictions_of_squad_1_need_no_warning(capsys: pytest.CaptureFixtur
         (["--task", "classify", "--data", "gone.tsv", "--predictions", "gone.jsonl"], 2, "no such file: gone.jsonl"),
     ],
 )
-def test_wrong_use(argv: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_are_refused(
+    argv: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["score", *argv]) == code
     assert message in capsys.readouterr().err

@@ -18,7 +18,7 @@ from bertie.tasks.data.rows import valid_examples
 from bertie.tasks.data.squad import Answer, Question
 from bertie.tasks.predictions import SpanPrediction
 from bertie.tasks.span import Span
-from bertie.tasks.squad_metrics import best_threshold, normalised, squad_scores
+from bertie.tasks.squad_metrics import best_threshold, normalize_answer, squad_scores
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -32,55 +32,55 @@ def uncased(shared_data: Path) -> Tokenizer:
     return Tokenizer.build(words)
 
 
-def said(context: str, sequence: Any) -> str:
-    """What lies between the target's tokens."""
+def target_text(context: str, sequence: Any) -> str:
+    """The text from the first to the last token of the target."""
     first, last = sequence.target.answer
     return context[sequence.offsets[first][0] : sequence.offsets[last][1]]
 
 
-def test_every_answer_of_squad_lies_where_its_target_says(shared_data: Path, uncased: Tokenizer) -> None:
+def test_targets_of_squad_cover_the_gold_answers(shared_data: Path, uncased: Tokenizer) -> None:
     found = valid_examples(Span().reader.read(shared_data / "squad" / "dev-v1.1.json"), "squad")[::7]
     sequences = Span().encode(found, uncased, 384)
     assert {sequence.example for sequence in sequences} == set(range(len(found)))
-    held: dict[int, set[str]] = {}
+    targets: dict[int, set[str]] = {}
     for sequence in sequences:
         if sequence.target.answer != (0, 0):
-            held.setdefault(sequence.example, set()).add(said(found[sequence.example].context, sequence))
-    assert len(held) == len(found)  # each lies whole in one window at least
-    exact = sum(texts == {found[number].answers[0].text} for number, texts in held.items())
+            targets.setdefault(sequence.example, set()).add(target_text(found[sequence.example].context, sequence))
+    assert len(targets) == len(found)  # at least one window holds the complete answer
+    exact = sum(texts == {found[number].answers[0].text} for number, texts in targets.items())
     assert exact > 0.97 * len(found)  # the rest begin or end within a token, as in "1990s" for "1990"
-    assert all(found[n].answers[0].text in text for n, texts in held.items() for text in texts)
+    assert all(found[n].answers[0].text in text for n, texts in targets.items() for text in texts)
 
 
-def test_windows_move_by_the_step(uncased: Tokenizer) -> None:
+def test_windows_advance_by_the_stride(uncased: Tokenizer) -> None:
     context = " ".join(f"word{i}" for i in range(300))
     [asked] = [question(context, "word250", context.index("word250"))]
     windows = Span(doc_stride=50).encode([asked], uncased, 128)
     firsts = [int(w.offsets[w.target.first][0]) for w in windows if w.offsets is not None]
     tokens = uncased.encodings([context])[0].offsets
     assert [tokens[i * 50][0] for i in range(len(windows))] == firsts
-    assert {said(context, window) for window in windows if window.target.answer != (0, 0)} == {"word250"}
-    free = np.zeros(len(tokens), int)
+    assert {target_text(context, window) for window in windows if window.target.answer != (0, 0)} == {"word250"}
+    may_start = np.zeros(len(tokens), int)
     for number, window in enumerate(windows):
-        free[number * 50 : number * 50 + len(window.target.may_start)] += window.target.may_start
-    assert free.tolist() == [1] * len(tokens)  # every token may begin an answer in one window
+        may_start[number * 50 : number * 50 + len(window.target.may_start)] += window.target.may_start
+    assert may_start.tolist() == [1] * len(tokens)  # an answer may start at every token, in exactly one window
 
 
-def test_an_answer_that_is_not_there_has_no_target(uncased: Tokenizer) -> None:
+def test_answer_that_is_not_in_the_context_has_no_target(uncased: Tokenizer) -> None:
     asked = [
         question("the cat sat", "dog"),
-        question("the cat sat", "cat", 9),  # a wrong start: the text is looked for
+        question("the cat sat", "cat", 9),  # a wrong start: the text is searched
         question("the cat sat", "cat"),
         question("the cat sat", " cat ", 3),
         replace(question("the cat sat", ""), answers=()),
     ]
     sequences = Span().encode(asked, uncased, 32)
-    told = [sequence.target.answer for sequence in sequences]
-    assert told == [None, (5, 5), (5, 5), (5, 5), (0, 0)]  # [CLS] the who [SEP] the cat sat [SEP]
+    answers = [sequence.target.answer for sequence in sequences]
+    assert answers == [None, (5, 5), (5, 5), (5, 5), (0, 0)]  # [CLS] the who [SEP] the cat sat [SEP]
     assert [sequence.example for sequence in Span().training_sequences(sequences)] == [1, 2, 3, 4]
 
 
-def test_a_long_question_leaves_half_of_a_window(uncased: Tokenizer) -> None:
+def test_question_takes_at_most_half_a_window(uncased: Tokenizer) -> None:
     asked = replace(question("the cat " * 20, "cat"), question="who " * 100)
     assert len(Span(max_query_length=10).encode([asked], uncased, 32)[0]) == 32
     for max_length in (4, 5, 32):
@@ -92,8 +92,8 @@ def test_a_long_question_leaves_half_of_a_window(uncased: Tokenizer) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 10_000), st.booleans(), st.booleans())
-def test_the_best_span_is_that_of_the_definition(uncased: Tokenizer, seed: int, conditional: bool, empty: bool) -> None:
-    """Over all pairs of a start and an end in all windows, by brute force."""
+def test_best_spans_match_brute_force(uncased: Tokenizer, seed: int, conditional: bool, empty: bool) -> None:
+    """Over all pairs of a start and an end in all windows."""
     rng = np.random.default_rng(seed)
     context = " ".join(rng.choice(["cat", "dog", "sat", "mat", "unaffable"], 40))
     task = Span(
@@ -104,17 +104,17 @@ def test_the_best_span_is_that_of_the_definition(uncased: Tokenizer, seed: int, 
     [found] = task.decode(outputs, windows, [question(context, "cat")])
     every = []
     for window, logits in zip(windows, outputs, strict=True):
-        place, ends = window.target, end_scores(logits, conditional)
-        for i in range(place.first, place.last):
-            for j in range(i, min(i + 5, place.last)):
-                if place.may_start[i - place.first]:
+        target, ends = window.target, end_scores(logits, conditional)
+        for i in range(target.first, target.last):
+            for j in range(i, min(i + 5, target.last)):
+                if target.may_start[i - target.first]:
                     every.append(
                         (float(logits[i, 0] + ends[i, j]), int(window.offsets[i][0]), int(window.offsets[j][1]))
                     )
     every.sort(reverse=True)
-    spoken = [guess for guess in found.guesses if guess.text]
-    assert [(g.start, g.end) for g in spoken] == [(start, end) for _, start, end in every[:6]]
-    assert [g.score for g in spoken] == pytest.approx([score for score, *_ in every[:6]], abs=1e-4)
+    spans = [guess for guess in found.guesses if guess.text]
+    assert [(g.start, g.end) for g in spans] == [(start, end) for _, start, end in every[:6]]
+    assert [g.score for g in spans] == pytest.approx([score for score, *_ in every[:6]], abs=1e-4)
     assert sum(guess.probability for guess in found.guesses) == pytest.approx(1)
     null = min(float(logits[0, 0] + end_scores(logits, conditional)[0, 0]) for logits in outputs)
     assert found.null_score == pytest.approx(null - every[0][0], abs=1e-4)
@@ -123,7 +123,7 @@ def test_the_best_span_is_that_of_the_definition(uncased: Tokenizer, seed: int, 
 
 
 def end_scores(logits: np.ndarray, conditional: bool) -> np.ndarray:
-    """[start, end]: the end's logit, or the logarithm of its probability where it depends on the start."""
+    """[start, end]: the logit of the end, or its log-probability given the start."""
     if not conditional:
         return np.tile(logits[:, 1], (len(logits), 1))
     ends = torch.from_numpy(logits[:, 1] + logits[:, 2 : 2 + PRODUCT] @ logits[:, 2 + PRODUCT :].T)
@@ -131,7 +131,7 @@ def end_scores(logits: np.ndarray, conditional: bool) -> np.ndarray:
 
 
 @pytest.mark.parametrize("conditional", [False, True])
-def test_scores_differ_as_the_losses_of_training_do(
+def test_score_differences_equal_loss_differences(
     uncased: Tokenizer, tiny_config: BertConfig, conditional: bool
 ) -> None:
     torch.manual_seed(0)
@@ -158,15 +158,15 @@ def test_scores_differ_as_the_losses_of_training_do(
             + (loss(starts.index(guess.start, first), ends.index(guess.end, first)) if guess.text else loss(0, 0))
             for guess in found.guesses
         ]
-    assert len(sums) == 6 * 7 // 2 + 1  # every span of six words, and no answer
+    assert len(sums) == 6 * 7 // 2 + 1  # every span of six words, and "no answer"
     assert np.ptp(sums) < 1e-4
 
 
-def test_where_all_questions_are_answered_an_answer_is_always_given(uncased: Tokenizer) -> None:
+def test_task_without_unanswerable_questions_always_answers(uncased: Tokenizer) -> None:
     answered, silent = question("the cat sat", "cat"), replace(question("the cat sat", "cat"), id="2", answers=())
     assert Span().fit([answered]).threshold is None
     assert Span().fit([answered, silent]).threshold == 0
-    assert Span(threshold=2.0).fit([answered]).threshold == 2  # who says so may ask for less
+    assert Span(threshold=2.0).fit([answered]).threshold == 2  # set by the user
     task = Span()
     [window] = task.encode([answered], uncased, 32)
     logits = np.full((len(window), 2), -5, np.float32)
@@ -176,22 +176,22 @@ def test_where_all_questions_are_answered_an_answer_is_always_given(uncased: Tok
     assert all(guess.text for guess in found.guesses)
 
 
-def test_the_threshold_is_found_where_there_are_questions_of_both_kinds() -> None:
+def test_threshold_is_tuned_only_on_questions_of_both_kinds() -> None:
     silent = replace(question("the cat sat", "cat"), answers=())
-    said = SpanPrediction(silent.id, "", 0, 0, 1.0, -1.0, [])
-    assert Span(threshold=0.0).calibrate([said], [silent]).threshold == 0  # silence everywhere would be right
+    prediction = SpanPrediction(silent.id, "", 0, 0, 1.0, -1.0, [])
+    assert Span(threshold=0.0).calibrate([prediction], [silent]).threshold == 0  # else it would never answer
     for threshold in (float("nan"), float("inf")):
         with pytest.raises(UsageError, match=r"task\.threshold is"):
             Span(threshold=threshold)
 
 
-def test_the_threshold_is_heeded(uncased: Tokenizer) -> None:
+def test_threshold_decides_between_answer_and_no_answer(uncased: Tokenizer) -> None:
     asked = [question("the cat sat", "cat")]
     for threshold, answer in ((2.9, ""), (3.1, "cat")):
         task = Span(threshold=threshold)
         [window] = task.encode(asked, uncased, 32)
         logits = np.full((len(window), 2), -5, np.float32)
-        logits[0], logits[5] = 4, 2.5  # no answer by 8, "cat" by 5
+        logits[0], logits[5] = 4, 2.5  # "no answer" scores 8, "cat" scores 5
         [found] = task.decode([logits], [window], asked)
         assert found.null_score == pytest.approx(3)
         assert found.answer == answer
@@ -207,11 +207,11 @@ def test_the_threshold_is_heeded(uncased: Tokenizer) -> None:
         ("Über", "über"),
     ],
 )
-def test_normalised(text: str, plain: str) -> None:
-    assert normalised(text) == plain
+def test_normalize_answer_drops_case_punctuation_and_articles(text: str, plain: str) -> None:
+    assert normalize_answer(text) == plain
 
 
-def test_scores_of_single_answers() -> None:
+def test_scores_of_squad_1() -> None:
     asked = [
         Question(str(i), "q", "c", tuple(Answer(text, -1) for text in texts), "")
         for i, texts in enumerate([["the cat"], ["cat", "black cat"], ["a dog sat"], ["never"]])
@@ -220,17 +220,19 @@ def test_scores_of_single_answers() -> None:
     assert found == {"exact_match": 2 / 4, "f1": pytest.approx((1 + 1 + 2 * 2 / 5 + 0) / 4)}
 
 
-def test_scores_where_some_have_no_answer() -> None:
+def test_scores_of_squad_2() -> None:
     asked = [
         Question("a", "q", "c", (Answer("cat", 0),), ""),
         Question("b", "q", "c", (), ""),
         Question("c", "q", "c", (), ""),
     ]
-    found = squad_scores({"a": "cat", "b": "dog"}, asked)  # what is not answered is no answer
+    found = squad_scores({"a": "cat", "b": "dog"}, asked)  # a missing prediction counts as no answer
     assert found["exact_match"] == found["f1"] == pytest.approx(2 / 3)
     assert found["has_answer_f1"] == 1
     assert found["no_answer_exact_match"] == 1 / 2
-    assert squad_scores({"a": "the", "b": "a", "c": ""}, asked)["no_answer_f1"] == 1  # articles are nothing
+    assert (
+        squad_scores({"a": "the", "b": "a", "c": ""}, asked)["no_answer_f1"] == 1
+    )  # only articles: empty after normalization
 
 
 @settings(deadline=None)
@@ -239,8 +241,8 @@ def test_scores_where_some_have_no_answer() -> None:
         st.tuples(st.sampled_from([-2.0, -1.0, 0.0, 0.5, 3.0]), st.booleans(), st.booleans()), min_size=1, max_size=12
     )
 )
-def test_no_threshold_is_better(cases: list[tuple[float, bool, bool]]) -> None:
-    """Against every threshold there is: each of the scores, and one below all."""
+def test_best_threshold_has_the_highest_f1(cases: list[tuple[float, bool, bool]]) -> None:
+    """Compared with every other threshold: each of the scores, and one below all."""
 
     class Guessed:
         def __init__(self, null_score: float, right: bool):
@@ -257,10 +259,10 @@ def test_no_threshold_is_better(cases: list[tuple[float, bool, bool]]) -> None:
     best = max(f1(threshold) for threshold in [-9.0, *(g.null_score for g in found)])
     threshold = best_threshold(found, asked)
     assert f1(threshold) == pytest.approx(best)
-    assert threshold not in {each.null_score for each in found}  # what rounds otherwise is still on its side
+    assert threshold not in {each.null_score for each in found}  # so a rounding difference changes no answer
 
 
-def test_a_wrong_start_leads_to_the_nearest_place(uncased: Tokenizer) -> None:
+def test_wrong_answer_start_is_corrected_to_the_nearest_occurrence(uncased: Tokenizer) -> None:
     context = "cat one two three cat four five cat"
     for start, place in ((0, 0), (16, 18), (19, 18), (25, 18), (26, 32), (99, 32), (-1, 0)):
         [sequence] = Span().encode([question(context, "cat", start)], uncased, 32)
@@ -268,20 +270,20 @@ def test_a_wrong_start_leads_to_the_nearest_place(uncased: Tokenizer) -> None:
         assert sequence.offsets[sequence.target.answer[0]][0] == place
 
 
-def test_of_equal_spans_the_first_and_shortest_is_given(uncased: Tokenizer) -> None:
+def test_ties_go_to_the_first_and_shortest_span(uncased: Tokenizer) -> None:
     asked = [question("the cat sat on the mat", "cat")]
     [window] = Span().encode(asked, uncased, 32)
     [found] = Span(n_best_size=3).decode([np.zeros((len(window), 2), np.float32)], [window], asked)
     assert [guess.text for guess in found.guesses] == ["the", "the cat", "the cat sat"]
 
 
-def test_windows_of_squad_are_as_many_as_in_the_code_of_2018(shared_data: Path, uncased: Tokenizer) -> None:
-    """10,833 of its dev questions, where `stride=128` read as an overlap gives 10,784 (docs/decisions/005-squad.md)."""
+def test_squad_has_as_many_windows_as_in_the_code_of_2018(shared_data: Path, uncased: Tokenizer) -> None:
+    """10,833 for the dev questions; `stride=128` as an overlap would give 10,784 (docs/decisions/005-squad.md)."""
     found = valid_examples(Span().reader.read(shared_data / "squad" / "dev-v1.1.json"), "squad")
     assert len(Span().encode(found, uncased, 384)) == 10_833
 
 
-def test_blanks_of_every_kind_part_words(uncased: Tokenizer) -> None:
+def test_unicode_blanks_separate_words(uncased: Tokenizer) -> None:
     context = "a cat\u202fsat\u00a0on\u3000it"
     [sequence] = Span().encode([question(context, "sat")], uncased, 32)
-    assert said(context, sequence) == "sat"
+    assert target_text(context, sequence) == "sat"

@@ -1,8 +1,9 @@
-"""Our scores of SQuAD against its published rules, written down plainly and apart from them; equal to the last bit.
+"""SQuAD scores, compared bit for bit with a plain reimplementation of the published rules.
 
-1.1: the best over all people's answers of equality and of F1 over bags of words, both normalised; a question that is not
-predicted counts 0. 2.0: answers that normalise to nothing are dropped, and where none is left the right answer is empty; where
-either side has no words, F1 is 1 if neither has any; then for each side of the data, and the best thresholds of odds.
+SQuAD 1.1: exact match and F1 over bags of normalized words, each the best over the gold answers; a question without a
+prediction scores 0. SQuAD 2.0: gold answers that are empty after normalization are dropped, and if none is left, the gold
+answer is empty; if either side has no words, F1 is 1 if both have none, else 0. The scores are also given for the questions
+with and without answer, and for the best thresholds of the odds.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 from bertie.tasks.data.squad import Answer, Question
-from bertie.tasks.squad_metrics import best_scores, normalised, squad_scores
+from bertie.tasks.squad_metrics import best_scores, normalize_answer, squad_scores
 
 WORDS = [
     "the", "The", "a", "an", "AN", "cat", "cats", "cat.", "(cat)", "the-cat", "A.", "...", "“cat”", "cat’s", "cat's", "thé",
@@ -26,13 +27,13 @@ BLANKS = [" ", "  ", "\t", "\n", "\u00a0", "\u3000", ""]
 
 
 def plain(text: str) -> str:
-    """Lower case; no ASCII punctuation; articles that stand alone become blanks; runs of blanks become one."""
+    """Lower case; no ASCII punctuation; articles as separate words become blanks; runs of blanks become one."""
     text = "".join(character for character in text.lower() if character not in set(string.punctuation))
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
 
 
 def overlap(one: list[str], other: list[str]) -> float:
-    """F1 of two bags of words, counted by taking words away from one of them; 0 where nothing is shared."""
+    """F1 of two bags of words, counted by removing shared words from one of them; 0 if no word is shared."""
     rest, same = list(other), 0
     for word in one:
         if word in rest:
@@ -44,19 +45,19 @@ def overlap(one: list[str], other: list[str]) -> float:
     return (2 * precision * recall) / (precision + recall)
 
 
-def first_rules(said: str | None, gold: list[str]) -> tuple[float, float]:
-    if said is None:
+def first_rules(predicted: str | None, gold: list[str]) -> tuple[float, float]:
+    if predicted is None:
         return 0, 0
-    exact = [plain(said) == plain(text) for text in gold]
-    return max(exact), max(overlap(plain(said).split(), plain(text).split()) for text in gold)
+    exact = [plain(predicted) == plain(text) for text in gold]
+    return max(exact), max(overlap(plain(predicted).split(), plain(text).split()) for text in gold)
 
 
-def second_rules(said: str, gold: list[str]) -> tuple[float, float]:
+def second_rules(predicted: str, gold: list[str]) -> tuple[float, float]:
     gold = [text for text in gold if plain(text)] or [""]
     found = []
     for text in gold:
-        one, other = plain(said).split(), plain(text).split()
-        found.append((plain(said) == plain(text), overlap(one, other) if one and other else int(one == other)))
+        one, other = plain(predicted).split(), plain(text).split()
+        found.append((plain(predicted) == plain(text), overlap(one, other) if one and other else int(one == other)))
     return max(exact for exact, _ in found), max(f1 for _, f1 in found)
 
 
@@ -65,15 +66,15 @@ def mean(values: list[float]) -> float:
 
 
 def best(
-    said: dict[str, str], scores: dict[str, float], odds: dict[str, float], has: dict[str, bool]
+    predicted: dict[str, str], scores: dict[str, float], odds: dict[str, float], has: dict[str, bool]
 ) -> tuple[float, float]:
-    """Start with silence everywhere; speak question by question as the odds rise; keep the first best total and its odds."""
+    """Start with no answers; add answers in the order of rising odds; keep the first best total and its odds."""
     total = most = sum(not known for known in has.values())
     threshold = 0.0
     for name in sorted(odds, key=lambda name: odds[name]):
         if has[name]:
             total += scores[name]
-        elif said[name]:
+        elif predicted[name]:
             total -= 1
         if total > most:
             most, threshold = total, odds[name]
@@ -87,7 +88,7 @@ def text(rng: np.random.Generator, most: int) -> str:
 
 
 def case(rng: np.random.Generator, second: bool) -> tuple[list[Question], dict[str, str], dict[str, float]]:
-    questions, said, odds = [], {}, {}
+    questions, predicted, odds = [], {}, {}
     for number in range(rng.integers(1, 9)):
         gold = [text(rng, 4) for _ in range(rng.integers(1, 4))]
         if second and rng.random() < 0.4:
@@ -95,45 +96,45 @@ def case(rng: np.random.Generator, second: bool) -> tuple[list[Question], dict[s
         name = f"q{number}"
         questions.append(Question(name, "q", "c", tuple(Answer(each, -1) for each in gold), "here"))
         right = str(rng.choice(gold)).upper() if gold and rng.random() < 0.4 else text(rng, 4)
-        said[name] = "" if rng.random() < 0.2 else right
+        predicted[name] = "" if rng.random() < 0.2 else right
         odds[name] = (
             float(rng.choice([-2.5, -1.0, 0.0, 0.3, 1.0, 1.5])) if rng.random() < 0.5 else float(rng.normal(0, 3))
         )
     order = rng.permutation(len(questions))
-    return questions, said, {f"q{number}": odds[f"q{number}"] for number in order}
+    return questions, predicted, {f"q{number}": odds[f"q{number}"] for number in order}
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_normalised(seed: int) -> None:
+def test_normalize_answer_follows_the_rules(seed: int) -> None:
     rng = np.random.default_rng(seed)
     every = "".join(chr(c) for c in rng.integers(1, 0x3000, 400) if not 0xD800 <= c < 0xE000)
-    assert normalised(every) == plain(every)
+    assert normalize_answer(every) == plain(every)
     for _ in range(50):
         given = text(rng, 6)
-        assert normalised(given) == plain(given)
+        assert normalize_answer(given) == plain(given)
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_first_version(seed: int) -> None:
+def test_squad_1_scores_follow_the_rules(seed: int) -> None:
     rng = np.random.default_rng(seed)
     for _ in range(100):
-        questions, said, _ = case(rng, second=False)
+        questions, predicted, _ = case(rng, second=False)
         if rng.random() < 0.3:
-            said.pop(questions[0].id)
-        found = [first_rules(said.get(each.id), [a.text for a in each.answers or ()]) for each in questions]
-        ours = squad_scores(said, questions)
+            predicted.pop(questions[0].id)
+        found = [first_rules(predicted.get(each.id), [a.text for a in each.answers or ()]) for each in questions]
+        ours = squad_scores(predicted, questions)
         assert ours == {"exact_match": mean([a for a, _ in found]), "f1": mean([b for _, b in found])}
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_second_version_and_its_thresholds(seed: int) -> None:
+def test_squad_2_scores_and_thresholds_follow_the_rules(seed: int) -> None:
     rng = np.random.default_rng(1000 + seed)
     for _ in range(100):
-        questions, said, odds = case(rng, second=True)
+        questions, predicted, odds = case(rng, second=True)
         questions.append(Question("none", "q", "c", (), "here"))
-        said["none"], odds["none"] = text(rng, 3), float(rng.normal())
+        predicted["none"], odds["none"] = text(rng, 3), float(rng.normal())
         has = {each.id: bool(each.answers) for each in questions}
-        raw = {each.id: second_rules(said[each.id], [a.text for a in each.answers or ()]) for each in questions}
+        raw = {each.id: second_rules(predicted[each.id], [a.text for a in each.answers or ()]) for each in questions}
         limit = float(rng.choice([1.0, 0.0, -1.0]))
         kept = {name: (not has[name],) * 2 if odds[name] > limit else raw[name] for name in raw}
         wanted: dict[str, Any] = {}
@@ -145,8 +146,8 @@ def test_second_version_and_its_thresholds(seed: int) -> None:
             for side, score in enumerate(("exact_match", "f1")):
                 if names:
                     wanted[prefix + score] = mean([kept[name][side] for name in names])
-        assert squad_scores(said, questions, frozenset(name for name in odds if odds[name] > limit)) == wanted
-        ours = best_scores(said, odds, questions)
+        assert squad_scores(predicted, questions, frozenset(name for name in odds if odds[name] > limit)) == wanted
+        ours = best_scores(predicted, odds, questions)
         for side, score in enumerate(("best_exact", "best_f1")):
             scores = {name: float(each[side]) for name, each in raw.items()}
-            assert (ours[score], ours[f"{score}_thresh"]) == best(said, scores, odds, has)
+            assert (ours[score], ours[f"{score}_thresh"]) == best(predicted, scores, odds, has)

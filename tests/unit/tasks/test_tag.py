@@ -23,19 +23,17 @@ def uncased(shared_data: Path) -> Tokenizer:
 TASK = Tag(labels=("B-X", "I-X", "O"))
 
 
-def test_the_first_piece_of_each_word_is_read(uncased: Tokenizer) -> None:
+def test_head_reads_the_first_subword_of_each_word(uncased: Tokenizer) -> None:
     sentence = TaggedSentence(("U.S.", "unaffable", "\x07", "cat"), ("B-X", "O", "I-X", "O"), "here")
-    [made] = TASK.encode([sentence], uncased, 64)
-    tokens = uncased.tokens(made.input_ids)
+    [sequence] = TASK.encode([sentence], uncased, 64)
+    tokens = uncased.tokens(sequence.input_ids)
     assert tokens == ["[CLS]", "u", ".", "s", ".", "una", "##ffa", "##ble", "[UNK]", "cat", "[SEP]"]
-    assert [tokens[i] for i in TASK.head_positions(made)] == ["u", "una", "[UNK]", "cat"]
-    assert made.target.tags.tolist() == [0, 2, 1, 2]
+    assert [tokens[i] for i in TASK.head_positions(sequence)] == ["u", "una", "[UNK]", "cat"]
+    assert sequence.target.tags.tolist() == [0, 2, 1, 2]
 
 
 @pytest.mark.parametrize("length", [8, 13, 32])
-def test_every_word_is_read_once_where_its_context_is_largest(
-    shared_data: Path, uncased: Tokenizer, length: int
-) -> None:
+def test_every_word_is_predicted_in_exactly_one_window(shared_data: Path, uncased: Tokenizer, length: int) -> None:
     sentences = valid_examples(Tag().reader.read(shared_data / "ner" / "emerging.dev.conll"), "wnut")[:60]
     windows = Tag(labels=("O",)).encode(sentences, uncased, length)
     seen: dict[int, list[int]] = {}
@@ -45,24 +43,24 @@ def test_every_word_is_read_once_where_its_context_is_largest(
     assert [sorted(seen[i]) for i in range(len(sentences))] == [list(range(len(s.words))) for s in sentences]
 
 
-def test_a_training_tag_that_is_none_of_those_given() -> None:
-    with pytest.raises(UserError, match=r"here: the tag 'B-A' is none of task\.labels: B-X, I-X, O"):
+def test_fit_refuses_a_tag_that_is_not_in_labels() -> None:
+    with pytest.raises(UserError, match=r"here: the tag 'B-A' is not in task\.labels: B-X, I-X, O"):
         TASK.fit([TaggedSentence(("cat", "dog"), ("O", "B-A"), "here")])
     assert TASK.fit([TaggedSentence(("cat", "dog"), ("O", "B-X"), "here")]) == TASK
 
 
-def test_what_is_cut_has_no_tag(uncased: Tokenizer) -> None:
+def test_truncated_words_get_the_tag_o(uncased: Tokenizer) -> None:
     sentence = TaggedSentence(("cat",) * 10, ("B-X",) * 10, "here")
     task = Tag(labels=("B-X", "I-X", "O"), truncation="head")
-    [made] = task.encode([sentence], uncased, 6)
-    assert made.truncated == 6
-    [found] = task.decode([np.eye(3, dtype=np.float32)[[0, 0, 1, 0]]], [made], [sentence])
+    [sequence] = task.encode([sentence], uncased, 6)
+    assert sequence.truncated == 6
+    [found] = task.decode([np.eye(3, dtype=np.float32)[[0, 0, 1, 0]]], [sequence], [sentence])
     assert found.tags == ["B-X", "B-X", "I-X", "B-X"] + ["O"] * 6
     assert found.probabilities[4:] == [0.0] * 6
     assert found.probabilities[0] == pytest.approx(np.e / (np.e + 2))
 
 
-def test_tags_are_those_of_training(uncased: Tokenizer) -> None:
+def test_fit_collects_the_training_tags(uncased: Tokenizer) -> None:
     rows = [TaggedSentence(("a", "b"), ("O", "B-X"), "1"), TaggedSentence(("c",), ("I-X",), "2")]
     fitted = Tag().fit(rows)
     assert fitted.labels == ("B-X", "I-X", "O")
@@ -70,9 +68,9 @@ def test_tags_are_those_of_training(uncased: Tokenizer) -> None:
         Tag().fit([TaggedSentence(("a",), ("O",), "1")])
     with pytest.raises(UserError, match="2: words without tags"):
         Tag().fit([rows[0], TaggedSentence(("a",), None, "2")])
-    new = TaggedSentence(("a", "b"), ("B-NEW", "O"), "3")  # is never right, and teaches nothing
-    [made] = fitted.encode([new], uncased, 8)
-    assert made.target.tags.tolist() == [-1, 2]
+    new = TaggedSentence(("a", "b"), ("B-NEW", "O"), "3")  # an unknown tag has no target and counts as an error
+    [sequence] = fitted.encode([new], uncased, 8)
+    assert sequence.target.tags.tolist() == [-1, 2]
     assert fitted.score([TagPrediction([*new.words], ["O", "O"], [1, 1])], [new])["accuracy"] == 0.5
 
 
@@ -93,7 +91,7 @@ def test_entities(tags: str, found: list[tuple[str, int, int]]) -> None:
     assert list(entities(tags.split())) == found
 
 
-def test_scores_of_entities() -> None:
+def test_entity_scores() -> None:
     gold = [["B-P", "I-P", "O", "B-L"], ["O", "O"]]
     assert entity_scores(gold, gold) == {"f1": 1.0, "precision": 1.0, "recall": 1.0}
     found = entity_scores(gold, [["B-P", "O", "O", "B-L"], ["B-X", "O"]])
@@ -104,19 +102,21 @@ def test_scores_of_entities() -> None:
     assert not names_entities(["O"])
 
 
-def test_tags_that_training_has_not_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_validate_warns_of_tags_that_are_not_in_training(capsys: pytest.CaptureFixture[str]) -> None:
     known = TaggedSentence(("a", "b"), ("O", "B-X"), "dev.conll:1")
     TASK.validate([known])
     assert not capsys.readouterr().err
-    strange = TaggedSentence(("a", "b", "c"), ("B-NEW", "O", "I-NEW"), "dev.conll:4")
-    TASK.validate([known, strange])
-    told = "2 words can only be wrong, with tags that training has not: B-NEW, I-NEW (first in dev.conll:4)"
-    assert told in capsys.readouterr().err
-    with pytest.raises(UserError, match=r"dev.conll:9: 0, 1: none of these tags is known; there are B-X, I-X, O"):
+    unknown = TaggedSentence(("a", "b", "c"), ("B-NEW", "O", "I-NEW"), "dev.conll:4")
+    TASK.validate([known, unknown])
+    warning = (
+        "tags that do not occur in the training examples count as errors: B-NEW, I-NEW (2 words, first dev.conll:4)"
+    )
+    assert warning in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"dev.conll:9: none of the tags 0, 1 is known; the tags are B-X, I-X, O"):
         TASK.validate([TaggedSentence(("a", "b"), ("0", "1"), "dev.conll:9")])
 
 
-def test_tags_that_are_named_are_some_and_each_once() -> None:
+def test_labels_must_be_several_and_distinct() -> None:
     with pytest.raises(UsageError, match=r"task\.labels names a tag twice: O, O"):
         Tag(labels=("O", "O"))
     with pytest.raises(UsageError, match=r"task\.labels names one tag, 'O'"):

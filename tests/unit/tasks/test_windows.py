@@ -1,4 +1,4 @@
-"""Texts that are read in several windows: together they are one example."""
+"""Texts that are read in several windows count as one example."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bertie.text.tokenizer import Tokenizer
     "task",
     [Classify(labels=("0", "1"), truncation="windows", doc_stride=3), Regress(truncation="windows", doc_stride=3)],
 )
-def test_logits_are_averaged_and_the_loss_counts_an_example_once(
+def test_window_logits_are_averaged_and_weights_of_an_example_sum_to_one(
     task: Classify | Regress, small_tokenizer: Tokenizer, small_texts: list[str]
 ) -> None:
     texts = [small_texts[0][:200], small_texts[1][:8], small_texts[2][:90]]

@@ -1,4 +1,4 @@
-"""Words of odd texts: what each is, where it lies, and that its pieces are those of its letters."""
+"""Words of unusual texts: their boundaries, and the subwords that belong to each."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def tokenizer(minilm: Path) -> Tokenizer:
         ("  unbelievably-long " + "x" * 150, ["unbelievably", "-", "long", "x" * 150]),
     ],
 )
-def test_words_and_their_places(tokenizer: Tokenizer, text: str, expected: list[str]) -> None:
+def test_words_of_a_text_and_their_characters(tokenizer: Tokenizer, text: str, expected: list[str]) -> None:
     [(pieces, places)] = word_alignment.split_and_tokenize(tokenizer, [text])
     assert [text[start:end] for start, end in places.tolist()] == expected
     assert pieces.offsets is not None
     assert sorted(set(pieces.offsets[:, 0].tolist())) == list(range(len(expected)))
     for number, word in enumerate(expected):
-        mine = tokenizer.tokens(pieces.ids[pieces.offsets[:, 0] == number].tolist())
+        tokens = tokenizer.tokens(pieces.ids[pieces.offsets[:, 0] == number].tolist())
         plain = "".join(c for c in unicodedata.normalize("NFD", word.lower()) if unicodedata.category(c) != "Mn")
-        assert mine == ["[UNK]"] or unicodedata.normalize("NFD", "".join(mine).replace("##", "")) == plain
-        assert pieces.offsets[pieces.offsets[:, 0] == number, 1].tolist() == list(range(len(mine)))
+        assert tokens == ["[UNK]"] or unicodedata.normalize("NFD", "".join(tokens).replace("##", "")) == plain
+        assert pieces.offsets[pieces.offsets[:, 0] == number, 1].tolist() == list(range(len(tokens)))
 
 
-def test_the_naughty_strings(tokenizer: Tokenizer, shared_data: Path) -> None:
-    """Words lie in order and do not overlap, and no letter lies between them."""
+def test_words_of_naughty_strings_cover_all_letters(tokenizer: Tokenizer, shared_data: Path) -> None:
+    """Words are in order and do not overlap, and there is no ASCII letter or digit between them."""
     texts = (shared_data / "multilingual" / "blns.txt").read_text(encoding="utf-8", errors="replace").split("\n")
     found = word_alignment.split_and_tokenize(tokenizer, texts)
     assert sum(len(places) for _, places in found) > 2000
@@ -54,7 +54,7 @@ def test_the_naughty_strings(tokenizer: Tokenizer, shared_data: Path) -> None:
             assert not any(c.isascii() and c.isalnum() for c in text[end:start])
 
 
-def test_a_word_that_is_nothing_is_unknown(tokenizer: Tokenizer) -> None:
+def test_word_that_the_tokenizer_removes_becomes_unk(tokenizer: Tokenizer) -> None:
     [pieces] = word_alignment.tokenize_words(tokenizer, [["a", "\u200d", "playing", ""]])
     assert pieces.offsets is not None
     assert [tokenizer.tokens([i])[0] for i in pieces.ids] == ["a", "[UNK]", "playing", "[UNK]"]

@@ -1,4 +1,4 @@
-"""What an evaluation tells of classification."""
+"""The evaluation of classification."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from bertie.tasks.predictions import ClassPrediction
 def evaluate_classes(
     labels: tuple[str, ...], predictions: list[ClassPrediction], examples: list[Example]
 ) -> Evaluation:
+    """Return the evaluation: the loss is −log of the gold label's probability."""
     gold = [str(example.label) for example in examples]
     number = {label: i for i, label in enumerate(labels)}
     probabilities = [np.array([each.probabilities[label] for label in labels]) for each in predictions]
@@ -29,7 +30,7 @@ def evaluate_classes(
     return Evaluation(
         [{"gold": label, "loss": loss} for label, loss in zip(gold, losses.tolist(), strict=True)],
         losses,
-        "−log of the gold label's probability, nats",
+        "−log of the gold label's probability, in nats",
         (*class_findings(gold, [each.label for each in predictions], labels, "class"), calibration),
         passage,
     )

@@ -1,4 +1,4 @@
-"""What an evaluation tells of vectors of pairs: against scores, or by the rank of a text's own partner."""
+"""The evaluation of sentence embeddings on pairs: against scores, or as retrieval of the own second text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from bertie.tasks.predictions import SimilarityPrediction
 def evaluate_scored_pairs(
     scores: list[float], predictions: list[SimilarityPrediction], examples: list[Example]
 ) -> Evaluation:
-    """The loss is by ranks, as Spearman's correlation is: how far apart an example's places are, as a share of all."""
+    """Return the evaluation of pairs with scores.
+
+    Like Spearman's correlation, the loss compares ranks: the distance between the rank of a pair's similarity and the rank
+    of its score, as a share of the number of pairs.
+    """
     from scipy.stats import rankdata
 
     gold, cosines = np.array(scores), np.array([each.similarity for each in predictions])
@@ -22,21 +26,21 @@ def evaluate_scored_pairs(
     losses = np.abs(by_cosine - by_gold)
 
     def passage(i: int) -> Passage:
-        facts = {"score": f"{gold[i]:g}, above {100 * by_gold[i]:.0f} % of all"}
+        facts = {"score": f"{gold[i]:g}, above {100 * by_gold[i]:.0f} % of all pairs"}
         facts["similarity"] = f"{cosines[i]:.3f}, above {100 * by_cosine[i]:.0f} %"
         return Passage(facts, texts_of(examples[i]))
 
     return Evaluation(
         [{"gold": value, "loss": loss} for value, loss in zip(gold.tolist(), losses.tolist(), strict=True)],
         losses,
-        "how far its place among the similarities is from that among the scores, as a share of all",
+        "distance between the rank of the similarity and the rank of the score, as a share of all pairs",
         (Scatter("scatter", "Similarity and score", gold, cosines, "score", "similarity (cosine)", diagonal=False),),
         passage,
     )
 
 
 def evaluate_retrieval(predictions: list[SimilarityPrediction], examples: list[Example]) -> Evaluation:
-    """Without scores: where a text's own partner is among all second texts, from the nearest on."""
+    """Return the evaluation of pairs without scores: the rank of the own second text among all second texts by similarity."""
     ranks, nearest = partner_ranks(*(np.stack([each.vectors[side] for each in predictions]) for side in (0, 1)))
 
     def passage(i: int) -> Passage:
@@ -47,7 +51,7 @@ def evaluate_retrieval(predictions: list[SimilarityPrediction], examples: list[E
             shortened([TextSpan(own, "gold", f"{predictions[i].similarity:.3f}")]),
             shortened([TextSpan(other, "wrong", f"{cosine:.3f}")]),
         ]
-        return Passage({"rank of its partner": f"{ranks[i]:,} of {len(ranks):,}"}, texts[: 2 + (ranks[i] > 1)])
+        return Passage({"rank of its own partner": f"{ranks[i]:,} of {len(ranks):,}"}, texts[: 2 + (ranks[i] > 1)])
 
     shares = {
         **{f"among the nearest {k}": (ranks <= k).mean() for k in (1, 5, 10)},
@@ -59,19 +63,23 @@ def evaluate_retrieval(predictions: list[SimilarityPrediction], examples: list[E
     return Evaluation(
         [{"rank": rank, "loss": rank - 1} for rank in ranks.tolist()],
         ranks - 1.0,
-        "how many other texts are nearer than its own partner",
+        "number of second texts that are more similar than its own partner",
         (
-            Table("partners", "The right partner", ("", "value"), [(k, float(v)) for k, v in shares.items()]),
-            Histogram("ranks", "Ranks", bars, "rank of the right partner", "examples, by the rank of their partner"),
+            Table("partners", "Retrieval of the partner", ("", "value"), [(k, float(v)) for k, v in shares.items()]),
+            Histogram(
+                "ranks", "Ranks", bars, "rank of the own partner", "number of examples, by the rank of the partner"
+            ),
         ),
         passage,
     )
 
 
 def partner_ranks(first_ND: np.ndarray, second_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """int64 [N] each: the rank of row i of `second` in nearness to row i of `first`, from 1, and the number of the nearest.
+    """Rank the rows of `second_ND` by their cosine with each row of `first_ND`; in a tie the first row ranks higher.
 
-    Of equals, the first is nearer.
+    Returns:
+        For each row i of `first_ND`, int64 [N] each: the rank of row i of `second_ND`, from 1, and the index of the row
+        that ranks first.
     """
     ranks, nearest = [], []
     for start in range(0, len(first_ND), 1024):

@@ -1,4 +1,4 @@
-"""Findings of an evaluation. Each says itself as JSON, for scores.json, and draws itself on a page."""
+"""Findings of an evaluation. Each converts itself to JSON for scores.json, and draws itself on the page."""
 
 from __future__ import annotations
 
@@ -15,41 +15,46 @@ from bertie.tasks.evaluation.passages import Passage
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-POINTS = 1500  # of one picture
-SHOWN = 20  # classes of one matrix
+MAX_POINTS = 1500  # dots in a scatter plot
+MAX_CLASSES = 20  # rows in a drawn confusion matrix
 
 
 class Finding(Protocol):
+    """A table or chart of an evaluation."""
+
     @property
     def name(self) -> str:
-        """Its key in scores.json."""
+        """The key in scores.json."""
         ...
 
     def as_json(self) -> Any:
-        """As JSON; None where predictions.jsonl says it all."""
+        """Return the JSON value for scores.json, or None if predictions.jsonl already has the information."""
         ...
 
-    def draw(self, page: Page) -> None: ...
+    def draw(self, page: Page) -> None:
+        """Add the finding to the page, with a heading."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """lines: of each example, what predictions.jsonl says beside the prediction: what is right ("gold"), and the loss.
-
-    losses: float64 [n], how wrong each example is; 0: not at all. loss: what that is, in words. passage: an example for
-    people, by its number.
-    """
+    """The details of an evaluation on n examples."""
 
     lines: list[dict[str, Any]]
+    """For each example, what predictions.jsonl adds to the prediction: the gold label ("gold"), the loss ("loss")."""
     losses: np.ndarray
-    loss: str
+    """float64 [n]: how wrong each prediction is; 0 if it is correct."""
+    loss_description: str
+    """A noun phrase that defines the loss."""
     findings: tuple[Finding, ...]
+    """Tables and charts, in the order of the page."""
     passage: Callable[[int], Passage]
+    """Returns the texts of an example for display, by its index."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """rows: a name and its numbers, as the header says."""
+    """A table. Each row is a name and its numbers, in the order of the header."""
 
     name: str
     title: str
@@ -69,33 +74,35 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Confusion:
-    """counts: int64 [C, C], how often the class of a row was taken for that of a column."""
+    """A confusion matrix. counts: int64 [C, C], how often the class of a row was predicted as the class of a column."""
 
     labels: list[str]
     counts: np.ndarray
     name: str = "confusion"
 
     def as_json(self) -> dict[str, dict[str, int]]:
-        """Gold → predicted → how often, without zeros."""
+        """Return the counts as {gold: {predicted: count}}, without zeros."""
         return {
             gold: {self.labels[j]: int(row[j]) for j in np.flatnonzero(row)}
             for gold, row in zip(self.labels, self.counts, strict=True)
         }
 
     def draw(self, page: Page) -> None:
-        page.heading("What was taken for what")
+        page.heading("Confusion matrix")
         labels, counts = self._worst()
-        few = f" The {SHOWN} of {len(self.labels)} classes with the most mistakes; the others together."
+        selection = (
+            f" Shown are the {MAX_CLASSES} of {len(self.labels)} classes with the most errors; the others are merged."
+        )
         page.paragraph(
-            "A row is a gold class, a column what was predicted; the stronger the colour, the larger its share of the row."
-            + few * (len(self.labels) > SHOWN)
+            "Rows are gold labels, columns are predicted labels. The color shows the share of the row."
+            + selection * (len(self.labels) > MAX_CLASSES)
         )
         page.matrix(labels, counts.tolist())
         if pairs := self.pairs(10) if len(self.labels) > 2 else []:
-            page.table(("gold", "predicted", "times", "share of gold"), pairs)
+            page.table(("gold", "predicted", "count", "share of gold"), pairs)
 
     def pairs(self, most: int) -> list[tuple[str, str, int, float]]:
-        """What is confused most often: gold, predicted, times, share of the gold class."""
+        """Return the most frequent confusions: gold, predicted, count, share of the gold class."""
         wrong = self.counts * ~np.eye(len(self.labels), dtype=bool)
         order = np.argsort(-wrong, axis=None, kind="stable")[:most]
         places = [divmod(int(place), len(self.labels)) for place in order if wrong.flat[place]]
@@ -105,21 +112,21 @@ class Confusion:
         ]
 
     def _worst(self) -> tuple[list[str], np.ndarray]:
-        """Of many classes those with the most mistakes, and all others as one more."""
-        if len(self.labels) <= SHOWN:
+        """Return at most MAX_CLASSES classes with the most errors, and the others merged into one."""
+        if len(self.labels) <= MAX_CLASSES:
             return self.labels, self.counts
-        mistakes = self.counts.sum(0) + self.counts.sum(1) - 2 * self.counts.diagonal()
-        kept = np.sort(np.argsort(-mistakes, kind="stable")[:SHOWN])
-        place = np.full(len(self.labels), SHOWN)
-        place[kept] = np.arange(SHOWN)
-        counts = np.zeros((SHOWN + 1, SHOWN + 1), np.int64)
+        errors = self.counts.sum(0) + self.counts.sum(1) - 2 * self.counts.diagonal()
+        shown = np.sort(np.argsort(-errors, kind="stable")[:MAX_CLASSES])
+        place = np.full(len(self.labels), MAX_CLASSES)
+        place[shown] = np.arange(MAX_CLASSES)
+        counts = np.zeros((MAX_CLASSES + 1, MAX_CLASSES + 1), np.int64)
         np.add.at(counts, (place[:, None], place[None, :]), self.counts)
-        return [*(self.labels[i] for i in kept), "all others"], counts
+        return [*(self.labels[i] for i in shown), "all others"], counts
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """bars: how many, by what."""
+    """A bar chart of counts, by the label of the bar."""
 
     name: str
     title: str
@@ -137,7 +144,10 @@ class Histogram:
 
 @dataclass(frozen=True, eq=False)
 class Scatter:
-    """A dot an example, of no more than POINTS, evenly taken. diagonal: both axes are of one measure."""
+    """A scatter plot with one dot per example, or of evenly spaced examples if there are more than MAX_POINTS.
+
+    diagonal: whether to draw the line x = y, because both axes measure the same.
+    """
 
     name: str
     title: str
@@ -151,7 +161,7 @@ class Scatter:
         return None
 
     def draw(self, page: Page) -> None:
-        every = -(-len(self.gold) // POINTS)
+        every = -(-len(self.gold) // MAX_POINTS)
         xs, ys = self.gold[::every], self.predicted[::every]
 
         def draw(axes: Axes, theme: str) -> None:
@@ -159,22 +169,22 @@ class Scatter:
                 middle = float(np.mean(xs))
                 axes.axline((middle, middle), slope=1, color=baseline_color(theme), linewidth=1, linestyle=(0, (4, 3)))
                 ends = min(xs.min(), ys.min()), max(xs.max(), ys.max())
-                beside = 0.04 * (ends[1] - ends[0]) or 1.0
-                axes.set(xlim=(ends[0] - beside, ends[1] + beside), ylim=(ends[0] - beside, ends[1] + beside))
+                margin = 0.04 * (ends[1] - ends[0]) or 1.0
+                axes.set(xlim=(ends[0] - margin, ends[1] + margin), ylim=(ends[0] - margin, ends[1] + margin))
             axes.scatter(xs, ys, s=14, color=SERIES[theme][0], alpha=0.45, linewidths=0)
             axes.grid()
             axes.locator_params(nbins=6)
             axes.set_xlabel(self.x_label)
 
         page.heading(self.title)
-        part = f", every {every}th of {len(self.gold):,}" * (every > 1)
+        sample = f", every {every}th of {len(self.gold):,} examples" * (every > 1)
         about = f"{self.y_label} against {self.x_label}: {plural(len(xs), 'example')}"
-        page.picture(draw, self.y_label + part, about, height=3.8)
+        page.picture(draw, self.y_label + sample, about, height=3.8)
 
 
 @dataclass(frozen=True)
 class Curves:
-    """Scores against a setting; chosen: the setting in use, and the first score there."""
+    """Scores as functions of a parameter. chosen: its value in use, and the first score there."""
 
     name: str
     title: str
@@ -186,10 +196,10 @@ class Curves:
     y_label: str
 
     def as_json(self) -> dict[str, Any]:
-        """The setting in use, and which would be best here for each score."""
+        """Return the value in use, and the best value and its score for each curve."""
         best = {name: int(np.argmax(curve)) for name, curve in self.curves.items()}
-        found = {name: {"at": self.xs[at], "score": self.curves[name][at]} for name, at in best.items()}
-        return {"in_use": self.chosen[0], "best": found}
+        optima = {name: {"at": self.xs[at], "score": self.curves[name][at]} for name, at in best.items()}
+        return {"in_use": self.chosen[0], "best": optima}
 
     def draw(self, page: Page) -> None:
         page.heading(self.title)

@@ -1,4 +1,4 @@
-"""One example of an evaluation for people: its texts with marks, what is right, what was predicted."""
+"""Display of one example on the page of an evaluation: its shortened texts, with gold and predicted parts marked."""
 
 from __future__ import annotations
 
@@ -7,53 +7,53 @@ from dataclasses import dataclass
 from bertie.report import Mark, TextSpan
 from bertie.tasks.data.texts import Example
 
-BESIDE = 120  # characters that are left on each side of what is marked
-LONE = 400  # characters that are left of a text without marks
-SOLID = 60  # a marked text keeps its ends where it is longer than five times this
+CONTEXT = 120  # characters that are kept on each side of a mark
+UNMARKED = 400  # characters that are kept of a text without marks
+MARKED_END = 120  # characters that are kept at each end of a long marked part
 
 
 @dataclass(frozen=True)
 class Passage:
-    """facts: what there is to say of it, by name; texts: its paragraphs, each of parts with marks."""
+    """One example for display. facts: a line of facts by name; texts: paragraphs, each a list of parts with marks."""
 
     facts: dict[str, str]
     texts: list[list[TextSpan]]
 
 
 def shortened(parts: list[TextSpan]) -> list[TextSpan]:
-    """Without most of what is not marked, and without the middle of long marks."""
+    """Shorten a paragraph: keep the surroundings of marks, and the ends of long marked parts."""
     if len(parts) == 1 and not parts[0].mark:
         [(text, *_)] = parts
-        return [TextSpan(text if len(text) <= LONE else f"{text[:LONE].rstrip()} …")]
+        return [TextSpan(text if len(text) <= UNMARKED else f"{text[:UNMARKED].rstrip()} …")]
     last = len(parts) - 1
-    return [_cut(part, before=i > 0, after=i < last) for i, part in enumerate(parts)]
+    return [_shorten_part(part, before=i > 0, after=i < last) for i, part in enumerate(parts)]
 
 
-def _cut(part: TextSpan, before: bool, after: bool) -> TextSpan:
-    """before, after: whether there is a mark on this side, which its neighbourhood is kept for."""
-    text, room = part.text, BESIDE
+def _shorten_part(part: TextSpan, before: bool, after: bool) -> TextSpan:
+    """Replace the middle of a long part by "…". before, after: whether a mark adjoins this side, so that it is kept."""
+    text, size = part.text, CONTEXT
     if part.mark:
-        before, after, room = True, True, 2 * SOLID
-    if len(text) <= (before + after) * room + 20:
+        before, after, size = True, True, MARKED_END
+    if len(text) <= (before + after) * size + 20:
         return part
-    start = _to_word(text[:room]) + " " if before else ""
-    end = " " + _to_word(text[: -room - 1 : -1])[::-1] if after else ""
+    start = _drop_partial_word(text[:size]) + " " if before else ""
+    end = " " + _drop_partial_word(text[: -size - 1 : -1])[::-1] if after else ""
     return part._replace(text=f"{start}…{end}")
 
 
-def _to_word(text: str) -> str:
-    """Without the word that was cut at its end, where that is a short one."""
-    whole, blank, cut = text.rpartition(" ")
-    return (whole if blank and len(cut) < 20 else text).rstrip()
+def _drop_partial_word(text: str) -> str:
+    """Remove the word at the end, which may be incomplete, unless it is long or the only one."""
+    words, blank, partial = text.rpartition(" ")
+    return (words if blank and len(partial) < 20 else text).rstrip()
 
 
 def mark(gold: bool, predicted: bool) -> Mark:
-    """Of what is right, was predicted, or both."""
+    """Return the mark of a part that is gold, predicted, both or neither."""
     if gold:
         return "right" if predicted else "gold"
     return "wrong" if predicted else ""
 
 
 def texts_of(example: Example) -> list[list[TextSpan]]:
-    """The text, or both of a pair, shortened."""
+    """Return the text of an example, or both texts of a pair, shortened."""
     return [shortened([TextSpan(text)]) for text in (example.text, example.text_pair) if text is not None]

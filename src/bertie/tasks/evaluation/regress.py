@@ -1,4 +1,4 @@
-"""What an evaluation tells of predicted numbers."""
+"""The evaluation of regression."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bertie.tasks.predictions import NumberPrediction
 
 
 def evaluate_numbers(predictions: list[NumberPrediction], examples: list[Example]) -> Evaluation:
-    """The residual is predicted − gold."""
+    """Return the evaluation: the loss is the squared residual, predicted − gold."""
     gold = np.array([float(example.label or 0) for example in examples])
     predicted = np.array([each.score for each in predictions])
     residuals = predicted - gold
@@ -24,11 +24,13 @@ def evaluate_numbers(predictions: list[NumberPrediction], examples: list[Example
     return Evaluation(
         [{"gold": value, "loss": loss} for value, loss in zip(gold.tolist(), losses.tolist(), strict=True)],
         losses,
-        "the squared residual",
+        "squared residual",
         (
             Scatter("scatter", "Gold and predicted", gold, predicted, "gold", "predicted", diagonal=True),
             _errors(gold, residuals),
-            Histogram("residuals", "Residuals", _bars(residuals), "predicted − gold", "examples, by residual"),
+            Histogram(
+                "residuals", "Residuals", _bars(residuals), "predicted − gold", "number of examples, by residual"
+            ),
         ),
         passage,
     )
@@ -45,7 +47,10 @@ def _errors(gold: np.ndarray, residuals: np.ndarray) -> Table:
 
 
 def _bars(values: np.ndarray) -> dict[str, int]:
-    """At most 20 bars of a width that is easily read: 1, 2 or 5 times a power of ten; "0.5" stands for 0.5 up to the next."""
+    """Return a histogram of at most 20 bars, whose width is 1, 2 or 5 times a power of ten.
+
+    The name of a bar is its lower edge.
+    """
     spread = max(float(values.max() - values.min()), 1e-6 * float(np.abs(values).max()), 1e-6)
     power = 10.0 ** np.floor(np.log10(spread / 20))
     width = next(step * power for step in (1, 2, 5, 10, 20) if spread / (step * power) <= 19)

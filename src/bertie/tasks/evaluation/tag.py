@@ -1,4 +1,4 @@
-"""What an evaluation tells of tagged words, and of the entities that they make."""
+"""The evaluation of tagging: of words, and of the entities that tags mark."""
 
 from __future__ import annotations
 
@@ -18,39 +18,44 @@ from bertie.tasks.predictions import TagPrediction
 def evaluate_tags(
     labels: tuple[str, ...], predictions: list[TagPrediction], examples: list[TaggedSentence]
 ) -> Evaluation:
+    """Return the evaluation.
+
+    The loss of a sentence is a lower bound of Σ −log p(gold tag) over its words. Predictions have only the probability p of
+    the predicted tag; another gold tag has at most 1 − p.
+    """
     gold = [list(example.tags or ()) for example in examples]
-    found = [each.tags for each in predictions]
-    there, said = ([tag for tags in side for tag in tags] for side in (gold, found))
-    right = np.array([one == other for one, other in zip(there, said, strict=True)])
-    sure = np.array([probability for each in predictions for probability in each.probabilities])
-    # The probability of a gold tag that was not chosen is not known, but it is no more than what the chosen one leaves.
-    read = sure > 0  # others found no room
-    words = log_losses(np.where(right, sure, 1 - sure)) * read
+    predicted = [each.tags for each in predictions]
+    all_gold, all_predicted = ([tag for tags in side for tag in tags] for side in (gold, predicted))
+    correct = np.array([one == other for one, other in zip(all_gold, all_predicted, strict=True)])
+    confidence = np.array([probability for each in predictions for probability in each.probabilities])
+    read = confidence > 0  # truncated words have probability 0
+    words = log_losses(np.where(correct, confidence, 1 - confidence)) * read
     ends = np.cumsum([len(tags) for tags in gold])
     losses = np.array([part.sum() for part in np.split(words, ends[:-1])])
-    known = [*labels, *sorted(set(there) - set(labels))]
-    findings: list[Finding] = [_entities(gold, found)] if names_entities(known) else []
-    findings += [*class_findings(there, said, known, "tag"), calibration(sure[read], right[read], {}, "words")]
+    known = [*labels, *sorted(set(all_gold) - set(labels))]
+    findings: list[Finding] = [_entities(gold, predicted)] if names_entities(known) else []
+    findings += class_findings(all_gold, all_predicted, known, "tag")
+    findings.append(calibration(confidence[read], correct[read], {}, "words"))
 
     def passage(i: int) -> Passage:
-        wrong = sum(one != other for one, other in zip(gold[i], found[i], strict=True))
+        wrong = sum(one != other for one, other in zip(gold[i], predicted[i], strict=True))
         facts = {"wrong": f"{wrong} of {len(gold[i])} words"}
         return Passage(facts, [_marked(examples[i], predictions[i])])
 
     lines = [{"gold": tags, "loss": loss} for tags, loss in zip(gold, losses.tolist(), strict=True)]
-    loss = "the least −log of the gold tags' probabilities that those of the chosen ones leave, summed over the words, nats"
+    loss = "a lower bound of −log of the gold tags' probabilities, summed over the words, in nats"
     return Evaluation(lines, losses, loss, tuple(findings), passage)
 
 
-def _entities(gold: list[list[str]], found: list[list[str]]) -> Table:
-    counts = entity_counts(gold, found)
+def _entities(gold: list[list[str]], predicted: list[list[str]]) -> Table:
+    counts = entity_counts(gold, predicted)
     rows = [(kind, *precision_recall_f1(*each), each[1], each[2]) for kind, each in sorted(counts.items())]
-    note = "Whole entities: right are those with the same words and kind, as the CoNLL-2003 shared task counted them."
+    note = "Scores of whole entities: correct if the words and the kind match, as in the CoNLL-2003 shared task."
     return Table("entities", "By kind of entity", ("entity", *MEASURES, "found"), rows, note)
 
 
 def _marked(example: TaggedSentence, prediction: TagPrediction) -> list[TextSpan]:
-    """Words of wrong tags with what they are and what they were taken for; the others together."""
+    """Return the sentence, shortened, with each wrong word marked and followed by its gold and its predicted tag."""
     parts = [TextSpan("")]
     for word, gold, tag, p in zip(
         example.words, example.tags or (), prediction.tags, prediction.probabilities, strict=True

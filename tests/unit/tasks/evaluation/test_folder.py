@@ -44,7 +44,7 @@ KINDS: list[tuple[Task, list[Any], list[Any], set[str], tuple[str, ...]]] = [
         [ClassPrediction("b", {EVIL: 0.25, "b": 0.75})],
         [example(EVIL, EVIL)],
         {"classes", "confusion", "calibration"},
-        ("By class", "What was taken for what", "Expected calibration error", "Most wrong", "b, 75.0 %"),
+        ("By class", "Confusion matrix", "Expected calibration error", "Largest errors", "b, 75.0 %"),
     ),
     (
         Tag(labels=(f"B-{EVIL}", "O")),
@@ -65,7 +65,7 @@ KINDS: list[tuple[Task, list[Any], list[Any], set[str], tuple[str, ...]]] = [
         [ChoicePrediction(1, [0.25, 0.75])],
         [ChoiceExample(EVIL, EVIL, (EVIL, "b"), 0, EVIL)],
         {"classes", "confusion", "calibration"},
-        ("By place of the ending", "ending 1, 75.0 %", "Expected calibration error"),
+        ("By index of the ending", "ending 1, 75.0 %", "Expected calibration error"),
     ),
     (
         Span(threshold=0.5),
@@ -77,7 +77,7 @@ KINDS: list[tuple[Task, list[Any], list[Any], set[str], tuple[str, ...]]] = [
         ],
         [question((Answer(EVIL, 6),)), question(())],
         {"answerable", "question_words", "threshold", "calibration"},
-        ("By question word", "When to say nothing", "τ = 0.5", "With an answer and without"),
+        ("By question word", "No-answer threshold", "τ = 0.5", "Questions with and without answer"),
     ),
     (
         Embed(),
@@ -91,7 +91,7 @@ KINDS: list[tuple[Task, list[Any], list[Any], set[str], tuple[str, ...]]] = [
         [SimilarityPrediction(1.0, (V, V)), SimilarityPrediction(1.0, (V, V))],
         [example(None, EVIL), example(None, EVIL)],
         {"partners", "ranks"},
-        ("The right partner", "2 of 2"),
+        ("Retrieval of the partner", "2 of 2"),
     ),
 ]
 
@@ -109,9 +109,9 @@ class Reader(HTMLParser):
         self.text += data
 
 
-@pytest.mark.parametrize(("task", "predictions", "examples", "names", "said"), KINDS)
-def test_every_kind_is_told(
-    task: Task, predictions: list[Any], examples: list[Any], names: set[str], said: tuple[str, ...], tmp_path: Path
+@pytest.mark.parametrize(("task", "predictions", "examples", "names", "phrases"), KINDS)
+def test_every_task_writes_its_findings_with_texts_escaped(
+    task: Task, predictions: list[Any], examples: list[Any], names: set[str], phrases: tuple[str, ...], tmp_path: Path
 ) -> None:
     result = {"scores": {"accuracy": 0.5}, "examples": len(examples), "seconds": 1.25}
     write(tmp_path, f"run on {EVIL}", task, predictions, examples, result)
@@ -128,15 +128,15 @@ def test_every_kind_is_told(
     reader.feed(html)
     assert "script" not in reader.tags
     assert "<script>alert('x')</script>" in reader.text
-    for each in said:
-        assert each in reader.text, each
+    for phrase in phrases:
+        assert phrase in reader.text, phrase
     assert html.count('<figure class="light">') == html.count('<figure class="dark">')
     assert not re.search(r"(?:src|href)\s*=\s*[\"'](?!#)", html)
 
 
-def test_nothing_wrong_is_said(tmp_path: Path) -> None:
+def test_page_without_errors_states_that_all_are_correct(tmp_path: Path) -> None:
     write(tmp_path, "t", Regress(), [NumberPrediction(1.0)], [example("1")], {"scores": {"mse": 0.0}, "examples": 1})
-    assert "Nothing is wrong." in (tmp_path / "report.html").read_text()
+    assert "All predictions are correct." in (tmp_path / "report.html").read_text()
 
 
 def fill(folder: Path, content: str) -> None:
@@ -145,7 +145,7 @@ def fill(folder: Path, content: str) -> None:
     (folder / SCORES).write_text('{"of": "a on b"}')
 
 
-def test_an_earlier_evaluation_is_replaced_and_nothing_else(tmp_path: Path) -> None:
+def test_only_an_earlier_evaluation_of_the_same_is_replaced(tmp_path: Path) -> None:
     out = tmp_path / "out"
     for content in ("old", "new"):
         with evaluation_folder(out, "a on b") as folder:
@@ -157,7 +157,10 @@ def test_an_earlier_evaluation_is_replaced_and_nothing_else(tmp_path: Path) -> N
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     (out / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match="out already exists and is no evaluation"), evaluation_folder(out, "a on b"):
+    with (
+        pytest.raises(UsageError, match="out already exists and is not an evaluation"),
+        evaluation_folder(out, "a on b"),
+    ):
         pass
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="file already exists"), evaluation_folder(tmp_path / "file"):
@@ -165,16 +168,16 @@ def test_an_earlier_evaluation_is_replaced_and_nothing_else(tmp_path: Path) -> N
     assert (out / "notes.txt").read_text() == "mine"
 
 
-def test_an_evaluation_that_is_cut_short_leaves_the_one_before(tmp_path: Path) -> None:
+def test_interrupted_evaluation_leaves_the_earlier_one(tmp_path: Path) -> None:
     with evaluation_folder(tmp_path / "out", "a on b") as folder:
         fill(folder, "old")
 
-    def cut() -> None:
+    def interrupted() -> None:
         with evaluation_folder(tmp_path / "out", "a on b") as folder:
             (folder / PREDICTIONS).write_text("half")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        cut()
+        interrupted()
     assert [(tmp_path / "out" / name).read_text() for name in (PREDICTIONS, PAGE)] == ["old"] * 2
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

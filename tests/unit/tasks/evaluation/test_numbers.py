@@ -1,4 +1,4 @@
-"""What evaluations tell, against the plainest way to count it."""
+"""The numbers of evaluations, compared with straightforward reimplementations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bertie.tasks.entities import entity_scores
 from bertie.tasks.evaluation.calibration import BINS, Calibration, calibration
 from bertie.tasks.evaluation.classes import choice_calibration, class_findings
 from bertie.tasks.evaluation.embed import partner_ranks
-from bertie.tasks.evaluation.findings import SHOWN, Confusion, Curves, Evaluation, Histogram, Table
+from bertie.tasks.evaluation.findings import MAX_CLASSES, Confusion, Curves, Evaluation, Histogram, Table
 from bertie.tasks.evaluation.passages import shortened
 from bertie.tasks.evaluation.span import question_word
 from bertie.tasks.metrics import classification_scores
@@ -39,28 +39,28 @@ from bertie.tasks.squad_metrics import best_threshold, squad_scores
 LABELS = ("bad", "good", "so-so")
 
 
-def finding(assessment: Evaluation, name: str) -> object:
-    return next(found for found in assessment.findings if found.name == name)
+def finding(evaluation: Evaluation, name: str) -> object:
+    return next(found for found in evaluation.findings if found.name == name)
 
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=60))
-def test_ece_is_what_guo_et_al_define(told: list[tuple[float, bool]]) -> None:
+def test_ece_matches_the_definition_of_guo_et_al(predictions: list[tuple[float, bool]]) -> None:
     total = 0.0
     edges = np.linspace(0, 1, BINS + 1)
     for low, high in pairwise(edges):
-        inside = [(p, right) for p, right in told if low < p <= high or (low == 0 and p == 0)]
+        inside = [(p, right) for p, right in predictions if low < p <= high or (low == 0 and p == 0)]
         if inside:
             accuracy = sum(right for _, right in inside) / len(inside)
             confidence = sum(p for p, _ in inside) / len(inside)
-            total += len(inside) / len(told) * abs(accuracy - confidence)
-    sure, right = (np.array(side) for side in zip(*told, strict=True))
-    found = calibration(sure, right, {})
+            total += len(inside) / len(predictions) * abs(accuracy - confidence)
+    confidences, correct = (np.array(side) for side in zip(*predictions, strict=True))
+    found = calibration(confidences, correct, {})
     assert found.ece == pytest.approx(total, abs=1e-12)
-    assert found.count.sum() == len(told)
+    assert found.count.sum() == len(predictions)
 
 
-def test_a_bin_holds_its_upper_edge() -> None:
+def test_calibration_bin_includes_its_upper_edge() -> None:
     found = calibration(np.array([0.0, 0.2, 0.2001, 1.0]), np.array([True, False, True, True]), {})
     assert np.flatnonzero(found.count).tolist() == [0, 2, 3, 14]
     assert [each["from"] for each in found.as_json()["bins"]] == [0.0, 0.1333, 0.2, 0.9333]
@@ -81,42 +81,42 @@ def test_log_loss_and_brier() -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_classes_agree_with_the_scores(size: int) -> None:
+def test_class_table_agrees_with_the_scores(size: int) -> None:
     rng = np.random.default_rng(size)
     labels = list(LABELS[:size])
     gold, predicted = ([labels[i] for i in rng.integers(0, size, 200)] for _ in range(2))
     table, confusion = class_findings(gold, predicted, labels, "class")
-    told = table.as_json()
+    by_label = table.as_json()
     for label in labels:
         right = sum(a == b == label for a, b in zip(gold, predicted, strict=True))
-        assert told[label]["precision"] == pytest.approx(right / predicted.count(label))
-        assert told[label]["recall"] == pytest.approx(right / gold.count(label))
-        assert told[label]["count"] == gold.count(label)
+        assert by_label[label]["precision"] == pytest.approx(right / predicted.count(label))
+        assert by_label[label]["recall"] == pytest.approx(right / gold.count(label))
+        assert by_label[label]["count"] == gold.count(label)
         for other in labels:
             times = sum(a == label and b == other for a, b in zip(gold, predicted, strict=True))
             assert confusion.as_json()[label].get(other, 0) == times
     scores = classification_scores(gold, predicted, labels)
-    f1 = [told[label]["f1"] for label in labels]
+    f1 = [by_label[label]["f1"] for label in labels]
     assert scores["f1"] == pytest.approx(f1[1] if size == 2 else np.mean(f1))
     assert scores["accuracy"] == pytest.approx(np.trace(confusion.counts) / 200)
-    assert max(gold.count(label) for label in labels) / 2 == pytest.approx(float(table.note.split()[-5]), abs=0.06)
+    assert max(gold.count(label) for label in labels) / 2 == pytest.approx(float(table.note.split()[-2]), abs=0.06)
 
 
-def test_of_many_classes_the_matrix_has_those_with_the_most_mistakes() -> None:
-    labels = [f"c{i:02d}" for i in range(SHOWN + 10)]
+def test_confusion_matrix_of_many_classes_shows_those_with_the_most_errors() -> None:
+    labels = [f"c{i:02d}" for i in range(MAX_CLASSES + 10)]
     counts = np.diag(np.full(len(labels), 5))
     counts[7, 25] = 9
     counts[3, 4] = 2
     confusion = Confusion(labels, counts)
     shown, small = confusion._worst()
-    assert len(shown) == SHOWN + 1
+    assert len(shown) == MAX_CLASSES + 1
     assert {"c03", "c04", "c07", "c25", "all others"} <= set(shown)
     assert small.sum() == counts.sum()
     assert small[shown.index("c07"), shown.index("c25")] == 9
     assert confusion.pairs(10) == [("c07", "c25", 9, 9 / 14), ("c03", "c04", 2, 2 / 7)]
 
 
-def test_classify() -> None:
+def test_evaluation_of_classification() -> None:
     task = Classify(labels=LABELS)
     examples = [Example("a", None, "good", "f:1"), Example("b", "c", "bad", "f:2")]
     predictions = [
@@ -133,7 +133,7 @@ def test_classify() -> None:
         task.evaluate(predictions, [examples[0], Example("a", None, "new", "f:3")])
 
 
-def test_choose_marks_right_and_predicted() -> None:
+def test_choose_marks_gold_and_predicted_endings() -> None:
     examples = [
         ChoiceExample("It rains.", "He", ("runs", "sleeps"), 1, "f:1"),
         ChoiceExample("x", "", ("a", "b", "c"), 2, "f:2"),
@@ -153,20 +153,20 @@ def test_choose_marks_right_and_predicted() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(-1e3, 1e3), st.floats(-1e3, 1e3)), min_size=1, max_size=30))
-def test_regress(pairs: list[tuple[float, float]]) -> None:
+def test_evaluation_of_regression(pairs: list[tuple[float, float]]) -> None:
     examples = [Example("a", None, repr(gold), f"f:{i}") for i, (gold, _) in enumerate(pairs)]
     found = Regress().evaluate([NumberPrediction(predicted) for _, predicted in pairs], examples)
-    away = [predicted - gold for gold, predicted in pairs]
-    assert found.losses.tolist() == pytest.approx([each**2 for each in away])
+    residuals = [predicted - gold for gold, predicted in pairs]
+    assert found.losses.tolist() == pytest.approx([residual**2 for residual in residuals])
     table, bars = finding(found, "errors"), finding(found, "residuals")
     assert isinstance(table, Table)
     assert isinstance(bars, Histogram)
-    assert table.as_json()["mean residual"]["value"] == pytest.approx(sum(away) / len(away), abs=1e-9)
+    assert table.as_json()["mean residual"]["value"] == pytest.approx(sum(residuals) / len(residuals), abs=1e-9)
     assert sum(bars.bars.values()) == len(pairs)
     assert len(bars.bars) <= 21
 
 
-def test_bars_stand_where_the_residuals_lie() -> None:
+def test_residual_histogram_has_round_edges() -> None:
     values = [-0.31, -0.3, 0.0, 0.04, 0.05, 0.62]
     found = Regress().evaluate([NumberPrediction(v) for v in values], [Example("a", None, "0", "f")] * len(values))
     bars = finding(found, "residuals").bars  # type: ignore[attr-defined]
@@ -179,13 +179,15 @@ def test_bars_stand_where_the_residuals_lie() -> None:
     }
 
 
-def test_tag_counts_entities_as_its_scores_do() -> None:
+def test_entity_table_agrees_with_the_scores() -> None:
     task = Tag(labels=("B-LOC", "B-PER", "I-LOC", "I-PER", "O"))
     gold = [("B-PER", "I-PER", "O", "B-LOC"), ("O", "B-NEW"), ("B-LOC", "I-LOC")]
     predicted = [["B-PER", "I-PER", "B-LOC", "O"], ["O", "B-PER"], ["B-LOC", "I-LOC"]]
-    sure = [[0.9, 0.8, 0.6, 0.5], [0.7, 0.4], [0.0, 0.9]]
+    confidences = [[0.9, 0.8, 0.6, 0.5], [0.7, 0.4], [0.0, 0.9]]
     examples = [TaggedSentence(tuple("wxyz"[: len(tags)]), tags, f"f:{i}") for i, tags in enumerate(gold)]
-    found = task.evaluate([TagPrediction([], tags, p) for tags, p in zip(predicted, sure, strict=True)], examples)
+    found = task.evaluate(
+        [TagPrediction([], tags, p) for tags, p in zip(predicted, confidences, strict=True)], examples
+    )
     kinds = finding(found, "entities").as_json()  # type: ignore[attr-defined]
     assert kinds["PER"] == {"precision": 0.5, "recall": 1.0, "f1": pytest.approx(2 / 3), "count": 1, "found": 2}
     assert kinds["NEW"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "count": 1, "found": 0}
@@ -196,7 +198,7 @@ def test_tag_counts_entities_as_its_scores_do() -> None:
     assert scores["f1"] == pytest.approx(2 * right / (4 + 4))
     first = -math.log(0.9) - math.log(0.8) - math.log(1 - 0.6) - math.log(1 - 0.5)
     assert found.losses.tolist() == pytest.approx([first, -math.log(0.7) - math.log(0.6), -math.log(0.9)])
-    assert finding(found, "calibration").count.sum() == 7  # type: ignore[attr-defined]  # one found no room
+    assert finding(found, "calibration").count.sum() == 7  # type: ignore[attr-defined]  # one is truncated
     [parts] = found.passage(0).texts
     assert "".join(part.text for part in parts).strip() == "w x y z"
     assert [part for part in parts if part.mark] == [
@@ -205,7 +207,7 @@ def test_tag_counts_entities_as_its_scores_do() -> None:
     ]
 
 
-def test_tags_that_are_no_entities_are_told_as_classes() -> None:
+def test_tags_without_entities_have_no_entity_table() -> None:
     found = Tag(labels=("DET", "NOUN")).evaluate(
         [TagPrediction(["a"], ["DET"], [0.9])], [TaggedSentence(("a",), ("DET",), "f")]
     )
@@ -213,9 +215,9 @@ def test_tags_that_are_no_entities_are_told_as_classes() -> None:
 
 
 def answered(name: str, null: float, best: str, threshold: float) -> SpanPrediction:
-    spoken = null <= threshold
+    has_answer = null <= threshold
     guesses = [SpanCandidate(best, 4, 4 + len(best), -null, 0.6), SpanCandidate("", 0, 0, 0.0, 0.4)]
-    chosen = guesses[0] if spoken else guesses[1]
+    chosen = guesses[0] if has_answer else guesses[1]
     return SpanPrediction(name, chosen.text, chosen.start, chosen.end, chosen.probability, null, guesses)
 
 
@@ -223,24 +225,24 @@ def answered(name: str, null: float, best: str, threshold: float) -> SpanPredict
 @given(
     st.lists(st.tuples(st.integers(-4, 4), st.booleans(), st.booleans()), min_size=2, max_size=25), st.integers(-5, 5)
 )
-def test_the_curve_of_thresholds(told: list[tuple[int, bool, bool]], threshold: int) -> None:
-    told = [(0, True, True), (1, False, True), *told]
+def test_threshold_curve_matches_scores_at_each_threshold(cases: list[tuple[int, bool, bool]], threshold: int) -> None:
+    cases = [(0, True, True), (1, False, True), *cases]
     questions = [
         Question(str(i), "who", "the cat sat", (Answer("cat", 4),) if there else (), "f")
-        for i, (_, there, _) in enumerate(told)
+        for i, (_, there, _) in enumerate(cases)
     ]
 
     def at(tau: float) -> list[SpanPrediction]:
-        return [answered(str(i), null, "cat" if right else "cat sat", tau) for i, (null, _, right) in enumerate(told)]
+        return [answered(str(i), null, "cat" if right else "cat sat", tau) for i, (null, _, right) in enumerate(cases)]
 
     def score(tau: float) -> dict[str, float]:
         return squad_scores({found.id: found.answer for found in at(tau)}, questions)
 
     curve = finding(Span(threshold=threshold).evaluate(at(threshold), questions), "threshold")
     assert isinstance(curve, Curves)
-    seen = sorted({float(null) for null, *_ in told})
+    seen = sorted({float(null) for null, *_ in cases})
     below = [threshold, np.nextafter(seen[0], threshold)] if threshold < seen[0] else []
-    assert curve.xs == [*below, *seen, *([threshold] if threshold > seen[-1] else [])]  # as far as what is in use
+    assert curve.xs == [*below, *seen, *([threshold] if threshold > seen[-1] else [])]  # extended to the τ in use
     for i, x in enumerate(curve.xs):
         scores = score(x)
         assert curve.curves["f1"][i] == pytest.approx(scores["f1"])
@@ -250,7 +252,7 @@ def test_the_curve_of_thresholds(told: list[tuple[int, bool, bool]], threshold: 
     assert max([*curve.curves["f1"], score(-9)["f1"]]) == pytest.approx(found)
 
 
-def test_span_by_question_and_by_answer() -> None:
+def test_evaluation_of_question_answering() -> None:
     context = "Once the cat sat on the mat " + "and slept " * 60 + "until Monday came."
     at = context.index("Monday")
     questions = [
@@ -291,7 +293,7 @@ def test_question_words(question: str, word: str) -> None:
     assert question_word(question) == word
 
 
-def test_ranks_of_partners() -> None:
+def test_partner_ranks_match_sorting_by_cosine() -> None:
     rng = np.random.default_rng(5)
     first, second = (rng.integers(-2, 3, (40, 3)).astype(np.float32) for _ in range(2))  # small numbers: many are equal
     ranks, nearest = partner_ranks(first, second)
@@ -303,15 +305,15 @@ def test_ranks_of_partners() -> None:
     predictions = [SimilarityPrediction(float(a @ b), (a, b)) for a, b in zip(first, second, strict=True)]
     examples = [Example(f"a{i}", f"b{i}", None, f"f:{i}") for i in range(40)]
     found = Embed().evaluate(predictions, examples)
-    told = finding(found, "partners").as_json()  # type: ignore[attr-defined]
-    assert told["among the nearest 1"]["value"] == Embed().score(predictions, examples)["accuracy"]
-    assert told["mean of 1 / rank"]["value"] == pytest.approx(np.mean(1 / ranks))
+    values = finding(found, "partners").as_json()  # type: ignore[attr-defined]
+    assert values["among the nearest 1"]["value"] == Embed().score(predictions, examples)["accuracy"]
+    assert values["mean of 1 / rank"]["value"] == pytest.approx(np.mean(1 / ranks))
     assert sum(finding(found, "ranks").bars.values()) == 40  # type: ignore[attr-defined]
     worst = int(ranks.argmax())
     assert found.passage(worst).texts[2][0].text == f"b{nearest[worst]}"
 
 
-def test_scored_pairs_are_wrong_by_their_places() -> None:
+def test_loss_of_scored_pairs_is_their_rank_difference() -> None:
     zeros = (np.zeros(1), np.zeros(1))
     predictions = [SimilarityPrediction(value, zeros) for value in (0.9, 0.1, 0.5, 0.5)]
     examples = [Example("a", "b", score, "f") for score in ("0", "1", "2", "3")]
@@ -320,11 +322,11 @@ def test_scored_pairs_are_wrong_by_their_places() -> None:
     assert found.lines[2]["gold"] == 2
 
 
-def test_long_texts_keep_what_is_beside_the_marks() -> None:
+def test_shortened_texts_keep_the_surroundings_of_marks() -> None:
     words = " ".join(f"w{i}" for i in range(400))
-    [lone] = shortened([TextSpan(words)])
-    assert lone.text.startswith("w0 w1 ")
-    assert len(lone.text) <= 402
+    [unmarked] = shortened([TextSpan(words)])
+    assert unmarked.text.startswith("w0 w1 ")
+    assert len(unmarked.text) <= 402
     parts = shortened(
         [TextSpan(words), TextSpan("here", "gold"), TextSpan(words), TextSpan("there", "wrong"), TextSpan(words)]
     )
@@ -338,7 +340,7 @@ def test_long_texts_keep_what_is_beside_the_marks() -> None:
     assert shortened(short) == short
 
 
-def test_calibration_of_nothing_wrong_is_nothing() -> None:
+def test_certain_and_correct_predictions_have_no_calibration_error() -> None:
     found = calibration(np.ones(4), np.ones(4, bool), {})
     assert isinstance(found, Calibration)
     assert found.ece == 0
