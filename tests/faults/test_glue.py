@@ -1,4 +1,4 @@
-"""`bertie glue`, killed: the same command goes on, and what it makes in the end is what it makes undisturbed."""
+"""`bertie glue` is killed: the same command resumes, and the result equals that of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from killing import Nursery, differences
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """SST-2 and STS-B, a few examples each."""
+    """SST-2 and STS-B with a few examples each."""
     folder = tmp_path_factory.mktemp("glue")
     for name in ("SST-2", "STS-B"):
         (folder / name).mkdir()
@@ -31,8 +31,10 @@ def glue_command(folder: Path, model: Path, out: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def alone(nursery: Nursery, folder: Path, undisturbed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("alone") / "out"
+def undisturbed_out(
+    nursery: Nursery, folder: Path, undisturbed: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    out = tmp_path_factory.mktemp("undisturbed") / "out"
     code, text = nursery.run(glue_command(folder, undisturbed, out))
     assert code == 0, text
     return out
@@ -50,13 +52,13 @@ def alone(nursery: Nursery, folder: Path, undisturbed: Path, tmp_path_factory: p
         ("replace /out/.scores.json", 1),
     ],
 )
-def test_killed_anywhere_it_goes_on(
-    nursery: Nursery, folder: Path, undisturbed: Path, alone: Path, tmp_path: Path, what: str, number: int
+def test_killed_glue_resumes_to_the_same_result(
+    nursery: Nursery, folder: Path, undisturbed: Path, undisturbed_out: Path, tmp_path: Path, what: str, number: int
 ) -> None:
     out = tmp_path / "out"
     command = glue_command(folder, undisturbed, out)
     assert nursery.run(command, ["die_before", what, number])[0] == -signal.SIGKILL
-    assert differences(out, alone)
+    assert differences(out, undisturbed_out)
     code, text = nursery.run(command)
     assert code == 0, text
-    assert differences(out, alone) == []
+    assert differences(out, undisturbed_out) == []

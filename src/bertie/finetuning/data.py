@@ -1,4 +1,4 @@
-"""Labelled examples → what the model reads of them, once for any number of fine-tunings."""
+"""Read and tokenize the training and dev examples, once for any number of runs."""
 
 from __future__ import annotations
 
@@ -26,20 +26,25 @@ Examples = str | Path | Iterable[Any]
 
 @dataclass(frozen=True, eq=False)
 class TaskData:
-    """task: as the training examples define it; train_sequences: those to train on; start: the checkpoint's folder.
-    encoder: of what is frozen the one that the sequences' states are of."""
+    """The tokenized examples of a fine-tuning."""
 
     task: Task
+    """The task, fitted on the training examples."""
     dev: list[Any]
+    """The dev examples."""
     train_sequences: list[Sequence]
+    """The sequences to train on."""
     dev_sequences: list[Sequence]
+    """The sequences of the dev examples."""
     model_folder: Path
+    """The folder of the checkpoint that training starts from."""
     encoder: Encoder | None = None
+    """The frozen encoder that computed the cached hidden states of the sequences; None if there are none."""
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of all that a run starts from and is judged by: the model's weights, the examples as it reads them, those of dev
-        as they are given."""
+        """A hash of everything that training and evaluation depend on beside the configuration: the initial weights, the
+        tokenized examples, and the dev examples themselves."""
         head = [storage.sha256(self.model_folder / "model.safetensors"), len(self.train_sequences), self.task.labels]
         digest = hashlib.sha256(repr(head).encode())
         for sequence in [*self.train_sequences, *self.dev_sequences]:
@@ -56,10 +61,21 @@ def _bytes(target: Any) -> bytes:
 
 
 def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, checkpoint: Checkpoint) -> TaskData:
-    """Errors: UserError, UsageError where the examples do not suit the task, each other or the model."""
-    most = checkpoint.config.max_position_embeddings
-    if not 4 <= config.max_length <= most:
-        raise UsageError(f"max_length is {config.max_length}: the model reads 4 to {most} tokens")
+    """Read the examples, fit the task and tokenize. Warns of truncated and empty examples.
+
+    Args:
+        config: The configuration.
+        train: The training examples: a file, or Python values.
+        dev: The dev examples.
+        checkpoint: The checkpoint whose tokenizer and maximum length are used.
+
+    Raises:
+        UserError: The examples do not fit the task or each other.
+        UsageError: The configuration does not fit the model or the examples.
+    """
+    limit = checkpoint.config.max_position_embeddings
+    if not 4 <= config.max_length <= limit:
+        raise UsageError(f"max_length is {config.max_length}: the model reads 4 to {limit} tokens")
     train_examples, dev_examples = _examples(train, config), _examples(dev, config)
     if 0 < config.max_train_examples < len(train_examples):
         chosen = seeding.generator(0, seeding.SUBSET).permutation(len(train_examples))[: config.max_train_examples]
@@ -67,34 +83,34 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
     task = config.task.fit(train_examples)
     task.validate(dev_examples)
     encoded = [task.encode(part, checkpoint.tokenizer, config.max_length) for part in (train_examples, dev_examples)]
-    learned = task.training_sequences(encoded[0])
+    train_sequences = task.training_sequences(encoded[0])
     for name, examples, sequences in zip(("training", "dev"), (train_examples, dev_examples), encoded, strict=True):
-        if cut := count_truncated(sequences):
-            console.warn(f"{cut:,} of {len(examples):,} {name} examples are cut to fit into {config.max_length} tokens")
-        bare = {checkpoint.tokenizer.cls_id, checkpoint.tokenizer.sep_id}
-        if empty := len({s.example for s in sequences if len(s) <= 3 and bare.issuperset(s.input_ids.tolist())}):
+        if truncated := count_truncated(sequences):
+            console.warn(f"truncated {truncated:,} of {len(examples):,} {name} examples to {config.max_length} tokens")
+        special = {checkpoint.tokenizer.cls_id, checkpoint.tokenizer.sep_id}
+        if empty := len({s.example for s in sequences if len(s) <= 3 and special.issuperset(s.input_ids.tolist())}):
             console.warn(f"{empty:,} of {len(examples):,} {name} examples have no text")
-    known = {sequence.example for sequence in learned}
-    if left_out := [each.source for number, each in enumerate(train_examples) if number not in known]:
-        told = f"their answer is not in their context ({first_few(left_out, len(left_out))})"
+    used = {sequence.example for sequence in train_sequences}
+    if skipped := [each.source for number, each in enumerate(train_examples) if number not in used]:
+        reason = f"the answer is not in the context ({first_few(skipped, len(skipped))})"
         if config.strict:
-            raise UserError(f"{console.plural(len(left_out), 'training example')} cannot be learned: {told}")
-        console.warn(f"{len(left_out):,} of {len(train_examples):,} training examples are left out: {told}")
-    if not learned:
+            raise UserError(f"cannot train on {console.plural(len(skipped), 'training example')}: {reason}")
+        console.warn(f"skipped {len(skipped):,} of {len(train_examples):,} training examples: {reason}")
+    if not train_sequences:
         raise UserError("there is nothing to train on")
-    if task.unit == "batch" and (min(config.grid.batch_size or (config.training.batch_size,)) < 2 or len(learned) < 4):
-        raise UsageError(
-            "pairs without scores are told from the others of their batch: give 2 of them, and batches of 2, at least"
-        )
-    return TaskData(task, dev_examples, learned, encoded[1], model_folder=checkpoint.folder)
+    smallest_batch = min(config.grid.batch_size or (config.training.batch_size,))
+    if task.unit == "batch" and (smallest_batch < 2 or len(train_sequences) < 4):
+        raise UsageError("pairs without scores need negatives from their batch: at least 2 pairs and a batch size of 2")
+    return TaskData(task, dev_examples, train_sequences, encoded[1], model_folder=checkpoint.folder)
 
 
 def _examples(source: Examples, config: FinetuneConfig) -> list[Any]:
+    """Read the examples, and report how the first row of a file was read."""
     reader = config.task.reader
     if not isinstance(source, str | Path):
         return valid_examples(reader.values(source), "the examples")
-    found = valid_examples(reader.read(Path(source)), str(source), config.strict)
-    first = {field.name: getattr(found[0], field.name) for field in fields(found[0]) if field.name != "source"}
-    told = ", ".join(f"{name} {shorten(repr(value))}" for name, value in first.items() if value is not None)
-    console.info(f"{source}: {console.plural(len(found), 'example')}, the first with {told}")
-    return found
+    examples = valid_examples(reader.read(Path(source)), str(source), config.strict)
+    first = {field.name: getattr(examples[0], field.name) for field in fields(examples[0]) if field.name != "source"}
+    values = ", ".join(f"{name} {shorten(repr(value))}" for name, value in first.items() if value is not None)
+    console.info(f"{source}: {console.plural(len(examples), 'example')}, the first with {values}")
+    return examples

@@ -1,4 +1,4 @@
-"""Fine-tuning: examples → sequences → encoder and one added layer → a run folder, or a model in memory."""
+"""Fine-tuning: labeled examples and a checkpoint become a run folder, or a model in memory."""
 
 from __future__ import annotations
 
@@ -41,21 +41,38 @@ from bertie.training.run_report import DEV, run_page
 
 @dataclass(frozen=True, eq=False)
 class Finetuned:
-    """What fine-tuning made: the best model, where there were several. scores: on the dev examples, fp32; of several runs
-    on the half of them that did not choose; losses: of this call's steps; run: the folder, if any; sweep: of several runs,
-    what came of each."""
+    """A fine-tuned model; the best one, if the configuration describes several runs."""
 
     model: BertModel = field(repr=False)
+    """The model, in eval mode."""
     task: Task
+    """The task, as the training examples define it."""
     tokenizer: Tokenizer = field(repr=False)
+    """The checkpoint's tokenizer."""
     max_length: int
+    """Most tokens of a sequence."""
     scores: dict[str, float]
+    """Scores on the dev examples, computed in fp32; for several runs, on the report half of the dev examples."""
     losses: list[float] = field(repr=False)
+    """Training losses of the steps of this call, without those before an interruption."""
     run: Path | None
+    """The run folder; None if everything is in memory."""
     sweep: Sweep | None = field(repr=False)
+    """The results of all runs, if there were several."""
 
     def predict(self, inputs: Iterable[Any]) -> list[Any]:
-        """As `bertie.load(run).predict`, of a run that is in memory alone, too."""
+        """Predict, as `bertie.load(run).predict` does, also for a model without a run folder.
+
+        Args:
+            inputs: Examples as Python values, such as texts, pairs or dicts. Labels are optional.
+
+        Returns:
+            One prediction per input.
+
+        Raises:
+            UserError: An input is not an example of the task.
+            UsageError: An input has the wrong form.
+        """
         examples = self.task.reader.values(inputs)
         return list(predictions(self.model, self.task, self.tokenizer, self.max_length, examples))
 
@@ -69,13 +86,27 @@ def finetune(
     *,
     threads: int = 0,
 ) -> Finetuned:
-    """Fine-tune a checkpoint on labelled examples and score the result on others.
+    """Fine-tune a checkpoint on labeled examples and score the result on dev examples.
 
-    config: a FinetuneConfig, a TOML file, the kind of a task, or a dict with what a TOML file says: {"extends": "classify",
-    "training": {"learning_rate": 3e-4}}. train, dev: files, or Python values such as
-    {"text": …, "text_pair": …, "label": …}, in the forms that the task's reader knows.
-    out: the run folder; None keeps everything in memory. A run that was killed resumes when called again; a finished
-    one is left alone. Errors: UsageError, UserError.
+    A run that was interrupted resumes when you call this function again with the same arguments. A finished run is read back
+    without training.
+
+    Args:
+        config: A `FinetuneConfig`, a TOML file, the kind of a task such as "classify", or a dict with the content of a TOML
+            file: {"extends": "classify", "training": {"learning_rate": 3e-4}}.
+        train: The training examples: a file, or Python values such as {"text": …, "text_pair": …, "label": …}. The task's
+            reader determines the formats.
+        dev: The dev examples, in the same formats.
+        model: The checkpoint to start from: a run, a checkpoint folder, a hub id, or a `Checkpoint` in memory.
+        out: The run folder; None to keep everything in memory.
+        threads: Number of processor threads; 0 for those that the run was started with, or all that the process may use.
+
+    Returns:
+        The fine-tuned model and its scores.
+
+    Raises:
+        UserError: The examples, the checkpoint or the run folder cannot be used, or training diverged.
+        UsageError: The configuration is wrong, or `out` holds a run with other data or another configuration.
     """
     if not isinstance(config, FinetuneConfig):
         config = configuration.load(FinetuneConfig, config, "finetune")
@@ -83,7 +114,7 @@ def finetune(
     checkpoint = model if isinstance(model, Checkpoint) else read_checkpoint(model)
     data = load_task_data(config, train, dev, checkpoint)
     require_layers(config, data.task, checkpoint.config)
-    selection_metric(config, data.task, data.dev)  # while nothing is made
+    selection_metric(config, data.task, data.dev)  # raises before the run folder is created
     with RunFolder(Path(out), configuration.plain(config), threads) if out else nullcontext() as run:
         if run is not None and run.finished:
             return _finished(config, data, checkpoint, run)
@@ -96,52 +127,55 @@ def finetune(
 
 
 def _one(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, run: RunFolder | None) -> Finetuned:
+    """Fine-tune once."""
     [config] = expand_grid(config).values()
     tuned = train_run(config, data, checkpoint, run, np.arange(len(data.dev)))
     scores = tuned.task.score(tuned.predictions, data.dev)
     if has_failed(selection_metric(config, tuned.task, data.dev), scores, tuned.task, data.dev):
-        console.warn(_nothing_learned(config, tuned.job.settings.steps))
+        console.warn(_failed_run_warning(config, tuned.job.settings.steps))
     if run is not None:
-        about = f"{_from(checkpoint)} On {len(data.dev)} dev examples: {_told(scores)}."
-        _assess(tuned, data, run)
+        about = f"{_start(checkpoint)} On {len(data.dev)} dev examples: {_format_scores(scores)}."
+        _write_dev_evaluation(tuned, data, run)
         _finish(tuned, scores, run, run_page(run.path, about, {}).html(), about)
-    path, most = run.path if run else None, config.max_length
-    return Finetuned(tuned.model, tuned.task, checkpoint.tokenizer, most, scores, tuned.losses, path, None)
+    path, max_length = run.path if run else None, config.max_length
+    return Finetuned(tuned.model, tuned.task, checkpoint.tokenizer, max_length, scores, tuned.losses, path, None)
 
 
-def _nothing_learned(config: FinetuneConfig, steps: int) -> str:
+def _failed_run_warning(config: FinetuneConfig, steps: int) -> str:
     rate = config.training.learning_rate
-    small = "; small models want 3e-4 or more" * (rate < 3e-4)
+    hint = "; small models need 3e-4 or more" * (rate < 3e-4)
     return (
-        "the dev scores are no better than those of the best constant guess: nothing was learned; try more epochs (it had "
-        f"{console.plural(steps, 'step')}), another --training.learning-rate (now {rate:g}{small}), or --restarts"
+        "the run failed: its dev scores are no better than those of a constant prediction; try more epochs (training took "
+        f"{console.plural(steps, 'step')}), another --training.learning-rate (now {rate:g}{hint}), or --restarts"
     )
 
 
 def _several(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, run: RunFolder | None) -> Finetuned:
+    """Fine-tune with every setting and seed, and keep the best run."""
     tuned, done = sweep(config, data, checkpoint, run)
     best = done.best
     for each in done.settings:
         if each.sd is not None:
-            place = f"rate {each.learning_rate:g}, batch {each.batch_size}, epochs {each.epochs}"
-            console.info(f"{place}: mean {done.metric} {each.mean:.4f}, sd {each.sd:.4f} ({len(each.scores)} runs)")
+            setting = f"learning rate {each.learning_rate:g}, batch size {each.batch_size}, epochs {each.epochs}"
+            console.info(
+                f"{setting}: {done.metric} {each.mean:.4f} ± {each.sd:.4f} (mean ± sd, {len(each.scores)} runs)"
+            )
     if done.failed:
-        told = ", also the best of them" * best.failed
-        console.warn(
-            f"{done.failed} of {console.plural(len(done.results), 'run')} collapsed{told}: no better than a constant guess"
-        )
+        also_best = ", including the best one" * best.failed
+        runs = console.plural(len(done.results), "run")
+        console.warn(f"{done.failed} of {runs} failed{also_best}: no better than a constant prediction")
     if run is not None:
-        about = f"{_from(checkpoint)} The best of {len(done.results)} runs. {_judged(done)}"
+        about = f"{_start(checkpoint)} The best of {len(done.results)} runs. {_selection(done)}"
         storage.write_json(run.path / "sweep.json", done.to_json())
-        _assess(tuned, data, run)
+        _write_dev_evaluation(tuned, data, run)
         _finish(tuned, best.report_scores, run, sweep_page(run.path, about, done).html(), about)
         delete_checkpoints(run.path)
-    path, most = run.path if run else None, config.max_length
-    return Finetuned(tuned.model, tuned.task, checkpoint.tokenizer, most, best.report_scores, tuned.losses, path, done)
+    path, length, scores = run.path if run else None, config.max_length, best.report_scores
+    return Finetuned(tuned.model, tuned.task, checkpoint.tokenizer, length, scores, tuned.losses, path, done)
 
 
-def _assess(tuned: TrainedRun, data: TaskData, run: RunFolder) -> None:
-    """The folder of an evaluation on all dev examples, beside the model: of a sweep's, also on the half that chose."""
+def _write_dev_evaluation(tuned: TrainedRun, data: TaskData, run: RunFolder) -> None:
+    """Write the evaluation on all dev examples, for several runs including the selection half, into the run folder."""
     result = {"scores": tuned.task.score(tuned.predictions, data.dev), "examples": len(data.dev)}
     title = f"{run.path.absolute().name} on all its dev examples"
     with evaluation_folder(run.path / DEV) as folder:
@@ -154,26 +188,27 @@ def _finish(tuned: TrainedRun, scores: dict[str, float], run: RunFolder, page: s
 
 
 def _finished(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, run: RunFolder) -> Finetuned:
+    """Read a finished run back."""
     run.require_data(data.fingerprint)
     console.info(f"{run.path} is finished: nothing to do")
-    made = read_checkpoint(run.path)
-    task = task_from_json(made.task, run.path / TASK_FILE)
+    saved = read_checkpoint(run.path)
+    task = task_from_json(saved.task, run.path / TASK_FILE)
     model = build_model(config, task, checkpoint.config).to(runtime.device()).eval()
     model.encoder.requires_grad_(not config.frozen)
-    load_weights(model, made)
-    delete_checkpoints(run.path)  # killed just before
+    load_weights(model, saved)
+    delete_checkpoints(run.path)  # if the process was killed just before it did this
     done = read_sweep(run.path) if len(expand_grid(config)) > 1 else None
     return Finetuned(model, task, checkpoint.tokenizer, config.max_length, run.scores(), [], run.path, done)
 
 
-def _from(checkpoint: Checkpoint) -> str:
+def _start(checkpoint: Checkpoint) -> str:
     return f"Fine-tuned from {checkpoint.folder.name}."
 
 
-def _judged(done: Sweep) -> str:
-    half = f"by {done.metric} on one half of the dev examples ({done.best.selection_scores[done.metric]:.4f})"
-    return f"Chosen {half}; on the other half: {_told(done.best.report_scores)}."
+def _selection(done: Sweep) -> str:
+    half = f"on the selection half of the dev examples ({done.best.selection_scores[done.metric]:.4f})"
+    return f"Selected by {done.metric} {half}; on the report half: {_format_scores(done.best.report_scores)}."
 
 
-def _told(scores: dict[str, float]) -> str:
+def _format_scores(scores: dict[str, float]) -> str:
     return ", ".join(f"{name} {value:.4f}" for name, value in scores.items())

@@ -1,4 +1,4 @@
-"""A frozen encoder: what it says of every example is computed once, for any number of epochs and heads."""
+"""Feature-based fine-tuning: cache the hidden states of a frozen encoder once, for any number of epochs and heads."""
 
 from __future__ import annotations
 
@@ -20,59 +20,73 @@ from bertie.model.bert import BertModel
 from bertie.tasks import Task
 from bertie.tasks.inference import head_index, infer
 
-SEQUENCES_AT_ONCE = 128  # sequences, whose states are in memory together
+SEQUENCES_AT_ONCE = 128  # sequences whose hidden states are in memory at the same time
 
 
 def cache_hidden_states(data: TaskData, model: BertModel, folder: Path | None) -> TaskData:
-    """The same data, and the encoder; each sequence with its `states`, float32, in a file without a name that goes with the
-    process.
+    """Compute the hidden states of all sequences with the frozen encoder of `model`.
 
-    folder: where there is room for it; None: the system's place for temporary files. Errors: UserError where there is none.
+    The states, float32, are in an unnamed temporary file that disappears with the process.
+
+    Args:
+        data: The tokenized examples.
+        model: The model; only its encoder is used.
+        folder: The folder of the temporary file; None for the system's default.
+
+    Returns:
+        The data with `Sequence.hidden_states` of each sequence, and the encoder.
+
+    Raises:
+        UserError: The disk has too little space.
+        MachineError: The space could not be allocated.
     """
     sequences = [*data.train_sequences, *data.dev_sequences]
-    rows = [len(sequence) if _reads_all(model) else len(data.task.head_positions(sequence)) for sequence in sequences]
+    rows = [len(sequence) if _has_lstm(model) else len(data.task.head_positions(sequence)) for sequence in sequences]
     ends = np.cumsum([0, *rows])
-    kept: np.ndarray | None = None
+    cache: np.ndarray | None = None
     with console.progress("encode", len(sequences), "sequences") as bar:
         for start in range(0, len(sequences), SEQUENCES_AT_ONCE):
             part = sequences[start : start + SEQUENCES_AT_ONCE]
             states = np.concatenate(list(_states(model, data.task, part)))
-            if kept is None:
-                kept = _room((int(ends[-1]), *states.shape[1:]), folder)
-            kept[ends[start] : ends[start] + len(states)] = states
+            if cache is None:
+                cache = _allocate((int(ends[-1]), *states.shape[1:]), folder)
+            cache[ends[start] : ends[start] + len(states)] = states
             bar.advance(len(part), "")
-    assert kept is not None
-    known = [replace(s, hidden_states=kept[a:b]) for s, a, b in zip(sequences, ends, ends[1:], strict=False)]
+    assert cache is not None
+    cached = [replace(s, hidden_states=cache[a:b]) for s, a, b in zip(sequences, ends, ends[1:], strict=False)]
     count = len(data.train_sequences)
-    return replace(data, train_sequences=known[:count], dev_sequences=known[count:], encoder=model.encoder)
+    return replace(data, train_sequences=cached[:count], dev_sequences=cached[count:], encoder=model.encoder)
 
 
-def _reads_all(model: BertModel) -> bool:
+def _has_lstm(model: BertModel) -> bool:
+    """Whether a BiLSTM reads the hidden states: it needs those of all tokens, not only those that the head reads."""
     return model.reading is not None and model.reading.lstm is not None
 
 
 def _states(model: BertModel, task: Task, sequences: list[Sequence]) -> Iterator[np.ndarray]:
+    """Yield the hidden states of each sequence, float32 [rows, ...]."""
+
     def compute(batch: Batch, group: list[Sequence]) -> list[np.ndarray]:
         index, sizes = head_index(task, group)
         states = model.encoder_states(batch, torch.as_tensor(index, device=model.device)).float().cpu().numpy()
-        return np.split(states, np.cumsum([len(s) for s in group] if _reads_all(model) else sizes)[:-1])
+        return np.split(states, np.cumsum([len(s) for s in group] if _has_lstm(model) else sizes)[:-1])
 
     yield from infer(model, sequences, compute)
 
 
-def _room(shape: tuple[int, ...], folder: Path | None) -> np.ndarray:
-    """An array in a file: more than the memory may be asked for."""
+def _allocate(shape: tuple[int, ...], folder: Path | None) -> np.ndarray:
+    """Return an array in a file, float32: it may be larger than the memory."""
     size, place = 4 * int(np.prod(shape)), folder or Path(tempfile.gettempdir())
     if size > (free := shutil.disk_usage(place).free):
         raise UserError(
-            f"the encoder's vectors take {size / 1e9:,.1f} GB and {place} has {free / 1e9:,.1f} GB free: take fewer examples, "
-            "or layers that are not concatenated or mixed"
+            f"the hidden states of the frozen encoder take {size / 1e9:,.1f} GB, and {place} has {free / 1e9:,.1f} GB free: "
+            "use fewer examples, or layers without concatenation or scalar mix"
         )
     with tempfile.TemporaryFile(dir=place) as file:
         try:
-            os.posix_fallocate(file.fileno(), 0, size)  # what is promised only may not be there when it is written
+            os.posix_fallocate(file.fileno(), 0, size)  # a sparse file could run out of space while it is written
         except OSError as error:
             raise MachineError(
-                f"{place} has no room for {size / 1e9:,.1f} GB of the encoder's vectors: {error.strerror}"
+                f"{place} has no space for {size / 1e9:,.1f} GB of hidden states: {error.strerror}"
             ) from error
         return np.memmap(file, np.float32, "r+", shape=shape)

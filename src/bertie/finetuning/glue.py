@@ -1,4 +1,4 @@
-"""GLUE (Wang et al. 2019) in one call: nine tasks and the diagnostic, their official metrics, the leaderboard's files."""
+"""GLUE (Wang et al. 2019) in one call: nine tasks and the diagnostic, their official metrics, the submission files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bertie.tasks.data.texts import Example
 from bertie.tasks.inference import predictions
 from bertie.tasks.predictions import ClassPrediction, NumberPrediction
 
-MAX_STSB_SCORE = 5.0  # of STS-B's scores; the lowest is 0
+MAX_STSB_SCORE = 5.0  # the scores of STS-B are 0 to 5
 ARCHIVE = "submission.zip"
 
 
@@ -38,66 +38,87 @@ def glue(
     from_mnli: bool = False,
     threads: int = 0,
 ) -> dict[str, Any]:
-    """Fine-tune a checkpoint on every task of a GLUE folder, score each on its dev examples, predict for the leaderboard.
+    """Fine-tune a checkpoint on every task of GLUE, score each on its dev examples, and predict the test examples.
 
-    tasks: names of `TASKS`; empty: all. What the folder lacks is said and left out. from_mnli: RTE, MRPC and STS-B start
-    from the model of MNLI. config: for all tasks; of its task only `long` and `step` count.
+    Each task is a run of `finetune` in out/NAME. When you call this function again, finished runs are read back and the others
+    resume. It also writes out/submission/NAME.tsv for every test file, out/submission.zip if the leaderboard needs no other
+    file, and out/scores.json.
 
-    Each task is a run of `finetune` in out/NAME: called again, finished ones are left alone, the others resume. Beside
-    them: submission/NAME.tsv of every test file, submission.zip if those are all that the leaderboard wants, and
-    scores.json: {"scores": {"MRPC": {"f1": …, "accuracy": …}, …}, "tasks": {"mrpc": mean of its metrics, …},
-    "average": mean of those, "missing": [names of files that are not in submission/]}. Returns that and "submission", the
-    archive's path or None.
-    Errors: UsageError, UserError; what is wrong with a training or dev file, before anything is trained.
+    Args:
+        folder: The folder of GLUE's download, with CoLA, SST-2 and so on in it. Tasks without files are reported and skipped.
+        model: The checkpoint to start from: a run, a checkpoint folder, a hub id, or a `Checkpoint` in memory.
+        out: The folder to write.
+        config: The configuration for all tasks, as for `finetune`. Of its task, only `truncation` and `doc_stride` are used.
+        tasks: Names of `TASKS`; empty for all.
+        from_mnli: Start RTE, MRPC and STS-B from the fine-tuned MNLI model, as the BERT literature does.
+        threads: Number of processor threads, as for `finetune`.
+
+    Returns:
+        The content of scores.json, {"scores": {"MRPC": {"f1": …, "accuracy": …}, …}, "tasks": {"mrpc": mean of its metrics, …},
+        "average": mean over the tasks, "missing": [files that the leaderboard needs and submission/ does not have]}, and
+        "submission": the path of the archive or None.
+
+    Raises:
+        UserError: An example cannot be used. Training and dev files are checked before anything is trained.
+        UsageError: The folder, a task name or the configuration is wrong.
     """
     folder, out = Path(folder), Path(out)
     config = config if isinstance(config, FinetuneConfig) else configuration.load(FinetuneConfig, config, "finetune")
     checkpoint = model if isinstance(model, Checkpoint) else read_checkpoint(model)
     found = available_tasks(folder, tasks, config)
     if config.metric:
-        raise UsageError(f"metric is {config.metric!r}, and each task of GLUE has its own: leave it out")
+        raise UsageError(f"metric is {config.metric!r}, but each task of GLUE has its own: remove it")
     if from_mnli:
         _require_mnli(found, out, config)
         found.sort(key=lambda files: files.of.name != "mnli")
     scores: dict[str, dict[str, float]] = {}
     for files in found:
-        of, run, dev = files.of, out / files.of.name, next(iter(files.labelled.values()))
-        console.info(f"{of.folder}: {files.train.name}, {dev.name} → {run}")
-        start = out / "mnli" if from_mnli and of.from_mnli else checkpoint
-        settings = replace(config, task=files.task, metric=next(iter(files.labelled)).metrics[0])
-        done = finetune(settings, files.train, dev, start, run, threads=threads)
-        scores |= _scores(files, done, settings, run)
-        _predictions(files, done, settings, run, out)
+        start = out / "mnli" if from_mnli and files.of.from_mnli else checkpoint
+        scores |= _run_task(files, start, out, config, threads)
     for name in ("scores.json", ARCHIVE):
         storage.remove_leftovers(out, name)
     result = {**_averaged(scores), "missing": _packed(out)}
     storage.write_json(out / "scores.json", result)
-    _say_table(result)
+    _print_table(result)
     archive = None if result["missing"] else str(out / ARCHIVE)
-    lacks = f"no {ARCHIVE}: the leaderboard wants {', '.join(result['missing'])} too"
-    console.info(f"for the leaderboard: {archive}" if archive else lacks)
+    missing = f"no {ARCHIVE}: the leaderboard also needs {', '.join(result['missing'])}"
+    console.info(f"for the leaderboard: {archive}" if archive else missing)
     return {**result, "submission": archive}
+
+
+def _run_task(
+    files: TaskFiles, start: Path | Checkpoint, out: Path, config: FinetuneConfig, threads: int
+) -> dict[str, dict[str, float]]:
+    """Fine-tune on one task, write its submission files, and return the scores of each dev file by its name."""
+    run, dev = out / files.of.name, next(iter(files.labeled.values()))
+    console.info(f"{files.of.folder}: {files.train.name}, {dev.name} → {run}")
+    settings = replace(config, task=files.task, metric=next(iter(files.labeled)).metrics[0])
+    done = finetune(settings, files.train, dev, start, run, threads=threads)
+    scores = _scores(files, done, settings, run)
+    _predictions(files, done, settings, run, out)
+    return scores
 
 
 def _require_mnli(found: list[TaskFiles], out: Path, config: FinetuneConfig) -> None:
     if config.from_scratch:
         raise UsageError("--from-mnli and --from-scratch exclude each other")
     if not any(files.of.name == "mnli" for files in found) and not (out / "mnli" / MANIFEST).is_file():
-        raise UsageError(f"--from-mnli, but MNLI is not among the tasks and {out / 'mnli'} is no finished run of it")
+        raise UsageError(f"--from-mnli needs MNLI among the tasks, or a finished run of it in {out / 'mnli'}")
 
 
 def _scores(files: TaskFiles, done: Finetuned, config: FinetuneConfig, run: Path) -> dict[str, dict[str, float]]:
-    """By part. The first was scored by fine-tuning."""
-    first, *others = files.labelled
+    """Return the scores of each dev file by its name. `finetune` has computed those of the first."""
+    first, *others = files.labeled
     found = {first: done.scores}
     for part in others:
-        path = files.labelled[part]
+        path = files.labeled[part]
         make = partial(_evaluated, path, done, config)
-        found[part] = _once(run, f"{part.name} scores", done, path, make, partial(_scored, part))
+        found[part] = _once(run, f"{part.name} scores", done, path, make, partial(_is_valid, part))
     return {part.name: {metric: scores[metric] for metric in part.metrics} for part, scores in found.items()}
 
 
-def _scored(part: SubmissionFile, scores: Any) -> bool:
+def _is_valid(part: SubmissionFile, scores: Any) -> bool:
+    """Whether a value of glue.json is the scores of a dev file."""
     return isinstance(scores, dict) and all(type(scores.get(metric)) is float for metric in part.metrics)
 
 
@@ -107,66 +128,72 @@ def _evaluated(path: Path, done: Finetuned, config: FinetuneConfig) -> dict[str,
 
 
 def _predictions(files: TaskFiles, done: Finetuned, config: FinetuneConfig, run: Path, out: Path) -> None:
-    """Write submission/NAME.tsv of each test file; one with rows that cannot be read is said and left out."""
-    for part, path in files.unlabelled.items():
+    """Write submission/NAME.tsv for each test file. Warns of a test file with unreadable rows and skips it."""
+    for part, path in files.unlabeled.items():
         target = out / "submission" / f"{part.name}.tsv"
         try:
             examples = indexed_examples(path, files)
         except UserError as error:
             for old in (out / ARCHIVE, target):
                 old.unlink(missing_ok=True)
-            console.warn(f"no {target.name}, which needs every row of {path.name}: {error}")
+            console.warn(f"did not write {target.name}, because it needs every row of {path.name}: {error}")
             continue
         write = partial(_write, target, examples, done, config)
         written = _once(run, f"{part.name} predictions", done, path, write, lambda hashed: isinstance(hashed, str))
-        if not target.is_file() or storage.sha256(target) != written:  # lost or altered since
+        if not target.is_file() or storage.sha256(target) != written:  # deleted or changed since
             write()
 
 
 def _write(target: Path, examples: list[tuple[int, Example]], done: Finetuned, config: FinetuneConfig) -> str:
-    """Returns the file's sha256."""
+    """Write the predictions of one test file and return the SHA-256 of the written file."""
     target.parent.mkdir(exist_ok=True)
     storage.remove_leftovers(target.parent, target.name)
-    (target.parent.parent / ARCHIVE).unlink(missing_ok=True)  # it would hold the predictions of before
+    (target.parent.parent / ARCHIVE).unlink(missing_ok=True)  # it has the earlier predictions
     storage.write_atomic(target, "index\tprediction\n" + "".join(_lines(examples, done, config, target.name)))
     return storage.sha256(target)
 
 
 def _lines(examples: list[tuple[int, Example]], done: Finetuned, config: FinetuneConfig, title: str) -> Iterator[str]:
-    """Such as "17\\tentailment\\n"."""
+    """Yield the lines of a submission file, such as "17\\tentailment\\n"."""
     with console.progress(title, len(examples), "examples", passing=True) as bar:
         found = predictions(done.model, done.task, done.tokenizer, config.max_length, (text for _, text in examples))
         for (index, _), prediction in zip(examples, found, strict=True):
-            yield f"{index}\t{_word(prediction)}\n"
+            yield f"{index}\t{_format_prediction(prediction)}\n"
             bar.advance(1)
 
 
-def _word(prediction: ClassPrediction | NumberPrediction) -> str:
+def _format_prediction(prediction: ClassPrediction | NumberPrediction) -> str:
     if isinstance(prediction, NumberPrediction):
         return f"{min(max(prediction.score, 0.0), MAX_STSB_SCORE):.6f}"
     return prediction.label
 
 
 def _once(
-    run: Path, what: str, done: Finetuned, data: Path, make: Callable[[], Any], whole: Callable[[Any], bool]
+    run: Path, what: str, done: Finetuned, data: Path, make: Callable[[], Any], is_valid: Callable[[Any], bool]
 ) -> Any:
-    """What `make` gives of a run's model and a file: made once, kept in the run's glue.json as long as it is `whole`."""
+    """Return `make()`, or its earlier result from the run's glue.json if the model and the data file are unchanged.
+
+    what: the key in glue.json. is_valid: checks the earlier result.
+    """
     path = run / "glue.json"
     known = storage.read_json(path) if path.is_file() else {}
     model = hashlib.sha256()
     for tensor in done.model.state_dict().values():
         model.update(tensor.cpu().contiguous().numpy())
     of = [model.hexdigest(), storage.sha256(data)]
-    note = known.get(what)
-    if isinstance(note, dict) and note.get("of") == of and whole(note.get("made")):
-        return note["made"]
+    entry = known.get(what)
+    if isinstance(entry, dict) and entry.get("of") == of and is_valid(entry.get("made")):
+        return entry["made"]
     known[what] = {"of": of, "made": make()}
     storage.write_json(path, known)
     return known[what]["made"]
 
 
 def _averaged(scores: dict[str, dict[str, float]]) -> dict[str, Any]:
-    """GLUE's average: of each task the mean of its metrics, then the mean of those. The diagnostic does not count."""
+    """Return the scores, each task's mean over its metrics, and GLUE's average: the mean of these means.
+
+    The diagnostic does not count in the average.
+    """
     means = {}
     for task in TASKS:
         values = [v for part in task.parts if part.averaged for v in scores.get(part.name, {}).values()]
@@ -177,9 +204,9 @@ def _averaged(scores: dict[str, dict[str, float]]) -> dict[str, Any]:
 
 
 def _packed(out: Path) -> list[str]:
-    """Pack what the leaderboard wants, if all of it is there, else return what is missing.
+    """Write the submission archive, or return the names of the missing files.
 
-    The files lie in the archive without a folder; its bytes depend on theirs alone.
+    The archive has the files at its top level. Its bytes depend only on their content.
     """
     if missing := [name for name in SUBMISSION if not (out / "submission" / name).is_file()]:
         return missing
@@ -193,11 +220,11 @@ def _packed(out: Path) -> list[str]:
     return []
 
 
-def _say_table(result: dict[str, Any]) -> None:
+def _print_table(result: dict[str, Any]) -> None:
     console.info(f"{'GLUE, dev':10}{'score':>8}")
     for name, scores in result["scores"].items():
-        told = ", ".join(f"{metric} {value:.4f}" for metric, value in scores.items())
-        console.info(f"{name:10}{statistics.fmean(scores.values()):8.4f}  {told}")
+        metrics = ", ".join(f"{metric} {value:.4f}" for metric, value in scores.items())
+        console.info(f"{name:10}{statistics.fmean(scores.values()):8.4f}  {metrics}")
     absent = [task.folder for task in TASKS if task.name not in result["tasks"]]
     without = f", without {', '.join(absent)}" if absent else ""
-    console.info(f"{'average':10}{result['average']:8.4f}  of {len(result['tasks'])} of {len(TASKS)} tasks{without}")
+    console.info(f"{'average':10}{result['average']:8.4f}  over {len(result['tasks'])} of {len(TASKS)} tasks{without}")

@@ -1,6 +1,6 @@
-"""The tasks of GLUE (Wang et al. 2019) and their files: a table that says all there is to know of a task, and who reads by it.
+"""The tasks of GLUE (Wang et al. 2019): a table of their files, labels and metrics, and functions that read the files.
 
-Folders and files are named as GLUE's own download names them.
+Folders and files have the names of GLUE's own download.
 """
 
 from __future__ import annotations
@@ -22,30 +22,40 @@ from bertie.tasks.regress import Regress
 
 @dataclass(frozen=True)
 class SubmissionFile:
-    """What the leaderboard takes as one file, NAME.tsv. dev, test: names of files; the first one that is there counts."""
+    """One file of a leaderboard submission, NAME.tsv, and the dev and test files that belong to it."""
 
     name: str
+    """The name of the file without suffix."""
     metrics: tuple[str, ...]
+    """The official metrics."""
     dev: tuple[str, ...] = ("dev.tsv", "dev-subset.tsv")
+    """Possible names of the dev file; the first one that exists is used."""
     test: tuple[str, ...] = ("test.tsv",)
+    """Possible names of the test file; the first one that exists is used."""
     folder: str = ""
-    """Where its files are, if not in the task's folder."""
+    """The folder of the files, if it is not that of the task."""
     averaged: bool = True
     """Whether it counts in GLUE's average."""
 
 
 @dataclass(frozen=True)
 class GlueTask:
-    """name: its run folder; folder: that of its files; columns: of its texts, for messages. The first part is trained towards."""
+    """One task of GLUE."""
 
     name: str
+    """The name of the task, and of its run folder."""
     folder: str
+    """The folder of its files in GLUE's download."""
     task: Classify | Regress
+    """The fine-tuning task."""
     columns: tuple[str, ...]
+    """The columns of its texts, for messages."""
     parts: tuple[SubmissionFile, ...]
+    """Its submission files; the dev file of the first one is used during fine-tuning."""
     train: tuple[str, ...] = ("train.tsv", "train-subset.tsv")
+    """Possible names of the training file; the first one that exists is used."""
     from_mnli: bool = False
-    """Whether the MNLI model is a usual start for it: --from-mnli."""
+    """Whether --from-mnli starts it from the fine-tuned MNLI model."""
 
 
 _YES_NO = Classify(labels=("0", "1"))
@@ -89,40 +99,54 @@ SUBMISSION = tuple(f"{part.name}.tsv" for task in TASKS for part in task.parts)
 
 @dataclass(frozen=True)
 class TaskFiles:
-    """Of a task that can be trained. task: with the settings asked for; labelled, unlabelled: to score on and to predict."""
+    """The files of a task that can be trained."""
 
     of: GlueTask
+    """The task of GLUE."""
     task: Classify | Regress
+    """The fine-tuning task, with the truncation of the configuration."""
     train: Path
-    labelled: dict[SubmissionFile, Path]
-    unlabelled: dict[SubmissionFile, Path]
+    """The training file."""
+    labeled: dict[SubmissionFile, Path]
+    """The dev files, to score on."""
+    unlabeled: dict[SubmissionFile, Path]
+    """The test files, to predict."""
 
 
 def available_tasks(folder: Path, names: Sequence[str], config: FinetuneConfig) -> list[TaskFiles]:
-    """The tasks whose files are there and can be read; what is not there is said.
+    """Return the tasks whose files exist, and report what is missing.
 
-    Errors: UsageError, UserError: the training and dev files are read whole, so that what is wrong is found now.
+    Reads the training and dev files completely, so that errors in them are found before training.
+
+    Args:
+        folder: The folder of GLUE's download.
+        names: Names of tasks; empty for all.
+        config: The configuration for all tasks.
+
+    Raises:
+        UserError: A training or dev file cannot be used.
+        UsageError: The folder has no task, a name is unknown, or the configuration sets columns or labels.
     """
-    chosen = _chosen(names)
+    selected = _select(names)
     if not folder.is_dir():
-        raise UsageError(f"no such folder: {folder}; give the one that GLUE's download makes, with CoLA, SST-2 … in it")
+        raise UsageError(f"no such folder: {folder}; give the folder of GLUE's download, with CoLA, SST-2 … in it")
     found = []
-    for of in chosen:
-        files, lacks = _files(folder, of, _settled(of, config))
+    for of in selected:
+        files, notes = _files(folder, of, _configured(of, config))
         if files is not None:
-            bare = _check(files, config.strict)
-            labelled = {part: path for part, path in files.labelled.items() if part not in bare}
-            found.append(replace(files, labelled=labelled))
-            lacks += [f"no labels in {files.labelled[part].name}" for part in bare]
-        if lacks:
-            console.info(f"{of.folder}: {'; '.join(lacks)}")
+            without_labels = _check(files, config.strict)
+            labeled = {part: path for part, path in files.labeled.items() if part not in without_labels}
+            found.append(replace(files, labeled=labeled))
+            notes += [f"no labels in {files.labeled[part].name}" for part in without_labels]
+        if notes:
+            console.info(f"{of.folder}: {'; '.join(notes)}")
     if not found:
-        wanted = ", ".join(of.folder for of in chosen)
-        raise UsageError(f"{folder} holds no task of GLUE: looked for train.tsv and a dev file in {wanted}")
+        expected = ", ".join(of.folder for of in selected)
+        raise UsageError(f"{folder} has no task of GLUE: looked for train.tsv and a dev file in {expected}")
     return found
 
 
-def _chosen(names: Sequence[str]) -> list[GlueTask]:
+def _select(names: Sequence[str]) -> list[GlueTask]:
     known = {task.name: task for task in TASKS}
     for name in names:
         if name not in known:
@@ -132,20 +156,20 @@ def _chosen(names: Sequence[str]) -> list[GlueTask]:
     return [task for task in TASKS if not names or task.name in names]
 
 
-def _settled(of: GlueTask, config: FinetuneConfig) -> Classify | Regress:
-    """The table's task, reading long texts as the configuration says. Errors: UsageError where that says more than this."""
+def _configured(of: GlueTask, config: FinetuneConfig) -> Classify | Regress:
+    """Return the table's task with the truncation of the configuration. Raises UsageError if that sets other fields."""
     asked = config.task
     if not isinstance(asked, Classify | Regress) or asked != type(asked)(
         truncation=asked.truncation, doc_stride=asked.doc_stride
     ):
         raise UsageError(
-            "GLUE's columns and labels are known: of --task.* give only --task.truncation and --task.doc_stride"
+            "GLUE's columns and labels are fixed: of --task.*, set only --task.truncation and --task.doc_stride"
         )
     return replace(of.task, truncation=asked.truncation, doc_stride=asked.doc_stride)
 
 
 def _files(folder: Path, of: GlueTask, task: Classify | Regress) -> tuple[TaskFiles | None, list[str]]:
-    """Its files, None where it cannot be trained; and in words what is missing."""
+    """Return the files of a task, or None if it cannot be trained, and notes on what is missing."""
 
     def first(names: tuple[str, ...], inside: str = of.folder) -> Path | None:
         return next((folder / inside / name for name in names if (folder / inside / name).is_file()), None)
@@ -153,42 +177,45 @@ def _files(folder: Path, of: GlueTask, task: Classify | Regress) -> tuple[TaskFi
     if not (folder / of.folder).is_dir():
         return None, ["not in the folder, skipped"]
     train = first(of.train)
-    labelled = {part: path for part in of.parts if (path := first(part.dev, part.folder or of.folder))}
-    unlabelled = {part: path for part in of.parts if (path := first(part.test, part.folder or of.folder))}
-    if train is None or of.parts[0] not in labelled:
+    labeled = {part: path for part in of.parts if (path := first(part.dev, part.folder or of.folder))}
+    unlabeled = {part: path for part in of.parts if (path := first(part.test, part.folder or of.folder))}
+    if train is None or of.parts[0] not in labeled:
         return None, [f"no {(of.parts[0].dev if train else of.train)[0]}, skipped"]
-    taken = [train, *labelled.values()]
-    lacks = [f"{path.name} in place of the whole" for path in taken if path.stem.endswith("-subset")]
-    lacks += [f"no {part.dev[0]}" for part in of.parts if part not in labelled]
-    lacks += [f"no {part.test[0]}" for part in of.parts if part not in unlabelled]
-    return TaskFiles(of, task, train, labelled, unlabelled), lacks
+    used = [train, *labeled.values()]
+    notes = [f"using the subset {path.name}" for path in used if path.stem.endswith("-subset")]
+    notes += [f"no {part.dev[0]}" for part in of.parts if part not in labeled]
+    notes += [f"no {part.test[0]}" for part in of.parts if part not in unlabeled]
+    return TaskFiles(of, task, train, labeled, unlabeled), notes
 
 
 def _check(files: TaskFiles, strict: bool) -> list[SubmissionFile]:
-    """Read what will be trained and scored on. Returns further parts without labels: a diagnostic rarely has them."""
-    _require(files.train, _labelled(files.train, files, strict), files.task.fit)
-    bare = []
-    for part, path in files.labelled.items():
-        examples = _labelled(path, files, strict)
+    """Check the training and dev files.
+
+    Returns the parts after the first whose dev file has no labels: that of the diagnostic rarely has.
+    """
+    _require(files.train, _labeled_examples(files.train, files, strict), files.task.fit)
+    without_labels = []
+    for part, path in files.labeled.items():
+        examples = _labeled_examples(path, files, strict)
         if part != files.of.parts[0] and examples[0].label is None:
-            bare.append(part)
+            without_labels.append(part)
         else:
             _require(path, examples, files.task.validate)
-    return bare
+    return without_labels
 
 
 def _require(path: Path, examples: list[Example], check: Callable[[list[Example]], Any]) -> None:
     if examples[0].label is None:
-        raise UserError(f"{path} has no column of labels")
+        raise UserError(f"{path} has no label column")
     try:
         check(examples)
-    except UserError as error:  # it names the file and the row
+    except UserError as error:  # its message starts with the file and the row
         raise UserError(f"{path.parent}: {error}") from error
 
 
-def _labelled(path: Path, files: TaskFiles, strict: bool) -> list[Example]:
+def _labeled_examples(path: Path, files: TaskFiles, strict: bool) -> list[Example]:
     try:
-        with console.silenced():  # fine-tuning tells what it skips
+        with console.silenced():  # fine-tuning will report skipped rows
             examples = valid_examples(files.task.reader.read(path), str(path), strict)
     except UsageError as error:
         raise _other_columns(path, files.of) from error
@@ -197,9 +224,14 @@ def _labelled(path: Path, files: TaskFiles, strict: bool) -> list[Example]:
 
 
 def indexed_examples(path: Path, files: TaskFiles) -> list[tuple[int, Example]]:
-    """Test examples under the file's own index where it has one, else the row's number from 0.
+    """Read the test examples with their indices: the file's index column, or else the row number from 0.
 
-    Errors: UserError, also for an index that is no whole number, or there twice.
+    Args:
+        path: The test file.
+        files: The files of the task.
+
+    Raises:
+        UserError: A row cannot be read, or an index is not a number or occurs twice.
     """
     found = []
     try:
@@ -213,7 +245,7 @@ def indexed_examples(path: Path, files: TaskFiles) -> list[tuple[int, Example]]:
     except UsageError as error:
         raise _other_columns(path, files.of) from error
     if not found:
-        raise UserError(f"{path}: no examples in it")
+        raise UserError(f"{path}: no examples")
     require_once((f"index {index}" for index, _ in found), str(path))
     _require_texts(path, [example for _, example in found], files.of)
     return found
@@ -225,4 +257,6 @@ def _require_texts(path: Path, examples: list[Example], of: GlueTask) -> None:
 
 
 def _other_columns(path: Path, of: GlueTask) -> UserError:
-    return UserError(f"{path}: not the columns of {of.folder}, which are {' and '.join(of.columns)}: take GLUE's file")
+    return UserError(
+        f"{path}: not the columns of {of.folder}: expected {' and '.join(of.columns)}, as in GLUE's download"
+    )

@@ -1,5 +1,8 @@
-"""Several fine-tunings on the same examples: restarts, a grid of settings. The best is chosen on one half of the dev
-examples and reported on the other, so that choosing does not flatter it."""
+"""Several runs on the same examples: restarts with other random seeds, and a grid of settings.
+
+The best run is selected on one half of the dev examples, the selection half. Its scores are reported on the other half, the
+report half, because the best of several scores is biased upwards.
+"""
 
 from __future__ import annotations
 
@@ -28,147 +31,193 @@ from bertie.tasks.metrics import CORRELATIONS, LOWER_IS_BETTER
 from bertie.training.run_folder import RunFolder
 
 RESULT_FILE = "outcome.json"
-MARGIN = 0.01  # a score that is not better than a constant guess by more than this has collapsed; of errors, this share
-NOISE = 2.0  # standard errors by which a correlation has to be better than none: one between unrelated numbers has 1/√n
+MARGIN = (
+    0.01  # a run has failed if it beats a constant prediction by no more than this; relative, for errors such as mse
+)
+NOISE = 2.0  # standard errors that a correlation must exceed 0 by: the correlation of n unrelated numbers has 1/√n
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """What came of one run. selection_scores, report_scores: its scores on the half of the dev examples that chooses, and on the
-    other; scores: on all of them. All three are empty where the training diverged, which counts as collapsed too.
-    seconds: of training, with those before it was stopped."""
+    """The result of one run. All scores are empty if it diverged; a diverged run counts as failed."""
 
     name: str
+    """The folder of the run in cells/."""
     learning_rate: float
+    """The peak learning rate."""
     batch_size: int
+    """Examples per optimizer step."""
     epochs: int
+    """Passes over the training examples."""
     seed: int
+    """The random seed."""
     scores: dict[str, float]
+    """Scores on all dev examples."""
     selection_scores: dict[str, float]
+    """Scores on the selection half."""
     report_scores: dict[str, float]
+    """Scores on the report half."""
     failed: bool
+    """Whether the run is no better than a constant prediction."""
     seconds: float
+    """Duration of the training, including the time before an interruption."""
 
 
 @dataclass(frozen=True)
 class SettingSummary:
-    """The runs of one setting. scores: the metric of each on all dev examples, of those that did not diverge."""
+    """The runs of one setting, which differ in the random seed."""
 
     learning_rate: float
+    """The peak learning rate."""
     batch_size: int
+    """Examples per optimizer step."""
     epochs: int
+    """Passes over the training examples."""
     runs: int
+    """Number of runs."""
     failed: int
+    """Number of failed runs."""
     mean: float | None
+    """Mean of `scores`; None if all runs diverged."""
     sd: float | None
+    """Standard deviation of `scores`; None for fewer than two."""
     scores: list[float]
+    """The metric on all dev examples of each run that did not diverge."""
 
 
 @dataclass(frozen=True)
 class Sweep:
+    """The results of several runs."""
+
     metric: str
+    """The score that selects the best run."""
     results: list[RunResult]
+    """The results of all runs, in the order of the grid."""
 
     @property
     def best(self) -> RunResult:
-        """By the metric on the half that chooses; the first one of equals. Errors: UserError where all diverged."""
-        finished = [outcome for outcome in self.results if outcome.scores]
+        """The run with the best metric on the selection half, the first one in a tie.
+
+        Raises:
+            UserError: All runs diverged.
+        """
+        finished = [result for result in self.results if result.scores]
         if not finished:
             raise UserError(
                 f"all of {console.plural(len(self.results), 'run')} diverged: lower --training.learning-rate"
             )
-        return max(finished, key=lambda outcome: _sign(self.metric) * outcome.selection_scores[self.metric])
+        return max(finished, key=lambda result: _sign(self.metric) * result.selection_scores[self.metric])
 
     @property
     def failed(self) -> int:
-        return sum(outcome.failed for outcome in self.results)
+        """The number of failed runs."""
+        return sum(result.failed for result in self.results)
 
     @property
     def settings(self) -> list[SettingSummary]:
-        """In the order of the grid."""
-        found: dict[tuple[float, int, int], list[RunResult]] = {}
-        for outcome in self.results:
-            found.setdefault((outcome.learning_rate, outcome.batch_size, outcome.epochs), []).append(outcome)
-        return [self._setting(*place, runs) for place, runs in found.items()]
+        """The summary of each setting, in the order of the grid."""
+        groups: dict[tuple[float, int, int], list[RunResult]] = {}
+        for result in self.results:
+            groups.setdefault((result.learning_rate, result.batch_size, result.epochs), []).append(result)
+        return [self._setting(*setting, runs) for setting, runs in groups.items()]
 
     def _setting(self, learning_rate: float, batch_size: int, epochs: int, runs: list[RunResult]) -> SettingSummary:
         scores = [run.scores[self.metric] for run in runs if run.scores]
         mean = float(np.mean(scores)) if scores else None
         sd = float(np.std(scores, ddof=1)) if len(scores) > 1 else None
-        low = sum(run.failed for run in runs)
-        return SettingSummary(learning_rate, batch_size, epochs, len(runs), low, mean, sd, scores)
+        failed = sum(run.failed for run in runs)
+        return SettingSummary(learning_rate, batch_size, epochs, len(runs), failed, mean, sd, scores)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the content of sweep.json."""
         return {
             "metric": self.metric,
             "best": self.best.name,
             "failed": self.failed,
             "settings": [asdict(setting) for setting in self.settings],
-            "runs": [asdict(outcome) for outcome in self.results],
+            "runs": [asdict(result) for result in self.results],
         }
 
 
 def expand_grid(config: FinetuneConfig) -> dict[str, FinetuneConfig]:
-    """Every run of a configuration, by name: each combination of the grid, as often as there are restarts."""
+    """Return the configuration of every run by its name: each combination of the grid, once per restart."""
     grid, training = config.grid, config.training
     values = [getattr(grid, name) or (getattr(training, name),) for name in ("learning_rate", "batch_size", "epochs")]
-    found = {}
+    runs = {}
     for rate, batch_size, epochs in product(*values):
         settings = replace(training, learning_rate=rate, batch_size=batch_size, epochs=epochs)
         for seed in range(config.seed, config.seed + config.restarts):
             name = _name(rate, batch_size, epochs, seed)
-            found[name] = replace(config, training=settings, seed=seed, grid=Grid(), restarts=1)
-    return found
+            runs[name] = replace(config, training=settings, seed=seed, grid=Grid(), restarts=1)
+    return runs
 
 
 def sweep(
     config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, run: RunFolder | None
 ) -> tuple[TrainedRun, Sweep]:
-    """Every run, and the best one's model. In a folder, cells/NAME holds a run's metrics and outcome.json; of the models only
-    the best so far stays on disk. Runs that are there already are not repeated."""
+    """Train every run and return the best one with its model, and the results of all.
+
+    In a run folder, cells/NAME holds the metrics and outcome.json of each run. Only the best model so far is kept on disk.
+    Runs that have an outcome.json are not repeated.
+
+    Args:
+        config: The configuration with its grid and restarts.
+        data: The tokenized examples.
+        checkpoint: The checkpoint to start from.
+        run: The run folder; None to keep everything in memory.
+
+    Raises:
+        UserError: All runs diverged, or an outcome.json is damaged.
+    """
     halves, metric = split_dev(data.dev), selection_metric(config, data.task, data.dev)
     asked = config.training.precision
     precision = run.precision(asked) if run else runtime.resolve_precision(asked, runtime.device())
     todo = expand_grid(replace(config, training=replace(config.training, precision=precision)))
     folders = {name: run.path / "cells" / name if run else None for name in todo}
-    known = {name: _read_outcome(folder, metric) for name, folder in folders.items() if folder is not None}
-    found = {name: outcome for name, outcome in known.items() if outcome is not None}
-    held: dict[str, TrainedRun] = {}
+    recorded = {name: _read_result(folder, metric) for name, folder in folders.items() if folder is not None}
+    results = {name: result for name, result in recorded.items() if result is not None}
+    in_memory: dict[str, TrainedRun] = {}  # the best run so far, if this call trained it
     for number, (name, settings) in enumerate(todo.items(), start=1):
-        if name in found:
+        if name in results:
             continue
         console.info(f"run {number} of {len(todo)}: {name}")
-        tuned, found[name] = _measured(name, settings, metric, data, checkpoint, folders[name], halves)
-        so_far = Sweep(metric, list(found.values()))
+        tuned, results[name] = _train_and_score(name, settings, metric, data, checkpoint, folders[name], halves)
+        so_far = Sweep(metric, list(results.values()))
         if tuned is not None and so_far.best.name == name:
-            held = {name: tuned}
-        if run and found[name].scores:
+            in_memory = {name: tuned}
+        if run and results[name].scores:
             delete_checkpoints(run.path, but=so_far.best)
-    done = Sweep(metric, [found[name] for name in todo])
+    done = Sweep(metric, [results[name] for name in todo])
     best = done.best.name
-    if best not in held:  # it was trained by an earlier call, so that this one finds it at its last step
-        console.info(f"fetching {best}, the best")
-        held = {best: _run(todo[best], data, checkpoint, folders[best], halves[0])}
-    return held[best], done
+    if best not in in_memory:  # an earlier call trained it: resuming it restores the model after its last step
+        console.info(f"loading {best}, the best run")
+        in_memory = {best: _run(todo[best], data, checkpoint, folders[best], halves[0])}
+    return in_memory[best], done
 
 
 def read_sweep(run: Path) -> Sweep:
-    """Of a finished run folder. Errors: UserError where its sweep.json is damaged."""
+    """Read sweep.json of a finished run folder. Raises UserError if it is damaged."""
     path = run / "sweep.json"
-    told = storage.read_json(path)
+    values = storage.read_json(path)
     try:
-        metric = configuration.build(str, told["metric"], "metric")
-        found = Sweep(metric, [_outcome(each, metric) for each in told["runs"]])
-        if not any(outcome.scores for outcome in found.results):
+        metric = configuration.build(str, values["metric"], "metric")
+        done = Sweep(metric, [_parse_result(each, metric) for each in values["runs"]])
+        if not any(result.scores for result in done.results):
             raise ValueError
-        return found
+        return done
     except (KeyError, TypeError, ValueError, UsageError) as error:
-        raise UserError(f"{path} is damaged: restore it, or give another --out to start over") from error
+        raise UserError(f"{path} is damaged: restore it, or choose another --out to start over") from error
 
 
 def has_failed(metric: str, scores: dict[str, float], task: Task, dev: list[Any]) -> bool:
-    """Whether scores on dev examples are no better than those of saying the same of all of them."""
+    """Return whether a run is no better than a constant prediction.
+
+    Args:
+        metric: The score to compare.
+        scores: The scores of the run on the dev examples.
+        task: The fitted task.
+        dev: The dev examples.
+    """
     sign = _sign(metric)
     floor = max(sign * task.score(constant, dev)[metric] for constant in task.constant_predictions(dev))
     margin = MARGIN * (-floor if metric in LOWER_IS_BETTER else 1)
@@ -178,24 +227,36 @@ def has_failed(metric: str, scores: dict[str, float], task: Task, dev: list[Any]
 
 
 def selection_metric(config: FinetuneConfig, task: Task, dev: list[Any]) -> str:
-    """Errors: UsageError for a score that the task does not have, or of several runs one of the halves."""
+    """Return the name of the score that selects the best run: the configured one, or the task's default.
+
+    Raises:
+        UsageError: The task does not have the configured score on these examples or, for several runs, on either half.
+        UserError: There are several runs and only one dev example.
+    """
     parts = [dev] if len(expand_grid(config)) == 1 else [dev, *([dev[i] for i in half] for half in split_dev(dev))]
     scores = [list(task.score(task.constant_predictions(part)[0], part)) for part in parts]
     known = [name for name in scores[0] if all(name in each for each in scores)]
     if config.metric and config.metric not in known:
-        raise UsageError(f"metric is {config.metric!r}, and this task has {', '.join(known)}")
+        raise UsageError(f"metric is {config.metric!r}: choose one of the task's scores: {', '.join(known)}")
     return config.metric or (task.metric if task.metric in known else known[0])
 
 
 def split_dev(dev: list[Any]) -> list[np.ndarray]:
-    """The dev examples that choose, and those that report: int64, sorted, the same in every sweep. Errors: UserError."""
+    """Split the dev examples into the selection half and the report half.
+
+    Returns:
+        The indices of each half, int64, sorted. They depend only on the number of examples.
+
+    Raises:
+        UserError: There is only one example.
+    """
     if len(dev) < 2:
-        raise UserError("one dev example cannot choose among runs and judge the chosen one: give more")
+        raise UserError("selecting the best of several runs needs at least 2 dev examples: add more")
     order = seeding.generator(0, seeding.HALVES).permutation(len(dev))
     return [np.sort(order[: len(dev) // 2]), np.sort(order[len(dev) // 2 :])]
 
 
-def _measured(
+def _train_and_score(
     name: str,
     config: FinetuneConfig,
     metric: str,
@@ -204,30 +265,30 @@ def _measured(
     folder: Path | None,
     halves: list[np.ndarray],
 ) -> tuple[TrainedRun | None, RunResult]:
-    """One run, and outcome.json of it; no model where it diverged."""
+    """Train one run and write its outcome.json. Returns None instead of the model if it diverged."""
     started, settings = time.monotonic(), config.training
     place = (name, settings.learning_rate, settings.batch_size, settings.epochs, config.seed)
     try:
         tuned = _run(config, data, checkpoint, folder, halves[0])
     except DivergedError as error:
         console.warn(f"{name}: {error}")
-        tuned, outcome = None, RunResult(*place, {}, {}, {}, True, round(time.monotonic() - started, 3))
+        tuned, result = None, RunResult(*place, {}, {}, {}, True, round(time.monotonic() - started, 3))
     else:
         everything = np.arange(len(data.dev))
         scores, selection_scores, report_scores = (_scores(tuned, data, part) for part in (everything, *halves))
-        low = has_failed(metric, scores, tuned.task, data.dev)
-        outcome = RunResult(*place, scores, selection_scores, report_scores, low, round(tuned.seconds, 3))
-        console.info(f"{name}: {metric} {scores[metric]:.4f}" + ", no better than a constant guess" * low)
+        failed = has_failed(metric, scores, tuned.task, data.dev)
+        result = RunResult(*place, scores, selection_scores, report_scores, failed, round(tuned.seconds, 3))
+        console.info(f"{name}: {metric} {scores[metric]:.4f}" + ", no better than a constant prediction" * failed)
     if folder:
-        storage.write_json(folder / RESULT_FILE, asdict(outcome))
-    return tuned, outcome
+        storage.write_json(folder / RESULT_FILE, asdict(result))
+    return tuned, result
 
 
 def _run(
     config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, folder: Path | None, calibrate_on: np.ndarray
 ) -> TrainedRun:
     threads = torch.get_num_threads()
-    # A frozen encoder's head is sooner trained again than the whole model is written; patience goes back to a checkpoint.
+    # Training the head of a frozen encoder again is faster than writing the model. Early stopping needs its checkpoint.
     last_checkpoint = not config.frozen or config.training.patience > 0
     with RunFolder(folder, configuration.plain(config), threads) if folder else nullcontext() as run:
         return train_run(config, data, checkpoint, run, calibrate_on, last_checkpoint)
@@ -238,41 +299,51 @@ def _scores(tuned: TrainedRun, data: TaskData, part: np.ndarray) -> dict[str, fl
 
 
 def delete_checkpoints(run: Path, but: RunResult | None = None) -> None:
-    """Of the runs that are done: all that is still needed is in their outcome.json. but: one that keeps its model."""
+    """Delete the checkpoints of runs that have an outcome.json.
+
+    Args:
+        run: The run folder.
+        but: A run whose checkpoints are kept.
+    """
     for cell in (path.parent for path in (run / "cells").glob(f"*/{RESULT_FILE}")):
         storage.remove_leftovers(cell)
         if (cell / "checkpoints").is_dir() and (but is None or cell.name != but.name):
-            doomed = cell / f".checkpoints.tmp-{os.getpid()}"  # half removed must not look like one to go on from
+            doomed = (
+                cell / f".checkpoints.tmp-{os.getpid()}"
+            )  # a half-deleted folder must not look like checkpoints to resume from
             os.rename(cell / "checkpoints", doomed)
             shutil.rmtree(doomed)
 
 
-def _read_outcome(folder: Path, metric: str) -> RunResult | None:
-    """Errors: UserError where the file is damaged."""
+def _read_result(folder: Path, metric: str) -> RunResult | None:
+    """Read outcome.json of a run, or return None if there is none. Raises UserError if it is damaged."""
     path = folder / RESULT_FILE
     if not path.is_file():
         return None
     values = storage.read_json(path)
     try:
-        found = _outcome(values, metric)
-        if found.name != folder.name:
-            raise ValueError(found.name)
-        return found
+        result = _parse_result(values, metric)
+        if result.name != folder.name:
+            raise ValueError(result.name)
+        return result
     except (ValueError, UsageError) as error:
-        raise UserError(f"{path} is damaged: remove it, and the run is done again") from error
+        raise UserError(f"{path} is damaged: delete it to repeat the run") from error
 
 
-def _outcome(values: Any, metric: str) -> RunResult:
-    """Errors: UsageError, ValueError for what is none. Of other metrics than that of the sweep a half may have fewer."""
-    found = configuration.build(RunResult, values, "run")
-    parts = (found.scores, found.selection_scores, found.report_scores)
-    if found.name != _name(found.learning_rate, found.batch_size, found.epochs, found.seed):
-        raise ValueError(found.name)
+def _parse_result(values: Any, metric: str) -> RunResult:
+    """Build a result from JSON and check it. Other scores than the metric may be missing for a half.
+
+    Raises UsageError or ValueError if the values are not a result.
+    """
+    result = configuration.build(RunResult, values, "run")
+    parts = (result.scores, result.selection_scores, result.report_scores)
+    if result.name != _name(result.learning_rate, result.batch_size, result.epochs, result.seed):
+        raise ValueError(result.name)
     if any(parts) and not all(metric in part for part in parts):
         raise ValueError(metric)
-    if not all(map(math.isfinite, (found.seconds, *(value for part in parts for value in part.values())))):
+    if not all(map(math.isfinite, (result.seconds, *(value for part in parts for value in part.values())))):
         raise ValueError(parts)
-    return found
+    return result
 
 
 def _name(learning_rate: float, batch_size: int, epochs: int, seed: int) -> str:
@@ -280,4 +351,5 @@ def _name(learning_rate: float, batch_size: int, epochs: int, seed: int) -> str:
 
 
 def _sign(metric: str) -> int:
+    """−1 for scores that are better when lower, else 1."""
     return -1 if metric in LOWER_IS_BETTER else 1

@@ -1,4 +1,4 @@
-"""The report.html of several fine-tunings: every run, every setting, and how the best one learned."""
+"""report.html of several runs: the settings, the runs, and the training of the best run."""
 
 from __future__ import annotations
 
@@ -13,45 +13,64 @@ from bertie.training.run_report import learning_section, link_to_dev, provenance
 
 
 def sweep_page(run: Path, about: str, done: Sweep) -> Page:
-    """run: the folder with cells/NAME of each run."""
-    made = Page(run.absolute().name, about)
+    """Return the page.
+
+    Args:
+        run: The run folder, with a folder cells/NAME for each run.
+        about: The introduction.
+        done: The results of all runs.
+    """
+    page = Page(run.absolute().name, about)
     metric, settings, best = done.metric, done.settings, done.best
-    made.heading("Settings")
-    means = {_named(s.learning_rate, s.batch_size, s.epochs): s.scores for s in settings if s.scores}
-    bars = {name: (mean, half) for name, scores in means.items() for mean, half in [_interval(scores)]}
-    made.score_chart(bars, f"{metric} on all dev examples", dots=means)
-    header = ["Learning rate", "Batch", "Epochs", "Runs", "Collapsed", "Mean", "Standard deviation"]
-    made.table(
+    page.heading("Settings")
+    scores_by_setting = {_setting_name(s.learning_rate, s.batch_size, s.epochs): s.scores for s in settings if s.scores}
+    intervals = {name: _mean_and_half_width(scores) for name, scores in scores_by_setting.items()}
+    page.score_chart(intervals, f"{metric} on all dev examples", dots=scores_by_setting)
+    header = ["Learning rate", "Batch size", "Epochs", "Runs", "Failed runs", "Mean", "Standard deviation"]
+    page.table(
         header,
-        [[s.learning_rate, s.batch_size, s.epochs, s.runs, s.failed, _known(s.mean), _known(s.sd)] for s in settings],
+        [[s.learning_rate, s.batch_size, s.epochs, s.runs, s.failed, _cell(s.mean), _cell(s.sd)] for s in settings],
     )
-    made.paragraph("Collapsed: no better than saying the same of every example, or the loss was no number any more.")
-    made.heading("Runs")
+    page.paragraph(
+        "A failed run is no better than a constant prediction, or its loss became NaN or infinite. "
+        "Mean and standard deviation are over all runs with finite losses."
+    )
+    page.heading("Runs")
     rows = [
         [
-            ", ".join(["best"] * (o is best) + ["failed"] * o.failed),
-            *(o.learning_rate, o.batch_size, o.epochs, o.seed),
-            *(_known(part.get(metric)) for part in (o.scores, o.selection_scores, o.report_scores)),
+            ", ".join(["best"] * (result is best) + ["failed"] * result.failed),
+            *(result.learning_rate, result.batch_size, result.epochs, result.seed),
+            *(_cell(part.get(metric)) for part in (result.scores, result.selection_scores, result.report_scores)),
         ]
-        for o in done.results
+        for result in done.results
     ]
-    made.table(["", "Rate", "Batch", "Epochs", "Seed", metric, "Half that chose", "Other half"], rows)
-    link_to_dev(made, run)
-    learning_section(made, run / "cells" / best.name, {}, "How the best one learned")
-    made.paragraph("Held out is the half of the dev examples that chose.")
-    provenance_section(made, run / "cells" / best.name, run)
-    return made
+    page.table(
+        ["", "Learning rate", "Batch size", "Epochs", "Seed", metric, "Selection half", "Report half"],
+        rows,
+    )
+    page.paragraph(
+        f"The best run has the best {metric} on the selection half of the dev examples. Its scores are reported on the other "
+        "half, the report half, because selection biases the scores on the half that it uses."
+    )
+    link_to_dev(page, run)
+    learning_section(page, run / "cells" / best.name, {}, "Training of the best run")
+    page.paragraph("The held-out loss is computed on the selection half of the dev examples.")
+    provenance_section(page, run / "cells" / best.name, run)
+    return page
 
 
-def _named(learning_rate: float, batch_size: int, epochs: int) -> str:
-    return f"rate {learning_rate:g}, batch {batch_size}, {plural(epochs, 'epoch')}"
+def _setting_name(learning_rate: float, batch_size: int, epochs: int) -> str:
+    return f"learning rate {learning_rate:g}, batch size {batch_size}, {plural(epochs, 'epoch')}"
 
 
-def _interval(scores: list[float]) -> tuple[float, float]:
-    """Mean and half-width; of two runs it is wider than anything that can be scored, so there it is nan."""
+def _mean_and_half_width(scores: list[float]) -> tuple[float, float]:
+    """Return the mean and the half-width of its 95 % confidence interval, or nan for fewer than three runs.
+
+    The interval of two runs is usually wider than the range of the score.
+    """
     mean, _, half = mean_and_interval(scores)
     return mean, half if len(scores) > 2 else math.nan
 
 
-def _known(value: float | None) -> float | str:
+def _cell(value: float | None) -> float | str:
     return "–" if value is None else round(value, 4)

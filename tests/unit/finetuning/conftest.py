@@ -1,4 +1,4 @@
-"""A small checkpoint to fine-tune, and examples that a small model learns."""
+"""A small checkpoint to fine-tune, and examples that a small model can learn."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def start(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory:
 
 @pytest.fixture(scope="session")
 def rows(small_texts: list[str]) -> list[dict[str, str]]:
-    """60 examples; the first word gives the label away."""
+    """60 examples; the first word determines the label."""
     words = {"yes": "and", "no": "in"}
     labels = [("yes", "no")[i % 2] for i in range(60)]
     return [

@@ -35,7 +35,7 @@ def finetune(config: FinetuneConfig, rows: Any, start: Path, out: Path | None = 
 
 
 def words(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
-    """Every word is tagged by its first letter's half of the alphabet."""
+    """The tag of a word is the half of the alphabet that its first letter is in."""
     split = [row["text"].split() for row in rows]
     return [{"words": each, "tags": ["LOW" if word[0].lower() < "n" else "HIGH" for word in each]} for each in split]
 
@@ -46,15 +46,15 @@ def encoder_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("layers", LAYERS)
 @pytest.mark.parametrize("lstm_hidden_size", [0, 5])
-def test_vectors_that_are_computed_once_train_as_those_that_are_not(
+def test_cached_hidden_states_give_the_same_losses(
     rows: list[dict[str, str]], start: Path, layers: Layers, lstm_hidden_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = replace(PLAIN, layers=layers, lstm_hidden_size=lstm_hidden_size)
-    once = finetune(config, rows, start)
+    cached = finetune(config, rows, start)
     monkeypatch.setattr(finetuning, "cache_hidden_states", lambda data, *_: data)
-    each_time = finetune(config, rows, start)
-    np.testing.assert_allclose(once.losses, each_time.losses, rtol=1e-5)
-    assert once.scores == pytest.approx(each_time.scores, abs=1e-6)
+    uncached = finetune(config, rows, start)
+    np.testing.assert_allclose(cached.losses, uncached.losses, rtol=1e-5)
+    assert cached.scores == pytest.approx(uncached.scores, abs=1e-6)
 
 
 def _linears(module: torch.nn.Module) -> list[torch.nn.Linear]:
@@ -62,7 +62,7 @@ def _linears(module: torch.nn.Module) -> list[torch.nn.Linear]:
 
 
 @pytest.mark.parametrize("optimizer", [AdamW(), BertAdam()])
-def test_the_encoder_stays_and_the_head_does_not(
+def test_frozen_changes_the_head_and_not_the_encoder(
     rows: list[dict[str, str]], start: Path, optimizer: AdamW | BertAdam
 ) -> None:
     found = finetune(replace(CONFIG, optimizer=optimizer), rows, start)
@@ -77,7 +77,7 @@ def test_the_encoder_stays_and_the_head_does_not(
 @pytest.mark.parametrize(
     ("layers", "lstm_hidden_size"), [(each, 0) for each in LAYERS] + [("last", 4), ("scalar_mix", 4)]
 )
-def test_a_run_is_read_back_as_it_was(
+def test_run_is_read_back_unchanged(
     rows: list[dict[str, str]], start: Path, tmp_path: Path, layers: Layers, lstm_hidden_size: int, is_frozen: bool
 ) -> None:
     config = replace(CONFIG, layers=layers, lstm_hidden_size=lstm_hidden_size, frozen=is_frozen)
@@ -88,18 +88,18 @@ def test_a_run_is_read_back_as_it_was(
     assert all(torch.equal(a, b.cpu()) for a, b in same)
     assert finetune(config, rows, start, tmp_path / "run").scores == found.scores
     architecture = json.loads((tmp_path / "run" / "config.json").read_text())["architectures"]
-    usual = layers == "last" and not lstm_hidden_size
-    assert architecture == ["BertForSequenceClassification" if usual else "BertModel"]
+    standard = layers == "last" and not lstm_hidden_size
+    assert architecture == ["BertForSequenceClassification" if standard else "BertModel"]
     theirs = AutoModel.from_pretrained(tmp_path / "run", add_pooling_layer=False)
     words = theirs.get_input_embeddings().weight
     assert torch.equal(words, found.model.encoder.embeddings.word.weight)
     starting = finetune(
         replace(config, layers="last", lstm_hidden_size=0), rows, tmp_path / "run"
-    )  # of another reading
+    )  # other layers than the checkpoint's
     assert set(starting.scores) == set(found.scores)
 
 
-def test_tags_are_learned_by_a_bilstm_over_frozen_layers(rows: list[dict[str, str]], start: Path) -> None:
+def test_bilstm_over_frozen_layers_learns_tags(rows: list[dict[str, str]], start: Path) -> None:
     training = replace(TRAINING, epochs=60)
     config = replace(CONFIG, task=Tag(), layers="scalar_mix", lstm_hidden_size=16, training=training)
     found = finetune(config, words(rows), start)
@@ -110,7 +110,7 @@ def test_tags_are_learned_by_a_bilstm_over_frozen_layers(rows: list[dict[str, st
     assert float(reading.scalar_mix.weight.detach().abs().max()) > 0  # learned: they start at 0
 
 
-def test_a_grid_encodes_once(
+def test_grid_runs_the_frozen_encoder_once(
     rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[int] = []
@@ -128,10 +128,10 @@ def test_a_grid_encodes_once(
     assert sum(calls) == len(rows)
 
 
-def test_a_cell_of_a_grid_costs_a_head(
+def test_frozen_grid_builds_the_encoder_once_and_writes_no_checkpoints(
     rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The encoder is neither built nor written again."""
+    """Except for early stopping, which needs them."""
     built: list[Encoder] = []
     written: list[int] = []
     original, save = Encoder.__init__, trainer.save_state
@@ -146,16 +146,16 @@ def test_a_cell_of_a_grid_costs_a_head(
     assert alone.scores == pytest.approx(found.sweep.results[2].scores)
     patient = replace(TRAINING, patience=1, eval_every=3)
     finetune(replace(CONFIG, restarts=2, training=patient), rows, start, tmp_path / "patient")
-    assert written  # what patience goes back to
+    assert written  # early stopping returns to one of them
 
 
-def test_the_best_of_a_killed_grid_is_trained_again(
+def test_best_run_of_a_killed_grid_is_trained_again(
     rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = replace(CONFIG, restarts=3)
     whole = finetune(config, rows, start, tmp_path / "whole")
     with monkeypatch.context() as patch:
-        patch.setattr(finetuning, "_assess", lambda *_: pytest.fail("killed"))
+        patch.setattr(finetuning, "_write_dev_evaluation", lambda *_: pytest.fail("killed"))
         with pytest.raises(pytest.fail.Exception):
             finetune(config, rows, start, tmp_path / "cut")
     found = finetune(config, rows, start, tmp_path / "cut")
@@ -164,7 +164,7 @@ def test_the_best_of_a_killed_grid_is_trained_again(
     assert all(torch.equal(a, b) for a, b in same)
 
 
-def test_interrupted_it_ends_the_same(
+def test_interrupted_run_resumes_to_the_same_weights(
     rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = replace(CONFIG, layers="scalar_mix", lstm_hidden_size=4, training=replace(TRAINING, checkpoint_every=2))
@@ -187,19 +187,21 @@ def test_interrupted_it_ends_the_same(
     assert all(torch.equal(a, b) for a, b in same)
 
 
-def test_what_cannot_be(rows: list[dict[str, str]], start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="frozen leaves the checkpoint's encoder as it is"):
+def test_impossible_frozen_configurations_are_refused(
+    rows: list[dict[str, str]], start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match="frozen does not change the checkpoint's encoder"):
         replace(CONFIG, from_scratch=True)
-    with pytest.raises(UsageError, match="frozen leaves nothing to train"):
+    with pytest.raises(UsageError, match="so frozen leaves nothing to train"):
         replace(CONFIG, task=Embed())
     with pytest.raises(UsageError, match="layers sum_last_4 takes 4 layers, and the model has 2"):
         finetune(replace(CONFIG, layers="sum_last_4"), rows, start)
     monkeypatch.setattr(frozen.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10}))
-    with pytest.raises(UserError, match="the encoder's vectors take"):
+    with pytest.raises(UserError, match="the hidden states of the frozen encoder take"):
         finetune(CONFIG, rows, start)
 
 
-def test_a_damaged_task_json_is_told(rows: list[dict[str, str]], start: Path, tmp_path: Path) -> None:
+def test_damaged_task_json_is_refused(rows: list[dict[str, str]], start: Path, tmp_path: Path) -> None:
     finetune(replace(CONFIG, lstm_hidden_size=4), rows, start, tmp_path / "run")
     (tmp_path / "run" / "manifest.json").unlink()
     path = tmp_path / "run" / "task.json"

@@ -1,4 +1,4 @@
-"""All of GLUE in one call, on made-up files in the layouts of its download."""
+"""All of GLUE in one call, on synthetic files in the layouts of its download."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WORDS = {
 }
 PARSES = "index promptID pairID genre sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse"
 SCORED = "index genre filename year old_index source1 source2 sentence1 sentence2"
-# Columns of each file as GLUE's download has them; none: the file has no header.
+# Columns of each file in GLUE's download; a leading "-" means that the file has no header.
 LAYOUTS = {
     "CoLA/train.tsv": "- label mark sentence",
     "CoLA/dev.tsv": "- label mark sentence",
@@ -86,7 +86,7 @@ LABELS = ("label", "Quality", "is_duplicate", "gold_label", "Label")
 
 
 def table(name: str, columns: str, texts: list[str], count: int) -> str:
-    """`count` rows; the first word gives the label away."""
+    """`count` rows; the first word determines the label."""
     folder = name.split("/")[0]
     words = WORDS.get(folder, WORDS["MNLI"])
     headless = columns.startswith("- ")
@@ -112,7 +112,7 @@ def table(name: str, columns: str, texts: list[str], count: int) -> str:
 
 @pytest.fixture(scope="module")
 def whole(small_texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All of GLUE, with labels of the diagnostic. Copy it to change it."""
+    """All of GLUE, including labels of the diagnostic. Copy it to change it."""
     folder = tmp_path_factory.mktemp("glue")
     for name, columns in LAYOUTS.items():
         (folder / name).parent.mkdir(exist_ok=True)
@@ -136,7 +136,7 @@ def done(whole: Path, start: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def written(folder: Path) -> dict[str, str]:
-    """Every file with the hash of what is in it, but for those of time and place."""
+    """The hash of every file, except for files that depend on time or machine."""
     times = ("environment.json", "metrics.jsonl", "report.html", "manifest.json", "counters.json", ".lock")
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in times]
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
@@ -144,8 +144,8 @@ def written(folder: Path) -> dict[str, str]:
 
 def test_scores_are_the_official_metrics_of_each_task(done: tuple[Path, dict[str, Any]], whole: Path) -> None:
     out, result = done
-    told = {name: set(scores) for name, scores in result["scores"].items()}
-    assert told == {
+    metrics = {name: set(scores) for name, scores in result["scores"].items()}
+    assert metrics == {
         "CoLA": {"matthews"},
         "SST-2": {"accuracy"},
         "MRPC": {"f1", "accuracy"},
@@ -168,7 +168,7 @@ def test_scores_are_the_official_metrics_of_each_task(done: tuple[Path, dict[str
         assert result["scores"][name] == {metric: pytest.approx(scores[metric]) for metric in result["scores"][name]}
 
 
-def test_the_average_is_of_tasks_not_of_metrics(done: tuple[Path, dict[str, Any]]) -> None:
+def test_average_is_over_tasks_not_over_metrics(done: tuple[Path, dict[str, Any]]) -> None:
     _, result = done
     scores = result["scores"]
     assert list(result["tasks"]) == [task.name for task in TASKS]
@@ -178,7 +178,7 @@ def test_the_average_is_of_tasks_not_of_metrics(done: tuple[Path, dict[str, Any]
     assert result["average"] == pytest.approx(statistics.fmean(result["tasks"].values()))
 
 
-def test_the_leaderboards_files(done: tuple[Path, dict[str, Any]], whole: Path) -> None:
+def test_submission_has_the_files_of_the_leaderboard(done: tuple[Path, dict[str, Any]], whole: Path) -> None:
     out, result = done
     assert result["missing"] == []
     assert result["submission"] == str(out / "submission.zip")
@@ -194,16 +194,16 @@ def test_the_leaderboards_files(done: tuple[Path, dict[str, Any]], whole: Path) 
         else:
             assert set(words) <= set(WORDS.get(title, WORDS["MNLI"]))
     for name, run, data in (("RTE", "rte", "RTE/test.tsv"), ("AX", "mnli", "diagnostic/diagnostic.tsv")):
-        said = [prediction.label for prediction in bertie.load(out / run, threads=1).predict_file(whole / data)]
+        labels = [prediction.label for prediction in bertie.load(out / run, threads=1).predict_file(whole / data)]
         lines = (out / "submission" / f"{name}.tsv").read_text().splitlines()[1:]
-        assert [line.split("\t")[1] for line in lines] == said
+        assert [line.split("\t")[1] for line in lines] == labels
     with zipfile.ZipFile(out / "submission.zip") as archive:
         assert archive.namelist() == list(SUBMISSION)
         for name in SUBMISSION:
             assert archive.read(name) == (out / "submission" / name).read_bytes()
 
 
-def test_scores_of_stsb_stay_within_its_scale(whole: Path, start: Path, tmp_path: Path) -> None:
+def test_predictions_of_stsb_are_clipped_to_its_scale(whole: Path, start: Path, tmp_path: Path) -> None:
     (tmp_path / "some").mkdir()
     stsb = shutil.copytree(whole / "STS-B", tmp_path / "some" / "STS-B")
     for name in ("train.tsv", "dev.tsv"):
@@ -216,7 +216,9 @@ def test_scores_of_stsb_stay_within_its_scale(whole: Path, start: Path, tmp_path
     assert lines[1:] == [f"{i}\t0.000000" for i in range(12)]
 
 
-def test_again_does_nothing(done: tuple[Path, dict[str, Any]], whole: Path, start: Path, tmp_path: Path) -> None:
+def test_second_call_trains_nothing(
+    done: tuple[Path, dict[str, Any]], whole: Path, start: Path, tmp_path: Path
+) -> None:
     out = shutil.copytree(done[0], tmp_path / "out")
     times = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
     again = glue(whole, start, out, CONFIG, threads=1)
@@ -227,7 +229,7 @@ def test_again_does_nothing(done: tuple[Path, dict[str, Any]], whole: Path, star
 
 
 @pytest.mark.parametrize(("what", "number"), [("finetune", 2), ("predictions", 2), ("predictions", 6)])
-def test_interrupted_anywhere_it_goes_on(
+def test_interrupted_glue_resumes_to_the_same_result(
     done: tuple[Path, dict[str, Any]],
     whole: Path,
     start: Path,
@@ -261,7 +263,9 @@ def test_interrupted_anywhere_it_goes_on(
     }
 
 
-def test_a_lost_prediction_file_comes_back(done: tuple[Path, dict[str, Any]], whole: Path, start: Path) -> None:
+def test_lost_or_changed_submission_file_is_restored(
+    done: tuple[Path, dict[str, Any]], whole: Path, start: Path
+) -> None:
     out, before = done[0], written(done[0])
     (out / "submission" / "RTE.tsv").unlink()
     (out / "submission" / "CoLA.tsv").write_text("index\tprediction\n")
@@ -269,22 +273,22 @@ def test_a_lost_prediction_file_comes_back(done: tuple[Path, dict[str, Any]], wh
     assert written(out) == before
 
 
-def test_a_damaged_note_is_made_anew(
+def test_damaged_entry_of_glue_json_is_recomputed(
     done: tuple[Path, dict[str, Any]], whole: Path, start: Path, tmp_path: Path
 ) -> None:
     out = shutil.copytree(done[0], tmp_path / "out")
     path = out / "mnli" / "glue.json"
-    told = json.loads(path.read_text())
-    names = [name for name in told if name.startswith(("MNLI-mm", "AX"))]
+    entries = json.loads(path.read_text())
+    names = [name for name in entries if name.startswith(("MNLI-mm", "AX"))]
     assert len(names) == 4
     for name, wrong in zip(names, ({}, {"made": {"matthews": "high"}}, {"made": 3}, {"made": None}), strict=True):
-        told[name] = {"of": told[name]["of"], **wrong}
-    path.write_text(json.dumps(told))
+        entries[name] = {"of": entries[name]["of"], **wrong}
+    path.write_text(json.dumps(entries))
     glue(whole, start, out, CONFIG, tasks=["mnli"], threads=1)
     assert path.read_bytes() == (done[0] / "mnli" / "glue.json").read_bytes()
 
 
-def test_no_archive_stays_that_lacks_a_file(
+def test_archive_is_removed_if_a_file_is_missing(
     done: tuple[Path, dict[str, Any]], whole: Path, start: Path, tmp_path: Path
 ) -> None:
     folder, out = shutil.copytree(whole, tmp_path / "glue"), shutil.copytree(done[0], tmp_path / "out")
@@ -294,7 +298,7 @@ def test_no_archive_stays_that_lacks_a_file(
     assert not (out / "submission.zip").exists()
 
 
-def test_another_test_file_is_predicted_anew_under_its_own_index(some: Path, start: Path, tmp_path: Path) -> None:
+def test_changed_test_file_is_predicted_again_with_its_own_index(some: Path, start: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     glue(some, start, out, CONFIG, tasks=["rte"], threads=1)
     first = (out / "submission" / "RTE.tsv").read_text().splitlines()
@@ -305,7 +309,7 @@ def test_another_test_file_is_predicted_anew_under_its_own_index(some: Path, sta
     assert again == [first[0], *reversed(first[1:])]
 
 
-def test_what_is_absent_is_said_and_left_out(
+def test_missing_files_are_reported_and_skipped(
     whole: Path, start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, out = shutil.copytree(whole, tmp_path / "glue"), tmp_path / "out"
@@ -317,26 +321,26 @@ def test_what_is_absent_is_said_and_left_out(
     (folder / "MNLI" / "dev_mismatched.tsv").unlink()
     (folder / "diagnostic" / "diagnostic-full.tsv").unlink()
     result = glue(folder, start, out, CONFIG, threads=1)
-    said = capsys.readouterr().err.splitlines()
+    output = capsys.readouterr().err.splitlines()
     for line in (
         "SST-2: not in the folder, skipped",
         "CoLA: no test.tsv",
         "QNLI: no dev.tsv, skipped",
         "WNLI: no train.tsv, skipped",
-        "QQP: train-subset.tsv in place of the whole",
+        "QQP: using the subset train-subset.tsv",
         "MNLI: no dev_mismatched.tsv; no labels in diagnostic.tsv",
     ):
-        assert line in said
+        assert line in output
     assert set(result["scores"]) == {"CoLA", "MRPC", "STS-B", "QQP", "MNLI-m", "RTE"}
     assert result["missing"] == ["CoLA.tsv", "SST-2.tsv", "QNLI.tsv", "WNLI.tsv"]
     assert result["submission"] is None
     assert not (out / "submission.zip").exists()
-    assert "no submission.zip: the leaderboard wants CoLA.tsv, SST-2.tsv, QNLI.tsv, WNLI.tsv too" in said
-    assert any(line.endswith("of 6 of 9 tasks, without SST-2, QNLI, WNLI") for line in said)
+    assert "no submission.zip: the leaderboard also needs CoLA.tsv, SST-2.tsv, QNLI.tsv, WNLI.tsv" in output
+    assert any(line.endswith("over 6 of 9 tasks, without SST-2, QNLI, WNLI") for line in output)
     assert json.loads((out / "scores.json").read_text()) == {k: v for k, v in result.items() if k != "submission"}
 
 
-def test_task_after_task_makes_the_archive_too(
+def test_archive_is_written_after_the_last_of_separate_calls(
     done: tuple[Path, dict[str, Any]], whole: Path, start: Path, tmp_path: Path
 ) -> None:
     out = shutil.copytree(done[0], tmp_path / "out")
@@ -347,7 +351,7 @@ def test_task_after_task_makes_the_archive_too(
     assert (out / "submission.zip").read_bytes() == (done[0] / "submission.zip").read_bytes()
 
 
-def test_from_mnli_three_tasks_start_from_its_run(
+def test_from_mnli_starts_three_tasks_from_the_mnli_run(
     whole: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train, started = glue_module.finetune, {}
@@ -362,37 +366,37 @@ def test_from_mnli_three_tasks_start_from_its_run(
     mnli = dict.fromkeys(("mrpc", "stsb", "rte"), out / "mnli")
     assert next(iter(started)) == "mnli"
     assert started == {task.name: mnli.get(task.name, start) for task in TASKS}
-    assert capsys.readouterr().err.count("its classify head is dropped") == 3
-    assert list(result["scores"])[:3] == ["CoLA", "SST-2", "MRPC"]  # GLUE's order, whatever was trained first
+    assert capsys.readouterr().err.count("; dropped its classify head") == 3
+    assert list(result["scores"])[:3] == ["CoLA", "SST-2", "MRPC"]  # in GLUE's order, whichever was trained first
     with pytest.raises(UsageError, match="was made from other data or another model"):
         glue(whole, start, out, CONFIG, threads=1)
 
 
-def test_another_tasks_run_gives_its_encoder_and_pooler_and_not_its_head(
+def test_run_of_another_task_gives_encoder_and_pooler_but_not_its_head(
     done: tuple[Path, dict[str, Any]], whole: Path, start: Path
 ) -> None:
-    still = replace(CONFIG, training=replace(CONFIG.training, steps=1, learning_rate=0.0))
+    no_training = replace(CONFIG, training=replace(CONFIG.training, steps=1, learning_rate=0.0))
     mnli, base = read_checkpoint(done[0] / "mnli").weights, read_checkpoint(start).weights
-    kept = [name for name in mnli if not name.startswith("heads.")]
-    assert not all(torch.equal(mnli[name], base[name]) for name in kept)
+    shared = [name for name in mnli if not name.startswith("heads.")]
+    assert not all(torch.equal(mnli[name], base[name]) for name in shared)
     for task, folder in ((Classify(), "RTE"), (Regress(), "STS-B")):
-        files, config = (whole / folder / "train.tsv", whole / folder / "dev.tsv"), replace(still, task=task)
+        files, config = (whole / folder / "train.tsv", whole / folder / "dev.tsv"), replace(no_training, task=task)
         found = bertie.finetune(config, *files, done[0] / "mnli", threads=1).model.state_dict()
         fresh = bertie.finetune(config, *files, start, threads=1).model.state_dict()
-        assert all(torch.equal(found[name], mnli[name]) for name in kept if name.startswith("encoder."))
+        assert all(torch.equal(found[name], mnli[name]) for name in shared if name.startswith("encoder."))
         assert torch.equal(found[f"heads.{task.kind}.pooler.weight"], mnli["pooler.weight"])
         assert torch.equal(found[f"heads.{task.kind}.out.weight"], fresh[f"heads.{task.kind}.out.weight"])
 
 
-def test_from_mnli_wants_a_finished_mnli(some: Path, whole: Path, start: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"MNLI is not among the tasks and .*/mnli is no finished run"):
+def test_from_mnli_needs_mnli_or_a_finished_run_of_it(some: Path, whole: Path, start: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--from-mnli needs MNLI among the tasks, or a finished run of it in .*/mnli"):
         glue(some, start, tmp_path / "out", CONFIG, from_mnli=True, threads=1)
     with pytest.raises(UsageError, match="--from-mnli and --from-scratch exclude each other"):
         glue(whole, start, tmp_path / "out", replace(CONFIG, from_scratch=True), from_mnli=True, threads=1)
     assert not (tmp_path / "out").exists()
 
 
-def test_other_settings_are_refused_by_the_runs(some: Path, start: Path, tmp_path: Path) -> None:
+def test_glue_refuses_to_resume_with_other_settings(some: Path, start: Path, tmp_path: Path) -> None:
     glue(some, start, tmp_path / "out", CONFIG, tasks=["rte"], threads=1)
     with pytest.raises(UsageError, match="already holds another run: seed is 0 there and 1 here"):
         glue(some, start, tmp_path / "out", replace(CONFIG, seed=1), tasks=["rte"], threads=1)
@@ -407,7 +411,7 @@ def replaced(name: str, old: str, new: str) -> Callable[[Path], None]:
     return change
 
 
-def test_a_score_that_is_no_number_is_a_row_that_strict_refuses(some: Path, start: Path, tmp_path: Path) -> None:
+def test_strict_refuses_a_score_that_is_not_a_number(some: Path, start: Path, tmp_path: Path) -> None:
     replaced("STS-B/dev.tsv", "3.000", "three")(some)
     with pytest.raises(UserError, match=r"dev\.tsv:5: the label is 'three', which is no finite number"):
         glue(some, start, tmp_path / "out", replace(CONFIG, strict=True), threads=1)
@@ -417,11 +421,11 @@ def test_a_score_that_is_no_number_is_a_row_that_strict_refuses(some: Path, star
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (replaced("RTE/dev.tsv", "\tlabel", "\tnote"), "RTE/dev.tsv has no column of labels"),
-        (replaced("STS-B/train.tsv", "\tscore", "\tnote"), "STS-B/train.tsv has no column of labels"),
+        (replaced("RTE/dev.tsv", "\tlabel", "\tnote"), "RTE/dev.tsv has no label column"),
+        (replaced("STS-B/train.tsv", "\tscore", "\tnote"), "STS-B/train.tsv has no label column"),
         (
             replaced("RTE/dev.tsv", "\tsentence2", "\tother"),
-            "RTE/dev.tsv: not the columns of RTE, which are sentence1 and",
+            "RTE/dev.tsv: not the columns of RTE: expected sentence1 and",
         ),
         (replaced("RTE/dev.tsv", "sentence1\tsentence2", "sentence\tx"), "RTE/dev.tsv: not the columns of RTE"),
         (replaced("RTE/dev.tsv", "not_entailment", "no"), "RTE: dev.tsv:3: .*'no'.*; the classes are entailment, not"),
@@ -455,17 +459,17 @@ def test_malformed_rows_of_training_are_skipped_unless_strict(
     [
         (
             replaced("RTE/test.tsv", "\tsentence2", "\tother"),
-            "not the columns of RTE, which are sentence1 and sentence2",
+            "not the columns of RTE: expected sentence1 and sentence2",
         ),
         (replaced("RTE/test.tsv", "sentence1\tsentence2", "sentence\tx"), "not the columns of RTE"),
         (replaced("RTE/test.tsv", "\n5\t", "\n5 "), "RTE/test.tsv:7: 2 columns, but the first line has 3"),
-        (lambda folder: (folder / "RTE" / "test.tsv").write_text("index\tsentence1\tsentence2\n"), "no examples in it"),
+        (lambda folder: (folder / "RTE" / "test.tsv").write_text("index\tsentence1\tsentence2\n"), "no examples"),
         (replaced("RTE/test.tsv", "\n5\t", "\nx\t"), "RTE/test.tsv:7: the index is 'x', and must be a number from 0"),
         (replaced("RTE/test.tsv", "\n5\t", "\n\t"), "RTE/test.tsv:7: the index is '', and must be a number from 0"),
         (replaced("RTE/test.tsv", "\n5\t", "\n4\t"), "RTE/test.tsv: index 4 is there twice"),
     ],
 )
-def test_no_prediction_is_invented_for_a_bad_test_file(
+def test_bad_test_file_gets_no_submission_file(
     some: Path,
     start: Path,
     tmp_path: Path,
@@ -475,7 +479,7 @@ def test_no_prediction_is_invented_for_a_bad_test_file(
 ) -> None:
     change(some)
     result = glue(some, start, tmp_path / "out", CONFIG, tasks=["rte"], threads=1)
-    [line] = [line for line in capsys.readouterr().err.splitlines() if "no RTE.tsv, which needs every row" in line]
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "did not write RTE.tsv" in line]
     assert message in line
     assert not (tmp_path / "out" / "submission" / "RTE.tsv").exists()
     assert "RTE.tsv" in result["missing"]
@@ -487,7 +491,7 @@ def test_no_prediction_is_invented_for_a_bad_test_file(
     [
         (["sst-3"], "there is no GLUE task 'sst-3': choose from cola, sst2, .* \\(AX comes with mnli\\)"),
         (["rte", "cola", "rte"], "the task rte is named twice"),
-        (["mnli"], "holds no task of GLUE: looked for train.tsv and a dev file in MNLI"),
+        (["mnli"], "has no task of GLUE: looked for train.tsv and a dev file in MNLI"),
     ],
 )
 def test_wrong_tasks_are_refused(some: Path, start: Path, tmp_path: Path, tasks: list[str], message: str) -> None:
@@ -495,9 +499,9 @@ def test_wrong_tasks_are_refused(some: Path, start: Path, tmp_path: Path, tasks:
         glue(some, start, tmp_path / "out", CONFIG, tasks=tasks, threads=1)
 
 
-def test_settings_that_would_do_nothing_are_refused(some: Path, start: Path, tmp_path: Path) -> None:
+def test_task_settings_without_effect_are_refused(some: Path, start: Path, tmp_path: Path) -> None:
     for task in (Classify(text="sentence"), Classify(labels=("a", "b")), Span()):
-        with pytest.raises(UsageError, match=r"give only --task.truncation and --task.doc_stride"):
+        with pytest.raises(UsageError, match=r"set only --task.truncation and --task.doc_stride"):
             glue(some, start, tmp_path / "out", replace(CONFIG, task=task), threads=1)
     windows = replace(CONFIG, task=Regress(truncation="windows", doc_stride=16))
     result = glue(some, start, tmp_path / "out", windows, tasks=["rte"], threads=1)
@@ -505,39 +509,42 @@ def test_settings_that_would_do_nothing_are_refused(some: Path, start: Path, tmp
     assert json.loads((tmp_path / "out" / "rte" / "task.json").read_text())["truncation"] == "windows"
 
 
-def test_restarts_and_a_file_of_settings(
+def test_glue_with_restarts_and_a_configuration_file(
     some: Path, whole: Path, start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The half of dev that did not choose is scored; mismatched MNLI, which chooses nothing, whole."""
+    """Scores are those on the report half; mismatched MNLI, which is not used for selection, is scored completely."""
     shutil.copytree(whole / "MNLI", some / "MNLI")
     (tmp_path / "mine.toml").write_text('extends = "classify"\nmax_length = 24\n[optimizer]\nkind = "bert_adam"\n')
     out = tmp_path / "out"
     flags = f"--config {tmp_path / 'mine.toml'} --restarts 2 --seed 3 --training.steps 2 --threads 1 --json"
     argv = ["glue", str(some), "--model", str(start), "--out", str(out), "--tasks", "mnli", "rte", *flags.split()]
     assert main(argv) == 0
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert told["seeds"] == [3, 4]
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["seeds"] == [3, 4]
     for name, part in (("rte", "RTE"), ("mnli", "MNLI-m")):
         assert 'kind = "bert_adam"' in (out / name / "config.toml").read_text()
         sweep = json.loads((out / name / "sweep.json").read_text())
         [best] = [run for run in sweep["runs"] if run["name"] == sweep["best"]]
-        assert told["scores"][part]["accuracy"] == best["report_scores"]["accuracy"]
+        assert result["scores"][part]["accuracy"] == best["report_scores"]["accuracy"]
     again = bertie.load(out / "mnli", threads=1).evaluate(some / "MNLI" / "dev_mismatched.tsv")
     assert again["examples"] == 12
-    assert told["scores"]["MNLI-mm"]["accuracy"] == again["scores"]["accuracy"]
+    assert result["scores"]["MNLI-mm"]["accuracy"] == again["scores"]["accuracy"]
 
 
-def test_the_command(some: Path, start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_a_table_and_json(
+    some: Path, start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = str(tmp_path / "out")
     flags = "--max-length 24 --training.epochs 1 --max-train-examples 16 --seed 3 --threads 1 --json"
     argv = ["glue", str(some), "--model", str(start), "--out", out, "--tasks", "rte", "stsb", *flags.split()]
     assert main(argv) == 0
-    said = capsys.readouterr()
-    told = json.loads(said.out.splitlines()[-1])
-    assert (told["run"], told["seeds"], told["submission"]) == (out, [3], None)
-    assert list(told["scores"]) == ["STS-B", "RTE"]
-    rte = next(line for line in said.err.splitlines() if line.startswith("RTE  "))
-    assert rte.split() == ["RTE", f"{told['tasks']['rte']:.4f}", "accuracy", f"{told['scores']['RTE']['accuracy']:.4f}"]
-    for folder, words in ((tmp_path / "nosuch", "no such folder"), (tmp_path / "out", "holds no task of GLUE")):
+    output = capsys.readouterr()
+    result = json.loads(output.out.splitlines()[-1])
+    assert (result["run"], result["seeds"], result["submission"]) == (out, [3], None)
+    assert list(result["scores"]) == ["STS-B", "RTE"]
+    rte = next(line for line in output.err.splitlines() if line.startswith("RTE  "))
+    accuracy = f"{result['scores']['RTE']['accuracy']:.4f}"
+    assert rte.split() == ["RTE", f"{result['tasks']['rte']:.4f}", "accuracy", accuracy]
+    for folder, message in ((tmp_path / "nosuch", "no such folder"), (tmp_path / "out", "has no task of GLUE")):
         assert main(["glue", str(folder), "--model", str(start), "--out", out]) == 2
-        assert words in capsys.readouterr().err
+        assert message in capsys.readouterr().err

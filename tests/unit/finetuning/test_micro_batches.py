@@ -1,4 +1,4 @@
-"""A step's micro-batches: of few sizes where a new one costs, whatever the task, and with the same losses."""
+"""Padding of micro-batches to few different sizes, with unchanged losses for every task."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ CASES: dict[str, tuple[AnyTask, Any]] = {
 
 
 def watch(seen: list[MicroBatch], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have every pass noted."""
-    made = single_run._Passes.one
+    """Append every micro-batch to `seen`."""
+    original = single_run._MicroBatcher.micro_batch
 
-    def one(passes: single_run._Passes, sequences: list[Sequence]) -> MicroBatch:
-        seen.append(made(passes, sequences))
+    def micro_batch(batcher: single_run._MicroBatcher, sequences: list[Sequence]) -> MicroBatch:
+        seen.append(original(batcher, sequences))
         return seen[-1]
 
-    monkeypatch.setattr(single_run._Passes, "one", one)
+    monkeypatch.setattr(single_run._MicroBatcher, "micro_batch", micro_batch)
 
 
 @pytest.mark.parametrize(
     ("name", "lstm_hidden_size"),  # embed reads the last layer
     [(name, size) for name in CASES for size in (0, 8) if not size or CASES[name][0].kind != "embed"],
 )
-def test_filled_passes_have_the_same_losses(
+def test_padded_micro_batches_have_the_same_losses(
     name: str, lstm_hidden_size: int, rows: list[dict[str, str]], start: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """oneDNN would compile its products for every new size; the filler attends to itself and tells nothing."""
+    """Padding avoids that oneDNN compiles matrix products for every new size; filler sequences attend only to themselves."""
     task, row = CASES[name]
     examples: Rows = [row(each["text"], i) for i, each in enumerate(rows)]
     seen: list[MicroBatch] = []
@@ -60,7 +60,7 @@ def test_filled_passes_have_the_same_losses(
     losses = {}
     for precision, multiple in (("fp32", 1), ("fp32", 64), ("bf16", 64)):
         seen.clear()
-        monkeypatch.setattr(single_run, "_lengths", lambda *_, m=multiple: m)
+        monkeypatch.setattr(single_run, "_token_multiple", lambda *_, m=multiple: m)
         config = FinetuneConfig(
             task,
             AdamW(),
@@ -69,24 +69,24 @@ def test_filled_passes_have_the_same_losses(
             max_length=24,
             lstm_hidden_size=lstm_hidden_size,
         )
-        quiet = replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-        losses[precision, multiple] = bertie.finetune(quiet, examples[:50], examples[50:], start, threads=1).losses
+        no_dropout = replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        losses[precision, multiple] = bertie.finetune(no_dropout, examples[:50], examples[50:], start, threads=1).losses
         for micro in seen:
-            tokens, asked = len(micro.batch.input_ids), len(micro.rows)
-            assert (tokens % multiple, asked % multiple) == (0, 0)
+            tokens, head_rows = len(micro.batch.input_ids), len(micro.rows)
+            assert (tokens % multiple, head_rows % multiple) == (0, 0)
             assert micro.tokens <= tokens < micro.tokens + multiple
     assert any(len(micro.batch.input_ids) > micro.tokens for micro in seen)
     assert losses["fp32", 64] == pytest.approx(losses["fp32", 1], rel=1e-4)
     assert losses["bf16", 64] == pytest.approx(losses["fp32", 1], rel=0.1)
 
 
-def test_only_bf16_on_a_cpu_is_filled() -> None:
+def test_only_bf16_on_a_cpu_is_padded() -> None:
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert [single_run._lengths(p, d) for d in (cpu, gpu) for p in ("fp32", "bf16")] == [1, 64, 1, 1]
+    assert [single_run._token_multiple(p, d) for d in (cpu, gpu) for p in ("fp32", "bf16")] == [1, 64, 1, 1]
 
 
-def test_no_pair_is_told_from_itself(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One pair left over is right whatever the model says: it joins those before it."""
+def test_last_dev_pair_joins_the_batch_before_it(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of one pair has no negatives: its prediction would always be correct."""
     pairs = [{"text": f"ka {i}", "text_pair": "ka du"} for i in range(9)]
     seen: list[MicroBatch] = []
     watch(seen, monkeypatch)

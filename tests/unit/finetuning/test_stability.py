@@ -1,4 +1,4 @@
-"""Choices for small data: early stopping, rates that fall with depth, upper layers that start anew."""
+"""Options for small data sets: early stopping, layer-wise learning rate decay, reinitialized top layers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bertie.training.schedules import Linear
 
 TRAINING = FinetuneTraining(epochs=4, batch_size=8, learning_rate=3e-3, precision="fp32")
 CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(warmup=0.1), TRAINING, max_length=24)
-WEARY = replace(TRAINING, epochs=40, learning_rate=2e-2, eval_every=3, patience=4)
+EARLY_STOPPING = replace(TRAINING, epochs=40, learning_rate=2e-2, eval_every=3, patience=4)
 
 
 def finetune(config: FinetuneConfig, rows: Any, start: Path, out: Path | None = None) -> Finetuned:
@@ -37,16 +37,18 @@ def flat(model: torch.nn.Module) -> torch.Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
-def test_it_stops_with_the_weights_of_the_lowest_loss(rows: list[dict[str, str]], start: Path, tmp_path: Path) -> None:
-    config = replace(CONFIG, training=WEARY)
+def test_early_stopping_keeps_the_weights_of_the_lowest_loss(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path
+) -> None:
+    config = replace(CONFIG, training=EARLY_STOPPING)
     found = finetune(config, rows, start, tmp_path / "run")
     losses = {record["step"]: record["loss"] for record in read_metrics(tmp_path / "run", "eval")}
     best = min(losses, key=lambda step: losses[step])
     assert max(losses) == best + 4 * 3 < 40 * 5
     checkpoint = read_checkpoint(tmp_path / "run" / "checkpoints" / f"step-{best:08d}")
-    there = build_model(config, found.task, checkpoint.config)
-    load_weights(there, checkpoint)
-    assert torch.equal(flat(there), flat(found.model))
+    saved = build_model(config, found.task, checkpoint.config)
+    load_weights(saved, checkpoint)
+    assert torch.equal(flat(saved), flat(found.model))
     assert torch.equal(flat(bertie.load(tmp_path / "run").model), flat(found.model))
     in_memory = finetune(config, rows, start)
     assert in_memory.losses == found.losses
@@ -54,10 +56,10 @@ def test_it_stops_with_the_weights_of_the_lowest_loss(rows: list[dict[str, str]]
 
 
 @pytest.mark.parametrize("stop_at", [1, 8, 12])
-def test_interrupted_it_stops_where_it_would_have(
+def test_interrupted_run_stops_early_at_the_same_step(
     rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int
 ) -> None:
-    config = replace(CONFIG, training=replace(WEARY, checkpoint_every=4))
+    config = replace(CONFIG, training=replace(EARLY_STOPPING, checkpoint_every=4))
     whole = finetune(config, rows, start, tmp_path / "whole")
     original = loop.train_steps
 
@@ -76,7 +78,7 @@ def test_interrupted_it_stops_where_it_would_have(
     assert ends[0] == ends[1]
 
 
-def test_the_added_layer_starts_as_wide_as_in_bert_base(rows: list[dict[str, str]], start: Path) -> None:
+def test_initial_head_outputs_have_the_spread_of_bert_base(rows: list[dict[str, str]], start: Path) -> None:
     checkpoint = read_checkpoint(start)
     data = load_task_data(CONFIG, rows[:40], rows[40:], checkpoint)
     model = build_model(CONFIG, data.task, checkpoint.config)
@@ -87,7 +89,9 @@ def test_the_added_layer_starts_as_wide_as_in_bert_base(rows: list[dict[str, str
 
 
 @pytest.mark.parametrize("optimizer", [AdamW(), BertAdam(), Lamb()])
-def test_rates_fall_with_depth(rows: list[dict[str, str]], start: Path, optimizer: AdamW | BertAdam | Lamb) -> None:
+def test_layer_decay_lowers_the_learning_rate_with_depth(
+    rows: list[dict[str, str]], start: Path, optimizer: AdamW | BertAdam | Lamb
+) -> None:
     checkpoint = read_checkpoint(start)
     data = load_task_data(CONFIG, rows[:40], rows[40:], checkpoint)
     model = build_model(CONFIG, data.task, checkpoint.config)
@@ -103,8 +107,8 @@ def test_rates_fall_with_depth(rows: list[dict[str, str]], start: Path, optimize
     assert len(optimizer.build(model).param_groups) == 2
 
 
-def test_the_rate_of_a_step_is_that_of_its_layer(rows: list[dict[str, str]], start: Path) -> None:
-    """The first step of AdamW moves every weight by its rate, whatever its gradient is."""
+def test_step_size_of_a_layer_follows_layer_decay(rows: list[dict[str, str]], start: Path) -> None:
+    """The first step of AdamW moves every weight by its learning rate, whatever its gradient is."""
     config = replace(CONFIG, optimizer=AdamW(weight_decay=0.0, eps=1e-20))
     config = replace(config, training=replace(TRAINING, steps=1, layer_decay=0.5))
     checkpoint = read_checkpoint(start)
@@ -120,13 +124,13 @@ def test_the_rate_of_a_step_is_that_of_its_layer(rows: list[dict[str, str]], sta
     assert moved["encoder.embeddings.word.weight"] == pytest.approx(head / 8, rel=1e-3)
 
 
-def test_upper_layers_start_anew(rows: list[dict[str, str]], start: Path) -> None:
+def test_reinit_layers_initializes_the_top_layers_and_the_pooler(rows: list[dict[str, str]], start: Path) -> None:
     checkpoint = read_checkpoint(start)
     config = replace(CONFIG, training=replace(TRAINING, reinit_layers=1))
     data = load_task_data(config, rows[:40], rows[40:], checkpoint)
     usual, _ = initialized_model(CONFIG, data.task, checkpoint)
-    fresh, told = initialized_model(config, data.task, checkpoint)
-    assert "the upper 1 layer, the pooler" in told
+    fresh, description = initialized_model(config, data.task, checkpoint)
+    assert "the top 1 layer, the pooler" in description
     assert not torch.equal(fresh.heads["classify"].pooler.weight, usual.heads["classify"].pooler.weight)
     assert torch.equal(flat(usual.encoder.layers[0]), flat(fresh.encoder.layers[0]))
     assert torch.equal(flat(usual.encoder.embeddings), flat(fresh.encoder.embeddings))
@@ -144,14 +148,14 @@ def test_upper_layers_start_anew(rows: list[dict[str, str]], start: Path) -> Non
     norm = initialized_model(config, data.task, tuned)[0].encoder.layers[1].norm
     assert torch.equal(norm.weight, torch.ones_like(norm.weight))
     assert torch.equal(norm.bias, torch.zeros_like(norm.bias))
-    with pytest.raises(UsageError, match="reinit_layers is 3, and the model has 2 layers"):
+    with pytest.raises(UsageError, match="reinit_layers is 3, but the model has 2 layers"):
         finetune(replace(CONFIG, training=replace(TRAINING, reinit_layers=3)), rows, start)
 
 
 def test_patience_needs_a_loss_to_watch(start: Path) -> None:
-    """Tags that training never saw have no target, and the one that it saw is cut off."""
+    """Tags that are not in the training examples have no target, and the only known tag is truncated."""
     training = replace(TRAINING, eval_every=1, patience=2)
     dev = [{"tokens": ["ka"] * 40, "tags": ["B-Y"] * 39 + ["B-X"]}]
     train = [{"tokens": ["ka", "du"], "tags": ["B-X", "O"]}]
-    with pytest.raises(UserError, match="there is no loss to watch"):
+    with pytest.raises(UserError, match="so there is no dev loss to watch"):
         bertie.finetune(replace(CONFIG, task=Tag(truncation="head"), training=training), train, dev, start, threads=1)

@@ -43,10 +43,10 @@ def done(found: Finetuned) -> Sweep:
 
 
 def without_time(found: Sweep) -> list[RunResult]:
-    return [replace(outcome, seconds=0.0) for outcome in found.results]
+    return [replace(result, seconds=0.0) for result in found.results]
 
 
-def test_cells_are_all_combinations_of_the_grid_and_seeds() -> None:
+def test_expand_grid_combines_all_values_and_seeds() -> None:
     grid = Grid(learning_rate=(1e-5, 2e-5), epochs=(1, 3))
     found = expand_grid(replace(CONFIG, grid=grid, seed=7))
     assert len(found) == 2 * 2 * 3
@@ -55,33 +55,33 @@ def test_cells_are_all_combinations_of_the_grid_and_seeds() -> None:
     assert all(cell.restarts == 1 and cell.grid == Grid() for cell in found.values())
 
 
-def test_a_restart_is_the_run_of_its_seed(rows: list[dict[str, str]], start: Path) -> None:
+def test_restart_equals_a_single_run_with_its_seed(rows: list[dict[str, str]], start: Path) -> None:
     found = finetune(CONFIG, rows, start)
     alone = [finetune(replace(CONFIG, restarts=1, seed=seed), rows, start) for seed in range(3)]
-    assert [outcome.scores for outcome in done(found).results] == [run.scores for run in alone]
+    assert [result.scores for result in done(found).results] == [run.scores for run in alone]
     assert alone[0].losses != alone[1].losses
     best = done(found).best
     assert found.losses == alone[best.seed].losses
     assert best.selection_scores["accuracy"] == max(
-        outcome.selection_scores["accuracy"] for outcome in done(found).results
+        result.selection_scores["accuracy"] for result in done(found).results
     )
     assert found.scores == best.report_scores
     halves = [best.selection_scores["accuracy"] * 10, best.report_scores["accuracy"] * 10]  # of 20 dev examples
     assert sum(halves) == pytest.approx(best.scores["accuracy"] * 20)
 
 
-def test_mean_and_deviation_are_of_all_dev_examples(
+def test_mean_and_standard_deviation_are_over_all_dev_examples(
     rows: list[dict[str, str]], start: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     [setting] = done(finetune(CONFIG, rows, start)).settings
     assert setting.mean == pytest.approx(np.mean(setting.scores))
     assert setting.sd == pytest.approx(np.std(setting.scores, ddof=1))
     assert len(setting.scores) == setting.runs == 3
-    told = f"rate 0.003, batch 8, epochs 2: mean accuracy {setting.mean:.4f}, sd {setting.sd:.4f} (3 runs)"
-    assert told in capsys.readouterr().err
+    scores = f"accuracy {setting.mean:.4f} ± {setting.sd:.4f} (mean ± sd, 3 runs)"
+    assert f"learning rate 0.003, batch size 8, epochs 2: {scores}" in capsys.readouterr().err
 
 
-def test_killed_it_goes_on_where_it_was(
+def test_killed_sweep_resumes_where_it_was(
     rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = finetune(CONFIG, rows, start, tmp_path / "whole")
@@ -103,53 +103,51 @@ def test_killed_it_goes_on_where_it_was(
                 finetune(CONFIG, rows, start, cut)
             assert len({path.parents[2] for path in (cut / "cells").rglob("model.safetensors")}) == 1
     best = done(whole).best.seed
-    assert trained in ([0, 1, 2], [0, 1, 2, best])  # the best one is read again where an earlier call trained it
-    assert not found.losses or best == 2  # and not trained again
+    assert trained in ([0, 1, 2], [0, 1, 2, best])  # the best one is loaded again if an earlier call trained it
+    assert not found.losses or best == 2  # without training it again
     assert without_time(done(found)) == without_time(done(whole))
     assert found.scores == whole.scores
     first, second = (torch.cat([p.flatten() for p in each.model.parameters()]) for each in (whole, found))
     assert torch.equal(first, second)
 
 
-def test_the_folder_is_the_best_model_and_keeps_no_other(
-    rows: list[dict[str, str]], start: Path, tmp_path: Path
-) -> None:
+def test_run_folder_holds_the_best_model_and_no_other(rows: list[dict[str, str]], start: Path, tmp_path: Path) -> None:
     found = finetune(CONFIG, rows, start, tmp_path / "run")
     best = done(found).best
     assert not list((tmp_path / "run" / "cells").rglob("*.safetensors"))
-    told = json.loads((tmp_path / "run" / "sweep.json").read_text())
-    assert told["best"] == best.name
+    saved = json.loads((tmp_path / "run" / "sweep.json").read_text())
+    assert saved["best"] == best.name
     assert json.loads((tmp_path / "run" / "scores.json").read_text()) == found.scores
     model = bertie.load(tmp_path / "run")
     assert model.evaluate(rows[40:])["scores"] == pytest.approx(best.scores)
     page = (tmp_path / "run" / "report.html").read_text()
-    assert all(name in page for name in ("Settings", "Runs", "the best", "How the best one learned"))
+    assert all(name in page for name in ("Settings", "Runs", "Failed runs", "Report half", "Training of the best run"))
     again = finetune(CONFIG, rows, start, tmp_path / "run")
     assert again.scores == found.scores
     assert without_time(done(again)) == without_time(done(found))
     assert again.losses == []
 
 
-def test_a_run_that_diverges_counts_as_collapsed(
+def test_diverged_run_counts_as_failed(
     rows: list[dict[str, str]], start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     long = replace(TRAINING, epochs=10)
     config = replace(CONFIG, grid=Grid(learning_rate=(3e-3, 2e9)), restarts=1, training=long)
     found = done(finetune(config, rows, start, tmp_path / "run"))
-    tame, diverged = found.results
-    assert (tame.failed, diverged.failed, diverged.scores) == (False, True, {})
-    assert found.best is tame
+    normal, diverged = found.results
+    assert (normal.failed, diverged.failed, diverged.scores) == (False, True, {})
+    assert found.best is normal
     assert found.settings[1].mean is None
-    assert "1 of 2 runs collapsed" in capsys.readouterr().err
+    assert "1 of 2 runs failed: no better" in capsys.readouterr().err
     with pytest.raises(UserError, match="all of 2 runs diverged"):
         finetune(replace(config, grid=Grid(learning_rate=(1e9, 2e9))), rows, start)
 
 
 @pytest.mark.parametrize("name", ["classify", "regress"])
-def test_a_run_that_diverges_at_the_last_is_not_chosen(
+def test_run_that_diverges_in_its_last_steps_is_not_selected(
     name: str, rows: list[dict[str, str]], start: Path, tmp_path: Path
 ) -> None:
-    """Too late for ten bad steps in a row; in memory as in a folder."""
+    """Too late for ten consecutive skipped steps; in memory and in a folder."""
     tasks = {
         "classify": (Classify(), rows),
         "regress": (Regress(), [{"text": r["text"], "score": i} for i, r in enumerate(rows)]),
@@ -161,11 +159,11 @@ def test_a_run_that_diverges_at_the_last_is_not_chosen(
     )
     for out in (None, tmp_path / "run"):
         found = done(finetune(config, examples, start, out))
-        assert [outcome.scores == {} for outcome in found.results] == [True, False]
+        assert [result.scores == {} for result in found.results] == [True, False]
         assert found.best is found.results[1]
 
 
-def test_the_time_of_a_run_is_that_of_all_its_calls(
+def test_seconds_of_a_run_include_earlier_calls(
     rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forward, passes, clock, late = BertModel.forward, 0, time.monotonic, 0.0
@@ -187,44 +185,45 @@ def test_the_time_of_a_run_is_that_of_all_its_calls(
     assert second.seconds < 10_000 < first.seconds
 
 
-def test_a_run_that_learns_nothing_has_collapsed(
+def test_run_that_learns_nothing_has_failed(
     rows: list[dict[str, str]], start: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     idle = replace(TRAINING, learning_rate=0.0)
     assert done(finetune(replace(CONFIG, training=idle), rows, start)).failed == 3
-    assert "3 of 3 runs collapsed, also the best of them: no better" in capsys.readouterr().err
+    assert "3 of 3 runs failed, including the best one: no better" in capsys.readouterr().err
     finetune(replace(CONFIG, training=replace(idle, steps=7), restarts=1), rows, start)
-    told = capsys.readouterr().err
-    assert "nothing was learned; try more epochs (it had 7 steps), another --training.learning-rate (now " in told
+    output = capsys.readouterr().err
+    assert "the run failed: its dev scores are no better than those of a constant prediction" in output
+    assert "try more epochs (training took 7 steps), another --training.learning-rate (now " in output
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("values", "message"),
     [
-        ({"learning_rate": (1e-5, 1e-5)}, "grid.learning_rate names a value twice"),
+        ({"learning_rate": (1e-5, 1e-5)}, "grid.learning_rate has a value twice"),
         ({"batch_size": (0,)}, "grid.batch_size has 0"),
         ({"epochs": (1, -1)}, "grid.epochs has -1"),
         ({"learning_rate": (float("nan"),)}, "grid.learning_rate has nan"),
-        ({"learning_rate": (1e30,)}, "grid.learning_rate has 1e[+]30: give numbers from 0 to less than 2.1"),
+        ({"learning_rate": (1e30,)}, "grid.learning_rate has 1e[+]30: values must be from 0 to less than 2.1"),
     ],
 )
-def test_grids_that_cannot_be(values: dict[str, Any], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_invalid_grids_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         Grid(**values)
 
 
-def test_what_cannot_choose(rows: list[dict[str, str]], start: Path) -> None:
-    with pytest.raises(UsageError, match="metric is 'bleu', and this task has accuracy, f1, matthews"):
+def test_invalid_selection_and_contradictions_are_refused(rows: list[dict[str, str]], start: Path) -> None:
+    with pytest.raises(UsageError, match="metric is 'bleu': choose one of the task's scores: accuracy, f1, matthews"):
         finetune(replace(CONFIG, metric="bleu"), rows, start)
-    with pytest.raises(UserError, match="one dev example cannot choose"):
+    with pytest.raises(UserError, match="selecting the best of several runs needs at least 2 dev examples"):
         bertie.finetune(CONFIG, rows[:40], rows[40:41], start)
-    with pytest.raises(UsageError, match=r"so does grid\.epochs"):
+    with pytest.raises(UsageError, match=r"training\.steps and grid\.epochs both set the length of a run"):
         replace(CONFIG, grid=Grid(epochs=(1, 2)), training=replace(TRAINING, steps=3))
-    with pytest.raises(UsageError, match=r"say with training\.eval_every"):
+    with pytest.raises(UsageError, match=r"set training\.eval_every"):
         replace(TRAINING, patience=2)
 
 
-def test_of_other_data_it_does_not_go_on(
+def test_sweep_does_not_resume_with_other_data(
     rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stopped(config: FinetuneConfig, *rest: Any) -> Any:
@@ -244,8 +243,8 @@ def test_of_other_data_it_does_not_go_on(
         finetune(CONFIG, rows[::-1], start, tmp_path / "run")
 
 
-def test_what_dev_is_judged_by_is_data_too(minilm: Path) -> None:
-    """Answers that no target shows: of a dev question all are right, the model learns the first."""
+def test_fingerprint_includes_all_gold_answers(minilm: Path) -> None:
+    """All gold answers of a dev question count for its score, but only the first one is a target."""
     config, checkpoint = load(FinetuneConfig, "span", "finetune"), read_checkpoint(minilm)
     asked = {"question": "who", "context": "the cat sat on the mat", "answers": ["the cat"]}
     data = [
@@ -255,38 +254,39 @@ def test_what_dev_is_judged_by_is_data_too(minilm: Path) -> None:
     assert data[0].fingerprint == data[1].fingerprint != data[2].fingerprint
 
 
-def test_small_errors_are_no_collapse() -> None:
+def test_run_with_small_errors_has_not_failed() -> None:
     dev = [Example("a", None, str(score), "here") for score in (0.0, 0.05, 0.1)]
     task = Regress().fit(dev)
     right, same = (
-        {"mse": task.score([NumberPrediction(s) for s in said], dev)["mse"]} for said in ((0, 0.05, 0.1), (0.05,) * 3)
+        {"mse": task.score([NumberPrediction(number) for number in numbers], dev)["mse"]}
+        for numbers in ((0, 0.05, 0.1), (0.05,) * 3)
     )
     assert not sweeping.has_failed("mse", right, task, dev)
     assert sweeping.has_failed("mse", same, task, dev)
 
 
-def test_correlations_of_chance_are_a_collapse() -> None:
+def test_run_with_a_chance_correlation_has_failed() -> None:
     dev = [Example("a", None, str(score), "here") for score in range(100)]
     task = Regress().fit(dev)
     assert sweeping.has_failed("spearman", {"spearman": 0.19}, task, dev)
     assert not sweeping.has_failed("spearman", {"spearman": 0.21}, task, dev)
 
 
-def test_the_half_that_reports_decides_nothing(rows: list[dict[str, str]], start: Path) -> None:
-    """Whatever its labels are, the same run is chosen, and stopped at the same step."""
+def test_report_half_does_not_influence_selection_or_stopping(rows: list[dict[str, str]], start: Path) -> None:
+    """Whatever its labels are, the same run is selected, and it stops at the same step."""
     training = replace(TRAINING, epochs=10, eval_every=2, patience=2)
     config = replace(CONFIG, training=training)
     reports = sweeping.split_dev(rows[40:])[1]
-    turned = [dict(row) for row in rows]
+    swapped = [dict(row) for row in rows]
     for i in reports:
-        turned[40 + i]["label"] = {"yes": "no", "no": "yes"}[turned[40 + i]["label"]]
-    first, second = (finetune(config, examples, start) for examples in (rows, turned))
+        swapped[40 + i]["label"] = {"yes": "no", "no": "yes"}[swapped[40 + i]["label"]]
+    first, second = (finetune(config, examples, start) for examples in (rows, swapped))
     assert done(first).best.name == done(second).best.name
     assert first.losses == second.losses
     assert first.scores["accuracy"] == pytest.approx(1 - second.scores["accuracy"])
 
 
-def damaged(outcome: dict[str, Any]) -> list[Any]:
+def damaged(result: dict[str, Any]) -> list[Any]:
     changes: list[dict[str, Any]] = [
         {"name": "other"},
         {"learning_rate": [1e-3]},
@@ -305,20 +305,19 @@ def damaged(outcome: dict[str, Any]) -> list[Any]:
         {"seconds": None},
         {"more": 1},
     ]
-    return [3, *(outcome | change for change in changes)]
+    return [3, *(result | change for change in changes)]
 
 
-def test_damaged_outcomes_are_told(rows: list[dict[str, str]], start: Path, tmp_path: Path) -> None:
+def test_damaged_results_are_refused(rows: list[dict[str, str]], start: Path, tmp_path: Path) -> None:
     finetune(CONFIG, rows, start, tmp_path / "run")
-    kept = (tmp_path / "run" / "sweep.json").read_text()
-    told = json.loads(kept)
-    runs = [{**told, "runs": [each, *told["runs"][1:]]} for each in damaged(told["runs"][0])]
+    saved = json.loads((tmp_path / "run" / "sweep.json").read_text())
+    runs = [{**saved, "runs": [each, *saved["runs"][1:]]} for each in damaged(saved["runs"][0])]
     for wrong in (
         {},
-        told | {"runs": []},
-        told | {"runs": 3},
-        told | {"metric": [1]},
-        told | {"metric": "bleu"},
+        saved | {"runs": []},
+        saved | {"runs": 3},
+        saved | {"metric": [1]},
+        saved | {"metric": "bleu"},
         *runs,
     ):
         (tmp_path / "run" / "sweep.json").write_text(json.dumps(wrong))
@@ -333,7 +332,7 @@ def test_damaged_outcomes_are_told(rows: list[dict[str, str]], start: Path, tmp_
             finetune(CONFIG, rows, start, tmp_path / "run")
 
 
-def test_a_folder_with_runs_is_not_taken_for_another_sweep(
+def test_folder_with_runs_is_not_reused_for_another_sweep(
     rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: Any) -> Any:
@@ -346,5 +345,5 @@ def test_a_folder_with_runs_is_not_taken_for_another_sweep(
     monkeypatch.setattr(sweeping, "train_run", stop)
     with pytest.raises(KeyboardInterrupt):
         finetune(CONFIG, rows, start, tmp_path / "new")
-    with pytest.raises(KeyboardInterrupt):  # nothing is trained yet, so these settings count
+    with pytest.raises(KeyboardInterrupt):  # nothing is trained yet, so other settings are allowed
         finetune(replace(CONFIG, metric="f1"), rows, start, tmp_path / "new")
