@@ -90,7 +90,7 @@ def test_another_number_of_threads_warns(nursery: Nursery, shards: Path, halfway
     run = shutil.copytree(halfway, tmp_path / "run")
     code, text = nursery.run([*pretrain_command(shards, run), "--threads", "2"], ["die_after_step", 15])
     assert (code, "resuming" in text) == (-signal.SIGKILL, True)
-    assert f"warning: {run} ran with 1 threads and goes on with 2" in text
+    assert f"warning: {run} began with 1 threads and resumes with 2" in text
 
 
 def test_the_number_of_threads_is_kept(

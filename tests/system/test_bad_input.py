@@ -160,9 +160,7 @@ def test_places_that_cannot_be_written(refuse: Refuse, tokenizer_folder: Path, t
 def test_a_folder_inside_a_file(refuse: Refuse, small_shards: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     refuse(pretrain(small_shards, tmp_path / "file" / "run"), 1, "cannot write", str(tmp_path / "file"))
-    refuse(
-        pretrain(small_shards, tmp_path / "file"), 2, f"{tmp_path / 'file'} already exists and is no run of bertie's"
-    )
+    refuse(pretrain(small_shards, tmp_path / "file"), 2, f"{tmp_path / 'file'} already exists and is not a bertie run")
     assert (tmp_path / "file").read_text() == "mine"
 
 

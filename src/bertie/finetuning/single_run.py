@@ -205,7 +205,7 @@ def _job(
             steps, settings.learning_rate, settings.max_grad_norm, config.seed, precision, {task.kind: 1.0}
         ),
         stream=stream,
-        evaluate=lambda _, stopping: evaluate(model, dev, precision, stopping=stopping),
+        evaluate=lambda _, stopping: evaluate(model, dev, precision, should_stop=stopping),
         eval_set=lambda _: 0,
         eval_every=settings.eval_every,
         patience=settings.patience,

@@ -23,9 +23,10 @@ from bertie.pretraining.phases import ResolvedPhase
 from bertie.pretraining.pretrain import Setup, set_up
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.text.tokenizer import Tokenizer
-from bertie.training import trainer
 from bertie.training.distributed import process_group
+from bertie.training.job import TrainingJob
 from bertie.training.loop import train_steps
+from bertie.training.records import loss_metrics
 from bertie.training.run_folder import run_status
 
 STEPS = 3
@@ -57,7 +58,7 @@ def dry_run(
         return told if ranks.first else {}
 
 
-def _restore(setup: Setup, job: trainer.TrainingJob) -> Counters:
+def _restore(setup: Setup, job: TrainingJob) -> Counters:
     """Where a run that has begun stands; its model and optimizer into the job."""
     counters = Counters()
     if setup.ranks.first and has_checkpoint(setup.out):
@@ -122,7 +123,7 @@ def _example(micro: MicroBatch, tokenizer: Tokenizer) -> str:
     return text if len(text) <= 160 else f"{text[:159]}…"
 
 
-def _room(job: trainer.TrainingJob, out: Path) -> dict[str, int]:
+def _room(job: TrainingJob, out: Path) -> dict[str, int]:
     there = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
     free, memory = shutil.disk_usage(there).free, runtime.memory()[0]
     checkpoint = 3 * 4 * job.model.size
@@ -136,7 +137,7 @@ def _room(job: trainer.TrainingJob, out: Path) -> dict[str, int]:
     return {"memory_free": memory, "checkpoint": checkpoint, "disk_free": free}
 
 
-def _steps(setup: Setup, job: trainer.TrainingJob, counters: Counters) -> dict[str, Any]:
+def _steps(setup: Setup, job: TrainingJob, counters: Counters) -> dict[str, Any]:
     """The next steps, as they would be."""
     job.model.train()
     losses, speeds = [], []
@@ -144,7 +145,7 @@ def _steps(setup: Setup, job: trainer.TrainingJob, counters: Counters) -> dict[s
     stream = job.stream(counters.step, Position(counters.epoch, counters.epoch_step))
     steps = train_steps(job.model, stream, job.optimizer, job.schedule, job.settings, counters.step, job.ranks)
     for progress in islice(steps, STEPS):
-        losses.append(trainer.loss_metrics(progress.losses, job.settings.loss_weights)["loss"])
+        losses.append(loss_metrics(progress.losses, job.settings.loss_weights)["loss"])
         now = time.monotonic()
         speeds.append(progress.tokens / (now - started))
         started = now

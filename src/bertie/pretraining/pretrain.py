@@ -31,6 +31,7 @@ from bertie.pretraining.recipe import PretrainConfig, PretrainTraining, with_voc
 from bertie.text.shards import Shards, open_shards
 from bertie.training import trainer
 from bertie.training.distributed import Ranks, process_group
+from bertie.training.job import TrainingJob
 from bertie.training.loop import LoopSettings, evaluate
 from bertie.training.run_folder import RunFolder, first_difference, read_metrics, run_threads
 from bertie.training.run_report import run_page
@@ -102,7 +103,7 @@ class Setup:
         """Of the data."""
         return storage.sha256(self.shards.folder / "manifest.json")
 
-    def job(self, run: RunFolder | None) -> tuple[trainer.TrainingJob, int]:
+    def job(self, run: RunFolder | None) -> tuple[TrainingJob, int]:
         """The model, as new or as it starts, and all that trains it; and the most rows of a forward pass.
 
         run: keeps what is decided now; None decides for nobody.
@@ -132,7 +133,7 @@ class Setup:
             return evaluate(model, self.eval_sets[phase_index(feed.phases, step)], precision, ranks, stopping)
 
         weights = {objective.kind: objective.weight for objective in config.objectives}
-        job = trainer.TrainingJob(
+        job = TrainingJob(
             title="pretrain",
             model=model,
             tokenizer=self.shards.tokenizer,
@@ -157,7 +158,7 @@ class Setup:
         )
         return job, feed.micro_batch
 
-    def description(self, job: trainer.TrainingJob) -> str:
+    def description(self, job: TrainingJob) -> str:
         """What is about to be trained, in a line."""
         tokens = int(self.shards.train.document_starts[-1])
         starts = [0, *(leg.end_step for leg in self.feed.phases)]

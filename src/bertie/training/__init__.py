@@ -1,1 +1,13 @@
-"""The loop, optimizers, schedules, the run folder; pretrain and finetune compose the rooms above."""
+"""The training engine, shared by pre-training and fine-tuning.
+
+The engine knows neither corpora nor tasks. `bertie.pretraining` and `bertie.finetuning` build a `TrainingJob` and call
+`trainer.train`. Read the files in this order:
+
+1. `trainer.py`: runs a job: resume, log, evaluate, save checkpoints, stop.
+2. `job.py`: what a job consists of.
+3. `loop.py`: one optimizer step: forward passes, loss, backward passes, update.
+4. `optimizers.py` and `schedules.py`: the choices of a recipe.
+5. `run_folder.py`: the files of a run; `records.py`: the contents of metrics.jsonl.
+6. `distributed.py` and `rendezvous.py`: several ranks; `interrupts.py`: SIGINT and SIGTERM; `memory.py`: memory use.
+7. `run_report.py`, `compare.py`, `tensorboard_log.py`: reports of runs.
+"""

@@ -1,4 +1,4 @@
-"""Runs beside each other: curves against tokens and time, last scores, and the settings in which they differ."""
+"""`bertie runs compare`: curves against tokens and time, last scores, and differing settings of several runs."""
 
 from __future__ import annotations
 
@@ -17,25 +17,35 @@ Records = list[dict[str, Any]]
 
 
 def compare(runs: Sequence[str | Path], out: str | Path = "compare.html") -> dict[str, Any]:
-    """Write a page that compares run folders, finished or not.
+    """Write an HTML page that compares runs, finished or not.
 
-    Returns {"page", "runs": [{"run", "step", "tokens", "minutes", "tokens_per_second", "eval": the record of the
-    weights it kept, or None}],
-    "differences": {setting: [its value in each run]}}. Errors: UsageError for fewer than two runs, or what is none.
+    Args:
+        runs: Two run folders or more, of pre-training or of single fine-tuning runs.
+        out: The page to write.
+
+    Returns:
+        {"page": path of the page,
+        "runs": [{"run": folder, "step", "tokens", "minutes", "tokens_per_second": median over the steps,
+        "eval": the held-out record of the saved weights, or None before the first evaluation}],
+        "differences": {dotted key of a setting: [its value in each run]}}.
+
+    Raises:
+        UsageError: For fewer than two runs, or a folder that is not a run or has no training step yet.
+        UserError: If metrics.jsonl of a run is damaged.
     """
     folders = [Path(run) for run in runs]
     if Path(out).is_dir():
-        raise UsageError(f"--out {out} is a folder: give the page a name")
+        raise UsageError(f"--out {out} is a folder: give the name of a file")
     if len(folders) < 2:
-        raise UsageError("give two runs or more to compare")
+        raise UsageError("give two or more runs to compare")
     for folder in folders:
         if not (folder / "metrics.jsonl").is_file():
-            raise UsageError(f"{folder} is no run: it holds no metrics.jsonl")
+            raise UsageError(f"{folder} is not a run: it contains no metrics.jsonl")
     train = [read_metrics(folder, "train") for folder in folders]
     held_out = [read_metrics(folder, "eval") for folder in folders]
     for folder, records in zip(folders, train, strict=True):
         if not records:
-            raise UsageError(f"{folder} has not written a step yet")
+            raise UsageError(f"{folder} contains no training step yet: wait until it has logged one")
     settings = [flatten(config.read(folder / "config.toml")) for folder in folders]
     keys = sorted({key for values in settings for key in values})
     differences = {key: [values.get(key) for values in settings] for key in keys}
@@ -49,7 +59,7 @@ def compare(runs: Sequence[str | Path], out: str | Path = "compare.html") -> dic
 
 
 def _names(folders: list[Path]) -> list[str]:
-    """As many of the last parts of each path as tell them apart."""
+    """Return the shortest trailing parts of the paths that are distinct."""
     parts = [folder.absolute().parts for folder in folders]
     for count in range(1, max(map(len, parts))):
         names = ["/".join(path[-count:]) for path in parts]
@@ -78,60 +88,61 @@ def _page(
     differences: dict[str, list[Any]],
     machines: list[str],
 ) -> Page:
-    made = Page(
+    page = Page(
         " and ".join(names),
-        "Runs beside each other. Held-out text; where a run has evaluated less than twice, training text.",
+        "Held-out losses of the runs. A run with fewer than two evaluations has a curve of its training losses.",
     )
     measures = [
         name for name in train[0][0] if name.endswith(("_loss", "_accuracy")) and all(name in t[0] for t in train)
     ]
-    made.heading("What came of them")
+    page.heading("Results")
     rows: list[list[Any]] = [
         ["Steps", *(s["step"] for s in summaries)],
         ["Tokens", *(s["tokens"] for s in summaries)],
         ["Minutes", *(f"{s['minutes']:,.1f}" for s in summaries)],
         ["Tokens/s", *(f"{s['tokens_per_second']:,.0f}" for s in summaries)],
     ]
-    kept = [(s["eval"] or {}).get("step", "–") for s in summaries]
-    if kept != [s["step"] for s in summaries]:
-        rows.append(["Held out after step", *kept])
+    evaluated = [(s["eval"] or {}).get("step", "–") for s in summaries]
+    if evaluated != [s["step"] for s in summaries]:
+        rows.append(["Evaluated after step", *evaluated])
     for measure in measures:
         scores = [(s["eval"] or {}).get(measure) for s in summaries]
         rows.append([_label(measure, train[0][0]), *("–" if score is None else f"{score:.4g}" for score in scores)])
-    made.table(["", *names], rows)
-    made.heading("Against the text they read")
+    page.table(["", *names], rows)
+    page.heading("By training tokens")
     for measure in measures:
         curves = _curves(names, train, held_out, "tokens", measure, 1e-6)
-        made.line_chart(curves, "million tokens", _label(measure, train[0][0]))
-    made.heading("Against time")
+        page.line_chart(curves, "million tokens", _label(measure, train[0][0]))
+    page.heading("By time")
     curves = _curves(names, train, held_out, "seconds", measures[0], 1 / 60)
-    made.line_chart(curves, "minutes", _label(measures[0], train[0][0]))
-    made.heading("How they were made")
+    page.line_chart(curves, "minutes", _label(measures[0], train[0][0]))
+    page.heading("Settings and machines")
     if differences:
         shown = [[key, *("–" if value is None else value for value in values)] for key, values in differences.items()]
-        made.table(["Setting", *names], shown)
+        page.table(["Setting", *names], shown)
     else:
-        made.paragraph("Every setting is the same.")
+        page.paragraph("All settings are the same.")
     for name, machine in zip(names, machines, strict=True):
-        made.paragraph(f"{name}: {machine}")
-    return made
+        page.paragraph(f"{name}: {machine}")
+    return page
 
 
 def _curves(
-    names: list[str], train: list[Records], held_out: list[Records], x: str, y: str, unit: float
+    names: list[str], train: list[Records], held_out: list[Records], x: str, y: str, x_scale: float
 ) -> dict[str, tuple[Numbers, Numbers]]:
-    """Held-out values, or, where there are not two of them, those of training, and then the name says so."""
+    """Return a curve for each run: held-out values, or smoothed training values if there are fewer than two."""
     curves: dict[str, tuple[Numbers, Numbers]] = {}
-    for name, *parts in zip(names, train, held_out, strict=True):
-        steps, evals = ([record for record in records if record.get(y) is not None] for records in parts)
-        records = evals if len(evals) > 1 else steps
-        xs, ys = [record[x] * unit for record in records], [record[y] for record in records]
-        curves[name if records is evals else f"{name}, in training"] = (
-            (xs, ys) if records is evals else smoothed(xs, ys)
-        )
+    for name, *splits in zip(names, train, held_out, strict=True):
+        steps, evaluations = ([record for record in records if record.get(y) is not None] for records in splits)
+        records = evaluations if len(evaluations) > 1 else steps
+        xs, ys = [record[x] * x_scale for record in records], [record[y] for record in records]
+        if records is evaluations:
+            curves[name] = xs, ys
+        else:
+            curves[f"{name}, training"] = smoothed(xs, ys)
     return curves
 
 
 def _label(measure: str, record: dict[str, Any]) -> str:
     head, kind = measure.rsplit("_", 1)
-    return f"{HEAD_NAMES.get(head, head)}, {unit(record, head) if kind == 'loss' else 'share guessed right'}"
+    return f"{HEAD_NAMES.get(head, head)}, {unit(record, head) if kind == 'loss' else 'accuracy'}"

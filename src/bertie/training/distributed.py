@@ -1,4 +1,4 @@
-"""The processes that train one model together, as torchrun starts them: each has a replica and a part of every step."""
+"""Data-parallel training with torchrun: every rank holds a replica of the model and processes a part of every step."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among the others. Alone, which is the default, everything here is what it is without the others.
+    """This process's rank, and the collective operations with the other ranks.
 
-    Rank 0 owns the run folder; the others learn from it, so they need not see its disk. What is exchanged on the host
-    goes through the processors, so that a GPU's queue is not waited for. Errors: UserError where another one is gone.
+    With one rank (the default), every operation returns its input. Rank 0 owns the run folder and broadcasts what the
+    others need, so they do not need access to its disk. Values on the host are exchanged through gloo on the CPU, so
+    that no rank waits for a GPU's queue. Every exchange raises UserError if another process has ended.
     """
 
     rank: int = 0
@@ -40,12 +41,12 @@ class Ranks:
         return self.rank == 0
 
     def own_range(self, number: int) -> range:
-        """This rank's part of `number` things, as many as each other's."""
-        each = number // self.count
-        return range(self.rank * each, (self.rank + 1) * each)
+        """Return this rank's part of range(number). `number` must be a multiple of the number of ranks."""
+        size = number // self.count
+        return range(self.rank * size, (self.rank + 1) * size)
 
     def sum_values(self, values: Sequence[float]) -> list[float]:
-        """The sums over all ranks."""
+        """Return the elementwise sums over all ranks."""
         if self.count == 1:
             return list(values)
         sums = torch.tensor(values, dtype=torch.float64)
@@ -53,22 +54,22 @@ class Ranks:
         return sums.tolist()
 
     def sum_inplace(self, tensor: Tensor) -> None:
-        """The same in place and, on a GPU, without waiting for it."""
+        """Replace a tensor by its sum over all ranks. The host does not wait for a GPU tensor."""
         if self.count > 1:
-            with _others():
+            with _translated_errors():
                 dist.all_reduce(tensor)
 
     def any(self, flag: bool) -> bool:
-        """Whether it is so on one of the ranks."""
+        """Return whether the flag is true on at least one rank."""
         return self.sum_values([float(flag)])[0] > 0
 
     def broadcast(self, value: T) -> T:
-        """Rank 0's value, anything that JSON holds, on every rank."""
+        """Return rank 0's value, which must be serializable as JSON, on every rank."""
         if self.count == 1:
             return value
         content = json.dumps(value).encode() if self.first else b""
         size = torch.tensor(len(content))
-        with _others():
+        with _translated_errors():
             dist.broadcast(size, 0)
             payload = torch.zeros(int(size), dtype=torch.uint8)
             if self.first:
@@ -77,47 +78,51 @@ class Ranks:
         return json.loads(bytes(payload.tolist()))
 
     def broadcast_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Rank 0's weights and optimizer state on every rank."""
+        """Copy the weights and the optimizer state of rank 0 to every rank."""
         if self.count == 1:
             return
         parameters = list(model.parameters())
-        kinds = [
+        layouts = [
             {
                 key: [list(tensor.shape), str(tensor.dtype), tensor.device.type]
                 for key, tensor in optimizer.state[p].items()
             }
             for p in parameters
         ]
-        for parameter, state in zip(parameters, self.broadcast(kinds), strict=True):
+        for parameter, state in zip(parameters, self.broadcast(layouts), strict=True):
             if not self.first:
                 optimizer.state[parameter] = {
                     key: torch.zeros(shape, dtype=getattr(torch, dtype.split(".")[1]), device=device)
                     for key, (shape, dtype, device) in state.items()
                 }
-            with _others():
+            with _translated_errors():
                 for tensor in (parameter.detach(), *optimizer.state[parameter].values()):
                     dist.broadcast(tensor, 0)
 
     def loss_function(self, model: BertModel) -> LossFunction:
-        """What computes the model's losses; their backward pass adds up the gradients of all ranks."""
+        """Wrap a model so that its backward pass exchanges gradients between ranks."""
         return LossFunction(model, self.count)
 
 
 class LossFunction:
-    """The losses of micro-batches, by head; after the last pass of a step its gradients are sums over all ranks."""
+    """Computes the losses of a micro-batch by head, and exchanges gradients after the last micro-batch of a step.
+
+    Multiply each loss by `scale` before the backward pass: DistributedDataParallel averages gradients over the ranks,
+    and the training loop needs their sums.
+    """
 
     def __init__(self, model: BertModel, ranks: int):
         self._model = DistributedDataParallel(model, gradient_as_bucket_view=True) if ranks > 1 else model
-        self.scale = float(ranks)  # what the gradients are to be multiplied by: exchanging them takes their mean
+        self.scale = float(ranks)
 
     def __call__(self, micro: MicroBatch) -> dict[str, Loss]:
         return self._model(micro)
 
     @contextmanager
     def gradient_sync(self, last: bool) -> Iterator[None]:
-        """Around one forward and backward pass: gradients are exchanged after a step's last one."""
+        """Wrap one forward and backward pass. Gradients are exchanged only in the last pass of a step."""
         if isinstance(self._model, DistributedDataParallel):
-            with _others(), nullcontext() if last else self._model.no_sync():
+            with _translated_errors(), nullcontext() if last else self._model.no_sync():
                 yield
         else:
             yield
@@ -125,15 +130,20 @@ class LossFunction:
 
 SINGLE_PROCESS = Ranks()
 
-# Whoever drops a group last waits for its threads. DistributedDataParallel would do so without letting go of the
-# interpreter, which these threads may need to end: where another rank was killed, one in five ranks hung. This does let go.
+# Dropping the last reference to a process group joins its threads. DistributedDataParallel drops it while it holds the
+# GIL, which these threads may need in order to end: after the kill of another rank, one rank in five hung. Clearing
+# this list at exit releases the GIL while it joins.
 _GROUPS: list[Any] = []
 atexit.register(_GROUPS.clear)
 
 
 @contextmanager
 def process_group() -> Iterator[Ranks]:
-    """The ranks that torchrun started, while the block runs; ALONE where it did not. All but rank 0 say nothing."""
+    """Join the process group of torchrun for the `with` block. Ranks other than 0 print nothing.
+
+    Yields:
+        The ranks; SINGLE_PROCESS if the process was not started by torchrun.
+    """
     rank, count, local = runtime.torchrun_ranks()
     if count == 1:
         yield SINGLE_PROCESS
@@ -141,26 +151,26 @@ def process_group() -> Iterator[Ranks]:
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.set_device(local)
-    with _others():
+    with _translated_errors():
         [store, *_] = next(dist.rendezvous("env://"))  # pyright: ignore[reportPrivateImportUsage]
         backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
         dist.init_process_group(backend, store=fresh_store(store, rank, count), rank=rank, world_size=count)
     _GROUPS.append(dist.group.WORLD)
-    quiet: Callable[[], AbstractContextManager[Any]] = console.silenced if rank else nullcontext
+    output: Callable[[], AbstractContextManager[Any]] = console.silenced if rank else nullcontext
     try:
-        with quiet():
+        with output():
             yield Ranks(rank, count)
     finally:
         dist.destroy_process_group()
 
 
 @contextmanager
-def _others() -> Iterator[None]:
-    """Where an exchange fails because another process is gone, say so."""
+def _translated_errors() -> Iterator[None]:
+    """Turn a communication error of torch into a UserError that names its cause."""
     try:
         yield
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[0]
         if not re.search("gloo|nccl|connection|broken pipe|store", reason, re.IGNORECASE):
             raise
-        raise UserError(f"another process of this training has ended, or cannot be reached: {reason}") from error
+        raise UserError(f"another process of this training has ended or cannot be reached: {reason}") from error

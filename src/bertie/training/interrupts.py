@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM while a run trains: the first is heeded where the run can be saved, a later one at once."""
+"""SIGINT and SIGTERM during training: the first one lets the run save a checkpoint, a later one acts at once."""
 
 from __future__ import annotations
 
@@ -9,34 +9,41 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# Seconds. A scheduler signals torchrun and its processes, and torchrun signals the processes again: that is one interrupt.
+# Seconds. A scheduler signals torchrun and its processes, and torchrun signals the processes again. Signals within this
+# time count as one interrupt.
 REPEAT_WINDOW = 5.0
 
 
 @contextmanager
 def deferred_interrupts() -> Iterator[list[int]]:
-    """While the block runs, the first is only noted in this list; `SAME` seconds later they act as before the block."""
-    noted: list[int] = []
-    if threading.current_thread() is not threading.main_thread():  # Python tells no other thread of signals
-        yield noted
+    """Defer the first SIGINT or SIGTERM in the `with` block.
+
+    Yields:
+        A list that receives the number of the first signal. The caller polls it. Further signals are ignored for
+        REPEAT_WINDOW seconds; after that, the handlers from before the block act again. Outside the main thread the
+        list stays empty.
+    """
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():  # Python delivers signals to the main thread only
+        yield received
         return
 
     def restore() -> None:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
-    first = [0.0]
+    first_time = [0.0]
 
-    def note(number: int, _: Any) -> None:
-        if not noted:
-            noted.append(number)
-            first[0] = time.monotonic()
-        elif time.monotonic() - first[0] >= REPEAT_WINDOW:
+    def handle(number: int, _: Any) -> None:
+        if not received:
+            received.append(number)
+            first_time[0] = time.monotonic()
+        elif time.monotonic() - first_time[0] >= REPEAT_WINDOW:
             restore()
             signal.raise_signal(number)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield noted
+        yield received
     finally:
         restore()

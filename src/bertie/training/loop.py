@@ -1,4 +1,8 @@
-"""The loop: one for pre-training and for every task. It yields; the caller logs, evaluates, saves and stops."""
+"""Optimizer steps and held-out losses, for pre-training and for every task.
+
+`train_steps` turns batches into losses, gradients and updates. It yields the result of each step; its caller
+(trainer.py) logs, evaluates, saves and stops.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ from bertie.training.schedules import Schedule
 
 
 class MicroBatches(Protocol):
-    """A list of micro-batches, or what makes them when they are asked for."""
+    """A list of micro-batches, or an object that builds them when a slice is requested."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: slice, /) -> list[MicroBatch]: ...
@@ -26,30 +30,37 @@ class MicroBatches(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class StepResult:
-    """What a step did. losses: over the whole step, by head; grad_norm: before clipping; tokens: real ones.
-
-    Losses and norm may still be on their way in a GPU's queue. skipped: 1 where they are no numbers: nothing was changed.
-    """
+    """The result of one optimizer step. On a GPU, its tensors may still be computed."""
 
     step: int
+    """Number of the step, from 0."""
     work: Step
+    """The micro-batches of this rank."""
     losses: dict[str, Loss]
+    """By head: the losses summed over all micro-batches and ranks."""
     grad_norm: Tensor
+    """Scalar: the norm of all gradients, before clipping."""
     skipped: Tensor
+    """Scalar: 1 if a loss or the gradient was NaN or infinite, so that the step changed nothing; else 0."""
     learning_rate: float
     tokens: int
+    """Tokens of all ranks, without filler."""
 
 
 @dataclass(frozen=True)
 class LoopSettings:
-    """The numbers of the loop. weights: the factor of each head's loss."""
+    """The hyperparameters of the loop."""
 
     steps: int
+    """Optimizer steps of the whole run."""
     learning_rate: float
+    """The peak, which the schedule's factor multiplies."""
     max_grad_norm: float
     seed: int
+    """Random seed of dropout."""
     precision: Literal["fp32", "bf16"]
     loss_weights: dict[str, float]
+    """The factor of each head's loss."""
 
 
 def train_steps(
@@ -57,44 +68,59 @@ def train_steps(
     stream: Iterable[Step],
     optimizer: torch.optim.Optimizer,
     schedule: Schedule,
-    descent: LoopSettings,
+    settings: LoopSettings,
     first_step: int = 0,
     ranks: Ranks = SINGLE_PROCESS,
 ) -> Iterator[StepResult]:
-    """Train from `first_step` up to descent.steps; each micro-batch of a step is one forward and backward pass.
+    """Train from `first_step` to the last step, with gradient accumulation over the micro-batches of each step.
 
-    Losses are sums divided by the count of the whole step, so the split into micro-batches and ranks does not change
-    them. A step whose loss or gradient is no number changes neither weights nor optimizer. The host never waits for a GPU.
+    The loss of a step is a sum over all predictions, divided by their number. The split of a step into micro-batches
+    and ranks therefore does not change it. A step whose loss or gradient is NaN or infinite changes neither the weights
+    nor the optimizer state. The host never waits for a GPU.
+
+    Args:
+        model: The model, whose weights are changed in place.
+        stream: The steps from `first_step` on: this rank's micro-batches.
+        optimizer: The optimizer of the model's parameters.
+        schedule: The schedule of the learning rate.
+        settings: The hyperparameters.
+        first_step: Number of the first step, from 0.
+        ranks: The processes that train together.
+
+    Yields:
+        The result of each step, after its update.
     """
-    device, losses_of = model.device, ranks.loss_function(model)
-    names = list(descent.loss_weights)
-    for step, work in zip(range(first_step, descent.steps), stream):  # noqa: B905 - the stream has no end
+    device, compute_losses = model.device, ranks.loss_function(model)
+    names = list(settings.loss_weights)
+    for step, work in zip(range(first_step, settings.steps), stream):  # noqa: B905 - the stream has no end
         own = [[micro.counts[name] for name in names] + [micro.tokens] for micro in work.batches]
         *counts, tokens = ranks.sum_values([sum(column) for column in zip(*own, strict=True)])
-        factors = [losses_of.scale * descent.loss_weights[n] / (c or 1.0) for n, c in zip(names, counts, strict=True)]
+        scale, weights = compute_losses.scale, settings.loss_weights
+        factors = [scale * weights[name] / (count or 1.0) for name, count in zip(names, counts, strict=True)]
         sums = torch.zeros(len(names), 3, dtype=torch.float64, device=device)
         for number, micro in enumerate(work.batches):
-            runtime.reseed_torch(descent.seed, seeding.DROPOUT, step, work.first + number)
-            with losses_of.gradient_sync(last=number + 1 == len(work.batches)):
-                with runtime.autocast(descent.precision, device):
-                    losses = losses_of(micro.tensors(device))
+            runtime.reseed_torch(settings.seed, seeding.DROPOUT, step, work.first + number)
+            with compute_losses.gradient_sync(last=number + 1 == len(work.batches)):
+                with runtime.autocast(settings.precision, device):
+                    losses = compute_losses(micro.tensors(device))
                 torch.stack(
-                    [factor * losses[n].total for n, factor in zip(names, factors, strict=True)]
+                    [factor * losses[name].total for name, factor in zip(names, factors, strict=True)]
                 ).sum().backward()
-            sums += _rows(names, losses)
-        grad_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), descent.max_grad_norm)
-        together = _together(names, sums, ranks)
-        learning_rate = descent.learning_rate * schedule.factor(step, descent.steps)
+            sums += _stack(names, losses)
+        grad_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
+        step_losses = _sum_over_ranks(names, sums, ranks)
+        learning_rate = settings.learning_rate * schedule.factor(step, settings.steps)
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate * group.get("share", 1.0)
-        skipped = _update(optimizer, [grad_norm, *(loss.total for loss in together.values())])
-        yield StepResult(step, work, together, grad_norm, skipped, learning_rate, int(tokens))
+            group["lr"] = learning_rate * group.get("lr_scale", 1.0)
+        skipped = _update(optimizer, [grad_norm, *(loss.total for loss in step_losses.values())])
+        yield StepResult(step, work, step_losses, grad_norm, skipped, learning_rate, int(tokens))
 
 
 def _update(optimizer: torch.optim.Optimizer, measures: list[Tensor]) -> Tensor:
-    """One step of the optimizer, unless a measure is no finite number; returns 1 where it was skipped, else 0.
+    """Take an optimizer step, or skip it if a measure is not finite. Return 1 if it was skipped, else 0.
 
-    `found_inf` is how torch's gradient scaler tells an optimizer the same, on the device.
+    The decision is made on the device, without a wait: an optimizer skips a step if its `found_inf` is 1. torch's
+    gradient scaler uses the same attribute.
     """
     skipped = (~torch.isfinite(torch.stack([measure.float() for measure in measures])).all()).float()
     optimizer.found_inf = skipped  # pyright: ignore[reportAttributeAccessIssue]
@@ -103,12 +129,12 @@ def _update(optimizer: torch.optim.Optimizer, measures: list[Tensor]) -> Tensor:
     return skipped
 
 
-def _rows(names: list[str], losses: dict[str, Loss]) -> Tensor:
-    """[heads, 3]: total, count and hits of each. Sums stay sums, so those of micro-batches and ranks are added up."""
+def _stack(names: list[str], losses: dict[str, Loss]) -> Tensor:
+    """Stack the total, count and hits of each head: [heads, 3]. All are sums, so micro-batches and ranks add up."""
     return torch.stack([torch.stack([losses[n].total, losses[n].count, losses[n].hits]) for n in names]).detach()
 
 
-def _together(names: list[str], sums: Tensor, ranks: Ranks) -> dict[str, Loss]:
+def _sum_over_ranks(names: list[str], sums: Tensor, ranks: Ranks) -> dict[str, Loss]:
     ranks.sum_inplace(sums)
     return {name: Loss(*row) for name, row in zip(names, sums, strict=True)}
 
@@ -119,22 +145,33 @@ def evaluate(
     work: MicroBatches,
     precision: Literal["fp32", "bf16"],
     ranks: Ranks = SINGLE_PROCESS,
-    stopping: Callable[[], bool] = lambda: False,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Loss] | None:
-    """The losses over all of `work`, without dropout; the model is left as it was. None: `stopping` said so in between.
+    """Compute the losses over all micro-batches, without dropout and gradients.
 
-    The ranks take turns; all of them ask `stopping` equally often.
+    The ranks take turns. The model is left in the mode (training or evaluation) that it was in.
+
+    Args:
+        model: The model.
+        work: The micro-batches of all ranks.
+        precision: The number format of matrix products.
+        ranks: The processes that evaluate together.
+        should_stop: Called before each turn, equally often on all ranks. If it returns true on one of them, the
+            evaluation ends.
+
+    Returns:
+        The summed losses by head, or None if `should_stop` ended the evaluation.
     """
     names, training = list(model.heads), model.training
     sums = torch.zeros(len(names), 3, dtype=torch.float64, device=model.device)
     model.eval()
     try:
         for start in range(0, len(work), ranks.count):
-            if ranks.any(stopping()):
+            if ranks.any(should_stop()):
                 return None
-            for micro in work[start + ranks.rank : start + ranks.rank + 1]:  # none, after the last one's turn
+            for micro in work[start + ranks.rank : start + ranks.rank + 1]:  # may be empty in the last round
                 with runtime.autocast(precision, model.device):
-                    sums += _rows(names, model(micro.tensors(model.device)))
+                    sums += _stack(names, model(micro.tensors(model.device)))
     finally:
         model.train(training)
-    return _together(names, sums, ranks)
+    return _sum_over_ranks(names, sums, ranks)

@@ -1,4 +1,4 @@
-"""Optimizers: the published one, and today's. Decay spares biases and norms, as in BERT."""
+"""Optimizers: AdamW, the Adam of BERT's release, and LAMB. As in BERT, biases and LayerNorm have no weight decay."""
 
 from __future__ import annotations
 
@@ -12,26 +12,33 @@ from torch import nn
 from bertie.errors import UsageError, require_range
 
 _LAYER = re.compile(r"encoder\.layers\.(\d+)\.")
-# Bias correction divides by 1 − β^step. From here on that is exactly 1 in fp32, and fp32 still counts in ones.
+# Bias correction divides by 1 − β^step. From this step on, that is exactly 1 in fp32; and adding 1 to the step count is
+# still exact in fp32.
 NO_BIAS_CORRECTION = 8_000_000.0
 
 
 @dataclass(frozen=True)
 class AdamW:
-    """Adam with decoupled weight decay (Loshchilov & Hutter 2019), bias correction included."""
+    """Adam with decoupled weight decay and bias correction (Loshchilov & Hutter 2019)."""
 
     kind: Literal["adamw"] = "adamw"
     betas: tuple[float, ...] = (0.9, 0.999)
-    """How much stays, a step, of the mean gradient and of its mean square."""
+    """Decay rates per step of the running means of the gradient and of its square."""
     eps: float = 1e-6
-    """Added to the root of the mean square."""
+    """Added to the root of the mean square gradient, to avoid division by zero."""
     weight_decay: float = 0.01
-    """Of matrices; biases and norms are spared."""
+    """Weight decay of matrices. Biases and LayerNorm weights have none."""
 
     def __post_init__(self) -> None:
         _check(self)
 
     def build(self, model: nn.Module, layer_decay: float = 1.0) -> torch.optim.Optimizer:
+        """Create the optimizer for the trainable parameters of a model. The training loop sets its learning rate.
+
+        Args:
+            model: The model.
+            layer_decay: Factor of the learning rate for each layer below the heads; 1: the same rate everywhere.
+        """
         return torch.optim.AdamW(
             _groups(model, self.weight_decay, layer_decay),
             lr=0.0,
@@ -43,22 +50,23 @@ class AdamW:
 
 @dataclass(frozen=True)
 class BertAdam:
-    """The optimizer of BERT's release: AdamW without bias correction, so early steps are larger."""
+    """The optimizer of BERT's release: AdamW without bias correction, which makes early steps larger."""
 
     kind: Literal["bert_adam"] = "bert_adam"
     betas: tuple[float, ...] = (0.9, 0.999)
-    """How much stays, a step, of the mean gradient and of its mean square."""
+    """Decay rates per step of the running means of the gradient and of its square."""
     eps: float = 1e-6
-    """Added to the root of the mean square."""
+    """Added to the root of the mean square gradient, to avoid division by zero."""
     weight_decay: float = 0.01
-    """Of matrices; biases and norms are spared."""
+    """Weight decay of matrices. Biases and LayerNorm weights have none."""
 
     def __post_init__(self) -> None:
         _check(self)
 
     def build(self, model: nn.Module, layer_decay: float = 1.0) -> torch.optim.Optimizer:
-        same = AdamW(betas=self.betas, eps=self.eps, weight_decay=self.weight_decay)
-        optimizer = same.build(model, layer_decay)
+        """Create the optimizer (see `AdamW.build`)."""
+        adamw = AdamW(betas=self.betas, eps=self.eps, weight_decay=self.weight_decay)
+        optimizer = adamw.build(model, layer_decay)
         for parameter in (parameter for parameter in model.parameters() if parameter.requires_grad):
             optimizer.state[parameter] = {
                 "step": torch.tensor(NO_BIAS_CORRECTION, device=parameter.device),
@@ -70,53 +78,54 @@ class BertAdam:
 
 @dataclass(frozen=True)
 class Lamb:
-    """AdamW whose update of each matrix is scaled to the matrix's own length, for very large batches (You et al. 2020).
+    """AdamW with the update of each matrix scaled to the norm of the matrix, for very large batches (You et al. 2020).
 
-    What is not decayed (biases and norms) is not scaled either.
+    Biases and LayerNorm weights, which have no weight decay, are not scaled either.
     """
 
     kind: Literal["lamb"] = "lamb"
     betas: tuple[float, ...] = (0.9, 0.999)
-    """How much stays, a step, of the mean gradient and of its mean square."""
+    """Decay rates per step of the running means of the gradient and of its square."""
     eps: float = 1e-6
-    """Added to the root of the mean square."""
+    """Added to the root of the mean square gradient, to avoid division by zero."""
     weight_decay: float = 0.01
-    """Of matrices; biases and norms are spared."""
+    """Weight decay of matrices. Biases and LayerNorm weights have none."""
 
     def __post_init__(self) -> None:
         _check(self)
 
     def build(self, model: nn.Module, layer_decay: float = 1.0) -> torch.optim.Optimizer:
+        """Create the optimizer (see `AdamW.build`)."""
         groups = _groups(model, self.weight_decay, layer_decay)
         groups = [{**group, "scaled": any(p.ndim > 1 for p in group["params"])} for group in groups]
         return _Lamb(groups, {"lr": 0.0, "betas": self.betas, "eps": self.eps})
 
 
 class _Lamb(torch.optim.Optimizer):
-    found_inf: torch.Tensor | None = None  # 1: this step's gradients are no numbers (as torch's own are told it)
+    found_inf: torch.Tensor | None = None  # 1: skip this step, as in torch's fused optimizers
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # noqa: ARG002  # pyright: ignore[reportIncompatibleMethodOverride]
         for group in self.param_groups:
-            first, second = group["betas"]
+            beta1, beta2 = group["betas"]
             for parameter in (parameter for parameter in group["params"] if parameter.grad is not None):
                 step, mean, square = self._state(parameter)
-                new_step, new_mean = step + 1, mean.lerp(parameter.grad, 1 - first)
-                new_square = (square * second).addcmul_(parameter.grad, parameter.grad, value=1 - second)
-                scale = (1 - second**new_step).sqrt()
-                update = new_mean / (1 - first**new_step) / (new_square.sqrt() / scale + group["eps"])
+                new_step, new_mean = step + 1, mean.lerp(parameter.grad, 1 - beta1)
+                new_square = (square * beta2).addcmul_(parameter.grad, parameter.grad, value=1 - beta2)
+                root_correction = (1 - beta2**new_step).sqrt()
+                update = new_mean / (1 - beta1**new_step) / (new_square.sqrt() / root_correction + group["eps"])
                 update += group["weight_decay"] * parameter
                 if group["scaled"]:
-                    own, length = parameter.norm(), update.norm()
-                    update *= torch.where((own > 0) & (length > 0), own / length, 1.0)
-                moved = parameter - group["lr"] * update
-                for old, new in ((step, new_step), (mean, new_mean), (square, new_square), (parameter, moved)):
+                    norm, update_norm = parameter.norm(), update.norm()
+                    update *= torch.where((norm > 0) & (update_norm > 0), norm / update_norm, 1.0)
+                updated = parameter - group["lr"] * update
+                for old, new in ((step, new_step), (mean, new_mean), (square, new_square), (parameter, updated)):
                     old.copy_(new if self.found_inf is None else torch.where(self.found_inf > 0, old, new))
 
     def _state(self, parameter: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         state = self.state[parameter]
         if not state:
-            state["step"] = torch.zeros((), dtype=torch.float64, device=parameter.device)  # β^step in full
+            state["step"] = torch.zeros((), dtype=torch.float64, device=parameter.device)  # β^step in double precision
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
         return state["step"], state["exp_avg"], state["exp_avg_sq"]
 
@@ -134,22 +143,25 @@ def _check(optimizer: Optimizer) -> None:
 
 
 def _groups(model: nn.Module, weight_decay: float, layer_decay: float) -> list[dict[str, Any]]:
-    """Of what is trained. share: what the learning rate is multiplied with, layer_decay to the power of the layers above."""
+    """Group the trainable parameters by depth and weight decay.
+
+    `lr_scale` of a group, a factor of the learning rate, is layer_decay to the power of its depth.
+    """
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     depth = {name: 0 if layer_decay == 1 else _depth(name, model) for name in trained}
     groups = []
-    for above in sorted(set(depth.values())):
-        parameters = [parameter for name, parameter in trained.items() if depth[name] == above]
-        decayed = [p for p in parameters if p.ndim > 1]  # matrices; biases and norms are vectors
-        spared = [p for p in parameters if p.ndim <= 1]
-        share = layer_decay**above
-        groups.append({"params": decayed, "weight_decay": weight_decay, "share": share})
-        groups.append({"params": spared, "weight_decay": 0.0, "share": share})
+    for below_heads in sorted(set(depth.values())):
+        parameters = [parameter for name, parameter in trained.items() if depth[name] == below_heads]
+        matrices = [p for p in parameters if p.ndim > 1]
+        vectors = [p for p in parameters if p.ndim <= 1]
+        lr_scale = layer_decay**below_heads
+        groups.append({"params": matrices, "weight_decay": weight_decay, "lr_scale": lr_scale})
+        groups.append({"params": vectors, "weight_decay": 0.0, "lr_scale": lr_scale})
     return [group for group in groups if group["params"]]
 
 
 def _depth(name: str, model: nn.Module) -> int:
-    """How far below the heads a parameter lies: they 0, the last layer 1, …, the embeddings as many as all that and 1."""
+    """Return the depth of a parameter below the heads: 0 for heads, 1 for the last layer, layers + 1 for embeddings."""
     layers = {match[1] for key, _ in model.named_parameters() if (match := _LAYER.match(key))}
     if match := _LAYER.match(name):
         return len(layers) - int(match[1])

@@ -1,4 +1,4 @@
-"""How the ranks of one attempt find each other in a store that may remember those of an attempt before."""
+"""Rendezvous of the ranks after a restart by torchrun, in a store that may still hold keys of an earlier attempt."""
 
 from __future__ import annotations
 
@@ -9,32 +9,40 @@ from torch.distributed import PrefixStore, Store  # pyright: ignore[reportPrivat
 
 from bertie.errors import UserError
 
-PATIENCE = 600.0  # seconds for the slowest rank to import and join
-PAUSE = 0.02
+TIMEOUT = 600.0  # seconds for the slowest rank to import bertie and join
+POLL_INTERVAL = 0.02  # seconds
 
 
 def fresh_store(store: Store, rank: int, count: int) -> Store:
-    """A part of the store that is this attempt's alone.
+    """Return a prefix of the store that only the ranks of this attempt use.
 
-    torchrun keeps one store over all its restarts, without a name for the attempt (torch 2.13; pytorch/pytorch#135712). A
-    rank that starts again may find the address of a process that is gone, where the new one has not put its own in its
-    place yet. So each rank says hello by a name that nobody had before, and rank 0 answers under that name.
-    Errors: UserError where one does not come.
+    torchrun keeps one store over all its restarts, and its keys do not name the attempt (torch 2.13;
+    pytorch/pytorch#135712). A restarted rank may therefore read the address of a process that has ended, before the new
+    process has replaced it. To avoid that, each rank announces itself under a random token, and rank 0 answers to that
+    token with its own, which becomes the prefix.
+
+    Args:
+        store: The store of torchrun.
+        rank: This process's rank.
+        count: Number of ranks.
+
+    Raises:
+        UserError: On rank 0, if another rank does not join within TIMEOUT.
     """
-    own = secrets.token_hex(8)
-    store.set(f"bertie/hello/{rank}", own)
+    token = secrets.token_hex(8)
+    store.set(f"bertie/hello/{rank}", token)
     if rank > 0:
-        attempt = store.get(f"bertie/welcome/{own}").decode()
+        attempt = store.get(f"bertie/welcome/{token}").decode()
         store.set(f"bertie/joined/{attempt}/{rank}", "")
         return PrefixStore(f"bertie/{attempt}", store)
-    missing, until = set(range(1, count)), time.monotonic() + PATIENCE
+    missing, deadline = set(range(1, count)), time.monotonic() + TIMEOUT
     while missing:
         for other in sorted(missing):
-            if store.check([f"bertie/hello/{other}"]):  # of this attempt, or of one before
-                store.set(f"bertie/welcome/{store.get(f'bertie/hello/{other}').decode()}", own)
-            if store.check([f"bertie/joined/{own}/{other}"]):
+            if store.check([f"bertie/hello/{other}"]):  # from this attempt or an earlier one
+                store.set(f"bertie/welcome/{store.get(f'bertie/hello/{other}').decode()}", token)
+            if store.check([f"bertie/joined/{token}/{other}"]):
                 missing.discard(other)
-        if missing and time.monotonic() > until:
-            raise UserError(f"ranks {sorted(missing)} of {count} did not come within {PATIENCE:.0f} seconds")
-        time.sleep(PAUSE)
-    return PrefixStore(f"bertie/{own}", store)
+        if missing and time.monotonic() > deadline:
+            raise UserError(f"ranks {sorted(missing)} of {count} did not join within {TIMEOUT:.0f} seconds")
+        time.sleep(POLL_INTERVAL)
+    return PrefixStore(f"bertie/{token}", store)

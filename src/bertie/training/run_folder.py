@@ -1,4 +1,4 @@
-"""A run's folder: made, resumed, refused or found finished; its metrics."""
+"""The run folder: configuration, environment, metrics and checkpoints of one run, and the rules for resuming it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from bertie import config, console, runtime, storage
 from bertie.checkpoints.folder import MANIFEST, write_manifest
 from bertie.errors import UsageError, UserError
 
-# Settings that change nothing of what is trained, but for which dropout falls where.
+# Settings that a resumed run may change. They do not affect the result, except that micro_batch selects other dropout
+# masks.
 CHANGEABLE_ON_RESUME = tuple(
     f"training.{name}"
     for name in ("checkpoint_every", "checkpoint_minutes", "keep_checkpoints", "workers", "tensorboard", "micro_batch")
@@ -25,24 +26,35 @@ CHANGEABLE_ON_RESUME = tuple(
 
 
 class RunFolder:
-    """runs/NAME: config.toml, environment.json, metrics.jsonl, checkpoints/ and, once finished, the model itself.
+    """The folder of one run: config.toml, environment.json, metrics.jsonl, checkpoints/ and, once finished, the model.
 
-    Opening it with the same resolved configuration again resumes; with another one it is refused. It is locked until
-    its `with` block ends. Errors: UsageError for a folder that holds something else, or that is locked.
+    Opening it creates the folder, or resumes the run in it if the configuration is the same. Use it as a context
+    manager: the folder is locked until the `with` block ends.
     """
 
     def __init__(self, path: Path, resolved: dict[str, Any], threads: int):
+        """Create or open the folder, and lock it.
+
+        Args:
+            path: The folder. It may be missing, empty, or hold a run of the same configuration.
+            resolved: The configuration as TOML values, complete with defaults.
+            threads: Number of CPU threads, recorded in environment.json.
+
+        Raises:
+            UsageError: If the folder holds another run or other files, or if another process has locked it.
+        """
         self.path = path
         text = tomli_w.dumps(resolved)
         run_status(path, resolved)
         if not (path / "config.toml").is_file():
             with storage.atomic_folder(path) as folder:
                 storage.write_atomic(folder / "config.toml", text)
-        # A file of its own, writable: on NFS a lock needs that, and closing any other handle of the file would drop it.
-        self._lock = open(path / ".lock", "a")  # noqa: SIM115 - held as long as the run, or the process
+        # The lock needs a separate file: NFS locks only files opened for writing, and closing any other handle of the
+        # same file would release the lock.
+        self._lock = open(path / ".lock", "a")  # noqa: SIM115 - held until the run or the process ends
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if run_status(path, resolved) == "new":  # nothing was trained when it failed before: these settings count
+            if run_status(path, resolved) == "new":  # a run that failed before its first step may change its settings
                 storage.write_atomic(path / "config.toml", text)
                 storage.write_json(path / "environment.json", runtime.environment(threads))
         except BlockingIOError as error:
@@ -66,11 +78,18 @@ class RunFolder:
         return (self.path / MANIFEST).is_file()
 
     def log(self, record: dict[str, Any]) -> None:
-        """Keep a metrics record; `flush` writes what was kept."""
-        self._metrics.append(json.dumps({k: _rounded(v) for k, v in record.items()}) + "\n")
+        """Buffer a record for metrics.jsonl. `flush` writes it."""
+        self._metrics.append(json.dumps({k: _json_number(v) for k, v in record.items()}) + "\n")
 
     def flush(self) -> tuple[int, str]:
-        """Append to metrics.jsonl, durably; returns the file's size in bytes and its sha256. Errors: UserError, a full disk."""
+        """Append the buffered records to metrics.jsonl, and sync the file to disk.
+
+        Returns:
+            The size of metrics.jsonl in bytes, and its SHA-256.
+
+        Raises:
+            UserError: If the file cannot be written, for example on a full disk.
+        """
         path, content = self.path / "metrics.jsonl", "".join(self._metrics).encode()
         try:
             with open(path, "ab") as file:
@@ -83,8 +102,16 @@ class RunFolder:
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror or error}") from error
 
-    def cut_metrics(self, size: int, sha256: str) -> None:
-        """Back to what stood there at the checkpoint. Errors: UserError if the file is shorter, or not what was written."""
+    def truncate_metrics(self, size: int, sha256: str) -> None:
+        """Truncate metrics.jsonl to its content at the time of a checkpoint.
+
+        Args:
+            size: The size in bytes that `flush` returned.
+            sha256: The SHA-256 that `flush` returned.
+
+        Raises:
+            UserError: If the file is shorter, or if its first `size` bytes have changed.
+        """
         path, remedy = self.path / "metrics.jsonl", "restore it, or start over with another --out"
         path.touch()
         storage.fsync(self.path)
@@ -93,32 +120,32 @@ class RunFolder:
         with open(path, "rb") as file:
             self._written = hashlib.sha256(file.read(size))
         if size and self._written.hexdigest() != sha256:
-            raise UserError(f"{path} was altered: it does not hold what the run wrote; {remedy}")
+            raise UserError(f"{path} was altered: its content differs from what the run wrote; {remedy}")
         os.truncate(path, size)
 
     def precision(self, asked: runtime.Precision) -> Literal["fp32", "bf16"]:
-        """What the run computes in: `auto` is decided once, at the start, and kept."""
-        decided = self._once("precision", lambda: runtime.resolve_precision(asked, runtime.device()))
+        """Return the precision of the run. The first call resolves `auto`; the choice is saved in environment.json."""
+        decided = self._decide_once("precision", lambda: runtime.resolve_precision(asked, runtime.device()))
         if decided not in ("fp32", "bf16"):
             raise UserError(f"{self.path / 'environment.json'} is damaged: precision is {decided!r}")
         return decided
 
     def micro_batch(self, decide: Callable[[], int]) -> int:
-        """Rows of a forward pass: found out once, at the start, and kept."""
-        rows = self._once("micro_batch", decide)
+        """Return the rows per forward pass. The first call runs `decide`; its result is saved in environment.json."""
+        rows = self._decide_once("micro_batch", decide)
         if type(rows) is not int or rows < 1:
             raise UserError(f"{self.path / 'environment.json'} is damaged: micro_batch is {rows!r}")
         return rows
 
     def require_data(self, fingerprint: str) -> None:
-        """Errors: UsageError where the run was made from something else than what this fingerprint stands for."""
-        if self._once("data", lambda: fingerprint) != fingerprint:
+        """Raise UsageError if the run began with data of another fingerprint. The first call saves the fingerprint."""
+        if self._decide_once("data", lambda: fingerprint) != fingerprint:
             raise UsageError(
-                f"{self.path} was made from other data or another model: give the same again, or another --out"
+                f"{self.path} was made from other data or another model: give the same ones, or another --out"
             )
 
-    def _once(self, name: str, decide: Callable[[], Any]) -> Any:
-        """What environment.json says of `name`: decided when first asked for, and kept."""
+    def _decide_once(self, name: str, decide: Callable[[], Any]) -> Any:
+        """Return the value of `name` in environment.json; if it is missing, decide and save it."""
         environment = storage.read_json(self.path / "environment.json")
         if name not in environment:
             environment[name] = decide()
@@ -129,29 +156,44 @@ class RunFolder:
         storage.write_json(self.path / "scores.json", scores)
 
     def scores(self) -> dict[str, float]:
+        """Read scores.json. Raise UserError if it is damaged."""
         scores = storage.read_json(self.path / "scores.json")
         if not scores or not all(type(value) is float for value in scores.values()):
-            raise UserError(f"{self.path / 'scores.json'} is damaged: it holds no scores")
+            raise UserError(f"{self.path / 'scores.json'} is damaged: it contains no scores")
         return scores
 
     def finish(self) -> None:
-        """Everything is written: from now on the folder is a model, and opening it again finds it finished."""
+        """Mark the run as finished: write the manifest, which also makes the folder a complete model folder."""
         write_manifest(self.path)
 
 
 def run_status(path: Path, resolved: dict[str, Any]) -> Literal["new", "begun", "finished"]:
-    """Where a run of this resolved configuration stands. Errors: UsageError for a folder that holds anything else."""
+    """Return the status of a run without opening it.
+
+    Args:
+        path: The run folder, which may be missing.
+        resolved: The configuration as TOML values, complete with defaults.
+
+    Returns:
+        "new" before the first step, "begun" or "finished".
+
+    Raises:
+        UsageError: If the folder holds other files, or a run of another configuration.
+    """
     if not (path / "config.toml").is_file():
         if path.is_file() or (path.is_dir() and any(path.iterdir())):
-            raise UsageError(f"{path} already exists and is no run of bertie's: give another --out")
+            raise UsageError(f"{path} already exists and is not a bertie run: give another --out")
         return "new"
-    begun = [*path.glob("cells/*/metrics.jsonl"), *(path / name for name in (MANIFEST, "metrics.jsonl", "checkpoints"))]
-    if not any(sign.exists() for sign in begun):
+    outputs = [
+        *path.glob("cells/*/metrics.jsonl"),
+        *(path / name for name in (MANIFEST, "metrics.jsonl", "checkpoints")),
+    ]
+    if not any(output.exists() for output in outputs):
         return "new"
     old, new = config.read(path / "config.toml"), config.parse(tomli_w.dumps(resolved), "this configuration")
-    if found := first_difference(old, new, CHANGEABLE_ON_RESUME):
-        key, there, here = found
-        longer = " (to train it longer: --init-from with it, --init-optimizer kept)" * (key == "training.steps")
+    if difference := first_difference(old, new, CHANGEABLE_ON_RESUME):
+        key, there, here = difference
+        longer = f" (to train longer, also --init-from {path} --init-optimizer kept)" * (key == "training.steps")
         raise UsageError(
             f"{path} already holds another run: {key} is {there!r} there and {here!r} here; "
             f"give another --out{longer}, or the same settings to resume"
@@ -159,15 +201,23 @@ def run_status(path: Path, resolved: dict[str, Any]) -> Literal["new", "begun", 
     return "finished" if (path / MANIFEST).is_file() else "begun"
 
 
-def first_difference(old: Any, new: Any, but: tuple[str, ...]) -> tuple[str, Any, Any] | None:
-    """The first dotted key, but for some, in which two configurations differ, with its value in each."""
+def first_difference(old: Any, new: Any, ignored: tuple[str, ...]) -> tuple[str, Any, Any] | None:
+    """Find the first dotted key, except for ignored ones, in which two configurations differ.
+
+    Returns:
+        The key and its values in `old` and `new` (None if missing), or None if there is no difference.
+    """
     first, second = flatten(old), flatten(new)
-    keys = sorted((first.keys() | second.keys()) - set(but))
+    keys = sorted((first.keys() | second.keys()) - set(ignored))
     return next(((key, first.get(key), second.get(key)) for key in keys if first.get(key) != second.get(key)), None)
 
 
 def read_metrics(run: Path, split: str) -> list[dict[str, Any]]:
-    """The records of a run's metrics.jsonl of one split ("train" or "eval"). Errors: UserError if the file is damaged."""
+    """Read the records of one split, "train" or "eval", from a run's metrics.jsonl.
+
+    Raises:
+        UserError: If the file is missing or damaged.
+    """
     path = run / "metrics.jsonl"
     try:
         records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -175,41 +225,50 @@ def read_metrics(run: Path, split: str) -> list[dict[str, Any]]:
         raise UserError(f"{path} is damaged: {error}") from error
     for number, record in enumerate(records, start=1):
         if not _is_record(record):
-            raise UserError(f"{path}:{number} is damaged: no record of a training")
+            raise UserError(f"{path}:{number} is damaged: not a training record")
     return [record for record in records if record["split"] == split]
 
 
 def _is_record(record: Any) -> bool:
     if not isinstance(record, dict) or record.get("split") not in ("train", "eval"):
         return False
-    places = [record.get(name) for name in ("step", "tokens", "seconds")]
-    places += [record.get("tokens_per_second")] if record["split"] == "train" else []
+    progress = [record.get(name) for name in ("step", "tokens", "seconds")]
+    progress += [record.get("tokens_per_second")] if record["split"] == "train" else []
     measures = [value for name, value in record.items() if name.endswith(("loss", "_accuracy"))]
-    numbers = places + [value for value in measures if value is not None]
+    numbers = progress + [value for value in measures if value is not None]
     return bool(measures) and all(isinstance(value, int | float) and abs(value) < 2**63 for value in numbers)
 
 
-def _rounded(value: Any) -> Any:
-    """Seven digits; null for what is no number, which JSON has no word for."""
+def _json_number(value: Any) -> Any:
+    """Round a float to seven significant digits; NaN and infinity, which JSON lacks, become None."""
     if not isinstance(value, float):
         return value
     return float(f"{value:.7g}") if math.isfinite(value) else None
 
 
 def flatten(values: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested tables with dotted keys: {"training.steps": 30, …}."""
+    """Flatten nested tables to dotted keys: {"training": {"steps": 30}} becomes {"training.steps": 30}."""
     if not isinstance(values, dict):
         return {prefix: values}
     return {k: v for key, value in values.items() for k, v in flatten(value, f"{prefix}.{key}".lstrip(".")).items()}
 
 
 def run_threads(run: Path, asked: int) -> int:
-    """The threads a run was started with, so that it stays repeatable; warns where another number is asked for."""
-    known = run / "environment.json"
-    saved = storage.read_json(known).get("threads", 0) if known.is_file() else 0
+    """Set the number of CPU threads for a run, and return it.
+
+    Args:
+        run: The run folder, which may be missing.
+        asked: The requested number; 0: the number that the run began with, or all threads for a new run.
+
+    Raises:
+        UserError: If environment.json is damaged.
+        UsageError: If `asked` is not a valid number of threads.
+    """
+    environment = run / "environment.json"
+    saved = storage.read_json(environment).get("threads", 0) if environment.is_file() else 0
     if type(saved) is not int or not 0 <= saved <= runtime.MOST_THREADS:
-        raise UserError(f"{known} is damaged: threads is {saved!r}")
+        raise UserError(f"{environment} is damaged: threads is {saved!r}")
     if saved and asked and saved != asked:
-        differ = "results will differ in rounding, and on a CPU in what dropout takes"
-        console.warn(f"{run} ran with {saved} threads and goes on with {asked}: {differ}")
+        effect = "results will differ in rounding and, on a CPU, in the dropout masks"
+        console.warn(f"{run} began with {saved} threads and resumes with {asked}: {effect}")
     return runtime.use_threads(asked or saved)

@@ -1,4 +1,4 @@
-"""A run's report.html: what the loss did, what came of it, how it was made."""
+"""The report.html of a run: loss curves, last scores, settings and machine."""
 
 from __future__ import annotations
 
@@ -14,102 +14,135 @@ from bertie.report import Page
 from bertie.tasks.evaluation.folder import PAGE
 from bertie.training.run_folder import read_metrics
 
-DEV = "dev"  # of a run that was fine-tuned: its evaluation on the dev examples
+DEV = "dev"  # subfolder of a fine-tuning run: the evaluation on the dev set
 HEAD_NAMES = {
-    "mlm": "masked words",
-    "nsp": "next sentence",
-    "classify": "classes",
-    "regress": "numbers",
-    "choose": "endings",
-    "tag": "tags",
-    "span": "answers",
-    "embed": "pairs",
+    "mlm": "masked LM",
+    "nsp": "next sentence prediction",
+    "classify": "classification",
+    "regress": "regression",
+    "choose": "multiple choice",
+    "tag": "tagging",
+    "span": "question answering",
+    "embed": "sentence embeddings",
 }
 
 
 def run_page(run: Path, about: str, lines: dict[str, float]) -> Page:
-    """Curves and last scores of a run that has metrics.jsonl. lines: levels to compare the first loss with, name -> nats."""
-    made = Page(run.absolute().name, about)
-    learning_section(made, run, lines)
-    link_to_dev(made, run)
-    provenance_section(made, run)
-    return made
+    """Create the report of a run.
+
+    Args:
+        run: A run folder with at least one training step and one evaluation in metrics.jsonl.
+        about: A sentence below the title.
+        lines: Horizontal lines in the chart of the first loss: label -> nats.
+    """
+    page = Page(run.absolute().name, about)
+    learning_section(page, run, lines)
+    link_to_dev(page, run)
+    provenance_section(page, run)
+    return page
 
 
-def learning_section(made: Page, run: Path, lines: dict[str, float], title: str = "Learning") -> None:
-    last, kept = read_metrics(run, "eval")[-1], best_evaluation(run)
+def learning_section(page: Page, run: Path, lines: dict[str, float], title: str = "Training") -> None:
+    """Add loss curves, and the held-out losses of the saved weights.
+
+    Args:
+        page: The page to extend.
+        run: The run folder.
+        lines: Horizontal lines in the chart of the first loss: label -> nats.
+        title: Heading of the section.
+    """
+    last, best = read_metrics(run, "eval")[-1], best_evaluation(run)
     kinds = [name.removesuffix("_loss") for name in last if name.endswith("_loss")]
-    made.heading(title)
-    if kept["step"] < last["step"]:
-        made.paragraph(
-            f"The held-out loss had been lowest after step {kept['step']:,}, and training ended after step {last['step']:,}: the "
-            "weights are those of the lowest."
+    page.heading(title)
+    if best["step"] < last["step"]:
+        page.paragraph(
+            f"The held-out loss was lowest after step {best['step']:,}, and training ended after step "
+            f"{last['step']:,}. The model has the weights of step {best['step']:,}."
         )
     for kind in kinds:
         label = f"Loss, {HEAD_NAMES.get(kind, kind)}, {unit(last, kind)}"
-        loss_chart(made, run, f"{kind}_loss", label, lines if kind == kinds[0] else {})
-    rows = [[f"{HEAD_NAMES.get(kind, kind)}, {unit(last, kind)}", kept[f"{kind}_loss"]] for kind in kinds]
-    header = [f"After step {kept['step']:,}, held out", "Loss"]
-    if any(f"{kind}_accuracy" in kept for kind in kinds):
-        header.append("Guessed right")
-        right = [kept.get(f"{kind}_accuracy") for kind in kinds]
-        rows = [[*row, "" if share is None else percent(share)] for row, share in zip(rows, right, strict=True)]
-    made.table(header, rows)
+        loss_chart(page, run, f"{kind}_loss", label, lines if kind == kinds[0] else {})
+    rows = [[f"{HEAD_NAMES.get(kind, kind)}, {unit(last, kind)}", best[f"{kind}_loss"]] for kind in kinds]
+    header = [f"After step {best['step']:,}, held out", "Loss"]
+    if any(f"{kind}_accuracy" in best for kind in kinds):
+        header.append("Accuracy")
+        accuracies = [best.get(f"{kind}_accuracy") for kind in kinds]
+        rows = [[*row, "" if value is None else percent(value)] for row, value in zip(rows, accuracies, strict=True)]
+    page.table(header, rows)
 
 
 def unit(record: dict[str, Any], kind: str) -> str:
-    """Of a head's loss: what is guessed has a probability; where nothing is, the loss is a distance of numbers."""
+    """Return the unit of a head's loss: nats if the head predicts probabilities, else squared error."""
     return "nats" if f"{kind}_accuracy" in record else "squared error"
 
 
 def best_evaluation(run: Path) -> dict[str, Any]:
-    """That of the weights which the run kept: with `training.patience` the lowest, and of equals the first; else the last."""
-    found = read_metrics(run, "eval")
+    """Return the evaluation of the weights that the run ended with.
+
+    With `training.patience`, that is the evaluation with the lowest loss (of equal ones, the first); else the last one.
+    """
+    evaluations = read_metrics(run, "eval")
     training = configuration.read(run / "config.toml").get("training")
-    known = [record for record in found if record["loss"] is not None]
-    patient = isinstance(training, dict) and training.get("patience")
-    return min(known, key=itemgetter("loss")) if patient and known else found[-1]
+    finite = [record for record in evaluations if record["loss"] is not None]
+    patience = isinstance(training, dict) and training.get("patience")
+    return min(finite, key=itemgetter("loss")) if patience and finite else evaluations[-1]
 
 
-def provenance_section(made: Page, run: Path, asked: Path | None = None) -> None:
-    """Its speed, machine and settings. asked: the run whose settings these are, where it is one of several."""
+def provenance_section(page: Page, run: Path, settings_from: Path | None = None) -> None:
+    """Add speed, machine and settings.
+
+    Args:
+        page: The page to extend.
+        run: The run folder.
+        settings_from: The folder whose config.toml is shown, if the run is one of a sweep; None: `run`.
+    """
     steps, last = read_metrics(run, "train"), read_metrics(run, "eval")[-1]
-    made.heading("How it was made")
+    page.heading("Settings and machine")
     speed = median(step["tokens_per_second"] for step in steps)
     minutes = steps[-1]["seconds"] / 60
-    made.paragraph(
-        f"{last['step']:,} steps, {last['tokens']:,} tokens, {minutes:,.1f} minutes; half of the steps ran at {speed:,.0f} "
-        f"tokens a second or more. {describe_machine(run)}"
+    page.paragraph(
+        f"{last['step']:,} steps, {last['tokens']:,} tokens, {minutes:,.1f} minutes; median speed of a step: "
+        f"{speed:,.0f} tokens per second. {describe_machine(run)}"
     )
-    made.code(((asked or run) / "config.toml").read_text(encoding="utf-8"))
+    page.code(((settings_from or run) / "config.toml").read_text(encoding="utf-8"))
 
 
-def link_to_dev(made: Page, run: Path) -> None:
-    """To the page of the evaluation on the dev examples, where the run has one."""
+def link_to_dev(page: Page, run: Path) -> None:
+    """Add a link to the evaluation on the dev set, if the run has one."""
     if (run / DEV / PAGE).is_file():
-        made.link("What it gets right and wrong of the dev examples", f"{DEV}/{PAGE}")
+        page.link("Evaluation on the dev set: correct and wrong predictions", f"{DEV}/{PAGE}")
 
 
-def loss_chart(made: Page, run: Path, name: str, label: str, lines: dict[str, float]) -> None:
-    """One measure of metrics.jsonl against the step: on the training text, smoothed, and held out."""
-    told = [[record for record in read_metrics(run, split) if record[name] is not None] for split in ("train", "eval")]
-    steps, held_out = told  # without steps that were skipped because they came to no number
-    smooth = smoothed([step["step"] for step in steps], [step[name] for step in steps])
-    curve = ([record["step"] for record in held_out], [record[name] for record in held_out])
-    made.line_chart({"in training": smooth, "held out": curve}, "step", label, lines)
+def loss_chart(page: Page, run: Path, name: str, label: str, lines: dict[str, float]) -> None:
+    """Add a chart of one loss against the step: the training loss, smoothed, and the held-out loss.
+
+    Args:
+        page: The page to extend.
+        run: The run folder.
+        name: Key of the loss in metrics.jsonl.
+        label: Label of the vertical axis.
+        lines: Horizontal lines: label -> loss.
+    """
+    # A skipped step has no finite loss.
+    train, held_out = (
+        [record for record in read_metrics(run, split) if record[name] is not None] for split in ("train", "eval")
+    )
+    train_curve = smoothed([record["step"] for record in train], [record[name] for record in train])
+    held_out_curve = ([record["step"] for record in held_out], [record[name] for record in held_out])
+    page.line_chart({"training": train_curve, "held out": held_out_curve}, "step", label, lines)
 
 
 def describe_machine(run: Path) -> str:
-    """One sentence of the hardware and the versions, as far as they were written down."""
+    """Describe hardware, precision and versions of a run in one sentence, with "?" for what is not recorded."""
     environment = storage.read_json(run / "environment.json")
-    versions = environment.get("versions")
-    told = ", ".join(f"{name} {version}" for name, version in versions.items()) if isinstance(versions, dict) else "?"
+    recorded = environment.get("versions")
+    versions = ", ".join(f"{name} {number}" for name, number in recorded.items()) if isinstance(recorded, dict) else "?"
     threads, cpu, precision = (environment.get(name, "?") for name in ("threads", "cpu", "precision"))
-    return f"On {threads} thread{'s' * (threads != 1)} of {cpu}, in {precision}; {told}."
+    return f"On {threads} thread{'s' * (threads != 1)} of {cpu}, in {precision}; {versions}."
 
 
 def smoothed(xs: list[float], ys: list[float], points: int = 60) -> tuple[list[float], list[float]]:
-    """At most `points` means of neighbouring steps: single steps are too noisy to see."""
+    """Average neighboring steps, so that at most `points` points remain. Single steps are too noisy to plot."""
     size = max(1, -(-len(xs) // points))
     groups = [slice(i, i + size) for i in range(0, len(xs), size)]
     return [fmean(xs[g]) for g in groups], [fmean(ys[g]) for g in groups]

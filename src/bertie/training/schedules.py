@@ -1,4 +1,4 @@
-"""The learning rate as a pure function of the step: one dataclass a schedule, the union at the end is all there is."""
+"""Learning rate schedules, as pure functions of the step. The union `Schedule` lists all of them."""
 
 from __future__ import annotations
 
@@ -11,103 +11,107 @@ from bertie.errors import UsageError, require_range
 
 @dataclass(frozen=True)
 class Linear:
-    """Up to the full rate over the warm-up, then straight down, reaching 0 after the last step (Devlin et al. 2018)."""
+    """Linear warmup, then linear decay to 0 after the last step (Devlin et al. 2018)."""
 
     kind: Literal["linear"] = "linear"
     warmup: float = 0.01
-    """Share of the steps that the rate takes to rise."""
+    """Fraction of the steps in which the learning rate rises to its peak."""
 
     def __post_init__(self) -> None:
         require_range("schedule", self, "warmup", low=0, high=1)
 
     def factor(self, step: int, steps: int) -> float:
-        """What to multiply the learning rate with in `step` (from 0) of `steps`."""
-        return _rise(self.warmup, step, steps) or 1 - _fallen(self.warmup, step, steps)
+        """Return the factor of the peak learning rate in `step` (from 0) of `steps`: 0 … 1."""
+        return _warmup_factor(self.warmup, step, steps) or 1 - _decay_progress(self.warmup, step, steps)
 
 
 @dataclass(frozen=True)
 class Cosine:
-    """Up over the warm-up, then down along half a cosine to a share of the full rate (Loshchilov & Hutter 2017)."""
+    """Linear warmup, then decay along half a cosine to a fraction of the peak (Loshchilov & Hutter 2017)."""
 
     kind: Literal["cosine"] = "cosine"
     warmup: float = 0.01
-    """Share of the steps that the rate takes to rise."""
+    """Fraction of the steps in which the learning rate rises to its peak."""
     floor: float = 0.0
-    """What is left of the full rate after the last step."""
+    """Learning rate after the last step, as a fraction of the peak."""
 
     def __post_init__(self) -> None:
         require_range("schedule", self, "warmup", "floor", low=0, high=1)
 
     def factor(self, step: int, steps: int) -> float:
-        left = (1 + math.cos(math.pi * _fallen(self.warmup, step, steps))) / 2
-        return _rise(self.warmup, step, steps) or self.floor + (1 - self.floor) * left
+        """Return the factor of the peak learning rate in `step` (from 0) of `steps`: 0 … 1."""
+        cosine = (1 + math.cos(math.pi * _decay_progress(self.warmup, step, steps))) / 2
+        return _warmup_factor(self.warmup, step, steps) or self.floor + (1 - self.floor) * cosine
 
 
 @dataclass(frozen=True)
 class SlantedTriangular:
-    """A short rise and a long fall, from and to a fixed share of the full rate (Howard & Ruder 2018, section 3.2)."""
+    """Linear warmup from 1 / ratio of the peak, then linear decay back to it (Howard & Ruder 2018, section 3.2)."""
 
     kind: Literal["slanted_triangular"] = "slanted_triangular"
     warmup: float = 0.1
-    """Share of the steps that the rate takes to rise: the paper's cut_frac."""
+    """Fraction of the steps in which the learning rate rises: the paper's cut_frac."""
     ratio: float = 32.0
-    """How many times smaller than the full rate the lowest one is."""
+    """The peak learning rate divided by the lowest one."""
 
     def __post_init__(self) -> None:
         require_range("schedule", self, "warmup", low=0, high=1)
         require_range("schedule", self, "ratio", low=1)
 
     def factor(self, step: int, steps: int) -> float:
+        """Return the factor of the peak learning rate in `step` (from 0) of `steps`: 0 … 1."""
         cut = math.floor(steps * self.warmup)
-        share = step / cut if step < cut else 1 - (step - cut) / (steps - cut)
-        return (1 + share * (self.ratio - 1)) / self.ratio
+        height = step / cut if step < cut else 1 - (step - cut) / (steps - cut)
+        return (1 + height * (self.ratio - 1)) / self.ratio
 
 
 @dataclass(frozen=True)
 class WarmupStableDecay:
-    """Up over the warm-up, then the full rate, then straight down to 0 over the decay (Hu et al. 2024)."""
+    """Linear warmup, then the constant peak, then linear decay to 0 (Hu et al. 2024)."""
 
     kind: Literal["warmup_stable_decay"] = "warmup_stable_decay"
     warmup: float = 0.01
-    """Share of the steps that the rate takes to rise."""
+    """Fraction of the steps in which the learning rate rises to its peak."""
     decay: float = 0.1
-    """Share of the steps, the last ones, that the rate takes to fall."""
+    """Fraction of the steps, at the end, in which the learning rate falls to 0."""
 
     def __post_init__(self) -> None:
         require_range("schedule", self, "warmup", "decay", low=0, high=1)
         if self.warmup + self.decay > 1:
-            raise UsageError("schedule: warmup and decay are more than 1 together")
+            raise UsageError("schedule: warmup + decay is more than 1")
 
     def factor(self, step: int, steps: int) -> float:
-        return _rise(self.warmup, step, steps) or min(1.0, (steps - step) / max(round(self.decay * steps), 1))
+        """Return the factor of the peak learning rate in `step` (from 0) of `steps`: 0 … 1."""
+        return _warmup_factor(self.warmup, step, steps) or min(1.0, (steps - step) / max(round(self.decay * steps), 1))
 
 
 @dataclass(frozen=True)
 class InverseSquareRoot:
-    """Up over the warm-up, then down with 1 / √step (Vaswani et al. 2017, section 5.3): no end is built in."""
+    """Linear warmup, then decay with 1 / √step, which never reaches 0 (Vaswani et al. 2017, section 5.3)."""
 
     kind: Literal["inverse_square_root"] = "inverse_square_root"
     warmup: float = 0.01
-    """Share of the steps that the rate takes to rise."""
+    """Fraction of the steps in which the learning rate rises to its peak."""
 
     def __post_init__(self) -> None:
         require_range("schedule", self, "warmup", low=0, high=1)
 
     def factor(self, step: int, steps: int) -> float:
-        full = round(self.warmup * steps) + 1  # steps until the full rate is reached
-        return _rise(self.warmup, step, steps) or math.sqrt(full / (step + 1))
+        """Return the factor of the peak learning rate in `step` (from 0) of `steps`: 0 … 1."""
+        steps_to_peak = round(self.warmup * steps) + 1
+        return _warmup_factor(self.warmup, step, steps) or math.sqrt(steps_to_peak / (step + 1))
 
 
 Schedule = Linear | Cosine | SlantedTriangular | WarmupStableDecay | InverseSquareRoot
 
 
-def _rise(warmup: float, step: int, steps: int) -> float:
-    """The factor while the rate rises, no step at 0; 0 from the step on that has the full rate."""
-    rising = round(warmup * steps)
-    return (step + 1) / (rising + 1) if step < rising else 0.0
+def _warmup_factor(warmup: float, step: int, steps: int) -> float:
+    """Return the factor during warmup, which is never 0; or 0 from the first step at the peak on."""
+    warmup_steps = round(warmup * steps)
+    return (step + 1) / (warmup_steps + 1) if step < warmup_steps else 0.0
 
 
-def _fallen(warmup: float, step: int, steps: int) -> float:
-    """How much of the way from the full rate to the end lies behind `step`: 0 … just under 1."""
-    rising = round(warmup * steps)
-    return (step - rising) / (steps - rising) if step >= rising else 0.0
+def _decay_progress(warmup: float, step: int, steps: int) -> float:
+    """Return the fraction of the decay that lies before `step`: 0 up to, but not including, 1."""
+    warmup_steps = round(warmup * steps)
+    return (step - warmup_steps) / (steps - warmup_steps) if step >= warmup_steps else 0.0

@@ -1,4 +1,4 @@
-"""A run's measures for TensorBoard, beside metrics.jsonl, which stays what counts. What goes wrong here stops no run."""
+"""TensorBoard files of a run, in addition to metrics.jsonl. A failure to write them does not stop the run."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from bertie import console
 
 
 class TensorBoardLog:
-    """RUN/tensorboard, written from `step` on: what an earlier process wrote of later steps is no longer shown."""
+    """Writes the event files in RUN/tensorboard."""
 
     def __init__(self, run: Path, step: int):
+        """Begin after `step`. TensorBoard hides what an interrupted process wrote about later steps."""
         self._writer: Any = None
         try:
             from torch.utils.tensorboard import SummaryWriter
 
             self._writer = SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)
-        except Exception as error:  # not installed, of an unfit version, or a disk that takes nothing
+        except Exception as error:  # TensorBoard is missing or has an incompatible version, or the disk is full
             self._give_up(error)
 
     def write(self, record: dict[str, Any]) -> None:
-        """One record of metrics.jsonl; numbers become curves named "train/loss", "eval/mlm_accuracy" …"""
+        """Add a record of metrics.jsonl: its floats become points of curves such as "train/loss"."""
         try:
             for name, value in record.items():
                 if self._writer is not None and isinstance(value, float):
@@ -39,4 +40,4 @@ class TensorBoardLog:
     def _give_up(self, error: Exception) -> None:
         self._writer = None
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        console.warn(f"nothing is written for TensorBoard: {reason} (pip install bertie[track]); the run goes on")
+        console.warn(f"cannot write TensorBoard files: {reason} (pip install bertie[track]); the run continues without")

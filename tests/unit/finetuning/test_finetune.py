@@ -314,5 +314,5 @@ def test_report_gives_the_unit_of_the_loss(rows: list[dict[str, str]], start: Pa
     finetune(CONFIG, rows, start, tmp_path / "classes")
     finetune(replace(CONFIG, task=Regress()), numbers, start, tmp_path / "numbers")
     pages = [(tmp_path / name / "report.html").read_text() for name in ("classes", "numbers")]
-    assert ["nats" in page for page in pages] == ["Guessed right" in page for page in pages] == [True, False]
+    assert ["nats" in page for page in pages] == ["Accuracy" in page for page in pages] == [True, False]
     assert ["squared error" in page for page in pages] == [False, True]

@@ -96,7 +96,7 @@ def test_layer_decay_lowers_the_learning_rate_with_depth(
     data = load_task_data(CONFIG, rows[:40], rows[40:], checkpoint)
     model = build_model(CONFIG, data.task, checkpoint.config)
     groups = optimizer.build(model, 0.5).param_groups
-    shares = {id(p): group["share"] for group in groups for p in group["params"]}
+    shares = {id(p): group["lr_scale"] for group in groups for p in group["params"]}
     found = {name: shares[id(parameter)] for name, parameter in model.named_parameters()}
     assert len(found) == len(shares)
     for name, share in found.items():

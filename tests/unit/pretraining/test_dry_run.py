@@ -74,11 +74,13 @@ def test_of_a_run_that_has_begun_its_next_steps(
 def test_it_refuses_what_the_run_would(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
     (tmp_path / "junk").mkdir()
     (tmp_path / "junk" / "x").touch()
-    with pytest.raises(UsageError, match=r"junk already exists and is no run of bertie's"):
+    with pytest.raises(UsageError, match=r"junk already exists and is not a bertie run"):
         dry_run(config, small_shards, tmp_path / "junk", threads=1)
     short = replace(config, training=replace(config.training, steps=2))
     bertie.pretrain(short, small_shards, tmp_path / "run", threads=1)
-    with pytest.raises(UsageError, match=r"training\.steps is 2 there and 30 here; .*to train it longer: --init-from"):
+    with pytest.raises(
+        UsageError, match=r"training\.steps is 2 there and 30 here; .*to train longer, also --init-from"
+    ):
         dry_run(config, small_shards, tmp_path / "run", threads=1)
 
 

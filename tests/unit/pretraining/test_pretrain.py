@@ -134,7 +134,7 @@ def test_held_out_text_is_laid_out_once_and_for_all(config: PretrainConfig, smal
 def test_an_interrupt_saves_and_the_next_call_goes_on(
     config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    record = trainer._train_record
+    record = trainer.train_record
 
     def interrupted(*args: Any) -> Any:
         found = record(*args)
@@ -144,7 +144,7 @@ def test_an_interrupt_saves_and_the_next_call_goes_on(
 
     before = [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)]
     with monkeypatch.context() as patch:
-        patch.setattr(trainer, "_train_record", interrupted)
+        patch.setattr(trainer, "train_record", interrupted)
         with pytest.raises(KeyboardInterrupt):
             pretrain(config, small_shards, tmp_path / "run")
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000007"]
@@ -256,7 +256,7 @@ def test_a_loss_that_is_no_number_at_the_end_is_no_model(
     settings = replace(config.training, learning_rate=1e9, steps=8)
     wild = replace(config, training=settings, optimizer=AdamW(weight_decay=1.0))
     for _ in range(2):  # as often as it is asked
-        with pytest.raises(UserError, match="the loss on held-out text is no number: the training has diverged; lower"):
+        with pytest.raises(UserError, match="the held-out loss is not finite: the training has diverged; lower"):
             pretrain(wild, small_shards, tmp_path / "run")
     assert records(tmp_path / "run", "eval")[-1]["loss"] is None
     assert not (tmp_path / "run" / "config.json").exists()
@@ -487,6 +487,6 @@ def test_the_rank_that_writes_decides_when_it_is_time_to(clock: float) -> None:
     for run, due in ((object(), clock > 0), (None, False)):
         session = trainer._Session.__new__(trainer._Session)
         session.job, session.run = SimpleNamespace(checkpoint_minutes=1.0, ranks=ranks), run  # type: ignore[assignment]
-        session.saved = time.monotonic() - clock
-        assert session.checkpoint_is_due()
+        session.last_save = time.monotonic() - clock
+        assert session.timed_save_is_due()
         assert said.pop() == due

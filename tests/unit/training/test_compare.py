@@ -29,43 +29,43 @@ def a_run(folder: Path, steps: int, evals: int, rate: float, bad: int = 0) -> Pa
     return folder
 
 
-def test_curves_scores_and_what_differs(tmp_path: Path) -> None:
+def test_page_shows_curves_scores_and_differing_settings(tmp_path: Path) -> None:
     runs = [a_run(tmp_path / "one", 40, 4, 0.25), a_run(tmp_path / "two", 80, 0, 0.5, bad=70)]
-    found = compare(runs, tmp_path / "page.html")
-    assert found["differences"] == {"training.learning_rate": [0.25, 0.5]}
-    assert [run["step"] for run in found["runs"]] == [40, 80]
-    assert [run["tokens_per_second"] for run in found["runs"]] == [180.5, 200.5]
-    assert found["runs"][0]["eval"]["mlm_loss"] == 6.0
-    assert found["runs"][1]["eval"] is None
+    result = compare(runs, tmp_path / "page.html")
+    assert result["differences"] == {"training.learning_rate": [0.25, 0.5]}
+    assert [run["step"] for run in result["runs"]] == [40, 80]
+    assert [run["tokens_per_second"] for run in result["runs"]] == [180.5, 200.5]
+    assert result["runs"][0]["eval"]["mlm_loss"] == 6.0
+    assert result["runs"][1]["eval"] is None
     html = (tmp_path / "page.html").read_text()
-    for said in (
+    for text in (
         "<h1>one and two</h1>",
-        "two, in training",
-        "masked words, nats",
+        "two, training",
+        "masked LM, nats",
         "million tokens",
         "minutes",
         "learning_rate",
         "A CPU",
     ):
-        assert said in html
+        assert text in html
 
 
-def test_runs_of_one_name_and_one_setting(tmp_path: Path) -> None:
+def test_runs_of_equal_names_and_settings_are_told_apart_by_their_folders(tmp_path: Path) -> None:
     runs = [a_run(tmp_path / place / "run", 10, 2, 0.25) for place in "ab"]
     assert compare(runs, tmp_path / "page.html")["differences"] == {}
     html = (tmp_path / "page.html").read_text()
-    assert "Every setting is the same." in html
+    assert "All settings are the same." in html
     assert ">b/run<" in html
 
 
-def test_what_is_no_run(tmp_path: Path) -> None:
+def test_invalid_runs_are_refused(tmp_path: Path) -> None:
     run = a_run(tmp_path / "run", 10, 2, 0.25)
     (tmp_path / "empty").mkdir()
-    fresh = a_run(tmp_path / "fresh", 0, 0, 0.25)
+    without_steps = a_run(tmp_path / "without-steps", 0, 0, 0.25)
     for runs, message in (
-        ([run], "two runs or more"),
-        ([run, tmp_path / "empty"], "empty is no run"),
-        ([run, fresh], "has not written a step"),
+        ([run], "two or more runs"),
+        ([run, tmp_path / "empty"], "empty is not a run"),
+        ([run, without_steps], "contains no training step yet"),
     ):
         with pytest.raises(UsageError, match=message):
             compare(runs, tmp_path / "page.html")
@@ -83,7 +83,7 @@ def test_what_is_no_run(tmp_path: Path) -> None:
         f'{{"split": "eval", "step": 1, "tokens": 1{400 * "0"}, "seconds": 1.0, "loss": 1.0}}',
     ],
 )
-def test_metrics_that_are_none(tmp_path: Path, line: str) -> None:
+def test_damaged_metrics_are_refused(tmp_path: Path, line: str) -> None:
     runs = [a_run(tmp_path / name, 10, 2, 0.25) for name in "ab"]
     with open(runs[1] / "metrics.jsonl", "a") as file:
         file.write(line + "\n")
@@ -92,7 +92,7 @@ def test_metrics_that_are_none(tmp_path: Path, line: str) -> None:
     assert not (tmp_path / "page.html").exists()
 
 
-def test_runs_that_diverged(tmp_path: Path) -> None:
+def test_diverged_runs_are_compared(tmp_path: Path) -> None:
     runs = [a_run(tmp_path / name, 10, 2, 0.25) for name in "ab"]
     path = runs[1] / "metrics.jsonl"
     path.write_text(re.sub(r'"mlm_loss": [\d.]+', '"mlm_loss": null', path.read_text()))
@@ -101,8 +101,8 @@ def test_runs_that_diverged(tmp_path: Path) -> None:
     assert main(["runs", "compare", *map(str, runs), "--out", str(tmp_path)]) == 2
 
 
-def test_the_weights_that_were_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With patience those of the lowest loss, of equals the first."""
+def test_evaluation_is_that_of_the_saved_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With patience, these are the weights of the lowest loss; of equal losses, the first."""
     runs = [a_run(tmp_path / name, 10, 4, 0.25) for name in "ab"]
     with (runs[1] / "config.toml").open("a") as file:
         file.write("patience = 3\n")
@@ -112,10 +112,10 @@ def test_the_weights_that_were_kept(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert f"{runs[0]}: step 10, 10,000 tokens, mlm_loss 6.0000" in err
     assert f"{runs[1]}: step 10, 10,000 tokens, of step 7 mlm_loss 6.3000" in err
     assert f"setting: {runs[0]} | {runs[1]}" in err
-    assert "Held out after step" in (tmp_path / "page.html").read_text()
+    assert "Evaluated after step" in (tmp_path / "page.html").read_text()
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [str(a_run(tmp_path / name, 10, 2, rate)) for name, rate in (("a", 0.25), ("b", 0.5))]
     assert main(["runs", "compare", *runs, "--out", str(tmp_path / "page.html"), "--json"]) == 0
     out, err = capsys.readouterr()

@@ -11,33 +11,33 @@ from bertie.training.interrupts import deferred_interrupts
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_is_noted_and_a_later_one_acts(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-    before = signal.signal(number, lambda got, _: seen.append(got))
+def test_first_signal_is_deferred_and_a_later_one_acts(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    handled: list[int] = []
+    previous = signal.signal(number, lambda received, _: handled.append(received))
     try:
-        with deferred_interrupts() as noted:
+        with deferred_interrupts() as deferred:
             os.kill(os.getpid(), number)
-            assert (noted, seen) == ([number], [])
-            os.kill(os.getpid(), number)  # a scheduler's, passed on by torchrun
-            assert (noted, seen) == ([number], [])
+            assert (deferred, handled) == ([number], [])
+            os.kill(os.getpid(), number)  # as when torchrun repeats the signal of a scheduler
+            assert (deferred, handled) == ([number], [])
             monkeypatch.setattr(interrupts, "REPEAT_WINDOW", 0.0)
             os.kill(os.getpid(), number)
-            assert (noted, seen) == ([number], [number])
+            assert (deferred, handled) == ([number], [number])
         os.kill(os.getpid(), number)
-        assert seen == [number, number]
+        assert handled == [number, number]
     finally:
-        signal.signal(number, before)
+        signal.signal(number, previous)
 
 
-def test_in_another_thread_nothing_is_touched() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    inside: list[object] = []
+def test_handlers_stay_unchanged_outside_the_main_thread() -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    in_block: list[object] = []
 
-    def look() -> None:
-        with deferred_interrupts() as noted:
-            inside.extend([list(noted), signal.getsignal(signal.SIGINT)])
+    def record_state() -> None:
+        with deferred_interrupts() as deferred:
+            in_block.extend([list(deferred), signal.getsignal(signal.SIGINT)])
 
-    thread = threading.Thread(target=look)
+    thread = threading.Thread(target=record_state)
     thread.start()
     thread.join()
-    assert inside == [[], before]
+    assert in_block == [[], handler]

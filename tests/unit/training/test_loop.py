@@ -19,21 +19,21 @@ from bertie.pretraining.initial_weights import new_model
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.loop import LoopSettings, StepResult, evaluate, train_steps
 from bertie.training.optimizers import AdamW, BertAdam, Lamb, Optimizer
+from bertie.training.records import loss_metrics
 from bertie.training.schedules import Linear
-from bertie.training.trainer import loss_metrics
 
 OBJECTIVES = (MaskedLM(), NextSentence())
-DESCENT = LoopSettings(5, 1e-3, 1.0, seed=0, precision="fp32", loss_weights={"mlm": 1.0, "nsp": 0.5})
+SETTINGS = LoopSettings(5, 1e-3, 1.0, seed=0, precision="fp32", loss_weights={"mlm": 1.0, "nsp": 0.5})
 
 
 def sequences(count: int, seed: int = 0) -> list[Sequence]:
     rng = np.random.default_rng(seed)
-    made = []
+    generated = []
     for _ in range(count):
         n = int(rng.integers(8, 40))
         ids = rng.integers(60, 500, n).astype(np.int32)
-        made.append(Sequence(ids, np.zeros(n, np.int32), np.ones(n, bool), kind=int(rng.integers(0, 2))))
-    return made
+        generated.append(Sequence(ids, np.zeros(n, np.int32), np.ones(n, bool), kind=int(rng.integers(0, 2))))
+    return generated
 
 
 @pytest.fixture
@@ -45,20 +45,20 @@ def step_of(*batches: MicroBatch) -> Step:
     return Step(list(batches), Position(0, 0), Position(0, 1))
 
 
-def train(model: BertModel, stream: Iterator[Step], descent: LoopSettings, first: int = 0) -> list[StepResult]:
-    return list(train_steps(model, stream, AdamW().build(model), Linear(), descent, first))
+def train(model: BertModel, stream: Iterator[Step], settings: LoopSettings, first: int = 0) -> list[StepResult]:
+    return list(train_steps(model, stream, AdamW().build(model), Linear(), settings, first))
 
 
 def split(micro: MicroBatch) -> list[MicroBatch]:
-    """The same sequences and targets as two micro-batches, of four and of eight sequences."""
+    """Split a micro-batch of 12 sequences into two, of 4 and 8 sequences."""
     whole = micro.batch
     border = int(whole.ragged.cu_seqlens[4])
     parts = []
-    for low, high, some in ((0, border, slice(0, 4)), (border, len(whole.input_ids), slice(4, 12))):
-        kinds = whole.kind[some]
+    for low, high, part in ((0, border, slice(0, 4)), (border, len(whole.input_ids), slice(4, 12))):
+        kinds = whole.kind[part]
         made = [
             Sequence(ids, np.zeros(len(ids), np.int32), np.ones(len(ids), bool), kind=int(kind))
-            for ids, kind in zip(np.split(whole.input_ids, whole.ragged.cu_seqlens[1:-1])[some], kinds, strict=True)
+            for ids, kind in zip(np.split(whole.input_ids, whole.ragged.cu_seqlens[1:-1])[part], kinds, strict=True)
         ]
         targets = {}
         for name, target in micro.targets.items():
@@ -71,12 +71,12 @@ def split(micro: MicroBatch) -> list[MicroBatch]:
     return parts
 
 
-def test_the_split_into_micro_batches_changes_nothing(micro: MicroBatch, tiny_config: BertConfig) -> None:
-    """Losses are sums over the step's count: one batch of 12, or 4 and 8, are one step."""
+def test_split_into_micro_batches_does_not_change_the_step(micro: MicroBatch, tiny_config: BertConfig) -> None:
+    """A step of 12 sequences equals a step of 4 and 8 sequences."""
     found, weights = [], []
     for work in ([micro], split(micro)):
         model = new_model(tiny_config, OBJECTIVES, 0).double()
-        [progress] = train(model, repeat(step_of(*work)), replace(DESCENT, steps=1))
+        [progress] = train(model, repeat(step_of(*work)), replace(SETTINGS, steps=1))
         losses = {name: (float(loss.total), float(loss.count)) for name, loss in progress.losses.items()}
         found.append((losses, float(progress.grad_norm), progress.tokens))
         weights.append(list(model.parameters()))
@@ -88,27 +88,27 @@ def test_the_split_into_micro_batches_changes_nothing(micro: MicroBatch, tiny_co
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
 
 
-def test_weights_below_one_are_weights_too(micro: MicroBatch, tiny_config: BertConfig) -> None:
-    """A window of a long text weighs one over their number; a step of a few of them is no smaller a step."""
+def test_scale_of_target_weights_does_not_change_the_step(micro: MicroBatch, tiny_config: BertConfig) -> None:
+    """A window of a long text has the weight 1 / windows. A step of a few windows is as large as any other step."""
     light = replace(micro, targets={name: replace(t, weight=t.weight / 1000) for name, t in micro.targets.items()})
     assert 0 < light.counts["mlm"] < 1
     [whole], [part] = (
-        train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(m)), replace(DESCENT, steps=1))
+        train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(m)), replace(SETTINGS, steps=1))
         for m in (micro, light)
     )
     assert float(part.grad_norm) == pytest.approx(float(whole.grad_norm), rel=1e-4)
-    assert loss_metrics(part.losses, DESCENT.loss_weights) == pytest.approx(
-        loss_metrics(whole.losses, DESCENT.loss_weights), rel=1e-4
+    assert loss_metrics(part.losses, SETTINGS.loss_weights) == pytest.approx(
+        loss_metrics(whole.losses, SETTINGS.loss_weights), rel=1e-4
     )
     nothing = replace(micro, targets={name: replace(t, weight=t.weight * 0) for name, t in micro.targets.items()})
-    [none] = train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(nothing)), replace(DESCENT, steps=1))
-    assert (float(none.grad_norm), loss_metrics(none.losses, DESCENT.loss_weights)["loss"]) == (0, 0)
+    [none] = train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(nothing)), replace(SETTINGS, steps=1))
+    assert (float(none.grad_norm), loss_metrics(none.losses, SETTINGS.loss_weights)["loss"]) == (0, 0)
 
 
-def test_steps_are_the_textbooks(micro: MicroBatch, tiny_config: BertConfig) -> None:
-    """Three steps of `fit` against mean losses, plain clipping and torch's AdamW, written out."""
+def test_steps_match_a_plain_training_loop(micro: MicroBatch, tiny_config: BertConfig) -> None:
+    """Compare three steps with mean losses, gradient clipping and torch's AdamW, written out."""
     ours, plain = new_model(tiny_config, OBJECTIVES, 0), new_model(tiny_config, OBJECTIVES, 0)
-    found = train(ours, repeat(step_of(micro)), replace(DESCENT, max_grad_norm=0.1, steps=3))
+    found = train(ours, repeat(step_of(micro)), replace(SETTINGS, max_grad_norm=0.1, steps=3))
     optimizer = AdamW().build(plain)
     for progress, rate in zip(found, (1e-3, 2e-3 / 3, 1e-3 / 3), strict=True):
         losses = plain.train()(micro.tensors())
@@ -116,7 +116,7 @@ def test_steps_are_the_textbooks(micro: MicroBatch, tiny_config: BertConfig) -> 
         optimizer.zero_grad()
         objective.backward()
         norm = torch.nn.utils.clip_grad_norm_(plain.parameters(), 0.1)
-        assert norm > 0.1  # so it was clipped
+        assert norm > 0.1  # clipping had an effect
         for group in optimizer.param_groups:
             group["lr"] = rate
         optimizer.step()
@@ -126,9 +126,9 @@ def test_steps_are_the_textbooks(micro: MicroBatch, tiny_config: BertConfig) -> 
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
-def test_learns_and_counts_steps(micro: MicroBatch, tiny_config: BertConfig) -> None:
-    descent = replace(DESCENT, steps=60, learning_rate=1e-2)
-    progress = train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(micro)), descent)
+def test_loss_falls_and_steps_are_counted(micro: MicroBatch, tiny_config: BertConfig) -> None:
+    settings = replace(SETTINGS, steps=60, learning_rate=1e-2)
+    progress = train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(micro)), settings)
     assert [p.step for p in progress] == list(range(60))
     mlm = [float(p.losses["mlm"].total / p.losses["mlm"].count) for p in progress]
     assert mlm[0] == pytest.approx(np.log(500), abs=0.1)
@@ -136,46 +136,46 @@ def test_learns_and_counts_steps(micro: MicroBatch, tiny_config: BertConfig) -> 
     assert [p.learning_rate for p in progress] == [1e-2 * Linear().factor(step, 60) for step in range(60)]
 
 
-def test_repeats_and_resumes_with_dropout(micro: MicroBatch, tiny_config: BertConfig) -> None:
-    """Dropout is a function of seed, step and row: a run started in the middle draws what the whole one did."""
+def test_dropout_is_reproducible_and_resumes(micro: MicroBatch, tiny_config: BertConfig) -> None:
+    """Dropout masks depend on seed, step and micro-batch only: a resumed run draws the same masks."""
     config = replace(tiny_config, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3)
 
     def losses(seed: int, noise: int = 0) -> list[float]:
         model = new_model(config, OBJECTIVES, 0)
         torch.manual_seed(noise)
-        progress = train(model, repeat(step_of(micro, micro)), replace(DESCENT, seed=seed))
+        progress = train(model, repeat(step_of(micro, micro)), replace(SETTINGS, seed=seed))
         return [float(p.losses["mlm"].total) for p in progress]
 
     assert losses(0) == losses(0, noise=1)
     assert losses(0) != losses(1)
-    still = replace(DESCENT, learning_rate=0.0)
-    whole = train(new_model(config, OBJECTIVES, 0), repeat(step_of(micro)), still)
-    rest = train(new_model(config, OBJECTIVES, 0), repeat(step_of(micro)), still, first=3)
+    no_updates = replace(SETTINGS, learning_rate=0.0)
+    whole = train(new_model(config, OBJECTIVES, 0), repeat(step_of(micro)), no_updates)
+    rest = train(new_model(config, OBJECTIVES, 0), repeat(step_of(micro)), no_updates, first=3)
     totals = [[float(p.losses["mlm"].total) for p in part] for part in (whole, rest)]
     assert totals[0][3:] == totals[1]
-    assert len(set(totals[0])) == 5  # every step its own dropout
+    assert len(set(totals[0])) == 5  # each step has its own dropout masks
 
 
-def test_rows_of_a_step_have_their_own_dropout(
+def test_micro_batches_of_a_step_have_their_own_dropout(
     micro: MicroBatch, tiny_config: BertConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from bertie import runtime
 
     seeds: list[tuple[int, ...]] = []
     monkeypatch.setattr(runtime, "reseed_torch", lambda *key: seeds.append(key))
-    train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(micro, micro)), replace(DESCENT, steps=2))
-    assert len(seeds) == len(set(seeds)) == 1 + 4  # the weights', and two rows of two steps
+    train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(micro, micro)), replace(SETTINGS, steps=2))
+    assert len(seeds) == len(set(seeds)) == 1 + 4  # the initial weights, and two micro-batches of two steps
 
 
-def test_nothing_of_a_kind_to_predict_is_no_loss(tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:
-    unlabelled = [replace(sequence, kind=-1) for sequence in sequences(4)]
-    micro = join([label_row(collate(unlabelled, 64), OBJECTIVES, small_tokenizer, 0, 0)])
-    [progress] = train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(micro)), replace(DESCENT, steps=1))
+def test_batch_without_targets_of_a_head_has_zero_loss(tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:
+    unlabeled = [replace(sequence, kind=-1) for sequence in sequences(4)]
+    micro = join([label_row(collate(unlabeled, 64), OBJECTIVES, small_tokenizer, 0, 0)])
+    [progress] = train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(micro)), replace(SETTINGS, steps=1))
     assert float(progress.losses["nsp"].total) == 0
     assert torch.isfinite(progress.grad_norm)
 
 
-def test_evaluate_is_without_dropout_and_leaves_the_model_alone(micro: MicroBatch, tiny_config: BertConfig) -> None:
+def test_evaluation_uses_no_dropout_and_does_not_change_the_model(micro: MicroBatch, tiny_config: BertConfig) -> None:
     model = new_model(replace(tiny_config, hidden_dropout_prob=0.5), OBJECTIVES, 0).train()
     before = [parameter.clone() for parameter in model.parameters()]
     first, second = (evaluate(model, [micro, micro], "fp32") for _ in range(2))
@@ -190,12 +190,12 @@ def test_evaluate_is_without_dropout_and_leaves_the_model_alone(micro: MicroBatc
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
 
-def test_bf16_is_near_fp32(micro: MicroBatch, tiny_config: BertConfig) -> None:
+def test_bf16_losses_are_close_to_fp32(micro: MicroBatch, tiny_config: BertConfig) -> None:
     found = []
     for precision in ("fp32", "bf16"):
-        descent = replace(DESCENT, precision=precision)
+        settings = replace(SETTINGS, precision=precision)
         model = new_model(tiny_config, OBJECTIVES, 0)
-        progress = train(model, repeat(step_of(micro)), descent)
+        progress = train(model, repeat(step_of(micro)), settings)
         assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
         found.append([float(p.losses["mlm"].total / p.losses["mlm"].count) for p in progress])
     assert found[0] == pytest.approx(found[1], rel=0.01)
@@ -203,8 +203,8 @@ def test_bf16_is_near_fp32(micro: MicroBatch, tiny_config: BertConfig) -> None:
 
 
 @pytest.mark.parametrize("kind", [AdamW(), BertAdam(), Lamb()], ids=lambda kind: kind.kind)
-@pytest.mark.parametrize("first", [0, 2], ids=["the first", "a later one"])
-def test_a_step_without_finite_gradients_changes_nothing(
+@pytest.mark.parametrize("first", [0, 2], ids=["first step", "later step"])
+def test_step_with_infinite_gradient_changes_nothing(
     micro: MicroBatch, tiny_config: BertConfig, kind: Optimizer, first: int
 ) -> None:
     model = new_model(tiny_config, OBJECTIVES, 0)
@@ -216,19 +216,19 @@ def test_a_step_without_finite_gradients_changes_nothing(
 
     model.encoder.layers[0].up.weight.register_hook(poison)
     states = []
-    for progress in train_steps(model, repeat(step_of(micro)), optimizer, Linear(), replace(DESCENT, steps=4)):
+    for progress in train_steps(model, repeat(step_of(micro)), optimizer, Linear(), replace(SETTINGS, steps=4)):
         state = [value.clone() for p in model.parameters() for value in optimizer.state[p].values()]
         states.append([*(parameter.detach().clone() for parameter in model.parameters()), *state])
         assert bool(progress.skipped) == (progress.step == first)
-    fresh = new_model(tiny_config, OBJECTIVES, 0)
-    before = states[first - 1] if first else list(fresh.parameters())
+    initial = new_model(tiny_config, OBJECTIVES, 0)
+    before = states[first - 1] if first else list(initial.parameters())
     assert all(torch.equal(a, b) for a, b in zip(before, states[first], strict=False))
     assert not all(torch.equal(a, b) for a, b in zip(states[first], states[first + 1], strict=True))
     assert all(torch.isfinite(tensor).all() for tensor in states[-1])
 
 
-def test_an_evaluation_that_is_told_to_stop(micro: MicroBatch, tiny_config: BertConfig) -> None:
+def test_evaluation_can_be_stopped(micro: MicroBatch, tiny_config: BertConfig) -> None:
     model = new_model(tiny_config, OBJECTIVES, 0).train()
     asked = iter([False, True])
-    assert evaluate(model, [micro, micro, micro], "fp32", stopping=lambda: next(asked)) is None
+    assert evaluate(model, [micro, micro, micro], "fp32", should_stop=lambda: next(asked)) is None
     assert model.training

@@ -13,7 +13,7 @@ from bertie.training.optimizers import AdamW, BertAdam, Lamb, Optimizer
 
 
 class Model(nn.Module):
-    """One matrix and one bias, in double precision, so that rounding hides nothing."""
+    """One matrix and one bias, in double precision, so that rounding errors are negligible."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,19 +33,20 @@ def gradients() -> list[dict[str, np.ndarray]]:
 
 def trained(optimizer: Optimizer) -> dict[str, np.ndarray]:
     model = Model()
-    made = optimizer.build(model)
+    built = optimizer.build(model)
     for rate, gradient in zip(RATES, gradients(), strict=True):
-        for group in made.param_groups:
+        for group in built.param_groups:
             group["lr"] = rate
         for name, parameter in model.named_parameters():
             parameter.grad = torch.from_numpy(gradient[name])
-        made.step()
+        built.step()
     return {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
 
 
 def reference(bias_correction: bool) -> dict[str, np.ndarray]:
-    """Loshchilov & Hutter's algorithm 2, or with no bias correction the update of BERT's release:
-    update = m / (√v + ε) + decay · w;  w ← w - rate · update, the decay on matrices only.
+    """Compute algorithm 2 of Loshchilov & Hutter in NumPy or, without bias correction, the update of BERT's release.
+
+    update = m / (√v + ε) + decay · w;  w ← w - rate · update, with decay for matrices only.
     """
     found = {}
     for name, parameter in Model().named_parameters():
@@ -63,14 +64,14 @@ def reference(bias_correction: bool) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize(("kind", "bias_correction"), [(AdamW, True), (BertAdam, False)])
-def test_against_the_published_rule(kind: type[AdamW] | type[BertAdam], bias_correction: bool) -> None:
+def test_adam_matches_the_published_algorithm(kind: type[AdamW] | type[BertAdam], bias_correction: bool) -> None:
     found, expected = trained(kind(betas=BETAS, eps=EPS, weight_decay=DECAY)), reference(bias_correction)
     for name in expected:
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-12)
 
 
-def test_lamb_against_the_published_rule() -> None:
-    """You et al. 2020, algorithm 2: AdamW's update, times the matrix's norm over the update's; φ is the identity."""
+def test_lamb_matches_the_published_algorithm() -> None:
+    """You et al. 2020, algorithm 2: AdamW with its update scaled to the norm of the matrix. φ is the identity."""
     found = trained(Lamb(betas=BETAS, eps=EPS, weight_decay=DECAY))
     for name, parameter in Model().named_parameters():
         w, m, v = parameter.detach().numpy().copy(), 0.0, 0.0
@@ -85,8 +86,8 @@ def test_lamb_against_the_published_rule() -> None:
         np.testing.assert_allclose(found[name], w, rtol=1e-12)
 
 
-def test_lamb_leaves_what_is_zero_movable() -> None:
-    """A matrix of zeros has no length to scale by: it takes the update as it is, instead of staying at zero."""
+def test_lamb_updates_a_matrix_of_zeros() -> None:
+    """A matrix of zeros has norm 0. Its update is not scaled, so that it does not stay at zero."""
     model = Model()
     model.matrix.data.zero_()
     optimizer = Lamb().build(model)
@@ -97,13 +98,13 @@ def test_lamb_leaves_what_is_zero_movable() -> None:
     torch.testing.assert_close(model.matrix.detach(), torch.full_like(model.matrix, -0.1), rtol=1e-5, atol=0)
 
 
-def test_the_two_rules_differ() -> None:
-    """Without the correction early steps are larger: m is divided by 1 - β₁, the root of v by √(1 - β₂)."""
+def test_bias_correction_changes_the_updates() -> None:
+    """Without bias correction, early steps are larger: the correction divides m by 1 - β₁ and √v by √(1 - β₂)."""
     assert np.abs(reference(True)["matrix"] - reference(False)["matrix"]).max() > 0.01
 
 
-def test_bert_adam_counts_on_in_single_precision() -> None:
-    """What stands for "no correction" must neither round to one nor stop counting within any run."""
+def test_bert_adam_counts_steps_in_single_precision() -> None:
+    """At the step count that disables bias correction, fp32 must still count, and the correction must be exactly 1."""
     model = Model().float()
     optimizer = BertAdam().build(model)
     for parameter in model.parameters():
@@ -116,7 +117,7 @@ def test_bert_adam_counts_on_in_single_precision() -> None:
     assert before[0] + 1_000_000 < 2**24
 
 
-def test_decay_is_for_matrices(tiny_config: BertConfig) -> None:
+def test_weight_decay_applies_to_matrices_only(tiny_config: BertConfig) -> None:
     encoder = Encoder(tiny_config)
     heads = {o.kind: o.head(tiny_config, encoder) for o in (MaskedLM(), NextSentence())}
     model = BertModel(encoder, heads)
@@ -127,13 +128,13 @@ def test_decay_is_for_matrices(tiny_config: BertConfig) -> None:
             for parameter in group["params"]
         }
         found = {name: decay[id(parameter)] for name, parameter in model.named_parameters()}
-        # BERT's release excludes these by name.
-        spared = {name for name in found if "norm" in name or name.endswith("bias")}
-        assert {name for name, value in found.items() if value == 0} == spared
-        assert {value for name, value in found.items() if name not in spared} == {0.01}
+        # BERT's release excludes these parameters by name.
+        excluded = {name for name in found if "norm" in name or name.endswith("bias")}
+        assert {name for name, value in found.items() if value == 0} == excluded
+        assert {value for name, value in found.items() if name not in excluded} == {0.01}
         assert len(decay) == len(list(model.parameters()))
 
 
-def test_papers_settings() -> None:
+def test_defaults_are_those_of_the_paper() -> None:
     for optimizer in (AdamW(), BertAdam(), Lamb()):
         assert (optimizer.betas, optimizer.eps, optimizer.weight_decay) == ((0.9, 0.999), 1e-6, 0.01)

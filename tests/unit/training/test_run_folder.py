@@ -12,24 +12,24 @@ from bertie.training.run_folder import RunFolder, read_metrics
 SETTINGS: dict[str, Any] = {"seed": 0, "model": {"layers": 2, "rates": [0.1, 0.2]}}
 
 
-def opened(path: Path, settings: dict[str, Any] = SETTINGS) -> RunFolder:
+def open_run(path: Path, settings: dict[str, Any] = SETTINGS) -> RunFolder:
     return RunFolder(path, settings, threads=1)
 
 
-def test_a_new_run(tmp_path: Path) -> None:
-    with opened(tmp_path / "deep" / "run") as run:
+def test_new_run_has_configuration_environment_and_lock(tmp_path: Path) -> None:
+    with open_run(tmp_path / "deep" / "run") as run:
         assert not run.finished
         assert {path.name for path in run.path.iterdir()} == {"config.toml", "environment.json", ".lock"}
         environment = json.loads((run.path / "environment.json").read_text())
         assert environment["threads"] == 1
         assert {"versions", "cpu", "command", "commit", "started"} <= environment.keys()
-    with opened(run.path):  # the same settings resume
+    with open_run(run.path):  # resumes
         pass
 
 
-def test_an_empty_folder_will_do(tmp_path: Path) -> None:
+def test_empty_folder_becomes_a_run(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    with opened(tmp_path / "run") as run:
+    with open_run(tmp_path / "run") as run:
         assert (run.path / "config.toml").is_file()
 
 
@@ -45,87 +45,87 @@ def test_an_empty_folder_will_do(tmp_path: Path) -> None:
         ({"seed": 0}, r"model\.layers is 2 there and None here"),
     ],
 )
-def test_other_settings_are_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
-    with opened(tmp_path / "run") as run:
-        run.cut_metrics(0, "")  # as training does at its start
+def test_run_of_other_settings_is_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    with open_run(tmp_path / "run") as run:
+        run.truncate_metrics(0, "")  # as the trainer does before the first step
     with pytest.raises(UsageError, match=message):
-        opened(tmp_path / "run", settings)
+        open_run(tmp_path / "run", settings)
 
 
-def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+def test_folder_of_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.doc").write_text("years of work")
     for path in (tmp_path, tmp_path / "thesis.doc"):
-        with pytest.raises(UsageError, match=r"already exists and is no run of bertie's"):
-            opened(path)
+        with pytest.raises(UsageError, match=r"already exists and is not a bertie run"):
+            open_run(path)
     assert (tmp_path / "thesis.doc").read_text() == "years of work"
 
 
-def test_locked_until_the_block_ends(tmp_path: Path) -> None:
-    """Also after an error that somebody keeps, such as an interactive session: the run can be resumed."""
+def test_folder_is_locked_until_the_block_ends(tmp_path: Path) -> None:
+    """The lock is released even if an exception is kept alive, as an interactive session does."""
 
     def interrupted() -> None:
-        with opened(tmp_path / "run"):
+        with open_run(tmp_path / "run"):
             with pytest.raises(UsageError, match="another process is writing"):
-                opened(tmp_path / "run")
+                open_run(tmp_path / "run")
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt) as kept:
+    with pytest.raises(KeyboardInterrupt) as error:
         interrupted()
-    with opened(tmp_path / "run"):
-        assert kept.traceback
+    with open_run(tmp_path / "run"):
+        assert error.traceback
 
 
-def test_metrics(tmp_path: Path) -> None:
-    with opened(tmp_path / "run") as run:
-        place = {"step": 1, "tokens": 9, "seconds": 0.5}
-        run.log({"split": "train", **place, "loss": 1 / 3, "tokens_per_second": 18.0})
-        assert not (run.path / "metrics.jsonl").exists()  # kept until the next checkpoint
+def test_metrics_are_buffered_flushed_and_truncated(tmp_path: Path) -> None:
+    with open_run(tmp_path / "run") as run:
+        progress = {"step": 1, "tokens": 9, "seconds": 0.5}
+        run.log({"split": "train", **progress, "loss": 1 / 3, "tokens_per_second": 18.0})
+        assert not (run.path / "metrics.jsonl").exists()  # buffered until the next flush
         size, digest = run.flush()
         assert size == (run.path / "metrics.jsonl").stat().st_size
-        run.log({"split": "eval", **place, "loss": 0.5})
+        run.log({"split": "eval", **progress, "loss": 0.5})
         run.flush()
         assert [record["loss"] for record in read_metrics(run.path, "train")] == [0.3333333]
         assert len(read_metrics(run.path, "eval")) == 1
-        run.cut_metrics(size, digest)
+        run.truncate_metrics(size, digest)
         assert read_metrics(run.path, "eval") == []
         with pytest.raises(UserError, match=r"metrics\.jsonl is shorter than its checkpoint says"):
-            run.cut_metrics(size + 1, digest)
+            run.truncate_metrics(size + 1, digest)
 
 
 def test_precision_is_decided_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from bertie import runtime
 
     monkeypatch.setattr(runtime, "resolve_precision", lambda *_: "bf16")
-    with opened(tmp_path / "run") as run:
+    with open_run(tmp_path / "run") as run:
         assert run.precision("auto") == "bf16"
         monkeypatch.setattr(runtime, "resolve_precision", lambda *_: "fp32")
         assert run.precision("auto") == "bf16"
 
 
-def test_settings_of_a_run_that_never_began_give_way(tmp_path: Path) -> None:
+def test_settings_may_change_before_the_first_step(tmp_path: Path) -> None:
     with RunFolder(tmp_path / "run", {"size": 10**9}, 1):
-        pass  # out of memory, say
+        pass  # as after an out-of-memory error
     with RunFolder(tmp_path / "run", {"size": 10}, 2) as run:
         assert (run.path / "config.toml").read_text() == "size = 10\n"
         assert json.loads((run.path / "environment.json").read_text())["threads"] == 2
-        run.cut_metrics(0, "")
+        run.truncate_metrics(0, "")
     with pytest.raises(UsageError, match="size is 10 there and 20 here"):
         RunFolder(tmp_path / "run", {"size": 20}, 1)
-    with RunFolder(tmp_path / "run", {"size": 10}, 1):  # the refusal left no lock behind
+    with RunFolder(tmp_path / "run", {"size": 10}, 1):  # the refused call released its lock
         pass
 
 
-def test_settings_of_a_finished_run_stay_when_only_the_model_is_kept(tmp_path: Path) -> None:
-    with opened(tmp_path / "run") as run:
+def test_finished_run_without_checkpoints_refuses_other_settings(tmp_path: Path) -> None:
+    with open_run(tmp_path / "run") as run:
         run.finish()
     with pytest.raises(UsageError, match="seed is 0 there and 1 here"):
-        opened(tmp_path / "run", {**SETTINGS, "seed": 1})
-    with opened(tmp_path / "run") as run:
+        open_run(tmp_path / "run", {**SETTINGS, "seed": 1})
+    with open_run(tmp_path / "run") as run:
         assert run.finished
 
 
-def test_a_run_is_of_the_data_it_began_with(tmp_path: Path) -> None:
-    with opened(tmp_path / "run") as run:
+def test_run_refuses_other_data_than_it_began_with(tmp_path: Path) -> None:
+    with open_run(tmp_path / "run") as run:
         run.require_data("some")
         run.require_data("some")
         with pytest.raises(UsageError, match="was made from other data or another model"):

@@ -16,7 +16,7 @@ def a_run(folder: Path, steps: int) -> Path:
     (folder / "config.toml").write_text("[training]\nlearning_rate = 0.25\n")
     lines = []
     for step in range(1, steps + 1):
-        place = {"step": step, "epoch": 0, "tokens": 1000 * step, "seconds": 6.0 * step}
+        progress = {"step": step, "epoch": 0, "tokens": 1000 * step, "seconds": 6.0 * step}
         losses = {
             "loss": 8.0,
             "mlm_loss": 7.0 - step / steps,
@@ -25,31 +25,33 @@ def a_run(folder: Path, steps: int) -> Path:
             "nsp_accuracy": 0.5,
         }
         lines.append(
-            {"split": "train", **place, **losses, "lr": 0.1, "grad_norm": 1.0, "tokens_per_second": 160.0 + step}
+            {"split": "train", **progress, **losses, "lr": 0.1, "grad_norm": 1.0, "tokens_per_second": 160.0 + step}
         )
-    lines.append({"split": "eval", **place, **losses, "mlm_loss": 6.125, "mlm_accuracy": 0.127})
+    lines.append({"split": "eval", **progress, **losses, "mlm_loss": 6.125, "mlm_accuracy": 0.127})
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
 
 
-def test_a_runs_page_says_what_came_of_it_and_how_it_was_made(tmp_path):
+def test_page_shows_scores_settings_and_machine(tmp_path):
     html = run_page(
-        a_run(tmp_path / "wiki & co", 200), "Pre-trained for 200 steps.", {"entropy of words 7.14": 7.14}
+        a_run(tmp_path / "wiki & co", 200), "Pre-trained for 200 steps.", {"unigram entropy 7.14": 7.14}
     ).html()
-    for said in ("<h1>wiki &amp; co</h1>", "Pre-trained for 200 steps.", "6.125", "12.7 %", "entropy of words 7.14"):
-        assert said in html
+    for text in ("<h1>wiki &amp; co</h1>", "Pre-trained for 200 steps.", "6.125", "12.7 %", "unigram entropy 7.14"):
+        assert text in html
     assert "200,000 tokens, 20.0 minutes" in html
-    assert "260 tokens a second" in html  # the median of 161 … 360
+    assert "median speed of a step: 260 tokens per second" in html  # the median of 161 … 360
     assert "3 threads of Some &lt;CPU&gt;, in bf16; torch 9.9." in html
     assert "learning_rate = 0.25" in html
-    assert html.count("entropy of words 7.14</text>") == 2  # at the masked-LM loss only, in light and in dark
+    assert (
+        html.count("unigram entropy 7.14</text>") == 2
+    )  # in the chart of the masked-LM loss only, for light and dark mode
 
 
-def test_a_run_of_one_step_has_a_page(tmp_path):
+def test_run_of_one_step_has_a_page(tmp_path):
     assert "1,000 tokens, 0.1 minutes" in run_page(a_run(tmp_path / "run", 1), "", {}).html()
 
 
-def test_a_run_that_was_stopped_shows_the_weights_it_kept(tmp_path):
+def test_page_of_an_early_stopped_run_shows_the_best_evaluation(tmp_path):
     run = a_run(tmp_path / "run", 5)
     [last] = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()][-1:]
     lines = [json.dumps({**last, "step": step, "loss": loss, "mlm_loss": loss}) for step, loss in ((6, 4.5), (7, 4.5))]
@@ -59,5 +61,5 @@ def test_a_run_that_was_stopped_shows_the_weights_it_kept(tmp_path):
     assert "After step 8, held out" in run_page(run, "", {}).html()
     (run / "config.toml").write_text("[training]\npatience = 1\n")
     html = run_page(run, "", {}).html()
-    assert "lowest after step 6, and training ended after step 8" in html
+    assert "lowest after step 6, and training ended after step 8. The model has the weights of step 6." in html
     assert "After step 6, held out" in html

@@ -13,7 +13,7 @@ def record(step: int, loss: float) -> dict[str, object]:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_curves_without_what_was_written_after_a_checkpoint(tmp_path: Path) -> None:
+def test_resumed_curves_hide_steps_after_the_checkpoint(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     first = TensorBoardLog(tmp_path, 0)
@@ -33,7 +33,7 @@ def test_curves_without_what_was_written_after_a_checkpoint(tmp_path: Path) -> N
     ]
 
 
-def test_without_it_the_run_goes_on(
+def test_missing_tensorboard_does_not_stop_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
@@ -44,7 +44,7 @@ def test_without_it_the_run_goes_on(
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_writer_that_fails_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failing_writer_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     board = TensorBoardLog(tmp_path, 0)
 
     class Full:

@@ -1,0 +1,85 @@
+"""The records of metrics.jsonl: one line for each training step and each evaluation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from bertie import runtime
+from bertie.batches.loader import Step
+from bertie.checkpoints.training_state import Counters
+from bertie.contracts import Loss
+from bertie.model.flops import training_flops
+from bertie.training.job import TrainingJob
+from bertie.training.loop import StepResult
+
+
+def loss_metrics(losses: dict[str, Loss], weights: dict[str, float]) -> dict[str, float]:
+    """Compute mean losses and accuracies from sums.
+
+    Args:
+        losses: The summed loss of each head.
+        weights: The factor of each head in the total loss.
+
+    Returns:
+        {"loss": weighted sum over heads, "mlm_loss": mean per prediction (nats), "mlm_accuracy": 0..1, …}. A head that
+        cannot count correct predictions has no accuracy.
+    """
+    values: dict[str, float] = {"loss": 0.0}
+    for name, loss in losses.items():
+        count = float(loss.count) or 1.0  # may be below 1: in a small step, the windows of one text weigh less than 1
+        values["loss"] += weights[name] * float(loss.total) / count
+        values[f"{name}_loss"] = float(loss.total) / count
+        if not math.isnan(loss.hits):
+            values[f"{name}_accuracy"] = float(loss.hits) / count
+    return values
+
+
+def train_record(job: TrainingJob, result: StepResult, progress: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Build the record of one training step.
+
+    Args:
+        job: The job that the step belongs to.
+        result: The result of the step.
+        progress: `run_progress` after the step.
+        seconds: Duration of the step, without evaluation and checkpoints.
+    """
+    measures = {"lr": result.learning_rate, "grad_norm": float(result.grad_norm)}
+    values = loss_metrics(result.losses, job.settings.loss_weights)
+    seconds = max(seconds, 1e-9)
+    flops = sum(training_flops(job.model.encoder.config, micro) for micro in result.work.batches)
+    peak_rate = runtime.matrix_rate(job.settings.precision, job.model.device)
+    speed = {"tokens_per_second": result.tokens / seconds, "utilisation": flops / seconds / peak_rate}
+    skipped = {"skipped": True} if result.skipped else {}
+    return {"split": "train", **progress, **values, **measures, **speed, **skipped}
+
+
+def run_progress(counters: Counters) -> dict[str, Any]:
+    """Return step, epoch, tokens and seconds of a run after its last step.
+
+    The counters hold the epoch of the next step. The record holds the epoch of the last one.
+    """
+    epoch_ended = counters.step > 0 and counters.epoch_step == 0
+    values = {name: getattr(counters, name) for name in ("step", "epoch", "tokens", "seconds")}
+    return values | {"epoch": counters.epoch - epoch_ended}
+
+
+def progress_detail(record: dict[str, Any]) -> str:
+    """Summarize a training record for the progress bar."""
+    accuracy = [f"accuracy {100 * value:.0f} %" for name, value in record.items() if name.endswith("_accuracy")][:1]
+    share = record["utilisation"]
+    utilization = f" ({100 * share:.0f} % utilization)" if share >= 0.01 else ""  # near 0 if only a head is trained
+    speed = f"{record['tokens_per_second']:,.0f} tokens/s{utilization}"
+    return "  ".join([f"loss {record['loss']:.3f}", *accuracy, speed, f"{runtime.peak_memory() / 1e9:.1f} GB"])
+
+
+def batch_arrays(work: Step) -> dict[str, Any]:
+    """Flatten the micro-batches of a step into named arrays: "0.input_ids", "0.cu_seqlens", "0.mlm.label", …"""
+    arrays: dict[str, Any] = {}
+    for number, micro in enumerate(work.batches, work.first):
+        names = ("input_ids", "token_type_ids", "position_ids", "kind", "example")
+        arrays |= {f"{number}.{name}": getattr(micro.batch, name) for name in names}
+        arrays |= {f"{number}.cu_seqlens": micro.batch.ragged.cu_seqlens, f"{number}.rows": micro.rows}
+        for head, targets in micro.targets.items():
+            arrays |= {f"{number}.{head}.{name}": value for name, value in vars(targets).items()}
+    return arrays
