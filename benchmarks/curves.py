@@ -1,9 +1,10 @@
-"""Reference loss curves of the shipped recipes, for docs/training.md: what runs on Simple English Wikipedia came to.
+"""Collect the held-out loss curves of pre-training runs, for docs/training.md.
 
-    bertie pretrain tiny --data SHARDS --out runs/tiny    # and so on, to the end or as far as there is time
+    bertie pretrain tiny --data SHARDS --out runs/tiny    # likewise for other sizes, finished or not
     python benchmarks/curves.py runs/tiny runs/mini … --out docs/curves
 
-Writes docs/curves.json, the held-out losses of each run with its machine, and docs/curves.svg, the picture.
+Writes docs/curves.json (the held-out losses of each run, and its machine) and docs/curves.svg (the plot). The published
+curves are of the shipped recipes on Simple English Wikipedia.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import matplotlib.pyplot as plt
 from bertie import storage
 from bertie.training.run_folder import read_metrics
 
-KEPT = ("step", "tokens", "seconds", "mlm_loss", "mlm_accuracy", "nsp_accuracy")
+COLUMNS = ("step", "tokens", "seconds", "mlm_loss", "mlm_accuracy", "nsp_accuracy")
 MACHINE = ("commit", "versions", "cpu", "threads", "precision")
-GREY = "#7d838a"  # seen on white and on black
+GREY = "#7d838a"  # readable on white and on black
 
 
 def main() -> None:
@@ -27,9 +28,9 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    curves = {run.name: [{k: e[k] for k in KEPT} for e in read_metrics(run, "eval")] for run in args.runs}
-    told = {run.name: storage.read_json(run / "environment.json") for run in args.runs}
-    machines = {name: {key: environment.get(key) for key in MACHINE} for name, environment in told.items()}
+    curves = {run.name: [{k: e[k] for k in COLUMNS} for e in read_metrics(run, "eval")] for run in args.runs}
+    environments = {run.name: storage.read_json(run / "environment.json") for run in args.runs}
+    machines = {name: {key: environment.get(key) for key in MACHINE} for name, environment in environments.items()}
     storage.write_json(args.out.with_suffix(".json"), {"curves": curves, "environments": machines})
     draw(curves, args.out.with_suffix(".svg"))
     print(json.dumps({name: curve[-1] for name, curve in curves.items()}, indent=2))

@@ -1,15 +1,16 @@
-"""Fine-tuning's speed beside transformers' Trainer: the same examples, batch and epochs, dropout 0.1, in turn in one process.
+"""Speed of fine-tuning: bertie and the Trainer of transformers.
 
-    pip install accelerate   # the Trainer wants it
+    pip install accelerate   # required by the Trainer
     python benchmarks/finetune.py MODEL GLUE --out benchmarks/results/finetune.json [--size base] [--tasks sst2 mrpc]
         [--precisions fp32 bf16] [--steps 8] [--rounds 5]
 
-MODEL gives the vocabulary, and the sizes and weights unless --size names a shipped configuration's. A round is one epoch
-of --steps batches of 32 examples of GLUE's files, other ones in each, by every side in turn; the time of a step is that of
-all but the first two. The Trainer is measured twice: with batches padded to their longest, and to 128 tokens, which is what
-transformers' run_glue.py does unless told otherwise. Reading, tokenizing and loading the model count for neither side.
-Prints medians, and ratios to bertie in the precision that is faster here. OMP_NUM_THREADS sets the threads;
-on a machine with a GPU both sides take it.
+Both sides train on the same examples, batches and epochs with dropout 0.1, alternating in one process. MODEL provides
+the vocabulary, and also size and weights unless --size names a shipped configuration. A round is one epoch of --steps
+batches of 32 GLUE examples, with other examples in each round. The first two steps do not count. The Trainer is
+measured twice: with batches padded to their longest sequence, and padded to 128 tokens, the default of transformers'
+run_glue.py. Reading, tokenization and loading of the model do not count for either side. Prints medians, and ratios to
+bertie in the precision that is faster on this machine. OMP_NUM_THREADS sets the threads. On a machine with a GPU, both
+sides use it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("glue", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--size", help="base, small …: new weights in this size")
+    parser.add_argument("--size", help="base, small, …: random weights in this size")
     parser.add_argument("--tasks", nargs="+", default=list(FILES), choices=list(FILES))
     parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"], choices=["fp32", "bf16"])
     parser.add_argument("--steps", type=int, default=8)
@@ -64,11 +65,11 @@ def main() -> None:
             found[name] = {"environment": environment(threads), "transformers": transformers.__version__}
             found[name] |= {"batch": BATCH, "steps": args.steps, "seconds_a_step": seconds}
             storage.write_json(args.out, found)
-            print(f"{name}\n{told(seconds)}", flush=True)
+            print(f"{name}\n{summary(seconds)}", flush=True)
 
 
 def sized(vocabulary: Path, size: str, folder: Path) -> Path:
-    """A checkpoint of new weights."""
+    """Write a checkpoint of random weights."""
     tokenizer = read_checkpoint(vocabulary).tokenizer
     recipe = with_vocab_size(config.load(PretrainConfig, size, "pretrain"), tokenizer)
     folder.mkdir()
@@ -141,7 +142,7 @@ def theirs(model: Path, examples: list[Example], precision: str, seed: int, padd
                 disable_tqdm=True,
                 seed=seed,
             ),
-            train_dataset=rows,  # pyright: ignore[reportArgumentType]  (what its own examples give it)
+            train_dataset=rows,  # pyright: ignore[reportArgumentType]  (as in the examples of transformers)
             data_collator=transformers.DataCollatorWithPadding(tokenizer, padding=padding, max_length=LONGEST),
             callbacks=[clock],
         )
@@ -149,14 +150,14 @@ def theirs(model: Path, examples: list[Example], precision: str, seed: int, padd
     return (clock.ends[-1] - clock.ends[WARM - 1]) / (len(clock.ends) - WARM)
 
 
-def told(seconds: dict[str, list[float]]) -> str:
-    """A line a side: seconds a step, and over the rounds how many times as long as bertie in the precision that is faster."""
+def summary(seconds: dict[str, list[float]]) -> str:
+    """One line per side: seconds per step, and the ratio to bertie in its faster precision, over the rounds."""
     best = min((side for side in seconds if side.startswith("bertie")), key=lambda side: median(seconds[side]))
     lines = []
     for side, values in seconds.items():
         ratios = sorted(value / own for value, own in zip(values, seconds[best], strict=True))
-        between = f"{median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
-        lines.append(f"  {side:28} {median(values):.3f} s a step, {between} of {best}'s")
+        ratio = f"{median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        lines.append(f"  {side:28} {median(values):.3f} s per step, ratio to {best}: {ratio}")
     return "\n".join(lines)
 
 

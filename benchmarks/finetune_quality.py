@@ -1,13 +1,14 @@
-"""Fine-tuning beside transformers: every kind of task, same checkpoint, examples, batch, epochs and rate; several seeds.
+"""Quality of fine-tuning: bertie and transformers on every kind of task, with several seeds.
 
     python benchmarks/finetune_quality.py MODEL DATA --who bertie|transformers|same-start --out FILE.json [--tasks cola …]
         [--seeds 0 …] [--whole] [--precision bf16] [--work FOLDER]
     python benchmarks/finetune_table.py OURS.json THEIRS.json [WHOLE.json]
 
-DATA holds glue/, squad/, choice/codah and ner/. The peer is a plain PyTorch loop over transformers' models and tokenizers
-(finetune_transformers.py) with AdamW, clipping at 1 and its linear schedule; `same-start` is the peer with an added layer whose
-first weights are spread as bertie's. fp32 (bertie: or bf16), dropout 0.1. Every finished model is written at once, so a
-stopped benchmark goes on where it was.
+Both sides use the same checkpoint, examples, batch size, epochs and learning rate. DATA contains glue/, squad/,
+choice/codah and ner/. The peer is a plain PyTorch loop over the models and tokenizers of transformers
+(finetune_transformers.py) with AdamW, gradient clipping at 1 and its linear schedule. `same-start` is the peer with a
+task head whose initial weights have the standard deviation of bertie's. Precision is fp32 (for bertie also bf16),
+dropout 0.1. Every finished model is written at once, so a stopped benchmark resumes.
 """
 
 from __future__ import annotations
@@ -35,12 +36,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tasks", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(5)))
-    parser.add_argument("--whole", action="store_true", help="all examples, of training and dev")
-    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="of bertie; the peer's is fp32")
-    parser.add_argument("--work", type=Path, help="where bertie's runs are kept, TASK-SEED; a stopped one resumes")
+    parser.add_argument("--whole", action="store_true", help="use all training and dev examples")
+    parser.add_argument(
+        "--precision", choices=["fp32", "bf16"], default="fp32", help="of bertie; that of the peer is fp32"
+    )
+    parser.add_argument("--work", type=Path, help="folder for bertie's runs, TASK-SEED; stopped ones resume")
     args = parser.parse_args()
     if args.precision != "fp32" and args.who != "bertie":
-        parser.error("--precision is for bertie: the peer computes in fp32")
+        parser.error("--precision applies to bertie only: the peer computes in fp32")
     results = Results(args.out, args.model, runtime.use_threads())
     for task in args.tasks:
         setting = replace(SETTINGS[task], examples=0, dev_examples=0) if args.whole else SETTINGS[task]
@@ -66,10 +69,10 @@ def main() -> None:
 def examples(setting: Setting, data: Path) -> tuple[FinetuneConfig, list[Any], list[Any]]:
     base = config.load(FinetuneConfig, setting.kind, "finetune")
     train, dev = (valid_examples(base.task.reader.read(data / name), name) for name in (setting.train, setting.dev))
-    return base, some(train, setting.examples), some(dev, setting.dev_examples)
+    return base, random_subset(train, setting.examples), random_subset(dev, setting.dev_examples)
 
 
-def some(found: list[Any], most: int) -> list[Any]:
+def random_subset(found: list[Any], most: int) -> list[Any]:
     order = seeding.generator(0, seeding.SUBSET).permutation(len(found))
     return [found[i] for i in order[: most or len(found)]]
 

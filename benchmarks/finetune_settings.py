@@ -1,4 +1,4 @@
-"""The tasks that finetune_quality.py compares: their files, metric, number of examples and hyperparameters."""
+"""The tasks of finetune_quality.py: files, metric, number of examples and hyperparameters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ MOST_DEV = 2000  # examples
 
 @dataclass(frozen=True)
 class Setting:
-    """examples: of training, chosen at random and the same for all seeds; 0: all. dev: at most so many."""
+    """Files and hyperparameters of one task.
+
+    examples, dev_examples: sizes of random subsets of the training and dev examples, the same for all seeds; 0: all.
+    """
 
     kind: str
     train: str

@@ -1,8 +1,9 @@
-"""What finetune_quality.py measured, as a table of Markdown: means over seeds ± standard errors, in points.
+"""Print the results of finetune_quality.py as a Markdown table: means over seeds ± standard errors, in points.
 
     python benchmarks/finetune_table.py OURS.json THEIRS.json [WHOLE.json]
 
-Of each task the seeds count that both sides have, two at least. WHOLE: of `--whole`, our own.
+A task counts with the seeds that both sides have, and only if there are at least two. WHOLE.json: results of bertie
+with `--whole`.
 """
 
 from __future__ import annotations
@@ -48,17 +49,19 @@ def main() -> None:
         sides = [np.array([side[seed] for seed in seeds]) for side in found]
         means, errors = zip(*((side.mean(), side.std(ddof=1) / len(side) ** 0.5) for side in sides), strict=True)
         differences.append(means[0] - means[1])
-        told = " | ".join(f"{mean:.1f} ± {error:.1f}" for mean, error in zip(means, errors, strict=True))
+        scores = " | ".join(f"{mean:.1f} ± {error:.1f}" for mean, error in zip(means, errors, strict=True))
         within = "yes" if means[0] >= means[1] - 2 * errors[1] else "NO"
         runs = list(_scores(whole, task).values())
-        all_of_it = f"{np.mean(runs):.1f}" + (f", mean of {len(runs)}" if len(runs) > 1 else "") if runs else ""
-        away = f"{differences[-1]:+.1f} ± {np.hypot(*errors):.1f}"
-        print(f"| {TITLES[task]} | {setting.metric} | {len(seeds)} | {told} | {away} | {within} | {all_of_it} |")
+        with_all_examples = f"{np.mean(runs):.1f}" + (f", mean of {len(runs)}" if len(runs) > 1 else "") if runs else ""
+        gain = f"{differences[-1]:+.1f} ± {np.hypot(*errors):.1f}"
+        print(
+            f"| {TITLES[task]} | {setting.metric} | {len(seeds)} | {scores} | {gain} | {within} | {with_all_examples} |"
+        )
     print(f"| mean of {len(differences)} | | | | | {np.mean(differences):+.2f} | | |")
 
 
 def _scores(results: dict[str, Any], task: str) -> dict[str, float]:
-    """In points, by the seed's name."""
+    """Return the scores of a task in points, by seed."""
     measured = results["measured"].items()
     return {key.rsplit("/")[-1]: 100 * each["value"]["score"] for key, each in measured if key.startswith(f"{task}/")}
 

@@ -1,7 +1,8 @@
-"""The peer of finetune_quality.py: transformers' models and tokenizers in a plain loop, one builder of batches a kind of task.
+"""The peer of finetune_quality.py: models and tokenizers of transformers in a plain PyTorch loop.
 
-Batches are padded to their longest; AdamW with decay of matrices, clipping at 1, the linear schedule of transformers.
-Answers are found as its question-answering examples do it: the 20 best starts and ends, at most 30 tokens.
+There is one class per kind of task. Batches are padded to their longest sequence. The loop uses AdamW with weight decay
+of matrices, gradient clipping at 1 and the linear schedule of transformers. Answer spans are found as in its
+question-answering examples: the 20 best starts and ends, at most 30 tokens.
 """
 
 from __future__ import annotations
@@ -23,26 +24,29 @@ from bertie.tasks.squad_metrics import best_threshold, squad_scores
 from finetune_settings import WARMUP, Setting
 
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
-AT_ONCE = 32  # in evaluation
+EVAL_BATCH = 32
 STEP = 128
 Scores = dict[str, float]
 
 
 def run(folder: Path, setting: Setting, train: list[Any], dev: list[Any], seed: int, same_start: bool) -> Scores:
-    """Fine-tune with a seed and score on dev. same_start: the added layer's weights are spread as bertie's."""
+    """Fine-tune with a seed, and score on dev.
+
+    same_start: initialize the task head with the standard deviation that bertie uses.
+    """
     torch.manual_seed(seed)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     made, held = (KINDS[setting.kind](tokenizer, part, train, setting.max_length) for part in (train, dev))
     model = made.build(folder)
     if same_start:
-        added = getattr(model, "classifier", None) or model.qa_outputs
-        torch.nn.init.normal_(added.weight, std=0.02 * math.sqrt(768 / model.config.hidden_size))
+        head = getattr(model, "classifier", None) or model.qa_outputs
+        torch.nn.init.normal_(head.weight, std=0.02 * math.sqrt(768 / model.config.hidden_size))
     descend(model, made, setting, seed)
     model.eval()
     outputs: list[Any] = []
     with torch.inference_mode():
-        for start in range(0, len(held.units), AT_ONCE):
-            outputs += held.outputs(model(**held.inputs(held.units[start : start + AT_ONCE])))
+        for start in range(0, len(held.units), EVAL_BATCH):
+            outputs += held.outputs(model(**held.inputs(held.units[start : start + EVAL_BATCH])))
     return held.score(outputs)
 
 
@@ -66,7 +70,7 @@ def descend(model: Any, made: Texts, setting: Setting, seed: int) -> None:
 
 
 class Texts:
-    """Classes, numbers: one text or two."""
+    """Classification of one text or two; base class of the other kinds."""
 
     architecture = "AutoModelForSequenceClassification"
 
@@ -175,7 +179,7 @@ class Words(Texts):
 
 
 class Answers(Texts):
-    """A unit is a window: (number of its question, its features, which of its windows)."""
+    """Question answering. A unit is a window: (number of the question, its features, number of the window)."""
 
     architecture = "AutoModelForQuestionAnswering"
 

@@ -1,13 +1,13 @@
-"""Frozen or tuned: the table of Peters, Ruder & Smith (2019), for any checkpoints, in one command.
+"""Frozen or fine-tuned encoders: the comparison of Peters, Ruder & Smith (2019), for any checkpoints.
 
     python benchmarks/frozen_tuned.py DATA --model NAME=CHECKPOINT [--model …] --work FOLDER
         --out benchmarks/results/frozen_tuned.json [--tasks …] [--restarts 3] [--examples 2000] [--precision bf16]
 
-DATA holds glue/, sick/ and ner/. Frozen (❄): a learned mix of all layers, for tagging two BiLSTM layers of 256 on it; tuned (🔥):
-the last layer and one added layer. Each is trained at three rates, with as many seeds as --restarts; the rate is chosen by
-its mean on one half of the dev examples, the score is the mean on the other half, ± its standard error over seeds. SICK has no
-split here: a tenth of it, at random, is dev. OMP_NUM_THREADS sets the threads. What is done stays in --work, so a stopped
-benchmark goes on where it was.
+DATA contains glue/, sick/ and ner/. Frozen (❄): a scalar mix of all layers and, for tagging, a two-layer BiLSTM of size
+256 on it. Fine-tuned (🔥): the last layer and a task head. Each is trained with three learning rates and --restarts
+seeds. The learning rate is chosen by its mean score on the selection half of the dev set. The reported score is the
+mean on the report half, ± its standard error over seeds. SICK has no dev set here: a random tenth is used.
+OMP_NUM_THREADS sets the threads. Finished runs stay in --work, so a stopped benchmark resumes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ MOST_DEV = 2000
 
 @dataclass(frozen=True)
 class Setting:
-    """train, dev: files below DATA; SICK's are parts of one. label: its column, where the files are SICK's."""
+    """Files and metric of one task.
+
+    train, dev: files in DATA; for SICK, which is one file, dev is empty. label: for SICK, the column of the label.
+    """
 
     title: str
     kind: str
@@ -67,8 +70,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tasks", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
     parser.add_argument("--restarts", type=int, default=3)
-    parser.add_argument("--examples", type=int, default=2000, help="of training; 0: all")
-    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="in which the encoder is tuned")
+    parser.add_argument("--examples", type=int, default=2000, help="number of training examples; 0: all")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="precision of fine-tuning")
     args = parser.parse_args()
     for named in args.model:
         name, checkpoint = named.split("=", 1)
@@ -122,7 +125,7 @@ def recipe(base: FinetuneConfig, setting: Setting, way: str, args: argparse.Name
 
 
 def chosen(done: Sweep) -> dict[str, Any]:
-    """The rate with the best mean on the half that chooses, and what its seeds have on the other."""
+    """Return the learning rate with the best mean on the selection half, and its scores on the report half."""
 
     def rate(outcome: RunResult) -> float:
         return outcome.learning_rate
@@ -135,7 +138,7 @@ def chosen(done: Sweep) -> dict[str, Any]:
 
 
 def shown(name: str, found: dict[str, dict[str, Any]]) -> str:
-    """A row for frozen, one for tuned, one for the difference."""
+    """Return a table with one row each for frozen, fine-tuned and their difference."""
     lines = [
         f"| {name} | " + " | ".join(SETTINGS[task].title for task in found) + " |",
         "|---" * (len(found) + 1) + "|",
@@ -147,8 +150,8 @@ def shown(name: str, found: dict[str, dict[str, Any]]) -> str:
             error = scores.std(ddof=1) / len(scores) ** 0.5 if len(scores) > 1 else np.nan
             cells.append(f"{scores.mean():.1f} ± {error:.1f}")
         lines.append(f"| {way} | " + " | ".join(cells) + " |")
-    away = [100 * (np.mean(each["🔥"]["scores"]) - np.mean(each["❄"]["scores"])) for each in found.values()]
-    lines.append("| Δ = 🔥 − ❄ | " + " | ".join(f"{value:+.1f}" for value in away) + " |")
+    gains = [100 * (np.mean(each["🔥"]["scores"]) - np.mean(each["❄"]["scores"])) for each in found.values()]
+    lines.append("| Δ = 🔥 − ❄ | " + " | ".join(f"{value:+.1f}" for value in gains) + " |")
     return "\n".join(lines)
 
 

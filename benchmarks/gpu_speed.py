@@ -1,11 +1,12 @@
-"""All figures of pre-training on a GPU in one go, beside transformers on the same card: not run on one yet.
+"""Speed and memory of pre-training on a GPU: bertie and transformers. Not yet run on a GPU.
 
     python benchmarks/gpu_speed.py SHARDS --out benchmarks/results/gpu_speed.json [--cases base-128 large-512] [--rounds 5]
 
-A case is a size and a length. Both take the same sequences in bf16, in turn, with as many rows a forward pass as fit:
-bertie with compiled layers, with the paper's dropout and without, transformers' BertForPreTraining padded to the length,
-with sdpa and fused AdamW, as it comes and compiled. Each round times several steps between two synchronizations. Model
-FLOPs are bertie/model/flops.py's (6 × n·k·m of every product that is needed) for both, so padding counts for nobody.
+A case is a model size and a sequence length. Both sides process the same sequences in bf16, alternating, with as many
+rows per forward pass as fit. bertie runs with compiled layers, with and without the paper's dropout. BertForPreTraining
+of transformers runs padded to the length, with sdpa and fused AdamW, both uncompiled and compiled. Each round times
+several steps between two synchronizations. FLOPs are those of bertie/model/flops.py (6 × n·k·m for every required
+matrix product) for both sides, so padding does not count.
 """
 
 from __future__ import annotations
@@ -28,29 +29,29 @@ from bertie.model.flops import training_flops
 from bertie.pretraining.compile_layers import compile_if_possible
 from bertie.pretraining.feed import Feed
 from bertie.pretraining.initial_weights import new_model
-from bertie.pretraining.memory import rows_that_fit
 from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
 from bertie.text.shards import open_shards
 from bertie.training.distributed import SINGLE_PROCESS
+from bertie.training.memory import rows_that_fit
 from pretrain_speed import spread, stepper, their_stepper
 from results import environment
 
 ROW, STEPS = 4096, 5
 CASES = {"base-128": ("base", 128), "large-128": ("large", 128), "base-512": ("base", 512), "large-512": ("large", 512)}
-# Dense bf16 without sparsity, as NVIDIA's data sheets say (SXM where there are several).
+# Dense bf16 FLOPS without sparsity, from NVIDIA's data sheets (the SXM variant if there are several).
 PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "4090": 165e12}
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Ratios and shares: [lowest, median, highest] over the rounds.
+    """Results of one case. Lists are [lowest, median, highest] over the rounds.
 
-    memory: bytes at the highest of a step, above what lies there between steps.
+    memory: peak bytes during a step, minus the bytes allocated between steps.
     """
 
     micro_batch: int
     tokens_per_second: list[float]
-    share_of_peak: list[float] | None  # None: the card's peak is not known here
+    share_of_peak: list[float] | None  # None: unknown peak of the GPU
     share_of_measured_rate: list[float]
     against_transformers: list[float]
     memory: int
@@ -76,7 +77,7 @@ def main() -> None:
 
 
 def measure(size: str, length: int, dropout: float, shards: Path, rounds: int) -> dict[str, Figures]:
-    """Of bertie, and of transformers as it comes and compiled."""
+    """Measure bertie, and transformers uncompiled and compiled."""
     recipe, work, rows, compiling, ours = prepare(size, length, dropout, shards, rounds)
     runs: dict[str, Callable[[Step], None]] = {"bertie": ours}
     runs["transformers"] = their_stepper(recipe.model, "bf16", length, wait=False)
@@ -86,9 +87,9 @@ def measure(size: str, length: int, dropout: float, shards: Path, rounds: int) -
         steps = work[number * STEPS : (number + 1) * STEPS]
         for name, run in runs.items():
             torch.cuda.reset_peak_memory_stats()
-            held = torch.cuda.memory_allocated()
+            allocated = torch.cuda.memory_allocated()
             times[name].append(timed(run, steps))
-            memory[name] = max(memory[name], torch.cuda.max_memory_allocated() - held)
+            memory[name] = max(memory[name], torch.cuda.max_memory_allocated() - allocated)
     parts = [work[number * STEPS : (number + 1) * STEPS] for number in range(1, rounds + 1)]  # the first round warms up
     flops = [sum(training_flops(recipe.model, micro) for step in part for micro in step.batches) for part in parts]
     tokens = [sum(micro.tokens for step in part for micro in step.batches) for part in parts]
@@ -116,7 +117,7 @@ def measure(size: str, length: int, dropout: float, shards: Path, rounds: int) -
 def prepare(
     size: str, length: int, dropout: float, shards: Path, rounds: int
 ) -> tuple[PretrainConfig, list[Step], int, float, Callable[[Step], None]]:
-    """The recipe, its steps of one forward pass each, rows of such a pass, seconds to compile, and bertie's stepper."""
+    """Return the recipe, steps of one forward pass, rows per pass, seconds of compilation, and bertie's stepper."""
     recipe, opened = config.load(PretrainConfig, f"{size}-paper", "pretrain"), open_shards(shards)
     model = replace(recipe.model, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     layout = replace(recipe.layout, max_length=length)
@@ -126,8 +127,8 @@ def prepare(
     )
     feed = Feed(recipe.resolved_phases, opened, recipe.objectives, 0, 1, 0, SINGLE_PROCESS)
     made = new_model(recipe.model, recipe.objectives, 0).to(runtime.device()).train()
-    # A third of the room: transformers, whose logits are of every token and whose texts are padded, is beside it.
-    rows = max(1, rows_that_fit(made, recipe.optimizer.build(made), feed, "bf16") // 3)
+    # A third of what fits: transformers, which pads and computes logits for every token, shares the memory.
+    rows = max(1, rows_that_fit(made, recipe.optimizer.build(made), feed.samples(), "bf16", feed.ranks) // 3)
     recipe = replace(recipe, training=replace(training, batch_size=rows * ROW // length))
     feed = replace(feed, phases=recipe.resolved_phases, micro_batch=rows)
     started = time.perf_counter()

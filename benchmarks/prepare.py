@@ -1,14 +1,15 @@
-"""Preparing a corpus and training its vocabulary: bertie beside the usual ways, in turn, on the same files and processors.
+"""Speed of corpus preparation and vocabulary training: bertie and common alternatives, on the same files and cores.
 
     python benchmarks/prepare.py FILE.jsonl.xz … --work FOLDER --out FILE.json [--rounds 3] [--what prepare,vocabulary]
 
-prepare     bertie      `bertie prepare`, the whole: reading, duplicates, sentences, tokens, shards with checksums
-            tokenizers  reading, and `encode_batch_fast` of the same sentences; cutting them is not counted
-            datasets    `load_dataset` and two `map`s as in transformers' run_mlm.py (a tokenizer, then rows of 512)
+prepare     bertie      `bertie prepare`: reading, duplicates, sentences, tokens, shards with checksums
+            tokenizers  reading and `encode_batch_fast` of the same sentences; splitting into sentences does not count
+            datasets    `load_dataset` and two `map`s as in run_mlm.py of transformers (tokenize, then rows of 512)
 vocabulary  bertie      `bertie tokenizer train`, 30,000 entries
-            tokenizers  reading, and `train_from_iterator` of its WordPiece trainer as it is
+            tokenizers  reading and `train_from_iterator` of its WordPiece trainer, unchanged
 
-Each runs in a process of its own. Memory: the largest resident set of it or one of its children.
+The alternatives run in turn, each in its own process. Memory is the largest resident set of that process or of one of
+its children.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from bertie.text.sentences import sentences
 from bertie.text.tokenizer import NormalizerOptions, Tokenizer
 from results import environment
 
-CHARACTERS = 2_000_000  # that the peer encodes at once
-HELD_OUT = 50  # of so many documents, one measures the vocabularies
+CHARACTERS = 2_000_000  # per call of the peer
+HELD_OUT = 50  # one document in so many measures the vocabularies
 
 
 def main() -> None:
@@ -59,7 +60,7 @@ def main() -> None:
 
 
 def compare(what: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Seconds and memory of each way, in turn; ratios of the medians and of every round."""
+    """Measure seconds and memory of each alternative, in turn. Return them with ratios of medians and of rounds."""
     ways = {"prepare": ("tokenizers", "bertie", "datasets"), "vocabulary": ("tokenizers", "bertie")}[what]
     runs: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
     for _ in range(args.rounds):
@@ -104,10 +105,10 @@ def _bertie(*words: str | Path) -> None:
 def vocabulary_bertie(files: list[Path], work: Path) -> dict[str, float]:
     shutil.rmtree(work / "tokenizer", ignore_errors=True)
     told = _timed(lambda: _bertie("tokenizer", "train", *files, "--out", work / "tokenizer"))
-    return told | _fit(Tokenizer.load(work / "tokenizer"), files)
+    return told | _coverage(Tokenizer.load(work / "tokenizer"), files)
 
 
-def vocabulary_tokenizers(files: list[Path], work: Path) -> dict[str, float]:  # noqa: ARG001 - as the others
+def vocabulary_tokenizers(files: list[Path], work: Path) -> dict[str, float]:  # noqa: ARG001 - same signature as the others
     import tokenizers
     from tokenizers import models, pre_tokenizers, trainers
 
@@ -119,11 +120,11 @@ def vocabulary_tokenizers(files: list[Path], work: Path) -> dict[str, float]:  #
     texts = (json.loads(line)["text"] for line in _lines(files))
     told = _timed(lambda: backend.train_from_iterator(texts, trainer))
     vocabulary = backend.get_vocab()
-    return told | _fit(Tokenizer.build(sorted(vocabulary, key=vocabulary.__getitem__)), files)
+    return told | _coverage(Tokenizer.build(sorted(vocabulary, key=vocabulary.__getitem__)), files)
 
 
-def _fit(tokenizer: Tokenizer, files: list[Path]) -> dict[str, float]:
-    """Pieces a word, on every HELD_OUTth document."""
+def _coverage(tokenizer: Tokenizer, files: list[Path]) -> dict[str, float]:
+    """Return the subwords per word on every HELD_OUT-th document."""
     texts = [json.loads(line)["text"] for number, line in enumerate(_lines(files)) if number % HELD_OUT == 0]
     words = Tokenizer.build(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])  # every word is one token, [UNK]
     pieces, whole = (sum(map(len, each.encode(texts))) for each in (tokenizer, words))

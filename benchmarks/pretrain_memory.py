@@ -1,9 +1,10 @@
-"""Memory of a pre-training step beside transformers: what it takes above weights, gradients and optimizer, in fp32.
+"""Memory of a pre-training step: bertie and transformers, in fp32, without weights, gradients and optimizer state.
 
     python benchmarks/pretrain_memory.py SHARDS --out benchmarks/results/pretrain_memory.json [--sizes mini base]
 
-Each side does the same steps in a process of its own, with the paper's dropout and as many tokens at once. Counted is the
-process's largest resident size, less what it was with the data read and torch warm, less 16 bytes a parameter.
+Each side runs the same steps in its own process, with the paper's dropout and the same number of tokens. The result is
+the peak resident size of the process, minus its size after reading the data and warming up torch, minus 16 bytes per
+parameter.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from bertie.pretraining.initial_weights import new_model
 from pretrain_speed import BATCH, feed, stepper, their_stepper
 from results import environment
 
-STEPS, BYTES = 4, 16  # a parameter: itself, its gradient, two moments
+STEPS, BYTES = 4, 16  # bytes per parameter: weight, gradient and two moments
 
 
 def main() -> None:
@@ -51,9 +52,9 @@ def main() -> None:
 
 
 def above(size: str, who: Literal["bertie", "transformers"], shards: Path) -> int:
-    """Bytes."""
+    """Return the bytes of one side."""
     if who == "bertie":
-        runtime.use_threads()  # which also changes how glibc keeps memory, so not for the other one
+        runtime.use_threads()  # it also changes how glibc frees memory, so the peer runs without it
     recipe, steps = feed(size, shards)
     work = list(islice(steps, STEPS))
     torch.nn.functional.linear(torch.ones(512, 512), torch.ones(512, 512))

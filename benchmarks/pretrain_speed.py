@@ -1,10 +1,11 @@
-"""Pre-training speed beside transformers and beside the machine: real tokens a second, the same sequences, in turn.
+"""Speed of pre-training: bertie, transformers, and the bare matrix products of a step.
 
     python benchmarks/pretrain_speed.py SHARDS --out benchmarks/results/pretrain_speed.json [--sizes mini base] [--rounds 5]
 
-Each round times a step of bertie, of transformers' BertForPreTraining (padded to 128, sdpa, fused AdamW), and of the bare
-matrix products of bertie's step (forward, input and weight gradients), in each precision. Both have the paper's dropout.
-Ratios are taken round by round; medians and extremes are kept. OMP_NUM_THREADS sets the threads.
+Speed is in tokens per second, without padding, on the same sequences. Each round times, in turn, a step of bertie, a
+step of BertForPreTraining of transformers (padded to 128, sdpa, fused AdamW), and the bare matrix products of bertie's
+step (forward pass, gradients of inputs and of weights), in each precision. Both sides have the paper's dropout. Ratios
+are computed per round; medians and extremes are written. OMP_NUM_THREADS sets the threads.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ Precision = Literal["fp32", "bf16"]
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one size in one precision. Ratios: [lowest, median, highest] over the rounds."""
+    """Results of one size and precision. Ratios are [lowest, median, highest] over the rounds."""
 
     tokens: int
-    ours: float  # median tokens a second
+    ours: float  # median tokens per second
     theirs: float
     against_transformers: list[float]
     share_of_bare_products: list[float]
@@ -117,10 +118,10 @@ def feed(size: str, shards: Path) -> tuple[PretrainConfig, Iterator[Step]]:
 
 
 def stepper(model: BertModel, precision: Precision, wait: bool = True) -> Callable[[Step], None]:
-    """bertie's loop. wait: until a step is done."""
+    """Return a function that runs one step of bertie. wait: until the step is finished."""
     waiting: list[Step] = []
-    descent = LoopSettings(10_000, 1e-4, 1.0, 0, precision, {"mlm": 1.0, "nsp": 1.0})
-    loop = train_steps(model, iter(waiting.pop, None), AdamW().build(model), Linear(), descent)
+    settings = LoopSettings(10_000, 1e-4, 1.0, 0, precision, {"mlm": 1.0, "nsp": 1.0})
+    loop = train_steps(model, iter(waiting.pop, None), AdamW().build(model), Linear(), settings)
 
     def step(work: Step) -> None:
         waiting.append(work)
@@ -145,7 +146,7 @@ def their_stepper(
 
     def step(work: Step) -> None:
         products = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("highest")  # as torch comes: bertie changes it on some processors
+        torch.set_float32_matmul_precision("highest")  # torch's default, which bertie changes on some processors
         inputs = {name: value.to(device) for name, value in padded(work.batches[0], length).items()}
         with runtime.autocast(precision, device):
             loss = forward(**inputs).loss
@@ -161,7 +162,7 @@ def their_stepper(
 
 
 def padded(micro: MicroBatch, length: int) -> dict[str, Tensor]:
-    """The same sequences and targets as transformers takes them: [S, length]."""
+    """Convert sequences and targets to the padded tensors of transformers: [S, length]."""
     batch, real = micro.batch, np.flatnonzero(micro.batch.example != FILLER)
     shape = (len(batch.example), length)
     rows = np.repeat(np.arange(shape[0]), batch.ragged.lengths)
@@ -182,7 +183,7 @@ def padded(micro: MicroBatch, length: int) -> dict[str, Tensor]:
 
 
 def bare_products(size: BertConfig, micro: MicroBatch, precision: Precision) -> Callable[[], None]:
-    """The products of one step over the micro-batch and nothing else: [n, k] × [k, m], its input and its weight gradient."""
+    """Return a function that runs only the matrix products of a step: [n, k] × [k, m] and its two gradients."""
     width, inner, vocabulary = size.hidden_size, size.intermediate_size, size.vocab_size
     tokens, rows, predicted = len(micro.batch.input_ids), len(micro.rows), len(micro.targets["mlm"].index)
     heads, longest = size.num_attention_heads, 128
@@ -202,7 +203,7 @@ def bare_products(size: BertConfig, micro: MicroBatch, precision: Precision) -> 
         (n, k, m): (torch.randn(n, k, dtype=dtype), torch.randn(m, k, dtype=dtype), torch.randn(n, m, dtype=dtype))
         for n, k, m in set(linear)
     }
-    asked = -(-rows // len(micro.batch.example))  # of the last layer, in each sequence
+    asked = -(-rows // len(micro.batch.example))  # queries of the last layer per sequence
     grid = [(longest, width // heads, longest)] * (size.num_hidden_layers - 1) + [(asked, width // heads, longest)]
     shapes = {(q, h, k): ((grids, q, h), (grids, k, h), (grids, q, k)) for q, h, k in set(grid)}
     cubes = {key: tuple(torch.randn(shape, dtype=dtype) for shape in three) for key, three in shapes.items()}
@@ -215,11 +216,11 @@ def bare_products(size: BertConfig, micro: MicroBatch, precision: Precision) -> 
             torch.matmul(g.t(), x)
         for key in grid:
             q, k, s = cubes[key]
-            for _ in range(2):  # scores; and in the backward pass, of values' weights
+            for _ in range(2):  # scores; in the backward pass, gradients of attention weights
                 torch.matmul(q, k.transpose(1, 2))
-            for _ in range(2):  # what is mixed, and the gradients of queries
+            for _ in range(2):  # outputs, and gradients of queries
                 torch.matmul(s, k)
-            for _ in range(2):  # the gradients of keys and of values
+            for _ in range(2):  # gradients of keys and values
                 torch.matmul(s.transpose(1, 2), q)
 
     return run

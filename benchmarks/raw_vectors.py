@@ -1,13 +1,13 @@
-"""Can vectors of a model be compared by a product before it was tuned for that? Every choice of layers, before and after.
+"""Similarity of raw and fine-tuned sentence embeddings, for every choice of layers.
 
     python benchmarks/raw_vectors.py --model NAME=CHECKPOINT [--model …] --glue FOLDER --sick SICK.txt --work FOLDER
         --out benchmarks/results/raw_vectors.json [--seeds 0 1]
 
-Spearman's correlation of products and of cosines with people's scores, × 100, on STS-B dev and all of SICK's pairs, of [CLS]
-and of the mean. Then the same checkpoint tuned by `bertie finetune --task embed` on STS-B's train pairs with their scores
-(4 epochs, batches of 16, 2e-5, as Reimers & Gurevych 2019 have it) and read as it was tuned. Tuned models stay in --work.
-A model's results are in OUT's name with its own; every row is written at once, so a stopped benchmark goes on where it was.
-OMP_NUM_THREADS sets the threads.
+Measures Spearman's correlation (× 100) of dot products and of cosines with human scores, on STS-B dev and on all pairs
+of SICK, with [CLS] and mean pooling. It then fine-tunes the same checkpoint with `bertie finetune --task embed` on the
+training pairs and scores of STS-B (4 epochs, batches of 16, learning rate 2e-5, as Reimers & Gurevych 2019), and
+measures again. Fine-tuned models stay in --work. Each model has its own result file, named after --out. Every row is
+written at once, so a stopped benchmark resumes. OMP_NUM_THREADS sets the threads.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Rows = dict[tuple[str, Pooling], Scores]
 
 @dataclass(frozen=True)
 class Read:
-    """What is read of an untuned model."""
+    """The features of a model that is not fine-tuned."""
 
     layers: Fixed
     pooling: Pooling
@@ -97,7 +97,7 @@ def after(settings: FinetuneConfig, checkpoint: str, train: list[Example], pairs
 def vectors_of(
     model: Predictor, pairs: Pairs, pooling: Pooling | None = None, layers: Fixed = "last"
 ) -> dict[str, np.ndarray]:
-    """float64 [E] of every text; each is computed once."""
+    """Return the vector of every text, float64 [E]. Each is computed once."""
     texts = sorted({text for examples in pairs.values() for each in examples for text in sides(each)})
     return dict(zip(texts, model.embed(texts, pooling, layers).astype(np.float64), strict=True))
 
@@ -118,7 +118,7 @@ def scores(vectors: dict[str, np.ndarray], pairs: Pairs) -> Scores:
 
 
 def correlation(gold: list[float], found: np.ndarray) -> float | None:
-    """None where all are the same, but for rounding: [CLS] of the embeddings says nothing of a text."""
+    """Return the correlation, or None if all values are equal up to rounding, as for [CLS] in the embedding layer."""
     return (
         None
         if np.ptp(found) < 1e-4 * np.abs(found).max()

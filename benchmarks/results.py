@@ -1,4 +1,4 @@
-"""What benchmarks write: where it was measured, and of long ones what they have so far: stopped, they go on where they were."""
+"""Result files of benchmarks: measurements with machine and settings. A stopped benchmark resumes from its file."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from bertie.errors import UsageError
 
 
 def environment(threads: int) -> dict[str, Any]:
-    """Of the machine and the program, fit to be published: the command names files without the folders that they lie in."""
+    """Describe machine, versions and command, for publication: file names in the command are without their folders."""
     found = runtime.environment(threads)
-    found["versions"]["transformers"] = importlib.metadata.version("transformers")  # the peer of most
+    found["versions"]["transformers"] = importlib.metadata.version("transformers")  # the peer of most benchmarks
     command = [word if word.startswith("benchmarks/") else re.sub(r"[^=]*/", "", word) for word in found["command"]]
     return {**found, "command": command}
 
@@ -26,8 +26,7 @@ def environment(threads: int) -> dict[str, Any]:
 class Results:
     """A JSON file: {"model": sha256 of its weights, "environments": […], "measured": {key: {"value", "setting", "environment"}}}.
 
-    environment: the number of the one, among the environments, in which it was measured. Errors: UsageError where the
-    file holds results of another model.
+    "environment" of a value is an index of "environments". Raises UsageError if the file has results of another model.
     """
 
     def __init__(self, path: Path, model: str | Path, threads: int):
@@ -40,21 +39,22 @@ class Results:
         self._environment = environment(threads)
 
     def measure(self, key: str, setting: Any, work: Callable[[], Any]) -> Any:
-        """The value of `key`, from `work` and written if it is not there yet. setting: the dataclass it depends on.
+        """Return the value of `key`. If it is missing, compute it with `work` and write it.
 
-        Errors: UsageError where it was measured with another setting.
+        setting: a dataclass with everything that the value depends on. Raises UsageError if the value was measured with
+        another setting.
         """
         measured, environments = self._kept["measured"], self._kept["environments"]
-        told = json.loads(json.dumps(asdict(setting)))  # as it is read back: tuples are lists
+        setting_json = json.loads(json.dumps(asdict(setting)))  # tuples become lists, as in the file
         if key not in measured:
             value = work()
             if self._environment not in environments:
                 environments.append(self._environment)
             place = environments.index(self._environment)
-            measured[key] = {"value": value, "setting": told, "environment": place}
+            measured[key] = {"value": value, "setting": setting_json, "environment": place}
             self.path.parent.mkdir(parents=True, exist_ok=True)
             storage.write_json(self.path, self._kept)
-        if measured[key]["setting"] != told:
+        if measured[key]["setting"] != setting_json:
             raise UsageError(f"{self.path}: {key} was measured with {measured[key]['setting']}: give another --out")
         return measured[key]["value"]
 

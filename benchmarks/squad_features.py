@@ -1,13 +1,13 @@
-"""Features of SQuAD a second of one core: `Span.encode` beside `datasets.map` with what transformers' run_qa.py does, in turn.
+"""Speed of SQuAD features on one core: `Span.encode`, and `datasets.map` with the functions of run_qa.py.
 
     python benchmarks/squad_features.py --vocab vocab.txt --out FILE.json FILE.json … [--rounds 3]
 
-bertie  questions → windows of 384 tokens, 128 from one to the next, with targets, offsets and where an answer may start
-peer    a fast tokenizer over pairs, windows of 384 that overlap by 128, padded; for names with "train" the start and the end of
-        the answer, for others offsets of the context and ids, as that script asks of them; batches of 1,000
+bertie  questions → windows of 384 tokens with stride 128, targets, offsets and possible answer starts
+peer    a fast tokenizer on pairs, padded windows of 384 tokens that overlap by 128, in batches of 1,000; for file names
+        with "train" start and end of the answer, for others offsets of the context and example ids, as in that script
 
-Reading files is not counted on either side. Each way runs in a process of its own, bound to the same core; a second is one of
-the processor, all threads together, so that other work on the machine counts little. The clock's are noted beside it.
+Reading files does not count for either side. Each side runs in its own process, bound to the same core, in turn. Time
+is processor time of all threads, which other work on the machine affects little. Wall-clock time is recorded too.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def compare(path: Path, folder: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Features a second of each way, in turn; their ratio of the medians and of every round."""
+    """Measure features per second of each side, in turn. Return them with ratios of medians and of rounds."""
     runs: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
     for _ in range(args.rounds):
         for way in WAYS:
@@ -145,7 +145,7 @@ def _windows(tokenizer: Any, batch: Columns) -> Any:
 
 
 def _features(tokenizer: Any, batch: Columns) -> Any:
-    """Ids of the examples, and offsets of tokens of the context only."""
+    """Add example ids, and keep the offsets of context tokens only."""
     windows = _windows(tokenizer, batch)
     examples = windows.pop("overflow_to_sample_mapping")
     windows["example_id"] = [batch["id"][example] for example in examples]
@@ -158,7 +158,7 @@ def _features(tokenizer: Any, batch: Columns) -> Any:
 
 
 def _training_features(tokenizer: Any, batch: Columns) -> Any:
-    """The first and last token of the answer in each window, found by walking in from the ends of the context."""
+    """Add the first and last token of the answer in each window, by a search from both ends of the context."""
     windows = _windows(tokenizer, batch)
     examples, all_offsets = windows.pop("overflow_to_sample_mapping"), windows.pop("offset_mapping")
     windows["start_positions"], windows["end_positions"] = [], []

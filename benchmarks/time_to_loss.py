@@ -1,20 +1,22 @@
-"""Seconds until a held-out masked-LM loss is reached, `mini`, from process start with prepared shards: bertie, transformers.
+"""Seconds until `mini` reaches a held-out masked-LM loss: bertie and transformers.
 
     python benchmarks/time_to_loss.py SHARDS bertie --work FOLDER [--steps 4200]
     python benchmarks/time_to_loss.py SHARDS transformers --work FOLDER [--their-steps 12000]
     python benchmarks/time_to_loss.py SHARDS times --work FOLDER --out FILE.json [--same 100] [--rounds 15]
 
-The first two train, and may be stopped when they are beyond the targets; the last measures, puts all together and prints a table.
+The first two commands train, and may be stopped once the losses are below the targets. The third one measures the time
+per step and prints a table.
 
-The targets are the entropy of words in the held-out text − 1.0 and − 1.5 nats. bertie is `bertie pretrain mini` as it is
-shipped. transformers is a plain loop over BertForPreTraining: sequences padded to 128, fused AdamW with the same betas and
-decay, clipping, no dropout, BERT's own start, at the batch and rate that short runs found best for it (--batch-size,
---learning-rate).
+Time counts from process start, with prepared shards. The targets are the unigram entropy of the held-out text − 1.0 and
+− 1.5 nats. bertie runs `bertie pretrain mini` as shipped. transformers is a plain loop over BertForPreTraining:
+sequences padded to 128, fused AdamW with the same betas and weight decay, gradient clipping, no dropout, BERT's own
+initialization, and the batch size and learning rate that were best in short runs (--batch-size, --learning-rate).
 
-What a step teaches does not depend on whose code computes it, and transformers takes hours. So its curve is computed by
-bertie's engine from its recipe, and `times` shows that this is allowed: the losses of the first --same steps of the plain
-loop are held against the engine's. There too each side's steps are timed in turn, in one process, in rounds of ten; medians
-count. Held-out losses do not count as time, and transformers' start is taken as 0 seconds. OMP_NUM_THREADS sets the threads.
+The loss after a step does not depend on the code that computes it, and transformers takes hours. So bertie's engine
+computes its curve from its recipe. `times` checks that this is valid: it compares the losses of the first --same steps
+of the plain loop with those of the engine. It also times the steps of both sides in one process, alternating in rounds
+of ten, and takes medians. Evaluations do not count as time, and the startup of transformers counts as 0 seconds.
+OMP_NUM_THREADS sets the threads.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ from results import environment
 
 BELOW_ENTROPY = (1.0, 1.5)
 EVERY = 262_144  # tokens between evaluations
-TOGETHER = 10  # steps that are timed as one
+STEPS_PER_ROUND = 10
 
 
 def main() -> None:
@@ -105,7 +107,7 @@ def held_out(run: Path) -> list[dict[str, float]]:
 def times(
     sides: dict[str, PretrainConfig], shards: Shards, folder: Path, work: Path, same: int, rounds: int
 ) -> dict[str, Any]:
-    """Seconds a step, in turn; bertie's seconds before its first one; how far the losses are from those of the engine's run."""
+    """Measure seconds per step of both sides, bertie's startup, and the difference of losses to those of the engine."""
     steppers, losses = {}, []
     for name, recipe in sides.items():
         recipe = with_vocab_size(recipe, shards.tokenizer)
@@ -119,9 +121,9 @@ def times(
     for _ in range(rounds + 1):  # the first warms up
         for name, step in steppers.items():
             begun = time.perf_counter()
-            for _ in range(TOGETHER):
+            for _ in range(STEPS_PER_ROUND):
                 step()
-            seconds[name].append((time.perf_counter() - begun) / TOGETHER)
+            seconds[name].append((time.perf_counter() - begun) / STEPS_PER_ROUND)
     return {
         "losses_compared": same,
         "largest_relative_difference": away,
@@ -132,7 +134,7 @@ def times(
 
 
 def before_the_first(shards: Path) -> float:
-    """All that `bertie pretrain mini` does but for its steps: seconds, of a run of two."""
+    """Return the seconds that `bertie pretrain mini` takes besides its steps, from a run of two steps."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         command = [sys.executable, "-m", "bertie", "pretrain", "mini", "--data", str(shards), "--out", str(run)]
@@ -150,8 +152,10 @@ def our_steps(recipe: PretrainConfig, feed: Iterator[Step]) -> Callable[[], floa
     model = new_model(recipe.model, recipe.objectives, recipe.seed).train()
     settings = recipe.training
     weights = {objective.kind: objective.weight for objective in recipe.objectives}
-    descent = LoopSettings(settings.steps, settings.learning_rate, settings.max_grad_norm, recipe.seed, "fp32", weights)
-    loop = train_steps(model, feed, recipe.optimizer.build(model), recipe.schedule, descent)
+    loop_settings = LoopSettings(
+        settings.steps, settings.learning_rate, settings.max_grad_norm, recipe.seed, "fp32", weights
+    )
+    loop = train_steps(model, feed, recipe.optimizer.build(model), recipe.schedule, loop_settings)
 
     def step() -> float:
         return float(next(loop).grad_norm)
@@ -160,7 +164,7 @@ def our_steps(recipe: PretrainConfig, feed: Iterator[Step]) -> Callable[[], floa
 
 
 def their_steps(recipe: PretrainConfig, feed: Iterator[Step], shards: Shards) -> Callable[[], float]:
-    """The plain loop, from the weights that the engine's run starts from. What a call returns is the step's loss."""
+    """Return a function that runs one step of the plain loop and returns its loss. Initial weights are the engine's."""
     with tempfile.TemporaryDirectory() as folder:
         write_model(Path(folder), new_model(recipe.model, recipe.objectives, recipe.seed), shards.tokenizer)
         model = transformers.BertForPreTraining.from_pretrained(folder).train()
@@ -185,7 +189,7 @@ def their_steps(recipe: PretrainConfig, feed: Iterator[Step], shards: Shards) ->
 
 
 def table(found: dict[str, Any]) -> str:
-    told = ["| Held-out loss | bertie | transformers | ratio |", "|---|---|---|---|"]
+    lines = ["| Held-out loss | bertie | transformers | ratio |", "|---|---|---|---|"]
     for below in BELOW_ENTROPY:
         target, cells = found["entropy"] - below, []
         for name in ("bertie", "transformers"):
@@ -197,8 +201,8 @@ def table(found: dict[str, Any]) -> str:
             cells.append((start + last["step"] * step, reached is not None))
         (own, there), (other, reached) = cells
         ratio = f"{other / own:.1f}" if reached else f"more than {other / own:.1f}"
-        told.append(f"| {target:.2f} | {own:.0f} s{'' if there else ' (not reached)'} | {other:.0f} s | {ratio} |")
-    return "\n".join(told)
+        lines.append(f"| {target:.2f} | {own:.0f} s{'' if there else ' (not reached)'} | {other:.0f} s | {ratio} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

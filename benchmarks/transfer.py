@@ -1,10 +1,10 @@
-"""What pre-training is worth on GLUE: a run against the same model from scratch, same sweep, same steps, five seeds.
+"""Gain from pre-training on GLUE: a pre-trained run against the same model with random weights, over five seeds.
 
     python benchmarks/transfer.py RUN GLUE_FOLDER --out benchmarks/results/transfer.json [--tasks sst2-2000 mrpc …]
 
-Learning rates are chosen on a held-back tenth of the training examples, for each start on its own; dev is only scored.
-OMP_NUM_THREADS sets the threads. Every finished model is written to the results at once, so a stopped benchmark goes
-on where it was.
+Both have the same sweep and the same number of steps. The learning rate is chosen separately for each, on a held-out
+tenth of the training examples; the dev set is used only for the reported scores. OMP_NUM_THREADS sets the threads.
+Every finished model is written at once, so a stopped benchmark resumes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Setting:
     epochs: int
     examples: int = 0  # 0: all
     max_length: int = 128
-    rate: float = 0.0  # 0: that of the sweep's key
+    rate: float = 0.0  # 0: the learning rate in the key of the sweep
 
 
 SETTINGS = {
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def measure(task: str, glue: Path, checkpoint: Checkpoint, results: Results, starts: list[str]) -> None:
-    """Fill results["task/start/rate or seed"] with the models that are not there yet."""
+    """Train the models that are missing in the results: "task/start/sweep RATE" and "task/start/seed N"."""
     setting = SETTINGS[task]
     train, dev = (
         valid_examples(TextReader().read(glue / name), name, strict=True) for name in (setting.train, setting.dev)
@@ -90,7 +90,7 @@ def measure(task: str, glue: Path, checkpoint: Checkpoint, results: Results, sta
 
 
 def apart(examples: list[Example], others: list[Example]) -> list[Example]:
-    """Those whose texts are no part of another's: SST-2 trains on phrases cut from the same sentences."""
+    """Return the examples whose texts are not contained in others: SST-2 trains on phrases of its sentences."""
     text = "\n".join(f"{example.text}\n{example.text_pair or ''}" for example in others)
     return [e for e in examples if e.text not in text and (not e.text_pair or e.text_pair not in text)]
 
@@ -111,7 +111,7 @@ def score(
 
 
 def line(task: str, results: Results, starts: list[str]) -> str:
-    """One row of the table in Markdown: means with 95 % intervals, and what the first start gains over the second."""
+    """Return a row of a Markdown table: means with 95 % confidence intervals, and the gain from pre-training."""
     values = {start: [results[f"{task}/{start}/seed {seed}"] for seed in SEEDS] for start in starts}
     cells = [task, SETTINGS[task].metric]
     for start in starts:

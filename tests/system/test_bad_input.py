@@ -204,9 +204,9 @@ FLAGS: list[tuple[str, str, str]] = [
     ("--model.hidden-size", "0", "model.hidden_size is 0"),
     ("--model.hidden-size", "33", "model.hidden_size 33 is not a multiple of 2 heads"),
     ("--model.intermediate-size", "-1", "model.intermediate_size is -1"),
-    ("--model.vocab-size", "7", "model.vocab_size is 7 and the shards' vocabulary has 500 entries"),
+    ("--model.vocab-size", "7", "model.vocab_size is 7, but the shards' vocabulary has 500 entries"),
     ("--model.vocab-size", "-7", "model.vocab_size is -7"),
-    ("--model.type-vocab-size", "1", "model.type_vocab_size is 1: pairs of texts need 2"),
+    ("--model.type-vocab-size", "1", "model.type_vocab_size is 1: sentence pairs need at least 2"),
     ("--model.max-position-embeddings", "16", "layout.max_length 32 is more than model.max_position_embeddings 16"),
     ("--model.hidden-dropout-prob", "1", "model.hidden_dropout_prob is 1.0: give at least 0, at most 0.99"),
     ("--model.initializer-range", "-1", "model.initializer_range is -1.0"),
@@ -245,7 +245,7 @@ def test_held_out_text_without_pairs(refuse: Refuse, small_tokenizer: Tokenizer,
 
     (tmp_path / "words.txt").write_text("\n\n".join(chr(97 + i % 26) for i in range(60)))
     prepare([tmp_path / "words.txt"], small_tokenizer, tmp_path / "shards", eval_share=0.5)
-    refuse(pretrain(tmp_path / "shards", out), 1, "the held-out documents are all of a single token")
+    refuse(pretrain(tmp_path / "shards", out), 1, "the held-out documents are have only one token")
 
 
 TOMLS: list[tuple[str, str]] = [
@@ -259,7 +259,7 @@ TOMLS: list[tuple[str, str]] = [
     ("extends = 'tiny.toml'\nmodel = 3", "model: expected a table, got 3"),
     ("extends = 'tiny.toml'\nobjectives = [3]", "objectives.0: expected a table with a kind, got 3"),
     ("extends = 'tiny.toml'\nobjectives = []", "objectives is []"),
-    ("extends = 'tiny.toml'\n[[objectives]]\nkind = 'mlm'\n[[objectives]]\nkind = 'mlm'", "each of another kind"),
+    ("extends = 'tiny.toml'\n[[objectives]]\nkind = 'mlm'\n[[objectives]]\nkind = 'mlm'", "each of a different kind"),
     (
         "extends = 'tiny.toml'\n[[objectives]]\nkind = 'mml'",
         "objectives.0.kind: 'mml' is not known; did you mean 'mlm'?",
@@ -272,7 +272,7 @@ TOMLS: list[tuple[str, str]] = [
     ("extends = 'tiny.toml'\n[training]\nlearning_rate = 1" + "0" * 400, "training.learning_rate: expected float"),
     ("seed = " + "1" * 5000, "is not TOML"),
     ("extends = 'nosuch.toml'", "extends 'nosuch.toml', but there is no file"),
-    ("extends = 'tiny.toml'\n[[phases]]\nshare = 0.5", "phases: the shares make 0.5 together: they must make 1"),
+    ("extends = 'tiny.toml'\n[[phases]]\nshare = 0.5", "phases: the shares sum to 0.5: they must sum to 1"),
     (
         "extends = 'tiny.toml'\n[[phases]]\nshare = 1.0\nmax_length = 600",
         "phases: max_length 600 is more than model.max_pos",

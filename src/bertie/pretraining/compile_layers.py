@@ -1,34 +1,35 @@
-"""Compiled layers, where the machine can compile them."""
+"""Compilation of the encoder's layers on machines that support it."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from bertie import console
-from bertie.batches.loader import Position
 from bertie.model.bert import BertModel
 from bertie.pretraining.feed import Feed, rows_per_pass
-from bertie.pretraining.memory import is_out_of_memory, one_pass
+from bertie.training.memory import is_out_of_memory, one_pass
 
 
 def compile_if_possible(model: BertModel, feed: Feed, precision: Literal["fp32", "bf16"]) -> bool:
-    """Compile the encoder's layers and do a pass with them; where that does not work, say so, and leave them as they were.
+    """Compile the encoder's layers, and run one pass of each phase, since phases may differ in sequence length.
 
-    A pass of each phase, whose rows may be of another length. Returns whether they are compiled.
+    If compilation fails, warn and restore the uncompiled layers.
+
+    Returns:
+        Whether the layers are compiled.
     """
-    plain = model.encoder.call
+    uncompiled = model.encoder.call
     model.encoder.compile_layers()
     try:
-        for leg in feed.phases:
-            plan = next(leg.loader(feed.shards, feed.seed).steps(Position()))
-            each = rows_per_pass(len(feed.ranks.own_range(plan.rows)), feed.micro_batch)
-            [micro] = feed.micro_batches(plan, range(each), each)
-            one_pass(model, micro, precision)
-    except Exception as error:  # a compiler, its drivers and its kernels fail in many ways
+        for phase in feed.phases:
+            plan = feed.first_step(phase)
+            rows = rows_per_pass(len(feed.ranks.own_range(plan.rows)), feed.micro_batch)
+            one_pass(model, feed.first_rows(plan, rows), precision)
+    except Exception as error:  # compilers, drivers and kernels raise many kinds of errors
         if isinstance(error, RuntimeError) and is_out_of_memory(error):
             raise
-        model.encoder.call = plain
+        model.encoder.call = uncompiled
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        console.warn(f"the layers cannot be compiled here, and are trained as they are: {reason}")
+        console.warn(f"cannot compile the layers, training continues without compilation: {reason}")
         return False
     return True

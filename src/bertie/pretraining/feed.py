@@ -1,9 +1,10 @@
-"""What pre-training reads: rows of a corpus, labelled by the objectives, as the micro-batches of this rank."""
+"""The data of pre-training: rows of a corpus, masked and labeled by the objectives, as micro-batches of this rank."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 from bertie import seeding
@@ -19,15 +20,15 @@ from bertie.text.shards import Corpus, Shards
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.distributed import Ranks
 
-EVAL_ROW_TOKENS = 4096  # tokens that are masked and read together when evaluating, whatever a row of training holds
+EVAL_ROW_TOKENS = 4096  # tokens per micro-batch of an evaluation, independent of the rows of training
 
 
 @dataclass(frozen=True, eq=False)
 class Feed:
-    """A run's steps. micro_batch: most rows of one forward pass; workers: processes that prepare steps ahead.
+    """The training steps of a run, for this rank.
 
-    Rows are labelled one by one, as a pure function of (seed, epoch, step, row), so neither how many of them a forward
-    pass takes, nor which rank has them, nor who prepares them changes what is read.
+    Each row is labeled separately, as a pure function of (seed, epoch, step, row). The number of rows per forward pass,
+    the split into ranks and the number of workers therefore do not change the data.
     """
 
     phases: list[ResolvedPhase]
@@ -35,21 +36,23 @@ class Feed:
     objectives: tuple[Objective, ...]
     seed: int
     micro_batch: int
+    """Most rows of one forward pass."""
     workers: int
+    """Processes that prepare steps in advance."""
     ranks: Ranks
 
     def __post_init__(self) -> None:
-        """Errors: UsageError where the ranks cannot share a step's rows."""
-        for number, leg in enumerate(self.phases):
-            if leg.shape.rows % self.ranks.count:
+        for number, phase in enumerate(self.phases):
+            if phase.shape.rows % self.ranks.count:
                 raise UsageError(
-                    f"a step of phase {number + 1} is {leg.shape.rows} rows of {leg.shape.row_tokens} tokens, which "
-                    f"{self.ranks.count} ranks cannot share equally: lower training.row_tokens (training.batch_size × the "
-                    "phase's max_length must be a multiple of row_tokens × ranks), or raise training.batch_size"
+                    f"a step of phase {number + 1} has {phase.shape.rows} rows of {phase.shape.row_tokens} tokens, "
+                    f"which {self.ranks.count} ranks cannot share equally: lower training.row_tokens "
+                    "(training.batch_size × the phase's max_length must be a multiple of row_tokens × ranks), or raise "
+                    "training.batch_size"
                 )
 
     def steps(self, first: int, position: Position) -> Generator[Step]:
-        """This rank's part of every step, from `first` on, where the run stands at `position`."""
+        """Generate this rank's part of every step, from step `first` on, which begins at `position` in the data."""
 
         def part(worker: int, workers: int) -> Iterator[Step]:
             plans = plan_steps(self.phases, self.shards, self.seed, first, position)
@@ -58,28 +61,44 @@ class Feed:
         return prefetch(part, self.workers)
 
     def build(self, plan: StepPlan) -> Step:
+        """Build this rank's micro-batches of a step."""
         own = self.ranks.own_range(plan.rows)
         size = rows_per_pass(len(own), self.micro_batch)
         return Step(self.micro_batches(plan, own, size), plan.position, plan.after, first=own.start // size)
 
     def micro_batches(self, plan: StepPlan, rows: range, size: int) -> list[MicroBatch]:
-        """These rows of a step, labelled, `size` together."""
-        at = (seeding.LABELS, plan.position.epoch, plan.position.step)
-        labelled = [
-            label_row(plan.row(row), self.objectives, self.shards.tokenizer, self.seed, *at, row) for row in rows
+        """Build the given rows of a step as micro-batches of `size` rows, masked and labeled."""
+        stream = (seeding.LABELS, plan.position.epoch, plan.position.step)
+        labeled = [
+            label_row(plan.row(row), self.objectives, self.shards.tokenizer, self.seed, *stream, row) for row in rows
         ]
-        return [join(labelled[start : start + size]) for start in range(0, len(labelled), size)]
+        return [join(labeled[start : start + size]) for start in range(0, len(labeled), size)]
+
+    def first_step(self, phase: ResolvedPhase) -> StepPlan:
+        """Plan a step of a phase as a sample: the first step of epoch 0. Raise UserError if the corpus is too small."""
+        return next(phase.loader(self.shards, self.seed).steps(Position()))
+
+    def first_rows(self, plan: StepPlan, rows: int) -> MicroBatch:
+        """Build the first rows of a step as one micro-batch."""
+        [micro] = self.micro_batches(plan, range(rows), rows)
+        return micro
+
+    def samples(self) -> Iterator[Callable[[int], MicroBatch]]:
+        """For each phase with several rows per step, yield a function that builds a micro-batch of so many rows."""
+        for phase in self.phases:
+            if phase.shape.rows > 1:
+                yield partial(self.first_rows, self.first_step(phase))
 
 
 def rows_per_pass(rows: int, most: int) -> int:
-    """How many rows a forward pass takes: as many as may be, and equally many each time."""
+    """Return the rows per forward pass: the largest divisor of `rows` that is not above `most`."""
     return next(size for size in range(min(most, rows), 0, -1) if rows % size == 0)
 
 
 def label_row(
     batch: Batch, objectives: tuple[Objective, ...], tokenizer: Tokenizer, seed: int, *stream: int
 ) -> tuple[Batch, dict[str, Targets]]:
-    """Let every objective corrupt a row and say what it wants predicted: a pure function of the seed and stream."""
+    """Let every objective corrupt a row and set its targets, as a pure function of the seed and the stream."""
     targets: dict[str, Targets] = {}
     for number, objective in enumerate(objectives):
         batch, targets[objective.kind] = objective.label(batch, tokenizer, seeding.generator(seed, *stream, number))
@@ -87,34 +106,42 @@ def label_row(
 
 
 def eval_batches(
-    objectives: tuple[Objective, ...], layout: Layout, corpus: Corpus, tokenizer: Tokenizer, most: int
+    objectives: tuple[Objective, ...], layout: Layout, corpus: Corpus, tokenizer: Tokenizer, max_tokens: int
 ) -> list[MicroBatch]:
-    """At most `most` tokens of held-out text, laid out and masked once and for all: the same for every step, run and seed.
+    """Build the evaluation set: held-out text, with the same masks for every step, run and seed.
 
-    Errors: UserError where they are too short for a single sequence.
+    Args:
+        objectives: The objectives, which mask and label.
+        layout: The layout of the sequences.
+        corpus: The held-out documents.
+        tokenizer: The tokenizer of the corpus.
+        max_tokens: Most tokens; the set has at least one sequence.
+
+    Raises:
+        UserError: If the documents are too short for a single sequence.
     """
     groups: list[list[Sequence]] = [[]]
     tokens = 0
-    for sequence in _first(layout.epoch(corpus, tokenizer, 0, 0), most):
+    for sequence in _first_sequences(layout.epoch(corpus, tokenizer, 0, 0), max_tokens):
         if groups[-1] and tokens + len(sequence) > EVAL_ROW_TOKENS:
             groups.append([])
             tokens = 0
         groups[-1].append(sequence)
         tokens += len(sequence)
     if not groups[0]:
-        raise UserError("the held-out documents are all of a single token: prepare more text")
+        raise UserError("the held-out documents have only one token each: prepare more text")
     batches = [collate(group, layout.max_length) for group in groups]
     return [
         join([label_row(batch, objectives, tokenizer, 0, seeding.EVAL_LABELS, i)]) for i, batch in enumerate(batches)
     ]
 
 
-def _first(epoch: SentencePairsEpoch, tokens: int) -> Iterator[Sequence]:
-    """Sequences of an epoch, at least one, while they have no more than `tokens` together."""
-    read = 0
+def _first_sequences(epoch: SentencePairsEpoch, max_tokens: int) -> Iterator[Sequence]:
+    """Yield sequences of an epoch, at least one, up to `max_tokens` tokens in total."""
+    tokens = 0
     for window in range(epoch.windows):
         for span in epoch.window(window):
-            if read and read + len(span) > tokens:
+            if tokens and tokens + len(span) > max_tokens:
                 return
-            read += len(span)
+            tokens += len(span)
             yield epoch.sequence(span)

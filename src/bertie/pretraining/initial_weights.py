@@ -1,4 +1,4 @@
-"""What pre-training starts from: new weights, or those of another model, whose vocabulary the new one may extend."""
+"""Initial weights of a pre-training: random, or those of another model whose vocabulary may be extended."""
 
 from __future__ import annotations
 
@@ -19,13 +19,20 @@ from bertie.model.transformer import Encoder, initialize_weights
 from bertie.objectives import Objective
 from bertie.text.tokenizer import Tokenizer
 
-BY_WORD = ("encoder.embeddings.word.weight", "heads.mlm.bias")  # what has a row for every entry of the vocabulary
+VOCABULARY_WEIGHTS = ("encoder.embeddings.word.weight", "heads.mlm.bias")  # one row per vocabulary entry
 
 
 def new_model(
     size: BertConfig, objectives: tuple[Objective, ...], seed: int, attention: Kind = "automatic"
 ) -> BertModel:
-    """An encoder and the objectives' heads with BERT's initial weights, a pure function of the seed."""
+    """Build an encoder and the heads of the objectives, with BERT's random initialization.
+
+    Args:
+        size: The size of the model.
+        objectives: The objectives, each with a head.
+        seed: The random seed, which alone determines the weights.
+        attention: The attention implementation.
+    """
     encoder = Encoder(size, attention)
     model = BertModel(encoder, {objective.kind: objective.head(size, encoder) for objective in objectives})
     runtime.reseed_torch(seed, seeding.WEIGHTS)
@@ -34,66 +41,90 @@ def new_model(
 
 
 def read_initial_checkpoint(source: str | Path, tokenizer: Tokenizer) -> Checkpoint:
-    """A checkpoint as a start for text in the vocabulary of `tokenizer`: the checkpoint's own, or one that goes on after it.
+    """Read a checkpoint to continue from, and extend its vocabulary if `tokenizer` has additional entries.
 
-    A new word piece gets the mean of the pieces that it used to be cut into. Errors: UsageError for any other
-    vocabulary, and what `read_checkpoint` raises.
+    The vector of an additional entry is the mean of the vectors of the pieces that the old vocabulary splits it into.
+
+    Args:
+        source: A run folder, checkpoint folder or hub id.
+        tokenizer: The tokenizer of the training text: that of the checkpoint, or one with entries appended to it.
+
+    Raises:
+        UsageError: If the tokenizer differs in any other way, or if the checkpoint does not exist.
+        UserError: If the checkpoint is damaged.
     """
     checkpoint = read_checkpoint(source)
     old = checkpoint.tokenizer
     if tokenizer.words[: old.size] != old.words or tokenizer.rules != old.rules:
         raise UsageError(
-            f"the text was prepared with another vocabulary than that of {source}: prepare it with {source} as "
-            "--tokenizer, or with a vocabulary that begins with the same entries and adds new ones"
+            f"the text was prepared with another vocabulary than that of {source}: prepare it with --tokenizer "
+            f"{source}, or with a vocabulary that has the same entries first and then additional ones"
         )
     pieces = [old.pieces(word) for word in tokenizer.words[old.size :]]
 
-    def grown(rows: Tensor) -> Tensor:
+    def extended(rows: Tensor) -> Tensor:
         return torch.cat([rows[: old.size], *(rows[ids].mean(0, keepdim=True) for ids in pieces)])
 
-    weights = {name: grown(tensor) if name in BY_WORD else tensor for name, tensor in checkpoint.weights.items()}
+    weights = {
+        name: extended(tensor) if name in VOCABULARY_WEIGHTS else tensor for name, tensor in checkpoint.weights.items()
+    }
     size = replace(checkpoint.config, vocab_size=tokenizer.size)
     return replace(checkpoint, weights=weights, tokenizer=tokenizer, config=size)
 
 
 def load_initial_weights(start: Checkpoint, model: BertModel) -> str:
-    """Load its weights; returns a line that says what was done."""
+    """Load the weights of a checkpoint, as far as the model has them.
+
+    Returns:
+        A message that names the checkpoint, the heads that were dropped, and those with random initial weights.
+    """
     loaded = load_weights(model, start)
-    told = [f"going on from {start.folder}"]
-    new = sorted({name.split(".")[1] for name in loaded.initialized})
-    for what, heads in (("dropped", loaded.dropped), ("new", new)):
-        told += [f"{what}: {', '.join(heads)} head"] if heads else []
-    return "; ".join(told)
+    message = [f"continuing from {start.folder}"]
+    initialized = sorted({name.split(".")[1] for name in loaded.initialized})
+    for label, heads in (("dropped", loaded.dropped), ("randomly initialized", initialized)):
+        message += [f"{label}: {', '.join(heads)} head{'s' * (len(heads) > 1)}"] if heads else []
+    return "; ".join(message)
 
 
 def load_initial_optimizer(start: Checkpoint, model: BertModel, optimizer: torch.optim.Optimizer, kind: str) -> str:
-    """Load the state that an optimizer of this kind was in; returns a line that says from where.
+    """Load the optimizer state of a checkpoint, or of the newest checkpoint in a run folder.
 
-    Errors: UsageError where the checkpoint has none, or one of another kind.
+    Args:
+        start: The checkpoint that the weights were loaded from.
+        model: The model.
+        optimizer: The optimizer to change in place.
+        kind: The kind of the optimizer, which must be that of the checkpoint.
+
+    Returns:
+        A message that names the folder of the state.
+
+    Raises:
+        UsageError: If the checkpoint has no optimizer state, or that of another kind.
+        UserError: If the run of the checkpoint is damaged.
     """
-    found = [
+    folders = [
         path for path in (start.folder, *reversed(list_checkpoints(start.folder))) if (path / "training_state").is_dir()
     ]
-    if not found:
-        raise UsageError(f"{start.folder} holds no state of an optimizer: leave --init-optimizer out")
-    was = _optimizer_of(found[0])
-    if was != kind:
+    if not folders:
+        raise UsageError(f"{start.folder} contains no optimizer state: omit --init-optimizer")
+    saved_kind = _optimizer_kind(folders[0])
+    if saved_kind != kind:
         raise UsageError(
-            f"{found[0]} was trained by {was}, and its state is none of {kind}: leave --init-optimizer out"
+            f"{folders[0]} was trained with {saved_kind}, whose state does not fit {kind}: omit --init-optimizer"
         )
-    load_optimizer(found[0], model, optimizer, grown=BY_WORD)
-    return f"the optimizer as it was in {found[0]}"
+    load_optimizer(folders[0], model, optimizer, grown=VOCABULARY_WEIGHTS)
+    return f"loaded the optimizer state of {folders[0]}"
 
 
-def _optimizer_of(checkpoint: Path) -> str:
-    """The kind, which the run says that the checkpoint lies in. Errors: UsageError, UserError."""
+def _optimizer_kind(checkpoint: Path) -> str:
+    """Return the kind of optimizer of a checkpoint, according to the run folder that contains it."""
     run = checkpoint.resolve().parents[1]
     if checkpoint.resolve().parent.name != "checkpoints" or not (run / "config.toml").is_file():
         raise UsageError(
-            f"{checkpoint} does not lie in its run, so nobody knows of which optimizer its state is: give the run, or "
-            "leave --init-optimizer out"
+            f"{checkpoint} is not inside a run folder, so the kind of its optimizer is unknown: give the run folder, "
+            "or omit --init-optimizer"
         )
     try:
         return str(config.read(run / "config.toml")["optimizer"]["kind"])
     except (KeyError, TypeError) as error:
-        raise UserError(f"{run / 'config.toml'} is damaged: it names no optimizer") from error
+        raise UserError(f"{run / 'config.toml'} is damaged: it has no optimizer.kind") from error

@@ -1,4 +1,4 @@
-"""A run in phases: most steps on short sequences, the last ones on long ones (Devlin et al. 2018, appendix A.2)."""
+"""Phases of a run: most steps on short sequences, the last ones on long ones (Devlin et al. 2018, appendix A.2)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from bertie.text.shards import Shards
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of the steps with a length and a batch of its own."""
+    """A part of the run with its own sequence length and batch size."""
 
     share: float
-    """Of all steps; the shares of all phases make 1."""
+    """Fraction of all steps. The shares of all phases sum to 1."""
     max_length: int = 0
-    """Tokens in the longest sequence; 0: the layout's."""
+    """Longest sequence in tokens; 0: `max_length` of the layout."""
     batch_size: int = 0
-    """Sequences of full length a step; 0: training's."""
+    """Sequences of full length per step; 0: `batch_size` of the training settings."""
 
     def __post_init__(self) -> None:
         require_range("phases", self, "share", low=0, high=1, above=True)
@@ -29,56 +29,78 @@ class Phase:
 
 @dataclass(frozen=True, eq=False)
 class ResolvedPhase:
-    """A phase, worked out. until: the first step (of the whole run) that is no longer of it."""
+    """A phase with its defaults filled in."""
 
     end_step: int
+    """The first step of the run, from 0, after the phase."""
     layout: Layout
     batch_size: int
     shape: StepShape
 
     def loader(self, shards: Shards, seed: int) -> Loader:
+        """Create the loader of the phase's rows."""
         return Loader(shards.train, shards.tokenizer, self.layout, self.shape, seed)
 
 
 def resolve_phases(
     phases: tuple[Phase, ...], layout: Layout, batch_size: int, row_tokens: int, steps: int
 ) -> list[ResolvedPhase]:
-    """What each phase comes to; without phases, one. Errors: UsageError naming the phase that cannot be."""
+    """Fill in the defaults of phases, and convert their shares to steps.
+
+    Args:
+        phases: The phases; if there are none, the whole run is one phase.
+        layout: The layout, whose `max_length` is the default.
+        batch_size: The default batch size.
+        row_tokens: Approximate number of tokens per row.
+        steps: Steps of the run.
+
+    Raises:
+        UsageError: If the shares do not sum to 1, if a phase has no step, or if its length is invalid.
+    """
     if phases and abs(sum(phase.share for phase in phases) - 1) > 1e-6:
-        raise UsageError(f"phases: the shares make {sum(phase.share for phase in phases):g} together: they must make 1")
-    made: list[ResolvedPhase] = []
+        raise UsageError(f"phases: the shares sum to {sum(phase.share for phase in phases):g}: they must sum to 1")
+    resolved: list[ResolvedPhase] = []
     share = 0.0
     for number, phase in enumerate(phases or (Phase(1.0),)):
         share += phase.share
-        until = steps if number + 1 == len(phases) else round(share * steps)
-        if until <= (made[-1].end_step if made else 0):
+        end_step = steps if number + 1 == len(phases) else round(share * steps)
+        if end_step <= (resolved[-1].end_step if resolved else 0):
             raise UsageError(
-                f"phases.{number}: {phase.share:g} of {steps} steps is no step: raise share or training.steps"
+                f"phases.{number}: {phase.share:g} of {steps} steps is less than one step: raise share or "
+                "training.steps"
             )
         try:
             own = replace(layout, max_length=phase.max_length or layout.max_length)
         except UsageError as error:
             raise UsageError(str(error).replace("layout", f"phases.{number}")) from error
         size = phase.batch_size or batch_size
-        made.append(ResolvedPhase(until, own, size, StepShape.of(size, own.max_length, row_tokens)))
-    return made
+        resolved.append(ResolvedPhase(end_step, own, size, StepShape.of(size, own.max_length, row_tokens)))
+    return resolved
 
 
-def phase_index(way: list[ResolvedPhase], step: int) -> int:
-    """The number of the leg that a step (from 0) belongs to."""
-    return next(number for number, leg in enumerate(way) if step < leg.end_step)
+def phase_index(phases: list[ResolvedPhase], step: int) -> int:
+    """Return the index of the phase that a step (from 0) belongs to."""
+    return next(number for number, phase in enumerate(phases) if step < phase.end_step)
 
 
 def plan_steps(
-    way: list[ResolvedPhase], shards: Shards, seed: int, first: int, position: Position
+    phases: list[ResolvedPhase], shards: Shards, seed: int, first: int, position: Position
 ) -> Iterator[StepPlan]:
-    """The steps of a run from `first` on, which stands at `position`. A phase begins with a new epoch."""
+    """Plan the steps of a run from step `first` on. Every phase begins with a new epoch.
+
+    Args:
+        phases: The phases of the run.
+        shards: The corpus.
+        seed: The random seed of the run.
+        first: Number of the first step, from 0.
+        position: Position of the first step in the data.
+    """
     step = first
-    for leg in way[phase_index(way, first) :]:
-        for work in leg.loader(shards, seed).steps(position):
+    for phase in phases[phase_index(phases, first) :]:
+        for plan in phase.loader(shards, seed).steps(position):
             step += 1
-            ended = step == leg.end_step
-            position = Position(work.position.epoch + 1, 0) if ended else work.after
-            yield replace(work, after=position)
+            ended = step == phase.end_step
+            position = Position(plan.position.epoch + 1, 0) if ended else plan.after
+            yield replace(plan, after=position)
             if ended:
                 break

@@ -1,4 +1,7 @@
-"""Pre-training: shards → rows → corrupted rows → encoder → heads → a run folder."""
+"""Pre-training, from a recipe and token shards to a finished run folder.
+
+`set_up` reads and checks everything, `Setup.job` builds the model and the training job, `trainer.train` runs it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,6 @@ from bertie.pretraining.initial_weights import (
     new_model,
     read_initial_checkpoint,
 )
-from bertie.pretraining.memory import USABLE_SHARE, estimate_memory, is_out_of_memory, rows_that_fit
 from bertie.pretraining.phases import phase_index
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining, with_vocab_size
 from bertie.text.shards import Shards, open_shards
@@ -33,6 +35,7 @@ from bertie.training import trainer
 from bertie.training.distributed import Ranks, process_group
 from bertie.training.job import TrainingJob
 from bertie.training.loop import LoopSettings, evaluate
+from bertie.training.memory import USABLE_SHARE, MemoryEstimate, estimate_memory, is_out_of_memory, rows_that_fit
 from bertie.training.run_folder import RunFolder, first_difference, read_metrics, run_threads
 from bertie.training.run_report import run_page
 
@@ -40,12 +43,27 @@ from bertie.training.run_report import run_page
 def pretrain(
     config: PretrainConfig | str | dict[str, Any], data: str | Path, out: str | Path, *, threads: int = 0
 ) -> dict[str, Any]:
-    """Pre-train on shards into the run folder `out`; called again, it resumes, and a finished run is left alone.
+    """Pre-train a BERT model on token shards.
 
-    config: a PretrainConfig, a TOML file, the name of a shipped one, or a dict with what such a file says.
-    threads: 0 = those of the run, or all there are. Several processes that torchrun started share the work; rank 0 writes.
-    Returns {"run", "finished_before", "parameters", "eval": the last evaluation's record}, and {} on the other ranks.
-    Errors: UsageError, UserError.
+    The same call again resumes an interrupted run, and does nothing if the run is finished. Processes started by
+    torchrun train together, with data parallelism; rank 0 writes the run folder.
+
+    Args:
+        config: A PretrainConfig, the path of a TOML file, the name of a shipped one ("mini"), or a dict with the
+            content of such a file.
+        data: Token shards, as written by `prepare`.
+        out: The run folder to create or resume.
+        threads: Number of CPU threads; 0: the number that the run began with, or all threads for a new run.
+
+    Returns:
+        {"run": path of the run folder, "finished_before": whether it was finished already, "parameters": number of
+        weights (only if it was not finished), "eval": the record of the last evaluation, as in metrics.jsonl}. On ranks
+        other than 0: {}.
+
+    Raises:
+        UsageError: If the configuration is invalid, or does not fit the shards, the machine or an existing run folder.
+        UserError: If files are damaged, memory or disk space is exhausted, or the training diverges.
+        KeyboardInterrupt: After SIGINT or SIGTERM, as soon as a checkpoint is saved.
     """
     with process_group() as ranks:
         return _pretrain(set_up(config, Path(data), Path(out), threads, ranks))
@@ -53,10 +71,10 @@ def pretrain(
 
 def _pretrain(setup: Setup) -> dict[str, Any]:
     out, ranks = setup.out, setup.ranks
-    whole = RunFolder(out, configuration.plain(setup.config), setup.threads) if ranks.first else nullcontext()
-    with whole as run:
+    folder = RunFolder(out, configuration.plain(setup.config), setup.threads) if ranks.first else nullcontext()
+    with folder as run:
         if ranks.broadcast(run is not None and run.finished):
-            return _left_alone(setup, run) if run else {}
+            return _finished_result(setup, run) if run else {}
         rows = setup.config.training.micro_batch or 1
         try:
             job, rows = setup.job(run)
@@ -65,17 +83,18 @@ def _pretrain(setup: Setup) -> dict[str, Any]:
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            raise UserError(setup.less_memory(rows)) from error
+            raise UserError(setup.out_of_memory_advice(rows)) from error
         if run is None:
             return {}
         entropy = setup.shards.eval.unigram_entropy
-        lines = {f"entropy of words {entropy:.2f}": entropy} if setup.config.objectives[0].kind == "mlm" else {}
+        lines = {f"unigram entropy {entropy:.2f}": entropy} if setup.config.objectives[0].kind == "mlm" else {}
         about = setup.summary_sentence(_last_eval(run))
         trainer.finish(job, run, run_page(run.path, about, lines).html(), about)
         return {"run": str(out), "finished_before": False, "parameters": job.model.size, "eval": _last_eval(run)}
 
 
-def _left_alone(setup: Setup, run: RunFolder) -> dict[str, Any]:
+def _finished_result(setup: Setup, run: RunFolder) -> dict[str, Any]:
+    """Verify a finished run, and return its result."""
     run.require_data(setup.fingerprint)
     verify(run.path)
     console.info(f"{run.path} is finished: nothing to do")
@@ -84,34 +103,39 @@ def _left_alone(setup: Setup, run: RunFolder) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """A pre-training that can begin: everything is read and fits together, and nothing is written.
-
-    config: with the sizes of the vocabulary and of what it starts from; held: the held-out text of each phase.
-    """
+    """A pre-training that is ready to begin: all inputs are read and checked, and nothing is written yet."""
 
     config: PretrainConfig
+    """The recipe, with the vocabulary size of the shards and the model size of `init_from`."""
     shards: Shards
     feed: Feed
     eval_sets: list[list[MicroBatch]]
+    """The evaluation set of each phase."""
     initial_checkpoint: Checkpoint | None
+    """The checkpoint of `init_from`; None on ranks other than 0, and for a run that has checkpoints of its own."""
     out: Path
     threads: int
     ranks: Ranks
 
     @property
     def fingerprint(self) -> str:
-        """Of the data."""
+        """SHA-256 of the manifest of the shards, which contains the hashes of all their files."""
         return storage.sha256(self.shards.folder / "manifest.json")
 
     def job(self, run: RunFolder | None) -> tuple[TrainingJob, int]:
-        """The model, as new or as it starts, and all that trains it; and the most rows of a forward pass.
+        """Build the model with its initial weights, the optimizer and the training job.
 
-        run: keeps what is decided now; None decides for nobody.
+        Args:
+            run: The run folder, which saves the choices of precision and micro-batch for later calls; or None to choose
+                for this call only.
+
+        Returns:
+            The job, and the number of rows per forward pass.
         """
         config, settings, ranks = self.config, self.config.training, self.ranks
         asked = settings.precision
-        decided = run.precision(asked) if run else runtime.resolve_precision(asked, runtime.device())
-        precision: Literal["fp32", "bf16"] = ranks.broadcast(decided)
+        chosen = run.precision(asked) if run else runtime.resolve_precision(asked, runtime.device())
+        precision: Literal["fp32", "bf16"] = ranks.broadcast(chosen)
         model = new_model(config.model, config.objectives, config.seed, settings.attention)
         model.encoder.recompute = settings.activation_checkpointing
         if self.initial_checkpoint is not None:
@@ -123,14 +147,14 @@ class Setup:
         optimizer = config.optimizer.build(model)
         if self.initial_checkpoint is not None and config.init_optimizer == "kept":
             console.info(load_initial_optimizer(self.initial_checkpoint, model, optimizer, config.optimizer.kind))
-        fit = partial(rows_that_fit, model, optimizer, self.feed, precision)
-        rows = settings.micro_batch or (run.micro_batch(fit) if run else fit())
+        measure = partial(rows_that_fit, model, optimizer, self.feed.samples(), precision, ranks)
+        rows = settings.micro_batch or (run.micro_batch(measure) if run else measure())
         feed = replace(self.feed, micro_batch=ranks.broadcast(rows))
         if settings.compile and model.device.type == "cuda":
             compile_if_possible(model, feed, precision)
 
-        def evaluation(step: int, stopping: Callable[[], bool]) -> dict[str, Loss] | None:
-            return evaluate(model, self.eval_sets[phase_index(feed.phases, step)], precision, ranks, stopping)
+        def evaluation(step: int, should_stop: Callable[[], bool]) -> dict[str, Loss] | None:
+            return evaluate(model, self.eval_sets[phase_index(feed.phases, step)], precision, ranks, should_stop)
 
         weights = {objective.kind: objective.weight for objective in config.objectives}
         job = TrainingJob(
@@ -159,12 +183,12 @@ class Setup:
         return job, feed.micro_batch
 
     def description(self, job: TrainingJob) -> str:
-        """What is about to be trained, in a line."""
+        """Describe in one line what is about to be trained."""
         tokens = int(self.shards.train.document_starts[-1])
-        starts = [0, *(leg.end_step for leg in self.feed.phases)]
+        starts = [0, *(phase.end_step for phase in self.feed.phases)]
         steps = ", then ".join(
-            f"{leg.end_step - start:,} steps of {leg.batch_size} × {leg.layout.max_length} tokens"
-            for start, leg in zip(starts, self.feed.phases, strict=False)
+            f"{phase.end_step - start:,} steps of {phase.batch_size} × {phase.layout.max_length} tokens"
+            for start, phase in zip(starts, self.feed.phases, strict=False)
         )
         ranks = f"{self.ranks.count} ranks, " if self.ranks.count > 1 else ""
         return (
@@ -173,24 +197,28 @@ class Setup:
             f"{self.shards.train.unigram_entropy:.2f} nats"
         )
 
-    def less_memory(self, micro_batch: int) -> str:
-        """Out of memory with so many rows a forward pass: what to do."""
-        config, rows = self.config, []
-        for leg in self.feed.phases:
-            plan = next(leg.loader(self.feed.shards, self.feed.seed).steps(Position()))
-            [micro] = self.feed.micro_batches(plan, range(1), 1)
-            taken = estimate_memory(config.model, config.objectives, micro, config.training.activation_checkpointing)
-            rows.append((int(USABLE_SHARE * runtime.memory()[1]) - taken.fixed) // taken.activations)
-        fit = min(*rows, micro_batch - 1)
-        rows_told = console.plural(micro_batch, "row")
-        told = f"out of memory with {rows_told} of some {config.training.row_tokens:,} tokens a forward pass"
-        if fit > 0:
-            return f"{told}: --training.micro-batch {fit} should fit"
-        again = "" if config.training.activation_checkpointing else "--training.activation-checkpointing, or "
-        return f"{told}: give {again}a smaller model; of a new run, fewer --training.row-tokens"
+    def memory_estimate(self, micro: MicroBatch) -> MemoryEstimate:
+        """Estimate the memory of training on micro-batches of one shape."""
+        config = self.config
+        build = partial(new_model, objectives=config.objectives, seed=0)
+        return estimate_memory(build, config.model, micro, config.training.activation_checkpointing)
+
+    def out_of_memory_advice(self, micro_batch: int) -> str:
+        """Return an error message, with settings to try, after `micro_batch` rows per forward pass did not fit."""
+        settings, rows = self.config.training, []
+        for phase in self.feed.phases:
+            estimate = self.memory_estimate(self.feed.first_rows(self.feed.first_step(phase), 1))
+            rows.append((int(USABLE_SHARE * runtime.memory()[1]) - estimate.fixed) // estimate.activations)
+        fitting = min(*rows, micro_batch - 1)
+        shape = f"{console.plural(micro_batch, 'row')} of about {settings.row_tokens:,} tokens"
+        problem = f"out of memory with {shape} per forward pass"
+        if fitting > 0:
+            return f"{problem}: --training.micro-batch {fitting} should fit"
+        recompute = "" if settings.activation_checkpointing else "--training.activation-checkpointing, "
+        return f"{problem}: try {recompute}a smaller model or, in a new run, a lower --training.row-tokens"
 
     def summary_sentence(self, last: dict[str, Any]) -> str:
-        """What came of it, in a sentence. last: the last evaluation."""
+        """Summarize the finished run in sentences, for the report and the model card. `last`: the last evaluation."""
         scores = ", ".join(f"{name} {last[name]:.4g}" for name in last if name.endswith(("_loss", "_accuracy")))
         return (
             f"Pre-trained for {self.config.training.steps:,} steps ({last['tokens']:,} tokens). On held-out documents: "
@@ -199,7 +227,19 @@ class Setup:
 
 
 def set_up(config: PretrainConfig | str | dict[str, Any], data: Path, out: Path, threads: int, ranks: Ranks) -> Setup:
-    """Read what a pre-training needs. Errors: UsageError, UserError where that does not fit together."""
+    """Read and check everything that a pre-training needs, without writing anything.
+
+    Args:
+        config: As for `pretrain`.
+        data: Token shards.
+        out: The run folder, which may be missing.
+        threads: As for `pretrain`.
+        ranks: The processes that train together.
+
+    Raises:
+        UsageError: If the configuration is invalid, or does not fit the shards, the machine or the other ranks.
+        UserError: If files are damaged, or if the corpus is too small for one step.
+    """
     if not isinstance(config, PretrainConfig):
         config = configuration.load(PretrainConfig, config, "pretrain")
     _require_same(config, ranks)
@@ -211,32 +251,33 @@ def set_up(config: PretrainConfig | str | dict[str, Any], data: Path, out: Path,
         if config.init_from and ranks.first and not begun
         else None
     )
-    config = with_vocab_size(replace(config, model=_size(config, start, out, ranks)), shards.tokenizer)
+    config = with_vocab_size(replace(config, model=_model_size(config, start, out, ranks)), shards.tokenizer)
     _check_attention(config.training)
-    most = config.training.max_eval_tokens
-    held = [
-        eval_batches(config.objectives, leg.layout, shards.eval, shards.tokenizer, most)
-        for leg in config.resolved_phases
+    max_tokens = config.training.max_eval_tokens
+    eval_sets = [
+        eval_batches(config.objectives, phase.layout, shards.eval, shards.tokenizer, max_tokens)
+        for phase in config.resolved_phases
     ]
     if not begun:
-        for leg in config.resolved_phases:  # a corpus that is too small is refused before the folder is made
-            next(leg.loader(shards, config.seed).steps(Position()))
+        for phase in config.resolved_phases:  # refuses a corpus that is too small before the run folder is created
+            next(phase.loader(shards, config.seed).steps(Position()))
     feed = Feed(config.resolved_phases, shards, config.objectives, config.seed, 1, config.training.workers, ranks)
-    setup = Setup(config, shards, feed, held, start, out, threads, ranks)
+    setup = Setup(config, shards, feed, eval_sets, start, out, threads, ranks)
     if ranks.broadcast(setup.fingerprint) != setup.fingerprint:
-        raise UsageError(f"{shards.folder}: other shards than those of rank 0; give every machine the same")
+        raise UsageError(f"{shards.folder} differs from the shards of rank 0: give every machine the same shards")
     return setup
 
 
 def _require_same(config: PretrainConfig, ranks: Ranks) -> None:
-    """Errors: UsageError where this rank was told something else than rank 0, but for the processes that help it."""
+    """Raise UsageError if this rank has another configuration than rank 0, except for the number of workers."""
     own = configuration.plain(config)
-    if found := first_difference(ranks.broadcast(own), own, ("training.workers",)):
-        key, first, here = found
-        raise UsageError(f"{key} is {here!r} here and {first!r} at rank 0: start every process with the same command")
+    if difference := first_difference(ranks.broadcast(own), own, ("training.workers",)):
+        key, first, here = difference
+        raise UsageError(f"{key} is {here!r} here and {first!r} on rank 0: start every process with the same command")
 
 
 def _check_attention(settings: PretrainTraining) -> None:
+    """Raise UsageError if the attention implementation does not support this machine."""
     target = runtime.device()
     precision = runtime.resolve_precision(settings.precision, target)
     if settings.attention == "varlen" and (target.type, precision) != ("cuda", "bf16"):
@@ -246,17 +287,18 @@ def _check_attention(settings: PretrainTraining) -> None:
         )
     if settings.attention in ("grouped", "looped") and target.type != "cpu":
         raise UsageError(
-            f"training.attention is {settings.attention}, which is for a CPU, and not for {target.type}: set it to automatic"
+            f"training.attention is {settings.attention}, which runs on a CPU only, not on {target.type}: set it to "
+            "automatic"
         )
 
 
-def _size(config: PretrainConfig, start: Checkpoint | None, out: Path, ranks: Ranks) -> BertConfig:
-    """The model's numbers: the recipe's, or those of the checkpoint that it starts from, but for dropout."""
+def _model_size(config: PretrainConfig, start: Checkpoint | None, out: Path, ranks: Ranks) -> BertConfig:
+    """Return the size of the model: that of the recipe or, except for dropout, of the checkpoint to continue from."""
     if not config.init_from:
         return config.model
     names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     size = start.config if start else config.model
-    if ranks.first and start is None:  # the run knows; its start need no longer be there
+    if ranks.first and start is None:  # a resumed run has saved the size, and its initial checkpoint may be gone
         size = configuration.build(BertConfig, configuration.read(out / "config.toml")["model"], "model")
     size = replace(size, **{name: getattr(config.model, name) for name in names})
     return configuration.build(BertConfig, ranks.broadcast(configuration.plain(size)), "model")
@@ -265,5 +307,5 @@ def _size(config: PretrainConfig, start: Checkpoint | None, out: Path, ranks: Ra
 def _last_eval(run: RunFolder) -> dict[str, Any]:
     records = read_metrics(run.path, "eval")
     if not records:
-        raise UserError(f"{run.path / 'metrics.jsonl'} is damaged: it holds no evaluation")
+        raise UserError(f"{run.path / 'metrics.jsonl'} is damaged: it contains no evaluation")
     return records[-1]

@@ -1,4 +1,4 @@
-"""All that decides a pre-training: what a TOML file of configs/pretrain says."""
+"""The settings of a pre-training, as in the TOML files of configs/pretrain. Field docstrings are the help texts."""
 
 from __future__ import annotations
 
@@ -19,42 +19,44 @@ from bertie.training.schedules import Schedule
 
 @dataclass(frozen=True)
 class PretrainTraining:
+    """The training settings of a pre-training: steps, batches, evaluations, checkpoints, machine."""
+
     steps: int
-    """Optimizer steps in all."""
+    """Number of optimizer steps."""
     batch_size: int
-    """Sequences of full length whose tokens make up one step."""
+    """Sequences per step, if all had full length: a step has about batch_size × max_length tokens."""
     learning_rate: float
-    """The highest the schedule reaches."""
+    """Peak learning rate of the schedule."""
     max_grad_norm: float = 1.0
-    """Largest norm of the gradient."""
+    """Maximum gradient norm. Larger gradients are scaled down to it (gradient clipping)."""
     row_tokens: int = 4096
-    """Tokens of a row; a step is as many rows as its batch needs, and ranks and forward passes share them out."""
+    """Tokens per row of packed sequences. The rows of a step are split into ranks and forward passes."""
     micro_batch: int = 0
-    """Rows of one forward pass; 0: on a GPU as many as its memory has room for, elsewhere 1."""
+    """Rows per forward pass (gradient accumulation); 0: as many as fit into memory on a GPU, 1 on a CPU."""
     precision: runtime.Precision = "auto"
-    """auto: bf16 where it is in hardware and faster."""
+    """Number format of matrix products; auto: bf16 if the hardware supports it and it is faster, else fp32."""
     eval_every: int = 500
-    """Steps between evaluations on held-out documents; 0: only at the end."""
+    """Steps between evaluations on held-out documents; 0: only after the last step."""
     max_eval_tokens: int = 131072
-    """Most tokens of held-out text to evaluate on."""
+    """Maximum number of held-out tokens per evaluation."""
     checkpoint_every: int = 500
-    """Steps between checkpoints; 0: only at the end."""
+    """Steps between checkpoints; 0: only after the last step."""
     checkpoint_minutes: float = 0.0
-    """Minutes after which a checkpoint is written even so; 0: by steps alone."""
+    """Minutes after the last checkpoint at which another one is saved, independent of steps; 0: never."""
     keep_checkpoints: int = 2
-    """The newest, beside the best one (by the evaluation before it)."""
+    """Number of newest checkpoints to keep, in addition to the one with the lowest held-out loss."""
     max_skipped_steps: int = 10
-    """Steps in a row without a finite loss and gradient (each is skipped) after which the run stops."""
+    """Consecutive skipped steps (non-finite loss or gradient) after which the run fails."""
     attention: Kind = "automatic"
-    """automatic: the fastest for the machine and the recipe; varlen: on a GPU, in bf16, where no attention dropout is asked."""
+    """Attention implementation; automatic: the fastest one; varlen: requires a GPU, bf16 and no attention dropout."""
     compile: bool = True
-    """Whether on a GPU the layers are compiled, which takes a while when a run begins or resumes."""
+    """Compile the layers on a GPU. Compilation takes a while when a run begins or resumes."""
     activation_checkpointing: bool = False
-    """Keep only what goes into each layer and compute the rest again: far less memory, a third more work."""
+    """Keep only the inputs of each layer and recompute the rest: far less memory, a third more computation."""
     tensorboard: bool = False
-    """Write RUN/tensorboard too (pip install bertie[track])."""
+    """Also write TensorBoard files to RUN/tensorboard (pip install bertie[track])."""
     workers: int = 0
-    """Processes that prepare steps ahead; 0: none."""
+    """Processes that prepare batches in advance; 0: none."""
 
     def __post_init__(self) -> None:
         require_range(
@@ -69,54 +71,67 @@ class PretrainTraining:
 
 @dataclass(frozen=True)
 class PretrainConfig:
+    """Everything that decides a pre-training, except for the data, the run folder and the threads."""
+
     model: BertConfig
+    """Size of the model. `vocab_size` may be omitted: it is that of the shards."""
     layout: Layout
+    """How documents become sequences."""
     objectives: tuple[Objective, ...]
+    """Pre-training objectives, each of a different kind. Their weighted losses are added."""
     optimizer: Optimizer
+    """Update rule."""
     schedule: Schedule
+    """Learning rate schedule."""
     training: PretrainTraining
+    """Steps, batches, evaluations, checkpoints, machine."""
     phases: tuple[Phase, ...] = ()
-    """Parts of the run with other lengths and batches; none: the layout's and training's throughout."""
+    """Parts of the run with their own sequence length and batch size; without phases, both stay constant."""
     seed: int = 0
+    """Random seed of initial weights, layout, masks and dropout."""
     init_from: str = ""
-    """A run, checkpoint folder or hub id whose weights, in whose size, training goes on from; none: new weights."""
+    """Run folder, checkpoint folder or hub id of a model to continue from, in its size; empty: random weights."""
     init_optimizer: Literal["fresh", "kept"] = "fresh"
-    """kept: with the state of that checkpoint's optimizer too."""
+    """Optimizer state with init_from; fresh: initial state; kept: load it from the same checkpoint."""
 
     def __post_init__(self) -> None:
         require_range("", self, "seed", low=0)
         if self.init_optimizer == "kept" and not self.init_from:
-            raise UsageError("init_optimizer is kept, but init_from does not say of which checkpoint: give that too")
+            raise UsageError("init_optimizer is kept, but init_from names no checkpoint: set init_from too")
         if self.training.attention == "varlen" and self.model.attention_probs_dropout_prob > 0:
             raise UsageError(
-                f"training.attention is varlen, which has no dropout, and model.attention_probs_dropout_prob is "
-                f"{self.model.attention_probs_dropout_prob:g}: set that to 0, or training.attention to automatic"
+                f"training.attention is varlen, which does not support dropout, and model.attention_probs_dropout_prob "
+                f"is {self.model.attention_probs_dropout_prob:g}: set it to 0, or training.attention to automatic"
             )
 
     @property
     def resolved_phases(self) -> list[ResolvedPhase]:
-        """The phases, worked out. Errors: UsageError."""
+        """The phases with defaults filled in; one phase if there are none. Raises UsageError if they are invalid."""
         settings = self.training
         return resolve_phases(self.phases, self.layout, settings.batch_size, settings.row_tokens, settings.steps)
 
 
 def with_vocab_size(config: PretrainConfig, tokenizer: Tokenizer) -> PretrainConfig:
-    """The recipe with the tokenizer's vocabulary. Errors: UsageError where it contradicts that, or itself."""
+    """Return the recipe with the vocabulary size of a tokenizer.
+
+    Raises:
+        UsageError: If the recipe has another vocabulary size, or if its settings contradict each other.
+    """
     model = config.model
     if model.vocab_size not in (0, tokenizer.size):
         raise UsageError(
-            f"model.vocab_size is {model.vocab_size} and the shards' vocabulary has {tokenizer.size} entries: "
-            "leave it out, or prepare the text with that vocabulary"
+            f"model.vocab_size is {model.vocab_size}, but the shards' vocabulary has {tokenizer.size} entries: "
+            "omit it, or prepare the text with a vocabulary of that size"
         )
-    longest = max(leg.layout.max_length for leg in config.resolved_phases)
+    longest = max(phase.layout.max_length for phase in config.resolved_phases)
     if longest > model.max_position_embeddings:
         where = "layout.max_length" if longest == config.layout.max_length else "phases: max_length"
         raise UsageError(
             f"{where} {longest} is more than model.max_position_embeddings {model.max_position_embeddings}"
         )
     if model.type_vocab_size < 2:
-        raise UsageError(f"model.type_vocab_size is {model.type_vocab_size}: pairs of texts need 2")
+        raise UsageError(f"model.type_vocab_size is {model.type_vocab_size}: sentence pairs need at least 2")
     kinds = [objective.kind for objective in config.objectives]
     if not kinds or len(set(kinds)) < len(kinds):
-        raise UsageError(f"objectives is {kinds}: give one or more, each of another kind")
+        raise UsageError(f"objectives is {kinds}: give one or more, each of a different kind")
     return replace(config, model=replace(model, vocab_size=tokenizer.size))

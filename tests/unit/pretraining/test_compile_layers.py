@@ -24,7 +24,7 @@ OBJECTIVES = (MaskedLM(), NextSentence())
 
 @pytest.fixture
 def feed(small_shards: Path) -> Feed:
-    """Two phases; a forward pass takes at most two rows."""
+    """A feed of two phases, with at most two rows per forward pass."""
     phases = (Phase(share=0.5), Phase(share=0.5, max_length=48))
     return Feed(
         resolve_phases(phases, SentencePairs(max_length=32), 16, 256, 10),
@@ -38,11 +38,11 @@ def feed(small_shards: Path) -> Feed:
 
 
 def compiled_as(monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> None:
-    """torch.compile is slow, and not what is tested here."""
+    """Replace torch.compile, which is slow and not under test."""
     monkeypatch.setattr(transformer.torch, "compile", lambda _, **__: call)
 
 
-def test_a_pass_of_each_phase_is_tried(feed: Feed, tiny_config: BertConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_pass_of_each_phase_is_run(feed: Feed, tiny_config: BertConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     tokens: list[int] = []
 
     def call(layer: torch.nn.Module, x_TD: torch.Tensor, *others: Any) -> torch.Tensor:
@@ -53,7 +53,7 @@ def test_a_pass_of_each_phase_is_tried(feed: Feed, tiny_config: BertConfig, monk
     model = new_model(replace(tiny_config, vocab_size=500), OBJECTIVES, 0)
     before = {name: parameter.clone() for name, parameter in model.named_parameters()}
     assert compile_if_possible(model, feed, "fp32")
-    assert [leg.shape.rows for leg in feed.phases] == [2, 3]  # of which two are no equal parts: one at a time
+    assert [phase.shape.rows for phase in feed.phases] == [2, 3]  # three rows: passes of one row, not two
     assert tokens == [512, 512, 256, 256]  # in each of two layers
     assert model.encoder.call is call
     for name, parameter in model.named_parameters():
@@ -61,7 +61,7 @@ def test_a_pass_of_each_phase_is_tried(feed: Feed, tiny_config: BertConfig, monk
         assert torch.equal(parameter, before[name])
 
 
-def test_what_cannot_be_compiled_is_trained_as_it_is(
+def test_failed_compilation_restores_uncompiled_layers(
     feed: Feed, tiny_config: BertConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fails(*_: Any) -> torch.Tensor:
@@ -70,11 +70,11 @@ def test_what_cannot_be_compiled_is_trained_as_it_is(
     compiled_as(monkeypatch, fails)
     model = new_model(replace(tiny_config, vocab_size=500), OBJECTIVES, 0)
     assert not compile_if_possible(model, feed, "fp32")
-    assert "cannot be compiled here, and are trained as they are: Failed to find C compiler." in capsys.readouterr().err
+    assert "training continues without compilation: Failed to find C compiler." in capsys.readouterr().err
     assert model.encoder.call is transformer._call
 
 
-def test_running_out_of_memory_is_not_the_compilers_fault(
+def test_out_of_memory_during_compilation_is_raised(
     feed: Feed, tiny_config: BertConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: Any) -> torch.Tensor:

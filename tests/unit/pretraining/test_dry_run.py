@@ -35,25 +35,25 @@ def config(tiny_config: BertConfig) -> PretrainConfig:
     return PretrainConfig(size, SentencePairs(max_length=32), objectives, AdamW(), Linear(warmup=0.1), training)
 
 
-def test_its_steps_are_the_first_of_the_run_and_nothing_is_written(
+def test_steps_are_the_first_of_the_run_and_nothing_is_written(
     config: PretrainConfig, small_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = dry_run(config, small_shards, tmp_path / "run", threads=1)
+    result = dry_run(config, small_shards, tmp_path / "run", threads=1)
     assert list(tmp_path.iterdir()) == []
     bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    assert told["losses"] == pytest.approx([json.loads(line)["loss"] for line in lines[:3]], rel=1e-6)
-    assert told["parameters"] == 38_006
+    assert result["losses"] == pytest.approx([json.loads(line)["loss"] for line in lines[:3]], rel=1e-6)
+    assert result["parameters"] == 38_006
     written = sum(
         path.stat().st_size for path in (tmp_path / "run" / "checkpoints" / "step-00000030").rglob("*.safetensors")
     )
-    assert told["checkpoint"] == pytest.approx(written, rel=0.1)
-    said = capsys.readouterr().err
-    assert "[CLS] [MASK] gedolosh" in said
-    assert "2 × 128 tokens in" in said
+    assert result["checkpoint"] == pytest.approx(written, rel=0.1)
+    report = capsys.readouterr().err
+    assert "[CLS] [MASK] gedolosh" in report
+    assert "2 × 128 tokens in" in report
 
 
-def test_of_a_run_that_has_begun_its_next_steps(
+def test_steps_follow_the_newest_checkpoint_of_a_run(
     config: PretrainConfig, small_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
@@ -62,16 +62,16 @@ def test_of_a_run_that_has_begun_its_next_steps(
     shutil.copytree(run / "checkpoints", half / "checkpoints", dirs_exist_ok=True)
     shutil.rmtree(half / "checkpoints" / "step-00000030")
     before = sorted(half.rglob("*"))
-    told = dry_run(config, small_shards, half, threads=1)
-    assert (told["status"], sorted(half.rglob("*"))) == ("begun", before)
-    assert "would go on after step 20 of 30" in capsys.readouterr().err
+    result = dry_run(config, small_shards, half, threads=1)
+    assert (result["status"], sorted(half.rglob("*"))) == ("begun", before)
+    assert "would resume after step 20 of 30" in capsys.readouterr().err
     lines = (run / "metrics.jsonl").read_text().splitlines()
     train = [json.loads(line) for line in lines if '"train"' in line]
-    assert told["losses"] == pytest.approx([record["loss"] for record in train[20:23]], rel=1e-6)
+    assert result["losses"] == pytest.approx([record["loss"] for record in train[20:23]], rel=1e-6)
     assert dry_run(config, small_shards, run, threads=1) == {"status": "finished"}
 
 
-def test_it_refuses_what_the_run_would(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+def test_refuses_what_pretrain_refuses(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
     (tmp_path / "junk").mkdir()
     (tmp_path / "junk" / "x").touch()
     with pytest.raises(UsageError, match=r"junk already exists and is not a bertie run"):
@@ -84,7 +84,7 @@ def test_it_refuses_what_the_run_would(config: PretrainConfig, small_shards: Pat
         dry_run(config, small_shards, tmp_path / "run", threads=1)
 
 
-def test_every_phase_is_told(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+def test_every_phase_is_reported(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
     phases = replace(config, phases=(Phase(0.9), Phase(0.1, max_length=64)))
     first, second = dry_run(phases, small_shards, tmp_path / "run", threads=1)["phases"]
     assert (first["steps"], second["steps"]) == (27, 3)

@@ -66,27 +66,27 @@ def evals(run: Path) -> list[dict[str, Any]]:
     return [record for record in found if record["split"] == "eval"]
 
 
-def test_goes_on_where_the_other_model_stood(
+def test_continued_run_begins_with_the_weights_of_the_other_model(
     config: PretrainConfig, source: Path, small_shards: Path, tmp_path: Path
 ) -> None:
-    """In its size, whatever the recipe's; with the recipe's dropout."""
+    """The size is that of the other model, the dropout that of the recipe."""
     training = replace(TRAINING, steps=1, learning_rate=0.0)
     size = replace(config.model, num_hidden_layers=1, hidden_size=8, hidden_dropout_prob=0.3)
     other = replace(config, model=size, training=training, init_from=str(source), seed=1)
     bertie.pretrain(other, small_shards, tmp_path / "run", threads=1)
     for name in ("mlm_loss", "nsp_accuracy"):
         assert evals(tmp_path / "run")[0][name] == evals(source)[-1][name]
-    made = read_checkpoint(tmp_path / "run")
-    assert (made.config.num_hidden_layers, made.config.hidden_size) == (2, 32)
-    assert made.config.hidden_dropout_prob == 0.3
+    result = read_checkpoint(tmp_path / "run")
+    assert (result.config.num_hidden_layers, result.config.hidden_size) == (2, 32)
+    assert result.config.hidden_dropout_prob == 0.3
 
 
-def test_new_word_pieces_begin_as_the_mean_of_what_they_were_cut_into(
+def test_added_vocabulary_entries_begin_as_the_mean_of_their_old_pieces(
     tiny_config: BertConfig, source: Path, extended: Tokenizer
 ) -> None:
     start, old = read_initial_checkpoint(source, extended), read_checkpoint(source)
     model = new_model(replace(tiny_config, vocab_size=503), OBJECTIVES, 1)
-    assert load_initial_weights(start, model) == f"going on from {source}"
+    assert load_initial_weights(start, model) == f"continuing from {source}"
     head, before = model.heads["mlm"], old.weights["encoder.embeddings.word.weight"]
     found = model.encoder.embeddings.word.weight
     assert torch.equal(found[:500], before)
@@ -101,17 +101,17 @@ def test_new_word_pieces_begin_as_the_mean_of_what_they_were_cut_into(
         torch.testing.assert_close(head.bias[row], old.weights["heads.mlm.bias"][ids].mean())
 
 
-def test_text_in_an_extended_vocabulary(
+def test_run_continues_with_an_extended_vocabulary(
     config: PretrainConfig, source: Path, extended_shards: Path, tmp_path: Path
 ) -> None:
-    told = bertie.pretrain(
+    result = bertie.pretrain(
         replace(config, init_from=str(source), init_optimizer="kept"), extended_shards, tmp_path / "run"
     )
-    assert told["eval"]["mlm_loss"] < 6
+    assert result["eval"]["mlm_loss"] < 6
     assert read_checkpoint(tmp_path / "run").tokenizer.size == 503
 
 
-def test_another_vocabulary_is_refused(source: Path, small_tokenizer: Tokenizer) -> None:
+def test_different_vocabulary_is_refused(source: Path, small_tokenizer: Tokenizer) -> None:
     words = small_tokenizer.words
     for tokenizer in (
         Tokenizer.build([*words[:400], "new", *words[400:]]),
@@ -122,7 +122,7 @@ def test_another_vocabulary_is_refused(source: Path, small_tokenizer: Tokenizer)
             read_initial_checkpoint(source, tokenizer)
 
 
-def test_the_optimizer_is_kept_where_asked(tiny_config: BertConfig, source: Path, extended: Tokenizer) -> None:
+def test_optimizer_state_is_loaded_and_extended(tiny_config: BertConfig, source: Path, extended: Tokenizer) -> None:
     start = read_initial_checkpoint(source, extended)
     model = new_model(replace(tiny_config, vocab_size=503), OBJECTIVES, 1)
     load_initial_weights(start, model)
@@ -138,10 +138,10 @@ def test_the_optimizer_is_kept_where_asked(tiny_config: BertConfig, source: Path
     optimizer.step()
 
 
-def test_what_a_kept_optimizer_does_not_know_is_as_it_begins(
+def test_new_parameters_keep_the_initial_optimizer_state(
     config: PretrainConfig, small_shards: Path, small_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
-    """BERT's Adam begins where there is no bias correction any more, also for a head that is new."""
+    """For a new head, too, the initial step count of BertAdam disables bias correction."""
     first = replace(config, objectives=(MaskedLM(),), optimizer=BertAdam(), training=replace(config.training, steps=2))
     bertie.pretrain(first, small_shards, tmp_path / "run", threads=1)
     start = read_initial_checkpoint(tmp_path / "run", small_tokenizer)
@@ -153,31 +153,31 @@ def test_what_a_kept_optimizer_does_not_know_is_as_it_begins(
     assert optimizer.state[model.heads["mlm"].bias]["exp_avg"].abs().sum() > 0
 
 
-def test_an_optimizer_that_cannot_be_kept(
+def test_unsuitable_optimizer_state_is_refused(
     tiny_config: BertConfig, source: Path, small_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     model = new_model(tiny_config, OBJECTIVES, 1)
-    with pytest.raises(UsageError, match="was trained by adamw"):
+    with pytest.raises(UsageError, match="was trained with adamw"):
         load_initial_optimizer(
             read_initial_checkpoint(source, small_tokenizer), model, BertAdam().build(model), "bert_adam"
         )
     bare = shutil.copytree(source, tmp_path / "bare", ignore=shutil.ignore_patterns("checkpoints"))
-    with pytest.raises(UsageError, match="holds no state of an optimizer: leave --init-optimizer out"):
+    with pytest.raises(UsageError, match="contains no optimizer state: omit --init-optimizer"):
         load_initial_optimizer(read_initial_checkpoint(bare, small_tokenizer), model, AdamW().build(model), "adamw")
     [*_, newest] = sorted((source / "checkpoints").iterdir())
     alone = shutil.copytree(newest, tmp_path / "alone" / "checkpoint")
-    with pytest.raises(UsageError, match="nobody knows of which optimizer its state is"):
+    with pytest.raises(UsageError, match="the kind of its optimizer is unknown"):
         load_initial_optimizer(read_initial_checkpoint(alone, small_tokenizer), model, AdamW().build(model), "adamw")
     broken = shutil.copytree(source, tmp_path / "broken")
     for content in ("", "[optimizer]", "optimizer = 3", "optimizer = [1]"):
         (broken / "config.toml").write_text(content)
-        with pytest.raises(UserError, match=r"config\.toml is damaged: it names no optimizer"):
+        with pytest.raises(UserError, match=r"config\.toml is damaged: it has no optimizer\.kind"):
             load_initial_optimizer(
                 read_initial_checkpoint(broken, small_tokenizer), model, AdamW().build(model), "adamw"
             )
 
 
-def test_a_checkpoint_by_a_path_of_one_part(
+def test_checkpoint_is_found_by_a_relative_path_without_folders(
     tiny_config: BertConfig, source: Path, small_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(source / "checkpoints")
@@ -186,7 +186,7 @@ def test_a_checkpoint_by_a_path_of_one_part(
     assert "step-00000012" in load_initial_optimizer(start, model, AdamW().build(model), "adamw")
 
 
-def test_a_run_goes_on_when_what_it_began_from_is_gone(
+def test_run_resumes_after_its_initial_checkpoint_was_deleted(
     config: PretrainConfig, source: Path, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from bertie.training import trainer
@@ -196,12 +196,12 @@ def test_a_run_goes_on_when_what_it_began_from_is_gone(
     bertie.pretrain(changed, small_shards, tmp_path / "undisturbed", threads=1)
     save = trainer.save_state
 
-    def once(*args: Any) -> None:
+    def save_and_stop(*args: Any) -> None:
         save(*args)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer, "save_state", once)
+        patch.setattr(trainer, "save_state", save_and_stop)
         with pytest.raises(KeyboardInterrupt):
             bertie.pretrain(changed, small_shards, tmp_path / "run", threads=1)
     shutil.rmtree(other)
@@ -212,8 +212,8 @@ def test_a_run_goes_on_when_what_it_began_from_is_gone(
         bertie.pretrain(changed, small_shards, tmp_path / "another", threads=1)
 
 
-def test_a_model_of_hugging_faces_without_heads(minilm: Path) -> None:
+def test_hugging_face_model_without_heads_gets_random_heads(minilm: Path) -> None:
     tokenizer = Tokenizer.load(minilm)
     start = read_initial_checkpoint(minilm, tokenizer)
-    told = load_initial_weights(start, new_model(start.config, OBJECTIVES, 0))
-    assert told == f"going on from {minilm}; new: mlm, nsp head"
+    message = load_initial_weights(start, new_model(start.config, OBJECTIVES, 0))
+    assert message == f"continuing from {minilm}; randomly initialized: mlm, nsp heads"

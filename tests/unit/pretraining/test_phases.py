@@ -28,35 +28,35 @@ def shards(small_shards: Path) -> Shards:
     return open_shards(small_shards)
 
 
-def test_without_phases_there_is_one() -> None:
-    [leg] = resolve_phases((), LAYOUT, 16, 512, 7)
-    assert (leg.end_step, leg.layout, leg.shape) == (7, LAYOUT, StepShape(1, 512))
+def test_run_without_phases_is_one_phase() -> None:
+    [phase] = resolve_phases((), LAYOUT, 16, 512, 7)
+    assert (phase.end_step, phase.layout, phase.shape) == (7, LAYOUT, StepShape(1, 512))
 
 
-def test_shares_of_steps() -> None:
+def test_shares_become_steps() -> None:
     short, long = resolve_phases(TWO, LAYOUT, 16, 256, 10)
     assert (short.end_step, short.layout.max_length, short.shape) == (8, 32, StepShape(2, 256))
     assert (long.end_step, long.layout.max_length, long.shape) == (10, 64, StepShape(1, 256))
     assert [phase_index([short, long], step) for step in (0, 7, 8, 9)] == [0, 0, 1, 1]
     thirds = resolve_phases((Phase(1 / 3), Phase(1 / 3), Phase(1 / 3)), LAYOUT, 16, 256, 100)
-    assert [leg.end_step for leg in thirds] == [33, 67, 100]
+    assert [phase.end_step for phase in thirds] == [33, 67, 100]
 
 
 @pytest.mark.parametrize(
     ("phases", "words"),
     [
-        ((Phase(0.5),), "the shares make 0.5 together: they must make 1"),
-        ((Phase(0.9), Phase(0.2)), "the shares make 1.1 together"),
-        ((Phase(0.999), Phase(0.001)), r"phases\.1: 0\.001 of 10 steps is no step"),
-        ((Phase(0.001), Phase(0.999)), r"phases\.0: 0\.001 of 10 steps is no step"),
+        ((Phase(0.5),), "the shares sum to 0.5: they must sum to 1"),
+        ((Phase(0.9), Phase(0.2)), "the shares sum to 1.1"),
+        ((Phase(0.999), Phase(0.001)), r"phases\.1: 0\.001 of 10 steps is less than one step"),
+        ((Phase(0.001), Phase(0.999)), r"phases\.0: 0\.001 of 10 steps is less than one step"),
     ],
 )
-def test_phases_that_cannot_be(phases: tuple[Phase, ...], words: str) -> None:
+def test_invalid_phases_are_refused(phases: tuple[Phase, ...], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         resolve_phases(phases, LAYOUT, 16, 256, 10)
 
 
-def test_shares_that_make_one_only_nearly_reach_the_last_step() -> None:
+def test_rounded_shares_still_reach_the_last_step() -> None:
     third = Phase(0.3333331)
     assert (
         resolve_phases((third, third, third), SentencePairs(max_length=32), 16, 512, 1_000_000)[-1].end_step
@@ -64,19 +64,19 @@ def test_shares_that_make_one_only_nearly_reach_the_last_step() -> None:
     )
 
 
-def test_a_share_of_nothing_is_refused() -> None:
+def test_share_of_zero_is_refused() -> None:
     with pytest.raises(UsageError, match=r"phases\.share is 0"):
         Phase(0.0)
 
 
-def test_any_step_goes_on_as_if_nothing_had_been_before(shards: Shards) -> None:
-    way = resolve_phases(TWO, LAYOUT, 16, 512, 40)
-    steps = list(plan_steps(way, shards, 0, 0, Position()))
+def test_plan_from_any_step_equals_the_plan_from_the_start(shards: Shards) -> None:
+    phases = resolve_phases(TWO, LAYOUT, 16, 512, 40)
+    steps = list(plan_steps(phases, shards, 0, 0, Position()))
     assert len(steps) == 40
     assert [step.batches[0].ragged.max_seqlen for step in steps] == [32] * 30 + [64] * 10
     assert steps[29].after == steps[30].position == Position(steps[29].position.epoch + 1, 0)
     for first in (1, 29, 30, 31, 39):
-        again = list(islice(plan_steps(way, shards, 0, first, steps[first].position), 3))
+        again = list(islice(plan_steps(phases, shards, 0, first, steps[first].position), 3))
         for found, expected in zip(again, steps[first:], strict=False):
             assert found.position == expected.position
             assert found.after == expected.after
@@ -84,7 +84,9 @@ def test_any_step_goes_on_as_if_nothing_had_been_before(shards: Shards) -> None:
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_a_run_in_two_phases(tiny_config: BertConfig, small_shards: Path, tmp_path: Path) -> None:
+def test_run_of_two_phases_changes_length_and_batch(
+    tiny_config: BertConfig, small_shards: Path, tmp_path: Path
+) -> None:
     training = PretrainTraining(12, 16, 1e-2, row_tokens=512, precision="fp32", eval_every=4, checkpoint_every=3)
     size = replace(tiny_config, vocab_size=0)
     config = PretrainConfig(size, LAYOUT, (MaskedLM(), NextSentence()), AdamW(), Linear(warmup=0.1), training, TWO)

@@ -59,33 +59,33 @@ def records(run: Path, split: str) -> list[dict[str, Any]]:
     return [record for record in found if record["split"] == split]
 
 
-def test_a_run(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
-    told = pretrain(config, small_shards, tmp_path / "run")
-    train, held = records(tmp_path / "run", "train"), records(tmp_path / "run", "eval")
+def test_run_writes_metrics_checkpoint_and_report(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+    result = pretrain(config, small_shards, tmp_path / "run")
+    train, held_out = records(tmp_path / "run", "train"), records(tmp_path / "run", "eval")
     assert [record["step"] for record in train] == list(range(1, 31))
-    assert [record["step"] for record in held] == [10, 20, 30]
-    assert told["eval"] == held[-1]
-    assert told["finished_before"] is False
+    assert [record["step"] for record in held_out] == [10, 20, 30]
+    assert result["eval"] == held_out[-1]
+    assert result["finished_before"] is False
     assert train[0]["mlm_loss"] == pytest.approx(np.log(500), abs=0.2)
-    assert held[-1]["mlm_loss"] < 4.5
-    assert held[-1]["loss"] == pytest.approx(held[-1]["mlm_loss"] + held[-1]["nsp_loss"], rel=1e-5)
+    assert held_out[-1]["mlm_loss"] < 4.5
+    assert held_out[-1]["loss"] == pytest.approx(held_out[-1]["mlm_loss"] + held_out[-1]["nsp_loss"], rel=1e-5)
     for record in train:
         assert record["lr"] == pytest.approx(1e-2 * Linear(warmup=0.1).factor(record["step"] - 1, 30), rel=1e-6)
         assert {"epoch", "tokens", "seconds", "grad_norm", "tokens_per_second", "nsp_accuracy"} <= record.keys()
-    assert {record["epoch"] for record in [*train, *held] if record["tokens"] <= train[0]["tokens"]} == {0}
-    assert train[-1]["epoch"] == held[-1]["epoch"]
-    # Real tokens, without filler: nearly 16 × 32 a step.
+    assert {record["epoch"] for record in [*train, *held_out] if record["tokens"] <= train[0]["tokens"]} == {0}
+    assert train[-1]["epoch"] == held_out[-1]["epoch"]
+    # Tokens without filler: nearly 16 × 32 per step.
     assert 0.9 * 16 * 32 * 30 < train[-1]["tokens"] <= 16 * 32 * 30
     checkpoint = read_checkpoint(tmp_path / "run")
     assert checkpoint.heads == {"mlm", "nsp"}
     assert checkpoint.config.vocab_size == 500
     page = (tmp_path / "run" / "report.html").read_text()
-    assert f"entropy of words {open_shards(small_shards).eval.unigram_entropy:.2f}" in page
+    assert f"unigram entropy {open_shards(small_shards).eval.unigram_entropy:.2f}" in page
     assert pretrain(config, small_shards, tmp_path / "run")["finished_before"] is True
 
 
-def test_the_same_again_is_the_same(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
-    """With dropout, and evaluation at other steps: neither it nor the clock may touch the training."""
+def test_repeated_run_gives_the_same_weights(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+    """With dropout, and with evaluations at other steps, which must not affect training."""
     config = replace(config, model=replace(config.model, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1))
     for name, every in (("a", 10), ("b", 7)):
         training = replace(config.training, eval_every=every, checkpoint_every=every)
@@ -96,7 +96,7 @@ def test_the_same_again_is_the_same(config: PretrainConfig, small_shards: Path, 
     assert weights[0] == weights[1]
 
 
-def test_another_seed_is_another_run(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+def test_seed_changes_the_run(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
     first = []
     for seed in (0, 1):
         short = replace(config, seed=seed, training=replace(config.training, steps=1))
@@ -105,7 +105,7 @@ def test_another_seed_is_another_run(config: PretrainConfig, small_shards: Path,
     assert first[0] != first[1]
 
 
-def test_initial_weights_are_a_function_of_the_seed(tiny_config: BertConfig) -> None:
+def test_initial_weights_depend_on_the_seed_only(tiny_config: BertConfig) -> None:
     def weights(seed: int, noise: int) -> torch.Tensor:
         torch.manual_seed(noise)
         return new_model(tiny_config, (MaskedLM(),), seed).encoder.embeddings.word.weight
@@ -114,49 +114,49 @@ def test_initial_weights_are_a_function_of_the_seed(tiny_config: BertConfig) -> 
     assert not torch.equal(weights(0, noise=1), weights(1, noise=1))
 
 
-def test_held_out_text_is_laid_out_once_and_for_all(config: PretrainConfig, small_shards: Path) -> None:
+def test_evaluation_set_is_always_the_same(config: PretrainConfig, small_shards: Path) -> None:
     shards = open_shards(small_shards)
 
-    def work(max_eval_tokens: int) -> list[MicroBatch]:
+    def eval_set(max_eval_tokens: int) -> list[MicroBatch]:
         return eval_batches(config.objectives, config.layout, shards.eval, shards.tokenizer, max_eval_tokens)
 
-    first, second = work(100_000), work(100_000)
+    first, second = eval_set(100_000), eval_set(100_000)
     for a, b in zip(first, second, strict=True):
         assert a.batch.input_ids.tolist() == b.batch.input_ids.tolist()
         assert a.rows.tolist() == b.rows.tolist()
         assert len(a.batch.input_ids) <= feed.EVAL_ROW_TOKENS
     assert sum(micro.tokens for micro in first) > 0.9 * int(shards.eval.document_starts[-1])
-    assert 900 < sum(micro.tokens for micro in work(1000)) <= 1000
-    assert sum(len(micro.batch.kind) for micro in work(1)) == 1  # at least one sequence
+    assert 900 < sum(micro.tokens for micro in eval_set(1000)) <= 1000
+    assert sum(len(micro.batch.kind) for micro in eval_set(1)) == 1  # at least one sequence
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_saves_and_the_next_call_goes_on(
+def test_interrupt_saves_a_checkpoint_and_the_next_call_resumes(
     config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     record = trainer.train_record
 
     def interrupted(*args: Any) -> Any:
-        found = record(*args)
-        if found["step"] == 7:
+        result = record(*args)
+        if result["step"] == 7:
             os.kill(os.getpid(), number)
-        return found
+        return result
 
-    before = [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)]
+    handlers = [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)]
     with monkeypatch.context() as patch:
         patch.setattr(trainer, "train_record", interrupted)
         with pytest.raises(KeyboardInterrupt):
             pretrain(config, small_shards, tmp_path / "run")
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000007"]
-    assert [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)] == before
-    more_often = replace(config, training=replace(config.training, checkpoint_every=10, keep_checkpoints=3))
-    for settings, name in ((more_often, "run"), (config, "undisturbed")):
+    assert [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)] == handlers
+    more_checkpoints = replace(config, training=replace(config.training, checkpoint_every=10, keep_checkpoints=3))
+    for settings, name in ((more_checkpoints, "run"), (config, "undisturbed")):
         pretrain(settings, small_shards, tmp_path / name)
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "undisturbed")]
     assert weights[0] == weights[1]
 
 
-def test_held_out_sequences_longer_than_an_evaluation_row(
+def test_sequence_longer_than_an_evaluation_row_gets_its_own_row(
     config: PretrainConfig, small_shards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feed, "EVAL_ROW_TOKENS", 20)
@@ -166,7 +166,7 @@ def test_held_out_sequences_longer_than_an_evaluation_row(
     assert {len(micro.batch.kind) for micro in work if len(micro.batch.input_ids) > 20} == {1}
 
 
-def test_speed_is_that_of_the_steps(
+def test_tokens_per_second_exclude_evaluation(
     config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evaluate, clock, late = pretrain_module.evaluate, time.monotonic, 0.0
@@ -185,7 +185,7 @@ def test_speed_is_that_of_the_steps(
     assert train[2]["tokens_per_second"] > (train[2]["tokens"] - train[1]["tokens"]) / 10_000
 
 
-def test_every_batch_and_objective_draws_from_its_own_stream(
+def test_every_row_and_objective_uses_its_own_random_stream(
     config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys: list[tuple[int, ...]] = []
@@ -205,18 +205,18 @@ def test_every_batch_and_objective_draws_from_its_own_stream(
         assert len(drawn) == len(set(drawn)) > 30
 
 
-def test_what_cannot_be_is_refused(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+def test_contradictory_settings_are_refused(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     for change, message in (
         ({"model": replace(config.model, vocab_size=400)}, "the shards' vocabulary has 500 entries"),
         ({"layout": SentencePairs(max_length=65)}, r"layout\.max_length 65 is more than"),
         ({"objectives": ()}, r"objectives is \[\]"),
-        ({"objectives": (MaskedLM(), MaskedLM())}, "each of another kind"),
-        ({"model": replace(config.model, type_vocab_size=1)}, "pairs of texts need 2"),
+        ({"objectives": (MaskedLM(), MaskedLM())}, "each of a different kind"),
+        ({"model": replace(config.model, type_vocab_size=1)}, "sentence pairs need at least 2"),
     ):
         with pytest.raises(UsageError, match=message):
             pretrain(replace(config, **change), small_shards, out)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="init_from does not say of which checkpoint"):
+    with pytest.raises(UsageError, match="init_from names no checkpoint"):
         replace(config, init_optimizer="kept")
     with pytest.raises(UsageError, match=r"phases\.1\.max_length is 4"):
         pretrain(replace(config, phases=(Phase(0.5), Phase(0.5, max_length=4))), small_shards, out)
@@ -228,41 +228,43 @@ def test_what_cannot_be_is_refused(config: PretrainConfig, small_shards: Path, t
 @pytest.mark.parametrize(
     "name", ["steps", "batch_size", "row_tokens", "max_eval_tokens", "keep_checkpoints", "max_grad_norm"]
 )
-def test_numbers_below_their_least_are_refused(name: str) -> None:
+def test_numbers_below_the_minimum_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match=rf"training\.{name} is 0"):
         replace(TRAINING, **{name: 0})  # type: ignore[arg-type]
 
 
-def test_divergence_is_said_and_its_batch_kept(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+def test_divergence_is_an_error_and_its_batch_is_saved(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path
+) -> None:
     settings = replace(config.training, learning_rate=1e9, max_skipped_steps=3)
-    wild = replace(config, training=settings, optimizer=AdamW(weight_decay=1.0))
+    diverging = replace(config, training=settings, optimizer=AdamW(weight_decay=1.0))
     with pytest.raises(
         UserError, match=r"3 steps in a row .* the training has diverged; lower --training\.learning-rate"
     ):
-        pretrain(wild, small_shards, tmp_path / "run")
+        pretrain(diverging, small_shards, tmp_path / "run")
     train = records(tmp_path / "run", "train")
     assert [record.get("skipped", False) for record in train[-4:]] == [False, True, True, True]
     assert train[-1]["loss"] is None
     [path] = (tmp_path / "run").glob("bad-step-*.npz")
     assert f"{train[-1]['step']:08d}" in path.name
-    kept = np.load(path)
-    for name, size in (("input_ids", 512), ("mlm.label", 77), ("nsp.weight", len(kept["0.kind"]))):
-        assert len(kept[f"0.{name}"]) == size
+    saved = np.load(path)
+    for name, size in (("input_ids", 512), ("mlm.label", 77), ("nsp.weight", len(saved["0.kind"]))):
+        assert len(saved[f"0.{name}"]) == size
 
 
-def test_a_loss_that_is_no_number_at_the_end_is_no_model(
+def test_run_with_a_non_finite_last_loss_writes_no_model(
     config: PretrainConfig, small_shards: Path, tmp_path: Path
 ) -> None:
     settings = replace(config.training, learning_rate=1e9, steps=8)
-    wild = replace(config, training=settings, optimizer=AdamW(weight_decay=1.0))
-    for _ in range(2):  # as often as it is asked
+    diverging = replace(config, training=settings, optimizer=AdamW(weight_decay=1.0))
+    for _ in range(2):  # a repeated call fails too
         with pytest.raises(UserError, match="the held-out loss is not finite: the training has diverged; lower"):
-            pretrain(wild, small_shards, tmp_path / "run")
+            pretrain(diverging, small_shards, tmp_path / "run")
     assert records(tmp_path / "run", "eval")[-1]["loss"] is None
     assert not (tmp_path / "run" / "config.json").exists()
 
 
-def test_a_finished_run_whose_model_was_damaged_is_not_called_finished(
+def test_finished_run_with_a_missing_file_is_refused(
     config: PretrainConfig, small_shards: Path, tmp_path: Path
 ) -> None:
     short = replace(config, training=replace(config.training, steps=2))
@@ -272,7 +274,7 @@ def test_a_finished_run_whose_model_was_damaged_is_not_called_finished(
         pretrain(short, small_shards, tmp_path / "run")
 
 
-def test_what_is_known_of_the_machine_stands_in_the_report(
+def test_missing_facts_about_the_machine_are_question_marks(
     config: PretrainConfig, small_shards: Path, tmp_path: Path
 ) -> None:
     short = replace(config, training=replace(config.training, steps=2))
@@ -281,14 +283,14 @@ def test_what_is_known_of_the_machine_stands_in_the_report(
     assert describe_machine(tmp_path / "run") == "On 1 thread of ?, in ?; ?."
 
 
-def test_a_single_bad_step_is_skipped_and_logged(
+def test_single_non_finite_step_is_skipped_and_logged(
     config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clip, asked = torch.nn.utils.clip_grad_norm_, itertools.count(1)
+    clip, calls = torch.nn.utils.clip_grad_norm_, itertools.count(1)
 
-    def poisoned(parameters: Any, most: float) -> torch.Tensor:
-        norm = clip(parameters, most)
-        return norm * (torch.nan if next(asked) in (4, 6) else 1)
+    def poisoned(parameters: Any, max_norm: float) -> torch.Tensor:
+        norm = clip(parameters, max_norm)
+        return norm * (torch.nan if next(calls) in (4, 6) else 1)
 
     monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", poisoned)
     pretrain(replace(config, training=replace(config.training, max_skipped_steps=2)), small_shards, tmp_path / "run")
@@ -301,10 +303,10 @@ def test_a_single_bad_step_is_skipped_and_logged(
     assert (tmp_path / "run" / "report.html").exists()
 
 
-def test_an_interrupt_while_it_evaluates(
+def test_interrupted_evaluation_is_repeated_on_resume(
     config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is heeded there, and the evaluation is made up for."""
+    """The interrupt stops the evaluation, and the resumed run evaluates first."""
     evaluate = pretrain_module.evaluate
 
     def interrupted(*args: Any) -> Any:
@@ -325,52 +327,57 @@ def test_an_interrupt_while_it_evaluates(
 
 
 @pytest.mark.parametrize(
-    ("judgements", "interrupted", "phases", "best"),
+    ("losses", "interrupted", "phases", "best"),
     [
         ([5, 1, 4, 2, 3, 6], None, (), 10),
         ([math.nan, 3, 2, 4, 5, 6], None, (), 15),
-        ([5, 1, 4, 2, 3, 6], 1, (), 10),  # while it evaluated the best one
-        ([5, 1, 4, 9, 7, 8], None, (Phase(0.5), Phase(0.5, max_length=48)), 25),  # of the text of the phase it is in
+        ([5, 1, 4, 2, 3, 6], 1, (), 10),  # during the best evaluation
+        (
+            [5, 1, 4, 9, 7, 8],
+            None,
+            (Phase(0.5), Phase(0.5, max_length=48)),
+            25,
+        ),  # only losses of one phase are compared
     ],
-    ids=["the lowest", "the first is no number", "interrupted", "phases"],
+    ids=["lowest loss", "first loss is NaN", "interrupted", "phases"],
 )
-def test_the_best_checkpoint_is_kept_beside_the_newest(
+def test_best_checkpoint_is_kept_in_addition_to_the_newest(
     config: PretrainConfig,
     small_shards: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    judgements: list[float],
+    losses: list[float],
     interrupted: int | None,
     phases: tuple[Phase, ...],
     best: int,
 ) -> None:
-    evaluate, asked, interrupts = pretrain_module.evaluate, itertools.count(), [interrupted]
+    evaluate, calls, interrupts = pretrain_module.evaluate, itertools.count(), [interrupted]
 
-    def judged(*args: Any) -> Any:
-        number = next(asked)
+    def with_given_loss(*args: Any) -> Any:
+        number = next(calls)
         if number == interrupts[0]:
             signal.raise_signal(signal.SIGINT)
-        losses = evaluate(*args)
-        if losses is None:
+        computed = evaluate(*args)
+        if computed is None:
             return None
         return {
-            name: Loss(torch.tensor(judgements[number] * 100.0), loss.count, loss.hits) for name, loss in losses.items()
+            name: Loss(torch.tensor(losses[number] * 100.0), loss.count, loss.hits) for name, loss in computed.items()
         }
 
-    monkeypatch.setattr(pretrain_module, "evaluate", judged)
+    monkeypatch.setattr(pretrain_module, "evaluate", with_given_loss)
     training = replace(config.training, eval_every=5, checkpoint_every=5, keep_checkpoints=1)
     config = replace(config, training=training, phases=phases)
     if interrupted is not None:
         with pytest.raises(KeyboardInterrupt):
             pretrain(config, small_shards, tmp_path / "run")
-        asked, interrupts[0] = itertools.count(interrupted), None
+        calls, interrupts[0] = itertools.count(interrupted), None
     pretrain(config, small_shards, tmp_path / "run")
     kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
     assert kept == [f"step-{best:08d}", "step-00000030"]
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_curves_for_tensorboard(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+def test_tensorboard_files_have_curves(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     training = replace(config.training, tensorboard=True, steps=5)
@@ -382,21 +389,21 @@ def test_curves_for_tensorboard(config: PretrainConfig, small_shards: Path, tmp_
 
 
 @pytest.mark.parametrize(
-    ("micro_batch", "again", "memory", "advice"),
+    ("micro_batch", "recompute", "memory", "advice"),
     [
         (4, False, 2_300_000, r"4 rows .* --training\.micro-batch 2 should fit"),
         (2, False, 10**9, r"2 rows .* --training\.micro-batch 1 should fit"),
-        (1, False, 10**9, r"1 row .* give --training\.activation-checkpointing, or a smaller model"),
-        (4, True, 10**5, r"4 rows .* give a smaller model; of a new run, fewer --training\.row-tokens"),
+        (1, False, 10**9, r"1 row .* try --training\.activation-checkpointing, a smaller model"),
+        (4, True, 10**5, r"4 rows .* try a smaller model or, in a new run, a lower --training\.row-tokens"),
     ],
 )
-def test_out_of_memory_is_said_with_what_would_fit(
+def test_out_of_memory_error_names_settings_that_fit(
     config: PretrainConfig,
     small_shards: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     micro_batch: int,
-    again: bool,
+    recompute: bool,
     memory: int,
     advice: str,
 ) -> None:
@@ -405,28 +412,28 @@ def test_out_of_memory_is_said_with_what_would_fit(
 
     monkeypatch.setattr(trainer, "train", exhausted)
     monkeypatch.setattr(runtime, "memory", lambda: (0, memory))
-    training = replace(config.training, row_tokens=128, micro_batch=micro_batch, activation_checkpointing=again)
+    training = replace(config.training, row_tokens=128, micro_batch=micro_batch, activation_checkpointing=recompute)
     with pytest.raises(UserError, match=advice):
         pretrain(replace(config, training=training), small_shards, tmp_path / "run")
 
 
-def test_a_run_goes_on_with_another_micro_batch(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+def test_run_resumes_with_another_micro_batch(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
     first = replace(config.training, row_tokens=128, micro_batch=4, steps=5)
     pretrain(replace(config, training=first), small_shards, tmp_path / "run")
     (tmp_path / "run" / "manifest.json").unlink()  # as if it were not finished
     pretrain(replace(config, training=replace(first, micro_batch=2)), small_shards, tmp_path / "run")
 
 
-def test_checkpoints_by_the_clock(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+def test_checkpoints_are_saved_by_time(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
     training = replace(config.training, checkpoint_every=0, checkpoint_minutes=1e-9, keep_checkpoints=100, steps=5)
     pretrain(replace(config, training=training), small_shards, tmp_path / "run")
     assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 5
 
 
-def test_micro_batches_and_workers_change_nothing_of_what_is_read(
+def test_micro_batches_and_workers_do_not_change_the_data(
     config: PretrainConfig, small_shards: Path, tmp_path: Path
 ) -> None:
-    """Rows of 128 tokens: one by one, two or (because three do not divide four) two together, and prepared elsewhere."""
+    """Four rows per step: passes of 1 row, of 2, of 3 (rounded to 2, a divisor of 4), and with worker processes."""
     found = []
     for name, micro_batch, workers in (("a", 1, 0), ("b", 2, 0), ("c", 3, 0), ("d", 1, 2)):
         settings = replace(config.training, row_tokens=128, micro_batch=micro_batch, workers=workers, steps=12)
@@ -439,15 +446,15 @@ def test_micro_batches_and_workers_change_nothing_of_what_is_read(
         assert one[2] == other[2]
 
 
-def test_varlen_where_it_cannot_be(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
-    asked = replace(config.training, attention="varlen")
-    dropping = replace(config.model, attention_probs_dropout_prob=0.1)
-    with pytest.raises(UsageError, match=r"model\.attention_probs_dropout_prob is 0\.1: set that to 0"):
-        replace(config, model=dropping, training=asked)
+def test_unsupported_varlen_attention_is_refused(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+    varlen = replace(config.training, attention="varlen")
+    with_dropout = replace(config.model, attention_probs_dropout_prob=0.1)
+    with pytest.raises(UsageError, match=r"model\.attention_probs_dropout_prob is 0\.1: set it to 0"):
+        replace(config, model=with_dropout, training=varlen)
     if runtime.device().type == "cpu":
         with pytest.raises(UsageError, match=r"varlen, which needs a GPU .* here it is fp32 on cpu"):
             pretrain(
-                replace(config, model=replace(config.model, attention_probs_dropout_prob=0.0), training=asked),
+                replace(config, model=replace(config.model, attention_probs_dropout_prob=0.0), training=varlen),
                 small_shards,
                 tmp_path / "run",
             )
@@ -455,7 +462,7 @@ def test_varlen_where_it_cannot_be(config: PretrainConfig, small_shards: Path, t
 
 
 @pytest.mark.parametrize("kind", ["grouped", "looped"])
-def test_a_cpus_attention_on_another_device(
+def test_cpu_attention_is_refused_on_a_gpu(
     kind: Literal["grouped", "looped"],
     config: PretrainConfig,
     small_shards: Path,
@@ -464,12 +471,12 @@ def test_a_cpus_attention_on_another_device(
 ) -> None:
     monkeypatch.setattr(runtime, "device", lambda: torch.device("cuda"))
     asked = replace(config, training=replace(config.training, attention=kind))
-    with pytest.raises(UsageError, match=f"training.attention is {kind}, which is for a CPU, and not for cuda"):
+    with pytest.raises(UsageError, match=f"training.attention is {kind}, which runs on a CPU only, not on cuda"):
         pretrain(asked, small_shards, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_the_attention_that_is_asked_for_is_used(
+def test_requested_attention_is_used(
     config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used = []
@@ -479,14 +486,14 @@ def test_the_attention_that_is_asked_for_is_used(
     assert used
 
 
-@pytest.mark.parametrize("clock", [0.0, 1e9], ids=["just saved", "long ago"])
-def test_the_rank_that_writes_decides_when_it_is_time_to(clock: float) -> None:
-    """By its own clock; the others do as it says, so that all read their losses at the same steps."""
-    said: list[bool] = []
-    ranks = SimpleNamespace(any=lambda due: said.append(due) or True)
+@pytest.mark.parametrize("clock", [0.0, 1e9], ids=["just saved", "saved long ago"])
+def test_only_the_saving_rank_decides_when_a_timed_checkpoint_is_due(clock: float) -> None:
+    """All ranks follow the clock of the rank that saves, so that they log their losses at the same steps."""
+    flags: list[bool] = []
+    ranks = SimpleNamespace(any=lambda due: flags.append(due) or True)
     for run, due in ((object(), clock > 0), (None, False)):
         session = trainer._Session.__new__(trainer._Session)
         session.job, session.run = SimpleNamespace(checkpoint_minutes=1.0, ranks=ranks), run  # type: ignore[assignment]
         session.last_save = time.monotonic() - clock
         assert session.timed_save_is_due()
-        assert said.pop() == due
+        assert flags.pop() == due

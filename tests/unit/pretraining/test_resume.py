@@ -1,4 +1,4 @@
-"""Stopped after any step, and a second time right after, a run ends in the same bytes: with and without workers."""
+"""A run that is stopped twice in a row resumes to the same weights, bit for bit, with and without workers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TRAINING = PretrainTraining(
 
 @pytest.fixture(scope="module")
 def config(tiny_config: BertConfig) -> PretrainConfig:
-    """Dropout, two phases, of which the first goes through its epoch twice."""
+    """A configuration with dropout and two phases, of which the first needs two epochs."""
     size = replace(tiny_config, vocab_size=0, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     phases = (Phase(0.9), Phase(0.1, max_length=64, batch_size=16))
     return PretrainConfig(
@@ -50,15 +50,15 @@ def metrics(run: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in line.items() if key not in timing} for line in lines]
 
 
-def epoch_edge(config: PretrainConfig, shards: Path) -> int:
-    """The first step of the second epoch."""
+def second_epoch_start(config: PretrainConfig, shards: Path) -> int:
+    """Return the first step of the second epoch."""
     steps = config.resolved_phases[0].loader(open_shards(shards), config.seed).steps(Position())
     return next(number for number, step in enumerate(steps) if step.position.epoch == 1)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("where", ["the first", "epoch edge", "phase change", "before evaluating"])
-def test_stopped_twice_in_a_row(
+@pytest.mark.parametrize("where", ["first step", "epoch end", "phase change", "before evaluation"])
+def test_run_stopped_twice_resumes_to_the_same_bytes(
     config: PretrainConfig,
     small_shards: Path,
     undisturbed: Path,
@@ -67,9 +67,9 @@ def test_stopped_twice_in_a_row(
     workers: int,
     where: str,
 ) -> None:
-    edge = epoch_edge(config, small_shards)
-    assert 3 < edge < 20  # so that the run sees it
-    step = {"the first": 1, "epoch edge": edge, "phase change": 22, "before evaluating": 9}[where]
+    edge = second_epoch_start(config, small_shards)
+    assert 3 < edge < 20  # otherwise the run would not reach it
+    step = {"first step": 1, "epoch end": edge, "phase change": 22, "before evaluation": 9}[where]
     save, run = trainer.save_state, tmp_path / "run"
     settings = replace(config, training=replace(TRAINING, workers=workers))
     for stop in (step, step + 1):
@@ -83,7 +83,7 @@ def test_stopped_twice_in_a_row(
             patch.setattr(trainer, "save_state", stopping)
             with pytest.raises(KeyboardInterrupt):
                 bertie.pretrain(settings, small_shards, run, threads=1)
-        assert not multiprocessing.active_children()  # that prepared steps
+        assert not multiprocessing.active_children()  # the workers have ended
     bertie.pretrain(settings, small_shards, run, threads=1)
     assert metrics(run) == metrics(undisturbed)
     for name in ("model.safetensors", "checkpoints/step-00000024/training_state/optimizer.safetensors"):

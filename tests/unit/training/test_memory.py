@@ -8,46 +8,52 @@ import torch
 
 from bertie.batches.collate import collate, join
 from bertie.contracts import MicroBatch, Sequence
+from bertie.model.bert import BertModel
 from bertie.model.config import BertConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
-from bertie.pretraining.memory import estimate_memory, largest_fitting
 from bertie.text.tokenizer import Tokenizer
+from bertie.training.memory import estimate_memory, largest_fitting
 
 OBJECTIVES = (MaskedLM(), NextSentence())
+
+
+def build(size: BertConfig) -> BertModel:
+    return new_model(size, OBJECTIVES, 0)
 
 
 @pytest.fixture
 def micro(small_tokenizer: Tokenizer) -> MicroBatch:
     ids = np.random.default_rng(0).integers(60, 500, (8, 64)).astype(np.int32)
-    made = [Sequence(row, np.zeros(64, np.int32), np.ones(64, bool), kind=0) for row in ids]
-    return join([label_row(collate(made, 64), OBJECTIVES, small_tokenizer, 0, 0)])
+    sequences = [Sequence(row, np.zeros(64, np.int32), np.ones(64, bool), kind=0) for row in ids]
+    return join([label_row(collate(sequences, 64), OBJECTIVES, small_tokenizer, 0, 0)])
 
 
-def test_needs_are_counted_without_numbers(tiny_config: BertConfig, micro: MicroBatch) -> None:
-    """Against the sizes of what autograd keeps of a real model."""
-    model, kept = new_model(tiny_config, OBJECTIVES, 0), {}
+def test_estimate_matches_what_autograd_saves(tiny_config: BertConfig, micro: MicroBatch) -> None:
+    """Compare the estimate, made on the meta device, with the tensors saved by a real forward pass."""
+    model, saved = build(tiny_config), {}
     own = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
 
-    def note(tensor: torch.Tensor) -> torch.Tensor:
-        kept[tensor.untyped_storage()._cdata] = tensor
+    def record(tensor: torch.Tensor) -> torch.Tensor:
+        saved[tensor.untyped_storage()._cdata] = tensor
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor):
         model(micro.tensors())
-    expected = sum(tensor.untyped_storage().nbytes() for key, tensor in kept.items() if key not in own)
-    found = estimate_memory(tiny_config, OBJECTIVES, micro, recompute=False)
-    assert expected <= found.activations < 1.3 * expected  # the last layer's few queries lie on a grid as on a GPU
+    expected = sum(tensor.untyped_storage().nbytes() for key, tensor in saved.items() if key not in own)
+    found = estimate_memory(build, tiny_config, micro, recompute=False)
+    # On the meta device, as on a GPU, the queries of the last layer are padded to a grid.
+    assert expected <= found.activations < 1.3 * expected
     assert found.weights == 4 * model.size
     assert found.total == found.activations + 4 * found.weights
 
 
-def test_needs_grow_with_layers_unless_they_are_computed_again(tiny_config: BertConfig, micro: MicroBatch) -> None:
+def test_recomputation_keeps_only_the_inputs_of_further_layers(tiny_config: BertConfig, micro: MicroBatch) -> None:
     deep = replace(tiny_config, num_hidden_layers=10)
     found = [
-        [estimate_memory(size, OBJECTIVES, micro, again).activations for size in (tiny_config, deep)]
-        for again in (False, True)
+        [estimate_memory(build, size, micro, recompute).activations for size in (tiny_config, deep)]
+        for recompute in (False, True)
     ]
     inputs = 8 * 8 * 64 * 32 * 4  # eight more layers: 8 sequences of 64 tokens, 32 wide, fp32
     assert found[1][1] - found[1][0] == pytest.approx(inputs, rel=0.01)
@@ -55,13 +61,13 @@ def test_needs_grow_with_layers_unless_they_are_computed_again(tiny_config: Bert
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_computing_again_changes_no_bit(tiny_config: BertConfig, micro: MicroBatch) -> None:
+def test_recomputation_gives_the_same_gradients_bit_for_bit(tiny_config: BertConfig, micro: MicroBatch) -> None:
     gradients = []
-    for again in (False, True):
+    for recompute in (False, True):
         model = new_model(
             replace(tiny_config, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2), OBJECTIVES, 0
         )
-        model.encoder.recompute = again
+        model.encoder.recompute = recompute
         torch.manual_seed(1)
         losses = model.train()(micro.tensors())
         torch.stack([loss.total for loss in losses.values()]).sum().backward()
@@ -72,10 +78,10 @@ def test_computing_again_changes_no_bit(tiny_config: BertConfig, micro: MicroBat
 @pytest.mark.parametrize(
     ("room", "rows"),
     [(1000, 9), (1099, 9), (1100, 10), (200, 1), (10, 1)],
-    ids=["some", "not one more", "one", "tight", "none"],
+    ids=["nine rows", "almost ten rows", "ten rows", "one row", "less than one row"],
 )
-def test_rows_that_fit(room: int, rows: int) -> None:
-    """100 bytes of weights and gradients, and 100 more for every row."""
+def test_rows_are_extrapolated_from_one_and_two_rows(room: int, rows: int) -> None:
+    """100 bytes are fixed, and every row needs 100 more."""
     asked: list[int] = []
 
     def peak(count: int) -> int:
@@ -86,7 +92,7 @@ def test_rows_that_fit(room: int, rows: int) -> None:
     assert asked == [1, 2]
 
 
-def test_where_two_rows_are_too_many() -> None:
+def test_one_row_if_two_do_not_fit() -> None:
     def peak(count: int) -> int:
         if count > 1:
             raise torch.OutOfMemoryError("CUDA out of memory")
@@ -95,5 +101,5 @@ def test_where_two_rows_are_too_many() -> None:
     assert largest_fitting(peak, 10**9) == 1
 
 
-def test_rows_that_cost_nothing() -> None:
+def test_rows_without_additional_memory_are_limited_by_the_room() -> None:
     assert largest_fitting(lambda _: 100, 1000) == 901
