@@ -22,7 +22,7 @@ from bertie import storage
 from bertie.cli import main
 from bertie.files import sources
 from bertie.text import duplicates, prepare
-sources.LEAST_GROUP, duplicates.PART_BYTES = 20_000, 1_000
+sources.MIN_GROUP_BYTES, duplicates.PART_BYTES = 20_000, 1_000
 prepare.prepare.__kwdefaults__["shard_bytes"] = 20_000
 if sys.argv[1] != "0":
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)

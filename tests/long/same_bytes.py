@@ -27,7 +27,7 @@ from bertie.text.executors import executor
 from bertie.text.prepare import prepare
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import train_tokenizer
-sources.LEAST_GROUP = duplicates.PART_BYTES = 100_000
+sources.MIN_GROUP_BYTES = duplicates.PART_BYTES = 100_000
 out, kind, workers, criterion, *texts = sys.argv[1:]
 where = executor(kind, int(workers), "local")
 if not Path(out, "tokenizer").exists():

@@ -81,7 +81,7 @@ def test_paths_that_hold_no_text(refuse: Refuse, tokenizer_folder: Path, tmp_pat
     for path, words in (
         (tmp_path / "nosuch.txt", "no such file"),
         (tmp_path / "link.txt", "no such file"),
-        (tmp_path / "pipe.txt", "is no file"),
+        (tmp_path / "pipe.txt", "is not a file"),
         (tmp_path / "folder", "no text in this folder"),
     ):
         refuse(["tokenizer", "train", str(path), "--out", str(out)], 2, words, str(path))

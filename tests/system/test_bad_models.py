@@ -117,7 +117,7 @@ EXAMPLES: list[tuple[str, str, str, int, str]] = [
     ("train", "train.csv", 'text,label\n"a,x\n', 1, "train.csv:2: not valid CSV"),
     ("train", "train.tsv", "text\tlabel\na\tx\tz\n", 1, "train.tsv:2: 3 columns, but the first line has 2"),
     ("train", "train.tsv", "text\ttext\n", 1, "two columns are named 'text'"),
-    ("train", "train.txt", "text", 2, "of .txt and stdin a line is a text, without labels"),
+    ("train", "train.txt", "text", 2, "a line is a text, without labels, in .txt and stdin"),
     ("train", "train.xml", "text", 2, "examples are read from .tsv, .csv, .jsonl, .txt files"),
 ]
 

@@ -1,71 +1,102 @@
-"""What is named on the command line, to files: folders, patterns, URLs, data sets of the Hugging Face hub; and opening them."""
+"""Find and open text files: the folders, patterns, URLs and Hugging Face data sets that the command line names."""
 
 from __future__ import annotations
 
-import bz2
+import errno
 import fnmatch
-import lzma
 import os
 import re
-import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from glob import glob, has_magic
-from io import BufferedReader, RawIOBase
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
 from bertie import console, storage
-from bertie.errors import UsageError, UserError
+from bertie.errors import MachineError, UsageError, UserError
+from bertie.files.compression import COMPRESSIONS, decompress
 
 Format = Literal["txt", "jsonl", "csv", "tsv", "parquet", "hub"]
 FORMATS: tuple[Format, ...] = ("txt", "jsonl", "csv", "tsv", "parquet")
-COMPRESSIONS = ("", ".gz", ".bz2", ".xz", ".zst")
-SUFFIXES = tuple(f".{kind}{packed}" for kind in FORMATS for packed in COMPRESSIONS if kind != "parquet" or not packed)
+SUFFIXES = tuple(f".{kind}{ending}" for kind in FORMATS for ending in COMPRESSIONS if kind != "parquet" or not ending)
 KNOWN = f"{', '.join(f'.{kind}' for kind in FORMATS)}; all but .parquet also {', '.join(COMPRESSIONS[1:])}"
 HUB = "hf:"
-# Bytes on disk of the files that one worker reads at a time: a sixteenth of all, between these two. Never by workers,
-# since the end of a group is the end of a shard.
-LEAST_GROUP, MOST_GROUP = 4_000_000, 64_000_000
+# Bytes on disk of the files that one worker reads together: a sixteenth of all, within these limits. It does not depend
+# on the number of workers, because the end of a group is the end of a shard.
+MIN_GROUP_BYTES, MAX_GROUP_BYTES = 4_000_000, 64_000_000
+# Errors of the path that the user gave. Others, such as a failing disk, are errors of the machine and may pass.
+PATH_ERRORS = (errno.ENOENT, errno.EISDIR, errno.EACCES, errno.ENOTDIR)
+
+
+def split_suffix(path: str) -> tuple[str, str]:
+    """Return the suffix of a file name and that of its compression, in lower case: "A.jsonl.gz" → (".jsonl", ".gz")."""
+    name = path.lower()
+    compression = next(ending for ending in reversed(COMPRESSIONS) if name.endswith(ending))
+    return os.path.splitext(name.removesuffix(compression))[1], compression  # noqa: PTH122 - a URL is no path
 
 
 @dataclass(frozen=True)
 class Source:
     """One file, or one split of a data set.
 
-    path: a local path, a URL or hf:ID:CONFIG:SPLIT. name: the same however the folder is called. stamp: another one
-    when the content was changed.
+    Attributes:
+        path: A local path, a URL or hf:ID:CONFIG:SPLIT.
+        name: The path relative to the folder that was named. It does not change when the folder is renamed.
+        size: Bytes on disk; 0 if unknown.
+        stamp: Changes when the content changes.
     """
 
     path: str
     name: str
-    size: int  # bytes on disk; 0 where nobody knows
+    size: int
     stamp: str
 
     @property
     def compression(self) -> str:
-        """ "", ".gz" …"""
-        return next(end for end in reversed(COMPRESSIONS) if self.path.lower().endswith(end))
+        """One of COMPRESSIONS; "" for none."""
+        return split_suffix(self.path)[1]
 
     @property
     def format(self) -> Format:
         if self.path.startswith(HUB) and "://" not in self.path:
             return "hub"
-        return cast(Format, self.path.lower().removesuffix(self.compression).rpartition(".")[2])
+        return cast(Format, split_suffix(self.path)[0][1:])
 
     @contextmanager
-    def open(self) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-        """Its bytes, unpacked, and as they lie on disk."""
-        with _raw(self.path) as raw:
-            yield _unpacked(self.compression, raw), raw
+    def open(self) -> Iterator[IO[bytes]]:
+        """Open the file and yield its decompressed bytes.
+
+        Raises:
+            UserError: inside the block as well, if the file cannot be read; MachineError if the cause is not the path.
+        """
+        try:
+            with _open_raw(self.path) as raw:
+                yield decompress(self.compression, raw)
+        except UserError:
+            raise
+        except OSError as error:
+            kind = UserError if error.errno in PATH_ERRORS else MachineError
+            raise kind(f"cannot read {self.path}: {error.strerror or error}") from error
+        except Exception as error:
+            if "://" not in self.path:
+                raise
+            raise interrupted(self.path, error) from error  # every store has its own exceptions
+
+
+def interrupted(path: str, error: Exception) -> MachineError:
+    """Return the error for a network connection that failed while `path` was read."""
+    return MachineError(f"reading {path} failed: {' '.join(str(error).split())[:300]}")
 
 
 def find(texts: Iterable[str | Path]) -> list[Source]:
-    """The files that paths, folders, patterns and URLs stand for, in order; in folders sorted, none hidden.
+    """Return the files that paths, folders, patterns and URLs name.
 
-    Errors: UsageError.
+    Args:
+        texts: What the user named, in this order. The files of a folder are sorted; hidden ones are left out.
+
+    Raises:
+        UsageError: if nothing is named, nothing is found, or a file has no known format.
     """
     texts = list(texts)
     if not texts:
@@ -75,7 +106,7 @@ def find(texts: Iterable[str | Path]) -> list[Source]:
 
 def _find(text: str) -> list[Source]:
     if "://" in text:
-        return _remote(text)
+        return _find_remote(text)
     if text.startswith(HUB):
         if not 1 <= len(parts := text.removeprefix(HUB).split(":")) <= 3 or not parts[0]:
             raise UsageError(f"{text}: a data set is hf:ID, hf:ID:CONFIG or hf:ID:CONFIG:SPLIT")
@@ -84,34 +115,34 @@ def _find(text: str) -> list[Source]:
         raise UsageError("one of the texts has an empty name")
     path = Path(text)
     if path.is_dir():
-        files = [item for item in _inside(path) if item.is_file() and not _hidden(item.relative_to(path))]
-        inside = sorted(item for item in files if _is_known(item.name))
-        if not inside:
+        files = [item for item in _walk(path) if item.is_file() and not _is_hidden(item.relative_to(path))]
+        known = sorted(item for item in files if _is_known(item.name))
+        if not known:
             raise UsageError(f"{path}: no text in this folder (looked for {KNOWN})")
-        if other := len(files) - len(inside):
-            console.info(f"{path}: {other:,} of {len(files):,} files are not read: their names end in none of {KNOWN}")
-        return [_local(item, item.relative_to(path).as_posix()) for item in inside]
+        if others := len(files) - len(known):
+            console.info(f"{path}: {others:,} of {len(files):,} files are not read: their names end in none of {KNOWN}")
+        return [_local(item, item.relative_to(path).as_posix()) for item in known]
     if not path.exists() and has_magic(text):
-        if not (matching := sorted(_matching(text))):
+        if not (matching := sorted(_match_pattern(text))):
             raise UsageError(f"{text}: no file matches")
-        return [_local(Path(found), Path(found).name) for found in matching]
+        return [_local(Path(match), Path(match).name) for match in matching]
     return [_local(path, path.name)]
 
 
 def _local(path: Path, name: str) -> Source:
     if not path.is_file():
-        raise UsageError(f"no such file: {path}" if not path.exists() else f"{path} is no file")
+        raise UsageError(f"no such file: {path}" if not path.exists() else f"{path} is not a file")
     if not _is_known(path.name):
         raise UsageError(f"{path}: cannot tell the format from the name: use one of {KNOWN}")
     if not storage.is_unicode(str(path)):
-        raise UsageError(f"{str(path)!a}: the name is not UTF-8: rename it")
-    # Absolute, for workers on other machines, and for who resumes from another folder.
-    return Source(str(path.absolute()), name, *_stat(path))
+        raise UsageError(f"{str(path)!a}: the name is not UTF-8: rename the file")
+    # Absolute, for workers on other machines, and to resume from another working directory.
+    return Source(str(path.absolute()), name, *_size_and_stamp(path))
 
 
-def _stat(path: Path) -> tuple[int, str]:
-    told = path.stat()
-    return told.st_size, str(told.st_mtime_ns)
+def _size_and_stamp(path: Path) -> tuple[int, str]:
+    status = path.stat()
+    return status.st_size, str(status.st_mtime_ns)
 
 
 def _is_known(name: str) -> bool:
@@ -119,39 +150,39 @@ def _is_known(name: str) -> bool:
 
 
 def _hub_stamp(text: str) -> str:
-    """Of a data set's files as they are now. Errors: UserError."""
+    """Return the hash of a data set's current files. Raises UserError."""
     import datasets
 
     name, config = [*text.removeprefix(HUB).split(":"), ""][:2]
     try:
         return str(datasets.load_dataset_builder(name, config or None).hash)
-    except Exception as error:  # the library's own, the hub's, the network's
+    except Exception as error:  # of the library, the hub or the network
         raise UserError(f"cannot open the data set {text}: {' '.join(str(error).split())[:300]}") from error
 
 
-def _remote(url: str) -> list[Source]:
+def _find_remote(url: str) -> list[Source]:
     import fsspec
 
     try:
         system, path = fsspec.url_to_fs(url)
         scheme = url.partition("://")[0]
         if has_magic(url):
-            found = sorted(system.glob(path))
+            items = sorted(system.glob(path))
         elif system.isdir(path):
-            found = sorted(
-                item for item in system.find(path) if _is_known(item) and not _hidden(Path(item.rpartition("/")[2]))
+            items = sorted(
+                item for item in system.find(path) if _is_known(item) and not _is_hidden(Path(item.rpartition("/")[2]))
             )
         else:
-            found = [path]
-        infos = [system.info(item) for item in found]
+            items = [path]
+        infos = [system.info(item) for item in items]
     except FileNotFoundError as error:
         raise UsageError(f"no such file: {url}") from error
-    except Exception as error:  # every store has its own
+    except Exception as error:  # every store has its own exceptions
         raise UserError(f"cannot look up {url}: {' '.join(str(error).split())}") from error
-    if not found:
+    if not items:
         raise UsageError(f"{url}: no text there (looked for {KNOWN})")
     sources = []
-    for item, info in zip(found, infos, strict=True):
+    for item, info in zip(items, infos, strict=True):
         if not _is_known(item):
             raise UsageError(f"{url}: cannot tell the format from the name: use one of {KNOWN}")
         stamp = next(
@@ -162,68 +193,66 @@ def _remote(url: str) -> list[Source]:
     return sources
 
 
-def _inside(folder: Path) -> Iterator[Path]:
-    """Everything below a folder. Errors: OSError for a sub-folder that may not be read, instead of leaving it out."""
+def _walk(folder: Path) -> Iterator[Path]:
+    """Yield all files below a folder. Raises OSError for a subfolder that may not be read, instead of leaving it out."""
 
     def refuse(error: OSError) -> None:
         raise error
 
-    seen: set[str] = set()
-    for parent, below, names in os.walk(folder, onerror=refuse, followlinks=True):
+    visited: set[str] = set()
+    for parent, subfolders, names in os.walk(folder, onerror=refuse, followlinks=True):
         real = os.path.realpath(parent)
-        if real in seen:  # a link to what was read
-            below.clear()
+        if real in visited:  # a link to a folder that was already read
+            subfolders.clear()
             continue
-        seen.add(real)
-        below.sort()  # so that it is always the same of two names under which a folder is read
+        visited.add(real)
+        subfolders.sort()  # so that a folder with two names is always read under the same one
         yield from (Path(parent) / name for name in names)
 
 
-def _matching(pattern: str) -> Iterator[str]:
-    """Files, by * and ? and […] in the parts of a path, and ** for any folders; links in circles are no matter."""
+def _match_pattern(pattern: str) -> Iterator[str]:
+    """Yield the files that match *, ? and […] in the parts of a path, and ** for any folders. Cyclic links are safe."""
     if "**" not in pattern:
-        yield from (found for found in glob(pattern) if not Path(found).is_dir())  # noqa: PTH207 - of any root
+        yield from (match for match in glob(pattern) if not Path(match).is_dir())  # noqa: PTH207 - of any root
         return
     start = pattern[: pattern.index("**")].rpartition("/")[0]
     for base in [start] if not has_magic(start) else glob(start):  # noqa: PTH207
         rest = pattern[len(start) :].lstrip("/") if start else pattern
-        wanted = re.compile("/".join(map(_part, rest.split("/"))).replace("(?:.*)/", "(?:.*/)?") + r"\Z")
-        for path in _inside(Path(base or ".")):
-            inside = path.relative_to(base or ".")
-            if wanted.match(inside.as_posix()) and not _hidden(inside) and not path.is_dir():
+        regex = re.compile("/".join(map(_part_regex, rest.split("/"))).replace("(?:.*)/", "(?:.*/)?") + r"\Z")
+        for path in _walk(Path(base or ".")):
+            relative = path.relative_to(base or ".")
+            if regex.match(relative.as_posix()) and not _is_hidden(relative) and not path.is_dir():
                 yield str(path)
 
 
-def _part(part: str) -> str:
-    """One part of a pattern as a regular expression."""
-    return (
-        "(?:.*)"
-        if part == "**"
-        else fnmatch.translate(part).removeprefix("(?s:").removesuffix(r")\Z").replace(".*", "[^/]*")
-    )
+def _part_regex(part: str) -> str:
+    """Return one part of a pattern as a regular expression."""
+    if part == "**":
+        return "(?:.*)"
+    return fnmatch.translate(part).removeprefix("(?s:").removesuffix(r")\Z").replace(".*", "[^/]*")
 
 
-def _hidden(path: Path) -> bool:
-    """What file systems and editors leave about, and folders that are still being written."""
+def _is_hidden(path: Path) -> bool:
+    """Whether a part of the path is hidden: left by file systems and editors, or a folder that is still being written."""
     return any(part.startswith(".") for part in path.parts)
 
 
 def require_outside(out: Path, texts: Iterable[str | Path]) -> None:
-    """Errors: UsageError where `out` lies in a folder of text, so that the next reading would take it for text."""
+    """Raise a UsageError if `out` lies in a folder of text, since the next run would read the output as text."""
     for text in texts:
         if "://" not in str(text) and Path(text).is_dir() and out.resolve().is_relative_to(Path(text).resolve()):
             raise UsageError(f"{out} lies in {text}, which is read for text: give an --out elsewhere")
 
 
 def require_unchanged(source: Source) -> None:
-    """Errors: UserError where a local file is not what `find` found."""
+    """Raise a UserError if a local file is not the one that `find` found."""
     if source.format != "hub" and "://" not in source.path:
         path = Path(source.path)
-        if not path.is_file() or _stat(path) != (source.size, source.stamp):
-            raise UserError(f"{source.path} was changed while it was read: begin anew when it is whole")
+        if not path.is_file() or _size_and_stamp(path) != (source.size, source.stamp):
+            raise UserError(f"{source.path} was changed while it was read: start again when it is complete")
 
 
-def _raw(path: str) -> IO[bytes]:
+def _open_raw(path: str) -> IO[bytes]:
     if "://" not in path:
         return open(path, "rb")
     import fsspec
@@ -231,78 +260,15 @@ def _raw(path: str) -> IO[bytes]:
     return cast(Any, fsspec.open(path, "rb")).open()
 
 
-def _unpacked(packed: str, raw: IO[bytes]) -> IO[bytes]:
-    if not packed:
-        return raw
-    if packed == ".gz":
-        begin, broken = partial(zlib.decompressobj, 16 + zlib.MAX_WBITS), zlib.error
-    elif packed == ".bz2":
-        begin, broken = bz2.BZ2Decompressor, (OSError, ValueError)
-    elif packed == ".xz":
-        begin, broken = lzma.LZMADecompressor, lzma.LZMAError
-    else:
-        import zstandard
-
-        begin = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj
-        broken = zstandard.ZstdError
-    return BufferedReader(_Frames(raw, begin, broken, most=() if packed == ".zst" else (1 << 20,)), 1 << 20)
-
-
-class _Frames(RawIOBase):
-    """Frames (members, streams) one after the other, whole or not at all.
-
-    The libraries' own files take what is cut, empty, or followed by damage, for whole in one case or another.
-    """
-
-    def __init__(self, raw: IO[bytes], begin: Callable[[], Any], broken: Any, most: tuple[int, ...]):
-        self.raw, self.begin, self.broken, self.most = raw, begin, broken, most
-        self.frame: Any = None
-        self.begun = False
-        self.packed, self.unpacked = b"", memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self.unpacked:
-            if not self._unpack():
-                return 0
-        count = min(len(buffer), len(self.unpacked))
-        buffer[:count] = self.unpacked[:count]
-        self.unpacked = self.unpacked[count:]
-        return count
-
-    def _unpack(self) -> bool:
-        """Unpack a little; False at the end of the last frame. Errors: EOFError."""
-        holds = self.frame is not None and not getattr(self.frame, "needs_input", True)  # what it was given before
-        if not self.packed and not holds:
-            self.packed = self.raw.read(1 << 12)  # little: a few bytes may unpack to megabytes
-            if not self.packed and (self.frame or not self.begun):
-                raise EOFError("it ends in the middle" if self.begun else "it is empty")
-        if self.frame is None:
-            self.packed = self.packed.lstrip(b"\0") if self.begun else self.packed  # padding, as on tapes
-            if not self.packed:
-                return bool(self.packed)
-            self.frame, self.begun = self.begin(), True
-        try:
-            self.unpacked = memoryview(self.frame.decompress(self.packed, *self.most))
-        except self.broken as error:
-            raise EOFError(str(error)) from error
-        self.packed = self.frame.unused_data if self.frame.eof else getattr(self.frame, "unconsumed_tail", b"")
-        if self.frame.eof:
-            self.frame = None
-        return True
-
-
 def groups(sources: list[Source]) -> list[list[Source]]:
-    """Neighbours together, so that a million small files are a few pieces of work."""
-    most = min(MOST_GROUP, max(LEAST_GROUP, sum(source.size for source in sources) // 16))
+    """Group neighboring files, so that a million small files are a few pieces of work."""
+    limit = min(MAX_GROUP_BYTES, max(MIN_GROUP_BYTES, sum(source.size for source in sources) // 16))
     grouped: list[list[Source]] = []
     size = 0
     for source in sources:
-        if not grouped or size + source.size > most or source.format == "hub":
+        if not grouped or size + source.size > limit or source.format == "hub":
             grouped.append([])
             size = 0
         grouped[-1].append(source)
-        size = size + source.size if source.format != "hub" else most
+        size = size + source.size if source.format != "hub" else limit
     return grouped

@@ -15,8 +15,8 @@ from bertie.errors import UsageError, UserError
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.tasks.classify import Classify
 from bertie.tasks.data.prediction_files import index_of, require_once
-from bertie.tasks.data.rows import rows, valid_examples
-from bertie.tasks.data.texts import Example, headless
+from bertie.tasks.data.rows import read_rows, valid_examples
+from bertie.tasks.data.texts import Example, cola_columns
 from bertie.tasks.regress import Regress
 
 
@@ -235,7 +235,9 @@ def indexed_examples(path: Path, files: TaskFiles) -> list[tuple[int, Example]]:
     """
     found = []
     try:
-        for number, (row, example) in enumerate(zip(rows(path, headless), files.task.reader.stream(path), strict=True)):
+        for number, (row, example) in enumerate(
+            zip(read_rows(path, cola_columns), files.task.reader.stream(path), strict=True)
+        ):
             if isinstance(row, UserError):
                 raise row
             if isinstance(example, UserError):

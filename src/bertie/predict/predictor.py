@@ -19,6 +19,7 @@ from bertie.checkpoints.folder import TASK_FILE, find_model_folder, load_weights
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError
+from bertie.files.sources import split_suffix
 from bertie.model.bert import BertModel
 from bertie.model.heads import MaskedLMHead
 from bertie.model.layer_selection import Fixed
@@ -258,7 +259,7 @@ class Predictor:
             UserError: The model was not fine-tuned for a task.
         """
         task = self._require_task()
-        if isinstance(task, Tag) and Path(path).suffix == ".txt":
+        if isinstance(task, Tag) and split_suffix(str(path))[0] == ".txt":
             raise UsageError(
                 f"{path}: does it hold columns or sentences? Rename it to .conll for columns; pipe sentences: --input -"
             )

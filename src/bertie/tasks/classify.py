@@ -13,7 +13,7 @@ from bertie.errors import UsageError, UserError, require_range
 from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
 from bertie.tasks.data.prediction_files import answer_of
-from bertie.tasks.data.rows import join_names, label, shorten
+from bertie.tasks.data.rows import join_names, parse_label, shorten
 from bertie.tasks.data.texts import CLASSES, Example, TextColumns, TextReader
 from bertie.tasks.encoding import FIRST, by_example, cls_targets, encode_texts, softmax
 from bertie.tasks.evaluation.classify import evaluate_classes
@@ -130,7 +130,7 @@ class Classify:
         return ClassPrediction(self.labels[int(logits_C.argmax())], probabilities)
 
     def read_prediction(self, values: dict[str, Any], example: Example, place: str) -> ClassPrediction:  # noqa: ARG002
-        predicted = label(answer_of(values, "label", place), "label", place)
+        predicted = parse_label(answer_of(values, "label", place), "label", place)
         if predicted not in self.labels:
             raise UserError(
                 f"{place}: {shorten(str(predicted))!r} is none of the classes, which are {join_names(self.labels)}; "

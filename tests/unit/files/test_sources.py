@@ -17,7 +17,7 @@ def names(*texts: str | Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["nowhere", "picture.png", "empty"])
-def test_wrong_paths_are_wrong_use_before_reading(tmp_path: Path, name: str) -> None:
+def test_wrong_paths_are_usage_errors_before_anything_is_read(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "picture.png").touch()
     (tmp_path / "good.txt").write_text("text")
@@ -25,7 +25,7 @@ def test_wrong_paths_are_wrong_use_before_reading(tmp_path: Path, name: str) -> 
         read([tmp_path / "good.txt", tmp_path / name])
 
 
-def test_folders_patterns_and_files(tmp_path: Path) -> None:
+def test_folders_and_patterns_find_known_files_in_sorted_order(tmp_path: Path) -> None:
     for name in ("b.txt", "a.jsonl.zst", "sub/c.csv", "sub/.hidden.txt", ".git/d.txt", "sub/notes.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
@@ -38,12 +38,12 @@ def test_folders_patterns_and_files(tmp_path: Path) -> None:
         find([str(tmp_path / "sub" / "*.md")])
 
 
-def test_a_name_that_looks_like_a_pattern_is_a_name(tmp_path: Path) -> None:
+def test_an_existing_file_whose_name_looks_like_a_pattern_is_read(tmp_path: Path) -> None:
     (tmp_path / "a[1].txt").write_text("found")
     assert [document.text for document in read([tmp_path / "a[1].txt"])] == ["found"]
 
 
-def test_urls() -> None:
+def test_urls_may_name_files_folders_and_patterns() -> None:
     memory = fsspec.filesystem("memory")
     memory.pipe("/corpus/a.txt", b"one\n\ntwo")
     memory.pipe("/corpus/sub/b.txt.gz", __import__("gzip").compress(b"three"))
@@ -58,19 +58,19 @@ def test_urls() -> None:
         find(["nosuch://a.txt"])
 
 
-def test_neighbours_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "LEAST_GROUP", 10)
+def test_neighboring_files_are_grouped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "MIN_GROUP_BYTES", 10)
     files = [Source(f"{size}.txt", "", size, "") for size in (3, 4, 5, 20, 1, 1)]
     assert [[file.size for file in group] for group in groups(files)] == [[3, 4], [5], [20], [1, 1]]
     many = [Source(f"{number}.txt", "", 1, "") for number in range(1600)]
-    assert {len(group) for group in groups(many)} == {100}  # a sixteenth
-    monkeypatch.setattr(sources, "MOST_GROUP", 50)
+    assert {len(group) for group in groups(many)} == {100}  # a sixteenth of all
+    monkeypatch.setattr(sources, "MAX_GROUP_BYTES", 50)
     assert {len(group) for group in groups(many)} == {50}
     hub = Source("hf:a/b", "", 0, "")
     assert [len(group) for group in groups([files[0], hub, hub, files[0]])] == [1, 1, 1, 1]
 
 
-def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
+def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("one\n\ntwo\n")
     documents = read([path])
@@ -80,12 +80,12 @@ def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
         list(documents)
 
 
-def test_a_folder_that_may_not_be_read_is_not_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subfolder_without_read_permission_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text("Read.")
     (tmp_path / "closed").mkdir()
     scan = os.scandir
 
-    def scandir(path: str) -> object:  # as for a user without the right; root has every right
+    def scandir(path: str) -> object:  # as for a user without permission; root has all permissions
         if str(path).endswith("closed"):
             raise PermissionError(13, "Permission denied", str(path))
         return scan(path)
@@ -95,7 +95,7 @@ def test_a_folder_that_may_not_be_read_is_not_left_out(tmp_path: Path, monkeypat
         sources.find([tmp_path])
 
 
-def test_linked_folders_are_read_once_and_endings_in_any_case(
+def test_linked_folders_are_read_once_and_suffixes_ignore_case(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     elsewhere, folder = tmp_path / "elsewhere", tmp_path / "folder"
@@ -110,34 +110,34 @@ def test_linked_folders_are_read_once_and_endings_in_any_case(
     assert [document.text for document in read([folder])] == ["x", "x"]
 
 
-def test_paths_are_whole_whatever_folder_they_are_named_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text("x")
     monkeypatch.chdir(tmp_path)
     assert [source.path for source in find(["a.txt"])] == [str(tmp_path / "a.txt")]
 
 
-def test_a_name_that_is_no_text(tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     try:
         Path(os.fsdecode(bytes(tmp_path) + b"/\xff.txt")).write_text("x")
     except OSError:
         pytest.skip("needs a file system with names that are not UTF-8")
-    with pytest.raises(UsageError, match="the name is not UTF-8: rename it"):
+    with pytest.raises(UsageError, match="the name is not UTF-8: rename the file"):
         find([tmp_path])
 
 
-def test_patterns_over_any_folders_end_where_links_go_in_circles(tmp_path: Path) -> None:
+def test_recursive_patterns_end_at_cyclic_links(tmp_path: Path) -> None:
     for name in ("a.txt", "sub/b.txt", "sub/deep/c.txt", "sub/.git/d.txt", "sub/deep/e.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
     (tmp_path / "sub" / "loop").symlink_to(tmp_path)
     (tmp_path / "sub" / "again").symlink_to(tmp_path / "sub")
     assert names(str(tmp_path / "**" / "*.txt")) == ["a.txt", "b.txt", "c.txt"]
-    assert names(str(tmp_path / "sub" / "**" / "*.txt")) == ["b.txt", "c.txt", "a.txt"]  # the last by a link
+    assert names(str(tmp_path / "sub" / "**" / "*.txt")) == ["b.txt", "c.txt", "a.txt"]  # the last one through a link
     assert names(str(tmp_path / "s?b" / "**" / "[c-z].txt")) == ["c.txt"]
     assert names(str(tmp_path / "**" / "deep" / "*.txt")) == ["c.txt"]
 
 
 @pytest.mark.parametrize("text", ["hf:", "hf:a:b:c:d", ""])
-def test_names_that_are_none(text: str) -> None:
+def test_malformed_names_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"a data set is hf:ID|has an empty name"):
         find([text])

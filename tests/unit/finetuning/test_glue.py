@@ -413,7 +413,7 @@ def replaced(name: str, old: str, new: str) -> Callable[[Path], None]:
 
 def test_strict_refuses_a_score_that_is_not_a_number(some: Path, start: Path, tmp_path: Path) -> None:
     replaced("STS-B/dev.tsv", "3.000", "three")(some)
-    with pytest.raises(UserError, match=r"dev\.tsv:5: the label is 'three', which is no finite number"):
+    with pytest.raises(UserError, match=r"dev\.tsv:5: the label is 'three', which is not a finite number"):
         glue(some, start, tmp_path / "out", replace(CONFIG, strict=True), threads=1)
     assert not (tmp_path / "out").exists()
 

@@ -170,9 +170,9 @@ def test_score_reads_the_tables_of_glue(tmp_path: Path) -> None:
         1
     )
     for wrong, why in (
-        ("nan", "no finite number"),
-        ("inf", "no finite number"),
-        ("x", "no finite number"),
+        ("nan", "not a finite number"),
+        ("inf", "not a finite number"),
+        ("x", "not a finite number"),
         ("1e200", "too large"),
     ):
         path = write(tmp_path / "STS-B.tsv", table.replace("5\t5", f"5\t{wrong}"))
@@ -186,7 +186,7 @@ def test_null_prediction_and_missing_prediction_have_different_messages(
 ) -> None:
     name = {"classify": "label", "regress": "score", "choose": "choice", "tag": "tags"}[task.kind]
     data = write(tmp_path / "dev.jsonl", rows[:1])
-    with pytest.raises(UserError, match=f"said.jsonl:1: {name!r} is null, and no prediction$"):
+    with pytest.raises(UserError, match=f"said.jsonl:1: {name!r} is null, which is not a prediction$"):
         bertie.score(task, data, write(tmp_path / "said.jsonl", [{name: None, "other": 1}]))
     with pytest.raises(UserError, match=f"said.jsonl:1: no {name!r}; there are other"):
         bertie.score(task, data, write(tmp_path / "said.jsonl", [{"other": 1}]))

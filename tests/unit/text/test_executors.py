@@ -113,7 +113,7 @@ def test_ray_gives_results_in_order_and_errors_as_they_are() -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("ray_cluster")
 def test_vocabulary_and_shards_are_the_same_bytes_from_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "LEAST_GROUP", 5000)
+    monkeypatch.setattr(sources, "MIN_GROUP_BYTES", 5000)
     (tmp_path / "texts").mkdir()
     for number in range(4):
         lines = [f"Document {number}, line {line}, of {line * line}. The end." for line in range(100)]

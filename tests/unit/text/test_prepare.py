@@ -163,7 +163,7 @@ def many_files(tmp_path: Path) -> Path:
 def test_same_bytes_from_any_number_of_workers(
     tmp_path: Path, many_files: Path, tokenizer: Tokenizer, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "LEAST_GROUP", 10_000)
+    monkeypatch.setattr(sources, "MIN_GROUP_BYTES", 10_000)
     monkeypatch.setattr(duplicates, "PART_BYTES", 500)
     choices = {"eval_share": 0.2, "shard_bytes": 2_000, "filters": Filters(duplicates=kind)}  # pyright: ignore[reportArgumentType]
     prepare([many_files], tokenizer, tmp_path / "one", executor=LocalExecutor(1), **choices)
@@ -195,7 +195,7 @@ class _KilledError(BaseException):
 def test_what_was_killed_goes_on(
     tmp_path: Path, many_files: Path, tokenizer: Tokenizer, stage: str, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "LEAST_GROUP", 10_000)
+    monkeypatch.setattr(sources, "MIN_GROUP_BYTES", 10_000)
     monkeypatch.setattr(duplicates, "PART_BYTES", 500)
     choices = {"eval_share": 0.2, "shard_bytes": 2_000, "executor": LocalExecutor(1)}
     prepare([many_files], tokenizer, tmp_path / "whole", **choices)
@@ -366,7 +366,7 @@ def test_going_on_with_the_files_in_another_order(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = corpus(tmp_path / "a.jsonl", TEXTS[:100]), corpus(tmp_path / "b.jsonl", TEXTS[100:200])
-    monkeypatch.setattr(sources, "LEAST_GROUP", 100)
+    monkeypatch.setattr(sources, "MIN_GROUP_BYTES", 100)
     begin([a, b], tokenizer, tmp_path / "out", 1)
     for texts in ([b, a], [a, b, b], [a]):
         with pytest.raises(UserError, match=r"begun with something else, files: .*/[ab]\.jsonl"):

@@ -17,34 +17,34 @@ from pyarrow import parquet
 
 from bertie.contracts import Document
 from bertie.errors import MachineError, UsageError, UserError
-from bertie.files import encodings, sources
+from bertie.files import encodings, lines, sources
 from bertie.text import readers
 from bertie.text.read_counts import ReadCounts
 from bertie.text.readers import ReaderOptions
 
 TEXT = "One line.\nAnother line.\n\n \nSecond document.\n\n\n"
-PACK = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstandard.compress}
+COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstandard.compress}
 
 
 def texts(path: Path, **choices: object) -> list[str]:
     return [document.text for document in readers.read([path], ReaderOptions(**choices))]  # pyright: ignore[reportArgumentType]
 
 
-def skipping(path: Path, **choices: object) -> tuple[list[str], ReadCounts]:
-    tally = ReadCounts()
-    reading = ReaderOptions(**choices)  # pyright: ignore[reportArgumentType]
-    return [document.text for document in readers.read([path], reading, tally)], tally
+def read_and_count(path: Path, **choices: object) -> tuple[list[str], ReadCounts]:
+    counts = ReadCounts()
+    options = ReaderOptions(**choices)  # pyright: ignore[reportArgumentType]
+    return [document.text for document in readers.read([path], options, counts)], counts
 
 
-def written(path: Path, content: str | bytes) -> Path:
+def write(path: Path, content: str | bytes) -> Path:
     raw = content.encode() if isinstance(content, str) else content
-    path.write_bytes(PACK.get(path.suffix, bytes)(raw))
+    path.write_bytes(COMPRESS.get(path.suffix, bytes)(raw))
     return path
 
 
-@pytest.mark.parametrize("packed", ["", *PACK])
-def test_blank_lines_part_documents(tmp_path: Path, packed: str) -> None:
-    path = written(tmp_path / f"a.txt{packed}", TEXT)
+@pytest.mark.parametrize("compression", ["", *COMPRESS])
+def test_blank_lines_separate_documents(tmp_path: Path, compression: str) -> None:
+    path = write(tmp_path / f"a.txt{compression}", TEXT)
     assert list(readers.read([path])) == [
         Document("One line.\nAnother line.", f"{path}:1"),
         Document("Second document.", f"{path}:5"),
@@ -52,45 +52,45 @@ def test_blank_lines_part_documents(tmp_path: Path, packed: str) -> None:
 
 
 def test_a_file_as_one_document_keeps_its_blank_lines(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.txt", "\n" + TEXT)
+    path = write(tmp_path / "a.txt", "\n" + TEXT)
     assert list(readers.read([path], ReaderOptions(documents="file"))) == [
         Document("One line.\nAnother line.\n\n \nSecond document.", f"{path}:2")
     ]
 
 
-@pytest.mark.parametrize("packed", ["", *PACK])
-def test_json_lines(tmp_path: Path, packed: str) -> None:
+@pytest.mark.parametrize("compression", ["", *COMPRESS])
+def test_jsonl_records_are_documents(tmp_path: Path, compression: str) -> None:
     rows = [{"text": "One.\n\nStill one."}, {"text": "  \n"}, {"id": 3, "text": "Zwei – ü."}]
-    path = written(tmp_path / f"a.jsonl{packed}", "\n".join(json.dumps(row) for row in rows) + "\n\n")
+    path = write(tmp_path / f"a.jsonl{compression}", "\n".join(json.dumps(row) for row in rows) + "\n\n")
     assert list(readers.read([path])) == [
         Document("One.\n\nStill one.", f"{path}:1"),
         Document("Zwei – ü.", f"{path}:3"),
     ]
 
 
-@pytest.mark.parametrize("packed", ["", ".gz"])
-def test_comma_separated(tmp_path: Path, packed: str) -> None:
+@pytest.mark.parametrize("compression", ["", ".gz"])
+def test_csv_quotes_may_hold_commas_and_line_ends(tmp_path: Path, compression: str) -> None:
     content = io.StringIO()
     csv.writer(content).writerows(
         [["id", " text"], ["1", 'He said "no", twice.\nThen\n\nleft.'], ["2", ""], ["3", "ü"]]
     )
-    path = written(tmp_path / f"a.csv{packed}", content.getvalue())
+    path = write(tmp_path / f"a.csv{compression}", content.getvalue())
     assert texts(path) == ['He said "no", twice.\nThen\n\nleft.', "ü"]
     assert texts(path, text_field="id") == ["1", "2", "3"]
 
 
-def test_tab_separated_has_no_quotes(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.tsv", 'text\tid\nA "lone quote\t1\n"Both"\t2\n')
+def test_tsv_has_no_quotes(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", 'text\tid\nA "lone quote\t1\n"Both"\t2\n')
     assert texts(path) == ['A "lone quote', '"Both"']
 
 
-def test_parquet(tmp_path: Path) -> None:
+def test_parquet_rows_are_documents(tmp_path: Path) -> None:
     rows = [f"Row {number} – ü." for number in range(1000)]
     table = pyarrow.table({"id": list(range(1002)), "body": [*rows, None, " "]})
     parquet.write_table(table, tmp_path / "a.parquet", row_group_size=300)
-    found, tally = skipping(tmp_path / "a.parquet", text_field="body")
+    found, counts = read_and_count(tmp_path / "a.parquet", text_field="body")
     assert found == rows
-    assert {reason: count for reason, (count, _) in tally.skipped.items()} == {"not a string": 1}
+    assert {reason: count for reason, (count, _) in counts.skipped.items()} == {"not a string": 1}
     with pytest.raises(UserError, match=r"a\.parquet: no column 'text' \(it has 'id', 'body'\)"):
         texts(tmp_path / "a.parquet")
     whole = (tmp_path / "a.parquet").read_bytes()
@@ -100,8 +100,8 @@ def test_parquet(tmp_path: Path) -> None:
             texts(tmp_path / "a.parquet", text_field="body")
 
 
-def test_a_data_set_of_the_hub_is_streamed(tmp_path: Path) -> None:
-    written(tmp_path / "data" / "train.jsonl", "") if (tmp_path / "data").mkdir() else None
+def test_a_hub_data_set_is_streamed(tmp_path: Path) -> None:
+    write(tmp_path / "data" / "train.jsonl", "") if (tmp_path / "data").mkdir() else None
     (tmp_path / "data" / "train.jsonl").write_text('{"text": "one", "id": 1}\n{"text": "two", "id": 2}\n')
     found = [document.text for document in readers.read([f"hf:{tmp_path / 'data'}"])]
     assert found == ["one", "two"]
@@ -111,30 +111,30 @@ def test_a_data_set_of_the_hub_is_streamed(tmp_path: Path) -> None:
         list(readers.read([f"hf:{tmp_path / 'data'}::nosuch"]))
 
 
-def test_only_the_end_of_a_name_says_what_it_is(tmp_path: Path) -> None:
-    assert texts(written(tmp_path / "notes.jsonl.txt", "No JSON.")) == ["No JSON."]
+def test_only_the_end_of_a_name_states_the_format(tmp_path: Path) -> None:
+    assert texts(write(tmp_path / "notes.jsonl.txt", "No JSON.")) == ["No JSON."]
 
 
-def test_another_field(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.jsonl", '{"body": "yes", "text": "no"}')
+def test_text_field_selects_another_field(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"body": "yes", "text": "no"}')
     assert texts(path, text_field="body") == ["yes"]
 
 
-def test_windows_line_ends_and_byte_order_mark(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.txt", b"\xef\xbb\xbfOne.\r\n\r\nTwo.\r\n")
+def test_windows_line_ends_and_the_byte_order_mark_are_removed(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", b"\xef\xbb\xbfOne.\r\n\r\nTwo.\r\n")
     assert texts(path) == ["One.", "Two."]
 
 
 @pytest.mark.parametrize("name", ["utf-16", "utf-32"])
-def test_utf_16_and_32_say_so_themselves(tmp_path: Path, name: str) -> None:
+def test_utf_16_and_32_are_detected_by_their_byte_order_mark(tmp_path: Path, name: str) -> None:
     text = "Zeile Ċ eins.\n\nZwei\u0a00.\n\n" * 2000  # a byte 0x0A within characters
-    assert texts(written(tmp_path / "a.txt", text.encode(name))) == ["Zeile Ċ eins.", "Zwei\u0a00."] * 2000
-    with pytest.raises(UserError, match="not in the encoding that its first bytes say"):
-        texts(written(tmp_path / "a.txt", text.encode(name)[:-1]))
+    assert texts(write(tmp_path / "a.txt", text.encode(name))) == ["Zeile Ċ eins.", "Zwei\u0a00."] * 2000
+    with pytest.raises(UserError, match=r"a\.txt:\d+: not valid utf-(16|32): the file is damaged"):
+        texts(write(tmp_path / "a.txt", text.encode(name)[:-1]))
 
 
 @pytest.mark.parametrize("name", ["windows-1252", "windows-1250", "koi8-r", "shift_jis", "gb18030"])
-def test_other_encodings_are_guessed_and_said(tmp_path: Path, name: str) -> None:
+def test_other_encodings_are_guessed_and_reported(tmp_path: Path, name: str) -> None:
     line = {
         "windows-1252": "Für die Größe der Häuser müssen wir überall prüfen, ob das möglich ist – „natürlich“.",
         "windows-1250": "Tento člověk přišel včera večer domů a řekl, že už nikdy nepůjde do práce, protože má dovolenou.",
@@ -145,40 +145,40 @@ def test_other_encodings_are_guessed_and_said(tmp_path: Path, name: str) -> None
     if name == "windows-1252":
         line = line.replace("„", '"').replace("“", '"')
     content = "\n\n".join(f"{number} {line}" for number in range(200))
-    path = written(tmp_path / "a.txt", content.encode(name))
+    path = write(tmp_path / "a.txt", content.encode(name))
     assert texts(path, encoding=name) == content.split("\n\n")
-    found, tally = skipping(path)
-    assert found == content.split("\n\n"), tally.encodings
-    assert [count for count, _ in tally.encodings.values()] == [1]
-    assert any("a guess" in told for told in tally.lines())
+    found, counts = read_and_count(path)
+    assert found == content.split("\n\n"), counts.encodings
+    assert [count for count, _ in counts.encodings.values()] == [1]
+    assert any("encoding guessed as" in line for line in counts.lines())
 
 
 def test_utf_8_with_some_broken_lines_is_utf_8(tmp_path: Path) -> None:
     lines = [f"Straße {number}".encode() for number in range(100)]
-    path = written(tmp_path / "a.txt", b"\n\n".join([*lines, "café".encode("latin-1"), b"last"]))
-    found, tally = skipping(path)
+    path = write(tmp_path / "a.txt", b"\n\n".join([*lines, "café".encode("latin-1"), b"last"]))
+    found, counts = read_and_count(path)
     assert found == [*(line.decode() for line in lines), "last"]
-    assert tally.skipped == {"not in utf-8": [1, f"{path}:201: byte 0xe9 is not utf-8"]}
-    with pytest.raises(UserError, match=r"a\.txt:201: byte 0xe9 is not utf-8"):
+    assert counts.skipped == {"not in utf-8": [1, f"{path}:201: not UTF-8 (byte 0xe9)"]}
+    with pytest.raises(UserError, match=r"a\.txt:201: not UTF-8 \(byte 0xe9\)"):
         texts(path, strict=True)
 
 
-def test_an_encoding_that_is_none(tmp_path: Path) -> None:
+def test_an_unknown_encoding_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--encoding klingon: no such encoding"):
-        texts(written(tmp_path / "a.txt", "x"), encoding="klingon")
+        texts(write(tmp_path / "a.txt", "x"), encoding="klingon")
 
 
-def test_a_folder_is_read_sorted_and_only_text(tmp_path: Path) -> None:
+def test_text_files_of_a_folder_are_read_in_sorted_order(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
-    written(tmp_path / "sub" / "a.txt", "third")
-    written(tmp_path / "b.jsonl.gz", '{"text": "second"}')
-    written(tmp_path / "a.txt.xz", "first")
-    written(tmp_path / "picture.png", b"\x00\x01")
+    write(tmp_path / "sub" / "a.txt", "third")
+    write(tmp_path / "b.jsonl.gz", '{"text": "second"}')
+    write(tmp_path / "a.txt.xz", "first")
+    write(tmp_path / "picture.png", b"\x00\x01")
     assert texts(tmp_path) == ["first", "second", "third"]
 
 
-def test_reading_streams(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.txt.gz", b"good\n\n" + b"".join(b"%d\n" % (n * n) for n in range(500_000)))
+def test_documents_are_streamed_before_the_file_ends(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt.gz", b"good\n\n" + b"".join(b"%d\n" % (n * n) for n in range(500_000)))
     path.write_bytes(path.read_bytes()[:-100])
     documents = readers.read([path])
     assert next(documents).text == "good"
@@ -190,16 +190,21 @@ def test_reading_streams(tmp_path: Path) -> None:
     ("name", "content", "reason", "message"),
     [
         ("a.txt", b"fine\n" + b"x" * 100 + b"PK\x03\x00\x00\n", "a NUL byte", r"a\.txt:2: a NUL byte"),
-        ("a.jsonl", b'{"text": "fine"}\n{"text": oops}\n', "not JSON", r"a\.jsonl:2: not JSON"),
-        ("a.jsonl", b'{"text": "fine"}\n{"text": "cut', "not JSON", r"a\.jsonl:2: not JSON"),
-        ("a.jsonl", b'{"text": "fine"}\n' + b"[" * 100_000, "not JSON", r"a\.jsonl:2: not JSON"),
+        ("a.jsonl", b'{"text": "fine"}\n{"text": oops}\n', "not JSON", r"a\.jsonl:2: not valid JSON"),
+        ("a.jsonl", b'{"text": "fine"}\n{"text": "cut', "not JSON", r"a\.jsonl:2: not valid JSON"),
+        ("a.jsonl", b'{"text": "fine"}\n' + b"[" * 100_000, "not JSON", r"a\.jsonl:2: not valid JSON"),
         (
             "a.jsonl",
             b'{"text": "fine"}\n{"body": "x", "id": 1}',
             "no field 'text'",
             r"a\.jsonl:2: no field 'text' \(it has 'body', 'id'\): .*--text-field",
         ),
-        ("a.jsonl", b'{"text": "fine"}\n["text"]', "no field 'text'", r"a\.jsonl:2: no field 'text' \(it is no object"),
+        (
+            "a.jsonl",
+            b'{"text": "fine"}\n["text"]',
+            "not a JSON object",
+            r"a\.jsonl:2: expected a JSON object.*found list",
+        ),
         ("a.jsonl", b'{"text": "fine"}\n{"text": 3}', "not a string", r"a\.jsonl:2: field 'text' is not a string"),
         (
             "a.jsonl",
@@ -214,53 +219,53 @@ def test_reading_streams(tmp_path: Path) -> None:
             "columns that do not match the first line",
             r"a\.csv:3: 1 columns, but the first line has 2",
         ),
-        ("a.csv", b'text,id\nfine,1\n"open,2\n', "not CSV", r"a\.csv:3: not CSV"),
+        ("a.csv", b'text,id\nfine,1\n"open,2\n', "not CSV", r"a\.csv:3: not valid CSV.*is a quote left open"),
     ],
 )
-def test_bad_records_are_counted_or_refused(
+def test_bad_records_are_counted_or_with_strict_refused(
     tmp_path: Path, name: str, content: bytes, reason: str, message: str
 ) -> None:
-    path = written(tmp_path / name, content)
-    found, tally = skipping(path)
+    path = write(tmp_path / name, content)
+    found, counts = read_and_count(path)
     assert found == ["fine"]
-    assert {reason: count for reason, (count, _) in tally.skipped.items()} == {reason: 1}
+    assert {reason: count for reason, (count, _) in counts.skipped.items()} == {reason: 1}
     with pytest.raises(UserError, match=message) as caught:
         texts(path, strict=True)
     assert caught.value.exit_code == 1
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_of_which_nothing_can_be_used_is_an_error(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.jsonl", '{"body": "x"}\n{"body": "y"}\n')
-    with pytest.raises(UserError, match=r"nothing in .*a\.jsonl can be used: .*a\.jsonl:2: no field 'text'"):
+def test_a_file_without_any_usable_record_is_an_error(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"body": "x"}\n{"body": "y"}\n')
+    with pytest.raises(UserError, match=r"no record of .*a\.jsonl can be used: .*a\.jsonl:2: no field 'text'"):
         texts(path)
-    with pytest.raises(UserError, match=r"a\.txt:1: not text in an encoding"):
-        texts(written(tmp_path / "a.txt", b"\x00\x01\x02" * 100))
+    with pytest.raises(UserError, match=r"a\.txt:1: not text in a known encoding"):
+        texts(write(tmp_path / "a.txt", b"\x00\x01\x02" * 100))
 
 
-@pytest.mark.parametrize("packed", PACK)
-def test_packed_files_that_are_cut_or_false(tmp_path: Path, packed: str) -> None:
-    path = written(tmp_path / f"a.txt{packed}", "".join(f"line {i * i}\n" for i in range(20_000)))
+@pytest.mark.parametrize("compression", COMPRESS)
+def test_truncated_or_damaged_compressed_files_are_errors(tmp_path: Path, compression: str) -> None:
+    path = write(tmp_path / f"a.txt{compression}", "".join(f"line {i * i}\n" for i in range(20_000)))
     whole = path.read_bytes()
     contents = [whole[: len(whole) // 2], whole[:-5], b"just text\n", b"x"]
-    if packed != ".zst":  # without a checksum in it, a changed byte may be seen or not
+    if compression != ".zst":  # its frames have no checksum, so a changed byte may go unnoticed
         contents.append(whole[:200] + b"damage" + whole[206:])
     for content in contents:
         path.write_bytes(content)
-        with pytest.raises(UserError, match=rf"a\.txt\{packed}:\d+: truncated, or not really \{packed}"):
+        with pytest.raises(UserError, match=rf"a\.txt\{compression}:\d+: truncated, or not really \{compression}"):
             texts(path)
 
 
-def test_frames_one_after_the_other(tmp_path: Path) -> None:
-    for packed, pack in PACK.items():
-        path = tmp_path / f"a.txt{packed}"
+def test_all_frames_of_a_compressed_file_are_read(tmp_path: Path) -> None:
+    for compression, pack in COMPRESS.items():
+        path = tmp_path / f"a.txt{compression}"
         path.write_bytes(pack(b"one\n\n") + pack(b"two\n"))
         assert texts(path) == ["one", "two"]
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv", "a.tsv"])
-def test_a_record_that_is_too_large_is_read_past(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "MAX_RECORD_BYTES", 1000)
+def test_an_oversize_record_is_skipped(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertie.files.lines.MAX_RECORD_BYTES", 1000)
     huge, fine = "x" * 5000, "Zwei."
     lines = {
         "a.txt": [huge, "", fine],
@@ -268,37 +273,37 @@ def test_a_record_that_is_too_large_is_read_past(tmp_path: Path, name: str, monk
         "a.csv": ["text", huge, fine],
         "a.tsv": ["text", huge, fine],
     }[name]
-    path = written(tmp_path / name, "\n".join(lines))
-    found, tally = skipping(path)
+    path = write(tmp_path / name, "\n".join(lines))
+    found, counts = read_and_count(path)
     assert found == [fine]
-    assert [count for count, _ in tally.skipped.values()] == [1]
+    assert [count for count, _ in counts.skipped.values()] == [1]
 
 
-def test_a_document_of_many_lines_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "MAX_RECORD_BYTES", 1000)
-    path = written(tmp_path / "a.txt", "fine\n\n" + "no blank line\n" * 100 + "\nfine again\n")
-    found, tally = skipping(path)
+def test_an_oversize_document_of_many_lines_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertie.files.lines.MAX_RECORD_BYTES", 1000)
+    path = write(tmp_path / "a.txt", "fine\n\n" + "no blank line\n" * 100 + "\nfine again\n")
+    found, counts = read_and_count(path)
     assert found == ["fine", "fine again"]
-    assert tally.skipped[readers.OVERSIZE][1].startswith(f"{path}:3: a document over")
+    assert counts.skipped[lines.OVERSIZE.reason][1].startswith(f"{path}:3: a document over")
 
 
-def test_lines_without_end_and_empty_documents_take_no_time(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.jsonl", '{"text": ""}\n' * 300_000 + '{"text": "x"}\n')
+def test_many_empty_documents_are_read_quickly(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"text": ""}\n' * 300_000 + '{"text": "x"}\n')
     started = time.monotonic()
     assert texts(path) == ["x"]
     assert time.monotonic() - started < 60
 
 
-def test_a_sample_may_end_within_a_character(tmp_path: Path) -> None:
-    content = "ü" * (encodings.SAMPLE // 2 + 10)
+def test_the_sample_may_end_inside_a_character(tmp_path: Path) -> None:
+    content = "ü" * (encodings.SAMPLE_BYTES // 2 + 10)
     for before in ("", "a"):
-        assert texts(written(tmp_path / "a.txt", before + content)) == [before + content]
+        assert texts(write(tmp_path / "a.txt", before + content)) == [before + content]
 
 
-@pytest.mark.parametrize("packed", PACK)
-def test_damage_behind_the_first_part_of_a_packed_file_is_not_its_end(tmp_path: Path, packed: str) -> None:
-    parts = [PACK[packed](f"Document {i}.\n\n".encode() * 100) for i in range(3)]
-    path = tmp_path / f"a.txt{packed}"
+@pytest.mark.parametrize("compression", COMPRESS)
+def test_damage_after_the_first_frame_is_not_taken_for_the_end(tmp_path: Path, compression: str) -> None:
+    parts = [COMPRESS[compression](f"Document {i}.\n\n".encode() * 100) for i in range(3)]
+    path = tmp_path / f"a.txt{compression}"
 
     def read(content: bytes) -> list[str]:
         path.write_bytes(content)
@@ -317,7 +322,7 @@ def test_damage_behind_the_first_part_of_a_packed_file_is_not_its_end(tmp_path: 
         read(b"")
 
 
-def test_a_long_window_of_zstandard(tmp_path: Path) -> None:
+def test_zstandard_files_with_a_long_window_are_read(tmp_path: Path) -> None:
     settings = zstandard.ZstdCompressionParameters.from_level(3, window_log=28, enable_ldm=True)
     compressor = zstandard.ZstdCompressor(compression_params=settings).compressobj()
     (tmp_path / "a.txt.zst").write_bytes(compressor.compress(b"One.\n\nTwo.") + compressor.flush())
@@ -327,75 +332,75 @@ def test_a_long_window_of_zstandard(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line", ["Les élèves étaient là.", "Ärger über Öl.", "Где они были?", "彼らはどこにいた。", "أين كانوا؟"]
 )
-def test_one_broken_line_does_not_make_a_small_file_something_else(tmp_path: Path, line: str) -> None:
-    tally = ReadCounts()
+def test_one_invalid_line_does_not_change_the_encoding_of_a_small_file(tmp_path: Path, line: str) -> None:
+    counts = ReadCounts()
     content = "\n\n".join([line] * 8).encode() + b"\n\ncaf\xe9 cr\xe8me\n"
-    found = [document.text for document in readers.read([written(tmp_path / "a.txt", content)], tally=tally)]
+    found = [document.text for document in readers.read([write(tmp_path / "a.txt", content)], counts=counts)]
     assert found == [line] * 8
-    assert tally.as_json()["skipped"]["not in utf-8"][0] == 1
+    assert counts.as_json()["skipped"]["not in utf-8"][0] == 1
 
 
-def test_a_broken_row_of_csv_is_the_only_one_that_is_lost(tmp_path: Path) -> None:
+def test_an_invalid_csv_row_costs_only_itself(tmp_path: Path) -> None:
     rows = [b'"first, broken \xe9",1', b'"second\nof two lines",2', b'"third \xe9\nof two lines",3', b"fourth,4"]
-    tally = ReadCounts()
-    path = written(tmp_path / "a.csv", b"text,id\n" + b"\n".join(rows) + b"\n" + "é,5\n".encode() * 9)
-    assert [d.text for d in readers.read([path], tally=tally)] == ["second\nof two lines", "fourth", *"ééééééééé"]
-    assert tally.as_json()["skipped"]["not in its encoding"][0] == 2
+    counts = ReadCounts()
+    path = write(tmp_path / "a.csv", b"text,id\n" + b"\n".join(rows) + b"\n" + "é,5\n".encode() * 9)
+    assert [d.text for d in readers.read([path], counts=counts)] == ["second\nof two lines", "fourth", *"ééééééééé"]
+    assert counts.as_json()["skipped"]["not in utf-8"][0] == 2
 
 
-def test_rows_behind_an_open_quote_are_counted(tmp_path: Path) -> None:
-    tally = ReadCounts()
-    path = written(tmp_path / "a.csv", "text,id\ngood,0\n" + '"open,1\n' + "lost,2\n" * 99)
-    assert [d.text for d in readers.read([path], tally=tally)] == ["good"]
-    assert tally.total_skipped == 100
-    assert "the 99 lines after it" in tally.last
+def test_lines_after_an_open_quote_are_counted_as_skipped(tmp_path: Path) -> None:
+    counts = ReadCounts()
+    path = write(tmp_path / "a.csv", "text,id\ngood,0\n" + '"open,1\n' + "lost,2\n" * 99)
+    assert [d.text for d in readers.read([path], counts=counts)] == ["good"]
+    assert counts.total_skipped == 100
+    assert "the 99 lines after it are lost, too" in counts.last
 
 
-def test_a_column_that_is_there_twice(tmp_path: Path) -> None:
+def test_a_repeated_text_column_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="two columns are named 'text'"):
-        texts(written(tmp_path / "a.csv", "text,text\na,b\n"))
+        texts(write(tmp_path / "a.csv", "text,text\na,b\n"))
 
 
-def test_a_cell_of_parquet_that_is_no_text_in_utf_8(tmp_path: Path) -> None:
+def test_a_parquet_cell_that_is_not_utf_8_is_skipped(tmp_path: Path) -> None:
     cells = pyarrow.array([b"one", b"\xff\xfe", b"three"]).view(pyarrow.string())
     parquet.write_table(pyarrow.table({"text": cells}), tmp_path / "a.parquet")
-    tally = ReadCounts()
-    assert [d.text for d in readers.read([tmp_path / "a.parquet"], tally=tally)] == ["one", "three"]
-    assert tally.as_json()["skipped"]["not in utf-8"][0] == 1
+    counts = ReadCounts()
+    assert [d.text for d in readers.read([tmp_path / "a.parquet"], counts=counts)] == ["one", "three"]
+    assert counts.as_json()["skipped"]["not in utf-8"][0] == 1
 
 
 def test_blank_records_are_counted(tmp_path: Path) -> None:
-    tally = ReadCounts(strict=True)
-    path = written(tmp_path / "a.jsonl", '{"text": " a "}\n{"text": ""}\n{"text": " \\n"}\n')
-    assert [d.text for d in readers.read([path], ReaderOptions(strict=True), tally)] == ["a"]
-    assert tally.blank == 2
-    assert tally.lines() == ["2 records hold no text"]
+    counts = ReadCounts(strict=True)
+    path = write(tmp_path / "a.jsonl", '{"text": " a "}\n{"text": ""}\n{"text": " \\n"}\n')
+    assert [d.text for d in readers.read([path], ReaderOptions(strict=True), counts)] == ["a"]
+    assert counts.blank == 2
+    assert counts.lines() == ["2 records have no text"]
 
 
-def test_a_mark_at_the_start_is_no_text_where_the_encoding_is_named(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.jsonl", '\ufeff{"text": "one"}\n'.encode("utf-16-le"))
+def test_a_byte_order_mark_is_removed_if_the_encoding_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '\ufeff{"text": "one"}\n'.encode("utf-16-le"))
     assert texts(path, encoding="utf-16-le") == ["one"]
 
 
 @pytest.mark.parametrize("name", ["hex", "rot13", "zip"])
-def test_encodings_that_are_none_of_text(tmp_path: Path, name: str) -> None:
+def test_encodings_that_are_not_for_text_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="no such encoding"):
-        texts(written(tmp_path / "a.txt", "61"), encoding=name)
+        texts(write(tmp_path / "a.txt", "61"), encoding=name)
 
 
-def test_a_disk_that_fails_may_be_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_disk_is_a_machine_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Failing(io.BytesIO):
         def read(self, *_: object) -> bytes:
             raise OSError(errno.EIO, "Input/output error")
 
-    path = written(tmp_path / "a.txt", "One.")
-    monkeypatch.setattr(sources, "_raw", lambda _: Failing())
+    path = write(tmp_path / "a.txt", "One.")
+    monkeypatch.setattr(sources, "_open_raw", lambda _: Failing())
     with pytest.raises(MachineError, match=r"cannot read .*a\.txt: Input/output error"):
         texts(path)
 
 
-def test_a_file_that_goes_away(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.txt", "One.\n\nTwo.")
+def test_a_file_that_is_deleted_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "One.\n\nTwo.")
     found = readers.read([path])
     next(found)
     path.unlink()

@@ -95,7 +95,7 @@ def test_a_table_too_small_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_words_are_counted_alike_by_any_number_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "LEAST_GROUP", 1000)
+    monkeypatch.setattr(sources, "MIN_GROUP_BYTES", 1000)
     for number in range(5):
         records = [{"body": f"word{i % (number + 2)} again {i % 50}"} for i in range(100)]
         (tmp_path / f"{number}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))

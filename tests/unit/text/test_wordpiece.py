@@ -27,7 +27,7 @@ from pathlib import Path
 from bertie.files import sources
 from bertie.text.executors import LocalExecutor
 from bertie.text.vocabulary import train_tokenizer
-sources.LEAST_GROUP = 1000  # so that each file is a piece of work by itself
+sources.MIN_GROUP_BYTES = 1000  # so that each file is a piece of work by itself
 executor = LocalExecutor(int(sys.argv[3]))
 train_tokenizer([sys.argv[1]], Path(sys.argv[2]), vocab_size=2500, criterion=sys.argv[4], executor=executor)
 print(hashlib.sha256(Path(sys.argv[2], "tokenizer.json").read_bytes()).hexdigest())

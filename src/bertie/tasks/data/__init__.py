@@ -1,1 +1,1 @@
-"""Files and Python values → examples: one file a form. A row that cannot be read is skipped and counted, or refused."""
+"""Examples from files and Python values. A row that cannot be read is returned as an error in its place."""

@@ -1,4 +1,4 @@
-"""Examples of a start and several endings, one of them right: SWAG's .csv, CODAH's .tsv, any table with such columns, .jsonl."""
+"""Examples with a context and several endings, one of them correct: SWAG's .csv, CODAH's .tsv, similar tables, .jsonl."""
 
 from __future__ import annotations
 
@@ -12,28 +12,36 @@ from typing import Any, NamedTuple
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.rows import (
     Row,
+    file_format,
     join_names,
-    label,
     parse_index,
+    parse_label,
+    read_rows,
     require_distinct_columns,
     require_list,
+    require_string,
     row_from_python,
-    rows,
     shorten,
     skip_until_columns,
-    string,
 )
 
-_STARTS = ("startphrase", "context", "question", "premise", "text", "prompt")
+_CONTEXTS = ("startphrase", "context", "question", "premise", "text", "prompt")
 _LABELS = ("label", "answer", "gold")
 _NUMBERED = re.compile(r"ending\d+", re.IGNORECASE)
-_OWN_KEYS = ".jsonl"  # its rows may have keys of their own, where those of a table have the same columns
 _CODAH = ["category", "context", "ending0", "ending1", "ending2", "ending3", "label"]
 
 
 @dataclass(frozen=True)
 class ChoiceExample:
-    """context: what is there; lead: how each ending begins (SWAG's sent2; else empty); label: the right ending's number."""
+    """One context with its endings.
+
+    Attributes:
+        context: The text before the endings.
+        lead: The text with which each ending begins (SWAG's sent2); "" if there is none.
+        endings: The endings.
+        label: The index of the correct ending; None if it is unknown.
+        source: The file and line, for messages.
+    """
 
     context: str
     lead: str
@@ -44,12 +52,14 @@ class ChoiceExample:
 
 @dataclass(frozen=True)
 class ChoiceColumns:
+    """The columns of context, endings and label."""
+
     context: str = ""
-    """Column of the start (empty: found from the header)."""
+    """Column of the context (empty: found from the header)."""
     label: str = ""
-    """Column of the right ending's number, from 0, or of the name of its column (empty: found from the header)."""
+    """Column of the correct ending: its index, from 0, or the name of its column (empty: found from the header)."""
     endings: tuple[str, ...] = ()
-    """Columns of the endings, in order, or the one that holds a list (empty: ending0, ending1 …, endings or choices)."""
+    """Columns of the endings, in order, or one column with a list (empty: ending0, ending1 …, endings or choices)."""
 
     def __post_init__(self) -> None:
         for ending in self.endings or ("",):
@@ -57,164 +67,177 @@ class ChoiceColumns:
         if len(set(self.endings)) < len(self.endings):
             raise UsageError(f"task.endings names a column twice: {join_names(self.endings)}")
         if numbers := [name for name in self.endings if name.isdecimal()]:
-            told = f"task.endings: is a label {numbers[0]} the column of this name, or the ending of this number?"
-            raise UsageError(f"{told} Name the columns otherwise")
+            problem = f"task.endings: a label {numbers[0]} could be the column of this name or the ending of this index"
+            raise UsageError(f"{problem}: rename the columns")
 
 
 @dataclass(frozen=True)
 class ChoiceReader:
-    """Endings are the columns ending0, ending1 …, or the strings of a .jsonl row's list "endings" or "choices"."""
+    """Reads examples. Endings are the columns ending0, ending1 …, or the strings of a list "endings" or "choices"."""
 
     columns: ChoiceColumns = ChoiceColumns()
 
     def read(self, path: Path) -> Iterator[ChoiceExample | UserError]:
-        """With labels, for training and evaluation. Errors, raised: UsageError; UserError, at the end, where labels are counted
-        from 1."""
-        said: set[str] = set()
-        most = 0
-        for found in self._choices(path, self._told(self._rows(path, labelled=True), said), labelled=True):
-            most = max(most, len(found.endings) if isinstance(found, ChoiceExample) else 0)
-            yield found
-        if str(most) in said and "0" not in said:
-            raise UserError(
-                f"{path}: the right endings are numbered from 1 to {most}, and must be from 0 to {most - 1}"
-            )
+        """Read examples with labels, for training and evaluation.
+
+        Raises:
+            UsageError: if the file does not exist, or its columns are unclear.
+            UserError: at the end, if the labels count from 1.
+        """
+        labels: set[str] = set()
+        most_endings = 0
+        rows = self._collect_labels(self._rows(path, labeled=True), labels)
+        for example in self._examples(path, rows, labeled=True):
+            most_endings = max(most_endings, len(example.endings) if isinstance(example, ChoiceExample) else 0)
+            yield example
+        if str(most_endings) in labels and "0" not in labels:
+            expected = f"must be from 0 to {most_endings - 1}"
+            raise UserError(f"{path}: the correct endings are numbered from 1 to {most_endings}, and {expected}")
 
     def stream(self, path: Path) -> Iterator[ChoiceExample | UserError]:
-        return self._choices(path, self._rows(path, labelled=False), labelled=False)
-
-    def _rows(self, path: Path, labelled: bool) -> Iterator[Row | UserError]:
-        def find(row: Row) -> _Uses:
-            return self._uses(row, labelled)
-
-        found = rows(path, _headless)
-        return skip_until_columns(found, path, find) if path.suffix == _OWN_KEYS else found
+        """Read examples for prediction: labels may be missing or wrong, and are then None."""
+        return self._examples(path, self._rows(path, labeled=False), labeled=False)
 
     def values(self, given: Iterable[Any]) -> Iterator[ChoiceExample]:
-        """From dicts ({"context": …, "endings": […], "label": 2}) or Choices. Errors: UserError."""
+        """Convert dicts ({"context": …, "endings": […], "label": 2}) or `ChoiceExample`s. Raises UserError."""
         for number, value in enumerate(require_list(given), 1):
             place = f"example {number}"
             if isinstance(value, dict):
-                value = self._choice(row_from_python(value, place), labelled=True, needed=False)
+                value = self._to_example(row_from_python(value, place), strict_label=True, label_column=False)
             elif not isinstance(value, ChoiceExample):
-                wanted = 'expected {"context": …, "endings": […]} (in a file: --input) or a Choice'
-                raise UserError(f"{place}: {wanted}, got {type(value).__name__}")
+                expected = 'expected {"context": …, "endings": […]} (for a file: --input) or a ChoiceExample'
+                raise UserError(f"{place}: {expected}, got {type(value).__name__}")
             yield value
 
-    def _choices(
-        self, path: Path, found: Iterator[Row | UserError], labelled: bool
+    def _rows(self, path: Path, labeled: bool) -> Iterator[Row | UserError]:
+        def find_columns(row: Row) -> _Layout:
+            return self._find_layout(row, labeled)
+
+        rows = read_rows(path, _codah_columns)
+        return skip_until_columns(rows, path, find_columns) if _may_differ(path) else rows
+
+    def _examples(
+        self, path: Path, rows: Iterator[Row | UserError], labeled: bool
     ) -> Iterator[ChoiceExample | UserError]:
-        for row in found:
+        for row in rows:
             try:
-                choice = self._choice(row, labelled, needed=labelled) if isinstance(row, Row) else row
+                is_row = isinstance(row, Row)
+                example = self._to_example(row, strict_label=labeled, label_column=labeled) if is_row else row
             except UserError as error:
-                if isinstance(error, UsageError) and path.suffix != _OWN_KEYS:  # it is wrong with all
+                if isinstance(error, UsageError) and not _may_differ(path):  # all rows have the same columns
                     raise
                 yield UserError(str(error))
                 continue
-            if labelled and isinstance(choice, ChoiceExample) and choice.label is None:
-                choice = UserError(f"{row.place if isinstance(row, Row) else choice.source}: no label")
-            yield choice
+            if labeled and isinstance(example, ChoiceExample) and example.label is None:
+                example = UserError(f"{row.place if isinstance(row, Row) else example.source}: no label")
+            yield example
 
-    def _told(self, found: Iterator[Row | UserError], said: set[str]) -> Iterator[Row | UserError]:
-        """The same rows; what their labels are is put down."""
-        for row in found:
+    def _collect_labels(self, rows: Iterator[Row | UserError], labels: set[str]) -> Iterator[Row | UserError]:
+        """Yield the same rows and add their labels to `labels`."""
+        for row in rows:
             if isinstance(row, Row):
-                with suppress(UsageError):  # which is raised, or told of the row, where it is read
-                    right = self._uses(row, labelled=True).label
-                    said.add(str(row.values.get(right) if right else None).strip())
+                with suppress(UsageError):  # it is raised, or returned for this row, when the example is made
+                    column = self._find_layout(row, labeled=True).label
+                    labels.add(str(row.values.get(column) if column else None).strip())
             yield row
 
-    def _uses(self, row: Row, labelled: bool) -> _Uses:
-        """Which columns hold what. Errors: UsageError that lists them and says which flag chooses among them."""
+    def _find_layout(self, row: Row, labeled: bool) -> _Layout:
+        """Find the columns of a row. Raises a UsageError that lists the columns and names the flag to choose with."""
         values, known = row.values, {name.lower(): name for name in row.values if name}
 
-        def refuse(problem: str, flags: str) -> UsageError:
+        def usage_error(problem: str, flags: str) -> UsageError:
             return UsageError(f"{row.place}: {problem}; its columns are: {join_names(values)}. Choose with {flags}")
 
-        start = self.columns.context or next((known[name] for name in _STARTS if name in known), "")
-        if not start or start not in values:
-            told = f"no column {start!r}" if start else "cannot tell which column is the start"
-            raise refuse(told, "--task.context")
-        starts, lead = {start}, None
-        if start == known.get("startphrase") and "sent1" in known and "sent2" in known:  # SWAG: the start, cut in two
-            starts, lead = {start, known["sent1"], known["sent2"]}, known["sent2"]
-            start = known["sent1"]
+        context = self.columns.context or next((known[name] for name in _CONTEXTS if name in known), "")
+        if not context or context not in values:
+            problem = f"no column {context!r}" if context else "cannot tell which column is the context"
+            raise usage_error(problem, "--task.context")
+        used, lead = {context}, None
+        if context == known.get("startphrase") and "sent1" in known and "sent2" in known:  # SWAG splits it in two
+            used, lead = {context, known["sent1"], known["sent2"]}, known["sent2"]
+            context = known["sent1"]
         endings = self.columns.endings or _ending_columns(known)
         if not endings or any(name not in values for name in endings):
-            numbered = "no endings to choose among, in columns ending0, ending1 … or a list"
-            raise refuse(f"no columns {join_names(endings)}" if endings else numbered, "--task.endings")
-        if twice := [name for name in endings if name in starts]:
-            raise refuse(f"{twice[0]!r} is the start, and cannot be an ending", "--task.context and --task.endings")
+            missing = "no endings to choose among, in columns ending0, ending1 … or a list"
+            raise usage_error(f"no columns {join_names(endings)}" if endings else missing, "--task.endings")
+        if repeated := [name for name in endings if name in used]:
+            flags = "--task.context and --task.endings"
+            raise usage_error(f"{repeated[0]!r} is the context, and cannot be an ending", flags)
         named = self.columns.label
         labels = [named] if named else [known[name] for name in _LABELS if name in known]
-        free = [name for name in labels if name not in starts and name not in endings]
-        if labels and not free and (named or labelled):
-            is_used = "is the start" if labels[0] in starts else "holds endings"
+        free = [name for name in labels if name not in used and name not in endings]
+        if labels and not free and (named or labeled):
+            use = "is the context" if labels[0] in used else "holds endings"
             flags = "--task.context, --task.endings and --task.label"
-            raise refuse(f"{labels[0]!r} {is_used}, and cannot be the label", flags)
-        return _Uses(start, lead, endings, free[0] if free else None)
+            raise usage_error(f"{labels[0]!r} {use}, and cannot be the label", flags)
+        return _Layout(context, lead, endings, free[0] if free else None)
 
-    def _choice(self, row: Row, labelled: bool, needed: bool) -> ChoiceExample:
-        """labelled: whether a label that is none is an error; needed: whether there has to be a column of it."""
+    def _to_example(self, row: Row, strict_label: bool, label_column: bool) -> ChoiceExample:
+        """strict_label: whether a bad label is an error. label_column: whether there must be a column for labels."""
         values, source, place = row
-        uses = self._uses(row, needed)
-        lead = string(values[uses.lead], "sent2", place) if uses.lead else ""
-        endings = _endings(values, uses.endings, place)
+        layout = self._find_layout(row, label_column)
+        lead = require_string(values[layout.lead], "sent2", place) if layout.lead else ""
+        endings = _endings_of(values, layout.endings, place)
         try:
-            number = _number(values, uses, len(endings), place)
+            label = _label_of(values, layout, len(endings), place)
         except UserError:
-            if labelled:
+            if strict_label:
                 raise
-            number = None  # as in test sets that have -1 for all
-        return ChoiceExample(string(values[uses.start], uses.start, place), lead, endings, number, source)
+            label = None  # as in test sets, which have -1 for all
+        context = require_string(values[layout.context], layout.context, place)
+        return ChoiceExample(context, lead, endings, label, source)
 
 
-class _Uses(NamedTuple):
-    """Columns: of the start, of what begins each ending, of the endings, of the label."""
+class _Layout(NamedTuple):
+    """The columns of the context, of the beginning of each ending, of the endings, and of the label."""
 
-    start: str
+    context: str
     lead: str | None
     endings: Sequence[str]
     label: str | None
 
 
+def _may_differ(path: Path) -> bool:
+    """Whether the rows of a file may have different columns."""
+    return file_format(path) == "jsonl"
+
+
 def _ending_columns(known: dict[str, str]) -> tuple[str, ...]:
-    """known: from names in lower case to those of the columns."""
-    listed = [known[name] for name in ("endings", "choices") if name in known][:1]
+    """known: columns by their names in lower case."""
+    lists = [known[name] for name in ("endings", "choices") if name in known][:1]
     numbered = sorted((name for name in known if _NUMBERED.fullmatch(name)), key=lambda name: int(name[6:]))
-    return tuple(listed or [known[name] for name in numbered])
+    return tuple(lists or [known[name] for name in numbered])
 
 
-def _endings(values: dict[str, Any], names: Sequence[str], place: str) -> tuple[str, ...]:
-    first = names[0]
-    if len(names) > 1 or _NUMBERED.fullmatch(first):
-        endings = [(name, values[name]) for name in names]
-        while endings and endings[-1][1] is None:  # some questions have fewer
+def _endings_of(values: dict[str, Any], columns: Sequence[str], place: str) -> tuple[str, ...]:
+    first = columns[0]
+    if len(columns) > 1 or _NUMBERED.fullmatch(first):
+        endings = [(name, values[name]) for name in columns]
+        while endings and endings[-1][1] is None:  # some questions have fewer endings
             endings.pop()
     elif isinstance(values[first], list):
         endings = [(first, ending) for ending in values[first]]
     else:
         raise UserError(f"{place}: the endings must be a list of strings, found {shorten(str(values[first]))!r}")
     if len(endings) < 2:
-        raise UserError(f"{place}: {len(endings)} endings to choose among, where two are the least")
-    return tuple(string(ending, name, place) for name, ending in endings)
+        raise UserError(f"{place}: {len(endings)} endings to choose among, and at least 2 are needed")
+    return tuple(require_string(ending, name, place) for name, ending in endings)
 
 
-def _number(values: dict[str, Any], uses: _Uses, endings: int, place: str) -> int | None:
-    """A row's label: None where there is none. Errors: UserError where it is no ending's number or column."""
-    said = label(values.get(uses.label), uses.label, place) if uses.label else None
-    if said is None:
+def _label_of(values: dict[str, Any], layout: _Layout, endings: int, place: str) -> int | None:
+    """Return a row's label; None if it has none. Raises UserError if it is not the index or column of an ending."""
+    text = parse_label(values.get(layout.label), layout.label, place) if layout.label else None
+    if text is None:
         return None
-    number = uses.endings.index(said) if said in uses.endings else parse_index(said)
-    if number is None or number >= endings:
+    index = layout.endings.index(text) if text in layout.endings else parse_index(text)
+    if index is None or index >= endings:
         raise UserError(
-            f"{place}: {uses.label!r} is {shorten(said)!r}, and the {endings} endings are 0 to {endings - 1}"
+            f"{place}: {layout.label!r} is {shorten(text)!r}, and the {endings} endings are 0 to {endings - 1}"
         )
-    return number
+    return index
 
 
-def _headless(cells: list[str]) -> list[str] | None:
-    """CODAH's files have no names: a category's letter, the start, four endings, the right one's number."""
+def _codah_columns(cells: list[str]) -> list[str] | None:
+    """Recognize CODAH's files, which have no header: category (one letter), context, four endings, label."""
     is_codah = len(cells) == len(_CODAH) and len(cells[0]) == 1 and cells[-1] in ("0", "1", "2", "3")
     return _CODAH if is_codah else None

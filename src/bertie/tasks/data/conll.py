@@ -1,4 +1,4 @@
-"""Sentences of words with a tag each: CoNLL's columns (any number, the tag last), and .jsonl rows of "tokens" and "tags"."""
+"""Sentences with one tag per word: CoNLL files (any number of columns, the tag last), and rows of "tokens" and "tags"."""
 
 from __future__ import annotations
 
@@ -14,28 +14,35 @@ from bertie.tasks.data.rows import (
     PROBED_ROWS,
     STDIN,
     Row,
+    file_format,
     join_names,
-    lines_or_errors,
+    read_lines,
+    read_rows,
     require_distinct_columns,
     require_file,
     require_list,
+    require_string,
     row_from_python,
-    rows,
-    string,
 )
 
-_WORDS = ("tokens", "words")
-_TAGS = ("tags", "ner_tags", "labels", "ner")
-_WORD_HEADINGS = {*_WORDS, "token", "word", "form", "text"}
-_TAG_HEADINGS = {*_TAGS, "tag", "label", "ner_tag", "ne", "entity", "pos", "upos", "xpos"}
+_WORD_KEYS = ("tokens", "words")
+_TAG_KEYS = ("tags", "ner_tags", "labels", "ner")
+_WORD_HEADINGS = {*_WORD_KEYS, "token", "word", "form", "text"}
+_TAG_HEADINGS = {*_TAG_KEYS, "tag", "label", "ner_tag", "ne", "entity", "pos", "upos", "xpos"}
 DOCUMENT = "-DOCSTART-"
-_Line = tuple[int, list[str]]  # its number and its cells
-NOT_CONLL = (".csv", ".parquet", ".json", ".gz", ".bz2", ".xz", ".zst", ".zip")  # endings of files in other forms
+NOT_CONLL = ("csv", "json", "zip")  # formats of files that cannot have CoNLL's columns
+_Line = tuple[int, list[str]]  # the number of a line and its cells
 
 
 @dataclass(frozen=True)
 class TaggedSentence:
-    """words and, where they are known, as many tags. `source` is for messages: "test.conll:120"."""
+    """A sentence and its tags.
+
+    Attributes:
+        words: The words.
+        tags: One tag per word; None if they are unknown.
+        source: The file and line of the first word ("test.conll:120"), for messages.
+    """
 
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
@@ -44,10 +51,12 @@ class TaggedSentence:
 
 @dataclass(frozen=True)
 class TagColumns:
+    """The columns of words and tags."""
+
     word: int = -1
-    """Column of the word in a file of columns, from 0; -1: CoNLL-U's in .conllu, else the first."""
+    """Column of the word in a CoNLL file, from 0; -1: the second in .conllu files, else the first."""
     tag: int = -1
-    """Column of the tag, from 0, or from the end: -1 is the last. CoNLL-U's has to be named: parts of speech are in 3."""
+    """Column of the tag, from 0, or from the end: -1 is the last. Required for .conllu files: 3 has the parts of speech."""
     tokens: str = ""
     """Key of the words in .jsonl (empty: tokens or words)."""
     tags: str = ""
@@ -60,21 +69,30 @@ class TagColumns:
 
 @dataclass(frozen=True)
 class ConllReader:
-    """Lines of columns between tabs or blanks; an empty line, or -DOCSTART-, ends a sentence. In .conllu comments, ranges and
-    empty nodes are passed over."""
+    """Reads tagged sentences.
+
+    A CoNLL file has one word per line, in columns between tabs or blanks; an empty line, or -DOCSTART-, ends a sentence.
+    In .conllu files, comments, multiword tokens and empty nodes are skipped. Files with lists of words are .jsonl and
+    .parquet.
+    """
 
     columns: TagColumns = TagColumns()
 
     def read(self, path: Path) -> Iterator[TaggedSentence | UserError]:
-        """With tags. Errors, raised: UsageError for a missing file."""
-        return self._found(path, tagged=True)
+        """Read sentences with tags, for training and evaluation.
+
+        Raises:
+            UsageError: if the file does not exist, or has no column of words or tags.
+        """
+        return self._read(path, tagged=True)
 
     def stream(self, path: Path) -> Iterator[TaggedSentence | UserError]:
-        """For prediction: a line of one column is a word without a tag; on stdin ("-") a line is a sentence."""
-        return self._found(path, tagged=False)
+        """Read sentences for prediction. Lines of one column are words without tags; a line of stdin is a sentence."""
+        return self._read(path, tagged=False)
 
     def values(self, given: Iterable[Any]) -> Iterator[TaggedSentence]:
-        """From dicts ({"tokens": […], "tags": […]}), lists of words, texts (words between blanks) or Sentences."""
+        """Convert Python values: dicts ({"tokens": […], "tags": […]}), lists of words, texts (words between blanks) or
+        `TaggedSentence`s. Raises UserError for the first bad one."""
         for number, value in enumerate(require_list(given), 1):
             place = f"example {number}"
             columns = self.columns if isinstance(value, dict) else TagColumns()
@@ -87,13 +105,15 @@ class ConllReader:
             elif isinstance(value, TaggedSentence):
                 row = Row({"tokens": [*value.words], "tags": value.tags and [*value.tags]}, value.source, place)
             else:
-                raise UserError(f"{place}: expected a dict, a list of words or a Sentence, got {type(value).__name__}")
+                expected = "expected a dict, a list of words or a TaggedSentence"
+                raise UserError(f"{place}: {expected}, got {type(value).__name__}")
             yield _from_row(row, None, columns)
 
-    def _found(self, path: Path, tagged: bool) -> Iterator[TaggedSentence | UserError]:
-        if path.suffix == ".jsonl" or path == STDIN:
+    def _read(self, path: Path, tagged: bool) -> Iterator[TaggedSentence | UserError]:
+        format = file_format(path)
+        if format in ("jsonl", "parquet") or path == STDIN:
             columns = TagColumns() if path == STDIN else self.columns
-            for row in rows(path):
+            for row in read_rows(path):
                 if isinstance(row, Row) and path == STDIN:
                     row = row._replace(values={"tokens": row.values["text"].split()})
                 try:
@@ -101,112 +121,116 @@ class ConllReader:
                 except UserError as error:
                     yield error
             return
-        if path.suffix in NOT_CONLL:
+        if format in NOT_CONLL:
             raise UsageError(
-                f"{path}: sentences are read from columns between blanks or tabs (CoNLL's files) and from .jsonl"
+                f"{path}: sentences are read from files with columns between blanks or tabs (CoNLL), .jsonl and .parquet"
             )
         require_file(path)
-        yield from self._from_columns(path, tagged)
+        yield from self._read_columns(path, tagged)
 
-    def _from_columns(self, path: Path, tagged: bool) -> Iterator[TaggedSentence | UserError]:
-        gathered: list[_Line] = []
-        broken: list[UserError] = []
-        found = _lines(path)
-        first = list(islice(found, PROBED_ROWS))
-        form: _Form | None = None
-        named = False  # whether a line may still name the columns
-        for number, cells in chain(first, found):
+    def _read_columns(self, path: Path, tagged: bool) -> Iterator[TaggedSentence | UserError]:
+        sentence: list[_Line] = []
+        errors: list[UserError] = []
+        lines = _split_lines(path)
+        probed = list(islice(lines, PROBED_ROWS))
+        layout: _Layout | None = None
+        may_be_header = True
+        for number, cells in chain(probed, lines):
             if isinstance(cells, UserError):
-                broken.append(cells)
+                errors.append(cells)
             elif cells:
-                if form is None:
-                    known = [(n, each) for n, each in first if each and not isinstance(each, UserError)]
-                    form = self._form(path, known or [(number, cells)], tagged)
-                if not named and len(cells) == form.width:
-                    named = True
-                    if form.is_header(cells):
+                if layout is None:
+                    filled = [(n, line) for n, line in probed if line and not isinstance(line, UserError)]
+                    layout = self._find_layout(path, filled or [(number, cells)], tagged)
+                if may_be_header and len(cells) == layout.width:
+                    may_be_header = False
+                    if layout.is_header(cells):
                         continue
-                gathered.append((number, cells))
+                sentence.append((number, cells))
             else:
-                yield from _sentences(path, gathered, broken, form, tagged)
-                gathered, broken = [], []
-        yield from _sentences(path, gathered, broken, form, tagged)
+                yield from _end_sentence(path, sentence, errors, layout, tagged)
+                sentence, errors = [], []
+        yield from _end_sentence(path, sentence, errors, layout, tagged)
 
-    def _form(self, path: Path, first: list[_Line], tagged: bool) -> _Form:
-        """Of a file whose first lines are these: as wide as most of them. Errors: UsageError where the word's column, or a
-        tag's that is needed, is not among them."""
-        [(width, _)] = Counter(len(cells) for _, cells in first).most_common(1)
-        place = f"{path}:{next(number for number, cells in first if len(cells) == width)}"
-        conllu = path.suffix == ".conllu"
+    def _find_layout(self, path: Path, probed: list[_Line], tagged: bool) -> _Layout:
+        """Return the layout of a file that starts with these lines. The number of columns is that of most lines.
+
+        Raises:
+            UsageError: if there is no column of words, or no column of tags although they are needed.
+        """
+        [(width, _)] = Counter(len(cells) for _, cells in probed).most_common(1)
+        place = f"{path}:{next(number for number, cells in probed if len(cells) == width)}"
+        is_conllu = file_format(path) == "conllu"
         word, tag = self.columns.word, self.columns.tag
-        word = word if word >= 0 else int(conllu)
+        word = word if word >= 0 else int(is_conllu)
         if word >= width:
             raise UsageError(f"{place}: no column {word} with words: there are {width}, counted from 0")
-        unnamed = conllu and tag == -1
-        at = tag if tag >= 0 else width + tag
-        if 0 <= at < width and at != word and not unnamed:
-            return _Form(width, word, at)
+        ambiguous = is_conllu and tag == -1
+        tag_column = tag if tag >= 0 else width + tag
+        if 0 <= tag_column < width and tag_column != word and not ambiguous:
+            return _Layout(width, word, tag_column)
         if tagged:
-            problem = "more than one column could be the tag" if unnamed else f"no tags in column {tag} of {width}"
-            remedy = "name one with --task.tag, counted from 0 (CoNLL-U's parts of speech are in 3)"
+            problem = "more than one column could be the tag" if ambiguous else f"no tags in column {tag} of {width}"
+            remedy = "name one with --task.tag, counted from 0 (in CoNLL-U, 3 has the parts of speech)"
             raise UsageError(f"{place}: {problem}, beside the words in {word}; {remedy}")
-        return _Form(width, word, None)
+        return _Layout(width, word, None)
 
 
-class _Form(NamedTuple):
-    """Of a file: how many columns its lines have, and which are the word's and the tag's."""
+class _Layout(NamedTuple):
+    """Of a CoNLL file: the number of columns, and those of the word and the tag."""
 
     width: int
     word: int
     tag: int | None
 
     def is_header(self, cells: list[str]) -> bool:
-        """Whether a line names columns: nobody tags the word "word" with "tag"."""
+        """Whether a line names the columns: no data tags the word "word" with "tag"."""
         is_tag = self.tag is not None and cells[self.tag].lower() in _TAG_HEADINGS
         return is_tag and cells[self.word].lower() in _WORD_HEADINGS
 
 
-def _sentences(
-    path: Path, gathered: list[_Line], broken: list[UserError], form: _Form | None, tagged: bool
+def _end_sentence(
+    path: Path, lines: list[_Line], errors: list[UserError], layout: _Layout | None, tagged: bool
 ) -> Iterator[TaggedSentence | UserError]:
-    """One or none, of the lines between two empty ones. broken: those of them that cannot be read."""
-    if broken:
-        yield broken[0]
-    elif gathered and form:
-        yield _sentence(path, gathered, form, tagged)
+    """Yield the sentence of the lines since the last empty one, or the first error among them, or nothing."""
+    if errors:
+        yield errors[0]
+    elif lines and layout:
+        yield _to_sentence(path, lines, layout, tagged)
 
 
-def _sentence(path: Path, gathered: list[_Line], form: _Form, tagged: bool) -> TaggedSentence | UserError:
-    start = gathered[0][0]
-    for number, cells in gathered:
-        if len(cells) != form.width:
-            problem = f"{len(cells)} columns, where most lines have {form.width}"
-        elif tagged and form.tag is not None and not cells[form.tag]:
+def _to_sentence(path: Path, lines: list[_Line], layout: _Layout, tagged: bool) -> TaggedSentence | UserError:
+    start = lines[0][0]
+    for number, cells in lines:
+        if len(cells) != layout.width:
+            problem = f"{len(cells)} columns, where most lines have {layout.width}"
+        elif tagged and layout.tag is not None and not cells[layout.tag]:
             problem = "no tag"
         else:
             continue
-        return UserError(f"{path}:{number}: {problem} (the sentence from line {start} on)")
-    tags = tuple(cells[form.tag] for _, cells in gathered) if form.tag is not None else ()
-    words = tuple(cells[form.word] for _, cells in gathered)
+        return UserError(f"{path}:{number}: {problem} (the sentence that starts in line {start})")
+    tags = tuple(cells[layout.tag] for _, cells in lines) if layout.tag is not None else ()
+    words = tuple(cells[layout.word] for _, cells in lines)
     return TaggedSentence(words, tags if tags and all(tags) else None, f"{path.name}:{start}")
 
 
-def _lines(path: Path) -> Iterator[tuple[int, list[str] | UserError]]:
-    """The cells of each line with its number, none where a sentence ends. Errors, raised: UserError for an empty file."""
+def _split_lines(path: Path) -> Iterator[tuple[int, list[str] | UserError]]:
+    """Yield the number and the cells of each line; no cells where a sentence ends. Raises UserError for an empty file."""
+    is_conllu = file_format(path) == "conllu"
     number = 0
-    for number, line in enumerate(lines_or_errors(path), 1):
+    for number, line in read_lines(path):
         if isinstance(line, UserError):
             yield number, line
             continue
-        cells = _cells(line)
-        if path.suffix != ".conllu" or not cells or cells[0].isdecimal():  # else a comment, a range, an empty node
+        cells = _split_line(line)
+        if not is_conllu or not cells or cells[0].isdecimal():  # else a comment, a multiword token or an empty node
             yield number, [] if cells[:1] == [DOCUMENT] else cells
     if not number:
         raise UserError(f"{path} is empty")
 
 
-def _cells(line: str) -> list[str]:
-    """Of one line: between tabs where there are any, else between blanks. Other white space is text."""
+def _split_line(line: str) -> list[str]:
+    """Split at tabs if there are any, else at blanks. Other white space is part of a word."""
     line = line.rstrip("\r\n")
     if not line.strip(" \t"):
         return []
@@ -216,34 +240,34 @@ def _cells(line: str) -> list[str]:
 
 
 def _from_row(row: Row, tagged: bool | None, columns: TagColumns) -> TaggedSentence:
-    """tagged: whether tags are needed; None: they may be missing, but not wrong."""
+    """Return the sentence of a row. tagged: whether tags are required; None: they may be missing, but not wrong."""
     values, source, place = row
-    word_names = (columns.tokens,) if columns.tokens else _WORDS
-    tag_names = (columns.tags,) if columns.tags else _TAGS
-    words = next((values[name] for name in word_names if name in values), None)
-    tags = next((values[name] for name in tag_names if name in values), None)
+    word_keys = (columns.tokens,) if columns.tokens else _WORD_KEYS
+    tag_keys = (columns.tags,) if columns.tags else _TAG_KEYS
+    words = next((values[name] for name in word_keys if name in values), None)
+    tags = next((values[name] for name in tag_keys if name in values), None)
     if not isinstance(words, list):
-        told = f"no list of words under {word_names[0]!r}: its keys are {join_names(values)}"
-        raise UsageError(f"{place}: {told}. Choose with --task.tokens")
+        problem = f"no list of words under {word_keys[0]!r}: its keys are {join_names(values)}"
+        raise UsageError(f"{place}: {problem}. Choose with --task.tokens")
     if not words:
         raise UserError(f"{place}: a sentence without words")
-    named = tuple(string(word, "tokens", place) for word in words)
+    checked = tuple(require_string(word, "tokens", place) for word in words)
     if tags is None and not tagged:
-        return TaggedSentence(named, None, source)
+        return TaggedSentence(checked, None, source)
     try:
         if tags is None:
             raise UserError(
-                f"{place}: no tags under {tag_names[0]!r}: its keys are {join_names(values)}. Choose with --task.tags"
+                f"{place}: no tags under {tag_keys[0]!r}: its keys are {join_names(values)}. Choose with --task.tags"
             )
-        return TaggedSentence(named, _tags(tags, len(words), place), source)
+        return TaggedSentence(checked, _check_tags(tags, len(words), place), source)
     except UserError:
         if tagged is False:
-            return TaggedSentence(named, None, source)
+            return TaggedSentence(checked, None, source)
         raise
 
 
-def _tags(tags: Any, count: int, place: str) -> tuple[str, ...]:
+def _check_tags(tags: Any, count: int, place: str) -> tuple[str, ...]:
     if not isinstance(tags, list) or len(tags) != count:
-        have = len(tags) if isinstance(tags, list) else "no list of"
-        raise UserError(f"{place}: {count} words and {have} tags")
-    return tuple(str(tag) if isinstance(tag, int) else string(tag, "tags", place) for tag in tags)
+        found = len(tags) if isinstance(tags, list) else "no list of"
+        raise UserError(f"{place}: {count} words and {found} tags")
+    return tuple(str(tag) if isinstance(tag, int) else require_string(tag, "tags", place) for tag in tags)

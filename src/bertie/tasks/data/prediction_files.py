@@ -1,4 +1,4 @@
-"""Predictions back from files: what `bertie predict` wrote, GLUE's table of index and prediction, SQuAD's answers by id."""
+"""Read predictions: files of `bertie predict`, GLUE's tables of index and prediction, SQuAD's answers by id."""
 
 from __future__ import annotations
 
@@ -14,53 +14,67 @@ from bertie.tasks.data.rows import (
     Row,
     describe_bad_number,
     join_names,
-    lines,
     parse_index,
     parse_label_number,
+    read_rows,
     require_file,
     require_list,
-    rows,
 )
 from bertie.tasks.predictions import prediction_to_json
 
-PREDICTION = "prediction"  # what GLUE's tables call it, whatever the task
+PREDICTION = "prediction"  # the column of predictions in GLUE's tables, whatever the task
 
 
 def read_predictions(path: Path) -> list[Row | UserError]:
-    """One an example; an error where `bertie predict` said one. Errors, raised: UsageError, UserError for the first bad line."""
+    """Return one row per example, with an error where `bertie predict` wrote one.
+
+    Raises:
+        UsageError: if the file does not exist, or is not .json, .jsonl or .tsv.
+        UserError: for the first line that cannot be read.
+    """
     if path.suffix == ".json":
         return [Row({"id": name, "answer": answer}, path.name, f"{path}: {name}") for name, answer in by_id(path)]
     if path.suffix not in (".jsonl", ".tsv"):
         raise UsageError(f"{path}: predictions are read from .jsonl and .tsv files, for questions also .json")
-    found = []
-    for row in rows(path):
+    rows = []
+    for row in read_rows(path):
         if isinstance(row, UserError):
             raise row
-        found.append(row)
-    return _in_order(path, found) if path.suffix == ".tsv" else [_or_error(row) for row in found]
+        rows.append(row)
+    return _sort_by_index(path, rows) if path.suffix == ".tsv" else [_row_or_error(row) for row in rows]
 
 
 def given_predictions(values: Any) -> list[Row | UserError]:
-    """From Python values: what `Predictor.predict` gives, dicts of the same names, or SQuAD's dict of answers by id."""
+    """Return one row per prediction in Python.
+
+    Args:
+        values: The result of `Predictor.predict`, dicts with the same names, or SQuAD's dict of answers by id.
+    """
     if isinstance(values, dict):
         return [Row({"id": name, "answer": answer}, name, f"the answer to {name}") for name, answer in values.items()]
-    found: list[Row | UserError] = []
+    rows: list[Row | UserError] = []
     for number, value in enumerate(require_list(values), 1):
         place = f"prediction {number}"
         value = prediction_to_json(value) if is_dataclass(value) else value
         if not isinstance(value, dict | UserError):
-            raise UserError(f"{place}: expected a dict or what predict gives, got {type(value).__name__}")
-        found.append(_or_error(Row(value, place, place)) if isinstance(value, dict) else value)
-    return found
+            raise UserError(f"{place}: expected a dict or a result of predict, got {type(value).__name__}")
+        rows.append(_row_or_error(Row(value, place, place)) if isinstance(value, dict) else value)
+    return rows
 
 
 def by_id(path: Path) -> list[tuple[str, Any]]:
-    """The pairs of a JSON object, in its order. Errors: UserError where it is none, or names an id twice."""
+    """Return the pairs of a JSON object in a file, in order.
+
+    Raises:
+        UserError: if the file is not a JSON object in UTF-8, or has an id twice.
+    """
     require_file(path)
     try:
-        pairs = json.loads("".join(lines(path)), object_pairs_hook=list)
+        pairs = json.loads(path.read_bytes().decode("utf-8-sig"), object_pairs_hook=list)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not valid JSON: {error}") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
     if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
         raise UserError(f'{path}: expected one JSON object with ids as keys, as in {{"id": …}}')
     require_once((name for name, _ in pairs), str(path))
@@ -68,6 +82,7 @@ def by_id(path: Path) -> list[tuple[str, Any]]:
 
 
 def require_once(names: Iterable[str], where: str) -> None:
+    """Raise a UserError if a name is repeated."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -75,46 +90,52 @@ def require_once(names: Iterable[str], where: str) -> None:
         seen.add(name)
 
 
-def index_of(said: str, place: str) -> int:
-    """Errors: UserError for what is no number from 0."""
-    index = parse_index(said)
+def index_of(text: str, place: str) -> int:
+    """Return a text as an integer from 0, or raise a UserError."""
+    index = parse_index(text)
     if index is None:
-        raise UserError(f"{place}: the index is {said[:20]!r}, and must be a number from 0")
+        raise UserError(f"{place}: the index is {text[:20]!r}, and must be a number from 0")
     return index
 
 
 def answer_of(values: dict[str, Any], name: str, place: str) -> Any:
-    """What a prediction says under `name`, or in a table of GLUE's. Errors: UserError."""
-    found = values.get(name, values.get(PREDICTION))
-    if found is None:
-        null = [each for each in (name, PREDICTION) if each in values]
-        told = (
-            f"{null[0]!r} is null, and no prediction"
+    """Return the value of a prediction, or raise a UserError.
+
+    Args:
+        values: The values of the prediction by column.
+        name: The column that `bertie predict` writes; PREDICTION is accepted as well.
+        place: The file and line, for error messages.
+    """
+    answer = values.get(name, values.get(PREDICTION))
+    if answer is None:
+        null = [column for column in (name, PREDICTION) if column in values]
+        problem = (
+            f"{null[0]!r} is null, which is not a prediction"
             if null
             else f"no {name!r}; there are {join_names(map(str, values))}"
         )
-        raise UserError(f"{place}: {told}")
-    return found
+        raise UserError(f"{place}: {problem}")
+    return answer
 
 
 def require_number(value: Any, place: str) -> float:
-    """A predicted number. Errors: UserError for what is none, or too large to be scored."""
+    """Return a predicted number, or raise a UserError if it is not finite or is too large to be scored."""
     number = parse_label_number(str(value))
     if number is None:
         raise UserError(f"{place}: the prediction is {describe_bad_number(str(value))}")
     return number
 
 
-def _or_error(row: Row) -> Row | UserError:
+def _row_or_error(row: Row) -> Row | UserError:
     return UserError(f"{row.place}: an error in place of a prediction") if set(row.values) == {"error"} else row
 
 
-def _in_order(path: Path, found: list[Row]) -> list[Row | UserError]:
-    """The rows of GLUE's table by their index, which counts examples from 0."""
-    if set(found[0].values if found else ()) != {"index", PREDICTION}:
-        columns = ", ".join(found[0].values) if found else "none with rows"
+def _sort_by_index(path: Path, rows: list[Row]) -> list[Row | UserError]:
+    """Sort the rows of GLUE's table by their index, which counts examples from 0. Raises UserError if one is missing."""
+    if set(rows[0].values if rows else ()) != {"index", PREDICTION}:
+        columns = ", ".join(rows[0].values) if rows else "none with rows"
         raise UserError(f"{path}: expected the columns index and {PREDICTION}, found {columns}")
-    ordered = sorted([(index_of(row.values["index"], row.place), row) for row in found], key=itemgetter(0))
+    ordered = sorted([(index_of(row.values["index"], row.place), row) for row in rows], key=itemgetter(0))
     require_once((f"index {index}" for index, _ in ordered), str(path))
     for number, (index, _) in enumerate(ordered):
         if index != number:

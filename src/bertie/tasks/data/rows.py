@@ -1,103 +1,171 @@
-"""Rows of .tsv, .csv and .jsonl files, as dicts by column; .txt has one, "text".
+"""Read the rows of example files as dicts by column, and check their values.
 
-A bad row is an error in its place: the caller skips or raises it.
+A bad row is returned as an error in its place, so that the caller can skip it or raise it.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator
-from io import BufferedReader
+from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from bertie import console, storage
 from bertie.errors import UsageError, UserError
+from bertie.files.encodings import UTF8
+from bertie.files.formats import NamesOfHeaderless, read_records
+from bertie.files.lines import BadRecord, decode_lines, require_line_feeds, undecodable
+from bertie.files.sources import KNOWN, SUFFIXES, Format, Source, split_suffix
 
 T = TypeVar("T")
-STDIN, STDIN_DEVICE = Path("-"), Path("/dev/stdin")  # as it is named, and where it lies
-SHOWN = 3  # of many, what is told in full
-PROBED_ROWS = 100  # rows or lines that tell of the whole file what it has
-LARGEST, _LARGEST = 1e15, "1e15"  # its square is a number in float32 too, and so are sums of many
-_ONE_LINE = (".txt", ".json", ".jsonl", "")  # files of a single line that may hold a \r and be whole
-
-Headless = Callable[[list[str]], list[str] | None]
-"""From the first row's cells to the names of the columns, where that row is plainly none of names."""
+STDIN, STDIN_DEVICE = Path("-"), Path("/dev/stdin")  # the name of stdin on the command line, and its file
+SHOWN = 3  # items of a long list that a message shows
+PROBED_ROWS = 100  # rows or lines at the start of a file that decide about its columns
+MAX_LABEL, _MAX_LABEL = 1e15, "1e15"  # its square, and the sum of many, are finite in float32
+_NOT_UTF8 = undecodable("utf-8", None).reason
 
 
 class Row(NamedTuple):
-    """source: "dev.tsv:12", to be kept with the example; place: the same with the whole path, for errors."""
+    """One row of a file, or one Python value.
+
+    Attributes:
+        values: The values by column.
+        source: The file name and line ("dev.tsv:12"), which the example keeps.
+        place: The same with the full path, for error messages.
+    """
 
     values: dict[str, Any]
     source: str
     place: str
 
 
-def rows(path: Path, headless: Headless = lambda _: None) -> Iterator[Row | UserError]:
-    """path: "-" is a .txt file on stdin. Errors, raised: UsageError for a missing file or an unknown ending, UserError for a
-    file that cannot be read at all."""
-    if path == STDIN:
-        return _txt(STDIN_DEVICE, headless)
-    require_file(path)
-    readers = {".tsv": _tsv, ".csv": _csv, ".jsonl": _jsonl, ".txt": _txt}
-    if path.suffix not in readers:
-        raise UsageError(f"{path}: examples are read from {', '.join(readers)} files")
-    return readers[path.suffix](path, headless)
+def file_format(path: Path) -> str:
+    """Return the format that a file name states, such as "jsonl" for a.jsonl.gz; "txt" for stdin, "" for none."""
+    return "txt" if path == STDIN else split_suffix(path.name)[0].removeprefix(".")
+
+
+def read_rows(path: Path, headerless: NamesOfHeaderless | None = None) -> Iterator[Row | UserError]:
+    """Read the rows of a .txt, .jsonl, .csv, .tsv or .parquet file, lazily; all but .parquet may be compressed.
+
+    Args:
+        path: The file. "-" is stdin, read as .txt, where each line is a row with the column "text".
+        headerless: Recognizes .csv and .tsv files without a header; see `NamesOfHeaderless`.
+
+    Returns:
+        The rows in order, with an error in place of each one that cannot be read.
+
+    Raises:
+        UsageError: if the file does not exist or has no known format.
+        UserError: while reading, if the file as a whole cannot be read.
+    """
+    if path != STDIN:
+        require_file(path)
+        if not path.name.lower().endswith(SUFFIXES):
+            raise UsageError(f"{path}: examples are read from files of these formats: {KNOWN}")
+    return _read_rows(STDIN_DEVICE if path == STDIN else path, cast(Format, file_format(path)), headerless)
+
+
+def _read_rows(path: Path, format: Format, headerless: NamesOfHeaderless | None) -> Iterator[Row | UserError]:
+    with _open(path) as stream:
+        for number, record in read_records(format, str(path), stream, headerless=headerless):
+            place = f"{path}:{number}"
+            if isinstance(record, BadRecord):
+                yield _to_error(record, place)
+            else:
+                yield Row(record, f"{path.name}:{number}", place)
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str | UserError]]:
+    """Yield the numbered lines of a file, with an error in place of each one that cannot be read.
+
+    Raises:
+        UserError: if the file cannot be read.
+    """
+    name = str(path)
+    with _open(path) as stream:
+        lines = decode_lines(name, stream, UTF8)
+        for number, line in require_line_feeds(name, lines, may_be_one_line=file_format(path) in ("txt", "")):
+            yield number, _to_error(line, f"{path}:{number}") if isinstance(line, BadRecord) else line
+
+
+def _open(path: Path) -> AbstractContextManager[IO[bytes]]:
+    return Source(str(path), path.name, 0, "").open()
+
+
+def _to_error(record: BadRecord, place: str) -> UserError:
+    """Return a bad record as an error, or raise it if the start of the next record is unknown."""
+    hint = "; convert the file to UTF-8 first" if record.reason == _NOT_UTF8 else ""
+    error = UserError(f"{place}: {record.detail}{hint}")
+    if record.unsynchronized:  # a later row could get the label of another one
+        raise error
+    return error
 
 
 def require_file(path: Path) -> None:
+    """Raise a UsageError if `path` is not a regular file."""
     if path.is_dir():
         raise UsageError(f"{path} is a folder: give a file")
     if not path.exists():
         raise UsageError(f"no such file: {path}")
     if not path.is_file():
-        raise UsageError(f"{path} is no regular file: give one (texts to predict can be piped, one a line: --input -)")
+        raise UsageError(
+            f"{path} is not a regular file: give one (texts to predict can be piped, one per line: --input -)"
+        )
 
 
 def skip_until_columns(
-    found: Iterator[Row | UserError], path: Path, find: Callable[[Row], object]
+    rows: Iterator[Row | UserError], path: Path, find_columns: Callable[[Row], object]
 ) -> Iterator[Row | UserError]:
-    """Of .jsonl: the rows, with an error in place of each before the first in which `find` finds its columns.
+    """Replace each .jsonl row before the first with the needed columns by an error.
 
-    find: its UsageError begins with the file or the row's place. Errors, raised: the first of those, of the file, where none
-    of its first rows has them.
+    Args:
+        rows: The rows of the file.
+        path: The file.
+        find_columns: Raises a UsageError, which begins with the file or the row's place, if the row lacks the columns.
+
+    Raises:
+        UsageError: the first one from `find_columns`, if none of the first PROBED_ROWS rows has the columns.
     """
     problem: UsageError | None = None
-    held: list[Row | UserError] = []
-    for row in found:
-        has = False
+    pending: list[Row | UserError] = []
+    for row in rows:
+        has_columns = False
         if isinstance(row, Row):
             try:
-                find(row)
-                has = True
+                find_columns(row)
+                has_columns = True
             except UsageError as error:
-                told = str(error).removeprefix(row.place).removeprefix(str(path))
-                problem = problem or UsageError(f"{path}{told}")
-                row = UserError(f"{row.place}{told}")
-            except UserError:  # it may have them, and is wrong in another way
-                has = False
-        if has:
-            yield from held
+                detail = str(error).removeprefix(row.place).removeprefix(str(path))
+                problem = problem or UsageError(f"{path}{detail}")
+                row = UserError(f"{row.place}{detail}")
+            except UserError:  # it has another problem and may still have the columns
+                has_columns = False
+        if has_columns:
+            yield from pending
             yield row
-            yield from found
+            yield from rows
             return
         if problem is None:
             yield row
         else:
-            held.append(row)
-        if len(held) == PROBED_ROWS:
+            pending.append(row)
+        if len(pending) == PROBED_ROWS:
             break
     if problem:
         raise problem
 
 
 def row_from_python(values: dict[Any, Any], place: str) -> Row:
-    """A Python value; None is what is not there, numpy's numbers are Python's. Errors: UserError for keys that are no strings."""
+    """Return a Python dict as a row. Drops keys whose value is None, and converts numbers of NumPy to those of Python.
+
+    Raises:
+        UserError: if a key is not a string.
+    """
     for name in values:
         if not isinstance(name, str):
             raise UserError(f"{place}: its keys must be strings, and one is {shorten(repr(name))}")
@@ -105,60 +173,84 @@ def row_from_python(values: dict[Any, Any], place: str) -> Row:
     return Row({name: value for name, value in plain.items() if value is not None}, place, place)
 
 
-def valid_examples(found: Iterable[T | UserError], where: str, strict: bool = False) -> list[T]:
-    """What could be read; the rest is counted and said. Errors: UserError where nothing could, or, strictly, for the first."""
+def valid_examples(examples: Iterable[T | UserError], where: str, strict: bool = False) -> list[T]:
+    """Return the examples without errors, and warn about the number of errors.
+
+    Args:
+        examples: Examples, with errors in place of bad rows.
+        where: The file, for error messages.
+        strict: Raise the first error.
+
+    Raises:
+        UserError: if there is no example, or for the first error if `strict`.
+    """
     good: list[T] = []
     bad: list[UserError] = []
-    for each in found:
-        if not isinstance(each, UserError):
-            good.append(each)
+    for example in examples:
+        if not isinstance(example, UserError):
+            good.append(example)
         elif strict:
-            raise each
+            raise example
         else:
-            bad.append(each)
+            bad.append(example)
     if bad and not good:
         raise bad[0]
     if not good:
         raise UserError(f"{where}: no examples in it")
     if bad:
-        told = first_few(map(str, bad), len(bad))
-        console.warn(f"{len(bad):,} of {len(bad) + len(good):,} rows are skipped (--strict refuses them): {told}")
+        shown = first_few(map(str, bad), len(bad))
+        console.warn(f"{len(bad):,} of {len(bad) + len(good):,} rows are skipped (--strict refuses them): {shown}")
     return good
 
 
-def string(value: Any, name: str, place: str) -> str:
-    """Errors: UserError for what is no text."""
+def require_string(value: Any, name: str, place: str) -> str:
+    """Return a value that is text, or raise a UserError.
+
+    Args:
+        value: The value.
+        name: Its column, for error messages.
+        place: Its file and line, for error messages.
+    """
     if not isinstance(value, str):
         raise UserError(f"{place}: {name!r} must be a string, found {json.dumps(value, default=repr)[:60]}")
     if not storage.is_unicode(value):
-        raise UserError(f"{place}: {name!r} holds half of a surrogate pair, which is no character")
+        raise UserError(f"{place}: {name!r} holds half of a surrogate pair, which is not a character")
     return value
 
 
-def label(value: Any, name: str, place: str) -> str | None:
-    """A label as a string: numbers and true/false as JSON writes them; None for an empty one, or NaN as pandas writes it."""
+def parse_label(value: Any, name: str, place: str) -> str | None:
+    """Return a label as a string: numbers and booleans as in JSON, None if it is empty or NaN (missing in pandas).
+
+    Args:
+        value: The label.
+        name: Its column, for error messages.
+        place: Its file and line, for error messages.
+
+    Raises:
+        UserError: if the value is of another type.
+    """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, int | float):
         return json.dumps(value)
-    text = string(value, name, place).strip()
+    text = require_string(value, name, place).strip()
     return None if text.lower() in ("", "nan") else text
 
 
 def parse_label_number(value: str | None) -> float | None:
-    """A label as a number that can be learned: a finite one, at most LARGEST either way; None where it is none."""
+    """Return a label as a number to train on; None if it is not finite or its magnitude is more than MAX_LABEL."""
     number = parse_finite(value)
-    return None if number is None or abs(number) > LARGEST else number
+    return None if number is None or abs(number) > MAX_LABEL else number
 
 
 def describe_bad_number(value: str) -> str:
-    """For messages: what is wrong with a label that `number_of` does not take."""
-    wrong = "no finite number" if parse_finite(value) is None else f"too large: the most is {_LARGEST} either way"
-    return f"{shorten(value)!r}, which is {wrong}"
+    """Say, for an error message, why `parse_label_number` returns None."""
+    reason = "not a finite number" if parse_finite(value) is None else f"too large: the maximum is ±{_MAX_LABEL}"
+    return f"{shorten(value)!r}, which is {reason}"
 
 
 def parse_finite(value: str | None) -> float | None:
-    """A text as a finite number; None where it is none. Python's 1_000 is none."""
+    """Return a text as a finite number; None if it is not one. Python's 1_000 is not."""
     try:
         number = math.nan if value is None or "_" in value else float(value)
     except ValueError:
@@ -167,161 +259,37 @@ def parse_finite(value: str | None) -> float | None:
 
 
 def parse_index(value: str) -> int | None:
-    """A number from 0 of at most 18 digits; None for anything else."""
+    """Return a text as an integer of at most 18 digits, from 0; None if it is not one."""
     return int(value) if value.isdecimal() and len(value) <= 18 else None
 
 
-def shorten(text: str, most: int = 40) -> str:
-    """For messages."""
-    return text if len(text) <= most else f"{text[:most]}…"
+def shorten(text: str, limit: int = 40) -> str:
+    """Truncate a text for a message, to `limit` characters."""
+    return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 def join_names(names: Iterable[str]) -> str:
-    """For messages: of columns or classes, some."""
+    """Join the first 30 names of columns or classes for a message."""
     return ", ".join(shorten(name) for name in list(names)[:30])
 
 
-def first_few(said: Iterable[str], count: int, between: str = "; ") -> str:
-    """For messages: the first of `count`, and how many more there are."""
+def first_few(items: Iterable[str], count: int, separator: str = "; ") -> str:
+    """Join the first SHOWN items for a message, and say how many of `count` items follow."""
     more = f" … and {count - SHOWN:,} more" if count > SHOWN else ""
-    return between.join(islice(said, SHOWN)) + more
+    return separator.join(islice(items, SHOWN)) + more
 
 
-def require_distinct_columns(**named: str) -> None:
-    """named: from flags to columns; empty: none. Errors: UsageError where one column is to be two things."""
-    flags = {column: flag for flag, column in named.items() if column}
-    for flag, column in named.items():
+def require_distinct_columns(**columns: str) -> None:
+    """Raise a UsageError if two flags name the same column. columns: by flag; empty for a flag that is not set."""
+    flags = {column: flag for flag, column in columns.items() if column}
+    for flag, column in columns.items():
         if column and flags[column] != flag:
             names = " and ".join(f"--task.{name.replace('_', '-')}" for name in (flag, flags[column]))
-            raise UsageError(f"{names} name one column, {column!r}")
+            raise UsageError(f"{names} name the same column, {column!r}")
 
 
 def require_list(texts: Any) -> Any:
-    """A string is iterable too, and a dict: its characters or keys would each be taken for a text."""
+    """Return `texts`, or raise a UsageError for one text or dict, whose characters or keys would be taken for texts."""
     if isinstance(texts, str | bytes | dict | Path) or not isinstance(texts, Iterable):
         raise UsageError(f"expected a list of texts and got one {type(texts).__name__}: put it in brackets")
     return texts
-
-
-def lines(path: Path) -> Iterator[str]:
-    """Lines with their ends. Only "\\n" ends a line: U+2028 and its like are text. Errors: UserError."""
-    for line in lines_or_errors(path):
-        if isinstance(line, UserError):
-            raise line
-        yield line
-
-
-def lines_or_errors(path: Path, errors: str = "strict") -> Iterator[str | UserError]:
-    """The same, with an error in the place of a line that is no UTF-8. errors: as `bytes.decode` has it. Raises UserError."""
-    try:
-        with open(path, "rb") as file:
-            for number, line in enumerate(file, 1):
-                if number == 1 and b"\r" in line.rstrip(b"\r\n") and _is_all(line, file, path):
-                    raise UserError(
-                        f"{path}: its lines end in \\r alone; convert the file to lines that end in \\n first"
-                    )
-                try:
-                    yield line.decode("utf-8-sig" if number == 1 else "utf-8", errors)
-                except UnicodeDecodeError:
-                    yield _no_utf8(path, number)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-
-
-def _is_all(line: bytes, file: BufferedReader, path: Path) -> bool:
-    """Whether a file whose first line holds a \\r has no other line, and should have: a last \\n may have been put behind it."""
-    return not line.endswith(b"\n") or (path.suffix not in _ONE_LINE and not file.peek(1))
-
-
-def _no_utf8(path: Path, line: int) -> UserError:
-    return UserError(f"{path}:{line}: not UTF-8 text; convert the file to UTF-8 first")
-
-
-def _jsonl(path: Path, _: Headless) -> Iterator[Row | UserError]:
-    for number, line in enumerate(lines_or_errors(path), 1):
-        if isinstance(line, UserError):
-            yield line
-            continue
-        if not line.strip():
-            continue
-        try:
-            values = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            yield UserError(f"{path}:{number}: not valid JSON: {error}")
-            continue
-        if isinstance(values, dict):
-            yield Row(values, f"{path.name}:{number}", f"{path}:{number}")
-        else:
-            yield UserError(f'{path}:{number}: expected a JSON object, as in {{"text": …, "label": …}}')
-
-
-def _txt(path: Path, _: Headless) -> Iterator[Row | UserError]:
-    """A text a line, an empty one too."""
-    for number, line in enumerate(lines_or_errors(path), 1):
-        if isinstance(line, UserError):
-            yield line
-        else:
-            yield Row({"text": line.rstrip("\r\n")}, f"{path.name}:{number}", f"{path}:{number}")
-
-
-def _tsv(path: Path, headless: Headless) -> Iterator[Row | UserError]:
-    """Tabs separate, nothing quotes: a lone " is text. As in .csv, a line with nothing in it is no row; empty cells are one."""
-    return _table(path, _tsv_cells(path), headless)
-
-
-def _tsv_cells(path: Path) -> Iterator[tuple[int, list[str] | UserError]]:
-    for number, line in enumerate(lines_or_errors(path), 1):
-        if isinstance(line, UserError):
-            yield number, line
-        elif line := line.rstrip("\r\n"):
-            yield number, line.split("\t")
-
-
-def _csv(path: Path, headless: Headless) -> Iterator[Row | UserError]:
-    return _table(path, _csv_cells(path), headless)
-
-
-def _csv_cells(path: Path) -> Iterator[tuple[int, list[str] | UserError]]:
-    csv.field_size_limit(1 << 24)  # the module's own limit is shorter than a long article; an open quote reads up to it
-    found = lines_or_errors(path, "surrogateescape")  # so none is an error
-    escaped = (line for line in found if isinstance(line, str))
-    reader = csv.reader(escaped, strict=True)
-    start = 1
-    try:
-        for cells in reader:
-            if cells:
-                yield start, cells if storage.is_unicode("".join(cells)) else _no_utf8(path, start)
-            start = reader.line_num + 1
-    except csv.Error as error:  # nobody knows where the next row begins
-        if "new-line character" in str(error):
-            told = "a \\r (carriage return) stands outside quotes: quote the cell, or make all lines end in \\n"
-            raise UserError(f"{path}:{reader.line_num}: {told}") from error
-        hint = "; is a quote left open?" if "limit" in str(error) else ""
-        raise UserError(f"{path}:{start}: not valid CSV: {error}{hint}") from error
-
-
-def _table(
-    path: Path, found: Iterator[tuple[int, list[str] | UserError]], headless: Headless
-) -> Iterator[Row | UserError]:
-    """Rows as dicts by the names in the first one, or by those that `headless` gives for it."""
-    header: list[str] = []
-    for number, cells in found:
-        if isinstance(cells, UserError):
-            if not header:
-                raise cells
-            yield cells
-            continue
-        if not header:
-            names = headless(cells)
-            header = names or [name.strip() for name in cells]
-            twice = {name for name in header if name and header.count(name) > 1}
-            if twice:
-                raise UserError(f"{path}: two columns are named {min(twice)!r}")
-            if not names:
-                continue
-        if len(cells) == len(header):
-            yield Row(dict(zip(header, cells, strict=True)), f"{path.name}:{number}", f"{path}:{number}")
-        else:
-            yield UserError(f"{path}:{number}: {len(cells)} columns, but the first line has {len(header)}")
-    if not header:
-        raise UserError(f"{path} is empty")

@@ -1,4 +1,4 @@
-"""Questions about a context: SQuAD's JSON of versions 1.1 and 2.0, and rows of .jsonl, .csv and .tsv."""
+"""Questions about a context: SQuAD's JSON, versions 1.1 and 2.0, and rows of .jsonl, .csv, .tsv and .parquet files."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from bertie.errors import UsageError, UserError
 from bertie.tasks.data.rows import (
     STDIN,
     Row,
+    file_format,
     join_names,
     parse_index,
+    read_rows,
     require_distinct_columns,
     require_file,
     require_list,
+    require_string,
     row_from_python,
-    rows,
     shorten,
-    string,
 )
 
-_TABLES = (".csv", ".tsv")
+_TABLES = ("csv", "tsv", "parquet")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """text: as it stands in the context from character `start` on; start -1: nobody said where."""
+    """text: a substring of the context, from character `start`. start: -1 if it is unknown."""
 
     text: str
     start: int
@@ -36,7 +37,15 @@ class Answer:
 
 @dataclass(frozen=True)
 class Question:
-    """answers: empty where the context does not tell (SQuAD 2.0), None where nobody said. id: of the data set, or its number."""
+    """One question.
+
+    Attributes:
+        id: Its id in the data set; without one, its number in the file.
+        question: The question.
+        context: The text that may contain the answer.
+        answers: The gold answers. Empty if the context does not answer the question (SQuAD 2.0); None if unknown.
+        source: The file and place, for messages.
+    """
 
     id: str
     question: str
@@ -47,14 +56,14 @@ class Question:
 
 @dataclass(frozen=True)
 class QuestionColumns:
-    """Of .jsonl, .csv and .tsv; SQuAD's .json has its own names."""
+    """The columns of .jsonl, .csv, .tsv and .parquet files. SQuAD's .json has its own names."""
 
     question: str = ""
     """Column of the question (empty: question)."""
     context: str = ""
-    """Column of what it is asked of (empty: context)."""
+    """Column of the context (empty: context)."""
     answers: str = ""
-    """Column of the answer, empty for none; in .jsonl also a list of them, or SQuAD's (empty: answers or answer)."""
+    """Column of the answer, empty for none; in .jsonl also a list of answers, or SQuAD's (empty: answers or answer)."""
 
     def __post_init__(self) -> None:
         require_distinct_columns(
@@ -64,59 +73,73 @@ class QuestionColumns:
 
 @dataclass(frozen=True)
 class SquadReader:
-    """A table may also say where the answer begins, in answer_start, and give questions an id."""
+    """Reads questions. Rows may also have the start of the answer, in answer_start, and an id."""
 
     columns: QuestionColumns = QuestionColumns()
 
     def read(self, path: Path) -> Iterator[Question | UserError]:
-        """With answers. Errors, raised: UsageError for a missing file, UserError for one that is no such JSON."""
+        """Read questions with answers, for training and evaluation.
+
+        Raises:
+            UsageError: if the file does not exist, or a table lacks a column.
+            UserError: if a .json file is not SQuAD's.
+        """
         seen: set[str] = set()
-        for found in self._found(path, answered=True):
-            if isinstance(found, UserError):
-                yield found
-            elif found.answers is None:
-                yield UserError(f"{found.source}: no answers")
-            elif found.id in seen:
-                yield UserError(f"{found.source}: the id {shorten(found.id)!r} is there already")
+        for question in self._read(path, answered=True):
+            if isinstance(question, UserError):
+                yield question
+            elif question.answers is None:
+                yield UserError(f"{question.source}: no answers")
+            elif question.id in seen:
+                yield UserError(f"{question.source}: the id {shorten(question.id)!r} is there already")
             else:
-                seen.add(found.id)
-                yield found
+                seen.add(question.id)
+                yield question
 
     def stream(self, path: Path) -> Iterator[Question | UserError]:
-        """For prediction: questions may share an id, since none is remembered, and what is no answer is none."""
-        return self._found(path, answered=False)
-
-    def _found(self, path: Path, answered: bool) -> Iterator[Question | UserError]:
-        if path == STDIN:
-            raise UsageError("of stdin a line is a text, and a question needs a context: give a .json or .jsonl file")
-        require_file(path)
-        nested = path.suffix == ".json"
-        columns = QuestionColumns() if nested else self.columns
-        for number, found in enumerate(_nested(path) if nested else _rows(path), 1):
-            try:
-                yield _question(found, str(number), columns, answered) if isinstance(found, Row) else found
-            except UserError as error:
-                if isinstance(error, UsageError) and path.suffix in _TABLES:
-                    raise
-                yield UserError(str(error))
+        """Read questions for prediction. Ids may repeat, since none is held in memory; bad answers are None."""
+        return self._read(path, answered=False)
 
     def values(self, given: Iterable[Any]) -> Iterator[Question]:
-        """From dicts ({"question": …, "context": …, "answers": …}), pairs (question, context) or Questions. Errors: UserError."""
+        """Convert dicts ({"question": …, "context": …, "answers": …}), pairs (question, context) or `Question`s.
+
+        Raises:
+            UserError: for the first bad one.
+        """
         for number, value in enumerate(require_list(given), 1):
             place = f"example {number}"
             columns = self.columns if isinstance(value, dict) else QuestionColumns()
             if isinstance(value, tuple | list) and len(value) == 2:
                 value = {"question": value[0], "context": value[1]}
             if isinstance(value, dict):
-                value = _question(row_from_python(value, place), str(number), columns)
+                value = _to_question(row_from_python(value, place), str(number), columns)
             elif not isinstance(value, Question):
-                wanted = 'expected {"question": …, "context": …} (in a file: --input), a pair of both or a Question'
-                raise UserError(f"{place}: {wanted}, got {type(value).__name__}")
+                expected = 'expected {"question": …, "context": …} (for a file: --input), a pair of both or a Question'
+                raise UserError(f"{place}: {expected}, got {type(value).__name__}")
             yield value
+
+    def _read(self, path: Path, answered: bool) -> Iterator[Question | UserError]:
+        if path == STDIN:
+            raise UsageError("a line of stdin is a text, and a question needs a context: give a .json or .jsonl file")
+        require_file(path)
+        is_json = path.suffix == ".json"
+        columns = QuestionColumns() if is_json else self.columns
+        for number, row in enumerate(_read_squad_json(path) if is_json else _read_table(path), 1):
+            try:
+                yield _to_question(row, str(number), columns, answered) if isinstance(row, Row) else row
+            except UserError as error:
+                if isinstance(error, UsageError) and file_format(path) in _TABLES:
+                    raise
+                yield UserError(str(error))
 
 
 def placed(answer: Answer, context: str) -> Answer | None:
-    """The answer where it lies. With a start that is wrong it is the nearest place that holds the text, without one the first."""
+    """Locate an answer in its context.
+
+    Returns:
+        The answer without surrounding white space and with its start. If the given start is wrong, the nearest
+        occurrence of the text; if it is unknown, the first. None if the context does not contain the text.
+    """
     text = answer.text.strip()
     start = answer.start + len(answer.text) - len(answer.text.lstrip())
     if not text:
@@ -127,24 +150,26 @@ def placed(answer: Answer, context: str) -> Answer | None:
     return Answer(text, start) if start >= 0 else None
 
 
-def _rows(path: Path) -> Iterator[Row | UserError]:
-    if path.suffix not in (".jsonl", *_TABLES):
-        raise UsageError(f"{path}: questions are read from SQuAD's .json, or from .jsonl, .csv and .tsv files")
-    return rows(path)
+def _read_table(path: Path) -> Iterator[Row | UserError]:
+    if file_format(path) not in ("jsonl", *_TABLES):
+        raise UsageError(
+            f"{path}: questions are read from SQuAD's .json, or from .jsonl, .csv, .tsv and .parquet files"
+        )
+    return read_rows(path)
 
 
-def _nested(path: Path) -> Iterator[Row | UserError]:
-    """SQuAD's articles → paragraphs → questions, one row a question with its context."""
+def _read_squad_json(path: Path) -> Iterator[Row | UserError]:
+    """Yield one row per question, with its context, from SQuAD's articles → paragraphs → questions."""
     values = storage.read_json(path)
     articles = values.get("data") if isinstance(values, dict) else None
     if not isinstance(articles, list):
-        raise UserError(f'{path} is not in the form of SQuAD: there is no list "data" in it')
+        raise UserError(f'{path} does not have the form of SQuAD: there is no list "data" in it')
     for a, article in enumerate(articles):
-        paragraphs = _list(article, "paragraphs")
+        paragraphs = _list_of(article, "paragraphs")
         if paragraphs is None:
             yield UserError(f'{path}: data[{a}] has no list "paragraphs"')
         for p, paragraph in enumerate(paragraphs or []):
-            questions = _list(paragraph, "qas")
+            questions = _list_of(paragraph, "qas")
             if questions is None:
                 yield UserError(f'{path}: data[{a}].paragraphs[{p}] has no list "qas"')
             context = paragraph.get("context") if isinstance(paragraph, dict) else None
@@ -154,55 +179,55 @@ def _nested(path: Path) -> Iterator[Row | UserError]:
                     name = place if question.get("id") is None else question["id"]
                     yield Row({**question, "context": context}, f"{path.name}: {name}", f"{path}: {name}")
                 else:
-                    yield UserError(f"{path}: {place} is no question with a context")
+                    yield UserError(f"{path}: {place} is not a question with a context")
 
 
-def _list(values: Any, name: str) -> list[Any] | None:
-    found = values.get(name) if isinstance(values, dict) else None
-    return found if isinstance(found, list) else None
+def _list_of(values: Any, name: str) -> list[Any] | None:
+    value = values.get(name) if isinstance(values, dict) else None
+    return value if isinstance(value, list) else None
 
 
-def _question(row: Row, number: str, columns: QuestionColumns, answered: bool = True) -> Question:
-    """answered: whether answers that are none are an error; else they are None."""
+def _to_question(row: Row, number: str, columns: QuestionColumns, answered: bool = True) -> Question:
+    """answered: whether bad answers are an error, instead of None."""
     values, source, place = row
     names = columns.question or "question", columns.context or "context"
     if missing := [name for name in names if name not in values]:
         raise UsageError(
             f"{place}: no {missing[0]!r}; there are {join_names(values)}. Choose with --task.question and --task.context"
         )
-    asked, context = (string(values[name], name, place) for name in names)
+    question, context = (require_string(values[name], name, place) for name in names)
     if not context.strip():
         raise UserError(f"{place}: the context is empty")
-    name = string(str(number if values.get("id") is None else values["id"]), "id", place)
+    identifier = require_string(str(number if values.get("id") is None else values["id"]), "id", place)
     try:
-        answers = _given_answers(values, columns, place)
+        answers = _answers_of(values, columns, place)
     except UserError:
         if answered:
             raise
         answers = None
-    return Question(name, asked, context, answers, source)
+    return Question(identifier, question, context, answers, source)
 
 
-def _given_answers(values: dict[str, Any], columns: QuestionColumns, place: str) -> tuple[Answer, ...] | None:
+def _answers_of(values: dict[str, Any], columns: QuestionColumns, place: str) -> tuple[Answer, ...] | None:
     given = values.get(columns.answers or ("answers" if "answers" in values else "answer"))
     if str(values.get("is_impossible")).strip().lower() in ("true", "1"):
         return ()
     if isinstance(given, str):
         start = values.get("answer_start")
-        given = {"text": [given], "answer_start": [_whole(start)]} if given.strip() else []
-    return _answers(given, place)
+        given = {"text": [given], "answer_start": [_parse_start(start)]} if given.strip() else []
+    return _parse_answers(given, place)
 
 
-def _whole(start: Any) -> Any:
-    """A cell's number; pandas writes 8.0 where other rows have none."""
+def _parse_start(start: Any) -> Any:
+    """Return the number in a cell; -1 for an empty one. pandas writes 8.0 if other rows have none."""
     if not isinstance(start, str):
         return start
     number = parse_index(start.strip().removesuffix(".0")) if start.strip() else -1
     return start if number is None else number
 
 
-def _answers(value: Any, place: str) -> tuple[Answer, ...] | None:
-    """SQuAD's list of {"text", "answer_start"}, the same as a dict of two lists (as `datasets` has it), or a list of texts."""
+def _parse_answers(value: Any, place: str) -> tuple[Answer, ...] | None:
+    """Parse SQuAD's list of {"text", "answer_start"}, a dict of two lists (as in `datasets`), or a list of texts."""
     if value is None:
         return None
     if isinstance(value, dict) and isinstance(value.get("text"), list):
@@ -215,13 +240,13 @@ def _answers(value: Any, place: str) -> tuple[Answer, ...] | None:
         value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     if not isinstance(value, list):
         raise UserError(f"{place}: the answers must be a list, found {str(value)[:40]!r}")
-    found = []
-    for each in value:
-        each = {"text": each} if isinstance(each, str) else each
-        if not isinstance(each, dict) or "text" not in each:
-            raise UserError(f"{place}: an answer without a text: {str(each)[:40]!r}")
-        start = -1 if each.get("answer_start") is None else each["answer_start"]
+    answers = []
+    for item in value:
+        item = {"text": item} if isinstance(item, str) else item
+        if not isinstance(item, dict) or "text" not in item:
+            raise UserError(f"{place}: an answer without a text: {str(item)[:40]!r}")
+        start = -1 if item.get("answer_start") is None else item["answer_start"]
         if type(start) is not int:
             raise UserError(f"{place}: answer_start is {str(start)[:20]!r}, and must be a number of characters")
-        found.append(Answer(string(each["text"], "answers", place), start))
-    return tuple(found)
+        answers.append(Answer(require_string(item["text"], "answers", place), start))
+    return tuple(answers)

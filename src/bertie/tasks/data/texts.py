@@ -1,7 +1,7 @@
-"""Examples of one text or two and a label: from .tsv, .csv and .jsonl files, texts of .txt, and from Python values.
+"""Examples of one or two texts and a label, from .tsv, .csv, .jsonl, .parquet and .txt files and from Python values.
 
-GLUE's original files need no column names: their layouts are recognised from the header, and CoLA's, which has none,
-from its first row. So are the usual names (`_LAYOUTS` and the label names below); other names are given as `Columns`.
+GLUE's original files need no column names: their layouts are recognized from the header, and CoLA's, which has none,
+from its first row. So are common names (`_LAYOUTS` and the label names below). `TextColumns` names other columns.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Any, NamedTuple
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.rows import (
     PROBED_ROWS,
-    STDIN,
     Row,
     describe_bad_number,
+    file_format,
     join_names,
-    label,
+    parse_label,
     parse_label_number,
+    read_rows,
     require_distinct_columns,
     require_list,
+    require_string,
     row_from_python,
-    rows,
     skip_until_columns,
-    string,
 )
 
-# (text, second text, label names of that layout only), in lower case; None: one text
+# (text, second text or None, label names that only this layout has), in lower case
 _LAYOUTS: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (
     ("#1 string", "#2 string", ("quality",)),  # MRPC
     ("question1", "question2", ("is_duplicate",)),  # QQP
@@ -44,14 +44,21 @@ _LAYOUTS: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (
 )
 CLASSES = ("label", "gold_label", "class", "entailment_judgment")
 SCORES = ("score", "relatedness_score", "similarity", "label")
-_LAYOUTS_KEPT = 1000  # of .jsonl whose rows have keys of their own
+_MAX_LAYOUTS = 1000  # layouts in memory, for .jsonl files where each row has other keys
 _COLA = ["source", "label", "mark", "sentence"]
-_NO_AGREEMENT = "-"  # gold_label of MNLI and SNLI where the annotators did not agree
+_NO_AGREEMENT = "-"  # gold_label in MNLI and SNLI if the annotators did not agree
 
 
 @dataclass(frozen=True)
 class Example:
-    """One text, or two, and what is known of it. `source` is for messages: "dev.tsv:12"."""
+    """One or two texts.
+
+    Attributes:
+        text: The text.
+        text_pair: The second text; None for tasks on one text.
+        label: The gold label; None if it is unknown.
+        source: The file and line ("dev.tsv:12"), for messages.
+    """
 
     text: str
     text_pair: str | None
@@ -61,7 +68,7 @@ class Example:
 
 @dataclass(frozen=True)
 class TextColumns:
-    """Which columns of a .tsv or .csv file, or keys of a .jsonl file, hold what. Empty: found from the names."""
+    """The columns of a table, or keys of a .jsonl file. An empty name is found from the header."""
 
     text: str = ""
     """Column of the text (empty: found from the header)."""
@@ -82,11 +89,16 @@ class _Layout(NamedTuple):
 
 @dataclass(frozen=True)
 class TextReader:
-    """labels: the names of label columns that are recognised; numbers: whether labels that are needed must be numbers that
-    can be learned (`number_of`), None: where most of a file's first ones are; paired: whether there have to be two texts, if
-    that is known, else as in the first row.
+    """Reads examples of one or two texts.
 
-    Rows whose gold_label is "-" (MNLI, SNLI: the annotators did not agree) are left out where labels are needed.
+    If labels are required, rows with the gold_label "-" are left out (MNLI, SNLI: the annotators did not agree).
+
+    Attributes:
+        columns: The names of the columns.
+        labels: The names that are recognized as the label column.
+        numbers: Whether required labels must be numbers (see `parse_label_number`); None: if most of the first labels
+            in a file are.
+        paired: Whether each example must have two texts; None: as in the first row.
     """
 
     columns: TextColumns = TextColumns()
@@ -95,41 +107,49 @@ class TextReader:
     paired: bool | None = None
 
     def read(self, path: Path) -> Iterator[Example | UserError]:
-        """With labels, for training and evaluation; without a label column every label is None, an empty one is an error.
+        """Read examples with labels, for training and evaluation.
 
-        Errors, raised: UsageError for a missing file, an unknown ending, a .txt, or columns that cannot be told.
+        Without a label column all labels are None; with one, an empty label is an error.
+
+        Raises:
+            UsageError: if the file does not exist, is a .txt file or of unknown format, or its columns are unclear.
         """
-        if path.suffix == ".txt" or path == STDIN:
-            raise UsageError(f"{path}: of .txt and stdin a line is a text, without labels: give a .tsv, .csv or .jsonl")
-        found = self._from_file(path, labelled=True)
-        return found if self.numbers is not None else _numbered(found, path)
+        if file_format(path) == "txt":
+            raise UsageError(
+                f"{path}: a line is a text, without labels, in .txt and stdin: give a .tsv, .csv or .jsonl"
+            )
+        examples = self._from_file(path, labeled=True)
+        return examples if self.numbers is not None else _require_numbers(examples, path)
 
     def stream(self, path: Path) -> Iterator[Example | UserError]:
-        """The same lazily, for prediction: every row gives an example or an error, in order.
+        """Read examples for prediction, lazily: every row gives an example or an error, in order.
 
-        Labels are kept where they are found, but not needed: a label column that `columns` names may be missing, and a
-        gold_label of "-" is None.
+        Labels are read but not required: the label column that `columns` names may be missing, and a gold_label of
+        "-" becomes None.
         """
-        plain = path.suffix == ".txt" or path == STDIN
-        reader = replace(self, columns=TextColumns()) if plain else self  # a line has no columns
-        return reader._from_file(path, labelled=False)
+        reader = replace(self, columns=TextColumns()) if file_format(path) == "txt" else self  # a line has no columns
+        return reader._from_file(path, labeled=False)
 
-    def _from_file(self, path: Path, labelled: bool) -> Iterator[Example | UserError]:
-        def find(row: Row) -> _Layout:
-            return self._next_layout(tuple(row.values), None, str(path), row.place, labelled)
+    def _from_file(self, path: Path, labeled: bool) -> Iterator[Example | UserError]:
+        def find_columns(row: Row) -> _Layout:
+            return self._next_layout(tuple(row.values), None, str(path), row.place, labeled)
 
-        found = rows(path, headless)
-        if path.suffix == ".jsonl":  # in tables all rows have the same columns
-            found = skip_until_columns(found, path, find)
-        return self._examples(found, str(path), labelled)
+        rows = read_rows(path, cola_columns)
+        if _may_differ(str(path)):
+            rows = skip_until_columns(rows, path, find_columns)
+        return self._examples(rows, str(path), labeled)
 
     def values(self, given: Iterable[Any]) -> Iterator[Example]:
-        """From Python values: dicts ({"text": …, "label": …} or any names above), strings, pairs of them, or Examples.
+        """Convert dicts ({"text": …, "label": …} or other known names), strings, pairs of strings, or `Example`s.
 
-        Every value gives one example; one without a label has None. Errors: UsageError, UserError for the first bad one.
+        Every value gives one example; its label is None if it has none.
+
+        Raises:
+            UsageError: if the columns are unclear.
+            UserError: for the first bad value.
         """
-        found = (self._value_row(value, f"example {number}") for number, value in enumerate(require_list(given), 1))
-        for example in self._examples(found, "the examples", labelled=None):
+        rows = (self._value_row(value, f"example {number}") for number, value in enumerate(require_list(given), 1))
+        for example in self._examples(rows, "the examples", labeled=None):
             if isinstance(example, UserError):
                 raise example
             yield example
@@ -139,139 +159,154 @@ class TextReader:
             return value
         if isinstance(value, tuple | list):
             if len(value) != 2:
-                raise UsageError(f"{place}: a pair has two texts and this one {len(value)}: {str(value)[:60]}")
-            return Example(string(value[0], "text", place), string(value[1], "text_pair", place), None, place)
+                raise UsageError(f"{place}: a pair has two texts and this one has {len(value)}: {str(value)[:60]}")
+            text, text_pair = require_string(value[0], "text", place), require_string(value[1], "text_pair", place)
+            return Example(text, text_pair, None, place)
         if not isinstance(value, dict | str):
             raise UserError(f"{place}: expected a dict, a string, a pair or an Example, got {type(value).__name__}")
         return row_from_python(value if isinstance(value, dict) else {self.columns.text or "text": value}, place)
 
     def _examples(
-        self, found: Iterator[Row | Example | UserError], where: str, labelled: bool | None
+        self, rows: Iterator[Row | Example | UserError], where: str, labeled: bool | None
     ) -> Iterator[Example | UserError]:
-        """labelled: whether labels are needed; None: nobody said, so they may be missing but must be plain."""
+        """labeled: whether labels are required; None: they may be missing, but the label column must be clear."""
         layouts: dict[tuple[str, ...], _Layout] = {}
         first: _Layout | None = None
-        have_labels = False
-        for row in found:
+        has_labels = False
+        for row in rows:
             if not isinstance(row, Row):
                 yield row
                 continue
             names = tuple(row.values)
             try:
                 if names not in layouts:
-                    if len(layouts) == _LAYOUTS_KEPT:
+                    if len(layouts) == _MAX_LAYOUTS:
                         layouts.clear()
-                    layouts[names] = self._next_layout(names, first, where, row.place, labelled)
+                    layouts[names] = self._next_layout(names, first, where, row.place, labeled)
                 layout = layouts[names]
-                first, have_labels = first or layout, have_labels or layout.label is not None
-                example = _example(row, layout, labelled is not False)
+                first, has_labels = first or layout, has_labels or layout.label is not None
+                example = _to_example(row, layout, labeled is not False)
             except UsageError:
                 raise
             except UserError as error:
                 yield error
                 continue
             if example.label == _NO_AGREEMENT and layout.label == "gold_label":
-                if not labelled:
+                if not labeled:
                     yield replace(example, label=None)
-            elif labelled and have_labels and (problem := self._problem(example.label)):
+            elif labeled and has_labels and (problem := self._label_problem(example.label)):
                 yield UserError(f"{row.place}: {problem}")
             else:
                 yield example
 
-    def _problem(self, label: str | None) -> str:
-        """Of a label that is needed; empty: none."""
+    def _label_problem(self, label: str | None) -> str:
+        """Say what is wrong with a required label; "" if nothing is."""
         if label is None:
             return "no label"
-        return (
-            f"the label is {describe_bad_number(label)}" if self.numbers and parse_label_number(label) is None else ""
-        )
+        if self.numbers and parse_label_number(label) is None:
+            return f"the label is {describe_bad_number(label)}"
+        return ""
 
     def _next_layout(
-        self, names: tuple[str, ...], first: _Layout | None, where: str, place: str, labelled: bool | None
+        self, names: tuple[str, ...], first: _Layout | None, where: str, place: str, labeled: bool | None
     ) -> _Layout:
-        """The layout of a row that names other columns than the rows before: it may only add or lose the label."""
+        """Return the layout of a row with other columns than the rows before. Only the label may be new or missing."""
         try:
-            layout = self._layout(names, where, labelled if labelled is None or not first else False)
+            layout = self._find_layout(names, where, labeled if labeled is None or not first else False)
         except UsageError as error:
             if not first:
                 raise
             raise UserError(str(error).replace(where, place, 1)) from error
         if first and layout[:2] != first[:2]:
-            raise UserError(f"{place}: found {_texts(layout)}, but {_texts(first)} in the rows before")
+            raise UserError(
+                f"{place}: found {_describe_texts(layout)}, but {_describe_texts(first)} in the rows before"
+            )
         if self.paired is not None and self.paired != (layout.text_pair is not None):
-            error = UserError if where.endswith(".jsonl") else UsageError  # of this row, or of all
-            have, had = ("one text", "two") if self.paired else ("two texts", "one")
-            raise error(f"{place}: {have}, where the examples of training have {had}; found {_texts(layout)}")
+            kind = UserError if _may_differ(where) else UsageError  # about this row, or about all rows
+            found, expected = ("one text", "two") if self.paired else ("two texts", "one")
+            raise kind(
+                f"{place}: {found}, where the training examples have {expected}; found {_describe_texts(layout)}"
+            )
         return layout
 
-    def _layout(self, names: tuple[str, ...], where: str, labelled: bool | None) -> _Layout:
-        """Which names hold what. Errors: UsageError that lists the names and says which flag chooses among them."""
+    def _find_layout(self, names: tuple[str, ...], where: str, labeled: bool | None) -> _Layout:
+        """Find the columns. Raises a UsageError that lists the names and the flag to choose with."""
         columns, known = self.columns, {name.lower(): name for name in names}
 
-        def refuse(problem: str, flags: str) -> UsageError:
+        def usage_error(problem: str, flags: str) -> UsageError:
             return UsageError(f"{where}: {problem}; its columns are: {join_names(names)}. Choose with {flags}")
 
         for flag, name in (("--task.text", columns.text), ("--task.text-pair", columns.text_pair)):
             if name and name not in names:
-                raise refuse(f"no column {name!r}", flag)
+                raise usage_error(f"no column {name!r}", flag)
         label_names = self.labels
         if columns.text:
             text, pair = columns.text, columns.text_pair or None
         elif columns.text_pair:
-            raise refuse("--task.text-pair without --task.text", "both")
+            raise usage_error("--task.text-pair without --task.text", "both")
         else:
-            found = [layout for layout in _LAYOUTS if layout[0] in known and (layout[1] is None or layout[1] in known)]
-            if any(layout[1] for layout in found):  # a pair's column alone is not a layout of its own
-                used = {name for layout in found if layout[1] for name in layout[:2]}
-                found = [layout for layout in found if layout[1] or layout[0] not in used]
-            if len(found) != 1:
-                problem = "more than one column could be the text" if found else "cannot tell which column is the text"
-                raise refuse(problem, "--task.text, and for two texts --task.text-pair, and --task.label for the label")
-            text, pair = known[found[0][0]], known[found[0][1]] if found[0][1] else None
-            label_names += found[0][2]
+            layouts = [entry for entry in _LAYOUTS if entry[0] in known and (entry[1] is None or entry[1] in known)]
+            if any(entry[1] for entry in layouts):  # one column of a pair is not a layout by itself
+                used = {name for entry in layouts if entry[1] for name in entry[:2]}
+                layouts = [entry for entry in layouts if entry[1] or entry[0] not in used]
+            if len(layouts) != 1:
+                problem = (
+                    "more than one column could be the text" if layouts else "cannot tell which column is the text"
+                )
+                flags = "--task.text, and for two texts --task.text-pair, and --task.label for the label"
+                raise usage_error(problem, flags)
+            [(text_name, pair_name, own_labels)] = layouts
+            text, pair = known[text_name], known[pair_name] if pair_name else None
+            label_names += own_labels
         labels = [known[name] for name in label_names if name in known and known[name] not in (text, pair)]
         if columns.label and columns.label in (text, pair):
-            raise refuse(f"{columns.label!r} is the text, and cannot be the label", "--task.text and --task.label")
+            raise usage_error(f"{columns.label!r} is the text, and cannot be the label", "--task.text and --task.label")
         if columns.label:
-            if labelled and columns.label not in names:
-                raise refuse(f"no column {columns.label!r}", "--task.label")
+            if labeled and columns.label not in names:
+                raise usage_error(f"no column {columns.label!r}", "--task.label")
             labels = [columns.label] if columns.label in names else []
-        if labelled is not False and len(labels) > 1:
-            raise refuse("more than one column could be the label", "--task.label")
+        if labeled is not False and len(labels) > 1:
+            raise usage_error("more than one column could be the label", "--task.label")
         return _Layout(text, pair, labels[0] if len(labels) == 1 else None)
 
 
-def _numbered(found: Iterator[Example | UserError], path: Path) -> Iterator[Example | UserError]:
-    """An error in place of each example whose label is no number, where those of most of the first are."""
-    first = list(islice(found, PROBED_ROWS))
-    labels = [each.label for each in first if isinstance(each, Example) and each.label is not None]
-    scored = 2 * sum(parse_label_number(label) is not None for label in labels) >= len(labels) > 0
-    for each in chain(first, found):
-        if scored and isinstance(each, Example) and each.label is not None and parse_label_number(each.label) is None:
-            yield UserError(f"{path.parent / each.source}: the label is {describe_bad_number(each.label)}")
+def _may_differ(where: str) -> bool:
+    """Whether the rows may have different columns, as in .jsonl files; in tables all rows have the same."""
+    return file_format(Path(where)) == "jsonl"
+
+
+def _require_numbers(examples: Iterator[Example | UserError], path: Path) -> Iterator[Example | UserError]:
+    """If most of the first labels are numbers, yield an error in place of each example whose label is not."""
+    probed = list(islice(examples, PROBED_ROWS))
+    labels = [example.label for example in probed if isinstance(example, Example) and example.label is not None]
+    numeric = 2 * sum(parse_label_number(label) is not None for label in labels) >= len(labels) > 0
+    for example in chain(probed, examples):
+        label = example.label if isinstance(example, Example) else None
+        if numeric and isinstance(example, Example) and label is not None and parse_label_number(label) is None:
+            yield UserError(f"{path.parent / example.source}: the label is {describe_bad_number(label)}")
         else:
-            yield each
+            yield example
 
 
-def headless(cells: list[str]) -> list[str] | None:
-    """CoLA's files have no names."""
+def cola_columns(cells: list[str]) -> list[str] | None:
+    """Recognize CoLA's files, which have no header."""
     is_cola = len(cells) == 4 and cells[1] in ("0", "1") and not cells[2].strip("*?")
     return _COLA if is_cola else None
 
 
-def _example(row: Row, layout: _Layout, labelled: bool) -> Example:
-    """labelled: whether a label that is none is an error; else it is None."""
+def _to_example(row: Row, layout: _Layout, strict_label: bool) -> Example:
+    """strict_label: whether a bad label is an error, instead of None."""
     values, source, place = row
-    text = string(values[layout.text], layout.text, place)
-    pair = string(values[layout.text_pair], layout.text_pair, place) if layout.text_pair else None
+    text = require_string(values[layout.text], layout.text, place)
+    pair = require_string(values[layout.text_pair], layout.text_pair, place) if layout.text_pair else None
     try:
-        said = label(values[layout.label], layout.label, place) if layout.label else None
+        label = parse_label(values[layout.label], layout.label, place) if layout.label else None
     except UserError:
-        if labelled:
+        if strict_label:
             raise
-        said = None
-    return Example(text, pair, said, source)
+        label = None
+    return Example(text, pair, label, source)
 
 
-def _texts(layout: _Layout) -> str:
+def _describe_texts(layout: _Layout) -> str:
     return " and ".join(repr(name) for name in layout[:2] if name)

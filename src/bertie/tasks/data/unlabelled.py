@@ -1,4 +1,4 @@
-"""Texts, or sentences of words, and nothing else: a line, a row of a table or a sentence of a file of columns is one."""
+"""Texts, or sentences of words, without labels: one per line, per row of a table, or per sentence of a CoNLL file."""
 
 from __future__ import annotations
 
@@ -8,73 +8,76 @@ from pathlib import Path
 from typing import Any
 
 from bertie.errors import UsageError, UserError
+from bertie.files.sources import FORMATS, KNOWN
 from bertie.tasks.data.conll import NOT_CONLL, ConllReader, TagColumns, TaggedSentence
-from bertie.tasks.data.rows import STDIN, Row, join_names, rows, skip_until_columns, string
-from bertie.tasks.data.texts import headless
+from bertie.tasks.data.rows import Row, file_format, join_names, read_rows, require_string, skip_until_columns
+from bertie.tasks.data.texts import cola_columns
 
 Text = str | tuple[str, ...]
-"""A text, or its words where the file has them apart."""
-_ROWS = (".txt", ".tsv", ".csv", ".jsonl")
+"""A text, or its words if the file separates them."""
 _NAMES = ("text", "sentence", "tokens", "words")
+_KINDS = {str: "a text", tuple: "a list of words"}
 
 
 @dataclass(frozen=True)
 class UnlabelledReader:
-    """A .txt file, as stdin ("-"), has a text a line. What is no .tsv, .csv or .jsonl either has columns, as CoNLL's files."""
+    """Reads texts. A .txt file, like stdin ("-"), has one text per line. Files of unknown formats are read as CoNLL files."""
 
     text: str = ""
     """Column of the text, or key of a text or a list of words in .jsonl (empty: text, sentence, tokens or words)."""
     word: int = -1
-    """Column of the word in a file of columns, from 0; -1: CoNLL-U's in .conllu, else the first."""
+    """Column of the word in a CoNLL file, from 0; -1: the second in .conllu files, else the first."""
 
     def stream(self, path: Path) -> Iterator[Text | UserError]:
-        """Lazily and in order, the one thing or the other; a UserError in place of what cannot be read.
+        """Read the file lazily and in order, either texts or lists of words, with an error in place of each bad row.
 
-        Errors, raised: UsageError for a missing file or columns that cannot be told, UserError for one that is no text.
+        Raises:
+            UsageError: if the file does not exist, or the column of the text is unclear.
+            UserError: if the file as a whole cannot be read.
         """
-        if path.suffix in _ROWS or path == STDIN:
-            yield from self._table(path)
-        elif path.suffix in NOT_CONLL:
-            raise UsageError(f"{path}: give a {', '.join(_ROWS)} or .conllu file, not packed")
+        format = file_format(path)
+        if format in FORMATS:
+            yield from self._read_rows(path)
+        elif format in NOT_CONLL:
+            raise UsageError(f"{path}: give a file of one of these formats: {KNOWN}; or .conllu")
         else:
-            for found in ConllReader(TagColumns(self.word)).stream(path):
-                yield found.words if isinstance(found, TaggedSentence) else found
+            for sentence in ConllReader(TagColumns(self.word)).stream(path):
+                yield sentence.words if isinstance(sentence, TaggedSentence) else sentence
 
-    def _table(self, path: Path) -> Iterator[Text | UserError]:
+    def _read_rows(self, path: Path) -> Iterator[Text | UserError]:
         column = ""
         kind: type | None = None
-        found = rows(path, headless)
-        if path.suffix == ".jsonl":
-            found = skip_until_columns(found, path, lambda row: self._column(row, row.place))
-        for row in found:
+        rows = read_rows(path, cola_columns)
+        if file_format(path) == "jsonl":
+            rows = skip_until_columns(rows, path, lambda row: self._find_column(row, row.place))
+        for row in rows:
             if isinstance(row, UserError):
                 yield row
                 continue
-            column = column or self._column(row, str(path))
+            column = column or self._find_column(row, str(path))
             try:
-                value = _value(row, column)
+                text = _text_of(row, column)
             except UserError as error:
                 yield error
                 continue
-            kind = kind or type(value)
-            told = {str: "a text", tuple: "a list of words"}
-            yield (
-                value
-                if type(value) is kind
-                else UserError(f"{row.place}: {column!r} is {told[type(value)]}, where rows before have {told[kind]}")
-            )
+            kind = kind or type(text)
+            if type(text) is kind:
+                yield text
+            else:
+                problem = f"{column!r} is {_KINDS[type(text)]}, where earlier rows have {_KINDS[kind]}"
+                yield UserError(f"{row.place}: {problem}")
 
-    def _column(self, row: Row, where: str) -> str:
+    def _find_column(self, row: Row, where: str) -> str:
         known = {name.lower(): name for name in row.values}
-        found = [self.text] if self.text else [known[name] for name in _NAMES if name in known]
-        if len(found) != 1 or found[0] not in row.values:
+        columns = [self.text] if self.text else [known[name] for name in _NAMES if name in known]
+        if len(columns) != 1 or columns[0] not in row.values:
             problem = f"no column {self.text!r}" if self.text else "cannot tell which column is the text"
             raise UsageError(f"{where}: {problem}; its columns are: {join_names(row.values)}. Name one with --text")
-        return found[0]
+        return columns[0]
 
 
-def _value(row: Row, column: str) -> Text:
+def _text_of(row: Row, column: str) -> Text:
     value: Any = row.values.get(column)
     if isinstance(value, list):
-        return tuple(string(word, column, row.place) for word in value)
-    return string(value, column, row.place)
+        return tuple(require_string(word, column, row.place) for word in value)
+    return require_string(value, column, row.place)

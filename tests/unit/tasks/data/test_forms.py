@@ -1,12 +1,18 @@
-"""Choices, sentences of words, questions: each form of file as its publishers wrote it, and what is wrong with rows of it."""
+"""Choices, tagged sentences and questions: the formats of their publishers, and bad rows."""
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
+import zstandard
+from pyarrow import parquet
 
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.choices import ChoiceColumns, ChoiceExample, ChoiceReader
@@ -14,6 +20,7 @@ from bertie.tasks.data.conll import ConllReader, TagColumns, TaggedSentence
 from bertie.tasks.data.rows import valid_examples
 from bertie.tasks.data.squad import Answer, Question, QuestionColumns, SquadReader
 from bertie.tasks.data.texts import Example, TextColumns, TextReader
+from bertie.tasks.data.unlabelled import UnlabelledReader
 
 SWAG = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n"
 
@@ -27,7 +34,7 @@ def lines(values: list[Any]) -> str:
     return "".join(json.dumps(value) + "\n" for value in values)
 
 
-def test_codah(shared_data: Path) -> None:
+def test_codah_has_the_stated_examples(shared_data: Path) -> None:
     found = valid_examples(
         ChoiceReader().read(shared_data / "choice" / "codah" / "full_data.tsv"), "codah", strict=True
     )
@@ -38,7 +45,7 @@ def test_codah(shared_data: Path) -> None:
     assert {choice.label for choice in found} == {0, 1, 2, 3}
 
 
-def test_swag(tmp_path: Path) -> None:
+def test_swag_rows_have_a_context_and_a_lead(tmp_path: Path) -> None:
     row = '0,v1,3416,"Members hold their horns. A drum",Members hold their horns.,A drum,gold,"rolls, loud",b,c,d,0\n'
     [found] = ChoiceReader().read(write(tmp_path / "train.csv", SWAG + row))
     assert found == ChoiceExample(
@@ -46,7 +53,7 @@ def test_swag(tmp_path: Path) -> None:
     )
 
 
-def test_choices_of_any_number_from_a_list(tmp_path: Path) -> None:
+def test_a_list_may_have_any_number_of_endings(tmp_path: Path) -> None:
     rows = [{"question": "q", "choices": ["a", "b", "c"], "answer": 2}, {"question": "q", "choices": ["a", "b"]}]
     path = write(tmp_path / "a.jsonl", lines(rows))
     first, second = ChoiceReader().stream(path)
@@ -54,7 +61,7 @@ def test_choices_of_any_number_from_a_list(tmp_path: Path) -> None:
     assert isinstance(second, ChoiceExample)
     assert (first.endings, first.label) == (("a", "b", "c"), 2)
     assert second.label is None
-    assert valid_examples(ChoiceReader().read(path), "a") == [first]  # the other one cannot be learned from
+    assert valid_examples(ChoiceReader().read(path), "a") == [first]  # the other one has no label
     assert next(ChoiceReader().values([rows[0]])).endings == first.endings
     [named] = ChoiceReader(ChoiceColumns("start", "right")).values(
         [{"start": "s", "ending0": "a", "ending1": "b", "right": "1"}]
@@ -62,21 +69,21 @@ def test_choices_of_any_number_from_a_list(tmp_path: Path) -> None:
     assert (named.context, named.label) == ("s", 1)
 
 
-def test_endings_that_are_counted_from_1_are_refused(tmp_path: Path) -> None:
-    """All but the last would teach the ending behind the right one."""
+def test_labels_that_count_from_1_are_refused(tmp_path: Path) -> None:
+    """They would teach the ending after the correct one."""
     rows = [{"context": "a", "endings": ["b", "c"], "label": i % 2 + 1} for i in range(6)]
     path = write(tmp_path / "a.jsonl", lines(rows))
     with pytest.raises(
-        UserError, match=r"a\.jsonl: the right endings are numbered from 1 to 2, and must be from 0 to 1"
+        UserError, match=r"a\.jsonl: the correct endings are numbered from 1 to 2, and must be from 0 to 1"
     ):
         list(ChoiceReader().read(path))
     write(path, lines([*rows, {"context": "a", "endings": ["b", "c"], "label": 0}]))
-    assert len(valid_examples(ChoiceReader().read(path), "a")) == 4  # one 2 is a slip
+    assert len(valid_examples(ChoiceReader().read(path), "a")) == 4  # one label of 2 is a single mistake
     assert all(isinstance(found, ChoiceExample) for found in ChoiceReader().stream(path))
 
 
-def test_endings_by_name(tmp_path: Path) -> None:
-    """An exam's table, as people have it: the right answer is a column's name."""
+def test_named_ending_columns(tmp_path: Path) -> None:
+    """As in a table of exam questions: the label is the name of a column."""
     path = write(tmp_path / "exam.csv", "prompt,A,B,C,answer\nWhich?,one,two,three,C\nWho?,you,me,us,0\n")
     first, second = ChoiceReader(ChoiceColumns(endings=("A", "B", "C"))).read(path)
     assert first == ChoiceExample("Which?", "", ("one", "two", "three"), 2, "exam.csv:2")
@@ -109,16 +116,16 @@ def test_endings_by_name(tmp_path: Path) -> None:
         ({"context": "a", "label": 0}, "no endings to choose among.*its columns are: context, label"),
         ({"context": "a", "endings": ["b", "c"], "label": "1_0"}, "'label' is '1_0'"),
         ({"context": "a", "endings": ["b", "c"], "label": "9" * 5000}, "'label' is '9999"),
-        ({"body": "a", "endings": ["b", "c"], "label": 0}, "cannot tell which column is the start"),
+        ({"body": "a", "endings": ["b", "c"], "label": 0}, "cannot tell which column is the context"),
     ],
 )
-def test_bad_choices(tmp_path: Path, row: dict[str, Any], message: str) -> None:
+def test_a_bad_choice_is_an_error_in_its_place(tmp_path: Path, row: dict[str, Any], message: str) -> None:
     good = {"context": "a", "endings": ["b", "c"], "label": 0}
     with pytest.raises(UserError, match=message):
         list(ChoiceReader().values([row]))
     path = write(tmp_path / "a.jsonl", lines([good, row, good]))
     found = list(ChoiceReader().read(path))
-    assert [isinstance(each, UserError) for each in found] == [False, True, False]
+    assert [isinstance(item, UserError) for item in found] == [False, True, False]
     assert "a.jsonl:2: " in str(found[1])
     with pytest.raises(UserError, match=message):
         valid_examples(ChoiceReader().read(path), "a", strict=True)
@@ -142,7 +149,7 @@ def test_a_bad_first_choice_is_one_bad_row(tmp_path: Path, bad: dict[str, Any]) 
     assert isinstance(choice, ChoiceExample)
 
 
-def test_wnut(shared_data: Path) -> None:
+def test_wnut_has_the_stated_sentences(shared_data: Path) -> None:
     names = {"wnut17train.conll": 3394, "emerging.dev.conll": 1009, "emerging.test.annotated": 1287}
     for name, count in names.items():
         found = valid_examples(ConllReader().read(shared_data / "ner" / name), name, strict=True)
@@ -170,8 +177,8 @@ def test_conll_of_2003_and_parts_of_speech(tmp_path: Path, shared_data: Path) ->
     assert parts[0].tags[:3] == ("ADP", "DET", "PROPN")
 
 
-def test_for_prediction_wrong_labels_are_none(tmp_path: Path) -> None:
-    """Published test sets have -1 for all."""
+def test_invalid_labels_are_none_for_prediction(tmp_path: Path) -> None:
+    """Published test sets have the label -1."""
     choices = write(tmp_path / "c.jsonl", lines([{"context": "a", "endings": ["x", "y"], "label": -1}]))
     [found] = ChoiceReader().stream(choices)
     assert isinstance(found, ChoiceExample)
@@ -186,36 +193,37 @@ def test_for_prediction_wrong_labels_are_none(tmp_path: Path) -> None:
     assert "2 words and 0 tags" in str(wrong)
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.conll.gz", "a.parquet"])
-def test_sentences_in_other_files_are_refused(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.json", "a.zip"])
+def test_other_formats_of_sentences_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(
-        UsageError, match=r"sentences are read from columns between blanks or tabs \(CoNLL's files\) and from .jsonl"
+        UsageError,
+        match=r"sentences are read from files with columns between blanks or tabs \(CoNLL\), \.jsonl and \.parquet",
     ):
         list(ConllReader().stream(write(tmp_path / name, "a b\n")))
 
 
-def test_lines_on_stdin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Sentences, words between blanks; a question needs more than a line."""
+def test_a_line_of_stdin_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Blanks separate words. A question needs more than a line."""
     monkeypatch.setattr("bertie.tasks.data.rows.STDIN_DEVICE", write(tmp_path / "typed", "New  York\n\nlast"))
     first, empty, last = ConllReader().stream(Path("-"))
     assert isinstance(first, TaggedSentence)
     assert isinstance(last, TaggedSentence)
     assert (first.words, first.tags, last.words) == (("New", "York"), None, ("last",))
     assert "typed:2: a sentence without words" in str(empty)
-    assert all(isinstance(each, UserError) for each in ConllReader().read(Path("-")))
-    with pytest.raises(UsageError, match="a line is a text, and a question needs a context"):
+    assert all(isinstance(item, UserError) for item in ConllReader().read(Path("-")))
+    with pytest.raises(UsageError, match="a line of stdin is a text, and a question needs a context"):
         list(SquadReader().stream(Path("-")))
 
 
-def test_an_id_that_no_file_can_hold(tmp_path: Path) -> None:
-    """Said when it is read, not when predictions are written."""
+def test_an_id_that_is_not_unicode_is_an_error(tmp_path: Path) -> None:
+    """When it is read, not when predictions are written."""
     path = write(tmp_path / "a.jsonl", '{"question": "q", "context": "c", "id": "\\ud800"}\n')
     [found] = SquadReader().stream(path)
     assert isinstance(found, UserError)
     assert "'id' holds half of a surrogate pair" in str(found)
 
 
-def test_sentences_of_python_values_and_json(tmp_path: Path) -> None:
+def test_sentences_from_python_values_and_jsonl(tmp_path: Path) -> None:
     rows = [{"tokens": ["a", "b"], "tags": ["O", "B-X"]}, {"words": ["c"], "ner_tags": [3]}]
     assert valid_examples(ConllReader().read(write(tmp_path / "a.jsonl", lines(rows))), "a") == [
         TaggedSentence(("a", "b"), ("O", "B-X"), "a.jsonl:1"),
@@ -230,8 +238,8 @@ def test_sentences_of_python_values_and_json(tmp_path: Path) -> None:
     assert untagged == [TaggedSentence(("one", "two"), None, "b.txt:1"), TaggedSentence(("three",), None, "b.txt:4")]
 
 
-def test_missing_endings_stand_last(tmp_path: Path) -> None:
-    """Or the number of the right one would mean another."""
+def test_only_the_last_endings_may_be_missing(tmp_path: Path) -> None:
+    """Otherwise the label would mean another ending."""
     fewer = {"context": "s", "ending0": "a", "ending1": "b", "ending2": None, "label": 1}
     gap = {"context": "s", "ending0": "a", "ending1": None, "ending2": "c", "label": 2}
     found, error = ChoiceReader().stream(write(tmp_path / "a.jsonl", lines([fewer, gap])))
@@ -240,8 +248,8 @@ def test_missing_endings_stand_last(tmp_path: Path) -> None:
     assert "a.jsonl:2: 'ending1' must be a string, found null" in str(error)
 
 
-def test_one_column_is_one_thing() -> None:
-    """A label that stands in the text would be learned at once."""
+def test_a_column_cannot_have_two_uses() -> None:
+    """A label that is part of the text would be learned at once."""
     for make, flags in (
         (lambda: TextColumns(text="a", label="a"), "--task.text and --task.label"),
         (lambda: TextColumns(text="a", text_pair="a"), "--task.text and --task.text-pair"),
@@ -250,17 +258,17 @@ def test_one_column_is_one_thing() -> None:
         (lambda: ChoiceColumns(context="a", label="a"), "--task.context and --task.label"),
         (lambda: ChoiceColumns(context="B", endings=("A", "B")), "--task.context and --task.endings"),
     ):
-        with pytest.raises(UsageError, match=f"{flags} name one column"):
+        with pytest.raises(UsageError, match=f"{flags} name the same column"):
             make()
     with pytest.raises(UsageError, match=r"task\.endings names a column twice: A, B, A"):
         ChoiceColumns(endings=("A", "B", "A"))
-    with pytest.raises(UsageError, match="is a label 1 the column of this name, or the ending of this number"):
+    with pytest.raises(UsageError, match="a label 1 could be the column of this name or the ending of this index"):
         ChoiceColumns(endings=("1", "2"))
     with pytest.raises(UsageError, match="'text' is the text, and cannot be the label"):
         list(TextReader(TextColumns(label="text")).values([{"text": "a"}]))
 
 
-def test_what_is_no_answer_does_not_hinder_prediction(tmp_path: Path) -> None:
+def test_invalid_answers_and_labels_are_none_for_prediction(tmp_path: Path) -> None:
     bad = {"question": "q", "context": "c d", "answers": [{"start": 0}]}
     path = write(tmp_path / "a.jsonl", lines([bad]))
     [asked] = SquadReader().stream(path)
@@ -274,8 +282,8 @@ def test_what_is_no_answer_does_not_hinder_prediction(tmp_path: Path) -> None:
     assert [type(found) for found in TextReader().read(labelled)] == [UserError]
 
 
-def test_tables_of_pandas(tmp_path: Path) -> None:
-    """A column of whole numbers with gaps is written as fractions, a truth as a word."""
+def test_tables_that_pandas_wrote(tmp_path: Path) -> None:
+    """Integers with missing values are written as floats, booleans as words."""
     text = "question,context,answers,answer_start,is_impossible\nq,a b,b,2.0,False\nq,a b,b,,True\nq,a b,b,2.5,False\n"
     where, silent, wrong = SquadReader().read(write(tmp_path / "a.csv", text))
     assert isinstance(where, Question)
@@ -284,10 +292,10 @@ def test_tables_of_pandas(tmp_path: Path) -> None:
     assert silent.answers == ()
     assert "answer_start is '2.5'" in str(wrong)
     nobody = {"question": "q", "context": "a b", "answers": [{"text": "b", "answer_start": None}]}
-    assert [each.answers for each in SquadReader().values([nobody])] == [(Answer("b", -1),)]
+    assert [item.answers for item in SquadReader().values([nobody])] == [(Answer("b", -1),)]
 
 
-def test_a_byte_that_is_no_text_costs_its_sentence(tmp_path: Path) -> None:
+def test_an_undecodable_byte_costs_its_sentence(tmp_path: Path) -> None:
     path = tmp_path / "a.conll"
     path.write_bytes(b"a O\n\nb O\n\xff O\nc O\n\n\xfe O\n\nd O\n")
     first, second, third, last = ConllReader().read(path)
@@ -298,31 +306,31 @@ def test_a_byte_that_is_no_text_costs_its_sentence(tmp_path: Path) -> None:
     assert "a.conll:7: not UTF-8" in str(third)
 
 
-def test_an_open_quote_does_not_read_the_whole_file(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", 'text,label\n"5 inch,yes\n' + "good,no\n" * 3_000_000)
+def test_an_open_quote_ends_at_the_size_limit(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", 'text,label\n"5 inch,yes\n' + ("good " * 100 + ",no\n") * 160_000)
     with pytest.raises(UserError, match=r"a\.csv:2: not valid CSV: .*limit.*is a quote left open"):
         list(TextReader().stream(path))
 
 
-def test_plain_values_have_no_columns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A run on columns with names of its own reads texts, words and pairs as any other."""
+def test_plain_values_do_not_need_the_named_columns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A model trained with named columns still reads texts, lists of words and pairs."""
     monkeypatch.setattr("bertie.tasks.data.rows.STDIN_DEVICE", write(tmp_path / "typed", "New York\n"))
     tags = ConllReader(TagColumns(tokens="Wörter"))
-    assert [each.words for each in tags.values(["a b", ["a", "b"], {"Wörter": ["a", "b"]}])] == [("a", "b")] * 3
+    assert [item.words for item in tags.values(["a b", ["a", "b"], {"Wörter": ["a", "b"]}])] == [("a", "b")] * 3
     [typed] = tags.stream(Path("-"))
     assert isinstance(typed, TaggedSentence)
     asked = list(SquadReader(QuestionColumns("Frage", "Text")).values([("q", "c"), {"Frage": "q", "Text": "c"}]))
-    assert [(each.question, each.context) for each in asked] == [("q", "c")] * 2
+    assert [(item.question, item.context) for item in asked] == [("q", "c")] * 2
     texts = TextReader(TextColumns(text="Review"))
     [line] = texts.stream(Path("-"))
     assert isinstance(line, Example)
     assert line.text == "New York"
     [row] = texts.stream(write(tmp_path / "a.txt", "New York\n"))
     assert isinstance(row, Example)
-    assert [each.text_pair for each in TextReader().values([("a", "b"), ["a", "b"]])] == ["b", "b"]
+    assert [item.text_pair for item in TextReader().values([("a", "b"), ["a", "b"]])] == ["b", "b"]
 
 
-def test_words_and_tags_under_other_keys(tmp_path: Path) -> None:
+def test_words_and_tags_under_named_keys(tmp_path: Path) -> None:
     rows = [{"tokens": ["a"], "ner_tags": ["O"], "pos_tags": ["DT"], "pieces": ["b"]}]
     path = write(tmp_path / "a.jsonl", lines(rows))
     assert list(ConllReader(TagColumns(tags="pos_tags")).read(path)) == [TaggedSentence(("a",), ("DT",), "a.jsonl:1")]
@@ -333,14 +341,14 @@ def test_words_and_tags_under_other_keys(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("header", ["Word\tTag", "token ner_tag", "FORM\tlemma\tUPOS"])
-def test_a_line_that_names_the_columns_is_no_word(tmp_path: Path, header: str) -> None:
+def test_a_header_line_is_not_a_word(tmp_path: Path, header: str) -> None:
     width = len(header.split())
     text = header + "\n" + "\t".join([*["Word", "x", "B-X"][: width - 1], "O"]) + "\n\n"
     again = "\t".join([*["word", "x", "O"][: width - 1], "tag"]) + "\n"
     named, later = ConllReader().read(write(tmp_path / "a.tsv", text + again))
     assert isinstance(named, TaggedSentence)
     assert (named.words, named.tags) == (("Word",), ("O",))
-    assert isinstance(later, TaggedSentence)  # the first line alone can be one
+    assert isinstance(later, TaggedSentence)  # only the first line can be a header
     assert later.words == ("word",)
     assert list(ConllReader().stream(write(tmp_path / "b.txt", "word\ntoken\n"))) == [
         TaggedSentence(("word", "token"), None, "b.txt:1")
@@ -353,10 +361,10 @@ def test_a_line_that_names_the_columns_is_no_word(tmp_path: Path, header: str) -
         (
             "a.txt",
             "a O\nb\n\nc O\n",
-            r"a\.txt:2: 1 columns, where most lines have 2 \(the sentence from line 1",
+            r"a\.txt:2: 1 columns, where most lines have 2 \(the sentence that starts in line 1",
         ),
         ("a.txt", "c O\n\na x O\n", r"a\.txt:3: 3 columns, where most lines have 2"),
-        ("a.txt", "c\tO\n\na\t\nb\tO\n", r"a\.txt:3: no tag \(the sentence from line 3 on\)"),
+        ("a.txt", "c\tO\n\na\t\nb\tO\n", r"a\.txt:3: no tag \(the sentence that starts in line 3\)"),
         (
             "a.jsonl",
             lines([{"tokens": ["a"], "tags": ["O", "O"]}, {"tokens": ["c"], "tags": ["O"]}]),
@@ -375,14 +383,14 @@ def test_a_line_that_names_the_columns_is_no_word(tmp_path: Path, header: str) -
         ),
     ],
 )
-def test_bad_sentences(tmp_path: Path, name: str, text: str, message: str) -> None:
+def test_a_bad_sentence_is_skipped_or_with_strict_refused(tmp_path: Path, name: str, text: str, message: str) -> None:
     path = write(tmp_path / name, text)
     assert [sentence.words for sentence in valid_examples(ConllReader().read(path), name)] == [("c",)]
     with pytest.raises(UserError, match=message):
         valid_examples(ConllReader().read(path), name, strict=True)
 
 
-def test_only_blanks_and_tabs_part_columns(tmp_path: Path) -> None:
+def test_only_blanks_and_tabs_separate_columns(tmp_path: Path) -> None:
     text = "10\u00a0000 \t B-X\n\u2028\tO\n\n" + "10\u00a0000  B-X \na\x1cb O\n"
     first, second = ConllReader().read(write(tmp_path / "a.txt", text))
     assert isinstance(first, TaggedSentence)
@@ -391,11 +399,13 @@ def test_only_blanks_and_tabs_part_columns(tmp_path: Path) -> None:
     assert (second.words, second.tags) == (("10\u00a0000", "a\x1cb"), ("B-X", "O"))
 
 
-def test_words_of_conllu_are_found_and_its_tags_are_named(tmp_path: Path) -> None:
+def test_conllu_words_are_found_and_its_tag_column_must_be_named(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conllu", "# text\n1\tDogs\tdog\tNOUN\tNNS\t_\t0\troot\t_\tSpaceAfter=No\n")
     assert list(ConllReader(TagColumns(tag=3)).read(path)) == [TaggedSentence(("Dogs",), ("NOUN",), "a.conllu:2")]
     assert list(ConllReader().stream(path)) == [TaggedSentence(("Dogs",), None, "a.conllu:2")]
-    with pytest.raises(UsageError, match=r"a\.conllu:2: more than one column could be the tag.*--task\.tag.*are in 3"):
+    with pytest.raises(
+        UsageError, match=r"a\.conllu:2: more than one column could be the tag.*--task\.tag.*3 has the parts of speech"
+    ):
         list(ConllReader().read(path))
 
 
@@ -409,15 +419,15 @@ def test_words_of_conllu_are_found_and_its_tags_are_named(tmp_path: Path) -> Non
         ({"word": -9}, "word is -9: give at least -1"),
     ],
 )
-def test_columns_that_are_not_there(tmp_path: Path, columns: dict[str, int], message: str) -> None:
+def test_missing_columns_are_refused(tmp_path: Path, columns: dict[str, int], message: str) -> None:
     path = write(tmp_path / "a.txt", "a O\nb O\n")
     with pytest.raises(UsageError, match=message):
         list(ConllReader(TagColumns(**columns)).read(path))
-    if "word" not in columns:  # nobody needs tags there
+    if "word" not in columns:  # tags are not required there
         assert list(ConllReader(TagColumns(**columns)).stream(path)) == [TaggedSentence(("a", "b"), None, "a.txt:1")]
 
 
-def test_python_sentences_with_too_few_tags() -> None:
+def test_a_tagged_sentence_with_too_few_tags_is_refused() -> None:
     ready = TaggedSentence(("a", "b"), ("O", "B-X"), "mine")
     assert list(ConllReader().values([ready])) == [ready]
     with pytest.raises(UserError, match="example 1: 2 words and 1 tags"):
@@ -425,7 +435,7 @@ def test_python_sentences_with_too_few_tags() -> None:
 
 
 @pytest.mark.parametrize("reader", [ConllReader(), ChoiceReader(), SquadReader()])
-def test_python_keys_that_are_no_strings(reader: ConllReader | ChoiceReader | SquadReader) -> None:
+def test_keys_that_are_not_strings_are_refused(reader: ConllReader | ChoiceReader | SquadReader) -> None:
     with pytest.raises(UserError, match="example 1: its keys must be strings, and one is 1"):
         list(reader.values([{1: "a"}]))
 
@@ -439,7 +449,7 @@ def test_python_keys_that_are_no_strings(reader: ConllReader | ChoiceReader | Sq
         ("train-v2.0-subset", 7895, None),
     ],
 )
-def test_squad(shared_data: Path, name: str, count: int, none: int | None) -> None:
+def test_squad_files_have_the_stated_questions(shared_data: Path, name: str, count: int, none: int | None) -> None:
     found = valid_examples(SquadReader().read(shared_data / "squad" / f"{name}.json"), name, strict=True)
     assert len(found) == count
     without = sum(not question.answers for question in found)
@@ -447,7 +457,7 @@ def test_squad(shared_data: Path, name: str, count: int, none: int | None) -> No
     assert all(q.context[a.start : a.start + len(a.text)] == a.text for q in found for a in q.answers or ())
 
 
-def test_questions_of_python_values() -> None:
+def test_questions_from_python_values() -> None:
     [found] = SquadReader().values(
         [{"question": "q", "context": "c d", "answers": {"text": ["d"], "answer_start": [2]}}]
     )
@@ -484,7 +494,7 @@ def test_questions_of_python_values() -> None:
         ({"question": "q", "context": "c", "answers": ["c"], "id": "good"}, "the id 'good' is there already"),
     ],
 )
-def test_bad_questions(tmp_path: Path, row: dict[str, Any], message: str) -> None:
+def test_a_bad_question_is_skipped_or_with_strict_refused(tmp_path: Path, row: dict[str, Any], message: str) -> None:
     good = {"question": "q", "context": "c", "answers": ["c"], "id": "good"}
     path = write(tmp_path / "a.jsonl", lines([good, row]))
     assert [question.id for question in valid_examples(SquadReader().read(path), "a")] == ["good"]
@@ -492,15 +502,15 @@ def test_bad_questions(tmp_path: Path, row: dict[str, Any], message: str) -> Non
         valid_examples(SquadReader().read(path), "a", strict=True)
 
 
-def test_ids_are_not_remembered_for_prediction(tmp_path: Path) -> None:
-    """Files of any size, at constant memory."""
+def test_ids_may_repeat_for_prediction(tmp_path: Path) -> None:
+    """Which keeps memory constant for files of any size."""
     asked = {"question": "q", "context": "c", "answers": ["c"], "id": "good"}
     path = write(tmp_path / "a.jsonl", lines([asked, asked]))
     assert [type(found) for found in SquadReader().stream(path)] == [Question, Question]
     assert [type(found) for found in SquadReader().read(path)] == [Question, UserError]
 
 
-def test_no_part_of_squads_json_is_lost(tmp_path: Path) -> None:
+def test_every_invalid_part_of_squad_json_is_an_error(tmp_path: Path) -> None:
     good = {"qas": [{"id": "1", "question": "q", "answers": []}], "context": "c"}
     articles = [{"paragraphs": [good, {"context": "c"}, 5]}, {"title": "t"}, {"paragraphs": {}}, "x"]
     path = write(tmp_path / "a.json", json.dumps({"data": articles}))
@@ -515,7 +525,7 @@ def test_no_part_of_squads_json_is_lost(tmp_path: Path) -> None:
     ]
 
 
-def test_squad_with_a_byte_order_mark_and_without_ids(tmp_path: Path) -> None:
+def test_squad_json_with_a_byte_order_mark_and_without_ids(tmp_path: Path) -> None:
     questions = [{"id": None, "question": "q", "answers": []}, {"question": "q", "answers": []}]
     text = "\ufeff" + json.dumps({"data": [{"paragraphs": [{"context": "c", "qas": questions}]}]})
     first, second = SquadReader().read(write(tmp_path / "a.json", text))
@@ -525,11 +535,11 @@ def test_squad_with_a_byte_order_mark_and_without_ids(tmp_path: Path) -> None:
     assert first.source == "a.json: data[0].paragraphs[0].qas[0]"
 
 
-def test_questions_of_tables(tmp_path: Path) -> None:
+def test_questions_from_tables(tmp_path: Path) -> None:
     text = 'id,question,context,answer,answer_start\nq7,Who?,"Ann, or Ann",Ann,8\nq8,Why?,Ann,,\nq9,Where?,Ann,nn,x\n'
     where, why, wrong = SquadReader().read(write(tmp_path / "a.csv", text))
     assert where == Question("q7", "Who?", "Ann, or Ann", (Answer("Ann", 8),), "a.csv:2")
-    assert why == Question("q8", "Why?", "Ann", (), "a.csv:3")  # a table says so with an empty cell
+    assert why == Question("q8", "Why?", "Ann", (), "a.csv:3")  # an empty cell means no answer
     assert "a.csv:4: answer_start is 'x', and must be a number" in str(wrong)
     columns = QuestionColumns("ask", "passage", "says")
     tsv = write(tmp_path / "a.tsv", "ask\tpassage\tsays\nWho?\tAnn\tAnn\n")
@@ -545,14 +555,14 @@ def test_questions_of_tables(tmp_path: Path) -> None:
     [error] = SquadReader().read(unknown)
     assert "no answers" in str(error)
     squad = {"data": [{"paragraphs": [{"context": "Ann", "qas": [{"id": "1", "question": "Who?", "answers": []}]}]}]}
-    [nested] = SquadReader(columns).read(write(tmp_path / "a.json", json.dumps(squad)))  # its names are its own
+    [nested] = SquadReader(columns).read(write(tmp_path / "a.json", json.dumps(squad)))  # it has its own names
     assert isinstance(nested, Question)
 
 
-def test_files_of_another_form(tmp_path: Path) -> None:
+def test_other_formats_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match='no list "data"'):
         list(SquadReader().read(write(tmp_path / "a.json", '{"rows": []}')))
-    with pytest.raises(UsageError, match=r"SQuAD's \.json, or from \.jsonl, \.csv and \.tsv"):
+    with pytest.raises(UsageError, match=r"SQuAD's \.json, or from \.jsonl, \.csv, \.tsv and \.parquet"):
         list(SquadReader().read(write(tmp_path / "a.txt", "a\tb\n")))
     with pytest.raises(UsageError, match="no such file"):
         list(ConllReader().read(tmp_path / "none.txt"))
@@ -566,7 +576,89 @@ def test_files_of_another_form(tmp_path: Path) -> None:
 def test_skipped_rows_are_counted_and_some_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"context": "a", "endings": ["b", "c"], "label": i % 7} for i in range(14)]
     assert len(valid_examples(ChoiceReader().read(write(tmp_path / "a.jsonl", lines(rows))), "a")) == 4
-    told = capsys.readouterr().err
-    assert "10 of 14 rows are skipped (--strict refuses them)" in told
-    assert told.count("a.jsonl:") == 3
-    assert "and 7 more" in told
+    warning = capsys.readouterr().err
+    assert "10 of 14 rows are skipped (--strict refuses them)" in warning
+    assert warning.count("a.jsonl:") == 3
+    assert "and 7 more" in warning
+
+
+def write_packed(path: Path, text: str) -> Path:
+    pack = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstandard.compress}
+    path.write_bytes(pack[path.suffix](text.encode()))
+    return path
+
+
+@pytest.mark.parametrize("packed", [".gz", ".bz2", ".xz", ".zst"])
+def test_compressed_files_are_read_like_plain_ones(tmp_path: Path, packed: str) -> None:
+    path = write_packed(tmp_path / f"a.jsonl{packed}", lines([{"foo": 1}, {"text": "a", "label": "x"}]))
+    error, example = TextReader().read(path)  # as in .jsonl, one row without the columns is one bad row
+    assert str(error).startswith(f"{path}:1: cannot tell which column")
+    assert example == Example("a", None, "x", f"a.jsonl{packed}:2")
+    path = write_packed(tmp_path / f"a.conllu{packed}", "# c\n1 a O\n\n")
+    assert list(ConllReader(TagColumns(tag=2)).read(path)) == [TaggedSentence(("a",), ("O",), f"a.conllu{packed}:2")]
+    assert list(UnlabelledReader().stream(path)) == [("a",)]
+    path = write_packed(tmp_path / f"a.txt{packed}", "one\n\ntwo")
+    assert list(UnlabelledReader().stream(path)) == ["one", "", "two"]
+    path = write_packed(tmp_path / f"a.csv{packed}", "question,context,answers\nq,c d,d\n")
+    [question] = SquadReader().read(path)
+    assert isinstance(question, Question)
+    assert question.answers == (Answer("d", -1),)
+
+
+def test_a_truncated_compressed_file_is_an_error(tmp_path: Path) -> None:
+    path = write_packed(tmp_path / "a.jsonl.gz", lines([{"text": "a", "label": "x"}]))
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(UserError, match=r"a\.jsonl\.gz:2: truncated, or not really \.gz"):
+        list(TextReader().read(path))
+
+
+def test_parquet_files_of_each_task(tmp_path: Path) -> None:
+    def write_table(name: str, rows: list[dict[str, Any]]) -> Path:
+        parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / name)
+        return tmp_path / name
+
+    path = write_table(
+        "t.parquet", [{"text": "a", "label": 1}, {"text": None, "label": 0}, {"text": "c", "label": None}]
+    )
+    example, missing, unlabeled = TextReader().read(path)
+    assert example == Example("a", None, "1", "t.parquet:1")
+    assert str(missing) == f"{path}:2: 'text' must be a string, found null"
+    assert str(unlabeled) == f"{path}:3: no label"
+    assert [type(text) for text in UnlabelledReader().stream(path)] == [str, UserError, str]
+    choice = {"context": "a", "endings": ["b", "c"], "label": 1}
+    assert list(ChoiceReader().read(write_table("c.parquet", [choice]))) == [
+        ChoiceExample("a", "", ("b", "c"), 1, "c.parquet:1")
+    ]
+    sentence = {"tokens": ["a", "b"], "ner_tags": [0, 1]}
+    assert list(ConllReader().read(write_table("s.parquet", [sentence]))) == [
+        TaggedSentence(("a", "b"), ("0", "1"), "s.parquet:1")
+    ]
+    question = {"id": "7", "question": "q", "context": "c d", "answers": {"text": ["d"], "answer_start": [2]}}
+    assert list(SquadReader().read(write_table("q.parquet", [question]))) == [
+        Question("7", "q", "c d", (Answer("d", 2),), "q.parquet:1")
+    ]
+    with pytest.raises(UsageError, match=r"t\.parquet: cannot tell which column.*its columns are: body"):
+        list(TextReader().read(write_table("t.parquet", [{"body": "a"}])))
+    with pytest.raises(UserError, match=r"t\.parquet: row 1: truncated, or not really \.parquet"):
+        list(TextReader().read(write(tmp_path / "t.parquet", "no parquet")))
+    with pytest.raises(UsageError, match=r"a\.parquet\.gz: examples are read from files of these formats"):
+        TextReader().read(write(tmp_path / "a.parquet.gz", ""))
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.jsonl"])
+def test_nul_bytes_and_oversize_lines_cost_their_row(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertie.files.lines.MAX_RECORD_BYTES", 100)
+    texts = ["a", "x\0", "y" * 200, "b"]
+    if name == "a.jsonl":
+        content = "".join(f'{{"text": "{text}", "label": "x"}}\n' for text in texts)
+    else:
+        content = "text,label\n".replace(",", "," if name == "a.csv" else "\t")
+        content += "".join(f"{text}{',' if name == 'a.csv' else chr(9)}x\n" for text in texts)
+    first = 1 if name == "a.jsonl" else 2
+    path = write(tmp_path / name, content)
+    good, nul, oversize, last = TextReader().read(path)
+    assert str(nul) == f"{path}:{first + 1}: a NUL byte, which is not text"
+    assert str(oversize) == f"{path}:{first + 2}: over 64 MB"
+    assert [example.text for example in (good, last) if isinstance(example, Example)] == ["a", "b"]

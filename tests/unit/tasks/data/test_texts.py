@@ -17,7 +17,7 @@ from bertie.tasks.data.texts import SCORES, Example, TextColumns, TextReader
 from bertie.tasks.embed import Embed
 from bertie.tasks.regress import Regress
 
-# What the data's own README states.
+# As the README of the data states.
 GLUE = {
     "CoLA": {"train": 8551, "dev": 1043},
     "SST-2": {"train": 67349, "dev": 872},
@@ -67,7 +67,7 @@ def test_every_glue_file_has_the_stated_rows(shared_data: Path, task: str):
 
 
 @pytest.mark.parametrize("task", ["CoLA", "SST-2", "MRPC", "STS-B", "RTE", "WNLI"])
-def test_glue_test_files_are_unlabelled(shared_data: Path, task: str):
+def test_glue_test_files_are_unlabeled(shared_data: Path, task: str):
     path = shared_data / "glue" / task / "test.tsv"
     found = read_examples(path)
     assert len(found) == len(path.read_bytes().rstrip(b"\n").split(b"\n")) - 1
@@ -85,7 +85,7 @@ def test_first_rows_of_original_layouts(shared_data: Path):
     assert qnli.text == "What came into force after the new constitution was herald?"
 
 
-def test_official_mnli_columns_and_no_agreement(tmp_path: Path):
+def test_mnli_rows_without_a_gold_label_are_left_out_for_training(tmp_path: Path):
     header = "index\tpairID\tsentence1_parse\tsentence2_parse\tsentence1\tsentence2\tlabel1\tlabel2\tgold_label\n"
     rows = "0\ta\t(p)\t(q)\tA man.\tA person.\tneutral\tentailment\tentailment\n1\tb\t(p)\t(q)\tC\tD\tx\ty\t-\n"
     path = write(tmp_path / "dev.tsv", header + rows)
@@ -106,12 +106,14 @@ def test_official_mnli_columns_and_no_agreement(tmp_path: Path):
         ("id,qid1,qid2,question1,question2,is_duplicate", "0,1,2,a,b,1", ("a", "b", "1")),
     ],
 )
-def test_names_that_are_recognised(tmp_path: Path, header: str, row: str, expected: tuple[str, str | None, str | None]):
+def test_common_column_names_are_recognized(
+    tmp_path: Path, header: str, row: str, expected: tuple[str, str | None, str | None]
+):
     (found,) = read_examples(write(tmp_path / "x.csv", f"{header}\n{row}\n"))
     assert (found.text, found.text_pair, found.label) == expected
 
 
-def test_columns_by_name(tmp_path: Path):
+def test_named_columns(tmp_path: Path):
     path = write(tmp_path / "x.csv", "headline,body,topic,score,label\nh,b,t,0.5,l\n")
     (found,) = read_examples(path, TextColumns(text="headline", text_pair="body", label="topic"))
     assert (found.text, found.text_pair, found.label) == ("h", "b", "t")
@@ -143,7 +145,7 @@ def test_a_named_label_may_be_missing_only_for_prediction(tmp_path: Path):
         ("text,other\na,b\n", TextColumns(text_pair="other"), r"--task\.text-pair without --task\.text"),
     ],
 )
-def test_columns_that_cannot_be_told(tmp_path: Path, text: str, columns: TextColumns, message: str):
+def test_unclear_columns_are_refused(tmp_path: Path, text: str, columns: TextColumns, message: str):
     with pytest.raises(UsageError, match=message) as caught:
         read_examples(write(tmp_path / "x.csv", text), columns)
     assert str(caught.value).startswith(str(tmp_path / "x.csv"))
@@ -170,17 +172,17 @@ def test_columns_that_cannot_be_told(tmp_path: Path, text: str, columns: TextCol
         ("x.jsonl", '{"text": "\\ud800"}\n', r"x\.jsonl:1: 'text' holds half of a surrogate pair"),
     ],
 )
-def test_bad_content_is_named_with_its_line(tmp_path: Path, name: str, content: str | bytes, message: str):
+def test_an_error_names_the_file_and_the_line(tmp_path: Path, name: str, content: str | bytes, message: str):
     with pytest.raises(UserError, match=message) as caught:
         read_examples(write(tmp_path / name, content))
     assert caught.value.exit_code == 1
     assert "\n" not in str(caught.value)
 
 
-def test_wrong_paths(tmp_path: Path):
+def test_wrong_paths_are_usage_errors(tmp_path: Path):
     with pytest.raises(UsageError, match="no such file"):
         TextReader().stream(tmp_path / "none.tsv")
-    with pytest.raises(UsageError, match=r"\.tsv, \.csv, \.jsonl"):
+    with pytest.raises(UsageError, match=r"\.txt, \.jsonl, \.csv, \.tsv, \.parquet"):
         read_examples(write(tmp_path / "x.xlsx", "text\n"))
     (tmp_path / "folder.tsv").mkdir()
     with pytest.raises(UsageError, match=r"folder\.tsv is a folder: give a file"):
@@ -220,7 +222,7 @@ def test_a_bad_first_row_is_one_bad_row(tmp_path: Path, first: dict[str, Any], m
     good = {"text": "a", "text_pair": "b", "label": "yes"}
     path = write(tmp_path / "x.jsonl", "".join(json.dumps(row) + "\n" for row in (first, good, first)))
     found = list(TextReader(columns).read(path))
-    assert [str(each) for each in found if isinstance(each, UserError)] == [
+    assert [str(item) for item in found if isinstance(item, UserError)] == [
         f"{path}:1: {message}",
         f"{path}:3: {message}",
     ]
@@ -228,18 +230,17 @@ def test_a_bad_first_row_is_one_bad_row(tmp_path: Path, first: dict[str, Any], m
 
 
 @pytest.mark.parametrize("paired", [True, False])
-def test_what_training_had_decides_whether_texts_are_pairs(tmp_path: Path, paired: bool) -> None:
-    """Not the first row."""
+def test_the_training_examples_decide_whether_texts_are_pairs(tmp_path: Path, paired: bool) -> None:
     rows: list[dict[str, Any]] = [{"text": "a"}, {"text": "b", "text_pair": "c"}]
     rows = rows if paired else rows[::-1]
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     have, had = ("one text", "two") if paired else ("two texts", "one")
     error, example = TextReader(paired=paired).stream(path)
-    assert f"a.jsonl:1: {have}, where the examples of training have {had}" in str(error)
+    assert f"a.jsonl:1: {have}, where the training examples have {had}" in str(error)
     assert isinstance(example, Example)
     assert (example.text_pair is not None) == paired
-    for name in ("a.csv", "a.tsv"):  # all of its rows are alike
+    for name in ("a.csv", "a.tsv"):  # all rows have the same columns
         (tmp_path / name).write_text("\t".join(rows[0]).replace("\t", "," if name == "a.csv" else "\t") + "\n")
         with open(tmp_path / name, "a") as file:
             file.write(("," if name == "a.csv" else "\t").join("xy"[: len(rows[0])]) + "\n")
@@ -247,7 +248,7 @@ def test_what_training_had_decides_whether_texts_are_pairs(tmp_path: Path, paire
             list(TextReader(paired=paired).stream(tmp_path / name))
 
 
-def test_vectors_are_learned_from_pairs(tmp_path: Path) -> None:
+def test_embed_reads_pairs_only(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a"}\n{"text": "b", "text_pair": "c"}\n')
     error, example = Embed().reader.stream(path)
@@ -259,42 +260,42 @@ def test_labels_that_must_be_numbers(tmp_path: Path):
     rows = "".join(f"t\t{label}\n" for label in ("0.5", "inf", "abc", "1_000", "", "-", "1e3", "x" * 100_000))
     path = write(tmp_path / "x.tsv", "text\tscore\n" + rows)
     found = list(TextReader(labels=SCORES, numbers=True).read(path))
-    assert [each.label for each in found if isinstance(each, Example)] == ["0.5", "1e3"]
-    errors = [str(each).removeprefix(f"{path}:") for each in found if isinstance(each, UserError)]
+    assert [item.label for item in found if isinstance(item, Example)] == ["0.5", "1e3"]
+    errors = [str(item).removeprefix(f"{path}:") for item in found if isinstance(item, UserError)]
     assert errors[:3] == [
-        f"{line}: the label is {label!r}, which is no finite number"
+        f"{line}: the label is {label!r}, which is not a finite number"
         for line, label in ((3, "inf"), (4, "abc"), (5, "1_000"))
     ]
     assert errors[3] == "6: no label"
     assert max(map(len, errors)) < 100
     assert all(
-        isinstance(each, Example) for each in TextReader(labels=SCORES, numbers=True).stream(path)
-    )  # not needed there
+        isinstance(item, Example) for item in TextReader(labels=SCORES, numbers=True).stream(path)
+    )  # labels are not required there
     with pytest.raises(UserError, match=r"x\.tsv:3: the label is 'inf'"):
         valid_examples(Regress().reader.read(path), "x", strict=True)
 
 
 @pytest.mark.parametrize("reader", [TextReader(), Embed().reader, Regress().reader])
-def test_nan_is_no_label(tmp_path: Path, reader: TextReader) -> None:
-    """As pandas writes what is missing."""
+def test_nan_is_a_missing_label(tmp_path: Path, reader: TextReader) -> None:
+    """As pandas writes missing values."""
     path = write(tmp_path / "x.csv", "text,text_pair,label\na,b,1\na,b,nan\na,b,NaN\na,b,0\n")
     found = list(reader.read(path))
-    assert [each.label for each in found if isinstance(each, Example)] == ["1", "0"]
-    assert [str(each) for each in found if isinstance(each, UserError)] == [f"{path}:{i}: no label" for i in (3, 4)]
+    assert [item.label for item in found if isinstance(item, Example)] == ["1", "0"]
+    assert [str(item) for item in found if isinstance(item, UserError)] == [f"{path}:{i}: no label" for i in (3, 4)]
 
 
-def test_numbers_of_numpy_are_labels() -> None:
+def test_numpy_numbers_are_labels() -> None:
     given = [{"text": "a", "label": value} for value in (np.int64(1), np.float32(0.5), np.bool_(True), np.str_("x"))]
-    assert [each.label for each in TextReader().values(given)] == ["1", "0.5", "true", "x"]
-    assert [each.label for each in TextReader().values([{"text": "a", "label": np.float32("nan")}])] == [None]
+    assert [item.label for item in TextReader().values(given)] == ["1", "0.5", "true", "x"]
+    assert [item.label for item in TextReader().values([{"text": "a", "label": np.float32("nan")}])] == [None]
 
 
-def test_long_labels_are_cut_in_messages():
+def test_long_labels_are_shortened_in_messages():
     examples = [Example("a", None, "y" * 100_000, "here"), Example("b", None, "n", "there")]
     with pytest.raises(UserError, match=r"the label 'y{40}…' is none of the classes") as caught:
         Classify(labels=("n", "m" * 100_000)).validate(examples)
     assert len(str(caught.value)) < 200
-    with pytest.raises(UserError, match=r"the score 'y{40}…', which is no finite number"):
+    with pytest.raises(UserError, match=r"the score 'y{40}…', which is not a finite number"):
         Regress().validate(examples)
 
 
@@ -326,7 +327,7 @@ def test_a_line_of_txt_is_a_text_without_a_label(tmp_path: Path):
             read_examples(name)
 
 
-def test_python_values():
+def test_examples_from_python_values():
     ready = Example("c", None, "x", "mine")
     found = as_examples([{"text": "a", "label": 1}, "b", ready])
     assert found == [Example("a", None, "1", "example 1"), Example("b", None, None, "example 2"), ready]
@@ -340,7 +341,7 @@ def test_python_values():
     with pytest.raises(UserError, match="example 1: its keys must be strings, and one is 1"):
         as_examples([{1: "a", "text": "b"}])
     assert as_examples([{"text": "a", "text_pair": None}]) == [Example("a", None, None, "example 1")]
-    with pytest.raises(UsageError, match="a pair has two texts and this one 3"):
+    with pytest.raises(UsageError, match="a pair has two texts and this one has 3"):
         as_examples([("a", "b", "c")])
 
 
@@ -348,9 +349,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\
 
 
 @given(st.lists(st.tuples(texts, st.from_regex(r"[a-z]{1,5}", fullmatch=True)), min_size=1, max_size=8))
-def test_all_three_formats_give_back_what_was_written(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]
-):
+def test_tsv_csv_and_jsonl_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]):
     folder = tmp_path_factory.mktemp("formats")
     tsv = "text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows)
     jsonl = "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows)

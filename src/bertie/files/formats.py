@@ -1,0 +1,225 @@
+"""Records of .jsonl, .csv, .tsv, .parquet and .txt files, as dicts by column.
+
+A record that cannot be read is replaced by a `BadRecord`; what is wrong with a whole file is raised. Text preparation
+counts bad records, tasks report each one.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+
+from bertie.errors import UserError
+from bertie.files import lines
+from bertie.files.encodings import UTF8, Encoding
+from bertie.files.lines import NUL_BYTE, BadRecord, Line, decode_lines, require_line_feeds, undecodable
+from bertie.files.sources import Format
+
+PARQUET_ROWS = 256  # rows of a .parquet file that are in memory at a time
+
+Record = tuple[int, dict[str, Any] | BadRecord]
+"""The number of a record's first line (.parquet: of the row), from 1, and its values by column."""
+NamesOfHeaderless = Callable[[list[str]], list[str] | None]
+"""Receives the cells of a table's first row. Returns the column names if that row is data, None if it is the header."""
+_EXPECTED_OBJECT = 'expected a JSON object, as in {"text": …}, found '
+_Cells = tuple[int, list[str] | BadRecord]
+
+
+class NoHeaderError(UserError):
+    """A table without any line, and so without column names."""
+
+
+def read_records(
+    format: Format,
+    name: str,
+    stream: IO[bytes],
+    encoding: Encoding = UTF8,
+    field: str | None = None,
+    headerless: NamesOfHeaderless | None = None,
+) -> Iterator[Record]:
+    """Yield the records of a file, lazily and in order.
+
+    Args:
+        format: The format of the file. "txt" has one record per line, with the key "text".
+        name: The file, for error messages.
+        stream: The decompressed bytes of the file; for "parquet" it must be seekable.
+        encoding: The encoding of the file. "parquet" does not use it.
+        field: The only column that the caller uses; None for all. Tables must have it, other columns are not checked.
+        headerless: Recognizes tables without a header; see `NamesOfHeaderless`.
+
+    Raises:
+        NoHeaderError: for an empty .csv or .tsv file.
+        UserError: for a truncated or damaged file, or one without a usable header.
+    """
+    if format == "parquet":
+        return _parse_parquet(name, stream, field)
+    decoded = decode_lines(name, stream, encoding, keep_undecodable=format == "csv")
+    decoded = require_line_feeds(name, decoded, may_be_one_line=format in ("txt", "jsonl"))
+    if format == "jsonl":
+        return _parse_jsonl(decoded)
+    if format == "txt":
+        return _parse_txt(decoded)
+    return _parse_table(name, (_split_csv if format == "csv" else _split_tsv)(decoded), encoding, field, headerless)
+
+
+def _parse_txt(decoded: Iterator[Line]) -> Iterator[Record]:
+    for number, line in decoded:
+        yield number, line if isinstance(line, BadRecord) else {"text": line.rstrip("\r\n")}
+
+
+def _parse_jsonl(decoded: Iterator[Line]) -> Iterator[Record]:
+    for number, line in decoded:
+        if isinstance(line, BadRecord):
+            yield number, line
+            continue
+        if not line or line.isspace():
+            continue
+        try:
+            value = json.loads(line.rstrip("\r\n"))
+        except (ValueError, RecursionError) as error:
+            yield number, BadRecord("not JSON", f"not valid JSON: {error}")
+            continue
+        if isinstance(value, dict):
+            yield number, value
+        else:
+            yield number, BadRecord("not a JSON object", _EXPECTED_OBJECT + type(value).__name__)
+
+
+def _split_tsv(decoded: Iterator[Line]) -> Iterator[_Cells]:
+    """Split lines at tabs. Nothing quotes: a lone " is text. An empty line is not a row."""
+    for number, line in decoded:
+        if isinstance(line, BadRecord):
+            yield number, line
+        elif line := line.rstrip("\r\n"):
+            yield number, line.split("\t")
+
+
+def _split_csv(decoded: Iterator[Line]) -> Iterator[_Cells]:
+    """Parse CSV with quotes as in RFC 4180. An empty line is not a row. Lines hold undecodable bytes as surrogates."""
+    csv.field_size_limit(lines.MAX_RECORD_BYTES)  # the module has this one global limit; an open quote reads up to it
+    start = last = 0  # the first and the last line of the row that is being read
+    bad_lines: list[tuple[int, BadRecord]] = []
+
+    def good_lines() -> Iterator[str]:
+        nonlocal start, last
+        for last, line in decoded:
+            if isinstance(line, BadRecord):
+                bad_lines.append((last, line))
+            else:
+                start = start or last
+                yield line
+
+    reader = csv.reader(good_lines(), strict=True)
+    while True:
+        start = 0
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            number, problem = _csv_problem(error, start, last)
+            yield number, problem
+            continue
+        yield from bad_lines
+        bad_lines.clear()
+        if cells is None:
+            return
+        if cells:
+            yield start, cells
+
+
+def _csv_problem(error: csv.Error, start: int, last: int) -> tuple[int, BadRecord]:
+    count = last - start + 1
+    if "new-line character" in str(error):
+        detail = "a \\r (carriage return) stands outside quotes: quote the cell, or make all lines end in \\n"
+        return last, BadRecord("not CSV", f"not valid CSV: {detail}", count, unsynchronized=True)
+    hint = "; is a quote left open?" if "limit" in str(error) or "unexpected end" in str(error) else ""
+    following = f" (the {count - 1:,} lines after it are lost, too)" if count > 1 else ""
+    return start, BadRecord("not CSV", f"not valid CSV: {error}{hint}{following}", count, unsynchronized=True)
+
+
+def _parse_table(
+    name: str, rows: Iterator[_Cells], encoding: Encoding, field: str | None, headerless: NamesOfHeaderless | None
+) -> Iterator[Record]:
+    """Yield rows as dicts by the names in the first row, or by those that `headerless` returns for it."""
+    header: list[str] = []
+    for number, cells in rows:
+        if isinstance(cells, BadRecord):
+            if not header:
+                raise UserError(f"{name}:{number}: {cells.detail}")
+            yield number, cells
+            continue
+        if not header:
+            names = headerless(cells) if headerless else None
+            header = names or [cell.strip() for cell in cells]
+            _require_columns(name, header, field)
+            if not names:
+                continue
+        if len(cells) != len(header):
+            detail = f"{len(cells)} columns, but the first line has {len(header)}"
+            count = 1 + sum(cell.count("\n") for cell in cells)  # an open quote takes the lines after it for one row
+            yield number, BadRecord("columns that do not match the first line", detail, count)
+            continue
+        text = "".join(cells) if field is None else cells[header.index(field)]
+        if problem := _find_problem(text, encoding):
+            yield number, problem
+        else:
+            yield number, dict(zip(header, cells, strict=True)) if field is None else {field: text}
+    if not header:
+        raise NoHeaderError(f"{name} is empty")
+
+
+def _find_problem(text: str, encoding: Encoding) -> BadRecord | None:
+    """Return what is wrong with text from `decode_lines(..., keep_undecodable=True)`."""
+    if "\x00" in text:
+        return NUL_BYTE
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return undecodable(encoding.name.removesuffix("-sig"), ord(text[error.start]) & 0xFF)
+    return None
+
+
+def _require_columns(name: str, header: list[str], field: str | None) -> None:
+    if field is None:
+        if repeated := {column for column in header if column and header.count(column) > 1}:
+            raise UserError(f"{name}: two columns are named {min(repeated)!r}")
+    elif header.count(field) > 1:
+        raise UserError(f"{name}: two columns are named {field!r}")
+    else:
+        require_field(name, header, field)
+
+
+def require_field(name: str, columns: list[str], field: str) -> None:
+    """Raise a UserError if the column of the text is missing."""
+    if field not in columns:
+        found = ", ".join(map(repr, columns[:20])) or "none"
+        raise UserError(f"{name}: no column {field!r} (it has {found}): name the column with --text-field")
+
+
+def _parse_parquet(name: str, stream: IO[bytes], field: str | None) -> Iterator[Record]:
+    import pyarrow
+    from pyarrow import parquet
+
+    number = 0
+    try:
+        file = parquet.ParquetFile(stream)
+        _require_columns(name, file.schema_arrow.names, field)
+        columns = None if field is None else [field]
+        for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=columns, use_threads=False):
+            try:
+                rows: list[dict[str, Any] | BadRecord] = batch.to_pylist()
+            except UnicodeDecodeError:  # in one of the rows
+                rows = [_parquet_row(batch.slice(row, 1)) for row in range(batch.num_rows)]
+            for row in rows:
+                number += 1
+                yield number, row
+    except pyarrow.ArrowException as error:
+        raise UserError(f"{name}: row {number + 1}: truncated, or not really .parquet: {error}") from error
+
+
+def _parquet_row(batch: Any) -> dict[str, Any] | BadRecord:
+    try:
+        return batch.to_pylist()[0]
+    except UnicodeDecodeError as error:
+        return undecodable("utf-8", error.object[error.start])
