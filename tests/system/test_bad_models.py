@@ -118,7 +118,13 @@ EXAMPLES: list[tuple[str, str, str, int, str]] = [
     ("train", "train.tsv", "text\tlabel\na\tx\tz\n", 1, "train.tsv:2: 3 columns, but the first line has 2"),
     ("train", "train.tsv", "text\ttext\n", 1, "two columns are named 'text'"),
     ("train", "train.txt", "text", 2, "a line is a text, without labels, in .txt and stdin"),
-    ("train", "train.xml", "text", 2, "examples are read from .tsv, .csv, .jsonl, .txt files"),
+    (
+        "train",
+        "train.xml",
+        "text",
+        2,
+        "examples are read from files of these formats: .txt, .jsonl, .csv, .tsv, .parquet",
+    ),
 ]
 
 

@@ -61,7 +61,9 @@ def read_records(
         return _parse_jsonl(decoded)
     if format == "txt":
         return _parse_txt(decoded)
-    return _parse_table(name, (_split_csv if format == "csv" else _split_tsv)(decoded), encoding, field, headerless)
+    if format == "csv":
+        return _parse_table(name, _split_csv(decoded), field, headerless, encoding)
+    return _parse_table(name, _split_tsv(decoded), field, headerless)
 
 
 def _parse_txt(decoded: Iterator[Line]) -> Iterator[Record]:
@@ -139,9 +141,16 @@ def _csv_problem(error: csv.Error, start: int, last: int) -> tuple[int, BadRecor
 
 
 def _parse_table(
-    name: str, rows: Iterator[_Cells], encoding: Encoding, field: str | None, headerless: NamesOfHeaderless | None
+    name: str,
+    rows: Iterator[_Cells],
+    field: str | None,
+    headerless: NamesOfHeaderless | None,
+    unchecked: Encoding | None = None,
 ) -> Iterator[Record]:
-    """Yield rows as dicts by the names in the first row, or by those that `headerless` returns for it."""
+    """Yield rows as dicts by the names in the first row, or by those that `headerless` returns for it.
+
+    unchecked: the encoding of cells that may hold undecodable bytes as surrogates; None if the lines were checked.
+    """
     header: list[str] = []
     for number, cells in rows:
         if isinstance(cells, BadRecord):
@@ -160,11 +169,11 @@ def _parse_table(
             count = 1 + sum(cell.count("\n") for cell in cells)  # an open quote takes the lines after it for one row
             yield number, BadRecord("columns that do not match the first line", detail, count)
             continue
-        text = "".join(cells) if field is None else cells[header.index(field)]
-        if problem := _find_problem(text, encoding):
+        values = dict(zip(header, cells, strict=True)) if field is None else {field: cells[header.index(field)]}
+        if unchecked and (problem := _find_problem("".join(values.values()), unchecked)):
             yield number, problem
         else:
-            yield number, dict(zip(header, cells, strict=True)) if field is None else {field: text}
+            yield number, values
     if not header:
         raise NoHeaderError(f"{name} is empty")
 

@@ -73,12 +73,12 @@ def decode_lines(name: str, stream: IO[bytes], encoding: Encoding, keep_undecoda
     text_stream: Any = stream if by_lines else io.TextIOWrapper(stream, encoding.name, newline="\n")
     line_end: Any = b"\n" if by_lines else "\n"
     codec = "utf-8" if encoding.name == "utf-8-sig" else encoding.name
-    decode, errors = codecs.getdecoder(codec), "surrogateescape" if keep_undecodable else "strict"
-    number = 0
+    errors = "surrogateescape" if keep_undecodable else "strict"
+    number, limit = 0, MAX_RECORD_BYTES
     try:
-        while line := text_stream.readline(MAX_RECORD_BYTES):
+        while line := text_stream.readline(limit):
             number += 1
-            if len(line) == MAX_RECORD_BYTES and not line.endswith(line_end):
+            if len(line) == limit and not line.endswith(line_end):
                 while (line := text_stream.readline(SKIP_BYTES)) and not line.endswith(line_end):
                     pass
                 yield number, OVERSIZE
@@ -87,14 +87,14 @@ def decode_lines(name: str, stream: IO[bytes], encoding: Encoding, keep_undecoda
                 if number == 1:
                     line = line.removeprefix(codecs.BOM_UTF8)
                 try:
-                    line = decode(line, errors)[0]
+                    line = line.decode(codec, errors)
                 except UnicodeError as error:
                     byte = line[error.start] if isinstance(error, UnicodeDecodeError) else None
                     yield number, undecodable(codec, byte)
                     continue
             elif number == 1:
                 line = line.removeprefix("\ufeff")
-            yield number, NUL_BYTE if "\x00" in line and not keep_undecodable else line
+            yield number, line if keep_undecodable or "\x00" not in line else NUL_BYTE
     except UnicodeError as error:
         remedy = "the file is damaged, or --encoding has to name another encoding"
         raise UserError(f"{name}:{number + 1}: not valid {encoding.name}: {remedy}") from error

@@ -279,7 +279,7 @@ def test_a_single_text_instead_of_a_list_is_refused(pretrained: Path, tuned: Pat
 @pytest.mark.parametrize("odd", [("a",), ("a", "b", "c")])
 def test_a_pair_has_two_texts(pretrained: Path, tuned: Path, odd: tuple[str, ...]) -> None:
     for verb in (load(pretrained).hidden_states, load(tuned).predict):
-        with pytest.raises(UsageError, match=f"two texts and this one {len(odd)}"):
+        with pytest.raises(UsageError, match=f"two texts and this one has {len(odd)}"):
             verb([odd])  # type: ignore[list-item]
 
 
