@@ -12,32 +12,24 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bertie.contracts import Loss, Targets
-from bertie.model.half_cross_entropy import HalfCrossEntropy
+from bertie.model.vocabulary_loss import HalfVocabularyLoss
 
 
 def cross_entropy(logits_PC: Float[Tensor, "P C"], targets: Targets) -> Loss:
     """Weighted sum of −log p(label), in nats, in fp32 at least; with the weighted number of right answers."""
-    half = logits_PC.device.type == "cpu" and logits_PC.dtype in (torch.bfloat16, torch.float16)
-    if half:
-        return _weighted(*HalfCrossEntropy.apply(logits_PC, None, targets.label), targets)
-    return _weighted(*_CrossEntropy.apply(logits_PC, targets.label), targets)
+    each_P, best_P = _CrossEntropy.apply(logits_PC, targets.label)
+    hits = (best_P.detach() * targets.weight).sum()
+    return Loss((each_P * targets.weight).sum(), targets.weight.sum(), hits)
 
 
 def vocabulary_loss(
-    x_PD: Float[Tensor, "P D"], weight_VD: Float[Tensor, "V D"], bias_V: Float[Tensor, " V"], targets: Targets
+    x_PD: Float[Tensor, "P D"], matrix_VD: Float[Tensor, "V D"], bias_V: Float[Tensor, " V"], targets: Targets
 ) -> Loss:
-    """Return `cross_entropy` of the logits x Wᵀ + b.
-
-    In half precision on a CPU the loss adds the bias: with it, the product takes a third longer (docs/log/bf16-on-avx512.md).
-    """
+    """Return `cross_entropy` of the logits x Wᵀ + b."""
     if x_PD.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
-        return _weighted(*HalfCrossEntropy.apply(F.linear(x_PD, weight_VD), bias_V, targets.label), targets)
-    return cross_entropy(F.linear(x_PD, weight_VD, bias_V), targets)
-
-
-def _weighted(each_P: Float[Tensor, " P"], best_P: Float[Tensor, " P"], targets: Targets) -> Loss:
-    hits = (best_P.detach() * targets.weight).sum()
-    return Loss((each_P * targets.weight).sum(), targets.weight.sum(), hits)
+        total, hits = HalfVocabularyLoss.apply(x_PD, matrix_VD, bias_V, targets.label, targets.weight)
+        return Loss(total, targets.weight.sum(), hits)
+    return cross_entropy(F.linear(x_PD, matrix_VD, bias_V), targets)
 
 
 def squared_error(predicted_P1: Float[Tensor, "P 1"], targets: Targets) -> Loss:
