@@ -30,7 +30,7 @@ from statistics import median
 from typing import Any
 
 from bertie import runtime, storage
-from bertie.text.sentences import sentences
+from bertie.text.sentences import split_sentences
 from bertie.text.tokenizer import NormalizerOptions, Tokenizer
 from results import environment
 
@@ -147,7 +147,7 @@ def prepare_tokenizers(files: list[Path], work: Path) -> dict[str, float]:
             documents.append(json.loads(line)["text"])
         if not line or sum(map(len, documents)) > CHARACTERS:
             seconds += time.monotonic() - started
-            cut = [sentence for text in documents for sentence in sentences(text)]
+            cut = [sentence for text in documents for sentence in split_sentences(text)]
             started = time.monotonic()
             backend.encode_batch_fast(cut, add_special_tokens=False)
             documents = []

@@ -96,7 +96,7 @@ def _questions(path: Path) -> list[Question]:
 
 def bertie(path: Path, folder: Path) -> dict[str, float]:
     questions, tokenizer = _questions(path), Tokenizer.load(folder / "tokenizer")
-    tokenizer.encodings(["once"])
+    tokenizer.encode_with_offsets(["once"])
     return _timed(questions, lambda: len(Span(doc_stride=STRIDE).encode(questions, tokenizer, LENGTH)))
 
 

@@ -1,9 +1,10 @@
-"""Vocabulary and shards of a text, made again and again: over workers, hash seeds, executors, kills and versions of Python.
+"""Train a vocabulary and prepare shards repeatedly, and check that every run gives the same bytes.
 
     python tests/long/same_bytes.py TEXT… --runs 24 [--python PYTHON …] [--ray]
 
-Pieces of work are made small, so that a few megabytes are many. Every fourth run is killed three times on its way. Other
-interpreters need bertie's dependencies, without torch. Prints every run; fails where one gives other bytes.
+Runs vary in the number of workers, the hash seed, the executor and the Python version. Every fourth run is killed three
+times before it may finish. Work items are small, so a few megabytes of text suffice. Other interpreters (--python) need
+bertie's dependencies, without torch. Prints one line per run; fails if runs differ.
 """
 
 from __future__ import annotations
@@ -22,18 +23,19 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 CHILD = """
 import sys
 from pathlib import Path
-from bertie.text import duplicates, sources
-from bertie.text.executors import executor
+from bertie.files import sources
+from bertie.text import duplicates
+from bertie.text.executors import make_executor
 from bertie.text.prepare import prepare
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import train_tokenizer
 sources.MIN_GROUP_BYTES = duplicates.PART_BYTES = 100_000
 out, kind, workers, criterion, *texts = sys.argv[1:]
-where = executor(kind, int(workers), "local")
+executor = make_executor(kind, int(workers), "local")
 if not Path(out, "tokenizer").exists():
-    train_tokenizer(texts, Path(out, "tokenizer"), vocab_size=8000, exact=False, criterion=criterion, executor=where)
-made = Tokenizer.load(Path(out, "tokenizer"))
-prepare(texts, made, Path(out, "shards"), shard_bytes=1_000_000, eval_share=0.05, executor=where)
+    train_tokenizer(texts, Path(out, "tokenizer"), vocab_size=8000, exact=False, criterion=criterion, executor=executor)
+tokenizer = Tokenizer.load(Path(out, "tokenizer"))
+prepare(texts, tokenizer, Path(out, "shards"), shard_bytes=1_000_000, eval_share=0.05, executor=executor)
 """
 
 
@@ -44,30 +46,31 @@ def main() -> None:
     parser.add_argument("--python", nargs="*", default=[])
     parser.add_argument("--ray", action="store_true")
     args = parser.parse_args()
-    ways = list(product([sys.executable, *args.python], range(1, 5)))
-    found: dict[str, set[str]] = {}
+    variants = list(product([sys.executable, *args.python], range(1, 5)))
+    digests: dict[str, set[str]] = {}
     for run in range(args.runs):
-        python, workers = ways[run % len(ways)]
-        criterion = ("frequency", "likelihood")[run // len(ways) % 2]
+        python, workers = variants[run % len(variants)]
+        criterion = ("frequency", "likelihood")[run // len(variants) % 2]
         kind = "ray" if args.ray and python == sys.executable and run % 3 == 2 else "local"
         started = time.monotonic()
         kills = 3 if run % 4 == 3 and kind == "local" else 0
-        digest = made(python, ["-c", CHILD, "OUT", kind, str(workers), criterion, *args.texts], run, kills)
-        found.setdefault(criterion, set()).add(digest)
+        digest = run_child(python, ["-c", CHILD, "OUT", kind, str(workers), criterion, *args.texts], run, kills)
+        digests.setdefault(criterion, set()).add(digest)
         print(
             f"{run + 1} {python} {kind} {workers} {criterion} {kills} kills {time.monotonic() - started:.0f} s {digest}",
             flush=True,
         )
-    if any(len(digests) > 1 for digests in found.values()):
-        sys.exit("not the same bytes")
+    if any(len(distinct) > 1 for distinct in digests.values()):
+        sys.exit("runs with the same criterion gave different bytes")
 
 
-def made(python: str, words: list[str], run: int, kills: int) -> str:
+def run_child(python: str, arguments: list[str], run: int, kills: int) -> str:
+    """Run to the end, after some kills, and return the digest of all files. OUT in the arguments: a new folder."""
     environment = {**os.environ, "PYTHONHASHSEED": str(run), "PYTHONPATH": str(SOURCE)}
     with tempfile.TemporaryDirectory() as folder:
-        command = [python, *(folder if word == "OUT" else word for word in words)]
+        command = [python, *(folder if argument == "OUT" else argument for argument in arguments)]
         for kill in range(1, kills + 1):
-            _killed(command, environment, Path(folder, ".shards.tmp-work"), kill * 20)
+            _run_and_kill(command, environment, Path(folder, ".shards.tmp-work"), kill * 20)
         subprocess.run(command, env=environment, check=True, stderr=subprocess.DEVNULL)
         digest = hashlib.sha256()
         for path in sorted(Path(folder).rglob("*")):
@@ -76,8 +79,8 @@ def made(python: str, words: list[str], run: int, kills: int) -> str:
         return digest.hexdigest()[:16]
 
 
-def _killed(command: list[str], environment: dict[str, str], work: Path, files: int) -> None:
-    """End it, with no warning, once it has written so many files."""
+def _run_and_kill(command: list[str], environment: dict[str, str], work: Path, files: int) -> None:
+    """Start the command and kill it once it has written `files` files."""
     with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None and sum(path.is_file() for path in list(work.rglob("*"))) < files:
             time.sleep(0.01)

@@ -99,14 +99,14 @@ def lines(shared_data: Path) -> list[str]:
 
 def test_ids_are_those_of_the_published_algorithm(tokenizer: Tokenizer, lines: list[str]) -> None:
     assert len(lines) > 7000
-    vocabulary = frozenset(tokenizer.words)
+    vocabulary = frozenset(tokenizer.vocabulary)
     for line, ids in zip(lines, tokenizer.encode(lines), strict=True):
         assert tokenizer.tokens(ids) == tokenize(line, vocabulary, tokenizer.lowercase), line
 
 
 def test_offsets_point_at_what_each_token_was(tokenizer: Tokenizer, lines: list[str]) -> None:
     """What stands there, tokenized alone, is the token; or holds it, where a Korean syllable falls into its letters."""
-    vocabulary = frozenset(tokenizer.words)
+    vocabulary = frozenset(tokenizer.vocabulary)
     tokens = 0
     for line, sequence in zip(lines, encode(tokenizer, lines, max_length=100_000), strict=True):
         inside = slice(1, -1)
@@ -131,7 +131,7 @@ def test_special_tokens_in_a_text_are_text(tokenizer: Tokenizer) -> None:
     text = "[CLS] a [MASK] [SEP] [PAD] [UNK]"
     [ids] = tokenizer.encode([text])
     assert not set(tokenizer.special_ids) - {tokenizer.unk_id} & set(ids.tolist())
-    assert tokenizer.tokens(ids) == tokenize(text, frozenset(tokenizer.words), tokenizer.lowercase)
+    assert tokenizer.tokens(ids) == tokenize(text, frozenset(tokenizer.vocabulary), tokenizer.lowercase)
 
 
 @pytest.mark.parametrize(
@@ -156,5 +156,5 @@ def test_a_word_may_have_a_hundred_characters() -> None:
     tokenizer = Tokenizer.build(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##a"])
     hundred, more = tokenizer.encode(["a" * 100, "a" * 101])
     assert (len(hundred), len(more)) == (100, 1)
-    assert tokenizer.tokens(more) == ["[UNK]"] == tokenize("a" * 101, frozenset(tokenizer.words), lowercase=True)
-    assert len(tokenize("a" * 101, frozenset(tokenizer.words), lowercase=True, longest_word=200)) == 101
+    assert tokenizer.tokens(more) == ["[UNK]"] == tokenize("a" * 101, frozenset(tokenizer.vocabulary), lowercase=True)
+    assert len(tokenize("a" * 101, frozenset(tokenizer.vocabulary), lowercase=True, longest_word=200)) == 101

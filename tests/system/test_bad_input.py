@@ -120,7 +120,7 @@ def test_vocabularies_that_cannot_be(refuse: Refuse, tmp_path: Path, out: Path) 
     text = tmp_path / "text.txt"
     text.write_bytes(TWO_DOCUMENTS)
     train = ["tokenizer", "train", str(text), "--out", str(out)]
-    refuse(train, 1, "the text fills a vocabulary of only", "ask for --vocab-size", "or give more text")
+    refuse(train, 1, "the text fills a vocabulary of only", "use --vocab-size", "or give more text")
     refuse([*train, "--min-frequency", "3"], 1, "or give more text, or lower --min-frequency (now 3)")
     refuse([*train, "--vocab-size", "30"], 2, "--vocab-size 30 is too small: the", "characters of this text")
     for flag in ("--vocab-size", "--alphabet-limit", "--min-frequency"):
@@ -133,7 +133,7 @@ def test_corpora_that_cannot_be_split(refuse: Refuse, tokenizer_folder: Path, tm
     text = tmp_path / "one.txt"
     text.write_text("A single document. It has two sentences.\n")
     prepare = ["prepare", str(text), "--tokenizer", str(tokenizer_folder), "--out", str(out)]
-    refuse(prepare, 1, "0 of 1 documents on the eval side, which needs at least 2", "give more documents")
+    refuse(prepare, 1, "the evaluation set has 0 of 1 documents, but needs at least 2", "give more documents")
     for share in ("0", "1", "2", "-0.5", "nan", "inf"):
         refuse([*prepare, "--eval-share", share], 2, f"--eval-share {share}: give a share of the documents")
     refuse([*prepare, "--eval-share", "few"], 2, "--eval-share", "'few'")
@@ -360,11 +360,11 @@ def test_shards_with_another_tokenizer(refuse: Refuse, small_shards: Path, tmp_p
     from bertie.text.tokenizer import Tokenizer
 
     shards = shutil.copytree(small_shards, tmp_path / "shards")
-    words = Tokenizer.load(shards / "tokenizer").words
+    words = Tokenizer.load(shards / "tokenizer").vocabulary
     Tokenizer.build([*words[:-2], words[-1], words[-2]]).save(shards / "tokenizer")
     manifest = json.loads((shards / "manifest.json").read_text())
     for name in manifest["files"]:
         manifest["files"][name] = {"bytes": (shards / name).stat().st_size, "sha256": sha256(shards / name)}
     del manifest["sha256"]
     (shards / "manifest.json").write_text(json.dumps(manifest))
-    refuse(pretrain(shards, out), 1, f"{shards / 'tokenizer'} is not the tokenizer that made these shards")
+    refuse(pretrain(shards, out), 1, f"{shards / 'tokenizer'} is not the tokenizer of these shards")

@@ -357,7 +357,7 @@ def test_values_that_are_no_texts(predictor: Predictor) -> None:
         predictor.hidden_states("a text")
     with pytest.raises(UserError, match="half of a surrogate pair"):
         predictor.hidden_states(["good", "\ud800"])
-    with pytest.raises(UserError, match="3 is no text but of type int"):
+    with pytest.raises(UserError, match="3 is not a text but of type int"):
         predictor.hidden_states(["good", 3])  # pyright: ignore
     for nothing in (None, 5, {"text": "a"}):
         with pytest.raises(UsageError, match="expected a list of texts and got one"):

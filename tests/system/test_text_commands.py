@@ -84,17 +84,17 @@ def test_inspecting(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_encoding_and_decoding(small_tokenizer: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small_tokenizer.save(tmp_path)
-    text = small_tokenizer.words[-1] + " [MASK]"
+    text = small_tokenizer.vocabulary[-1] + " [MASK]"
     assert main(["tokenizer", "encode", str(tmp_path), text, "x"]) == 0
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first["text"] == text
     assert first["ids"][1:-1] == small_tokenizer.encode([text])[0].tolist()
-    assert [text[a:b] for a, b in first["offsets"][1:2]] == [small_tokenizer.words[-1]]
+    assert [text[a:b] for a, b in first["offsets"][1:2]] == [small_tokenizer.vocabulary[-1]]
     assert second["text"] == "x"
     decoded, _ = told(capsys, "tokenizer", "decode", tmp_path, *first["ids"][1:2])
-    assert decoded == {"text": small_tokenizer.words[-1], "tokens": [small_tokenizer.words[-1]]}
+    assert decoded == {"text": small_tokenizer.vocabulary[-1], "tokens": [small_tokenizer.vocabulary[-1]]}
     assert main(["tokenizer", "decode", str(tmp_path), "9999"]) == 1
-    assert "9999 is no id of this vocabulary" in capsys.readouterr().err
+    assert "9999 is not an id of this vocabulary" in capsys.readouterr().err
 
 
 def test_extending(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,5 +107,5 @@ def test_extending(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     words = ("--tokenizer", tmp_path / "new", "--out", tmp_path / "shards", "--eval-share", 0.1, *flags)
     told(capsys, "prepare", texts, *words)
     opened = open_shards(tmp_path / "shards")
-    assert opened.tokenizer.words[70:] == made["added"]
+    assert opened.tokenizer.vocabulary[70:] == made["added"]
     assert np.isin(np.arange(70, 70 + len(made["added"])), np.concatenate(opened.train.tokens)).any()

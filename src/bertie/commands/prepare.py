@@ -60,7 +60,7 @@ def run(args: Args) -> dict[str, Any]:
         args.out,
         eval_share=args.eval_share,
         language=args.language,
-        reading=args.reading,
+        reader_options=args.reading,
         filters=args.filters,
         executor=args.work.build(),
     )

@@ -36,5 +36,5 @@ class Args:
 def run(args: Args) -> dict[str, Any]:
     flags = {"add": args.add, "min_frequency": args.min_frequency}
     old = Tokenizer.load(args.tokenizer)
-    new = extend_tokenizer(old, args.text, args.out, reading=args.reading, executor=args.work.build(), **flags)
-    return {**report_tokenizer(args.out, new.size, new.fingerprint), "added": new.words[old.size :]}
+    new = extend_tokenizer(old, args.text, args.out, reader_options=args.reading, executor=args.work.build(), **flags)
+    return {**report_tokenizer(args.out, new.size, new.fingerprint), "added": new.vocabulary[old.size :]}

@@ -69,7 +69,7 @@ def run(args: Args) -> dict[str, Any]:
 def _counts(args: Args, tokenizer: Tokenizer) -> Counter[str]:
     if not args.text:
         return Counter()
-    flags = {"reading": args.reading, "executor": args.work.build()}
+    flags = {"reader_options": args.reading, "executor": args.work.build()}
     counts = count_words(args.text, tokenizer.normalization, tokenizer.user_tokens, **flags).counts
     if not counts:
         raise UserError("--text: the files contain no words: give text to measure the coverage on")

@@ -54,8 +54,8 @@ def run(args: Args) -> dict[str, Any]:
     tokenizer = train_tokenizer(
         args.text,
         args.out,
-        rules=NormalizerOptions(not args.cased, strip, not args.whole_chinese),
-        reading=args.reading,
+        normalization=NormalizerOptions(not args.cased, strip, not args.whole_chinese),
+        reader_options=args.reading,
         executor=args.work.build(),
         **{name: getattr(args, name) for name in names},
     )

@@ -21,7 +21,7 @@ from bertie.contracts import Document
 from bertie.errors import UserError
 from bertie.tasks.data.texts import Example
 from bertie.text import readers
-from bertie.text.sentences import sentences
+from bertie.text.sentences import split_sentences
 
 _DOCUMENTS, _SENTENCES = 4, 50  # a label has at least so many of each
 _TRAIN, _TEST = 300, 100  # a label has at most so many examples: no label outweighs the others
@@ -102,7 +102,7 @@ def _split(documents: list[Document], labels: list[str], most: int) -> tuple[lis
     The `most` labels with the most sentences take part; "" is none. A sentence counts if it is long enough and occurs
     once in all of the text. Whole documents go to the test side, in the order of a hash, while it has under a quarter.
     """
-    split = [sentences(document.text) for document in documents]
+    split = [split_sentences(document.text) for document in documents]
     seen = Counter(_normal(sentence) for found in split for sentence in found)
     by_label: dict[str, dict[str, list[Example]]] = {}
     for document, label, found in zip(documents, labels, split, strict=True):

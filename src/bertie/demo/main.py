@@ -22,7 +22,7 @@ from bertie.predict.predictor import load
 from bertie.pretraining.pretrain import pretrain
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.text.prepare import prepare
-from bertie.text.sentences import sentences
+from bertie.text.sentences import split_sentences
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import train_tokenizer
 
@@ -116,7 +116,7 @@ def _comparison(out: Path, data: DemoData, scale: float) -> Comparison | None:
 def _own_masks(data: DemoData, count: int = 6) -> list[str]:
     """Sentences, each with its longest word masked, unread by pre-training where there are such; the same for the same text."""
     texts = [example.text for example in data.test] or [
-        first for d in data.documents[:1000] for first in sentences(d.text)[:1]
+        first for d in data.documents[:1000] for first in split_sentences(d.text)[:1]
     ]
     fitting = [text for text in texts if 5 <= len(text.split()) <= 20 and len(text) < 200]
     fitting = fitting or [text.strip()[:40] for text in texts]  # as in scripts without spaces, or without full stops

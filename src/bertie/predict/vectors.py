@@ -169,7 +169,7 @@ def _windows(
     tokenizer: Tokenizer, text: TokenizedText, count: int, max_length: int, word_pooling: WordPooling
 ) -> list[Sequence]:
     """Return the windows of a text of `count` words. The target of each is a `_WindowWords`."""
-    windows = truncation.to_sequences(tokenizer, [text], max_length, "windows", step=0)
+    windows = truncation.to_sequences(tokenizer, [text], max_length, "windows", doc_stride=0)
     best = word_alignment.best_windows(windows, count)
     selected = []
     for number, window in enumerate(windows):

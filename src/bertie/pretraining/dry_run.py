@@ -133,7 +133,7 @@ def _phase_line(
 def _example(micro: MicroBatch, tokenizer: Tokenizer) -> str:
     """Return the first sequence as the model reads it, truncated to one line."""
     ids = micro.batch.input_ids[: int(micro.batch.ragged.cu_seqlens[1])]
-    text = " ".join(tokenizer.words[i] for i in ids).replace(" ##", "")
+    text = " ".join(tokenizer.vocabulary[i] for i in ids).replace(" ##", "")
     return text if len(text) <= 160 else f"{text[:159]}…"
 
 

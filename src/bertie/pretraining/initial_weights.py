@@ -55,12 +55,12 @@ def read_initial_checkpoint(source: str | Path, tokenizer: Tokenizer) -> Checkpo
     """
     checkpoint = read_checkpoint(source)
     old = checkpoint.tokenizer
-    if tokenizer.words[: old.size] != old.words or tokenizer.rules != old.rules:
+    if tokenizer.vocabulary[: old.size] != old.vocabulary or tokenizer.rules != old.rules:
         raise UsageError(
             f"the text was prepared with another vocabulary than that of {source}: prepare it with --tokenizer "
             f"{source}, or with a vocabulary that has the same entries first and then additional ones"
         )
-    pieces = [old.pieces(word) for word in tokenizer.words[old.size :]]
+    pieces = [old.split_entry(word) for word in tokenizer.vocabulary[old.size :]]
 
     def extended(rows: Tensor) -> Tensor:
         return torch.cat([rows[: old.size], *(rows[ids].mean(0, keepdim=True) for ids in pieces)])

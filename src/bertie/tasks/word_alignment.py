@@ -43,7 +43,7 @@ def split_and_tokenize(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[Tok
         UserError: A value is not a text.
     """
     tokenized = []
-    for text, encoding in zip(texts, tokenizer.encodings(texts), strict=True):
+    for text, encoding in zip(texts, tokenizer.encode_with_offsets(texts), strict=True):
         ids, offsets = np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int32).reshape(-1, 2)
         _, starts, words = np.unique(np.array(encoding.word_ids, np.int32), return_index=True, return_inverse=True)
         lasts = np.append(starts[1:], len(ids))[: len(starts)] - 1

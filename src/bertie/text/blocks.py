@@ -1,8 +1,8 @@
-"""The first stage of `prepare`: files to blocks of documents, so that what follows can be shared out evenly.
+"""First stage of `prepare`: read files into blocks of documents of about equal size, one work item each later on.
 
-blocks/00000-00000.txt              documents, in UTF-8, parted by NUL: of the first group of files, its first block
-blocks/00000-00000.documents.npy    what tells equal documents, see `duplicates`
-blocks/00000.json                   the group is done: its blocks, and counts
+blocks/00000-00000.txt              documents of file group 0, block 0: UTF-8, separated by NUL bytes
+blocks/00000-00000.documents.npy    hashes of these documents, see `duplicates`
+blocks/00000.json                   names and counts of the group's blocks; its presence marks the group as done
 """
 
 from __future__ import annotations
@@ -25,74 +25,85 @@ from bertie.text.readers import ReaderOptions, read_sources
 
 @dataclass(frozen=True)
 class Filters:
-    """Which documents to leave out, each kind counted."""
+    """Documents to leave out. bertie counts them by reason."""
 
     min_characters: int = 0
-    """Leave shorter documents out."""
+    """Leave out documents with fewer characters."""
     max_characters: int = 0
-    """Leave longer documents out; 0: none."""
+    """Leave out documents with more characters. 0: no limit."""
     duplicates: Literal["keep", "documents", "paragraphs"] = "documents"
-    """Leave out documents that are equal to an earlier one; or also paragraphs of 100 characters and more."""
+    """Leave out documents that are equal to an earlier one (documents), also equal paragraphs of at least 100
+    characters (paragraphs), or nothing (keep)."""
 
     def __post_init__(self) -> None:
         if self.min_characters < 0 or self.max_characters < 0:
-            raise UsageError("--min-characters and --max-characters are numbers of characters: give 0 or more")
+            raise UsageError("--min-characters and --max-characters must be 0 or more")
         if 0 < self.max_characters < self.min_characters:
             raise UsageError(
-                f"--max-characters {self.max_characters} is less than --min-characters {self.min_characters}"
+                f"--max-characters {self.max_characters} is less than --min-characters {self.min_characters}: "
+                "no document can pass both"
             )
 
 
 @dataclass(frozen=True)
 class FileGroup:
-    """Files to read, by one worker."""
+    """Work item of this stage: some files, and how to read them.
+
+    work: the hidden work folder of `prepare`; block_bytes: UTF-8 bytes after which a block ends.
+    """
 
     work: Path
     number: int
     files: tuple[Source, ...]
-    reading: ReaderOptions
+    reader_options: ReaderOptions
     filters: Filters
     block_bytes: int
 
 
-def run_once(path: Path, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What `work` gives, or gave when it was done before, which the file `path` then says."""
+def run_once(path: Path, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the JSON in `path` if the file exists; otherwise call `compute` and write its result there."""
     if path.exists():
         return storage.read_json(path)
-    result = work()
+    result = compute()
     path.parent.mkdir(exist_ok=True)
     storage.write_atomic(path, json.dumps(result))
     return result
 
 
 def read_group(group: FileGroup) -> dict[str, Any]:
-    """{"blocks": names, "documents", "bytes", "filtered", "skipped", "encodings"} of a group of files."""
+    """Read a group of files and write its blocks, unless that is already done.
+
+    Returns:
+        {"blocks": names, "documents": count, "bytes": of UTF-8 text, "filtered": reason -> documents}, and the counts
+        of `ReadCounts.as_json`.
+    """
     folder = group.work / BLOCKS
     return run_once(folder / f"{group.number:05d}.json", lambda: _read_group(group, folder))
 
 
 def _read_group(group: FileGroup, folder: Path) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
-    tally = ReadCounts()
-    told: dict[str, Any] = {"blocks": [], "documents": 0, "bytes": 0, "filtered": {}}
-    for block in _blocks(group, tally, told["filtered"]):
-        name = f"{group.number:05d}-{len(told['blocks']):05d}"
+    read_counts = ReadCounts()
+    result: dict[str, Any] = {"blocks": [], "documents": 0, "bytes": 0, "filtered": {}}
+    for block in _blocks(group, read_counts, result["filtered"]):
+        name = f"{group.number:05d}-{len(result['blocks']):05d}"
         storage.write_atomic(folder / f"{name}.txt", b"\x00".join(block))
         duplicates.write_hashes(folder / name, block, group.filters.duplicates)
-        told["blocks"].append(name)
-        told["documents"] += len(block)
-        told["bytes"] += sum(map(len, block))
-    return {**told, **tally.as_json()}
+        result["blocks"].append(name)
+        result["documents"] += len(block)
+        result["bytes"] += sum(map(len, block))
+    return {**result, **read_counts.as_json()}
 
 
-def _blocks(group: FileGroup, tally: ReadCounts, filtered: dict[str, int]) -> Iterator[list[bytes]]:
-    """Documents, as UTF-8, of `block_bytes` or little more."""
+def _blocks(group: FileGroup, read_counts: ReadCounts, filtered: dict[str, int]) -> Iterator[list[bytes]]:
+    """Yield lists of UTF-8 documents. The document that brings a list to `block_bytes` ends it."""
     block: list[bytes] = []
     size = 0
-    least, most = group.filters.min_characters, group.filters.max_characters
-    for document in read_sources(list(group.files), group.reading, tally):
-        if len(document.text) < least or (most and len(document.text) > most):
-            reason = f"under {least:,} characters" if len(document.text) < least else f"over {most:,} characters"
+    minimum, maximum = group.filters.min_characters, group.filters.max_characters
+    for document in read_sources(list(group.files), group.reader_options, read_counts):
+        length = len(document.text)
+        if length < minimum or (maximum and length > maximum):
+            reason = f"under {minimum:,} characters" if length < minimum else f"over {maximum:,} characters"
             filtered[reason] = filtered.get(reason, 0) + 1
             continue
         raw = document.text.encode()
@@ -106,12 +117,12 @@ def _blocks(group: FileGroup, tally: ReadCounts, filtered: dict[str, int]) -> It
 
 
 def bytes_written(work: Path) -> int:
-    """Bytes of text in blocks until now, for people who wait."""
+    """Return the bytes of text in blocks so far, for the progress line."""
     with suppress(OSError):
         return sum(path.stat().st_size for path in (work / BLOCKS).glob("[0-9]*.txt"))
     return 0
 
 
 def load_block(work: Path, name: str) -> list[bytes]:
-    """The documents of a block."""
+    """Return the UTF-8 documents of a block."""
     return (work / BLOCKS / f"{name}.txt").read_bytes().split(b"\x00")

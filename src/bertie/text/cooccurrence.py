@@ -1,7 +1,8 @@
-"""Word vectors by counting: which tokens stand near each other, and nothing learned.
+"""Token vectors from co-occurrence counts: positive PMI, then SVD. No training.
 
-Positive pointwise mutual information of neighbours, smoothed contexts, the square root of the singular values: the
-choices that Levy, Goldberg and Dagan (2015, Transactions of the ACL 3) found to do as well as trained vectors.
+Follows Levy, Goldberg and Dagan (2015, Transactions of the ACL 3): positive pointwise mutual information (PMI),
+smoothed context frequencies, left singular vectors times the square root of the singular values. They found that these
+choices match trained word vectors.
 """
 
 from __future__ import annotations
@@ -11,28 +12,33 @@ from scipy import sparse
 
 from bertie.text.shards import Corpus
 
-WINDOW = 4  # tokens to either side; one at distance d counts 1 / d
-SMOOTHING = 0.75  # power of the contexts' frequencies: rare contexts tell less than they seem to
+WINDOW = 4  # tokens on either side; a neighbor at distance d counts 1 / d
+SMOOTHING = 0.75  # exponent of the context frequencies: plain PMI overrates rare contexts
 MAX_TOKENS = 50_000_000  # tokens to read
-MIN_COUNT = 1.0  # neighbours that count no more than this met by chance
+MIN_COUNT = 1.0  # pairs with a count of at most this are dropped as chance
 
 
 def cooccurrence_vectors(corpus: Corpus, vocabulary_size: int, width: int) -> np.ndarray:
-    """float32 [vocabulary_size, width], 0 for tokens without neighbours. The same for the same corpus and machine.
+    """Compute one vector per vocabulary entry from the token co-occurrences of a corpus.
 
-    Reads the first shards, up to about MOST tokens. Memory: some 30 bytes for each pair of tokens that occurs.
+    Reads the first shards, up to about MAX_TOKENS tokens. Deterministic for a given corpus and machine. Memory: about
+    30 bytes for each distinct pair of tokens that co-occurs.
+
+    Returns:
+        float32 [vocabulary_size, width]. Rows of tokens without co-occurrences are 0. Where `width` exceeds
+        `vocabulary_size`, the extra columns are 0.
     """
     from sklearn.utils.extmath import randomized_svd
 
-    information = _information(_neighbours(corpus, vocabulary_size))
-    known = min(width, vocabulary_size)
-    left, values, _ = randomized_svd(information, known, random_state=0)
-    left[np.diff(information.indptr) == 0] = 0  # as it would be but for rounding
-    return np.pad(left * np.sqrt(values), ((0, 0), (0, width - known))).astype(np.float32)
+    pmi = _positive_pmi(_cooccurrence_counts(corpus, vocabulary_size))
+    rank = min(width, vocabulary_size)
+    left, singular_values, _ = randomized_svd(pmi, rank, random_state=0)
+    left[np.diff(pmi.indptr) == 0] = 0  # empty rows: exactly 0, without rounding errors
+    return np.pad(left * np.sqrt(singular_values), ((0, 0), (0, width - rank))).astype(np.float32)
 
 
-def _neighbours(corpus: Corpus, size: int) -> sparse.csr_matrix:
-    """How often two tokens stand within WINDOW of each other in one document, [size, size], symmetric."""
+def _cooccurrence_counts(corpus: Corpus, size: int) -> sparse.csr_matrix:
+    """Sum 1 / distance over the token pairs within WINDOW in one document: [size, size], symmetric."""
     counts = sparse.csr_matrix((size, size), dtype=np.float32)
     for shard, tokens in enumerate(corpus.tokens):
         start, stop = corpus.shard_starts[shard : shard + 2]
@@ -40,21 +46,21 @@ def _neighbours(corpus: Corpus, size: int) -> sparse.csr_matrix:
             break
         document = np.searchsorted(corpus.document_starts, np.arange(start, stop), side="right")
         for distance in range(1, WINDOW + 1):
-            together = document[distance:] == document[:-distance]
-            pairs = tokens[:-distance][together], tokens[distance:][together]
+            same_document = document[distance:] == document[:-distance]
+            pairs = tokens[:-distance][same_document], tokens[distance:][same_document]
             weight = np.full(len(pairs[0]), 1 / distance, np.float32)
             counts += sparse.csr_matrix((weight, pairs), shape=(size, size))
     return (counts + counts.T).tocsr()
 
 
-def _information(counts: sparse.csr_matrix) -> sparse.csr_matrix:
-    """log p(context | token) / p(context), where it is positive."""
+def _positive_pmi(counts: sparse.csr_matrix) -> sparse.csr_matrix:
+    """Replace counts by max(0, log(p(context | token) / p(context))), in place."""
     counts.data[counts.data <= MIN_COUNT] = 0
     counts.eliminate_zeros()
     totals = np.asarray(counts.sum(axis=1), dtype=np.float64).ravel()
     contexts = totals**SMOOTHING / max((totals**SMOOTHING).sum(), 1.0)
     rows = np.repeat(np.arange(len(totals)), np.diff(counts.indptr))
-    information = np.log(counts.data / (totals[rows] * contexts[counts.indices]))
-    counts.data = np.maximum(information, 0).astype(np.float32)
+    pmi = np.log(counts.data / (totals[rows] * contexts[counts.indices]))
+    counts.data = np.maximum(pmi, 0).astype(np.float32)
     counts.eliminate_zeros()
     return counts

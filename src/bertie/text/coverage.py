@@ -1,4 +1,4 @@
-"""How well a vocabulary fits a text: what a user wants to know before weeks of training on it."""
+"""How well a vocabulary covers a text: pieces per word, whole words, unknown words, entries in use."""
 
 from __future__ import annotations
 
@@ -9,36 +9,46 @@ import numpy as np
 
 from bertie.text.tokenizer import CONTINUATION, SPECIAL_TOKENS, Tokenizer
 
-BATCH_WORDS = 100_000  # words encoded at a time
+BATCH_WORDS = 100_000  # words to encode at a time
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """Of a text's words, each as often as it occurs."""
+    """Coverage of a text by a vocabulary. A word counts as often as it occurs."""
 
-    words: int
+    words: int  # running words
     pieces_per_word: float
-    whole: float  # share of words that are one entry, [UNK] not counted
+    whole: float  # share of words that are a single entry other than [UNK]
     unknown: float  # share of words that are [UNK]
-    used: int  # entries that occur
+    used: int  # vocabulary entries that occur in the text
 
 
 def measure_coverage(tokenizer: Tokenizer, counts: Mapping[str, int]) -> Coverage:
-    """counts: word → how often it occurs, by the tokenizer's rules (`words.count`)."""
+    """Measure how well a vocabulary covers a text.
+
+    Args:
+        tokenizer: The tokenizer to measure.
+        counts: word -> occurrences, counted with the tokenizer's normalization (`word_counts.count_words`).
+    """
     pieces, unknown, used = count_pieces(tokenizer, list(counts))
-    times = np.fromiter(counts.values(), np.int64, len(counts))
-    total = max(int(times.sum()), 1)
+    occurrences = np.fromiter(counts.values(), np.int64, len(counts))
+    total = max(int(occurrences.sum()), 1)
     return Coverage(
-        int(times.sum()),
-        float((pieces * times).sum() / total),
-        float(times[(pieces == 1) & ~unknown].sum() / total),
-        float(times[unknown].sum() / total),
+        int(occurrences.sum()),
+        float((pieces * occurrences).sum() / total),
+        float(occurrences[(pieces == 1) & ~unknown].sum() / total),
+        float(occurrences[unknown].sum() / total),
         int(used.sum()),
     )
 
 
 def count_pieces(tokenizer: Tokenizer, words: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """How many pieces each word is cut into, int64 [words]; which are [UNK], bool [words]; which entries occur, bool [V]."""
+    """Tokenize words and count their pieces.
+
+    Returns:
+        Pieces of each word, int64 [words]; whether each word is [UNK], bool [words]; whether each entry occurs, bool
+        [V].
+    """
     pieces = np.zeros(len(words), np.int64)
     unknown = np.zeros(len(words), bool)
     used = np.zeros(tokenizer.size, bool)
@@ -50,18 +60,30 @@ def count_pieces(tokenizer: Tokenizer, words: list[str]) -> tuple[np.ndarray, np
     return pieces, unknown, used
 
 
-def longest_entries(tokenizer: Tokenizer, most: int = 10) -> list[str]:
-    """The entries of most characters, special and reserved ones left out."""
-    entries = [word for word in tokenizer.words if word not in SPECIAL_TOKENS and not word.startswith("[unused")]
-    return sorted(entries, key=lambda word: (-len(word.removeprefix(CONTINUATION)), word))[:most]
+def longest_entries(tokenizer: Tokenizer, limit: int = 10) -> list[str]:
+    """Return the entries with the most characters, without special tokens and [unused…] entries."""
+    entries = [
+        entry for entry in tokenizer.vocabulary if entry not in SPECIAL_TOKENS and not entry.startswith("[unused")
+    ]
+    return sorted(entries, key=lambda entry: (-len(entry.removeprefix(CONTINUATION)), entry))[:limit]
 
 
 def compare_tokenizers(
-    first: Tokenizer, second: Tokenizer, counts: Mapping[str, int], most: int = 10
+    first: Tokenizer, second: Tokenizer, counts: Mapping[str, int], limit: int = 10
 ) -> list[tuple[str, int, int]]:
-    """Words that one of two vocabularies with the same rules cuts into more pieces, by all the pieces that it costs."""
+    """List the words that two vocabularies with the same normalization split into different numbers of pieces.
+
+    Args:
+        first: A tokenizer.
+        second: The tokenizer to compare it with.
+        counts: word -> occurrences in a text.
+        limit: Number of words to return.
+
+    Returns:
+        (word, pieces by `first`, pieces by `second`), ordered by the difference times the occurrences, largest first.
+    """
     words = list(counts)
-    a, b = count_pieces(first, words)[0], count_pieces(second, words)[0]
-    cost = np.abs(a - b) * np.fromiter(counts.values(), np.int64, len(counts))
-    order = np.argsort(-cost, kind="stable")[:most].tolist()
-    return [(words[number], int(a[number]), int(b[number])) for number in order if cost[number]]
+    pieces_first, pieces_second = count_pieces(first, words)[0], count_pieces(second, words)[0]
+    cost = np.abs(pieces_first - pieces_second) * np.fromiter(counts.values(), np.int64, len(counts))
+    order = np.argsort(-cost, kind="stable")[:limit].tolist()
+    return [(words[i], int(pieces_first[i]), int(pieces_second[i])) for i in order if cost[i]]

@@ -1,7 +1,8 @@
-"""The last stage of `prepare`: a block of documents to the tokens of its two sides.
+"""Last stage of `prepare`: tokenize a block of documents and split it into a training and an evaluation shard.
 
-encoded/00000.json          the block is done: counts
-encoded/train/00000.….npy   a shard of its documents for training, where there are any; encoded/eval/… likewise
+encoded/00000.json          counts of block 0; its presence marks the block as done
+encoded/00000.counts.npy    int64 [2, V], occurrences of each vocabulary entry in the training and evaluation split
+encoded/train/00000.….npy   a shard of the block's training documents, if it has any; encoded/eval/… likewise
 """
 
 from __future__ import annotations
@@ -18,66 +19,72 @@ import numpy as np
 
 from bertie import storage
 from bertie.text import blocks, duplicates, shards
-from bertie.text.sentences import sentences
+from bertie.text.sentences import split_sentences
 from bertie.text.shards import TokenizedDocuments
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.word_cache import WordCache, batches
 
 FOLDER = "encoded"
-LOWEST = 9  # hashes of a block that are told: enough to say which --eval-share holds out 8 documents
+LOWEST = 9  # hashes per block in its counts: enough to suggest an --eval-share that holds out up to 8 documents
 
 
 @dataclass(frozen=True)
 class Block:
-    """Documents to encode, by one worker. number: among all blocks."""
+    """Work item of this stage: a block of documents, and how to tokenize and split it."""
 
-    work: Path
-    name: str
-    number: int
+    work: Path  # the hidden work folder of `prepare`
+    name: str  # file name of the block, see `blocks`
+    number: int  # index among all blocks
     language: str
     eval_share: float
-    duplicates: str
-    fingerprint: str  # of the tokenizer that lies in `work`
+    duplicates: str  # `Filters.duplicates`
+    fingerprint: str  # of the tokenizer in `work`
 
 
 def encode_block(block: Block) -> dict[str, Any]:
-    """Counts of a block: {"duplicates": …, "empty": …, "lowest": …, "train": {…}, "eval": {…}}; its tokens go into files.
+    """Write the shards of a block, unless that is already done.
 
-    lowest: the smallest of its documents' hashes, as shares: an `eval_share` above one holds that document out.
+    Returns:
+        {"duplicates": kind -> {"count", "bytes"} left out, "empty": documents without tokens, "lowest": the
+        smallest hashes of its documents, as fractions (an `eval_share` above one holds that document out),
+        "train": `_split_counts`, "eval": `_split_counts`}.
     """
     path = block.work / FOLDER / f"{block.number:05d}.json"
     return blocks.run_once(path, lambda: _encode(block))
 
 
 @lru_cache(1)
-def _memory(folder: Path, fingerprint: str) -> WordCache:
-    """One a process: what a word is cut into does not depend on what was read before, only on the tokenizer."""
-    memory = WordCache(Tokenizer.load(folder))
-    assert memory.tokenizer.fingerprint == fingerprint
-    return memory
+def _word_cache(folder: Path, fingerprint: str) -> WordCache:
+    """Return the cache of this process. Sharing it is safe: the tokens of a word depend on the tokenizer alone."""
+    cache = WordCache(Tokenizer.load(folder))
+    assert cache.tokenizer.fingerprint == fingerprint
+    return cache
 
 
 def _encode(block: Block) -> dict[str, Any]:
-    memory = _memory(block.work / shards.TOKENIZER, block.fingerprint)
-    documents = _Kept(block)
-    laid, held = tokenize_documents(documents, memory, block.language)
-    hashes = np.array(documents.hashes, np.float64)[held]
+    cache = _word_cache(block.work / shards.TOKENIZER, block.fingerprint)
+    texts = _FilteredDocuments(block)
+    documents, nonempty = tokenize_documents(texts, cache, block.language)
+    hashes = np.array(texts.hashes, np.float64)[nonempty]
     is_eval = hashes < block.eval_share
-    told: dict[str, Any] = {"duplicates": documents.dropped, "empty": len(documents.hashes) - len(held)}
-    told["lowest"] = np.sort(hashes)[:LOWEST].tolist()
+    result: dict[str, Any] = {"duplicates": texts.dropped, "empty": len(texts.hashes) - len(nonempty)}
+    result["lowest"] = np.sort(hashes)[:LOWEST].tolist()
     counts = []
-    for name, side in ((shards.SPLITS[0], laid.only(~is_eval)), (shards.SPLITS[1], laid.only(is_eval))):
-        if len(side.ids):
-            shards.write_shard(block.work / FOLDER / name, block.number, side, memory.tokenizer)
-        told[name] = _told(side, memory.tokenizer)
-        counts.append(np.bincount(side.ids, minlength=memory.tokenizer.size))
+    for name, split in ((shards.SPLITS[0], documents.select(~is_eval)), (shards.SPLITS[1], documents.select(is_eval))):
+        if len(split.ids):
+            shards.write_shard(block.work / FOLDER / name, block.number, split, cache.tokenizer)
+        result[name] = _split_counts(split, cache.tokenizer)
+        counts.append(np.bincount(split.ids, minlength=cache.tokenizer.size))
     (block.work / FOLDER).mkdir(exist_ok=True)
-    storage.write_array(block.work / FOLDER / f"{block.number:05d}.counts.npy", np.stack(counts))  # int64 [2, V]
-    return told
+    storage.write_array(block.work / FOLDER / f"{block.number:05d}.counts.npy", np.stack(counts))
+    return result
 
 
-class _Kept:
-    """The texts of a block without duplicates; once they were gone through, their hashes from 0 to 1, and what was dropped."""
+class _FilteredDocuments:
+    """Iterate over the texts of a block without duplicates.
+
+    After the iteration, `hashes` holds a number from 0 to 1 per text, and `dropped` the count and bytes of duplicates by kind.
+    """
 
     def __init__(self, block: Block):
         self.block = block
@@ -86,28 +93,28 @@ class _Kept:
 
     def __iter__(self) -> Iterator[str]:
         block = self.block
-        again = {kind: duplicates.duplicates_in_block(block.work, kind, block.number) for kind in self.dropped}
-        first = 0  # the number of a document's first paragraph
+        repeated = {kind: duplicates.duplicates_in_block(block.work, kind, block.number) for kind in self.dropped}
+        first = 0  # number of the document's first paragraph in the block
         for index, raw in enumerate(blocks.load_block(block.work, block.name)):
             text = raw.decode()
-            parts = duplicates.paragraphs(text) if "paragraphs" in again else []
-            numbers, first = range(first, first + len(parts)), first + len(parts)
-            if index in again.get("documents", ()):
+            paragraphs = duplicates.split_paragraphs(text) if "paragraphs" in repeated else []
+            numbers, first = range(first, first + len(paragraphs)), first + len(paragraphs)
+            if index in repeated.get("documents", ()):
                 self._drop("documents", len(raw))
                 continue
-            if not again.get("paragraphs", set()).isdisjoint(numbers):
-                text = self._without(again["paragraphs"], zip(numbers, parts, strict=True))
-            # Documents that are equal by now lie on one side: only the text decides.
+            if not repeated.get("paragraphs", set()).isdisjoint(numbers):
+                text = self._without(repeated["paragraphs"], zip(numbers, paragraphs, strict=True))
+            # Hash the text after the removal of paragraphs: texts that are equal now go to the same split.
             self.hashes.append(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) / 2**64)
             yield text
 
-    def _without(self, again: set[int], parts: Iterable[tuple[int, str]]) -> str:
+    def _without(self, repeated: set[int], paragraphs: Iterable[tuple[int, str]]) -> str:
         kept = []
-        for number, part in parts:
-            if number in again:
-                self._drop("paragraphs", len(part.encode()))
+        for number, paragraph in paragraphs:
+            if number in repeated:
+                self._drop("paragraphs", len(paragraph.encode()))
             else:
-                kept.append(part)
+                kept.append(paragraph)
         return "\n\n".join(kept)
 
     def _drop(self, kind: str, size: int) -> None:
@@ -115,40 +122,47 @@ class _Kept:
         self.dropped[kind]["bytes"] += size
 
 
-def tokenize_documents(texts: Iterable[str], memory: WordCache, language: str) -> tuple[TokenizedDocuments, np.ndarray]:
-    """Documents of sentences of tokens, and which of the texts they are: those that hold any, int64 [documents]."""
+def tokenize_documents(texts: Iterable[str], cache: WordCache, language: str) -> tuple[TokenizedDocuments, np.ndarray]:
+    """Split texts into sentences and tokenize them. Sentences and texts without tokens are left out.
+
+    Returns:
+        The tokenized documents, and the index of each document among the texts, int64 [documents].
+    """
     ids: list[np.ndarray] = []
     sentence_tokens: list[np.ndarray] = []
     document_sentences: list[np.ndarray] = []
     for batch in batches(texts):
-        split = [sentences(text, language) for text in batch]
-        encoded = [memory.encode(chunk) for chunk in batches(chain.from_iterable(split))]  # one may be a large file
+        split = [split_sentences(text, language) for text in batch]
+        # Batch again: a single text may be as large as a file.
+        encoded = [cache.encode(chunk) for chunk in batches(chain.from_iterable(split))]
         tokens = np.concatenate([np.zeros(0, np.int64), *(lengths for _, lengths in encoded)])
         document = np.repeat(np.arange(len(batch)), np.fromiter(map(len, split), np.int64, len(split)))
-        ids += [found for found, _ in encoded]
+        ids += [chunk_ids for chunk_ids, _ in encoded]
         sentence_tokens.append(tokens[tokens > 0])
         document_sentences.append(np.bincount(document[tokens > 0], minlength=len(batch)))
     documents = np.concatenate([np.zeros(0, np.int64), *document_sentences])
-    laid = TokenizedDocuments(
+    tokenized = TokenizedDocuments(
         np.concatenate([np.zeros(0, np.int32), *ids]),
         np.concatenate([np.zeros(0, np.int64), *sentence_tokens]),
         documents[documents > 0],
     )
-    return laid, np.flatnonzero(documents)
+    return tokenized, np.flatnonzero(documents)
 
 
-def _told(side: TokenizedDocuments, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Counts of one side; lengths by powers of two: how many of 1 token, of 2 and 3, of 4 to 7 …"""
-    tokens = np.add.reduceat(side.sentences, np.cumsum(side.documents) - side.documents) if len(side.documents) else []
+def _split_counts(split: TokenizedDocuments, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Count one split. "document_tokens" and "sentence_tokens" are histograms of lengths, see `_length_histogram`."""
+    starts = np.cumsum(split.documents) - split.documents
+    document_tokens = np.add.reduceat(split.sentences, starts) if len(split.documents) else []
     return {
-        "documents": len(side.documents),
-        "sentences": len(side.sentences),
-        "tokens": len(side.ids),
-        "words": int(tokenizer.word_starts_table[side.ids].sum()),
-        "document_tokens": _by_powers(np.array(tokens, np.int64)),
-        "sentence_tokens": _by_powers(side.sentences),
+        "documents": len(split.documents),
+        "sentences": len(split.sentences),
+        "tokens": len(split.ids),
+        "words": int(tokenizer.word_starts_table[split.ids].sum()),
+        "document_tokens": _length_histogram(np.array(document_tokens, np.int64)),
+        "sentence_tokens": _length_histogram(split.sentences),
     }
 
 
-def _by_powers(lengths: np.ndarray) -> list[int]:
+def _length_histogram(lengths: np.ndarray) -> list[int]:
+    """Count lengths by powers of two: how many are 1, how many 2 or 3, how many 4 to 7, and so on."""
     return np.bincount(np.frexp(lengths)[1] - 1, minlength=1).tolist() if len(lengths) else []

@@ -1,6 +1,7 @@
-"""Where pieces of work run: processes of this machine, or a Ray cluster. A piece is a function of its argument and of files.
+"""Run work items in parallel: in processes of this machine, or on a Ray cluster.
 
-Both give results in the order of the pieces, so that nothing depends on how many workers there are, or on which was first.
+The result of an item depends only on its argument and on files. Executors yield results in the order of the items, so
+the output does not depend on the number of workers or on which of them finishes first.
 """
 
 from __future__ import annotations
@@ -18,66 +19,81 @@ from typing import Any, Protocol, TypeVar
 from bertie import threads
 from bertie.errors import MachineError, UsageError, UserError
 
-Piece = TypeVar("Piece")
+Item = TypeVar("Item")
 Result = TypeVar("Result")
-WAITING = 2  # pieces that are begun, or wait, for each worker
+ITEMS_PER_WORKER = 2  # running or queued
 
 
 class Executor(Protocol):
-    def run(self, work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> Generator[Result]:
-        """Results in order. Errors: what `work` raises, UserError for a worker that was lost."""
+    """Something that applies a function to work items: `LocalExecutor` or `RayExecutor`."""
+
+    def run(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Generator[Result]:
+        """Yield `function(item)` for each item, in order.
+
+        Raises:
+            UserError: `function` raised it.
+            MachineError: A worker was lost.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class LocalExecutor:
-    """Processes of this machine; one works where it is called. workers: 0 for as many as there are processors.
+    """Run work items in processes of this machine; with one worker or one item, in the calling process.
 
-    They are new processes, no forks of this one, whose other threads may hold a lock at that moment.
+    Workers are new processes, not forks: another thread may hold a lock at the moment of a fork.
+
+    Attributes:
+        workers: Number of processes. 0: one per processor.
     """
 
     workers: int = 0
 
-    def run(self, work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> Generator[Result]:
-        workers = min(self.workers or threads.cpu_quota(), len(pieces))
+    def run(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Generator[Result]:
+        workers = min(self.workers or threads.cpu_quota(), len(items))
         if workers <= 1:
-            yield from map(work, pieces)
+            yield from map(function, items)
             return
         from loky import ProcessPoolExecutor
 
         pool = ProcessPoolExecutor(workers, initializer=threads.initialize_worker, initargs=(os.getpid(),))
         try:
-            yield from _in_order(lambda piece: pool.submit(work, piece).result, pieces, WAITING * workers)
+            yield from _in_order(lambda item: pool.submit(function, item).result, items, ITEMS_PER_WORKER * workers)
         except BrokenProcessPool as error:
             raise MachineError(
-                f"one of {workers} workers was ended from outside, perhaps for want of memory: the same command goes on; "
-                "fewer --workers take less"
+                f"one of {workers} workers was killed, perhaps because memory ran out: repeat the command; "
+                "fewer --workers need less memory"
             ) from error
         finally:
-            pool.shutdown(kill_workers=True)  # what they are at is of no use any more
+            pool.shutdown(kill_workers=True)  # the results of running items are not needed any more
 
 
 @dataclass(frozen=True)
 class RayExecutor:
-    """A Ray cluster; all its machines must see the files. address: of its head, "local" to start one on this machine."""
+    """Run work items on a Ray cluster. All of its machines must see the files under the same paths.
+
+    Attributes:
+        address: Address of the cluster's head node, "auto", or "local" to start a cluster on this machine.
+        workers: Number of items to run at a time. 0: as many as the cluster has processors.
+    """
 
     address: str = "local"
     workers: int = 0
 
-    def run(self, work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> Generator[Result]:
+    def run(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Generator[Result]:
         try:
             import ray
             import ray.exceptions
         except ImportError as error:
             raise UsageError("--executor ray needs Ray: pip install 'bertie[ray]'") from error
         _require_reachable(self.address)
-        mine = not ray.is_initialized()
-        if mine:
-            amount = (self.workers or threads.cpu_quota()) if self.address == "local" else None
+        owns_cluster = not ray.is_initialized()
+        if owns_cluster:
+            cpus = (self.workers or threads.cpu_quota()) if self.address == "local" else None
             try:
                 ray.init(
                     self.address,
-                    num_cpus=amount,
+                    num_cpus=cpus,
                     include_dashboard=False,
                     log_to_driver=False,
                     logging_level=logging.ERROR,
@@ -85,22 +101,22 @@ class RayExecutor:
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise UserError(f"no Ray cluster at {self.address}: {' '.join(str(error).split())[:200]}") from error
         try:
-            # A cluster may have more processors: no more pieces are begun than the workers that were asked for.
-            ahead = self.workers or WAITING * int(ray.cluster_resources().get("CPU", 1))
-            remote = ray.remote(_alone)
-            yield from _in_order(lambda piece: partial(ray.get, remote.remote(work, piece)), pieces, ahead)
+            # A cluster may have more processors than `workers`: never submit more items than that.
+            ahead = self.workers or ITEMS_PER_WORKER * int(ray.cluster_resources().get("CPU", 1))
+            remote = ray.remote(_run_single_threaded)
+            yield from _in_order(lambda item: partial(ray.get, remote.remote(function, item)), items, ahead)
         except ray.exceptions.RayTaskError as error:
             cause = error.cause
             raise cause if isinstance(cause, UserError) else MachineError(f"a worker failed: {cause!r}") from error
         except ray.exceptions.RayError as error:
-            raise MachineError(f"Ray lost a worker: {str(error).splitlines()[0]}; the same command goes on") from error
+            raise MachineError(f"Ray lost a worker: {str(error).splitlines()[0]}: repeat the command") from error
         finally:
-            if mine:
+            if owns_cluster:
                 ray.shutdown()
 
 
 def _require_reachable(address: str) -> None:
-    """Errors: UserError where nobody listens there: Ray itself would wait for minutes."""
+    """Raise UserError if nothing listens at the address. Ray itself would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
         try:
@@ -109,26 +125,33 @@ def _require_reachable(address: str) -> None:
             raise UserError(f"no Ray cluster at {address}: {error}") from error
 
 
-def _alone(work: Callable[[Any], Any], piece: Any) -> Any:
+def _run_single_threaded(function: Callable[[Any], Any], item: Any) -> Any:
     threads.use_one_tokenizer_thread()
-    return work(piece)
+    return function(item)
 
 
-def _in_order(begin: Callable[[Piece], Callable[[], Result]], pieces: Sequence[Piece], ahead: int) -> Generator[Result]:
-    """Results of `pieces`, with `ahead` of them begun before the first is asked for. begin: gives what waits for it."""
-    begun: deque[Callable[[], Result]] = deque()
-    for piece in pieces:
-        begun.append(begin(piece))
-        if len(begun) >= ahead:
-            yield begun.popleft()()
-    while begun:
-        yield begun.popleft()()
+def _in_order(submit: Callable[[Item], Callable[[], Result]], items: Sequence[Item], ahead: int) -> Generator[Result]:
+    """Yield results in the order of the items, with up to `ahead` items submitted before a result is awaited.
+
+    submit: starts an item and returns a function that waits for its result.
+    """
+    submitted: deque[Callable[[], Result]] = deque()
+    for item in items:
+        submitted.append(submit(item))
+        if len(submitted) >= ahead:
+            yield submitted.popleft()()
+    while submitted:
+        yield submitted.popleft()()
 
 
 def make_executor(kind: str, workers: int, address: str) -> Executor:
-    """Errors: UsageError."""
+    """Build the executor that the flags --executor, --workers and --ray-address ask for.
+
+    Raises:
+        UsageError: `workers` is negative, or `address` is given without `kind` "ray".
+    """
     if workers < 0:
-        raise UsageError(f"--workers {workers}: give a number of processes, or 0 for one on each processor")
+        raise UsageError(f"--workers {workers}: give a number of processes, or 0 for one per processor")
     if kind == "local" and address != "local":
-        raise UsageError(f"--ray-address {address}: say --executor ray too")
+        raise UsageError(f"--ray-address {address} needs --executor ray")
     return RayExecutor(address, workers) if kind == "ray" else LocalExecutor(workers)

@@ -1,10 +1,10 @@
-"""Which two neighbouring pieces of words to join next, and what joining them changes.
+"""Merges of adjacent pieces: which pair comes next, and how a merge changes the words and their counts.
 
-Words lie end to end as pieces, each at the place of its first character; a piece that was joined to the one before is
-gone from its place. Everything is NumPy over the places that a merge touches, so that 30,000 merges of a million words
-take seconds.
+All words lie end to end in arrays with one position per character. A piece is stored at the position of its first
+character; the other positions are empty. A merge is NumPy over the positions that it touches, so 30,000 merges of a
+million words take seconds.
 
-    P places        V pieces        a pair of pieces a, b is the number a * PAIR + b
+    P positions     V pieces        the pair of pieces a, b is the number a * PAIR_BASE + b
 """
 
 from __future__ import annotations
@@ -16,57 +16,74 @@ from typing import Literal, Protocol
 import numpy as np
 
 Criterion = Literal["frequency", "likelihood"]
-PAIR = 1 << 31
+PAIR_BASE = 1 << 31
 NONE = -1
 
 
-class Words:
-    """Words as pieces.
+class SegmentedWords:
+    """The words of a text, segmented into pieces, with the counts of pieces and of adjacent pairs.
 
-    piece: int32 [P]; left, right: int32 [P], the places of the neighbours in the word, NONE at its ends.
-    weight: int64 [P], how often the word occurs; counts: pair → how often it occurs, where it does;
-    totals: int64 [V], how often each piece occurs; everything: their sum.
+    Attributes:
+        piece: int32 [P], NONE at empty positions.
+        left: int32 [P], position of the previous piece of the word, NONE at its start.
+        right: int32 [P], position of the next piece of the word, NONE at its end.
+        weight: int64 [P], occurrences of the word.
+        counts: pair -> occurrences, without pairs that do not occur.
+        totals: int64 [V], occurrences of each piece.
+        total: Their sum.
     """
 
     def __init__(self, piece: np.ndarray, lengths: np.ndarray, counts: np.ndarray, vocab_size: int):
-        """piece: int32 [P], of all words end to end; lengths, counts: int64 [words]; no word is empty."""
+        """Start from words of single characters.
+
+        Args:
+            piece: int32 [P], the characters of all words, end to end.
+            lengths: int64 [words], characters of each word, at least 1.
+            counts: int64 [words], occurrences of each word.
+            vocab_size: V.
+        """
         self.piece = piece.copy()
         self.weight = np.repeat(counts, lengths)
         self.totals = np.zeros(vocab_size, np.int64)
         np.add.at(self.totals, piece, self.weight)
-        self.everything = int(self.weight.sum())
-        places = np.arange(len(piece), dtype=np.int32)
+        self.total = int(self.weight.sum())
+        positions = np.arange(len(piece), dtype=np.int32)
         ends = np.cumsum(lengths)
-        self.left, self.right = places - 1, places + 1
+        self.left, self.right = positions - 1, positions + 1
         self.left[ends - lengths] = NONE
         self.right[ends - 1] = NONE
         self.counts: dict[int, int] = {}
-        self._places: dict[int, list[np.ndarray]] = {}  # of the first piece of every pair; some are out of date
-        self._enter(places[self.right != NONE])
+        # pair -> positions of its first piece. Earlier merges may have made some of them invalid.
+        self._positions: dict[int, list[np.ndarray]] = {}
+        self._add_pairs(positions[self.right != NONE])
 
     def merge(self, pair: int, new: int) -> np.ndarray:
-        """Join the pair everywhere, from left to right, into piece `new`. Returns the pairs whose counts changed."""
-        first = self._standing(pair)
+        """Replace every occurrence of the pair, from left to right, by the piece `new`.
+
+        Returns:
+            The pairs whose counts changed, int64 [n].
+        """
+        first = self._occurrences(pair)
         second = self.right[first]
         before, after = self.left[first], self.right[second]
         follows = after != NONE
-        lost = self._leave(np.concatenate([first, before[before != NONE], second[follows]]))
+        lost = self._remove_pairs(np.concatenate([first, before[before != NONE], second[follows]]))
         self.piece[first] = new
         self.piece[second] = NONE
         self.right[first] = after
         self.left[after[follows]] = first[follows]
         before = self.left[first]
-        gained = self._enter(np.concatenate([first[follows], before[before != NONE]]))
-        joined = int(self.weight[first].sum())
-        for piece, change in ((pair // PAIR, -joined), (pair % PAIR, -joined), (new, joined)):
+        gained = self._add_pairs(np.concatenate([first[follows], before[before != NONE]]))
+        merged = int(self.weight[first].sum())
+        for piece, change in ((pair // PAIR_BASE, -merged), (pair % PAIR_BASE, -merged), (new, merged)):
             self.totals[piece] += change
-        self.everything -= joined
+        self.total -= merged
         return np.union1d(lost, gained)
 
-    def _standing(self, pair: int) -> np.ndarray:
-        """Where the pair stands now, int32 [n], sorted; of overlapping ones (aaa) every other."""
-        a, b = divmod(pair, PAIR)
-        first = np.unique(np.concatenate(self._places.pop(pair)))
+    def _occurrences(self, pair: int) -> np.ndarray:
+        """Return the positions of the pair, int32 [n], sorted. Of overlapping occurrences (aaa), every second one."""
+        a, b = divmod(pair, PAIR_BASE)
+        first = np.unique(np.concatenate(self._positions.pop(pair)))
         first = first[(self.piece[first] == a) & (self.right[first] != NONE)]
         first = first[self.piece[self.right[first]] == b]
         if a == b and len(first) > 1:
@@ -76,59 +93,67 @@ class Words:
         return first
 
     def _pairs(self, first: np.ndarray) -> tuple[np.ndarray, list[np.ndarray], list[int]]:
-        """The pairs that begin at some places, which may repeat: which, where each stands, how often each occurs."""
+        """Group positions, which may repeat, by the pair that starts there.
+
+        Returns:
+            The distinct pairs, int64 [n]; the positions of each; the weighted number of occurrences of each.
+        """
         first = np.unique(first)
-        pairs = self.piece[first].astype(np.int64) * PAIR + self.piece[self.right[first]]
+        pairs = self.piece[first].astype(np.int64) * PAIR_BASE + self.piece[self.right[first]]
         order = np.argsort(pairs, kind="stable")
         pairs, first = pairs[order], first[order]
         starts = np.flatnonzero(np.diff(pairs, prepend=NONE))
         if not len(starts):
             return pairs, [], []
         bounds = [*starts.tolist(), len(first)]
-        where = [first[start:stop] for start, stop in pairwise(bounds)]
-        return pairs[starts], where, np.add.reduceat(self.weight[first], starts).tolist()
+        positions = [first[start:stop] for start, stop in pairwise(bounds)]
+        return pairs[starts], positions, np.add.reduceat(self.weight[first], starts).tolist()
 
-    def _enter(self, first: np.ndarray) -> np.ndarray:
-        found, where, counts = self._pairs(first)
-        for pair, places, count in zip(found.tolist(), where, counts, strict=True):
-            self._places.setdefault(pair, []).append(places)
+    def _add_pairs(self, first: np.ndarray) -> np.ndarray:
+        """Count the pairs that start at these positions; return the distinct pairs."""
+        pairs, positions, counts = self._pairs(first)
+        for pair, of_pair, count in zip(pairs.tolist(), positions, counts, strict=True):
+            self._positions.setdefault(pair, []).append(of_pair)
             self.counts[pair] = self.counts.get(pair, 0) + count
-        return found
+        return pairs
 
-    def _leave(self, first: np.ndarray) -> np.ndarray:
-        found, _, counts = self._pairs(first)
-        for pair, count in zip(found.tolist(), counts, strict=True):
+    def _remove_pairs(self, first: np.ndarray) -> np.ndarray:
+        """Undo `_add_pairs`, before a merge changes the pieces at these positions."""
+        pairs, _, counts = self._pairs(first)
+        for pair, count in zip(pairs.tolist(), counts, strict=True):
             self.counts[pair] -= count
             if not self.counts[pair]:
                 del self.counts[pair]
-                self._places.pop(pair, None)
-        return found
+                self._positions.pop(pair, None)
+        return pairs
 
 
-class Queue(Protocol):
-    """Which pair is next."""
+class PairQueue(Protocol):
+    """Order in which pairs are merged."""
 
     def update(self, changed: np.ndarray, merged: int) -> None:
-        """The counts of some pairs changed, int64 [n], because `merged` was joined."""
+        """Take note that the pair `merged` was merged, which changed the counts of the pairs `changed`, int64 [n]."""
         ...
 
     def pop(self) -> int | None:
-        """The best pair, of equally good ones the lowest, if there is one left."""
+        """Return the best pair, on ties the one with the lowest number, or None if no pair is left."""
         ...
 
 
-class ByFrequency:
-    """The pair that occurs most often: byte-pair encoding's rule (Sennrich et al. 2016)."""
+class FrequencyQueue:
+    """Merge the most frequent pair first, as byte-pair encoding does (Sennrich et al. 2016).
 
-    def __init__(self, words: Words, least: int):
-        """least: a pair that occurs less often is never joined."""
-        self.counts, self.least = words.counts, least
-        self.heap = [(-count, pair) for pair, count in words.counts.items() if count >= least]
+    A pair with fewer than `min_frequency` occurrences is never merged.
+    """
+
+    def __init__(self, words: SegmentedWords, min_frequency: int):
+        self.counts, self.min_frequency = words.counts, min_frequency
+        self.heap = [(-count, pair) for pair, count in words.counts.items() if count >= min_frequency]
         heapq.heapify(self.heap)
 
-    def update(self, changed: np.ndarray, merged: int) -> None:  # noqa: ARG002 - the other queue needs it
+    def update(self, changed: np.ndarray, merged: int) -> None:  # noqa: ARG002 - LikelihoodQueue needs it
         for pair in changed.tolist():
-            if (count := self.counts.get(pair, 0)) >= self.least:
+            if (count := self.counts.get(pair, 0)) >= self.min_frequency:
                 heapq.heappush(self.heap, (-count, pair))
 
     def pop(self) -> int | None:
@@ -139,42 +164,47 @@ class ByFrequency:
         return None
 
 
-class ByLikelihood:
-    """The pair that, joined, makes the text likeliest when pieces are drawn one by one by their frequencies.
+class LikelihoodQueue:
+    """Merge first the pair that most increases the likelihood of the text under a unigram model of its pieces.
 
-    Schuster and Nakajima (2012), whose WordPiece BERT's is. With N pieces in the text, a pair that occurs c times, and
-    f(x) = x ln x, joining it adds f(c) + f(c_a - c) - f(c_a) + f(c_b - c) - f(c_b) - f(N - c) + f(N).
+    This is WordPiece as Schuster and Nakajima (2012) define it, the method that BERT's vocabulary was made with. With N
+    pieces in the text, c occurrences of the pair a, b, and f(x) = x ln x, a merge adds to the log-likelihood
+    f(c) + f(c_a - c) - f(c_a) + f(c_b - c) - f(c_b) - f(N - c) + f(N).
 
-    Every merge changes every score. But N only falls, which lowers them, so that only pairs that changed, or share a
-    piece with the merged one, can rise. Scored at every step are those and the `NEAR` best, until the best of these
-    falls below what was left out: then all are scored and the near ones chosen anew.
+    Every merge changes every score. But N only falls, which lowers scores, so a score can rise only if the count of the
+    pair changed or the pair shares a piece with the merged one. Each step therefore scores only candidates: the
+    MAX_CANDIDATES best pairs at the last refresh, and every pair that has risen above their threshold since. Once the
+    best candidate falls below the threshold, a refresh scores all pairs and selects new candidates. So does the arrival
+    of MAX_NEW_PAIRS pairs that did not exist at the last refresh.
+
+    A pair with fewer than `min_frequency` occurrences is never merged.
     """
 
-    NEAR = 8192
-    YOUNG = 8192  # pairs met since then
+    MAX_CANDIDATES = 8192
+    MAX_NEW_PAIRS = 8192
 
-    def __init__(self, words: Words, least: int):
-        """least: a pair that occurs less often is never joined."""
-        self.words, self.least = words, least
+    def __init__(self, words: SegmentedWords, min_frequency: int):
+        self.words, self.min_frequency = words, min_frequency
         self._refresh()
 
     def update(self, changed: np.ndarray, merged: int) -> None:
         counts = np.fromiter((self.words.counts.get(pair, 0) for pair in changed.tolist()), np.int64, len(changed))
-        at = np.searchsorted(self.pairs[: self.old], changed)
-        known = self.pairs[np.minimum(at, self.old - 1)] == changed
-        self.counts[at[known]] = counts[known]
+        slots = np.searchsorted(self.pairs[: self.old], changed)
+        known = self.pairs[np.minimum(slots, self.old - 1)] == changed
+        self.counts[slots[known]] = counts[known]
         for pair, count in zip(changed[~known].tolist(), counts[~known].tolist(), strict=True):
-            if pair in self.young or count >= self.least:
+            if pair in self.new_slots or count >= self.min_frequency:
                 self.counts[self._slot(pair)] = count
-        rising = np.concatenate([at[known], np.arange(self.old, self.old + len(self.young)), *self._sharing(merged)])
-        rising = np.unique(rising[~self.near[rising]])
-        self.near[rising[self._scores(rising) >= self.threshold]] = True
+        new = np.arange(self.old, self.old + len(self.new_slots))
+        may_rise = np.concatenate([slots[known], new, *self._sharing(merged)])
+        may_rise = np.unique(may_rise[~self.is_candidate[may_rise]])
+        self.is_candidate[may_rise[self._scores(may_rise) >= self.threshold]] = True
 
     def pop(self) -> int | None:
-        for refresh in (len(self.young) >= self.YOUNG, True):
+        for refresh in (len(self.new_slots) >= self.MAX_NEW_PAIRS, True):
             if refresh:
                 self._refresh()
-            slots = np.flatnonzero(self.near)
+            slots = np.flatnonzero(self.is_candidate)
             scores = self._scores(slots)
             best = scores.max(initial=0)
             if best > 0 and best >= self.threshold:
@@ -182,61 +212,66 @@ class ByLikelihood:
         return None
 
     def _slot(self, pair: int) -> int:
-        slot = self.young.setdefault(pair, self.old + len(self.young))
+        slot = self.new_slots.setdefault(pair, self.old + len(self.new_slots))
         self.pairs[slot] = pair
         return slot
 
     def _sharing(self, merged: int) -> list[np.ndarray]:
-        """The slots of old pairs that share a piece with the merged one."""
-        found = []
-        for piece in {*divmod(merged, PAIR)}:
-            start, stop = np.searchsorted(self.pairs[: self.old], [piece * PAIR, (piece + 1) * PAIR])
-            found.append(np.arange(start, stop))
+        """Return the slots of pairs, known at the last refresh, that share a piece with the merged pair."""
+        slots = []
+        for piece in {*divmod(merged, PAIR_BASE)}:
+            start, stop = np.searchsorted(self.pairs[: self.old], [piece * PAIR_BASE, (piece + 1) * PAIR_BASE])
+            slots.append(np.arange(start, stop))
             start, stop = np.searchsorted(self.seconds, [piece, piece + 1])
-            found.append(self.by_second[start:stop])
-        return found
+            slots.append(self.by_second[start:stop])
+        return slots
 
     def _refresh(self) -> None:
-        """Score all pairs. Slots: first the pairs of now, sorted, then room for those to come."""
-        live = {pair: count for pair, count in self.words.counts.items() if count >= self.least}
-        old = np.fromiter(live, np.int64, len(live))
-        order = np.argsort(old)
-        room = np.zeros(self.YOUNG * 64, np.int64)
-        self.old = len(old)
-        self.pairs = np.concatenate([old[order], room])
-        self.counts = np.concatenate([np.fromiter(live.values(), np.int64, len(live))[order], room])
-        self.by_second = np.argsort(self.pairs[: self.old] % PAIR, kind="stable")
-        self.seconds = (self.pairs[: self.old] % PAIR)[self.by_second]
-        self.young: dict[int, int] = {}  # pair → slot
+        """Score all pairs and select the candidates. Slots: the current pairs, sorted, then space for new ones."""
+        live = {pair: count for pair, count in self.words.counts.items() if count >= self.min_frequency}
+        pairs = np.fromiter(live, np.int64, len(live))
+        order = np.argsort(pairs)
+        space = np.zeros(self.MAX_NEW_PAIRS * 64, np.int64)
+        self.old = len(pairs)
+        self.pairs = np.concatenate([pairs[order], space])
+        self.counts = np.concatenate([np.fromiter(live.values(), np.int64, len(live))[order], space])
+        self.by_second = np.argsort(self.pairs[: self.old] % PAIR_BASE, kind="stable")
+        self.seconds = (self.pairs[: self.old] % PAIR_BASE)[self.by_second]
+        self.new_slots: dict[int, int] = {}  # pair -> slot, of pairs that are new since
         scores = self._scores(np.arange(self.old))
-        self.threshold = np.partition(scores, -self.NEAR)[-self.NEAR] if self.old > self.NEAR else -np.inf
-        self.near = np.zeros(len(self.pairs), bool)
-        self.near[: self.old] = scores >= self.threshold
+        self.threshold = (
+            np.partition(scores, -self.MAX_CANDIDATES)[-self.MAX_CANDIDATES]
+            if self.old > self.MAX_CANDIDATES
+            else -np.inf
+        )
+        self.is_candidate = np.zeros(len(self.pairs), bool)
+        self.is_candidate[: self.old] = scores >= self.threshold
 
     def _scores(self, slots: np.ndarray) -> np.ndarray:
-        """Nats, float32 [n]; -inf for pairs that are not to be joined.
+        """Return the gain in log-likelihood, nats, float32 [n]; -inf for pairs below `min_frequency`.
 
-        Rounded, so that pairs which gain the same compare as equal, whatever the last bits of a machine's logarithms.
+        Scores are rounded to float32: equal gains must compare as equal although logarithms differ in their last bits
+        between machines.
         """
         pairs, c = self.pairs[slots], self.counts[slots].astype(np.float64)
-        a, b = pairs // PAIR, pairs % PAIR
-        every, of_a, of_b = float(self.words.everything), self.words.totals[a], self.words.totals[b]
-        with np.errstate(divide="ignore", invalid="ignore"):  # where there are none left
-            gain = c * (np.log(c) + np.log(every)) - _rest(every, c)
-            both = np.minimum(2 * c, of_a)  # overlapping pairs (aaa) are more than can be joined
-            twice = _rest(of_a, both) - both * np.log(of_a)
-            once = _rest(of_a, c) + _rest(of_b, c) - c * (np.log(of_a) + np.log(of_b))
-        gain += np.where(a == b, twice, once)
-        return np.where(self.counts[slots] >= self.least, gain, -np.inf).astype(np.float32)
+        a, b = pairs // PAIR_BASE, pairs % PAIR_BASE
+        total, c_a, c_b = float(self.words.total), self.words.totals[a], self.words.totals[b]
+        with np.errstate(divide="ignore", invalid="ignore"):  # pairs and pieces that no longer occur
+            gain = c * (np.log(c) + np.log(total)) - _rest(total, c)
+            used = np.minimum(2 * c, c_a)  # if a == b: overlapping occurrences (aaa) cannot all be merged
+            same_piece = _rest(c_a, used) - used * np.log(c_a)
+            two_pieces = _rest(c_a, c) + _rest(c_b, c) - c * (np.log(c_a) + np.log(c_b))
+        gain += np.where(a == b, same_piece, two_pieces)
+        return np.where(self.counts[slots] >= self.min_frequency, gain, -np.inf).astype(np.float32)
 
 
 def _rest(whole: np.ndarray | float, part: np.ndarray) -> np.ndarray:
-    """f(whole - part) - f(whole) + part ln whole, for f(x) = x ln x, without the difference of large numbers."""
+    """Compute f(whole - part) - f(whole) + part ln whole, for f(x) = x ln x, without subtracting large numbers."""
     left = whole - part
     return np.where(left > 0, left * np.log1p(-part / whole), 0.0)
 
 
-CRITERIA: dict[Criterion, type[ByFrequency] | type[ByLikelihood]] = {
-    "frequency": ByFrequency,
-    "likelihood": ByLikelihood,
+QUEUES: dict[Criterion, type[FrequencyQueue] | type[LikelihoodQueue]] = {
+    "frequency": FrequencyQueue,
+    "likelihood": LikelihoodQueue,
 }

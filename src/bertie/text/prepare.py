@@ -1,10 +1,11 @@
-"""Documents to token shards, in stages of pieces that any number of workers share out, and that are done once.
+"""Corpus preparation: text files to token shards, in parallel and resumable stages.
 
-    files ──blocks──▶ blocks of documents ──duplicates──▶ which to leave out ──encode──▶ tokens of each block ──▶ shards
+    files ──blocks──▶ blocks of documents ──duplicates──▶ duplicates to leave out ──encode──▶ tokens by block ──▶ shards
 
-All of it lies in a hidden folder beside the one to make, until that is whole: as large as the text and the shards together.
-What was killed goes on there. A piece depends on files alone and results are taken in order, so the shards are the same
-bytes whoever made them.
+Each stage consists of independent work items, and a finished item is never computed again. All intermediate files are
+in a hidden work folder beside the output folder; it needs as much disk as the text and the shards together. A killed
+run resumes from there. An item depends only on files and results are collected in order, so the shards are
+byte-identical for any number of workers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -40,110 +41,154 @@ def prepare(
     *,
     eval_share: float = 0.01,
     language: str = "en",
-    reading: ReaderOptions = ReaderOptions(),
+    reader_options: ReaderOptions = ReaderOptions(),
     filters: Filters = Filters(),
     executor: Executor = LocalExecutor(),
     shard_bytes: int = 64_000_000,
 ) -> dict[str, Any]:
-    """Write token shards to `out`, which must not exist, and return their manifest. Same input, same bytes.
+    """Tokenize text files and write them as token shards, split into a training and an evaluation set.
 
-    A document goes to the eval side by the hash of its text, with probability `eval_share`: equal documents lie on
-    one side. A shard ends with the document that brings it to `shard_bytes` bytes of text, or with its files' end.
-    Killed, the same call goes on where it was.
-    Errors: UsageError; UserError, also where a side has fewer than two documents (a pair of texts takes two).
+    The same input gives the same bytes, with any executor. If the process is killed, the same call resumes where it
+    stopped. `out` also gets statistics.json and report.html.
+
+    Args:
+        texts: .txt, .jsonl, .csv, .tsv or .parquet files, also compressed; folders, patterns, URLs, hf:DATASET.
+        tokenizer: The tokenizer. The shards keep a copy of it.
+        out: Folder to create. It must not exist.
+        eval_share: Share of the documents to hold out for evaluation, between 0 and 1. The hash of a document's text
+            decides, so equal documents are in the same split.
+        language: ISO 639 code of the language, for sentence splitting.
+        reader_options: How to read the files.
+        filters: Documents to leave out.
+        executor: Where to run: processes of this machine, or a Ray cluster.
+        shard_bytes: Bytes of UTF-8 text after which a training shard ends. A shard consists of whole documents, and
+            ends at the latest with the group of files that a worker reads.
+
+    Returns:
+        The manifest of the shards: counts, checksums and settings.
+
+    Raises:
+        UsageError: An argument is invalid, `out` exists, or a file is missing.
+        UserError: A file cannot be read, or a split has fewer than 2 documents, the minimum for pairs of texts.
+        MachineError: A worker was lost. The same call resumes.
     """
     texts = list(texts)
+    _require_valid(texts, out, eval_share, shard_bytes)
+    job = _Job(tokenizer, eval_share, language, reader_options, filters, executor, shard_bytes)
+    files = sources.find(texts)
+    with storage.work_folder(out, _plan(job, files)) as work:
+        corpus = CorpusStatistics(files=[{"name": file.name, "bytes": file.size} for file in files])
+        folder = _run_stages(job, work, files, corpus)
+        storage.write_json(folder / statistics.FILE, corpus.to_json())
+        storage.write_atomic(folder / statistics.PAGE, statistics.corpus_page(corpus))
+        manifest = shards.write_manifest(folder, tokenizer, corpus.splits, {**job.settings(), **corpus.counts()})
+        storage.publish(folder, out.resolve())
+    return manifest
+
+
+@dataclass(frozen=True)
+class _Job:
+    """The arguments of `prepare` that are not paths."""
+
+    tokenizer: Tokenizer
+    eval_share: float
+    language: str
+    reader_options: ReaderOptions
+    filters: Filters
+    executor: Executor
+    shard_bytes: int
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings as the manifest lists them."""
+        return {
+            "eval_share": self.eval_share,
+            "language": self.language,
+            "shard_bytes": self.shard_bytes,
+            "filters": asdict(self.filters),
+            "reading": asdict(self.reader_options),
+        }
+
+
+def _require_valid(texts: list[str | Path], out: Path, eval_share: float, shard_bytes: int) -> None:
     if (out / shards.MANIFEST).is_file():
         storage.discard_work(out)
     storage.require_fresh(out, "the shards")
     sources.require_outside(out, texts)
     if not 0 < eval_share < 1:
-        raise UsageError(f"--eval-share {eval_share:g}: give a share of the documents between 0 and 1, such as 0.01")
+        raise UsageError(
+            f"--eval-share {eval_share:g}: give a share of the documents between 0 and 1, for example 0.01"
+        )
     if shard_bytes < 1:
         raise UsageError(f"--shard-bytes {shard_bytes}: give at least 1")
-    settings = {
-        "eval_share": eval_share,
-        "language": language,
-        "shard_bytes": shard_bytes,
-        "filters": asdict(filters),
-        "reading": asdict(reading),
-    }
-    files = sources.find(texts)
-    with storage.work_folder(out, _plan(settings, tokenizer, files)) as work:
-        tokenizer.save(work / shards.TOKENIZER)
-        storage.remove_leftovers(work / shards.TOKENIZER)
-        told = CorpusStatistics(files=[{"name": file.name, "bytes": file.size} for file in files])
-        names = _read(work, files, reading, filters, shard_bytes, executor, told)
-        _find_duplicates(work, names, filters, executor)
-        every = (language, eval_share, filters.duplicates, tokenizer.fingerprint)
-        pieces = [Block(work, name, number, *every) for number, name in enumerate(names)]
-        encoded = list(_run(executor, encode.encode_block, pieces, "encode", "blocks"))
-        told.encoded(encoded)
-        for line in told.lines():
-            console.info(line)
-        told.require_documents(eval_share)
-        folder = _assemble(work, encoded, tokenizer, told)
-        storage.write_json(folder / statistics.FILE, told.statistics())
-        storage.write_atomic(folder / statistics.PAGE, statistics.corpus_page(told))
-        manifest = shards.write_manifest(folder, tokenizer, told.splits, {**settings, **told.counts()})
-        storage.publish(folder, out.resolve())
-    return manifest
 
 
-def _plan(settings: dict[str, Any], tokenizer: Tokenizer, files: list[Source]) -> dict[str, Any]:
-    """All that decides the bytes of the shards."""
+def _plan(job: _Job, files: list[Source]) -> dict[str, Any]:
+    """Return everything that determines the bytes of the shards. A run resumes only work with an equal plan."""
     return {
-        **settings,
-        "tokenizer": tokenizer.fingerprint,
+        **job.settings(),
+        "tokenizer": job.tokenizer.fingerprint,
         "versions": {"bertie": __version__, **{name: metadata.version(name) for name in ("sentencex", "tokenizers")}},
         "files": [[file.path, file.size, file.stamp] for file in files],
     }
 
 
-def _run(executor: Executor, work: Callable[[Any], Any], pieces: list[Any], title: str, unit: str) -> Iterator[Any]:
-    """Results in order, with progress."""
-    with console.progress(title, len(pieces), unit) as bar, closing(executor.run(work, pieces)) as results:
+def _run_stages(job: _Job, work: Path, files: list[Source], corpus: CorpusStatistics) -> Path:
+    """Run all stages, add their results to `corpus`, and return the folder of the shards, without a manifest."""
+    job.tokenizer.save(work / shards.TOKENIZER)
+    storage.remove_leftovers(work / shards.TOKENIZER)
+    names = _read(job, work, files, corpus)
+    _find_duplicates(job, work, names)
+    common = (job.language, job.eval_share, job.filters.duplicates, job.tokenizer.fingerprint)
+    items = [Block(work, name, number, *common) for number, name in enumerate(names)]
+    encoded = list(_run(job.executor, encode.encode_block, items, "encode", "blocks"))
+    corpus.add_blocks(encoded)
+    for line in corpus.lines():
+        console.info(line)
+    corpus.require_documents(job.eval_share)
+    return _assemble(work, encoded, job.tokenizer, corpus)
+
+
+def _run(executor: Executor, function: Callable[[Any], Any], items: list[Any], title: str, unit: str) -> Iterator[Any]:
+    """Yield results in order, with a progress line."""
+    with console.progress(title, len(items), unit) as bar, closing(executor.run(function, items)) as results:
         for result in results:
             yield result
             bar.advance()
 
 
-def _read(
-    work: Path,
-    files: list[Source],
-    reading: ReaderOptions,
-    filters: Filters,
-    block_bytes: int,
-    executor: Executor,
-    told: CorpusStatistics,
-) -> list[str]:
-    """The names of all blocks, in order."""
-    together = sources.groups(files)
-    groups = [FileGroup(work, i, tuple(group), reading, filters, block_bytes) for i, group in enumerate(together)]
-    sizes = [sum(file.size for file in group) / 1e6 for group in together]
+def _read(job: _Job, work: Path, files: list[Source], corpus: CorpusStatistics) -> list[str]:
+    """Read all files into blocks and return the names of the blocks, in order."""
+    groups = [
+        FileGroup(work, number, tuple(group), job.reader_options, job.filters, job.shard_bytes)
+        for number, group in enumerate(sources.groups(files))
+    ]
+    sizes = [sum(file.size for file in group.files) / 1e6 for group in groups]
     names: list[str] = []
     with (
         console.progress("read", sum(sizes), "MB") as bar,
         console.status(bar, lambda: f"{blocks.bytes_written(work) / 1e6:,.0f} MB of text"),
-        closing(executor.run(blocks.read_group, groups)) as results,
+        closing(job.executor.run(blocks.read_group, groups)) as results,
     ):
         for size, result in zip(sizes, results, strict=True):
-            told.read(result)
+            corpus.add_group(result)
             names += result["blocks"]
             bar.advance(size)
     return names
 
 
-def _find_duplicates(work: Path, names: list[str], filters: Filters, executor: Executor) -> None:
-    pieces = [
-        part for kind in duplicates.kinds(filters.duplicates) for part in duplicates.hash_parts(work, kind, names)
-    ]
-    for _ in _run(executor, duplicates.find_duplicates, pieces, "find duplicates", "parts"):
+def _find_duplicates(job: _Job, work: Path, names: list[str]) -> None:
+    kinds = duplicates.kinds(job.filters.duplicates)
+    parts = [part for kind in kinds for part in duplicates.hash_parts(work, kind, names)]
+    for _ in _run(job.executor, duplicates.find_duplicates, parts, "find duplicates", "parts"):
         pass
 
 
-def _assemble(work: Path, encoded: list[dict[str, Any]], tokenizer: Tokenizer, told: CorpusStatistics) -> Path:
-    """The shards of all blocks in one folder: of training as they are, of evaluation as many together as make a shard."""
+def _assemble(work: Path, encoded: list[dict[str, Any]], tokenizer: Tokenizer, corpus: CorpusStatistics) -> Path:
+    """Collect the shards of all blocks in one folder.
+
+    The training shards stay as they are, one per block. Evaluation shards are small, so several are merged into one
+    with about as many tokens as the largest training shard.
+    """
     folder = work / "shards"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(work / shards.TOKENIZER, folder / shards.TOKENIZER)
@@ -151,26 +196,27 @@ def _assemble(work: Path, encoded: list[dict[str, Any]], tokenizer: Tokenizer, t
     counts = np.zeros((len(shards.SPLITS), tokenizer.size), np.int64)
     for number in range(len(encoded)):
         counts += np.load(source / f"{number:05d}.counts.npy")
-    train, held_out = shards.SPLITS
-    trained = [number for number, result in enumerate(encoded) if result[train]["documents"]]
+    train, evaluation = shards.SPLITS
+    train_blocks = [number for number, result in enumerate(encoded) if result[train]["documents"]]
     (folder / train).mkdir()
-    for shard, number in enumerate(trained):
+    for shard, number in enumerate(train_blocks):
         for kind in shards.ARRAYS:
             _link(source / train / shards.array_name(number, kind), folder / train / shards.array_name(shard, kind))
-    evaluated = [number for number, result in enumerate(encoded) if result[held_out]["documents"]]
-    sizes = np.cumsum([0, *(encoded[number][held_out]["tokens"] for number in evaluated)])
-    most = max(result[train]["tokens"] for result in encoded)
-    shard_of = sizes[:-1] // max(most, 1)  # by the token that a part begins with
-    joined = np.unique(shard_of)
-    for shard, together in enumerate(joined):
-        parts = [number for number, of in zip(evaluated, shard_of, strict=True) if of == together]
-        shards.merge_shards(folder / held_out, shard, [(source / held_out, number) for number in parts])
-    told.assembled(counts, [len(trained), len(joined)], tokenizer)
+    eval_blocks = [number for number, result in enumerate(encoded) if result[evaluation]["documents"]]
+    first_tokens = np.cumsum([0, *(encoded[number][evaluation]["tokens"] for number in eval_blocks)])[:-1]
+    shard_tokens = max(result[train]["tokens"] for result in encoded)
+    shard_of = first_tokens // max(shard_tokens, 1)
+    eval_shards = np.unique(shard_of)
+    for shard, value in enumerate(eval_shards):
+        parts = [(source / evaluation, number) for number, of in zip(eval_blocks, shard_of, strict=True) if of == value]
+        shards.merge_shards(folder / evaluation, shard, parts)
+    corpus.add_shards(counts, [len(train_blocks), len(eval_shards)], tokenizer)
     return folder
 
 
 def _link(source: Path, target: Path) -> None:
+    """Hard-link a file, or copy it if the file system has no hard links."""
     try:
         os.link(source, target)
-    except OSError:  # a file system without hard links
+    except OSError:
         shutil.copyfile(source, target)

@@ -1,4 +1,4 @@
-"""Documents to sentences: the library sentencex (rules and abbreviations per language), and what scripts without blanks need."""
+"""Sentence splitting: the library sentencex (rules and abbreviations per language), plus rules for other scripts."""
 
 from __future__ import annotations
 
@@ -8,77 +8,86 @@ from collections.abc import Iterator
 
 from sentencex import segment  # pyright: ignore[reportAttributeAccessIssue]  # compiled, without stubs
 
-LONGEST = 10_000  # characters; text without an end of sentence is cut here, which bounds the tokenizer's memory
-LONGEST_LINE = 4_000  # characters beyond ASCII that the library gets at once: its time grows with their square
-MARKS = 64  # combining characters that are kept with the one before when text is cut
+MAX_SENTENCE_CHARACTERS = 10_000  # longer sentences are split, which bounds the tokenizer's memory
+MAX_SEGMENT_CHARACTERS = 4_000  # for one call of sentencex on non-ASCII text: its time grows with the square
+MAX_COMBINING_MARKS = 64  # combining characters that stay with their base character where text is split
 
-# What ends a sentence whatever follows, with the closing quotes and brackets after it: CJK, Tibetan, Khmer, Myanmar,
-# Indic, Arabic, Armenian, Ethiopic, Mongolian. The full stop of the Latin script is the library's business.
-ENDS = re.compile("[。！？｡︒།༎༏༐༑។៕៖။।॥۔؟։።፧፨᠃᠉꓿꘎꘏]+[」』”’》〉）】〕\"')\\]]*")
-# Thai and Lao end a sentence, or a clause, with a blank, and write none between words.
-BLANKS = re.compile("(?<=[\u0e00-\u0eff]) +(?=[\u0e00-\u0eff])")
-WIDE = re.compile("[^\\S\\x00-\\x7f]")  # blanks beyond ASCII: all the same to BERT, and the library stumbles over some
-CLAUSE = 40  # characters of Thai and Lao that are not parted further
+# Marks that always end a sentence, with the closing quotes and brackets that follow: CJK, Tibetan, Khmer, Myanmar,
+# Indic, Arabic, Armenian, Ethiopic, Mongolian. The full stop of the Latin script is ambiguous: sentencex decides.
+SENTENCE_ENDS = re.compile("[。！？｡︒།༎༏༐༑។៕៖။।॥۔؟։።፧፨᠃᠉꓿꘎꘏]+[」』”’》〉）】〕\"')\\]]*")
+# Thai and Lao end a sentence or a clause with a space, and write no spaces between words.
+THAI_SPACES = re.compile("(?<=[\u0e00-\u0eff]) +(?=[\u0e00-\u0eff])")
+NON_ASCII_SPACE = re.compile("[^\\S\\x00-\\x7f]")  # BERT treats all spaces alike, and some make sentencex panic
+MIN_CLAUSE_CHARACTERS = 40  # shorter Thai and Lao clauses are joined with the next
 
 
-def sentences(text: str, language: str = "en") -> list[str]:
-    """The text's sentences in order, stripped, none empty, at most LONGEST characters; a line's end always ends one.
+def split_sentences(text: str, language: str = "en") -> list[str]:
+    """Split text into sentences.
 
-    language: ISO 639 code; a language that sentencex does not know is split by its general rules. Scripts that write
-    no blanks between sentences are split at their own marks, whatever the language.
+    A line end always ends a sentence. Scripts with their own sentence marks are split at these marks, in any language.
+
+    Args:
+        text: The text.
+        language: ISO 639 code. sentencex uses its general rules for languages that it does not know.
+
+    Returns:
+        The sentences in order, stripped and not empty, each of at most MAX_SENTENCE_CHARACTERS characters.
     """
     # Line by line: sentencex keeps single line ends inside a sentence, but headings and list items are sentences here.
-    found: list[str] = []
+    sentences: list[str] = []
     for line in text.splitlines():
-        parts = [line] if line.isascii() else _parted(WIDE.sub(" ", line))
-        for part in parts:
-            for whole in _segment(language, part):
-                found += [whole] if len(whole) <= LONGEST else cut(whole)
-    stripped = (sentence.strip() for sentence in found)
+        segments = [line] if line.isascii() else _split_at_marks(NON_ASCII_SPACE.sub(" ", line))
+        for part in segments:
+            for sentence in _segment(language, part):
+                sentences += [sentence] if len(sentence) <= MAX_SENTENCE_CHARACTERS else split_long_text(sentence)
+    stripped = (sentence.strip() for sentence in sentences)
     return [sentence for sentence in stripped if sentence]
 
 
 def _segment(language: str, part: str) -> list[str]:
+    """Call sentencex; return the text unsplit if it panics."""
     try:
         return segment(language, part)
-    except BaseException as error:  # what Rust calls a panic is no Exception
+    except BaseException as error:  # a Rust panic is not an Exception
         if type(error).__name__ != "PanicException":
             raise
         return [part]
 
 
-def _parted(line: str) -> Iterator[str]:
-    """A line at its unmistakable ends of sentences, none of the parts long."""
+def _split_at_marks(line: str) -> Iterator[str]:
+    """Split a line after unambiguous sentence marks, and long parts further."""
     start = 0
-    for end in ENDS.finditer(line):
-        yield from _short(line[start : end.end()])
+    for end in SENTENCE_ENDS.finditer(line):
+        yield from _split_clauses(line[start : end.end()])
         start = end.end()
-    yield from _short(line[start:])
+    yield from _split_clauses(line[start:])
 
 
-def _short(part: str) -> Iterator[str]:
+def _split_clauses(text: str) -> Iterator[str]:
+    """Split text at Thai and Lao spaces, and parts longer than MAX_SEGMENT_CHARACTERS."""
     clause = ""
-    for piece in BLANKS.split(part):
-        clause = f"{clause} {piece}" if clause else piece
-        if len(clause) >= CLAUSE:
-            yield from cut(clause, LONGEST_LINE)
+    for part in THAI_SPACES.split(text):
+        clause = f"{clause} {part}" if clause else part
+        if len(clause) >= MIN_CLAUSE_CHARACTERS:
+            yield from split_long_text(clause, MAX_SEGMENT_CHARACTERS)
             clause = ""
-    yield from cut(clause, LONGEST_LINE)
+    yield from split_long_text(clause, MAX_SEGMENT_CHARACTERS)
 
 
-def cut(text: str, longest: int = LONGEST) -> Iterator[str]:
-    """Parts of at most `longest` characters, which together are the text.
+def split_long_text(text: str, max_characters: int = MAX_SENTENCE_CHARACTERS) -> Iterator[str]:
+    """Split text into parts of at most `max_characters` that concatenate to the text.
 
-    Cut after a blank where a part has one, if need be anywhere, but not between a character and its accents.
+    Splits after the last space of a part. A part without a space is split anywhere, but not between a character and
+    its combining marks, unless it has more than MAX_COMBINING_MARKS.
     """
     start = 0
-    while len(text) - start > longest:
-        stop = text.rfind(" ", start, start + longest) + 1
+    while len(text) - start > max_characters:
+        stop = text.rfind(" ", start, start + max_characters) + 1
         if not stop:
-            whole = stop = start + longest
-            while whole > start + 1 and stop - whole < MARKS and unicodedata.combining(text[whole]):
-                whole -= 1
-            stop = stop if unicodedata.combining(text[whole]) else whole
+            base = stop = start + max_characters
+            while base > start + 1 and stop - base < MAX_COMBINING_MARKS and unicodedata.combining(text[base]):
+                base -= 1
+            stop = stop if unicodedata.combining(text[base]) else base
         yield text[start:stop]
         start = stop
     yield text[start:]

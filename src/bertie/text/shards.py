@@ -1,12 +1,12 @@
-"""Token shards on disk: a folder per corpus, plain .npy arrays and a manifest that says what must be in it.
+"""Token shards: the on-disk format of a prepared corpus. One folder of plain .npy arrays and a manifest.
 
 manifest.json                   format version, tokenizer, counts, entropy, size and sha256 of every other file
-tokenizer/                      the tokenizer's files, so that the shards alone suffice to pre-train
-train/00000.tokens.npy          uint16 [n] (uint32 where the vocabulary is larger than 65536), no special tokens
-train/00000.word_starts.npy     bool   [n], false where a token continues a word
-train/00000.sentences.npy       int64  [sentences + 1], where in this shard each sentence starts, and the end
-train/00000.documents.npy       int64  [documents + 1], where in this shard each document starts, and the end
-eval/…                          the same for the documents held out
+tokenizer/                      the tokenizer's files: the shards alone suffice for pre-training
+train/00000.tokens.npy          uint16 [n] (uint32 for vocabularies of more than 65536 entries), no special tokens
+train/00000.word_starts.npy     bool   [n], false for tokens that continue a word
+train/00000.sentences.npy       int64  [sentences + 1], first token of each sentence in this shard, and n
+train/00000.documents.npy       int64  [documents + 1], first token of each document in this shard, and n
+eval/…                          the same for the held-out documents
 """
 
 from __future__ import annotations
@@ -33,48 +33,57 @@ ARRAYS = ("tokens", "word_starts", "sentences", "documents")
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """One split, memory-mapped. Tokens are numbered through all shards; a document lies whole in one shard.
+    """One split of a prepared corpus, memory-mapped.
 
-    document_starts: int64 [documents + 1], the first token of each document, and the end.
-    sentence_starts: int64 [sentences + 1], likewise; every document start is one.
-    unigram_entropy: nats, of the split's tokens: the loss of a model that knows their frequencies and nothing else.
+    Token positions count through all shards. No document crosses a shard boundary.
+
+    Attributes:
+        document_starts: int64 [documents + 1], first token of each document, and the number of tokens.
+        sentence_starts: int64 [sentences + 1], likewise for sentences. Every document start is also a sentence start.
+        unigram_entropy: Entropy of the split's token frequencies, in nats: the loss of a model that knows only these.
+        shard_starts: int64 [shards + 1], first token of each shard, and the number of tokens.
+        tokens: Token ids of each shard, uint16 or uint32.
+        word_starts: For each shard, bool per token: false for tokens that continue a word.
     """
 
     document_starts: np.ndarray
     sentence_starts: np.ndarray
     unigram_entropy: float
-    shard_starts: np.ndarray  # int64 [shards + 1]
+    shard_starts: np.ndarray
     tokens: tuple[np.ndarray, ...]
     word_starts: tuple[np.ndarray, ...]
 
     def slice(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens start … stop - 1, all of one document: input_ids int32 [n], word_starts bool [n]."""
+        """Read tokens `start` to `stop` - 1 of a single document: input_ids int32 [n], word_starts bool [n]."""
         shard = int(np.searchsorted(self.shard_starts, start, side="right")) - 1
         start, stop = start - int(self.shard_starts[shard]), stop - int(self.shard_starts[shard])
         return self.tokens[shard][start:stop].astype(np.int32), np.array(self.word_starts[shard][start:stop])
 
-    def frequencies(self, vocabulary_size: int, most: int = 50_000_000) -> np.ndarray:
-        """int64 [vocabulary_size]: how often each id occurs in the first shards, up to about `most` tokens."""
+    def frequencies(self, vocabulary_size: int, max_tokens: int = 50_000_000) -> np.ndarray:
+        """Count each token id in the first shards, up to about `max_tokens` tokens: int64 [vocabulary_size]."""
         counts = np.zeros(vocabulary_size, np.int64)
         for shard, start in zip(self.tokens, self.shard_starts, strict=False):
-            if start < most:
+            if start < max_tokens:
                 counts += np.bincount(shard, minlength=vocabulary_size)
         return counts
 
 
 @dataclass(frozen=True, eq=False)
 class TokenizedDocuments:
-    """Documents laid end to end, none of them and none of their sentences empty.
+    """Tokenized documents, end to end. No document and no sentence is empty.
 
-    ids: int32 [n]; sentences: int64, tokens in each sentence; documents: int64, sentences in each document.
+    Attributes:
+        ids: int32 [n], token ids.
+        sentences: int64 [sentences], tokens of each sentence.
+        documents: int64 [documents], sentences of each document.
     """
 
     ids: np.ndarray
     sentences: np.ndarray
     documents: np.ndarray
 
-    def only(self, chosen: np.ndarray) -> TokenizedDocuments:
-        """Some of the documents, by bool [documents]."""
+    def select(self, chosen: np.ndarray) -> TokenizedDocuments:
+        """Return the documents for which `chosen`, bool [documents], is true."""
         sentences = np.repeat(chosen, self.documents)
         return TokenizedDocuments(
             self.ids[np.repeat(sentences, self.sentences)], self.sentences[sentences], self.documents[chosen]
@@ -83,7 +92,7 @@ class TokenizedDocuments:
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """A prepared corpus, open for reading."""
+    """A prepared corpus, opened by `open_shards`."""
 
     folder: Path
     tokenizer: Tokenizer
@@ -93,39 +102,41 @@ class Shards:
 
 
 def open_shards(folder: Path) -> Shards:
-    """Open what `prepare` wrote; the size and sha256 of every file are checked.
+    """Open a folder that `prepare` wrote, and verify the size and sha256 of every file.
 
-    Errors: UsageError where there are no shards, UserError where a file is missing, cut or altered.
+    Raises:
+        UsageError: The folder holds no shards.
+        UserError: A file is missing, truncated or altered, or the format is one of another version.
     """
     if not (folder / MANIFEST).is_file():
-        raise UsageError(f"{folder} holds no token shards (no {MANIFEST}): make them with `bertie prepare`")
+        raise UsageError(f"{folder} holds no token shards (no {MANIFEST}): create them with `bertie prepare`")
     manifest = storage.read_json(folder / MANIFEST)
-    found = manifest.get("format") if isinstance(manifest, dict) else None
-    if found != FORMAT:
-        raise UserError(f"{folder / MANIFEST}: format {found!r}, but this version reads {FORMAT}: prepare again")
+    format_number = manifest.get("format") if isinstance(manifest, dict) else None
+    if format_number != FORMAT:
+        raise UserError(
+            f"{folder / MANIFEST}: format {format_number!r}, but this version of bertie reads {FORMAT}: prepare again"
+        )
     try:
-        if manifest.get("sha256") not in (None, _sum(manifest)):
-            raise UserError(
-                f"{folder / MANIFEST} was altered (its sha256 is not that of the rest of it): prepare again"
-            )
+        if manifest.get("sha256") not in (None, _manifest_sha256(manifest)):
+            raise UserError(f"{folder / MANIFEST} was altered (its content does not match its sha256): prepare again")
         storage.verify(folder, manifest["files"], "prepare again")
         _require_listed(folder, manifest)
         tokenizer = Tokenizer.load(folder / TOKENIZER)
         if tokenizer.fingerprint != manifest["tokenizer"]["fingerprint"]:
-            raise UserError(f"{folder / TOKENIZER} is not the tokenizer that made these shards: prepare again")
-        train, held_out = (_open_split(folder / name, manifest["splits"][name], tokenizer.size) for name in SPLITS)
+            raise UserError(f"{folder / TOKENIZER} is not the tokenizer of these shards: prepare again")
+        train, evaluation = (_open_split(folder / name, manifest["splits"][name], tokenizer.size) for name in SPLITS)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise UserError(f"{folder / MANIFEST} is damaged ({error}): prepare again") from error
-    return Shards(folder, tokenizer, train, held_out, manifest)
+    return Shards(folder, tokenizer, train, evaluation, manifest)
 
 
-def _sum(manifest: dict[str, Any]) -> str:
+def _manifest_sha256(manifest: dict[str, Any]) -> str:
     rest = {name: value for name, value in manifest.items() if name != "sha256"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def _require_listed(folder: Path, manifest: dict[str, Any]) -> None:
-    """Errors: UserError where a shard's file is not in the list, so that nobody would notice if it was altered."""
+    """Raise UserError if the manifest lacks a file of a shard: alterations of that file would go unnoticed."""
     for name in SPLITS:
         for shard in range(manifest["splits"][name]["shards"]):
             for kind in ARRAYS:
@@ -136,9 +147,9 @@ def _require_listed(folder: Path, manifest: dict[str, Any]) -> None:
 
 
 def unlisted_files(folder: Path, manifest: dict[str, Any]) -> list[str]:
-    """Files in the folder that the manifest does not list."""
-    found = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    return sorted(name for name in found if name != MANIFEST and name not in manifest["files"])
+    """List the files in the folder that the manifest does not list, as relative paths."""
+    names = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return sorted(name for name in names if name != MANIFEST and name not in manifest["files"])
 
 
 def _open_split(folder: Path, counts: dict[str, Any], vocabulary_size: int) -> Corpus:
@@ -152,8 +163,8 @@ def _open_split(folder: Path, counts: dict[str, Any], vocabulary_size: int) -> C
         _check_shard(*parts, vocabulary_size)
     shard_starts = np.cumsum([0, *(len(shard) for shard in tokens)], dtype=np.int64)
     return Corpus(
-        document_starts=_number_through(documents, shard_starts),
-        sentence_starts=_number_through(sentences, shard_starts),
+        document_starts=_join_starts(documents, shard_starts),
+        sentence_starts=_join_starts(sentences, shard_starts),
         unigram_entropy=float(counts["unigram_entropy"]),
         shard_starts=shard_starts,
         tokens=tuple(tokens),
@@ -164,51 +175,52 @@ def _open_split(folder: Path, counts: dict[str, Any], vocabulary_size: int) -> C
 def _check_shard(
     tokens: np.ndarray, word_starts: np.ndarray, sentences: np.ndarray, documents: np.ndarray, vocabulary_size: int
 ) -> None:
-    """Errors: ValueError for arrays that no shard holds, whoever wrote them."""
-    kinds = [array.dtype for array in (tokens, word_starts, sentences, documents)]
-    if kinds != [token_dtype(vocabulary_size), bool, np.int64, np.int64] or any(
+    """Raise ValueError for arrays that cannot be a shard: another program may have written them and the manifest."""
+    dtypes = [array.dtype for array in (tokens, word_starts, sentences, documents)]
+    if dtypes != [token_dtype(vocabulary_size), bool, np.int64, np.int64] or any(
         array.ndim != 1 for array in (tokens, word_starts, sentences, documents)
     ):
-        raise ValueError(f"arrays of {', '.join(map(str, kinds))}")
+        raise ValueError(f"wrong dtypes or dimensions: {', '.join(map(str, dtypes))}")
     for starts in (sentences, documents):
         if len(starts) < 2 or starts[0] != 0 or starts[-1] != len(tokens) or (np.diff(starts) <= 0).any():
-            raise ValueError("starts that do not rise from 0 to the number of tokens")
+            raise ValueError("sentence or document starts do not rise from 0 to the number of tokens")
     if len(word_starts) != len(tokens) or not np.isin(documents, sentences).all() or tokens.max() >= vocabulary_size:
-        raise ValueError("tokens, word starts, sentences and documents that do not fit together")
+        raise ValueError("tokens, word starts, sentences and documents do not match")
 
 
-def _number_through(starts: list[np.ndarray], shard_starts: np.ndarray) -> np.ndarray:
-    """Starts within each shard to starts within the split; the end of a shard is the start of the next."""
+def _join_starts(starts: list[np.ndarray], shard_starts: np.ndarray) -> np.ndarray:
+    """Turn starts within each shard into starts within the split. The end of a shard is the start of the next."""
     parts = [shard[:-1] + offset for shard, offset in zip(starts, shard_starts[:-1], strict=True)]
     return np.concatenate([*parts, shard_starts[-1:]])
 
 
 def array_name(shard: int, kind: str) -> str:
+    """Return the file name of one of ARRAYS."""
     return f"{shard:05d}.{kind}.npy"
 
 
-def write_shard(folder: Path, shard: int, laid: TokenizedDocuments, tokenizer: Tokenizer) -> None:
-    """Write one shard of documents that hold something."""
-    sentence_starts = np.concatenate([[0], np.cumsum(laid.sentences)])
+def write_shard(folder: Path, shard: int, documents: TokenizedDocuments, tokenizer: Tokenizer) -> None:
+    """Write documents, at least one, as one shard."""
+    sentence_starts = np.concatenate([[0], np.cumsum(documents.sentences)])
     arrays = (
-        laid.ids.astype(token_dtype(tokenizer.size)),
-        tokenizer.word_starts_table[laid.ids],
+        documents.ids.astype(token_dtype(tokenizer.size)),
+        tokenizer.word_starts_table[documents.ids],
         sentence_starts,
-        sentence_starts[np.concatenate([[0], np.cumsum(laid.documents)])],
+        sentence_starts[np.concatenate([[0], np.cumsum(documents.documents)])],
     )
     _write(folder, shard, arrays)
 
 
 def merge_shards(folder: Path, shard: int, parts: list[tuple[Path, int]]) -> None:
-    """Make a shard of several, each a folder and its number there."""
+    """Write several shards, each given as (folder, shard number), as one."""
     loaded = [[np.load(part / array_name(number, kind)) for kind in ARRAYS] for part, number in parts]
     tokens, word_starts, sentences, documents = zip(*loaded, strict=True)
     shard_starts = np.cumsum([0, *map(len, tokens)], dtype=np.int64)
     arrays = (
         np.concatenate(tokens),
         np.concatenate(word_starts),
-        _number_through(list(sentences), shard_starts),
-        _number_through(list(documents), shard_starts),
+        _join_starts(list(sentences), shard_starts),
+        _join_starts(list(documents), shard_starts),
     )
     _write(folder, shard, arrays)
 
@@ -220,11 +232,12 @@ def _write(folder: Path, shard: int, arrays: tuple[np.ndarray, ...]) -> None:
 
 
 def token_dtype(vocabulary_size: int) -> np.dtype:
+    """Return the dtype of token ids on disk."""
     return np.dtype(np.uint16 if vocabulary_size <= 1 << 16 else np.uint32)
 
 
 def unigram_entropy(counts: np.ndarray) -> float:
-    """Nats, of the distribution that the counts estimate."""
+    """Compute the entropy, in nats, of the distribution that is proportional to the counts."""
     share = counts[counts > 0] / counts.sum()
     return -math.fsum(share * np.log(share))
 
@@ -232,7 +245,17 @@ def unigram_entropy(counts: np.ndarray) -> float:
 def write_manifest(
     folder: Path, tokenizer: Tokenizer, splits: dict[str, dict[str, Any]], settings: dict[str, Any]
 ) -> dict[str, Any]:
-    """Close the folder: list every file in it with size and sha256. Returns the manifest."""
+    """Write the manifest, which completes the folder: it lists every file with its size and sha256.
+
+    Args:
+        folder: The folder of shards.
+        tokenizer: The tokenizer of the shards.
+        splits: Split name -> counts of the split, see SPLITS. Needs "shards" and "unigram_entropy".
+        settings: Further entries of the manifest.
+
+    Returns:
+        The manifest.
+    """
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     manifest = {
         "format": FORMAT,
@@ -242,6 +265,6 @@ def write_manifest(
         **settings,
         "files": storage.checksums(folder, paths),
     }
-    manifest["sha256"] = _sum(manifest)
+    manifest["sha256"] = _manifest_sha256(manifest)
     storage.write_json(folder / MANIFEST, manifest)
     return manifest

@@ -1,10 +1,9 @@
-"""BERT's tokenizer at run time: the library `tokenizers` with BERT's normalizer, word splitter and greedy WordPiece."""
+"""BERT's tokenizer: the library `tokenizers` with BERT's normalizer, word splitter and greedy WordPiece."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
@@ -14,73 +13,101 @@ from typing import Any
 
 import numpy as np
 import tokenizers
-from tokenizers import AddedToken, Encoding, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Encoding
 
 from bertie import console, storage
 from bertie.errors import UsageError, UserError
-
-PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-CONTINUATION = "##"
-LONGEST_WORD = 100  # characters; a longer word is [UNK], as in the paper's code of 2018 and in Hugging Face's
-
-
-@dataclass(frozen=True)
-class NormalizerOptions:
-    """What BERT does to text before it looks for pieces, beside taking out control characters."""
-
-    lowercase: bool = True
-    strip_accents: bool | None = None  # None: where letters are lowered
-    split_chinese: bool = True  # every CJK character is a word
-
-    def normalizer(self) -> Any:
-        return normalizers.BertNormalizer(
-            clean_text=True,
-            handle_chinese_chars=self.split_chinese,
-            strip_accents=self.strip_accents,
-            lowercase=self.lowercase,
-        )
+from bertie.text import tokenizer_backend
+from bertie.text.tokenizer_backend import (
+    CLS,
+    CONTINUATION,
+    MASK,
+    MAX_WORD_CHARACTERS,
+    PAD,
+    SEP,
+    SPECIAL_TOKENS,
+    UNK,
+    NormalizerOptions,
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Tokenizer:
-    """Text to token ids and back. V = vocabulary size."""
+    """BERT's WordPiece tokenizer: text to token ids and back.
+
+    Create one with `bertie.train_tokenizer`, `Tokenizer.load` or `Tokenizer.build`. V is the vocabulary size. Special
+    tokens in a text, such as "[MASK]", are ordinary text; `encode` never adds special tokens.
+
+    Attributes:
+        backend: The tokenizer of the library `tokenizers` that does the work.
+        lowercase: Whether text is lowercased.
+    """
 
     backend: tokenizers.Tokenizer
     lowercase: bool
 
     @classmethod
     def build(
-        cls, words: list[str], rules: NormalizerOptions = NormalizerOptions(), user_tokens: Many[str | AddedToken] = ()
+        cls,
+        vocabulary: list[str],
+        normalization: NormalizerOptions = NormalizerOptions(),
+        user_tokens: Many[str | AddedToken] = (),
     ) -> Tokenizer:
-        """From a word list in id order that holds the five special tokens.
+        """Build a tokenizer from a vocabulary.
 
-        user_tokens: entries of it that are found in raw text as they are, such as "<url>", wherever they stand.
-        Errors: UserError.
+        Args:
+            vocabulary: The entries in id order, with the five special tokens among them.
+            normalization: How to normalize text.
+            user_tokens: Entries, such as "<url>", that are matched anywhere in the raw text before it is normalized and
+                split into words.
+
+        Raises:
+            UserError: A special token is missing.
         """
-        return _build(words, rules, "the vocabulary", user_tokens)
+        return cls._wrap(tokenizer_backend.build(vocabulary, normalization, "the vocabulary", user_tokens))
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
-        """From tokenizer.json, or else from vocab.txt; then tokenizer_config.json says the casing, or the words do.
+        """Load a tokenizer from a folder of bertie, Hugging Face or Google.
 
-        Truncation and padding that a tokenizer.json carries are dropped. Errors: UsageError, UserError.
+        Reads tokenizer.json, without its truncation and padding. If that file is missing, reads vocab.txt. The
+        normalization is then that of tokenizer_config.json. If that does not specify the case, the tokenizer lowercases
+        unless an entry of the vocabulary has uppercase letters.
+
+        Args:
+            folder: A folder with tokenizer.json or vocab.txt.
+
+        Raises:
+            UsageError: The folder has neither file.
+            UserError: A file is damaged, or is not BERT's tokenizer.
         """
         if (folder / "tokenizer.json").is_file():
-            found = _load_json(folder / "tokenizer.json")
-            if (folder / "vocab.txt").is_file() and set(_listed(folder / "vocab.txt")) - set(found.words):
+            tokenizer = cls._wrap(tokenizer_backend.load_json(folder / "tokenizer.json"))
+            vocabulary_path = folder / "vocab.txt"
+            if vocabulary_path.is_file() and (
+                set(tokenizer_backend.read_entries(vocabulary_path)) - set(tokenizer.vocabulary)
+            ):
                 console.warn(
-                    f"{folder}/vocab.txt lists entries that tokenizer.json, which counts, does not know: to use them, put "
-                    "vocab.txt and tokenizer_config.json into a folder without it"
+                    f"{folder}/vocab.txt has entries that tokenizer.json lacks, and tokenizer.json takes precedence: "
+                    "to use them, copy vocab.txt and tokenizer_config.json into a folder without tokenizer.json"
                 )
-            return found
+            return tokenizer
         if (folder / "vocab.txt").is_file():
-            return _load_vocabulary(folder)
-        raise UsageError(f"{folder} holds no tokenizer: there is neither tokenizer.json nor vocab.txt in it")
+            return cls._wrap(tokenizer_backend.load_vocabulary(folder))
+        raise UsageError(f"{folder} holds no tokenizer: it has neither tokenizer.json nor vocab.txt")
+
+    @classmethod
+    def _wrap(cls, backend: tokenizers.Tokenizer) -> Tokenizer:
+        return cls(backend, backend.normalizer.lowercase)
 
     def save(self, folder: Path, model_max_length: int = 512) -> None:
-        """Write vocab.txt, tokenizer.json and two JSON files: AutoTokenizer reads the folder as is.
+        """Write the tokenizer to a folder that Hugging Face's AutoTokenizer reads too.
 
-        model_max_length: where its `truncation=True` cuts, in tokens.
+        Writes vocab.txt, tokenizer.json, tokenizer_config.json and special_tokens_map.json.
+
+        Args:
+            folder: Where to write. It is created if it does not exist.
+            model_max_length: Length in tokens at which AutoTokenizer truncates with `truncation=True`.
         """
         folder.mkdir(parents=True, exist_ok=True)
         names = {f"{token.strip('[]').lower()}_token": token for token in SPECIAL_TOKENS}
@@ -92,245 +119,220 @@ class Tokenizer:
             "model_max_length": model_max_length,
             **names,
         }
-        storage.write_atomic(folder / "vocab.txt", "".join(f"{word}\n" for word in self.words))
+        storage.write_atomic(folder / "vocab.txt", "".join(f"{word}\n" for word in self.vocabulary))
         storage.write_atomic(folder / "tokenizer.json", self.backend.to_str(pretty=True) + "\n")
         storage.write_json(folder / "tokenizer_config.json", config)
         storage.write_json(folder / "special_tokens_map.json", names)
 
     @cached_property
-    def words(self) -> list[str]:
-        """The vocabulary in id order, [V]."""
-        vocabulary = self.backend.get_vocab(with_added_tokens=True)
-        return sorted(vocabulary, key=vocabulary.__getitem__)
+    def vocabulary(self) -> list[str]:
+        """The vocabulary entries in id order, [V]."""
+        ids = self.backend.get_vocab(with_added_tokens=True)
+        return sorted(ids, key=ids.__getitem__)
 
     @property
     def size(self) -> int:
-        return len(self.words)
+        """Vocabulary size V, special tokens included."""
+        return len(self.vocabulary)
 
     @cached_property
     def pad_id(self) -> int:
-        return self.words.index(PAD)
+        """Id of [PAD]."""
+        return self.vocabulary.index(PAD)
 
     @cached_property
     def unk_id(self) -> int:
-        return self.words.index(UNK)
+        """Id of [UNK]."""
+        return self.vocabulary.index(UNK)
 
     @cached_property
     def cls_id(self) -> int:
-        return self.words.index(CLS)
+        """Id of [CLS]."""
+        return self.vocabulary.index(CLS)
 
     @cached_property
     def sep_id(self) -> int:
-        return self.words.index(SEP)
+        """Id of [SEP]."""
+        return self.vocabulary.index(SEP)
 
     @cached_property
     def mask_id(self) -> int:
-        return self.words.index(MASK)
+        """Id of [MASK]."""
+        return self.vocabulary.index(MASK)
 
     @cached_property
     def special_ids(self) -> np.ndarray:
-        """int32 [5], sorted."""
+        """Ids of the five special tokens, int32 [5], sorted."""
         return np.sort(np.array([self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id], np.int32))
 
     @cached_property
     def word_starts_table(self) -> np.ndarray:
-        """bool [V]: false for the pieces that continue a word ("##…")."""
-        return np.array([not word.startswith(CONTINUATION) for word in self.words])
+        """Whether each entry starts a word, bool [V]: false for entries that continue one ("##…")."""
+        return np.array([not entry.startswith(CONTINUATION) for entry in self.vocabulary])
 
     @cached_property
     def user_tokens(self) -> list[str]:
-        """What is found in raw text before it is cut into words, in id order."""
-        return [token.content for token in self.added]
+        """Entries that are matched in the raw text before it is split into words, in id order."""
+        return [token.content for token in self.added_tokens]
 
     @property
-    def added(self) -> list[AddedToken]:
-        """The same with how they are found."""
+    def added_tokens(self) -> list[AddedToken]:
+        """The user tokens with their matching options (`normalized`, `single_word`, `lstrip`, `rstrip`)."""
         added = self.backend.get_added_tokens_decoder()
         return [added[i] for i in sorted(added) if not added[i].special]
 
     @property
     def normalization(self) -> NormalizerOptions:
-        """What `words.count` needs to see a text as this tokenizer does."""
-        found = self.backend.normalizer
-        return NormalizerOptions(found.lowercase, found.strip_accents, found.handle_chinese_chars)
+        """The normalization of text. `word_counts.count_words` needs it to count the words that this tokenizer sees."""
+        normalizer = self.backend.normalizer
+        return NormalizerOptions(normalizer.lowercase, normalizer.strip_accents, normalizer.handle_chinese_chars)
 
     @cached_property
     def rules(self) -> list[Any]:
-        """All that decides ids beside the vocabulary."""
-        rules = self.backend.normalizer
-        # None means "strip accents when lowering", so both ways to say it must compare alike.
-        strip = rules.lowercase if rules.strip_accents is None else rules.strip_accents
-        longest = self.backend.model.max_input_chars_per_word
-        return [rules.lowercase, strip, rules.handle_chinese_chars, rules.clean_text, longest]
+        """Every setting besides the vocabulary and the user tokens that determines ids, for comparisons."""
+        normalizer = self.backend.normalizer
+        # None means "strip accents if lowercasing": it must compare equal to the bool with the same effect.
+        strip = normalizer.lowercase if normalizer.strip_accents is None else normalizer.strip_accents
+        max_word_characters = self.backend.model.max_input_chars_per_word
+        flags = [normalizer.lowercase, strip, normalizer.handle_chinese_chars, normalizer.clean_text]
+        return [*flags, max_word_characters]
 
-    def rebuilt(self, words: list[str]) -> Tokenizer:
-        """The same rules and user tokens with another word list. Errors: UserError for rules that are not BERT's own."""
-        *_, clean_text, longest = self.rules
-        if not clean_text or longest != LONGEST_WORD:
-            raise UserError("this tokenizer keeps control characters, or words of another length than BERT's")
-        return Tokenizer.build(words, self.normalization, self.added)
+    def with_vocabulary(self, vocabulary: list[str]) -> Tokenizer:
+        """Return a tokenizer with the same normalization and user tokens and another vocabulary.
+
+        Args:
+            vocabulary: The entries in id order, with the special tokens and user tokens among them.
+
+        Raises:
+            UserError: This tokenizer has settings that `Tokenizer.build` does not support.
+        """
+        *_, clean_text, max_word_characters = self.rules
+        if not clean_text or max_word_characters != MAX_WORD_CHARACTERS:
+            raise UserError(
+                "this tokenizer keeps control characters, or its maximum word length is not BERT's "
+                f"{MAX_WORD_CHARACTERS} characters: bertie cannot change its vocabulary"
+            )
+        return Tokenizer.build(vocabulary, self.normalization, self.added_tokens)
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 of everything that decides ids: two tokenizers with one fingerprint give the same ids for any text."""
-        flags = [[t.content, t.normalized, t.single_word, t.lstrip, t.rstrip] for t in self.added]
-        decides = [self.words, self.rules, *([flags] if flags else [])]
-        return hashlib.sha256(json.dumps(decides).encode()).hexdigest()
+        """sha256 of all that determines ids: tokenizers with equal fingerprints give the same ids for every text."""
+        flags = [[t.content, t.normalized, t.single_word, t.lstrip, t.rstrip] for t in self.added_tokens]
+        content = [self.vocabulary, self.rules, *([flags] if flags else [])]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
-    def pieces(self, entry: str) -> list[int]:
-        """The ids that an entry of another vocabulary, such as "foreshore" or "##ability", is cut into by this one."""
+    def split_entry(self, entry: str) -> list[int]:
+        """Split an entry of another vocabulary into the pieces of this one.
+
+        Args:
+            entry: A word or a continuation, such as "foreshore" or "##ability".
+
+        Returns:
+            The ids of the pieces, found by WordPiece's greedy longest match, or [unk_id].
+        """
         known = self.backend.get_vocab(with_added_tokens=True)
-        found, start, mark = [], 0, ""
+        ids, start, prefix = [], 0, ""
         if entry.startswith(CONTINUATION) and len(entry) > len(CONTINUATION):
-            entry, mark = entry.removeprefix(CONTINUATION), CONTINUATION
-        while start < len(entry):  # the longest first, as WordPiece reads a word
-            stop = next((stop for stop in range(len(entry), start, -1) if mark + entry[start:stop] in known), None)
+            entry, prefix = entry.removeprefix(CONTINUATION), CONTINUATION
+        while start < len(entry):
+            stop = next((stop for stop in range(len(entry), start, -1) if prefix + entry[start:stop] in known), None)
             if stop is None:
                 return [self.unk_id]
-            found.append(known[mark + entry[start:stop]])
-            start, mark = stop, CONTINUATION
-        return found
+            ids.append(known[prefix + entry[start:stop]])
+            start, prefix = stop, CONTINUATION
+        return ids
 
     def encode(self, texts: list[str]) -> list[np.ndarray]:
-        """Per text its ids without special tokens, int32 [n]. A literal "[MASK]" in a text is text."""
+        """Tokenize texts, without adding special tokens.
+
+        Args:
+            texts: The texts. A literal "[MASK]" is ordinary text.
+
+        Returns:
+            The ids of each text, int32 [n].
+
+        Raises:
+            UserError: A text is not a valid string.
+        """
         try:
             if any(isinstance(text, list | tuple) for text in texts):  # the library would take it for a pair
                 raise TypeError
             encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
         except TypeError as error:
-            raise _no_text(texts) from error
+            raise _invalid_text(texts) from error
         return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
-    def encodings(self, texts: list[str]) -> list[Encoding]:
-        """The same with offsets: where in its text each token lies. Errors: UserError for what is no text."""
+    def encode_with_offsets(self, texts: list[str]) -> list[Encoding]:
+        """Tokenize texts, without adding special tokens, and keep the place of each token in its text.
+
+        Args:
+            texts: The texts.
+
+        Returns:
+            One `tokenizers.Encoding` per text, with `ids`, `offsets` (characters of the text) and `word_ids`.
+
+        Raises:
+            UserError: A text is not a valid string.
+        """
         try:
             if any(isinstance(text, list | tuple) for text in texts):  # the library would take it for a pair
                 raise TypeError
             return self.backend.encode_batch(texts, add_special_tokens=False)
         except TypeError as error:
-            raise _no_text(texts) from error
+            raise _invalid_text(texts) from error
 
     def encode_words(self, texts: Iterable[Many[str]]) -> list[Encoding]:
-        """Of texts that are cut into words already; `word_ids` of what comes says which word a token is of."""
+        """Tokenize texts that are already split into words, without adding special tokens.
+
+        Args:
+            texts: The words of each text.
+
+        Returns:
+            One `tokenizers.Encoding` per text. Its `word_ids` give the word of each token.
+
+        Raises:
+            UserError: A word is not a valid string.
+        """
         texts = [list(words) for words in texts]
         try:
             return self.backend.encode_batch(texts, is_pretokenized=True, add_special_tokens=False)
         except TypeError as error:
-            raise _no_text([word for words in texts for word in words]) from error
+            raise _invalid_text([word for words in texts for word in words]) from error
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        return [self.words[i] for i in ids]
+        """Return the vocabulary entry of each id."""
+        return [self.vocabulary[i] for i in ids]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text again, special tokens included; blanks, case and accents as far as the ids know them.
+        """Turn ids back into text, special tokens included.
 
-        Errors: UserError for what is no id.
+        Spaces, case and accents that tokenization removed are lost.
+
+        Args:
+            ids: Token ids.
+
+        Raises:
+            UserError: An id is not in the vocabulary.
         """
         ids = list(ids)
-        if wrong := [i for i in ids if not 0 <= i < self.size]:
-            raise UserError(f"{wrong[0]} is no id of this vocabulary: they run from 0 to {self.size - 1}")
+        if invalid := [i for i in ids if not 0 <= i < self.size]:
+            raise UserError(f"{invalid[0]} is not an id of this vocabulary: ids run from 0 to {self.size - 1}")
         return self.backend.decode(ids, skip_special_tokens=False)
 
 
 def require_texts(texts: Iterable[Any]) -> None:
-    """Errors: UserError for what is no text."""
+    """Raise UserError, naming the first offender, unless all texts are strings without lone surrogates."""
     for text in texts:
         if not isinstance(text, str):
-            raise UserError(f"{text!r:.60} is no text but of type {type(text).__name__}: give a string")
+            raise UserError(f"{text!r:.60} is not a text but of type {type(text).__name__}: give a string")
         if not storage.is_unicode(text):
-            raise UserError(f"the text {text[:60]!a} holds half of a surrogate pair, which is no character")
+            raise UserError(f"the text {text[:60]!a} contains half of a surrogate pair, which is not a character")
 
 
-def _no_text(texts: list[Any]) -> UserError:
-    """What to say where the library refused one of the texts without naming it."""
+def _invalid_text(texts: list[Any]) -> UserError:
+    """Return the error that names the invalid text: the library rejects a batch without saying which text it is."""
     try:
         require_texts(texts)
     except UserError as error:
         return error
-    return UserError("the tokenizer refused the texts")
-
-
-def _build(
-    words: list[str], rules: NormalizerOptions, where: str, user_tokens: Many[str | AddedToken] = ()
-) -> Tokenizer:
-    vocabulary = {word: i for i, word in enumerate(words)}
-    _require_special(vocabulary, where)
-    model = models.WordPiece(
-        vocabulary, unk_token=UNK, continuing_subword_prefix=CONTINUATION, max_input_chars_per_word=LONGEST_WORD
-    )
-    backend = tokenizers.Tokenizer(model)
-    backend.normalizer = rules.normalizer()
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.decoder = decoders.WordPiece(prefix=CONTINUATION)
-    backend.post_processor = processors.TemplateProcessing(
-        single=f"{CLS} $A {SEP}",
-        pair=f"{CLS} $A {SEP} $B:1 {SEP}:1",
-        special_tokens=[(CLS, vocabulary[CLS]), (SEP, vocabulary[SEP])],
-    )
-    backend.add_special_tokens(list(SPECIAL_TOKENS))
-    added = [token if isinstance(token, AddedToken) else AddedToken(token, normalized=False) for token in user_tokens]
-    backend.add_tokens(added)
-    return _finish(backend)
-
-
-def _finish(backend: tokenizers.Tokenizer) -> Tokenizer:
-    backend.no_truncation()
-    backend.no_padding()
-    backend.encode_special_tokens = True
-    return Tokenizer(backend, backend.normalizer.lowercase)
-
-
-def _load_json(path: Path) -> Tokenizer:
-    try:
-        backend = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing narrower
-        raise UserError(f"{path} is damaged, or not a tokenizer: {error}") from error
-    parts = (backend.model, backend.normalizer, backend.pre_tokenizer)
-    kinds = (models.WordPiece, normalizers.BertNormalizer, pre_tokenizers.BertPreTokenizer)
-    for part, kind in zip(parts, kinds, strict=True):
-        if not isinstance(part, kind):
-            found = type(part).__name__ if part is not None else "none"
-            raise UserError(f"{path} is not BERT's tokenizer: it has {found} where {kind.__name__} belongs")
-    if backend.model.continuing_subword_prefix != CONTINUATION or backend.model.unk_token != UNK:
-        raise UserError(
-            f"{path} is not BERT's tokenizer: its pieces do not continue with ## or its unknown is not {UNK}"
-        )
-    vocabulary = backend.get_vocab(with_added_tokens=True)
-    _require_special(vocabulary, str(path.parent))
-    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
-        raise UserError(f"{path}: the ids of its {len(vocabulary)} tokens do not run from 0 to {len(vocabulary) - 1}")
-    return _finish(backend)
-
-
-def _listed(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # not splitlines: U+2028 is a token
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
-
-
-def _load_vocabulary(folder: Path) -> Tokenizer:
-    path = folder / "vocab.txt"
-    words = _listed(path)
-    seen: dict[str, int] = {}
-    for number, word in enumerate(words, start=1):
-        if word in seen:
-            raise UserError(f"{path}:{number}: the token {word!r} stands on line {seen[word]} already")
-        seen[word] = number
-    beside = folder / "tokenizer_config.json"
-    config = storage.read_json(beside) if beside.is_file() else {}
-    # [unused0], [CLS], <S> say nothing about the casing of text.
-    cased = any(word != word.lower() for word in words if not re.fullmatch(r"\[.*]|<.*>", word))
-    lowercase = config.get("do_lower_case", not cased)
-    try:
-        rules = NormalizerOptions(lowercase, config.get("strip_accents"), config.get("tokenize_chinese_chars", True))
-        rules.normalizer()
-    except TypeError as error:
-        raise UserError(f"{beside} is damaged: {' '.join(str(error).split())}") from error
-    return _build(words, rules, str(folder))
-
-
-def _require_special(vocabulary: dict[str, int], where: str) -> None:
-    for token in SPECIAL_TOKENS:
-        if token not in vocabulary:
-            raise UserError(f"{where} has no token {token}: BERT needs {' '.join(SPECIAL_TOKENS)}")
+    return UserError("the tokenizer rejected the texts")

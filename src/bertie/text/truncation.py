@@ -1,7 +1,7 @@
-"""Texts → sequences that fit: cut at an end, in the middle, or into windows that overlap.
+"""Model inputs of limited length from texts of any length: truncation, or overlapping windows.
 
-room   tokens of text that a sequence has place for
-step   tokens from the start of a window to that of the next (SQuAD's doc_stride, as Google means it)
+max_tokens    tokens of text that fit into a sequence: its maximum length without [CLS] and [SEP]
+doc_stride    tokens from the start of a window to the start of the next, as in Google's code for SQuAD
 """
 
 from __future__ import annotations
@@ -17,35 +17,45 @@ from bertie.text.tokenizer import Tokenizer, require_texts
 from bertie.text.word_cache import WordCache, batches
 
 Truncation = Literal["head", "tail", "head_tail", "windows"]
-HEAD_SHARE = 0.25  # of the room for "head_tail": 128 of 510, which Sun et al. (2019) found best
+HEAD_SHARE = 0.25  # share of the tokens that "head_tail" takes from the start: 128 of 510, best in Sun et al. (2019)
 
 
 class TokenizedText(NamedTuple):
-    """A text's tokens. ids: int32 [n]; offsets: int32 [n, 2], characters of the text, or None where nobody asked."""
+    """The tokens of a text, without special tokens.
+
+    Attributes:
+        ids: int32 [n].
+        offsets: int32 [n, 2], start and end of each token in characters of the text; None if not requested.
+    """
 
     ids: np.ndarray
     offsets: np.ndarray | None
 
     def take(self, index: np.ndarray | slice) -> TokenizedText:
+        """Return some of the tokens."""
         return TokenizedText(self.ids[index], None if self.offsets is None else self.offsets[index])
 
 
 def tokenize(tokenizer: Tokenizer, texts: list[str], offsets: bool = False) -> list[TokenizedText]:
-    """Errors: UserError for what is no text."""
+    """Tokenize texts, with offsets on request.
+
+    Raises:
+        UserError: A text is not a valid string.
+    """
     if not offsets:
         return [TokenizedText(ids, None) for ids in tokenizer.encode(texts)]
     require_texts(texts)
-    memory = WordCache(tokenizer)
-    found = []
+    cache = WordCache(tokenizer)
+    tokenized = []
     for batch in batches(texts):
-        ids, places, counts = memory.encode_offsets(batch)
+        ids, spans, counts = cache.encode_offsets(batch)
         ends = np.cumsum(counts).tolist()
-        found += [TokenizedText(ids[a:b], places[a:b]) for a, b in zip([0, *ends], ends, strict=False)]
-    return found
+        tokenized += [TokenizedText(ids[a:b], spans[a:b]) for a, b in zip([0, *ends], ends, strict=False)]
+    return tokenized
 
 
 def add_special_tokens(tokenizer: Tokenizer, parts: Many[TokenizedText]) -> Sequence:
-    """[CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
+    """Build the sequence [CLS] A [SEP], or [CLS] A [SEP] B [SEP], of one text or two."""
     size = 1 + sum(len(part.ids) + 1 for part in parts)
     ids, token_type_ids = np.empty(size, np.int32), np.zeros(size, np.int32)
     offsets = None if any(part.offsets is None for part in parts) else np.zeros((size, 2), np.int32)
@@ -61,70 +71,103 @@ def add_special_tokens(tokenizer: Tokenizer, parts: Many[TokenizedText]) -> Sequ
 
 
 def to_sequences(
-    tokenizer: Tokenizer, parts: Many[TokenizedText], max_length: int, long: Truncation = "head", step: int = 128
+    tokenizer: Tokenizer,
+    parts: Many[TokenizedText],
+    max_length: int,
+    truncation: Truncation = "head",
+    doc_stride: int = 128,
 ) -> list[Sequence]:
-    """One sequence of one text or two, or several windows of it, with `part` their number and `lost` what found no room.
+    """Build the sequence of one text or a pair of texts, or several windows over it.
 
-    Where two texts are too long, the longer one loses tokens, the second one on ties, until they fit (Devlin et al. 2018,
-    A.2, as their code does it); windows move over the second text, of which at least half of the room is left.
+    If a pair is too long, the longer text loses tokens one at a time, the second on ties, until the pair fits (Devlin
+    et al. 2018, A.2, and their code). Windows of a pair move over the second text and repeat the first; the first text
+    is truncated if it would leave less than half of the tokens to the second.
+
+    Args:
+        tokenizer: The tokenizer of the texts.
+        parts: One text or two.
+        max_length: Maximum length of a sequence in tokens, special tokens included.
+        truncation: What to keep of a text that is too long: its head, its tail, both, or all of it in windows.
+        doc_stride: Tokens from the start of a window to the start of the next. 0: half a window.
+
+    Returns:
+        One sequence, or the windows in order: `part` is the number of the window, `weight` 1 / windows, and `truncated`
+        the number of tokens that were left out.
     """
-    room = max_length - len(parts) - 1
-    sizes = [len(part.ids) for part in parts]
-    if sum(sizes) <= room:
+    max_tokens = max_length - len(parts) - 1
+    lengths = [len(part.ids) for part in parts]
+    if sum(lengths) <= max_tokens:
         return [add_special_tokens(tokenizer, parts)]
-    if long == "windows":
-        return _windows(tokenizer, parts, room, step)
-    counts = [room] if len(parts) == 1 else _cut(sizes[0], sizes[1], room)
-    kept = [_kept(part, count, long) for part, count in zip(parts, counts, strict=True)]
-    return [replace(add_special_tokens(tokenizer, kept), truncated=sum(sizes) - room)]
+    if truncation == "windows":
+        return _windows(tokenizer, parts, max_tokens, doc_stride)
+    counts = [max_tokens] if len(parts) == 1 else _truncate_pair(lengths[0], lengths[1], max_tokens)
+    truncated = [_truncate(part, count, truncation) for part, count in zip(parts, counts, strict=True)]
+    return [replace(add_special_tokens(tokenizer, truncated), truncated=sum(lengths) - max_tokens)]
 
 
 def encode(
     tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = None, *, max_length: int = 512
 ) -> list[Sequence]:
-    """One a text, or a pair of texts, with offsets; what is too long is cut at the end. Errors: UserError for what is no text."""
-    parts = [tokenize(tokenizer, some, offsets=True) for some in (texts, *([] if pairs is None else [pairs]))]
-    return [to_sequences(tokenizer, each, max_length)[0] for each in zip(*parts, strict=True)]
+    """Build one sequence per text or pair of texts, with offsets. Long texts are truncated at the end.
+
+    Args:
+        tokenizer: The tokenizer.
+        texts: The texts, or the first text of each pair.
+        pairs: The second text of each pair.
+        max_length: Maximum length of a sequence in tokens, special tokens included.
+
+    Raises:
+        UserError: A text is not a valid string.
+    """
+    columns = [tokenize(tokenizer, column, offsets=True) for column in (texts, *([] if pairs is None else [pairs]))]
+    return [to_sequences(tokenizer, parts, max_length)[0] for parts in zip(*columns, strict=True)]
 
 
-def window_spans(size: int, room: int, step: int) -> list[slice]:
-    """Windows of at most `room` tokens over `size` of them, the last one shorter. step: from one to the next, a window at most;
-    0: half of one."""
-    step = min(step or max(room // 2, 1), room)
-    starts = range(0, max(size - room, 0) + step, step) if size > room else range(1)
-    return [slice(start, min(start + room, size)) for start in starts]
+def window_spans(length: int, max_tokens: int, stride: int) -> list[slice]:
+    """Place overlapping windows over a text.
+
+    Args:
+        length: Tokens of the text.
+        max_tokens: Tokens of a window. The last window may be shorter.
+        stride: Tokens from the start of a window to the start of the next, at most `max_tokens`. 0: half a window.
+    """
+    stride = min(stride or max(max_tokens // 2, 1), max_tokens)
+    starts = range(0, max(length - max_tokens, 0) + stride, stride) if length > max_tokens else range(1)
+    return [slice(start, min(start + max_tokens, length)) for start in starts]
 
 
-def _windows(tokenizer: Tokenizer, parts: Many[TokenizedText], room: int, step: int) -> list[Sequence]:
-    most = max(room // 2, room - len(parts[-1].ids))
-    first = [_kept(part, most, "head") for part in parts[:-1]]
-    truncated = sum(len(part.ids) for part in parts[:-1]) - sum(len(part.ids) for part in first)
-    moving, room = parts[-1], room - sum(len(part.ids) for part in first)
-    found = window_spans(len(moving.ids), room, step)
+def _windows(tokenizer: Tokenizer, parts: Many[TokenizedText], max_tokens: int, doc_stride: int) -> list[Sequence]:
+    """Build windows over the last text; a first text stands in every window."""
+    max_first = max(max_tokens // 2, max_tokens - len(parts[-1].ids))
+    first = [_truncate(part, max_first, "head") for part in parts[:-1]]
+    first_tokens = sum(len(part.ids) for part in first)
+    truncated = sum(len(part.ids) for part in parts[:-1]) - first_tokens
+    spans = window_spans(len(parts[-1].ids), max_tokens - first_tokens, doc_stride)
     return [
         replace(
-            add_special_tokens(tokenizer, [*first, moving.take(span)]),
+            add_special_tokens(tokenizer, [*first, parts[-1].take(span)]),
             part=number,
-            weight=1 / len(found),
+            weight=1 / len(spans),
             truncated=truncated,
         )
-        for number, span in enumerate(found)
+        for number, span in enumerate(spans)
     ]
 
 
-def _kept(part: TokenizedText, count: int, long: Truncation) -> TokenizedText:
-    size = len(part.ids)
-    if size <= count:
+def _truncate(part: TokenizedText, count: int, truncation: Truncation) -> TokenizedText:
+    """Keep at most `count` tokens of a text."""
+    length = len(part.ids)
+    if length <= count:
         return part
-    if long == "tail":
-        return part.take(slice(size - count, size))
-    if long == "head_tail":
+    if truncation == "tail":
+        return part.take(slice(length - count, length))
+    if truncation == "head_tail":
         head = round(HEAD_SHARE * count)
-        return part.take(np.r_[0:head, size - count + head : size])
+        return part.take(np.r_[0:head, length - count + head : length])
     return part.take(slice(count))
 
 
-def _cut(first: int, second: int, budget: int) -> list[int]:
-    """How many tokens stay of each of two texts when the longer one is shortened, B on ties, until `budget` is met."""
-    keep_second = min(second, max(budget // 2, budget - first))
-    return [min(first, budget - keep_second), keep_second]
+def _truncate_pair(first: int, second: int, max_tokens: int) -> list[int]:
+    """Return how many tokens of each text remain: the longer one shrinks, the second on ties, until both fit."""
+    keep_second = min(second, max(max_tokens // 2, max_tokens - first))
+    return [min(first, max_tokens - keep_second), keep_second]

@@ -1,4 +1,4 @@
-"""From text to a tokenizer's folder: a vocabulary of its own, or more words for one that stands."""
+"""Vocabulary training: text files to a new tokenizer, or additional words for an existing one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def train_tokenizer(
     out: Path,
     *,
     vocab_size: int = 30_000,
-    rules: NormalizerOptions = NormalizerOptions(),
+    normalization: NormalizerOptions = NormalizerOptions(),
     criterion: Criterion = "frequency",
     alphabet_limit: int = 1000,
     min_frequency: int = 2,
@@ -38,26 +38,41 @@ def train_tokenizer(
     unused: int = 0,
     max_unique_words: int = MAX_UNIQUE_WORDS,
     exact: bool = True,
-    reading: ReaderOptions = ReaderOptions(),
+    reader_options: ReaderOptions = ReaderOptions(),
     executor: Executor = LocalExecutor(),
 ) -> Tokenizer:
-    """Train a WordPiece vocabulary on text files and write it, as a tokenizer, to the new folder `out`.
+    """Train a WordPiece vocabulary on text files and write it, as a tokenizer, to a new folder.
 
-    user_tokens: kept whole wherever they stand. unused: how many [unused…] entries to reserve. max_unique_words: words to
-    count at most. exact: a text that cannot fill vocab_size is an error, else the vocabulary is as large as the text
-    makes it. How it fits the text is said, and stands in vocabulary.json. Errors: UsageError, UserError; `out` is then
-    not there.
+    The same text gives the same bytes on every run and machine. If an error occurs, `out` is not created.
+    vocabulary.json in `out` reports how well the vocabulary covers the text.
+
+    Args:
+        texts: .txt, .jsonl, .csv, .tsv or .parquet files, also compressed; folders, patterns, URLs, hf:DATASET.
+        out: Folder to create. It must not exist.
+        vocab_size: Number of entries, special tokens included.
+        normalization: How the tokenizer normalizes text: case, accents, CJK characters.
+        criterion: Pair to merge next: the most frequent one, or the one that most increases the text's likelihood.
+        alphabet_limit: Number of characters to keep, the most frequent. Words with other characters become [UNK].
+        min_frequency: Pairs with fewer occurrences are not merged.
+        user_tokens: Strings, such as "<url>", that become entries and are matched anywhere in the raw text.
+        unused: Number of entries [unused0], [unused1], … to reserve.
+        max_unique_words: Number of distinct words to count, at least 1,000. Beyond it, the rarest are dropped.
+        exact: Whether a text too small to fill `vocab_size` is an error. False: the vocabulary gets smaller.
+        reader_options: How to read the files.
+        executor: Where to count words: processes of this machine, or a Ray cluster.
+
+    Returns:
+        The tokenizer, as `Tokenizer.load(out)` loads it.
+
+    Raises:
+        UsageError: An argument is invalid, `out` exists, a file is missing, or `vocab_size` cannot hold the alphabet.
+        UserError: A file cannot be read, the text is empty, or it is too small to fill `vocab_size`.
+        MachineError: A worker was lost.
     """
     texts = list(texts)
-    storage.require_fresh(out, "the tokenizer")
-    sources.require_outside(out, texts)
-    if unused and not 0 <= unused < vocab_size:
-        raise UsageError(f"--unused {unused}: give 0 or more, and fewer than the {vocab_size} entries")
-    reserved = [*user_tokens, *(f"[unused{number}]" for number in range(unused))]
-    _require_user_tokens(user_tokens, reserved)
-    if max_unique_words < 1000:
-        raise UsageError(f"--max-unique-words {max_unique_words}: give at least 1,000 words")
-    table = count_words(texts, rules, user_tokens, max_unique_words, reading, executor)
+    _require_valid(texts, out, max_unique_words)
+    reserved = _reserved_entries(user_tokens, unused, vocab_size)
+    table = count_words(texts, normalization, user_tokens, max_unique_words, reader_options, executor)
     entries = wordpiece.train(
         table.counts,
         vocab_size=vocab_size,
@@ -67,7 +82,7 @@ def train_tokenizer(
         reserved=reserved,
         exact=exact,
     )
-    tokenizer = Tokenizer.build(entries, rules, user_tokens)
+    tokenizer = Tokenizer.build(entries, normalization, user_tokens)
     _save(tokenizer, out, table, {"criterion": criterion, "min_frequency": min_frequency})
     return tokenizer
 
@@ -79,101 +94,159 @@ def extend_tokenizer(
     *,
     add: int = 1000,
     min_frequency: int = 5,
-    reading: ReaderOptions = ReaderOptions(),
+    reader_options: ReaderOptions = ReaderOptions(),
     executor: Executor = LocalExecutor(),
 ) -> Tokenizer:
-    """Append the words of a new field to a vocabulary: those that save the most pieces, on the text.
+    """Append words of a new domain to a vocabulary: those that most reduce the number of pieces of a text.
 
-    All entries keep their ids, so a model goes on from the old one (`pretrain --init-from`). A word with a character that
-    the vocabulary does not have, [UNK] until now, counts as cut into its characters. Errors: UsageError, UserError.
+    Existing entries keep their ids, so a model with the old vocabulary can be trained further (`pretrain --init-from`).
+    A word that is [UNK] so far, because it has a character without an entry, counts as split into its characters.
+
+    Args:
+        tokenizer: The tokenizer to extend. It is not changed.
+        texts: Files of the new domain, as for `train_tokenizer`.
+        out: Folder to create. It must not exist.
+        add: Number of words to append, at most.
+        min_frequency: Words with fewer occurrences are not appended.
+        reader_options: How to read the files.
+        executor: Where to count words: processes of this machine, or a Ray cluster.
+
+    Returns:
+        The extended tokenizer.
+
+    Raises:
+        UsageError: An argument is invalid, `out` exists, or a file is missing.
+        UserError: A file cannot be read, the text has no word to add, or the tokenizer has settings that bertie cannot
+            reproduce.
+        MachineError: A worker was lost.
     """
     texts = list(texts)
-    storage.require_fresh(out, "the tokenizer")
-    sources.require_outside(out, texts)
+    _require_valid(texts, out)
     if not 1 <= add <= 1_000_000:
-        raise UsageError(f"--add {add}: give a number of words, at least 1")
+        raise UsageError(f"--add {add}: give a number of words from 1 to 1,000,000")
     if min_frequency < 1:
         raise UsageError(f"--min-frequency {min_frequency}: give at least 1")
-    table = count_words(texts, tokenizer.normalization, tokenizer.user_tokens, MAX_UNIQUE_WORDS, reading, executor)
-    known = set(tokenizer.words)
+    table = count_words(
+        texts, tokenizer.normalization, tokenizer.user_tokens, MAX_UNIQUE_WORDS, reader_options, executor
+    )
+    known = set(tokenizer.vocabulary)
     frequent = sorted(word for word, count in table.counts.items() if count >= min_frequency and word not in known)
-    saved = {}
+    pieces_saved = {}
     for word, ids in zip(frequent, tokenizer.encode(frequent), strict=True):
         pieces = max(len(word), 2) if tokenizer.unk_id in ids else len(ids)
-        saved[word] = table.counts[word] * (pieces - 1)
-    new = [word for word in sorted(saved, key=lambda word: (-saved[word], word)) if saved[word]][:add]
+        pieces_saved[word] = table.counts[word] * (pieces - 1)
+    ranked = sorted(pieces_saved, key=lambda word: (-pieces_saved[word], word))
+    new = [word for word in ranked if pieces_saved[word]][:add]
     if not new:
         lower = "lower --min-frequency or " if min_frequency > 1 else ""
-        times = f"{console.plural(min_frequency, 'time')} or more"
-        raise UserError(f"no word that the vocabulary lacks occurs {times} in the text: {lower}give more text")
-    extended = tokenizer.rebuilt([*tokenizer.words, *new])
+        raise UserError(
+            f"nothing to add: the vocabulary has every word that occurs at least {min_frequency} times in the text; "
+            f"{lower}give more text"
+        )
+    extended = tokenizer.with_vocabulary([*tokenizer.vocabulary, *new])
     _save(extended, out, table, {"added": len(new), "min_frequency": min_frequency})
     return extended
 
 
-def _save(tokenizer: Tokenizer, out: Path, table: WordCounts, how: dict[str, Any]) -> None:
-    found = measure_coverage(tokenizer, table.counts)
+def _require_valid(texts: list[str | Path], out: Path, max_unique_words: int = MAX_UNIQUE_WORDS) -> None:
+    storage.require_fresh(out, "the tokenizer")
+    sources.require_outside(out, texts)
+    if max_unique_words < 1000:
+        raise UsageError(f"--max-unique-words {max_unique_words}: give at least 1,000 words")
+
+
+def _save(tokenizer: Tokenizer, out: Path, table: WordCounts, settings: dict[str, Any]) -> None:
+    """Write the tokenizer and vocabulary.json, and print how well the vocabulary covers the text."""
+    coverage = measure_coverage(tokenizer, table.counts)
     with storage.atomic_folder(out) as folder:
         tokenizer.save(folder)
-        told = {**how, "entries": tokenizer.size, "fit": asdict(found), "words_forgotten": table.forgotten}
-        storage.write_json(folder / REPORT, told)
+        report = {**settings, "entries": tokenizer.size, "fit": asdict(coverage), "words_forgotten": table.forgotten}
+        storage.write_json(folder / REPORT, report)
     console.info(
-        f"{tokenizer.size:,} entries, of which {found.used:,} occur; {found.pieces_per_word:.3f} pieces a word; "
-        f"{found.whole:.1%} of words whole, {found.unknown:.3%} unknown"
+        f"{tokenizer.size:,} entries, {coverage.used:,} of them occur in the text; "
+        f"{coverage.pieces_per_word:.3f} pieces per word; {coverage.whole:.1%} of words are a single entry, "
+        f"{coverage.unknown:.3%} are [UNK]"
     )
 
 
 @dataclass(frozen=True)
 class _Group:
+    """Work item: some files whose words to count."""
+
     files: tuple[Source, ...]
-    rules: NormalizerOptions
+    normalization: NormalizerOptions
     user_tokens: tuple[str, ...]
     limit: int
-    reading: ReaderOptions
+    reader_options: ReaderOptions
 
 
 def count_words(
     texts: Iterable[str | Path],
-    rules: NormalizerOptions,
+    normalization: NormalizerOptions,
     user_tokens: Sequence[str] = (),
     limit: int = MAX_UNIQUE_WORDS,
-    reading: ReaderOptions = ReaderOptions(),
+    reader_options: ReaderOptions = ReaderOptions(),
     executor: Executor = LocalExecutor(),
 ) -> WordCounts:
-    """How often each word occurs in text files. What was skipped, or forgotten for want of room, is said."""
-    together = sources.groups(sources.find(texts))
-    groups = [_Group(tuple(group), rules, tuple(user_tokens), limit, reading) for group in together]
-    table, tally = WordCounts(limit), ReadCounts()
-    sizes = [sum(file.size for file in group) / 1e6 for group in together]
+    """Count the words of text files. Skipped records and dropped words are reported on stderr.
+
+    Args:
+        texts: Files, as for `train_tokenizer`.
+        normalization: How to normalize text before words are counted.
+        user_tokens: Strings that are not part of words.
+        limit: Number of distinct words to keep. Beyond it, the rarest words are dropped.
+        reader_options: How to read the files.
+        executor: Where to count.
+
+    Raises:
+        UsageError: A file is missing, or its format is unknown.
+        UserError: A file cannot be read.
+        MachineError: A worker was lost.
+    """
+    groups = [
+        _Group(tuple(group), normalization, tuple(user_tokens), limit, reader_options)
+        for group in sources.groups(sources.find(texts))
+    ]
+    table, read_counts = WordCounts(limit), ReadCounts()
+    sizes = [sum(file.size for file in group.files) / 1e6 for group in groups]
     with console.progress("count words", sum(sizes), "MB") as bar, closing(executor.run(_count, groups)) as results:
-        for size, (found, forgotten, told) in zip(sizes, results, strict=True):
-            table.add(found, forgotten)
-            tally.add(told)
+        for size, (counts, forgotten, group_read_counts) in zip(sizes, results, strict=True):
+            table.add(counts, forgotten)
+            read_counts.add(group_read_counts)
             bar.advance(size)
-    for line in tally.lines():
+    for line in read_counts.lines():
         console.info(line)
     if table.forgotten:
         console.warn(
-            f"the word table was full: rare words that occur {table.forgotten:,} times together, of {table.counts.total():,}, "
-            f"were forgotten; --max-unique-words {2 * limit} would keep more"
+            f"the text has more than {limit:,} different words: the rarest were dropped, {table.forgotten:,} "
+            f"occurrences in all (kept: {table.counts.total():,}); to keep more, use --max-unique-words {2 * limit}"
         )
     return table
 
 
 def _count(group: _Group) -> tuple[dict[str, int], int, dict[str, Any]]:
-    tally = ReadCounts()
-    documents = read_sources(list(group.files), group.reading, tally)
+    """Count the words of a group: word -> occurrences, dropped occurrences, and `ReadCounts.as_json`."""
+    read_counts = ReadCounts()
+    documents = read_sources(list(group.files), group.reader_options, read_counts)
     table = word_counts.count_words(
-        (document.text for document in documents), group.rules, group.user_tokens, group.limit
+        (document.text for document in documents), group.normalization, group.user_tokens, group.limit
     )
-    return dict(table.counts), table.forgotten, tally.as_json()
+    return dict(table.counts), table.forgotten, read_counts.as_json()
 
 
-def _require_user_tokens(user_tokens: Sequence[str], reserved: list[str]) -> None:
+def _reserved_entries(user_tokens: Sequence[str], unused: int, vocab_size: int) -> list[str]:
+    """Return the user tokens and [unused…] entries, or raise UsageError if one is invalid."""
+    if unused and not 0 <= unused < vocab_size:
+        raise UsageError(f"--unused {unused}: give a number from 0 to below --vocab-size {vocab_size}")
+    reserved = [*user_tokens, *(f"[unused{number}]" for number in range(unused))]
     for token in user_tokens:
         if not token or token.split() != [token]:
-            raise UsageError(f"--user-tokens {token!r}: give a string without blanks")
+            raise UsageError(f"--user-tokens {token!r}: give a string without spaces")
         if len(token) == 1 or token.startswith(CONTINUATION):
-            raise UsageError(f"--user-tokens {token!r}: a single character is an entry anyway, and ## continues a word")
-    if twice := {token for token, count in Counter(reserved).items() if count > 1 or token in SPECIAL_TOKENS}:
-        raise UsageError(f"--user-tokens {min(twice)!r} is in the vocabulary already")
+            raise UsageError(
+                f"--user-tokens {token!r}: give at least two characters (single characters are entries anyway), "
+                f"not starting with {CONTINUATION}"
+            )
+    if repeated := {token for token, count in Counter(reserved).items() if count > 1 or token in SPECIAL_TOKENS}:
+        raise UsageError(f"--user-tokens {min(repeated)!r} is already in the vocabulary")
+    return reserved

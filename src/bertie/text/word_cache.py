@@ -1,4 +1,7 @@
-"""Tokenizing by remembering words: running text repeats them, and BERT's rules never look beyond a blank."""
+"""Faster tokenization of running text: cache the tokens of each distinct word.
+
+Text repeats its words, and BERT's rules never look across a space. A "word" here is whatever stands between two spaces.
+"""
 
 from __future__ import annotations
 
@@ -11,90 +14,118 @@ import numpy as np
 from bertie.errors import UserError
 from bertie.text.tokenizer import Tokenizer
 
-BATCH_CHARACTERS = 1 << 20  # tokenized at a time
-BATCH_TEXTS = 1000  # new words tokenized as one text: each text costs some 10 microseconds
-MAX_CACHED_WORDS = 500_000  # some 80 MB
+BATCH_CHARACTERS = 1 << 20  # characters of text to tokenize at a time
+BATCH_TEXTS = 1000  # new words to tokenize as one text: every text costs about 10 microseconds
+MAX_CACHED_WORDS = 500_000  # about 80 MB
 
 
 @dataclass
 class WordCache:
-    """Gives what the tokenizer gives, in less than half its time where texts have words in common."""
+    """A tokenizer with a cache. Gives the same results in less than half the time on texts that share words.
+
+    Attributes:
+        tokenizer: The tokenizer.
+        matches_across_spaces: Whether the tokenizer has added tokens that match across spaces. bertie creates none, but
+            loaded tokenizers may have them. Then the cache is not used.
+        rows: Number of each cached word.
+        ids: int32 [n], token ids of all cached words, end to end.
+        offsets: int32 [n, 2], start and end of these tokens in characters of their word.
+        starts: int64 [words + 1], first token of each cached word, and n.
+    """
 
     tokenizer: Tokenizer
-    beyond_blanks: bool = field(init=False)  # entries of others' vocabularies that are found across words
-    number: dict[str, int] = field(default_factory=dict)
-    ids: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))  # of all known words, end to end
-    offsets: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int32))  # of them, characters of their word
-    starts: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))  # [words + 1]
+    matches_across_spaces: bool = field(init=False)
+    rows: dict[str, int] = field(default_factory=dict)
+    ids: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    offsets: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int32))
+    starts: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
 
     def __post_init__(self) -> None:
-        self.beyond_blanks = any(
-            token.lstrip or token.rstrip or len(token.content.split()) > 1 for token in self.tokenizer.added
+        self.matches_across_spaces = any(
+            token.lstrip or token.rstrip or len(token.content.split()) > 1 for token in self.tokenizer.added_tokens
         )
 
     def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """What `tokenizer.encode` gives, end to end: ids int32 [n], and how many each text has, int64 [texts]."""
-        if self.beyond_blanks:
+        """Tokenize texts.
+
+        Returns:
+            The ids of all texts, end to end, int32 [n], and the number of tokens of each text, int64 [texts].
+        """
+        if self.matches_across_spaces:
             encoded = self.tokenizer.encode(texts)
             return np.concatenate([self.ids[:0], *encoded]), np.array([len(ids) for ids in encoded], np.int64)
-        split, _, lengths, tokens = self._find(texts)
-        return self.ids[tokens], _of_texts(split, lengths)
+        split, _, lengths, tokens = self._look_up(texts)
+        return self.ids[tokens], _tokens_per_text(split, lengths)
 
     def encode_offsets(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The same with where in its text each token lies, int32 [n, 2], between them. Errors: UserError for what is no text."""
-        if self.beyond_blanks or not all(isinstance(text, str) for text in texts):
-            found = self.tokenizer.encodings(texts)
-            ids = np.array([i for encoding in found for i in encoding.ids], np.int32)
-            offsets = np.array([pair for encoding in found for pair in encoding.offsets], np.int32).reshape(-1, 2)
-            return ids, offsets, np.array([len(encoding) for encoding in found], np.int64)
-        split, words, lengths, tokens = self._find(texts)
-        sizes = np.fromiter(map(len, words), np.int64, len(words)) + 1  # with the blank behind it
-        begins = np.cumsum(sizes) - sizes
-        counts = np.fromiter(map(len, split), np.int64, len(split))
-        begins -= np.repeat(begins[np.cumsum(counts) - counts], counts)
-        offsets = self.offsets[tokens] + np.repeat(begins, lengths).astype(np.int32)[:, None]
-        return self.ids[tokens], offsets, _of_texts(split, lengths)
+        """Tokenize texts, with offsets.
 
-    def _find(self, texts: list[str]) -> tuple[list[list[str]], list[str], np.ndarray, np.ndarray]:
-        """Words of each text, and of all; of each word its tokens, int64 [words]; where all these lie in memory, int64 [n]."""
-        if len(self.number) > MAX_CACHED_WORDS:
-            self.number, self.ids, self.offsets, self.starts = {}, self.ids[:0], self.offsets[:0], self.starts[:1]
+        Returns:
+            The ids of all texts, end to end, int32 [n]; the start and end of each token in characters of its text,
+            int32 [n, 2]; the number of tokens of each text, int64 [texts].
+
+        Raises:
+            UserError: A text is not a valid string.
+        """
+        if self.matches_across_spaces or not all(isinstance(text, str) for text in texts):
+            encodings = self.tokenizer.encode_with_offsets(texts)
+            ids = np.array([i for encoding in encodings for i in encoding.ids], np.int32)
+            offsets = np.array([pair for encoding in encodings for pair in encoding.offsets], np.int32).reshape(-1, 2)
+            return ids, offsets, np.array([len(encoding) for encoding in encodings], np.int64)
+        split, words, lengths, tokens = self._look_up(texts)
+        sizes = np.fromiter(map(len, words), np.int64, len(words)) + 1  # with the space that follows
+        begins = np.cumsum(sizes) - sizes
+        word_counts = np.fromiter(map(len, split), np.int64, len(split))
+        begins -= np.repeat(begins[np.cumsum(word_counts) - word_counts], word_counts)  # relative to the text
+        offsets = self.offsets[tokens] + np.repeat(begins, lengths).astype(np.int32)[:, None]
+        return self.ids[tokens], offsets, _tokens_per_text(split, lengths)
+
+    def _look_up(self, texts: list[str]) -> tuple[list[list[str]], list[str], np.ndarray, np.ndarray]:
+        """Find the tokens of all words in the cache, after adding the words that it lacks.
+
+        Returns:
+            The words of each text; the words of all texts; the tokens of each word, int64 [words]; the index in `ids`
+            of every token of the texts, int64 [n].
+        """
+        if len(self.rows) > MAX_CACHED_WORDS:
+            self.rows, self.ids, self.offsets, self.starts = {}, self.ids[:0], self.offsets[:0], self.starts[:1]
         split = [text.split(" ") for text in texts]
         words = list(chain.from_iterable(split))
         try:
-            self._learn(list(set(words).difference(self.number)))
+            self._add(list(set(words).difference(self.rows)))
         except UserError:
-            self.tokenizer.encode(texts)  # which names the text, not the word
+            self.tokenizer.encode(texts)  # raises the error that names the text instead of the word
             raise
-        known = np.fromiter(map(self.number.__getitem__, words), np.int64, len(words))
-        starts = self.starts[known]
-        lengths = self.starts[known + 1] - starts
+        rows = np.fromiter(map(self.rows.__getitem__, words), np.int64, len(words))
+        starts = self.starts[rows]
+        lengths = self.starts[rows + 1] - starts
         ends = np.cumsum(lengths)
-        # Token t of the text is the one after token t - 1, but where a word begins.
+        # The index of a token is that of the token before, plus 1, except at the start of a word.
         steps = np.ones(int(ends[-1]) if len(ends) else 0, np.int64)
-        held = np.flatnonzero(lengths)
-        begins = (ends - lengths)[held]
-        steps[begins] = starts[held] - np.concatenate([[0], (starts + lengths - 1)[held[:-1]]])
+        nonempty = np.flatnonzero(lengths)
+        begins = (ends - lengths)[nonempty]
+        steps[begins] = starts[nonempty] - np.concatenate([[0], (starts + lengths - 1)[nonempty[:-1]]])
         return split, words, lengths, np.cumsum(steps)
 
-    def _learn(self, new: list[str]) -> None:
-        """Which word a token is of, its offset says."""
-        parts = [new[start : start + BATCH_TEXTS] for start in range(0, len(new), BATCH_TEXTS)]
+    def _add(self, words: list[str]) -> None:
+        """Tokenize new words, many joined to one text, and add them to the cache. Offsets tell the words apart."""
+        batched = [words[start : start + BATCH_TEXTS] for start in range(0, len(words), BATCH_TEXTS)]
         ids, offsets, counts = [self.ids], [self.offsets], [np.zeros(0, np.int64)]
-        for part, found in zip(parts, self.tokenizer.encodings([" ".join(part) for part in parts]), strict=True):
-            places = np.array(found.offsets, np.int32).reshape(-1, 2)
-            begins = np.cumsum([0, *(len(word) + 1 for word in part)], dtype=np.int32)
-            word = np.searchsorted(begins, places[:, 0], side="right") - 1
-            ids.append(np.array(found.ids, np.int32))
-            offsets.append(places - begins[word, None])
-            counts.append(np.bincount(word, minlength=len(part)))
-        self.number.update(zip(new, range(len(self.number), len(self.number) + len(new)), strict=True))
+        encodings = self.tokenizer.encode_with_offsets([" ".join(batch) for batch in batched])
+        for batch, encoding in zip(batched, encodings, strict=True):
+            spans = np.array(encoding.offsets, np.int32).reshape(-1, 2)
+            begins = np.cumsum([0, *(len(word) + 1 for word in batch)], dtype=np.int32)
+            word = np.searchsorted(begins, spans[:, 0], side="right") - 1
+            ids.append(np.array(encoding.ids, np.int32))
+            offsets.append(spans - begins[word, None])
+            counts.append(np.bincount(word, minlength=len(batch)))
+        self.rows.update(zip(words, range(len(self.rows), len(self.rows) + len(words)), strict=True))
         self.ids, self.offsets = np.concatenate(ids), np.concatenate(offsets)
         self.starts = np.concatenate([self.starts, self.starts[-1] + np.cumsum(np.concatenate(counts))])
 
 
 def batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Some BATCH_CHARACTERS at a time."""
+    """Yield lists of texts. The text that brings a list to BATCH_CHARACTERS ends it."""
     batch: list[str] = []
     size = 0
     for text in texts:
@@ -107,7 +138,7 @@ def batches(texts: Iterable[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _of_texts(split: list[list[str]], lengths: np.ndarray) -> np.ndarray:
-    """Tokens of each text, int64 [texts], from those of its words."""
+def _tokens_per_text(split: list[list[str]], lengths: np.ndarray) -> np.ndarray:
+    """Sum the tokens of each word, int64 [words], over the words of each text: int64 [texts]."""
     ends = np.cumsum(np.fromiter(map(len, split), np.int64, len(split)))
     return np.diff(np.concatenate([[0], np.cumsum(lengths)])[np.concatenate([[0], ends])])

@@ -1,4 +1,4 @@
-"""How often each word occurs: all of a text that vocabulary training reads, and all of it that lies in memory."""
+"""Word counts of a text: the only thing that vocabulary training keeps of it in memory."""
 
 from __future__ import annotations
 
@@ -10,81 +10,101 @@ from dataclasses import dataclass, field
 import numpy as np
 from tokenizers import pre_tokenizers
 
-from bertie.text.sentences import cut
-from bertie.text.tokenizer import LONGEST_WORD, NormalizerOptions
+from bertie.text.sentences import split_long_text
+from bertie.text.tokenizer import MAX_WORD_CHARACTERS, NormalizerOptions
 
-COUNT_BATCH = 1 << 24  # characters
-NORMALIZE_BATCH = 1 << 16  # characters: the library gives some 150 bytes for each
-MAX_UNIQUE_WORDS = 2_000_000  # words, some 1.5 GB while a vocabulary is trained on them
+COUNT_BATCH = 1 << 24  # characters of text to count before normalization
+NORMALIZE_BATCH = 1 << 16  # characters per call of the normalizer, which uses about 150 bytes for each
+MAX_UNIQUE_WORDS = 2_000_000  # takes about 1.5 GB while a vocabulary is trained on them
 
 
 @dataclass
 class WordCounts:
-    """counts: word → how often it occurs, at most `limit` words. Same texts in the same order, same table.
+    """Occurrences of the words of a text, for a limited number of distinct words.
 
-    A table that grows past `limit` forgets its rarest words (of equally rare ones, the last by code points).
-    forgotten: how many occurrences of words went that way.
+    If there are more than `limit` words, the rarest are dropped; of equally rare words, the last in code point order.
+    The same texts in the same order give the same counts.
+
+    Attributes:
+        limit: Number of distinct words to keep.
+        counts: word -> occurrences.
+        forgotten: Occurrences of dropped words.
     """
 
     limit: int = MAX_UNIQUE_WORDS
     counts: Counter[str] = field(default_factory=Counter)
     forgotten: int = 0
 
-    def add(self, found: dict[str, int], forgotten: int = 0) -> None:
-        """Take what was counted elsewhere."""
-        self.counts.update(found)
+    def add(self, counts: dict[str, int], forgotten: int = 0) -> None:
+        """Add the counts of another part of the text."""
+        self.counts.update(counts)
         self.forgotten += forgotten
         if len(self.counts) > self.limit:
-            counts = np.fromiter(self.counts.values(), np.int64, len(self.counts))
-            least = int(np.partition(counts, -self.limit)[-self.limit])
-            room = self.limit - int((counts > least).sum())
-            kept = set(sorted(word for word, count in self.counts.items() if count == least)[:room])
-            self.forgotten += int(counts.sum())
-            self.counts = Counter({w: count for w, count in self.counts.items() if count > least or w in kept})
+            frequencies = np.fromiter(self.counts.values(), np.int64, len(self.counts))
+            threshold = int(np.partition(frequencies, -self.limit)[-self.limit])
+            vacancies = self.limit - int((frequencies > threshold).sum())
+            kept = set(sorted(word for word, count in self.counts.items() if count == threshold)[:vacancies])
+            self.forgotten += int(frequencies.sum())
+            self.counts = Counter({w: count for w, count in self.counts.items() if count > threshold or w in kept})
             self.forgotten -= self.counts.total()
 
 
 def count_words(
     texts: Iterable[str],
-    rules: NormalizerOptions = NormalizerOptions(),
+    normalization: NormalizerOptions = NormalizerOptions(),
     user_tokens: Sequence[str] = (),
     limit: int = MAX_UNIQUE_WORDS,
 ) -> WordCounts:
-    """The words that BERT's rules see between user tokens; those that are [UNK] for their length are left out."""
+    """Count the words of texts: what BERT's normalizer and word splitter leave between user tokens.
+
+    Words of more than MAX_WORD_CHARACTERS, which the tokenizer turns into [UNK], are left out.
+
+    Args:
+        texts: The texts.
+        normalization: How to normalize them.
+        user_tokens: Strings that are not part of words.
+        limit: Number of distinct words to keep, see `WordCounts`.
+    """
     table = WordCounts(limit)
     if user_tokens:
-        whole = re.compile("|".join(map(re.escape, sorted(user_tokens, key=len, reverse=True))))
-        texts = (whole.sub(" ", text) for text in texts)
-    for blank_separated in _counted(texts):
-        table.add(_seen(blank_separated, rules))
+        user_token = re.compile("|".join(map(re.escape, sorted(user_tokens, key=len, reverse=True))))
+        texts = (user_token.sub(" ", text) for text in texts)
+    for strings in _count_strings(texts):
+        table.add(_normalize(strings, normalization))
     return table
 
 
-def _counted(texts: Iterable[str]) -> Iterator[Counter[str]]:
-    """What stands between blanks, of some text at a time: far fewer strings than the text has words."""
-    found: Counter[str] = Counter()
+def _count_strings(texts: Iterable[str]) -> Iterator[Counter[str]]:
+    """Count the strings between spaces, for COUNT_BATCH characters at a time.
+
+    Only distinct strings are then normalized: far fewer than there are words in the text.
+    """
+    counts: Counter[str] = Counter()
     size = 0
     for text in texts:
-        for part in cut(text, NORMALIZE_BATCH):
-            found.update(part.replace("\n", " ").split(" "))
+        for part in split_long_text(text, NORMALIZE_BATCH):
+            counts.update(part.replace("\n", " ").split(" "))
         size += len(text)
         if size >= COUNT_BATCH:
-            yield found
-            found, size = Counter(), 0
-    yield found
+            yield counts
+            counts, size = Counter(), 0
+    yield counts
 
 
-def _seen(found: Counter[str], rules: NormalizerOptions) -> Counter[str]:
-    """The same after normalization and splitting, which never look beyond a blank: equal counts are done together."""
-    normalizer, splitter = rules.normalizer(), pre_tokenizers.BertPreTokenizer()
-    equal: dict[int, list[str]] = {}
-    for word, times in found.items():
-        equal.setdefault(times, []).append(word)
-    seen: Counter[str] = Counter()
-    for times, words in equal.items():
-        for line in cut(" ".join(words), NORMALIZE_BATCH):
-            pieces = Counter(piece for piece, _ in splitter.pre_tokenize_str(normalizer.normalize_str(line)))
-            for piece, number in pieces.items():
-                if len(piece) <= LONGEST_WORD:
-                    seen[piece] += number * times
-    return seen
+def _normalize(strings: Counter[str], normalization: NormalizerOptions) -> Counter[str]:
+    """Normalize counted strings and split them into words.
+
+    Neither step looks across a space. Strings with equal counts are therefore joined and processed in one call.
+    """
+    normalizer, splitter = normalization.normalizer(), pre_tokenizers.BertPreTokenizer()
+    by_count: dict[int, list[str]] = {}
+    for string, count in strings.items():
+        by_count.setdefault(count, []).append(string)
+    words: Counter[str] = Counter()
+    for count, with_count in by_count.items():
+        for line in split_long_text(" ".join(with_count), NORMALIZE_BATCH):
+            in_line = Counter(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(line)))
+            for word, number in in_line.items():
+                if len(word) <= MAX_WORD_CHARACTERS:
+                    words[word] += number * count
+    return words

@@ -9,7 +9,7 @@ import pytest
 from bertie.demo import corpus
 from bertie.demo.corpus import DemoData, comments, docstrings, folder_data, paragraphs, python_data
 from bertie.errors import UserError
-from bertie.text.sentences import sentences
+from bertie.text.sentences import split_sentences
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def assert_no_leak(data: DemoData):
     assert train.isdisjoint(test)
     assert {e.source for e in data.train}.isdisjoint(e.source for e in data.test)
     assert {document.source for document in data.documents}.isdisjoint(e.source for e in data.test)
-    seen = {normal(sentence) for document in data.documents for sentence in sentences(document.text)}
+    seen = {normal(sentence) for document in data.documents for sentence in split_sentences(document.text)}
     assert test.isdisjoint(seen)
 
 

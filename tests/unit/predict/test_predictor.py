@@ -88,7 +88,7 @@ def test_fill_mask_returns_the_most_probable_tokens(pretrained: Path, small_text
     with torch.inference_mode():
         expected = head.logits(encoder(batch).last[1:2]).softmax(-1)[0]  # type: ignore[operator]
     best = int(expected.argmax())
-    assert everything[0].token == model.tokenizer.words[best]
+    assert everything[0].token == model.tokenizer.vocabulary[best]
     assert everything[0].probability == pytest.approx(float(expected[best]), rel=1e-4)
 
 
@@ -284,7 +284,7 @@ def test_a_pair_has_two_texts(pretrained: Path, tuned: Path, odd: tuple[str, ...
 
 
 def test_a_text_is_a_string(pretrained: Path) -> None:
-    with pytest.raises(UserError, match="is no text but of type list"):
+    with pytest.raises(UserError, match="is not a text but of type list"):
         load(pretrained).hidden_states([["a", "b"]])  # type: ignore[list-item]
 
 

@@ -50,7 +50,7 @@ def source(config: PretrainConfig, small_shards: Path, tmp_path_factory: pytest.
 
 @pytest.fixture(scope="module")
 def extended(small_tokenizer: Tokenizer) -> Tokenizer:
-    return Tokenizer.build([*small_tokenizer.words, *NEW])
+    return Tokenizer.build([*small_tokenizer.vocabulary, *NEW])
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +91,8 @@ def test_added_vocabulary_entries_begin_as_the_mean_of_their_old_pieces(
     found = model.encoder.embeddings.word.weight
     assert torch.equal(found[:500], before)
     for row, word in enumerate(NEW, 500):
-        ids = old.tokenizer.pieces(word)
-        cut = [old.tokenizer.words[i] for i in ids]
+        ids = old.tokenizer.split_entry(word)
+        cut = [old.tokenizer.vocabulary[i] for i in ids]
         assert "".join(piece.removeprefix("##") for piece in cut) == (
             "[UNK]" if word == "☃☃" else word.removeprefix("##")
         )
@@ -112,7 +112,7 @@ def test_run_continues_with_an_extended_vocabulary(
 
 
 def test_different_vocabulary_is_refused(source: Path, small_tokenizer: Tokenizer) -> None:
-    words = small_tokenizer.words
+    words = small_tokenizer.vocabulary
     for tokenizer in (
         Tokenizer.build([*words[:400], "new", *words[400:]]),
         Tokenizer.build(words[:-1]),

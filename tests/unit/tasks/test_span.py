@@ -57,7 +57,7 @@ def test_windows_advance_by_the_stride(uncased: Tokenizer) -> None:
     [asked] = [question(context, "word250", context.index("word250"))]
     windows = Span(doc_stride=50).encode([asked], uncased, 128)
     firsts = [int(w.offsets[w.target.first][0]) for w in windows if w.offsets is not None]
-    tokens = uncased.encodings([context])[0].offsets
+    tokens = uncased.encode_with_offsets([context])[0].offsets
     assert [tokens[i * 50][0] for i in range(len(windows))] == firsts
     assert {target_text(context, window) for window in windows if window.target.answer != (0, 0)} == {"word250"}
     may_start = np.zeros(len(tokens), int)

@@ -11,7 +11,7 @@ from bertie.text.cooccurrence import cooccurrence_vectors
 from bertie.text.shards import Corpus, open_shards
 
 
-def a_corpus(documents: list[list[int]], shards: int = 1) -> Corpus:
+def make_corpus(documents: list[list[int]], shards: int = 1) -> Corpus:
     lengths = [len(document) for document in documents]
     starts = np.cumsum([0, *lengths], dtype=np.int64)
     cuts = [0, *(len(documents) * (shard + 1) // shards for shard in range(shards))]
@@ -19,13 +19,13 @@ def a_corpus(documents: list[list[int]], shards: int = 1) -> Corpus:
     return Corpus(starts, starts, 1.0, starts[cuts], tokens, ())
 
 
-def likeness(found: np.ndarray, one: int, other: int) -> float:
-    return float(found[one] @ found[other] / np.linalg.norm(found[one]) / np.linalg.norm(found[other]))
+def cosine(vectors: np.ndarray, first: int, second: int) -> float:
+    return float(vectors[first] @ vectors[second] / np.linalg.norm(vectors[first]) / np.linalg.norm(vectors[second]))
 
 
 @pytest.fixture
 def documents() -> list[list[int]]:
-    """0 and 1 stand among the same tokens, 2 to 9; 10 among others, 11 to 18. 19 never occurs."""
+    """The neighbors of tokens 0 and 1 are 2 to 9, those of token 10 are 11 to 18. Token 19 never occurs."""
     rng = np.random.default_rng(0)
     found = []
     for _ in range(600):
@@ -35,31 +35,31 @@ def documents() -> list[list[int]]:
     return [[int(token) for token in document] for document in found]
 
 
-def test_tokens_with_the_same_neighbours_are_alike(documents: list[list[int]]) -> None:
-    found = cooccurrence_vectors(a_corpus(documents), 20, 8)
+def test_tokens_with_the_same_neighbors_have_similar_vectors(documents: list[list[int]]) -> None:
+    found = cooccurrence_vectors(make_corpus(documents), 20, 8)
     assert found.shape == (20, 8)
     assert found.dtype == np.float32
-    assert likeness(found, 0, 1) > 0.9
-    assert likeness(found, 0, 10) < 0.2
+    assert cosine(found, 0, 1) > 0.9
+    assert cosine(found, 0, 10) < 0.2
     assert not found[19].any()
 
 
-def test_tokens_that_never_occur_stay_at_zero_wherever_they_stand(documents: list[list[int]]) -> None:
-    """The first few ids too, special tokens in a vocabulary, which the decomposition would leave at rounding errors."""
-    found = cooccurrence_vectors(a_corpus([[token + 5 for token in document] for document in documents]), 30, 16)
+def test_tokens_that_never_occur_have_zero_vectors(documents: list[list[int]]) -> None:
+    """This includes the first ids, the special tokens of a vocabulary: SVD alone would leave rounding errors there."""
+    found = cooccurrence_vectors(make_corpus([[token + 5 for token in document] for document in documents]), 30, 16)
     assert not found[[0, 1, 2, 3, 4, 24, 25, 29]].any()
     assert found[5:24].any(axis=1).all()
 
 
-def test_shards_change_nothing_and_a_wide_model_is_filled_up(documents: list[list[int]]) -> None:
-    one, three = (cooccurrence_vectors(a_corpus(documents, shards), 20, 30) for shards in (1, 3))
+def test_number_of_shards_does_not_matter_and_extra_columns_are_zero(documents: list[list[int]]) -> None:
+    one, three = (cooccurrence_vectors(make_corpus(documents, shards), 20, 30) for shards in (1, 3))
     assert np.allclose(one @ one.T, three @ three.T, atol=1e-4)
     assert one.shape == (20, 30)
     assert not one[:, 20:].any()
 
 
-def test_neighbours_are_counted_by_distance_within_documents() -> None:
-    counts = cooccurrence._neighbours(a_corpus([[0, 1, 2, 3, 4, 5], [6, 0]]), 8).toarray()
+def test_cooccurrences_count_by_distance_within_documents() -> None:
+    counts = cooccurrence._cooccurrence_counts(make_corpus([[0, 1, 2, 3, 4, 5], [6, 0]]), 8).toarray()
     expected = np.zeros((8, 8))
     for i in range(6):
         for j in range(6):
@@ -69,9 +69,9 @@ def test_neighbours_are_counted_by_distance_within_documents() -> None:
     assert counts == pytest.approx(expected)
 
 
-def test_information_is_that_of_its_definition() -> None:
+def test_positive_pmi_follows_its_definition() -> None:
     counts = np.array([[0, 8.0, 2.0], [8.0, 0, 1.0], [2.0, 1.0, 4.0]], np.float32)
-    found = cooccurrence._information(cooccurrence.sparse.csr_matrix(counts)).toarray()
+    found = cooccurrence._positive_pmi(cooccurrence.sparse.csr_matrix(counts)).toarray()
     counts[counts <= 1] = 0
     totals = counts.sum(1)
     contexts = totals**0.75 / (totals**0.75).sum()
@@ -81,6 +81,6 @@ def test_information_is_that_of_its_definition() -> None:
     assert 0 < (found > 0).sum() < 6
 
 
-def test_real_text_gives_the_same_again(small_shards: Path) -> None:
+def test_vectors_are_deterministic(small_shards: Path) -> None:
     corpus = open_shards(small_shards).train
     assert cooccurrence_vectors(corpus, 500, 32).tobytes() == cooccurrence_vectors(corpus, 500, 32).tobytes()

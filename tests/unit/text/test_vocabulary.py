@@ -15,7 +15,7 @@ from bertie.text.tokenizer import SPECIAL_TOKENS, NormalizerOptions, Tokenizer
 from bertie.text.vocabulary import REPORT, count_words, extend_tokenizer, train_tokenizer
 
 TEXT = "The cat sat on the mat. The cats sat on mats, and the mat was flat.\n\n" * 30
-FIELD = "Myocarditis and endocarditis: the <url> cat has carditis. Ωmega Ωmega Ωmega Ωmega Ωmega.\n\n" * 10
+DOMAIN = "Myocarditis and endocarditis: the <url> cat has carditis. Ωmega Ωmega Ωmega Ωmega Ωmega.\n\n" * 10
 
 
 @pytest.fixture
@@ -25,16 +25,18 @@ def text(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def field(tmp_path: Path) -> Path:
-    (tmp_path / "field.txt").write_text(FIELD)
-    return tmp_path / "field.txt"
+def domain_text(tmp_path: Path) -> Path:
+    (tmp_path / "domain.txt").write_text(DOMAIN)
+    return tmp_path / "domain.txt"
 
 
-def test_what_is_written_is_what_is_given(tmp_path: Path, text: Path) -> None:
-    made = train_tokenizer([text], tmp_path / "out", vocab_size=70, exact=False, user_tokens=["<url>", "C++"], unused=3)
+def test_written_tokenizer_equals_the_returned_one(tmp_path: Path, text: Path) -> None:
+    trained = train_tokenizer(
+        [text], tmp_path / "out", vocab_size=70, exact=False, user_tokens=["<url>", "C++"], unused=3
+    )
     loaded = Tokenizer.load(tmp_path / "out")
-    assert loaded.fingerprint == made.fingerprint
-    assert loaded.words[:10] == [*SPECIAL_TOKENS, "<url>", "C++", "[unused0]", "[unused1]", "[unused2]"]
+    assert loaded.fingerprint == trained.fingerprint
+    assert loaded.vocabulary[:10] == [*SPECIAL_TOKENS, "<url>", "C++", "[unused0]", "[unused1]", "[unused2]"]
     assert loaded.user_tokens == ["<url>", "C++"]
     [ids] = loaded.encode(["the<url>cat [unused0] C++ c++ <URL>"])
     tokens = loaded.tokens(ids)
@@ -42,79 +44,82 @@ def test_what_is_written_is_what_is_given(tmp_path: Path, text: Path) -> None:
     assert tokens.count("C++") == 1
     assert "[unused0]" not in tokens
     report = storage.read_json(tmp_path / "out" / REPORT)
-    assert report["entries"] == made.size
+    assert report["entries"] == trained.size
     assert report["fit"]["words"] == 30 * 19
 
 
-def test_transformers_reads_user_tokens_too(tmp_path: Path, text: Path) -> None:
+def test_transformers_agrees_on_user_tokens(tmp_path: Path, text: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="needs the package transformers")
-    made = train_tokenizer([text], tmp_path / "out", vocab_size=70, exact=False, user_tokens=["<url>"], unused=2)
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    trained = train_tokenizer([text], tmp_path / "out", vocab_size=70, exact=False, user_tokens=["<url>"], unused=2)
+    huggingface = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     for example in ("the<url>cat", "a flat <url> mat", "[unused1] <URL>"):
-        assert theirs(example, add_special_tokens=False)["input_ids"] == made.encode([example])[0].tolist()
+        assert huggingface(example, add_special_tokens=False)["input_ids"] == trained.encode([example])[0].tolist()
 
 
 @pytest.mark.parametrize("tokens", [["a b"], [""], ["[MASK]"], ["xy", "xy"], ["[unused0]"], ["x"], ["##x"], ["##"]])
-def test_user_tokens_that_cannot_be(tmp_path: Path, text: Path, tokens: list[str]) -> None:
+def test_invalid_user_tokens_are_an_error(tmp_path: Path, text: Path, tokens: list[str]) -> None:
     with pytest.raises(UsageError, match="--user-tokens"):
         train_tokenizer([text], tmp_path / "out", user_tokens=tokens, unused=1)
 
 
-def test_a_vocabulary_is_extended_by_what_saves_most(tmp_path: Path, text: Path, field: Path) -> None:
+def test_extension_adds_the_words_that_save_most_pieces(tmp_path: Path, text: Path, domain_text: Path) -> None:
     old = train_tokenizer([text], tmp_path / "old", vocab_size=60, exact=False, user_tokens=["<url>"])
-    new = extend_tokenizer(old, [field], tmp_path / "new", add=3)
-    assert new.words[: old.size] == old.words
-    assert new.words[old.size :] == ["ωmega", "endocarditis", "myocarditis"]
+    new = extend_tokenizer(old, [domain_text], tmp_path / "new", add=3)
+    assert new.vocabulary[: old.size] == old.vocabulary
+    assert new.vocabulary[old.size :] == ["ωmega", "endocarditis", "myocarditis"]
     assert Tokenizer.load(tmp_path / "new").fingerprint == new.fingerprint
     assert new.user_tokens == ["<url>"]
     before, after = (len(tokenizer.encode(["endocarditis"])[0]) for tokenizer in (old, new))
-    assert before == 1  # [UNK], since the old alphabet has no r
+    assert before == 1  # [UNK]: the old alphabet has no r
     assert after == 1
     assert new.unk_id not in new.encode(["endocarditis"])[0]
-    with pytest.raises(UserError, match=r"lacks occurs 1,000 times or more in the text: lower --min-frequency or give"):
+    with pytest.raises(UserError, match=r"at least 1000 times in the text; lower --min-frequency or give more text"):
         extend_tokenizer(new, [text], tmp_path / "newer", min_frequency=1000)
     with pytest.raises(UsageError, match="--add 0"):
         extend_tokenizer(new, [text], tmp_path / "newer", add=0)
 
 
-def test_a_single_character_that_was_unknown_is_added(tmp_path: Path, text: Path) -> None:
+def test_extension_adds_unknown_single_characters(tmp_path: Path, text: Path) -> None:
     old = train_tokenizer([text], tmp_path / "old", vocab_size=60, exact=False)
-    (tmp_path / "field.txt").write_text("中国 € 中国 € 中国 € 中国 € 中国 €")
-    new = extend_tokenizer(old, [tmp_path / "field.txt"], tmp_path / "new")
-    assert set(new.words[old.size :]) == {"中", "国", "€"}
+    (tmp_path / "domain.txt").write_text("中国 € 中国 € 中国 € 中国 € 中国 €")
+    new = extend_tokenizer(old, [tmp_path / "domain.txt"], tmp_path / "new")
+    assert set(new.vocabulary[old.size :]) == {"中", "国", "€"}
 
 
-def test_a_table_too_small_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dropped_words_are_counted_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "text.txt").write_text(" ".join(f"word{number}x" for number in range(3000)))
     table = count_words([tmp_path / "text.txt"], NormalizerOptions(), limit=1000)
     assert len(table.counts) == 1000
     assert table.forgotten == 2000
-    assert "the word table was full" in capsys.readouterr().err
+    assert (
+        "the text has more than 1,000 different words: the rarest were dropped, 2,000 occurrences"
+        in capsys.readouterr().err
+    )
     with pytest.raises(UsageError, match="--max-unique-words 10"):
         train_tokenizer([tmp_path / "text.txt"], tmp_path / "out", max_unique_words=10)
 
 
-def test_words_are_counted_alike_by_any_number_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_word_counts_do_not_depend_on_the_number_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "MIN_GROUP_BYTES", 1000)
     for number in range(5):
         records = [{"body": f"word{i % (number + 2)} again {i % 50}"} for i in range(100)]
         (tmp_path / f"{number}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    reading = ReaderOptions(text_field="body")
+    options = ReaderOptions(text_field="body")
     one, four = (
-        count_words([tmp_path], NormalizerOptions(), (), 20, reading, LocalExecutor(workers)) for workers in (1, 4)
+        count_words([tmp_path], NormalizerOptions(), (), 20, options, LocalExecutor(workers)) for workers in (1, 4)
     )
     assert one.counts == four.counts
     assert one.forgotten == four.forgotten > 0
     assert one.counts["again"] == 500
 
 
-def test_how_a_vocabulary_fits() -> None:
+def test_coverage_of_a_vocabulary() -> None:
     tokenizer = Tokenizer.build([*SPECIAL_TOKENS, "cat", "##s", "d", "##o", "##g", "longest", "[unused0]"])
-    found = measure_coverage(tokenizer, {"cat": 6, "cats": 3, "dog": 1, "xyz": 2})
-    assert (found.words, found.used) == (12, 6)
-    assert found.pieces_per_word == pytest.approx((6 + 6 + 3 + 2) / 12)
-    assert found.whole == pytest.approx(6 / 12)
-    assert found.unknown == pytest.approx(2 / 12)
+    coverage = measure_coverage(tokenizer, {"cat": 6, "cats": 3, "dog": 1, "xyz": 2})
+    assert (coverage.words, coverage.used) == (12, 6)
+    assert coverage.pieces_per_word == pytest.approx((6 + 6 + 3 + 2) / 12)
+    assert coverage.whole == pytest.approx(6 / 12)
+    assert coverage.unknown == pytest.approx(2 / 12)
     assert longest_entries(tokenizer, 2) == ["longest", "cat"]
     other = Tokenizer.build([*SPECIAL_TOKENS, "cats", "dog", "c", "##at"])
     assert compare_tokenizers(tokenizer, other, {"cat": 6, "cats": 3, "dog": 1}) == [
@@ -125,6 +130,6 @@ def test_how_a_vocabulary_fits() -> None:
 
 
 @pytest.mark.parametrize("choice", [{"unused": -1}, {"unused": 40_000}, {"min_frequency": 0}])
-def test_numbers_that_cannot_be(tmp_path: Path, text: Path, choice: dict[str, int]) -> None:
+def test_invalid_numbers_are_an_error(tmp_path: Path, text: Path, choice: dict[str, int]) -> None:
     with pytest.raises(UsageError, match=r"--(unused|min-frequency)"):
         train_tokenizer([text], tmp_path / "out", **choice)  # pyright: ignore[reportArgumentType]

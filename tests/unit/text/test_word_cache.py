@@ -1,4 +1,4 @@
-"""Remembered words against the tokenizer itself: the same ids, in the same places."""
+"""The word cache gives the same ids and offsets as the tokenizer."""
 
 from __future__ import annotations
 
@@ -33,55 +33,55 @@ def tokenizer() -> Tokenizer:
     )
 
 
-def require_the_same(memory: WordCache, texts: list[str]) -> None:
-    ids, lengths = memory.encode(texts)
-    placed, offsets, counts = memory.encode_offsets(texts)
-    assert ids.dtype == placed.dtype == offsets.dtype == np.int32
+def assert_same_as_tokenizer(cache: WordCache, texts: list[str]) -> None:
+    ids, lengths = cache.encode(texts)
+    ids_with_offsets, offsets, counts = cache.encode_offsets(texts)
+    assert ids.dtype == ids_with_offsets.dtype == offsets.dtype == np.int32
     assert lengths.tolist() == counts.tolist()
-    found = memory.tokenizer.encodings(texts)
-    assert [len(each) for each in found] == counts.tolist()
-    assert [i for each in found for i in each.ids] == ids.tolist() == placed.tolist()
-    assert [list(pair) for each in found for pair in each.offsets] == offsets.tolist()
+    encodings = cache.tokenizer.encode_with_offsets(texts)
+    assert [len(encoding) for encoding in encodings] == counts.tolist()
+    assert [i for encoding in encodings for i in encoding.ids] == ids.tolist() == ids_with_offsets.tolist()
+    assert [list(pair) for encoding in encodings for pair in encoding.offsets] == offsets.tolist()
 
 
 @settings(deadline=None, max_examples=300)
 @given(st.lists(ODD, max_size=6), st.booleans())
-def test_remembered_words_give_the_same_ids_and_places(texts: list[str], lowercase: bool) -> None:
-    words_ = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abé,.[]#中ßB", "##a", "##b", "##é", "##\u0301", "##B"]
-    memory = WordCache(Tokenizer.build(words_, NormalizerOptions(lowercase), user_tokens=["##B"]))
+def test_cache_gives_the_same_ids_and_offsets(texts: list[str], lowercase: bool) -> None:
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abé,.[]#中ßB", "##a", "##b", "##é", "##\u0301", "##B"]
+    cache = WordCache(Tokenizer.build(vocabulary, NormalizerOptions(lowercase), user_tokens=["##B"]))
     for _ in range(2):
-        require_the_same(memory, texts)
+        assert_same_as_tokenizer(cache, texts)
 
 
 @pytest.mark.parametrize("name", ["bert-base-uncased", "bert-base-multilingual-cased"])
-def test_nine_languages_and_strings_that_break_programs(shared_data: Path, name: str) -> None:
+def test_cache_on_nine_languages_and_naughty_strings(shared_data: Path, name: str) -> None:
     path = shared_data / "vocab" / f"{name}.txt"
     vocabulary = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    memory = WordCache(Tokenizer.build(vocabulary, NormalizerOptions("uncased" in name)))
+    cache = WordCache(Tokenizer.build(vocabulary, NormalizerOptions("uncased" in name)))
     for file in sorted((shared_data / "multilingual").glob("*.txt")):
-        require_the_same(memory, file.read_text(encoding="utf-8").split("\n"))
+        assert_same_as_tokenizer(cache, file.read_text(encoding="utf-8").split("\n"))
 
 
-def test_memory_is_bounded(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_size_is_bounded(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_CACHED_WORDS", 10)
-    memory = WordCache(tokenizer)
+    cache = WordCache(tokenizer)
     for text in TEXTS:
-        require_the_same(memory, [text])
-    assert len(memory.number) < 30
+        assert_same_as_tokenizer(cache, [text])
+    assert len(cache.rows) < 30
 
 
 @pytest.mark.parametrize("added", [AddedToken("sat on", normalized=False), AddedToken("cat", lstrip=True)])
-def test_entries_that_reach_beyond_a_blank(tokenizer: Tokenizer, added: AddedToken) -> None:
-    loaded = Tokenizer.build(tokenizer.words, user_tokens=[added])
+def test_added_tokens_that_match_across_spaces(tokenizer: Tokenizer, added: AddedToken) -> None:
+    loaded = Tokenizer.build(tokenizer.vocabulary, user_tokens=[added])
     text = "The  cat sat on the mat."
     assert added.content in loaded.tokens(WordCache(loaded).encode([text])[0].tolist())
-    require_the_same(WordCache(loaded), [text, "", text])
+    assert_same_as_tokenizer(WordCache(loaded), [text, "", text])
 
 
-def test_what_is_no_text_is_named(tokenizer: Tokenizer) -> None:
-    memory = WordCache(tokenizer)
-    with pytest.raises(UserError, match="7 is no text but of type int"):
-        memory.encode_offsets(["a", 7])  # pyright: ignore[reportArgumentType]
-    with pytest.raises(UserError, match=r"the text 'a cat \\ud800' holds half of a surrogate pair"):
-        memory.encode_offsets(["a dog", "a cat \ud800"])
-    require_the_same(memory, ["a dog", "a cat"])
+def test_invalid_texts_are_named(tokenizer: Tokenizer) -> None:
+    cache = WordCache(tokenizer)
+    with pytest.raises(UserError, match="7 is not a text but of type int"):
+        cache.encode_offsets(["a", 7])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UserError, match=r"the text 'a cat \\ud800' contains half of a surrogate pair"):
+        cache.encode_offsets(["a dog", "a cat \ud800"])
+    assert_same_as_tokenizer(cache, ["a dog", "a cat"])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
 from bertie.text import word_counts
-from bertie.text.tokenizer import LONGEST_WORD, NormalizerOptions
+from bertie.text.tokenizer import MAX_WORD_CHARACTERS, NormalizerOptions
 from bertie.text.word_counts import WordCounts, count_words
 
 ODD = st.text(
@@ -21,21 +21,21 @@ ODD = st.text(
 
 @settings(deadline=None)
 @given(st.lists(ODD, max_size=6), st.booleans())
-def test_words_are_those_of_the_rules(texts: list[str], lowercase: bool) -> None:
-    rules = NormalizerOptions(lowercase)
+def test_words_are_those_of_the_normalizer_and_splitter(texts: list[str], lowercase: bool) -> None:
+    normalization = NormalizerOptions(lowercase)
     expected: Counter[str] = Counter()
     for text in texts:
-        split = pre_tokenizers.BertPreTokenizer().pre_tokenize_str(rules.normalizer().normalize_str(text))
+        split = pre_tokenizers.BertPreTokenizer().pre_tokenize_str(normalization.normalizer().normalize_str(text))
         expected.update(word for word, _ in split)
-    assert count_words(texts, rules).counts == expected
+    assert count_words(texts, normalization).counts == expected
 
 
-def test_words_too_long_to_be_known_are_left_out() -> None:
-    longest = "a" * LONGEST_WORD
+def test_words_over_the_maximum_length_are_left_out() -> None:
+    longest = "a" * MAX_WORD_CHARACTERS
     assert count_words([f"{longest} {longest}a b"]).counts == {longest: 1, "b": 1}
 
 
-def test_user_tokens_are_no_words() -> None:
+def test_user_tokens_are_not_words() -> None:
     assert count_words(["see<url>now <url>s <urls>"], user_tokens=["<url>", "<urls>"]).counts == {
         "see": 1,
         "now": 1,
@@ -43,15 +43,15 @@ def test_user_tokens_are_no_words() -> None:
     }
 
 
-def test_it_does_not_matter_how_much_is_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_sizes_do_not_change_the_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"word{number % 7} and more, of {number}" for number in range(100)]
-    whole = count_words(texts).counts
+    expected = count_words(texts).counts
     monkeypatch.setattr(word_counts, "COUNT_BATCH", 50)
     monkeypatch.setattr(word_counts, "NORMALIZE_BATCH", 64)
-    assert count_words(texts).counts == whole
+    assert count_words(texts).counts == expected
 
 
-def test_a_full_table_forgets_the_rarest_and_says_so() -> None:
+def test_rarest_words_beyond_the_limit_are_dropped_and_counted() -> None:
     table = WordCounts(limit=3)
     table.add({"d": 1, "a": 5, "c": 2, "b": 2, "e": 2})
     assert table.counts == {"a": 5, "b": 2, "c": 2}

@@ -1,0 +1,155 @@
+"""The backend of `Tokenizer`: a tokenizer of the library `tokenizers`, built or loaded with BERT's settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+
+from bertie import storage
+from bertie.errors import UserError
+
+PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+CONTINUATION = "##"
+MAX_WORD_CHARACTERS = 100  # longer words are [UNK], as in Google's code of 2018 and in Hugging Face's
+
+
+@dataclass(frozen=True)
+class NormalizerOptions:
+    """How BERT normalizes text before WordPiece. Control characters are always removed.
+
+    Attributes:
+        lowercase: Lowercase the text.
+        strip_accents: Remove accents. None: only if `lowercase`.
+        split_chinese: Make every CJK character a word of its own.
+    """
+
+    lowercase: bool = True
+    strip_accents: bool | None = None
+    split_chinese: bool = True
+
+    def normalizer(self) -> Any:
+        """Return the corresponding normalizer of the library `tokenizers`."""
+        return normalizers.BertNormalizer(
+            clean_text=True,
+            handle_chinese_chars=self.split_chinese,
+            strip_accents=self.strip_accents,
+            lowercase=self.lowercase,
+        )
+
+
+def build(
+    entries: list[str], normalization: NormalizerOptions, source: str, user_tokens: Sequence[str | AddedToken] = ()
+) -> tokenizers.Tokenizer:
+    """Build a backend from a vocabulary.
+
+    Args:
+        entries: The vocabulary in id order.
+        normalization: How to normalize text.
+        source: Names the vocabulary in error messages.
+        user_tokens: Entries to match in the raw text.
+
+    Raises:
+        UserError: A special token is missing.
+    """
+    vocabulary = {entry: i for i, entry in enumerate(entries)}
+    _require_special(vocabulary, source)
+    model = models.WordPiece(
+        vocabulary, unk_token=UNK, continuing_subword_prefix=CONTINUATION, max_input_chars_per_word=MAX_WORD_CHARACTERS
+    )
+    backend = tokenizers.Tokenizer(model)
+    backend.normalizer = normalization.normalizer()
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix=CONTINUATION)
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{CLS} $A {SEP}",
+        pair=f"{CLS} $A {SEP} $B:1 {SEP}:1",
+        special_tokens=[(CLS, vocabulary[CLS]), (SEP, vocabulary[SEP])],
+    )
+    backend.add_special_tokens(list(SPECIAL_TOKENS))
+    added = [token if isinstance(token, AddedToken) else AddedToken(token, normalized=False) for token in user_tokens]
+    backend.add_tokens(added)
+    return _finish(backend)
+
+
+def _finish(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """Turn off truncation, padding and the recognition of special tokens in text."""
+    backend.no_truncation()
+    backend.no_padding()
+    backend.encode_special_tokens = True
+    return backend
+
+
+def load_json(path: Path) -> tokenizers.Tokenizer:
+    """Load tokenizer.json, without its truncation and padding.
+
+    Raises:
+        UserError: The file is damaged, or is not BERT's tokenizer.
+    """
+    try:
+        backend = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing narrower
+        raise UserError(f"{path} is damaged or is not a tokenizer: {error}") from error
+    parts = (backend.model, backend.normalizer, backend.pre_tokenizer)
+    kinds = (models.WordPiece, normalizers.BertNormalizer, pre_tokenizers.BertPreTokenizer)
+    for part, kind in zip(parts, kinds, strict=True):
+        if not isinstance(part, kind):
+            name = type(part).__name__ if part is not None else "none"
+            raise UserError(f"{path} is not BERT's tokenizer: it has {name} in place of {kind.__name__}")
+    if backend.model.continuing_subword_prefix != CONTINUATION or backend.model.unk_token != UNK:
+        raise UserError(
+            f"{path} is not BERT's tokenizer: "
+            f"its continuation prefix is not {CONTINUATION} or its unknown token is not {UNK}"
+        )
+    vocabulary = backend.get_vocab(with_added_tokens=True)
+    _require_special(vocabulary, str(path.parent))
+    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
+        raise UserError(f"{path}: the ids of its {len(vocabulary)} tokens do not run from 0 to {len(vocabulary) - 1}")
+    return _finish(backend)
+
+
+def read_entries(path: Path) -> list[str]:
+    """Read vocab.txt: one entry per line, in id order."""
+    try:
+        return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # not splitlines: U+2028 is a token
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
+def load_vocabulary(folder: Path) -> tokenizers.Tokenizer:
+    """Build a backend from vocab.txt and, if it exists, tokenizer_config.json.
+
+    Raises:
+        UserError: A file is damaged, or the vocabulary repeats a token or lacks a special token.
+    """
+    path = folder / "vocab.txt"
+    entries = read_entries(path)
+    line_of: dict[str, int] = {}
+    for number, entry in enumerate(entries, start=1):
+        if entry in line_of:
+            raise UserError(f"{path}:{number}: the token {entry!r} is already on line {line_of[entry]}: remove one")
+        line_of[entry] = number
+    config_path = folder / "tokenizer_config.json"
+    config = storage.read_json(config_path) if config_path.is_file() else {}
+    # Entries such as [unused0], [CLS], <S> say nothing about the casing of text.
+    cased = any(entry != entry.lower() for entry in entries if not re.fullmatch(r"\[.*]|<.*>", entry))
+    lowercase = config.get("do_lower_case", not cased)
+    try:
+        normalization = NormalizerOptions(
+            lowercase, config.get("strip_accents"), config.get("tokenize_chinese_chars", True)
+        )
+        normalization.normalizer()
+    except TypeError as error:
+        raise UserError(f"{config_path} is damaged: {' '.join(str(error).split())}") from error
+    return build(entries, normalization, str(folder))
+
+
+def _require_special(vocabulary: dict[str, int], source: str) -> None:
+    for token in SPECIAL_TOKENS:
+        if token not in vocabulary:
+            raise UserError(f"{source} has no token {token}: BERT needs {' '.join(SPECIAL_TOKENS)}")
