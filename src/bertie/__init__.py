@@ -1,10 +1,11 @@
-"""bertie: from a folder of text to a BERT that answers.
+"""bertie turns text into BERT models: vocabulary, corpus preparation, pre-training, fine-tuning, prediction.
 
     import bertie
     model = bertie.load("runs/mine")
     model.fill_mask("the cat sat on the [MASK].")
 
-The names below are all that is public here; each is imported when it is first used.
+The public names are those in `__all__`. Each is imported at its first use, so `import bertie` is fast and does not load
+torch.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from bertie import threads as threads  # before anything loads torch
+from bertie import threads as threads  # sets environment variables that torch reads when it loads
 
 if TYPE_CHECKING:
     from bertie.demo.main import demo
@@ -69,7 +70,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'bertie' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value  # also where a sub-package of the same name (demo) was imported as an attribute
+    globals()[name] = value  # replaces the subpackage `demo`, which importing it has set as an attribute
     return value
 
 

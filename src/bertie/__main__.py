@@ -1,4 +1,4 @@
-"""`python -m bertie`, and `torchrun … -m bertie`."""
+"""Entry point of `python -m bertie` and `torchrun … -m bertie`."""
 
 import sys
 

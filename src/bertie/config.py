@@ -1,8 +1,15 @@
-"""TOML ⇄ frozen dataclasses, strictly: an unknown key, a wrong type or a misspelt `kind` is an error that names the key.
+"""Convert between TOML and frozen dataclasses, strictly.
 
-A file may say `extends = "other.toml"` (one parent, relative to the file) or `extends = "mini"` (a shipped one).
-Tables merge key by key. A table that names another `kind` than the parent's replaces it whole, so that no key of that kind
-survives. An array replaces the parent's; where its items are tables with a `kind`, each merges with the parent's of its kind.
+An unknown key, a wrong type or a misspelled `kind` is an error that names the key.
+
+A file can extend one other file: `extends = "other.toml"` (relative to the file) or `extends = "mini"` (shipped with
+bertie). It merges with its parent as follows:
+
+- Tables merge key by key.
+- A table with another `kind` than the parent's table replaces it completely, because the keys of one kind have no meaning
+  for another.
+- An array replaces the parent's array. If its items are tables with a `kind`, each of them merges with the parent's item
+  of the same kind.
 """
 
 from __future__ import annotations
@@ -22,18 +29,30 @@ SHIPPED = Path(__file__).parent / "configs"
 
 
 def shipped(group: str) -> list[str]:
-    """Names of the configurations that come with the package: shipped("pretrain") -> ["base", "base-paper", …]."""
+    """Return the names of the configurations in the package: shipped("pretrain") -> ["base", "base-paper", …]."""
     return sorted(path.stem for path in (SHIPPED / group).glob("*.toml"))
 
 
 def load(kind: type[C], given: str | Path | dict[str, Any], group: str) -> C:
-    """Of a TOML file, of the shipped one of that name in `group`, or of a dict with what such a file says. Errors: UsageError."""
+    """Load a configuration and the configurations that it extends.
+
+    Args:
+        kind: Dataclass of the configuration.
+        given: TOML file, name of a shipped configuration, or a dict with the contents of such a file.
+        group: Folder of the shipped configurations: "pretrain" or "finetune".
+
+    Returns:
+        An instance of `kind`.
+
+    Raises:
+        UsageError: The file is missing or is not TOML, or a key or value is wrong.
+    """
     if isinstance(given, dict):
-        return build(kind, _whole(given, Path(), "the configuration", group, ()), "")
+        return build(kind, _resolve_extends(given, Path(), "the configuration", group, ()), "")
     path = _find(Path(given), group)
     if not path.is_file():
         raise UsageError(f"no configuration {str(given)!r}: give a .toml file or one of {', '.join(shipped(group))}")
-    values = _whole(read(path), path.parent, str(path), group, (path.resolve(),))
+    values = _resolve_extends(read(path), path.parent, str(path), group, (path.resolve(),))
     try:
         return build(kind, values, "")
     except UsageError as error:
@@ -41,7 +60,16 @@ def load(kind: type[C], given: str | Path | dict[str, Any], group: str) -> C:
 
 
 def build(kind: Any, value: Any, where: str) -> Any:
-    """Turn plain TOML values into `kind`. `where` is the dotted key, for messages. Errors: UsageError."""
+    """Convert TOML values to a typed value.
+
+    Args:
+        kind: Wanted type: a dataclass, a union of dataclasses with a `kind`, a tuple, a dict, a Literal or a scalar type.
+        value: TOML values.
+        where: Dotted key of the value, for messages; "" for the top level.
+
+    Raises:
+        UsageError: The value does not have this type. The message names the key.
+    """
     origin = typing.get_origin(kind)
     if origin in (Union, types.UnionType):
         return _build_union([choice for choice in typing.get_args(kind) if choice is not type(None)], value, where)
@@ -65,7 +93,7 @@ def build(kind: Any, value: Any, where: str) -> Any:
 
 
 def plain(config: Any) -> Any:
-    """A configuration as TOML values: dataclasses to tables, tuples to arrays; what is None is left out."""
+    """Convert a configuration to TOML values: dataclasses to tables, tuples to arrays. Fields with None are omitted."""
     if dataclasses.is_dataclass(config):
         pairs = ((field.name, getattr(config, field.name)) for field in dataclasses.fields(config))
         return {name: plain(value) for name, value in pairs if value is not None}
@@ -73,14 +101,15 @@ def plain(config: Any) -> Any:
 
 
 def parse(text: str, where: str) -> dict[str, Any]:
+    """Parse TOML text. Raises UsageError, which names `where`, if it is not TOML."""
     try:
         return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
+    except (ValueError, RecursionError) as error:  # ValueError also for a number with thousands of digits
         raise UsageError(f"{where} is not TOML: {error}") from error
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The values of a TOML file as they stand there. Errors: UsageError."""
+    """Parse a TOML file, without following `extends`. Raises UsageError if it cannot be read or is not TOML."""
     try:
         return parse(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
@@ -88,12 +117,22 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _find(path: Path, group: str) -> Path:
-    """The file, or else the shipped one of that name."""
+    """Return the path itself, or the path of the shipped configuration with this name."""
     return path if path.suffix == ".toml" or path.is_file() else SHIPPED / group / f"{path.name}.toml"
 
 
-def _whole(values: dict[str, Any], folder: Path, where: str, group: str, chain: tuple[Path, ...]) -> dict[str, Any]:
-    """With what it extends. folder: of relative names; chain: the files that have led here."""
+def _resolve_extends(
+    values: dict[str, Any], folder: Path, where: str, group: str, chain: tuple[Path, ...]
+) -> dict[str, Any]:
+    """Merge values with the configuration that they extend.
+
+    Args:
+        values: Contents of a file.
+        folder: Folder to which relative names refer.
+        where: Name of the file, for messages.
+        group: Folder of the shipped configurations.
+        chain: Files that were read before, each extending the next, to detect a cycle.
+    """
     if "extends" not in values:
         return values
     name = values["extends"]
@@ -101,24 +140,24 @@ def _whole(values: dict[str, Any], folder: Path, where: str, group: str, chain: 
     if not isinstance(name, str) or not parent.is_file():
         known = ", ".join(shipped(group))
         raise UsageError(
-            f"{where}: extends {name!r}, but there is no file {folder / str(name)}, and shipped are {known}"
+            f"{where}: extends {name!r}, but there is no file {folder / str(name)}: give a .toml file or one of {known}"
         )
     if parent.resolve() in chain:
-        raise UsageError(f"{where}: extends {name!r}, which extends this file in turn")
-    inherited = _whole(read(parent), parent.parent, str(parent), group, (*chain, parent.resolve()))
+        raise UsageError(f"{where}: extends {name!r}, which extends this file in turn: remove one of the two")
+    inherited = _resolve_extends(read(parent), parent.parent, str(parent), group, (*chain, parent.resolve()))
     return _merge(inherited, {key: value for key, value in values.items() if key != "extends"})
 
 
 def _merge(parent: dict[str, Any], child: dict[str, Any]) -> dict[str, Any]:
-    return parent | {key: _merged(parent.get(key), value) for key, value in child.items()}
+    return parent | {key: _merge_value(parent.get(key), value) for key, value in child.items()}
 
 
-def _merged(parent: Any, child: Any) -> Any:
+def _merge_value(parent: Any, child: Any) -> Any:
     if isinstance(child, list) and isinstance(parent, list):
-        of_kind = {
+        by_kind = {
             item["kind"]: item for item in parent if isinstance(item, dict) and isinstance(item.get("kind"), str)
         }
-        return [_merged(of_kind.get(item.get("kind")) if isinstance(item, dict) else None, item) for item in child]
+        return [_merge_value(by_kind.get(item.get("kind")) if isinstance(item, dict) else None, item) for item in child]
     if not isinstance(child, dict) or not isinstance(parent, dict):
         return child
     return _merge(parent, child) if child.get("kind", parent.get("kind")) == parent.get("kind") else child

@@ -1,4 +1,4 @@
-"""What people see while they wait. All of it goes to stderr: stdout belongs to results."""
+"""Progress bars, information lines and warnings. They go to stderr, because stdout is for results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _silent = ContextVar("silent", default=False)
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """Say nothing, show no bars: another process of the same work does."""
+    """Suppress all output of this module in the block. For processes other than the one that reports."""
     token = _silent.set(True)
     try:
         yield
@@ -26,49 +26,61 @@ def silenced() -> Iterator[None]:
 
 
 def info(text: str) -> None:
-    """A line for people. Where nobody listens any more (a closed terminal, a dead `| tee`), the work goes on."""
+    """Print a line to stderr. If stderr is closed (a closed terminal, a dead `| tee`), the work continues."""
     if _silent.get():
         return
     with suppress(OSError):
-        print(text, file=sys.stderr or _nowhere(), flush=True)
+        print(text, file=sys.stderr or _devnull(), flush=True)
 
 
-def _nowhere() -> IO[str]:
-    """stderr is None where a process was started without one."""
-    sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
+def _devnull() -> IO[str]:
+    """Replace `sys.stderr`, which is None if the process was started without one."""
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - stays open until the process ends
     return sys.stderr
 
 
 def warn(text: str) -> None:
+    """Print a warning to stderr."""
     info(f"warning: {text}")
 
 
 def plural(count: int, what: str) -> str:
-    """1 epoch, 2 epochs."""
+    """Return a count with its noun: "1 epoch", "2 epochs"."""
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def percent(share: float) -> str:
-    """0.5 as 50.0 %."""
+    """Return a share as a percentage: 0.5 as "50.0 %"."""
     return f"{100 * share:.1f} %"
 
 
 @dataclass
 class Progress:
-    """A bar on a terminal; elsewhere a plain line every 30 s. `advance` may be called as often as you like."""
+    """Progress of some work: a bar on a terminal, otherwise a plain line every 30 s."""
 
     title: str
+    """Name of the work."""
     total: float
+    """Amount of work in units. 0: unknown."""
     unit: str
+    """Name of the unit."""
     bar: Any = None
+    """The bar of rich. None without a terminal."""
     task: Any = None
+    """The bar's task id."""
     done: float = 0
-    before: float = 0  # what was done when this process began: it took none of its time
+    """Units done so far."""
+    before: float = 0
+    """Units that were already done when this process started. They do not count in the rate."""
     detail: str = ""
+    """Text behind the bar."""
     started: float = 0.0
+    """Start time, in seconds of `time.monotonic`."""
     printed: float = 0.0
+    """Time of the last plain line, in seconds of `time.monotonic`."""
 
     def advance(self, amount: float = 1, detail: str = "") -> None:
+        """Add `amount` units and update the display. It is cheap enough to call in an inner loop."""
         self.done += amount
         self.detail = detail or self.detail
         if self.bar is not None:
@@ -79,10 +91,11 @@ class Progress:
 
     @property
     def rate(self) -> float:
-        """Units a second, in this process."""
+        """Units per second, in this process."""
         return (self.done - self.before) / max(time.monotonic() - self.started, 1e-9)
 
     def line(self) -> str:
+        """Return the progress as one plain line."""
         rate = self.rate
         left = f", {(self.total - self.done) / rate:.0f} s left" if self.total and rate else ""
         share = f" of {self.total:g}" if self.total else ""
@@ -91,25 +104,36 @@ class Progress:
 
 @contextmanager
 def status(bar: Progress, detail: Callable[[], str]) -> Iterator[None]:
-    """Show `detail` once a second while the block waits for something that does not call `advance`."""
+    """Show `detail()` once a second while the block waits for work that does not call `bar.advance`."""
     ended = threading.Event()
 
-    def tell() -> None:
+    def update() -> None:
         while not ended.wait(1):
             bar.advance(0, detail())
 
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
+    updater = threading.Thread(target=update, name="status", daemon=True)
+    updater.start()
     try:
         yield
     finally:
         ended.set()
-        teller.join()
+        updater.join()
 
 
 @contextmanager
 def progress(title: str, total: float, unit: str, done: float = 0, passing: bool = False) -> Iterator[Progress]:
-    """Show work on `total` units (0: unknown), of which `done` are done already. passing: leave no bar behind."""
+    """Show the progress of the work in the block.
+
+    Args:
+        title: Name of the work.
+        total: Amount of work in units. 0: unknown.
+        unit: Name of the unit.
+        done: Units that are already done.
+        passing: If true, the bar disappears at the end.
+
+    Yields:
+        The progress, to be advanced by the caller.
+    """
     now = time.monotonic()
     if _silent.get() or not (sys.stderr and sys.stderr.isatty()):
         yield Progress(title, total, unit, started=now, printed=now, done=done, before=done)
@@ -120,7 +144,7 @@ def progress(title: str, total: float, unit: str, done: float = 0, passing: bool
     from rich.table import Column
 
     columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TextColumn(unit))
-    # In a narrow terminal the detail takes more lines, and nothing else gives way.
+    # In a narrow terminal, only the detail wraps.
     detail = TextColumn("{task.fields[detail]}", table_column=Column(no_wrap=False))
     times = (TimeRemainingColumn(), TextColumn("left"), detail)
     with RichProgress(*columns, *times, console=Console(stderr=True), transient=passing) as bar:

@@ -1,12 +1,20 @@
-"""The arrows of the map: what one room hands to the next.
+"""The types that the rooms exchange: documents, sequences, packed batches, targets, hidden states, losses.
 
-    T  packed tokens of a batch, sequences laid end to end, no padding
-    S  sequences in the batch
-    P  predicted positions
-    Q  rows of the last layer (T, or only the rows that a head reads)
+Data flows one way: `Document` → `Sequence` → `Batch` with `Targets` → `MicroBatch` → `Hidden` → `Loss`.
+
+A batch is packed: its sequences lie end to end along one token axis, without padding. Dimensions in shapes:
+
+    T  packed tokens of a batch
+    S  sequences of a batch
+    Q  query rows: positions in T at which the last layer is computed, because a head uses its output there
+    P  predictions of one head
+    B  text pairs of a batch
     D  hidden size
 
-Arrays are NumPy in the loader and tensors of the same names on the device (`Batch.tensors`).
+A dimension in lower case, n, is the length of a single sequence.
+
+The loader fills these types with NumPy arrays. `tensors(device)` returns the same object with torch tensors: integers
+become int64, floats become float32, booleans stay booleans.
 """
 
 from __future__ import annotations
@@ -24,72 +32,91 @@ if TYPE_CHECKING:
     Array = Any  # np.ndarray in the loader, Tensor on the device
 
 
-FILLER = -2  # Sequence.example of what only fills a row up
+FILLER = -2
+"""`Sequence.example` of a filler sequence: [PAD] tokens that complete a row of packed tokens."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """One document of raw text. `source` says where it came from, for error messages: "wiki.jsonl:17"."""
+    """A document of raw text."""
 
     text: str
+    """The text, unchanged."""
     source: str
+    """File and record that hold the document, for error messages: "wiki.jsonl:17"."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sequence:
-    """What the model reads as one unit, special tokens included. n = tokens.
-
-    input_ids, token_type_ids: int32 [n]; word_starts: bool [n], true where a word begins (special tokens count as words);
-    offsets: int32 [n, 2], characters in the source text, (0, 0) for special tokens, or None where nobody asked.
-    """
+    """One tokenized input of the model, [CLS] and [SEP] included. n: number of tokens."""
 
     input_ids: np.ndarray
+    """int32 [n]: vocabulary ids."""
     token_type_ids: np.ndarray
+    """int32 [n]: segment ids, 0 for the first text and 1 for the second."""
     word_starts: np.ndarray
+    """bool [n]: true at the first subword of each word. Special tokens count as words."""
     offsets: np.ndarray | None = None
-    kind: int = -1  # what the layout decided; for pairs 0 = B follows A, 1 = B is from elsewhere (BERT's labels)
-    example: int = -1  # which example this came from
-    part: int = 0  # which window or choice of that example
-    target: Any = None  # the task's gold label
-    weight: float = 1.0  # what it counts of its example: one of n windows counts 1/n
-    truncated: int = 0  # tokens of the example that found no room
-    hidden_states: np.ndarray | None = None  # float32, what a frozen encoder says of it: `BertModel.states`
+    """int32 [n, 2]: start and end of each token in the source text, in characters. (0, 0) for special tokens.
+    None if the caller did not ask for offsets."""
+    kind: int = -1
+    """Label that the layout assigns. For sentence pairs: 0 if B follows A, 1 if B is random (BERT's labels), -1 if
+    the pair has no label."""
+    example: int = -1
+    """Index of the example that this sequence encodes. `FILLER` for filler sequences, -1 if there are no examples."""
+    part: int = 0
+    """Index of this sequence among those of its example: window of a long text, answer choice, or text of a pair."""
+    target: Any = None
+    """The task's gold label."""
+    weight: float = 1.0
+    """Weight in the loss. Each of n windows of an example weighs 1/n."""
+    truncated: int = 0
+    """Number of tokens of the example that truncation removed."""
+    hidden_states: np.ndarray | None = None
+    """float32: cached output of a frozen encoder for this sequence, as `BertModel.encoder_states` returns it."""
 
     def __len__(self) -> int:
+        """Return n, the number of tokens."""
         return len(self.input_ids)
 
 
 @dataclass(frozen=True, eq=False)
 class Ragged:
-    """Where the sequences lie in T: sequence s is cu_seqlens[s] : cu_seqlens[s + 1].
-
-    cu_seqlens: int32 [S + 1], first 0, last T. max_seqlen: an upper bound on the lengths that stays the same from
-    batch to batch (the layout's), so that nothing is compiled twice.
-    """
+    """Boundaries of the packed sequences. Sequence s occupies positions cu_seqlens[s] to cu_seqlens[s + 1] of T."""
 
     cu_seqlens: Array
+    """int32 [S + 1]: cumulative sequence lengths in tokens. The first value is 0 and the last is T."""
     max_seqlen: int
+    """Upper bound of the sequence lengths, in tokens. It is the layout's limit rather than the maximum of the batch, so
+    it is the same for all batches and compiled code is reused."""
 
     @cached_property
     def lengths(self) -> Array:
-        """int32 [S]: tokens in each sequence."""
+        """int32 [S]: number of tokens of each sequence."""
         return self.cu_seqlens[1:] - self.cu_seqlens[:-1]
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """input_ids, token_type_ids, position_ids, word_starts: [T]; kind, example: [S]. Positions restart in every sequence."""
+    """Sequences packed end to end, without padding: the input of the encoder."""
 
     input_ids: Array
+    """int32 [T]: vocabulary ids."""
     token_type_ids: Array
+    """int32 [T]: segment ids."""
     position_ids: Array
+    """int32 [T]: position of each token in its own sequence, from 0."""
     word_starts: Array
+    """bool [T]: true at the first subword of each word."""
     kind: Array
+    """int32 [S]: `Sequence.kind`."""
     example: Array
+    """int32 [S]: `Sequence.example`."""
     ragged: Ragged
+    """Boundaries of the sequences in T."""
 
     def tensors(self, device: torch.device | str = "cpu") -> Batch:
-        """The same batch as int64 tensors (word_starts: bool) on `device`."""
+        """Return this batch as tensors on `device`."""
         ragged = Ragged(_move(self.ragged.cu_seqlens, device), self.ragged.max_seqlen)
         names = ("input_ids", "token_type_ids", "position_ids", "word_starts", "kind", "example")
         return Batch(**{name: _move(getattr(self, name), device) for name in names}, ragged=ragged)
@@ -97,107 +124,125 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """What to predict, and where. index: int64 [P], rows of `Hidden.last`; label: int64 [P], or float32; weight: float32 [P].
-
-    weight 0 marks filler: what is predicted in masked rows keeps P the same for a given row size.
-    """
+    """Gold labels of one head, and the positions at which the head predicts them."""
 
     index: Array
+    """int64 [P]: positions of the predictions. They count in T until `MicroBatch.of` turns them into rows of
+    `Hidden.last`."""
     label: Array
+    """int64 [P]: gold classes (for a loss over groups: the group of each row), or float32 [P]: gold numbers."""
     weight: Array
+    """float32 [P]: weight of each prediction in the loss. 0 marks a placeholder, which keeps P constant for a given row
+    size. A loss that makes several choices over the same rows takes [P, choices]."""
 
     def tensors(self, device: torch.device | str = "cpu") -> Targets:
+        """Return these targets as tensors on `device`."""
         return Targets(**{name: _move(getattr(self, name), device) for name in ("index", "label", "weight")})
 
 
 @dataclass(frozen=True, eq=False)
 class PairTargets:
-    """Texts to be told apart, or to be as near as they are scored. index: int64 [P], rows of `Hidden.last`; label: int64 [P],
-    the text that a row is of, from 0; weight: float32 [B], of each pair.
-
-    first, second: int64 [B], the numbers of the texts of each pair. score: float32 [B], the cosines that are wanted, where
-    `scored`.
-    """
+    """Pairs of texts for a contrastive loss, or for a loss on the cosine of each pair."""
 
     index: Array
+    """int64 [P]: positions of the tokens that are pooled, as in `Targets.index`."""
     label: Array
+    """int64 [P]: the text to which each of these tokens belongs, from 0 and ascending."""
     weight: Array
+    """float32 [B]: weight of each pair in the loss."""
     first: Array
+    """int64 [B]: number of each pair's first text."""
     second: Array
+    """int64 [B]: number of each pair's second text."""
     score: Array
+    """float32 [B]: gold cosine of each pair. Used only if `scored`."""
     scored: bool
+    """True: regress the cosine on `score`. False: contrast each pair with the other second texts of the batch."""
 
     def tensors(self, device: torch.device | str = "cpu") -> PairTargets:
+        """Return these targets as tensors on `device`."""
         names = ("index", "label", "weight", "first", "second", "score")
         return PairTargets(**{name: _move(getattr(self, name), device) for name in names}, scored=self.scored)
 
 
 @dataclass(frozen=True, eq=False)
 class MicroBatch:
-    """One forward and backward pass: a batch, what each head is to predict, and the rows of the last layer they read.
-
-    rows: int64 [Q], sorted positions in T; the targets' `index` counts in these rows. states: what a frozen encoder says,
-    where that is known already.
-    """
+    """The input of one forward and backward pass: a batch, the targets of each head, and the query rows they need."""
 
     batch: Batch
-    targets: dict[str, Any]  # Targets, or a head's own kind of them, with an index and weights too
+    """Packed input of the encoder."""
+    targets: dict[str, Any]
+    """Targets by head: `Targets`, or a head's own type with `index`, `weight` and `tensors`. `index` counts in `rows`."""
     rows: Array
+    """int64 [Q]: sorted positions in T at which the last layer is computed."""
     hidden_states: Array | None = None
+    """float32: cached output of a frozen encoder (`BertModel.encoder_states`). None if the encoder has to run."""
 
     @classmethod
     def of(cls, batch: Batch, targets: dict[str, Any], multiple: int = 1) -> MicroBatch:
-        """From targets whose `index` counts in T (NumPy). multiple: of which Q is one, as T must be; other rows fill it up."""
+        """Build a micro-batch of NumPy arrays from targets whose `index` counts in T.
+
+        Args:
+            batch: The packed sequences.
+            targets: Targets by head.
+            multiple: Q is rounded up to a multiple of this number with rows that no head uses. T must be a multiple of
+                it, too.
+        """
         rows = np.unique(np.concatenate([target.index for target in targets.values()]))
         if missing := -len(rows) % multiple:
-            others = np.setdiff1d(np.arange(len(batch.input_ids)), rows)
-            rows = np.sort(np.concatenate([rows, others[:missing]]))
-        inside = {name: replace(t, index=np.searchsorted(rows, t.index)) for name, t in targets.items()}
-        return cls(batch, inside, rows)
+            unused = np.setdiff1d(np.arange(len(batch.input_ids)), rows)
+            rows = np.sort(np.concatenate([rows, unused[:missing]]))
+        reindexed = {name: replace(t, index=np.searchsorted(rows, t.index)) for name, t in targets.items()}
+        return cls(batch, reindexed, rows)
 
     @property
     def counts(self) -> dict[str, float]:
-        """What each loss is a sum over, known before it is computed."""
+        """Sum of the target weights by head: `Loss.count`, known before the loss is computed."""
         return {name: float(target.weight.sum()) for name, target in self.targets.items()}
 
     @property
     def tokens(self) -> int:
-        """Real tokens: filler is not counted (NumPy)."""
+        """Number of tokens without filler. Requires NumPy arrays."""
         return int(self.batch.ragged.lengths[self.batch.example != FILLER].sum())
 
     def tensors(self, device: torch.device | str = "cpu") -> MicroBatch:
+        """Return this micro-batch as tensors on `device`."""
         targets = {name: target.tensors(device) for name, target in self.targets.items()}
-        states = None if self.hidden_states is None else _move(self.hidden_states, device)
-        return MicroBatch(self.batch.tensors(device), targets, _move(self.rows, device), states)
+        hidden_states = None if self.hidden_states is None else _move(self.hidden_states, device)
+        return MicroBatch(self.batch.tensors(device), targets, _move(self.rows, device), hidden_states)
 
 
 def _move(array: Array, device: torch.device | str) -> Tensor:
-    """A tensor on `device`: whole numbers as int64, others as float32. The host does not wait for a GPU to take it."""
+    """Return a tensor on `device`: integers as int64, floats as float32, booleans unchanged."""
     import torch
 
     tensor = torch.as_tensor(array)
     if tensor.dtype != torch.bool:
         tensor = tensor.float() if tensor.is_floating_point() else tensor.long()
-    if torch.device(device).type == "cuda" and tensor.device.type == "cpu":  # without pinning, it would
+    if torch.device(device).type == "cuda" and tensor.device.type == "cpu":
+        # From pinned memory, the copy does not block the host.
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
 
 
 @dataclass(frozen=True, eq=False)
 class Hidden:
-    """What the encoder gives. last: [Q, D]; layers: embeddings and every layer's output, each [T, D], where asked for."""
+    """Output of the encoder."""
 
     last: Tensor
+    """[Q, D]: output of the last layer at the query rows. [T, D] if the caller named no rows."""
     layers: tuple[Tensor, ...] | None = None
+    """Output of the embeddings and of every layer, lowest first, each [T, D]. None if the caller did not ask for it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Loss:
-    """A sum and what it is a sum over, never a mean: so accumulation and data parallelism are exact.
-
-    total: scalar, differentiable; count: scalar; hits: how many predictions were right, NaN where the head cannot say.
-    """
+    """A sum of losses with its number of terms. It is never a mean, so gradient accumulation and data parallelism are
+    exact."""
 
     total: Tensor
+    """Scalar, differentiable: weighted sum of the losses (nats for cross-entropy)."""
     count: Tensor
+    """Scalar: sum of the weights. total / count is the mean loss."""
     hits: Tensor
+    """Scalar: weighted number of correct predictions, for the accuracy. NaN if the loss does not define it."""

@@ -1,24 +1,28 @@
-"""What a user can mend. The command line prints these in a line or two; everything else is a bug and keeps its traceback."""
+"""Errors that a user can correct. The command line prints each as a short message, without a traceback.
 
-MAX_INT32 = 2**31 - 1  # more of anything than a machine holds
+Any other exception is a bug in bertie and keeps its traceback.
+"""
+
+MAX_INT32 = 2**31 - 1
+"""Default upper limit of a setting."""
 
 
 class UserError(Exception):
-    """Something in the data or on the machine stops the work: what, where, what to do. Exit code 1."""
+    """The data or the machine prevents the work. The message says what is wrong, where, and what to do. Exit code 1."""
 
     exit_code = 1
 
 
 class MachineError(UserError):
-    """It is the machine, not the data: a full disk, a worker that was lost. The same command may go on where it was."""
+    """The machine failed, not the data: a full disk, a lost worker. The same command may continue the work."""
 
 
 class DivergedError(UserError):
-    """A training whose loss stays no number."""
+    """The loss of a training run stays non-finite."""
 
 
 class UsageError(UserError):
-    """The command, a flag or a configuration key is wrong: nothing was started. Exit code 2."""
+    """The command line, a flag or a configuration key is wrong, and no work was started. Exit code 2."""
 
     exit_code = 2
 
@@ -26,9 +30,18 @@ class UsageError(UserError):
 def require_range(
     where: str, config: object, *names: str, low: float, high: float = MAX_INT32, above: bool = False
 ) -> None:
-    """Errors: UsageError naming the first of a configuration's numbers that is nan or not in low … high.
+    """Check that settings lie in a range.
 
-    where: the configuration's dotted key. above: `low` itself is refused too.
+    Args:
+        where: Dotted key of the configuration, for the message; "" for the top level.
+        config: Object that has the settings as attributes.
+        *names: Attributes to check.
+        low: Smallest allowed value.
+        high: Largest allowed value.
+        above: If true, `low` itself is not allowed.
+
+    Raises:
+        UsageError: A setting is NaN or out of range. The message names the first one.
     """
     for name in names:
         value = getattr(config, name)

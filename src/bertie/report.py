@@ -1,11 +1,11 @@
-"""Pages with pictures: one self-contained HTML file, light or dark as the reader's system is, on any width of screen.
+"""HTML reports: one self-contained page with text, tables and charts, in a light and a dark theme, for any screen width.
 
-    page = Page("Pre-training", "What the run did.")
+    page = Page("Pre-training", "Loss and speed of the run.")
     page.heading("Loss")
     page.line_chart({"train": (steps, losses)}, "step", "loss (nats)", lines={"unigrams": 6.7})
     storage.write_atomic(path, page.html())
 
-Nothing is fetched from anywhere. The same content gives the same bytes. All text that comes in is escaped.
+A page loads nothing from the network. The same content gives the same bytes. All text is escaped.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 Numbers = Sequence[float]
 
-# The colours of Okabe and Ito, told apart by colour-blind readers too; lightened for the dark page.
+# The palette of Okabe and Ito, which color-blind readers can distinguish, with lighter colors for the dark theme.
 SERIES = {
     "light": ("#0072b2", "#d55e00", "#00805f", "#a8517f", "#8a6d00", "#4b5563"),
     "dark": ("#5db4e8", "#f0894d", "#3ecf9f", "#e09ac0", "#e3c04f", "#aab2bf"),
 }
 _PAPER = {"light": "#fcfbf8", "dark": "#17191c"}
-_INK = {"light": ("#1f2328", "#6b7076", "#e3e1da"), "dark": ("#e8e6e1", "#9b9fa6", "#34373d")}  # text, quiet, grid
+_INK = {"light": ("#1f2328", "#6b7076", "#e3e1da"), "dark": ("#e8e6e1", "#9b9fa6", "#34373d")}  # text, muted, grid
 
 _STYLE = """
 :root { color-scheme: light dark; --paper: #fcfbf8; --ink: #1f2328; --quiet: #5f656d; --line: #e3e1da; --tint: #f3f1eb;
@@ -105,7 +105,7 @@ Mark = Literal["", "gold", "wrong", "right"]
 
 
 class TextSpan(NamedTuple):
-    """Of a text: what is marked, as what, with a short note behind it."""
+    """A part of a text in a passage: how it is marked ("" for unmarked), and a short note behind it."""
 
     text: str
     mark: Mark = ""
@@ -113,12 +113,12 @@ class TextSpan(NamedTuple):
 
 
 def baseline_color(theme: str) -> str:
-    """The colour of what is there to compare with."""
+    """Return the color of baselines in a chart."""
     return _INK[theme][1]
 
 
 def _is_number(value: object) -> bool:
-    """Shares and what is missing too."""
+    """Return whether a table cell is aligned as a number. Percentages and dashes (missing values) are."""
     return isinstance(value, int | float) or re.fullmatch(r"[\d.]+ %|–", str(value)) is not None
 
 
@@ -139,38 +139,43 @@ def _column(values: Sequence[object]) -> list[str]:
 
 @dataclass
 class Page:
-    """Sections are added in order; `html()` gives the whole page."""
+    """A report. Each method adds a part at the end, and `html` returns the page."""
 
     title: str
     intro: str = ""
     parts: list[str] = field(default_factory=list)
 
     def heading(self, text: str) -> None:
+        """Add a section heading."""
         self.parts.append(f"<h2>{escape(text)}</h2>")
 
     def paragraph(self, text: str) -> None:
+        """Add a paragraph."""
         self.parts.append(f"<p>{escape(text)}</p>")
 
     def code(self, text: str) -> None:
+        """Add preformatted text."""
         self.parts.append(f'<pre class="box" tabindex="0">{escape(text)}</pre>')
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Floats are shown with four digits, large numbers with commas; columns of numbers, shares and dashes go flush right.
+        """Add a table.
 
-        Columns of floats only have as many decimals everywhere as give their largest four digits.
+        Columns of numbers, percentages and dashes are aligned right. Floats have four significant digits. In a column of
+        floats, all values have the same number of decimals, so that the largest one has four digits. Numbers of 1,000 and
+        more have thousands separators.
         """
         columns = [column[1:] for column in zip(header, *rows, strict=True)]
         numeric = [all(map(_is_number, column)) for column in columns]
-        slim = [all(len(str(value)) <= 16 for value in column) for column in columns]
+        narrow = [all(len(str(value)) <= 16 for value in column) for column in columns]
         cells = zip(*map(_column, columns), strict=True)
 
         def line(cells: Sequence[str], tag: str) -> str:
-            sides = [
-                ' class="number"' if right and rows else ' class="word"' * low
-                for right, low in zip(numeric, slim, strict=True)
+            classes = [
+                ' class="number"' if is_numeric and rows else ' class="word"' * is_narrow
+                for is_numeric, is_narrow in zip(numeric, narrow, strict=True)
             ]
-            pairs = zip(sides, cells, strict=True)
-            return "<tr>" + "".join(f"<{tag}{side}>{escape(text)}</{tag}>" for side, text in pairs) + "</tr>"
+            pairs = zip(classes, cells, strict=True)
+            return "<tr>" + "".join(f"<{tag}{css}>{escape(text)}</{tag}>" for css, text in pairs) + "</tr>"
 
         body = "\n".join(line(row, "td") for row in cells)
         head = f"<thead>{line(header, 'th')}</thead>"
@@ -183,29 +188,24 @@ class Page:
         y_label: str,
         lines: dict[str, float] | None = None,
     ) -> None:
-        """Curves, name -> (xs, ys); `lines` are levels to compare with, name -> y, drawn across and named."""
+        """Add a line chart with the y label as its caption.
+
+        `series` has the curves, name -> (xs, ys). `lines` has the baselines, name -> y, drawn as horizontal lines.
+        """
 
         def draw(axes: Axes, theme: str) -> None:
-            for (name, (xs, ys)), colour in zip(series.items(), _colours(theme, len(series)), strict=True):
-                axes.plot(xs, ys, color=colour, linewidth=1.8, label=name, marker="o" if len(xs) == 1 else "")
+            for (name, (xs, ys)), color in zip(series.items(), _colors(theme, len(series)), strict=True):
+                axes.plot(xs, ys, color=color, linewidth=1.8, label=name, marker="o" if len(xs) == 1 else "")
             for name, level in (lines or {}).items():
                 axes.axhline(level, color=baseline_color(theme), linewidth=1, linestyle=(0, (4, 3)))
-                place = {"xy": (1, level), "xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-                behind = {
+                position = {"xy": (1, level), "xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+                background = {
                     "facecolor": _PAPER[theme],
                     "edgecolor": "none",
                     "pad": 1,
-                }  # a curve that runs there is covered
-                axes.annotate(
-                    name,
-                    xytext=(0, 4),
-                    ha="right",
-                    va="bottom",
-                    color=baseline_color(theme),
-                    fontsize=10,
-                    bbox=behind,
-                    **place,
-                )
+                }  # hides a curve behind the name
+                text: Any = {"fontsize": 10, "color": baseline_color(theme), "ha": "right", "va": "bottom"}
+                axes.annotate(name, xytext=(0, 4), bbox=background, **text, **position)
             axes.margins(x=0.02)
             axes.grid(axis="y")
             axes.locator_params(nbins=6)
@@ -214,62 +214,62 @@ class Page:
                 columns = 3 if max(map(len, series)) < 20 else 1
                 axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.2, handlelength=1.4)
 
-        about = f"{y_label} against {x_label}: {', '.join([*series, *(lines or {})])}"
-        self.picture(draw, y_label, about, height=3.2)
+        description = f"{y_label} against {x_label}: {', '.join([*series, *(lines or {})])}"
+        self.picture(draw, y_label, description, height=3.2)
 
     def bar_chart(self, bars: Mapping[str, float], x_label: str, caption: str) -> None:
-        """A bar for each name, in order."""
+        """Add a bar chart with one bar per name, in the given order."""
 
         def draw(axes: Axes, theme: str) -> None:
             axes.bar(range(len(bars)), list(bars.values()), color=SERIES[theme][0], width=0.8)
-            every = -(-len(bars) // 8)  # names that have room beside each other
-            axes.set_xticks(range(0, len(bars), every), list(bars)[::every], rotation=30, ha="right")
+            stride = -(-len(bars) // 8)  # at most 8 names fit below the axis
+            axes.set_xticks(range(0, len(bars), stride), list(bars)[::stride], rotation=30, ha="right")
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
             axes.grid(axis="y")
             axes.locator_params(axis="y", nbins=5)
             axes.set_xlabel(x_label)
 
-        about = "; ".join(f"{name} {value:,.0f}" for name, value in bars.items())
-        self.picture(draw, caption, f"{caption}: {about}", height=3.0)
+        description = "; ".join(f"{name} {value:,.0f}" for name, value in bars.items())
+        self.picture(draw, caption, f"{caption}: {description}", height=3.0)
 
     def score_chart(
         self, scores: dict[str, tuple[float, float]], label: str, dots: dict[str, list[float]] | None = None
     ) -> None:
-        """Scores to compare, name -> (mean, half-width of its 95 % interval; nan for none): a dot and a bar a row.
+        """Add a chart that compares scores: one row per name, with the mean, its confidence interval and the single runs.
 
-        dots: name -> the single values behind the mean.
+        `scores` has name -> (mean, half-width of the 95 % confidence interval, or NaN if there is none); `dots` has name ->
+        scores of the single runs.
         """
 
         def draw(axes: Axes, theme: str) -> None:
-            for row, (name, (mean, half)) in enumerate(scores.items()):
-                known = half == half  # not nan
-                singles = (dots or {}).get(name, [])
-                axes.plot(singles, [row] * len(singles), "|", markersize=11, color=_INK[theme][1])
+            for row, (name, (mean, half_width)) in enumerate(scores.items()):
+                has_interval = not math.isnan(half_width)
+                runs = (dots or {}).get(name, [])
+                axes.plot(runs, [row] * len(runs), "|", markersize=11, color=_INK[theme][1])
                 axes.plot(mean, row, "o", markersize=7, color=SERIES[theme][0])
-                if known:
-                    axes.plot([mean - half, mean + half], [row, row], linewidth=2.2, color=SERIES[theme][0])
-                note = f"{name}\u2003{mean:.3f}" + (f" ± {half:.3f}" if known else "")
-                place = {"xy": (0, row), "xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-                axes.annotate(note, xytext=(0, 9), ha="left", va="bottom", fontsize=11, **place)
+                if has_interval:
+                    axes.plot([mean - half_width, mean + half_width], [row, row], linewidth=2.2, color=SERIES[theme][0])
+                note = f"{name}\u2003{mean:.3f}" + (f" ± {half_width:.3f}" if has_interval else "")
+                position = {"xy": (0, row), "xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+                axes.annotate(note, xytext=(0, 9), ha="left", va="bottom", fontsize=11, **position)
             axes.margins(x=0.08)
             low, high = axes.get_xlim()
-            around = (
-                max(0.0, 0.05 * max(abs(low), abs(high)) - (high - low)) / 2
-            )  # else a hair's breadth fills the picture
-            axes.set_xlim(low - around, high + around)
+            # The axis spans at least 5 % of the scores, so that tiny differences do not look large.
+            margin = max(0.0, 0.05 * max(abs(low), abs(high)) - (high - low)) / 2
+            axes.set_xlim(low - margin, high + margin)
             axes.set_ylim(len(scores) - 0.5, -0.8)
             axes.set_yticks(range(len(scores)), [""] * len(scores))
             axes.grid(axis="y")
             axes.locator_params(axis="x", nbins=6)
 
-        about = "; ".join(f"{name} {mean:.3f}" for name, (mean, _) in scores.items())
-        keys = ["bars: 95 % interval of the mean"] * any(half == half for _, half in scores.values())
+        description = "; ".join(f"{name} {mean:.3f}" for name, (mean, _) in scores.items())
+        keys = ["bars: 95 % confidence interval of the mean"] * any(half == half for _, half in scores.values())
         keys += ["strokes: single runs"] * any((dots or {}).values())
         caption = "; ".join([label, *keys])
-        self.picture(draw, caption, f"{label}: {about}", height=0.5 + 0.6 * len(scores))
+        self.picture(draw, caption, f"{label}: {description}", height=0.5 + 0.6 * len(scores))
 
-    def guesses(self, text: str, probabilities: dict[str, float]) -> None:
-        """A text with a gap, and what a model would put there: a bar for each word's probability, from 0 to 1."""
+    def mask_predictions(self, text: str, probabilities: dict[str, float]) -> None:
+        """Add a text with a [MASK] and the predictions for it, each with a bar for its probability (0 to 1)."""
         rows = "\n".join(
             f'<div class="guess"><span>{escape(word)}</span><div class="bar"><i style="width:{100 * p:.1f}%"></i></div>'
             f"<span>{percent(p)}</span></div>"
@@ -277,14 +277,18 @@ class Page:
         )
         self.parts.append(f'<div class="guesses"><p>{escape(text)}</p>\n{rows}</div>')
 
-    def picture(self, draw: Callable[[Axes, str], None], caption: str, about: str, height: float) -> None:
-        """In light and in dark; the page shows one. `draw(axes, theme)` fills axes 5.4 by `height` inches."""
-        self.parts.append(_figure(draw, caption, about, height))
+    def picture(self, draw: Callable[[Axes, str], None], caption: str, description: str, height: float) -> None:
+        """Add a chart in both themes; the page shows the one that fits the reader's system.
+
+        `draw(axes, theme)` draws on axes of 5.4 by `height` inches, for the theme "light" or "dark". `description` is for
+        readers who cannot see the chart.
+        """
+        self.parts.append(_figure(draw, caption, description, height))
 
     def matrix(self, labels: Sequence[str], counts: Sequence[Sequence[int]]) -> None:
-        """A square of counts, coloured by their share of the row, the diagonal in a colour of its own.
+        """Add a confusion matrix. The color of a cell shows its share of the row; the diagonal has its own color.
 
-        Columns have the labels' names where those are short, else their numbers, which the rows name.
+        The columns are headed by the labels if these are short, otherwise by numbers, which the row headings repeat.
         """
         named = len(labels) * max(map(len, labels)) <= 40
         heads = labels if named else [str(number) for number in range(1, len(labels) + 1)]
@@ -305,24 +309,25 @@ class Page:
         table = f'<table class="matrix{narrow}"><thead><tr><th></th>{head}</tr></thead>\n<tbody>{body}</tbody></table>'
         self.parts.append(f'<div class="box" tabindex="0">{table}</div>')
 
-    def marks(self, meanings: dict[str, str]) -> None:
-        """What the marks of passages mean, by the name of the mark."""
+    def legend(self, meanings: dict[str, str]) -> None:
+        """Add a legend of the marks in passages, mark -> meaning."""
         if not meanings:
             return
         shown = "".join(f'<span><mark class="{escape(m)}">{escape(text)}</mark></span>' for m, text in meanings.items())
         self.parts.append(f'<p class="marks">{shown}</p>')
 
     def passage(self, facts: dict[str, str], texts: Sequence[Sequence[TextSpan]]) -> None:
-        """Something to read, with marks in it, under a line of what is to be said of it."""
-        told = " ".join(f"<span><i>{escape(name)}</i> {escape(value)}</span>" for name, value in facts.items())
-        read = "".join(f'<p dir="auto">{"".join(map(_part, parts))}</p>' for parts in texts)
-        self.parts.append(f'<div class="passage"><p class="facts">{told}</p>{read}</div>')
+        """Add texts with marked parts, one paragraph each, below a line of facts (name -> value)."""
+        facts_line = " ".join(f"<span><i>{escape(name)}</i> {escape(value)}</span>" for name, value in facts.items())
+        paragraphs = "".join(f'<p dir="auto">{"".join(map(_part, parts))}</p>' for parts in texts)
+        self.parts.append(f'<div class="passage"><p class="facts">{facts_line}</p>{paragraphs}</div>')
 
     def link(self, text: str, path: str) -> None:
-        """To a file beside the page, or below."""
+        """Add a link to a file, given by its path relative to the page."""
         self.parts.append(f'<p><a href="{escape(path)}">{escape(text)}</a></p>')
 
     def html(self) -> str:
+        """Return the page as HTML."""
         intro = f'<p class="intro">{escape(self.intro)}</p>' if self.intro else ""
         body = "\n".join(self.parts)
         return (
@@ -338,43 +343,43 @@ def _part(part: TextSpan) -> str:
     return text + (f'<span class="note">{escape(part.note)}</span>' if part.note else "")
 
 
-def _colours(theme: str, count: int) -> list[str]:
+def _colors(theme: str, count: int) -> list[str]:
     palette = SERIES[theme]
     return [palette[index % len(palette)] for index in range(count)]
 
 
-def _figure(draw: Any, caption: str, about: str, height: float) -> str:
-    """As HTML."""
+def _figure(draw: Any, caption: str, description: str, height: float) -> str:
+    heading = f"<figcaption>{escape(caption)}</figcaption>"
     return "\n".join(
-        f'<figure class="{theme}"><figcaption>{escape(caption)}</figcaption>{_svg(draw, theme, about, height)}</figure>'
+        f'<figure class="{theme}">{heading}{_svg(draw, theme, description, height)}</figure>'
         for theme in ("light", "dark")
     )
 
 
-def _svg(draw: Any, theme: str, about: str, height: float) -> str:
+def _svg(draw: Any, theme: str, description: str, height: float) -> str:
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    ink, faint, grid = _INK[theme]
+    ink, muted, grid = _INK[theme]
     style: Any = {
-        "svg.fonttype": "none",  # text stays text: selectable, searchable, in the reader's own font
-        "svg.hashsalt": theme,  # ids that are the same in every run and differ between the two pictures
+        "svg.fonttype": "none",  # text remains text: selectable, searchable, in the page's font
+        "svg.hashsalt": theme,  # makes ids deterministic, and different in the two themes
         "font.family": "sans-serif",
         "font.size": 11,
         "text.parse_math": False,
         "text.color": ink,
         "axes.edgecolor": grid,
-        "axes.labelcolor": faint,
+        "axes.labelcolor": muted,
         "axes.facecolor": "none",
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.spines.left": False,
         "axes.axisbelow": True,
-        "xtick.color": faint,
-        "ytick.color": faint,
+        "xtick.color": muted,
+        "ytick.color": muted,
         "xtick.major.size": 0,
-        "xtick.major.pad": 7,  # else the first one touches the lowest of the other axis
+        "xtick.major.pad": 7,  # keeps the first label clear of the lowest label of the y axis
         "ytick.major.size": 0,
         "grid.color": grid,
         "grid.linewidth": 0.8,
@@ -388,8 +393,7 @@ def _svg(draw: Any, theme: str, about: str, height: float) -> str:
         figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     svg = stream.getvalue()
     svg = svg[svg.index("<svg") :]
-    svg = re.sub(
-        r'^<svg [^>]*?viewBox="([^"]*)"[^>]*>', rf'<svg viewBox="\1" role="img"><title>{escape(about)}</title>', svg
-    )
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # every figure has the same names for them, and nothing refers to them
-    return re.sub(r" font-family: [^;\"]*;?", "", svg)  # the page's fonts, not those of the machine that drew it
+    start = rf'<svg viewBox="\1" role="img"><title>{escape(description)}</title>'
+    svg = re.sub(r'^<svg [^>]*?viewBox="([^"]*)"[^>]*>', start, svg)
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # all figures have the same group ids, and nothing refers to them
+    return re.sub(r" font-family: [^;\"]*;?", "", svg)  # use the fonts of the page

@@ -1,4 +1,7 @@
-"""The machine: device, precision, threads, seeds, versions. With threads.py the only file that reads the environment."""
+"""The machine: device, precision, threads, memory, versions.
+
+Only this module and threads.py read environment variables.
+"""
 
 from __future__ import annotations
 
@@ -24,84 +27,95 @@ from bertie.errors import UsageError
 from bertie.threads import cpu_quota
 
 Precision = Literal["auto", "fp32", "bf16"]
-MOST_THREADS = 1024  # torch dies of many more
+MAX_THREADS = 1024  # torch crashes with many more
 
 
 def device() -> torch.device:
+    """Return the GPU if there is one, otherwise the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def torchrun_ranks() -> tuple[int, int, int]:
-    """(rank, number of ranks, rank on this machine) of a process that torchrun started; (0, 1, 0) for any other.
+    """Return (rank, number of ranks, rank on this machine) as torchrun sets them, and (0, 1, 0) without torchrun.
 
-    Errors: UsageError where the environment says what cannot be.
+    Raises:
+        UsageError: The environment variables of torchrun contradict each other.
     """
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-    told = [os.environ.get(name, "") for name in names]
-    if not told[1]:
+    values = [os.environ.get(name, "") for name in names]
+    if not values[1]:
         return 0, 1, 0
-    if not all(re.fullmatch(r"\d+", value) for value in told) or not int(told[0]) < int(told[1]):
+    if not all(re.fullmatch(r"\d+", value) for value in values) or not int(values[0]) < int(values[1]):
         raise UsageError(
-            f"{', '.join(names)} are set to {', '.join(map(repr, told))}: start with torchrun, or unset them"
+            f"{', '.join(names)} are set to {', '.join(map(repr, values))}: start with torchrun, or unset them"
         )
-    return int(told[0]), int(told[1]), int(told[2])
+    return int(values[0]), int(values[1]), int(values[2])
 
 
 def use_threads(threads: int = 0) -> int:
-    """Set torch's threads and return their number. 0: OMP_NUM_THREADS if that is set, else the quota.
+    """Set the number of torch's threads, and tune torch for the CPU.
 
-    And what else torch leaves undone on a CPU: freed memory is kept, and AMD's processors compute at their full rate.
+    The tuning keeps freed memory in the process and selects the faster fp32 matrix products on AMD processors.
 
-    Errors: UsageError for what is no number of threads.
+    Args:
+        threads: Number of threads. 0: OMP_NUM_THREADS if it is set, otherwise `cpu_quota()`.
+
+    Returns:
+        The number of threads.
+
+    Raises:
+        UsageError: `threads` is not a valid number.
     """
-    if type(threads) is not int or not 0 <= threads <= MOST_THREADS:
-        raise UsageError(f"--threads {threads}: give a number up to {MOST_THREADS}, or 0 for all")
+    if type(threads) is not int or not 0 <= threads <= MAX_THREADS:
+        raise UsageError(f"--threads {threads}: give a number up to {MAX_THREADS}, or 0 for all")
     _keep_freed_memory()
     _full_rate_on_amd()
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    wanted = int(asked) if re.fullmatch(r"\d{1,4}", asked) else 0
-    torch.set_num_threads(threads or min(wanted, MOST_THREADS) or cpu_quota())
+    variable = os.environ.get("OMP_NUM_THREADS", "")
+    omp_threads = int(variable) if re.fullmatch(r"\d{1,4}", variable) else 0
+    torch.set_num_threads(threads or min(omp_threads, MAX_THREADS) or cpu_quota())
     return torch.get_num_threads()
 
 
 def _keep_freed_memory() -> None:
-    """Let glibc keep what is freed instead of handing it back to the system.
+    """Make glibc keep freed memory instead of returning it to the system.
 
-    A training step frees and takes the same large tensors again; each time, the system would zero every page of them.
-    For a small BERT on a CPU that was a fifth of the time (LOG.md).
+    Each training step frees and allocates the same large tensors, and the system zeroes every page that it hands out. For
+    a small BERT on a CPU, this took a fifth of the time (LOG.md).
     """
     trim_threshold, mmap_max = -1, -4
     try:
         libc = ctypes.CDLL("libc.so.6")
         libc.mallopt(trim_threshold, 2**31 - 1)
         libc.mallopt(mmap_max, 0)
-    except (OSError, AttributeError):  # another C library: nothing to set
+    except (OSError, AttributeError):  # another C library, which has no such settings
         pass
 
 
 def _full_rate_on_amd() -> None:
-    """Have oneDNN do the fp32 products on a processor of AMD's, where the library that torch prefers goes at half its rate.
+    """Compute fp32 matrix products with oneDNN on AMD processors, where torch's default library runs at half the speed.
 
-    "medium" is torch's public way to it. It lets oneDNN round to bf16 in units that no AMD processor has (AMX); so that none
-    ever does, the products are looked at. With a GPU the setting would mean something else.
+    The precision "medium" is torch's public setting for oneDNN. It also allows oneDNN to round to bf16, but only in AMX
+    units, which AMD processors do not have. A test product checks that nothing is rounded. With a GPU, the setting would
+    change the GPU's products instead.
     """
     if torch.cuda.is_available() or _cpu("vendor_id") != "AuthenticAMD":
         return
-    before = torch.get_float32_matmul_precision()
+    previous = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("medium")
     if not _products_are_fp32():
-        torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(previous)
 
 
 def _products_are_fp32() -> bool:
-    every_bit = torch.linspace(1, 2, 256 * 256).view(256, 256)
-    return torch.equal(torch.nn.functional.linear(every_bit, torch.eye(256)), every_bit)
+    all_bits_used = torch.linspace(1, 2, 256 * 256).view(256, 256)
+    return torch.equal(torch.nn.functional.linear(all_bits_used, torch.eye(256)), all_bits_used)
 
 
 def resolve_precision(precision: Precision, target: torch.device) -> Literal["fp32", "bf16"]:
-    """What `auto` means here: bf16 on a GPU that has it; on a CPU, bf16 where it is in hardware and measures faster.
+    """Resolve the precision "auto" for a device.
 
-    On some CPUs with bf16 instructions, fp32 products are the faster ones, so the flag alone does not decide.
+    A GPU uses bf16 if it supports bf16. A CPU uses bf16 if it has bf16 instructions and a measurement shows that they are
+    faster. The measurement is necessary because fp32 products are faster on some CPUs with bf16 instructions.
     """
     if precision != "auto":
         return precision
@@ -110,9 +124,9 @@ def resolve_precision(precision: Precision, target: torch.device) -> Literal["fp
     return "bf16" if _bf16_is_faster() else "fp32"
 
 
-@functools.cache  # one answer a process, so that models that are compared are computed alike
+@functools.cache  # one answer per process, so that all models of a comparison use the same precision
 def _bf16_is_faster() -> bool:
-    features: Any = getattr(torch.cpu, "get_capabilities", dict)()  # older versions of torch cannot say
+    features: Any = getattr(torch.cpu, "get_capabilities", dict)()  # missing in older versions of torch
     if not any(features.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16")):
         return False
     return _product_seconds(torch.bfloat16) < 0.8 * _product_seconds(torch.float32)
@@ -120,7 +134,10 @@ def _bf16_is_faster() -> bool:
 
 @functools.cache
 def matrix_rate(precision: Literal["fp32", "bf16"], target: torch.device) -> float:
-    """Operations a second of large matrix products, measured here and now: what `utilisation` is a share of."""
+    """Measure the speed of large matrix products, in floating-point operations per second.
+
+    It is the denominator of `utilisation` in metrics.jsonl. The result is cached per precision and device.
+    """
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     if target.type == "cpu":
         return _PRODUCT_FLOPS / _product_seconds(dtype)
@@ -151,16 +168,17 @@ def _product_seconds(dtype: torch.dtype) -> float:
 
 
 def autocast(precision: Literal["fp32", "bf16"], target: torch.device) -> AbstractContextManager[Any]:
+    """Return a context that computes in the given precision on the device."""
     return torch.autocast(target.type, torch.bfloat16) if precision == "bf16" else nullcontext()
 
 
 def reseed_torch(seed: int, *stream: int) -> None:
-    """Torch randomness (dropout, initial weights) as a pure function of the seed and a few integers."""
+    """Seed torch's generator (dropout, initial weights) with the key (seed, *stream) of `seeding`."""
     torch.manual_seed(seeding.torch_seed(seed, *stream))
 
 
 def environment(threads: int) -> dict[str, Any]:
-    """Versions, hardware, commit and command, for environment.json."""
+    """Return the versions, hardware, commit and command that environment.json records."""
     packages = ("bertie", "torch", "numpy", "tokenizers", "safetensors")
     versions = {name: importlib.metadata.version(name) for name in packages}
     accelerator = torch.cuda.get_device_name() if torch.cuda.is_available() else None
@@ -178,29 +196,32 @@ def environment(threads: int) -> dict[str, Any]:
 
 
 def peak_memory() -> int:
-    """The largest resident size of this process so far, in bytes."""
+    """Return the peak resident memory of this process so far, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
 
 def memory() -> tuple[int, int]:
-    """Bytes that are free, and all there are: the GPU's, or this machine's within the cgroup's limit; 0 where nobody says."""
+    """Return the free and the total memory in bytes.
+
+    It is the GPU's memory if there is a GPU, otherwise the machine's, limited by the cgroup. (0, 0) if unknown.
+    """
     if torch.cuda.is_available():
         return torch.cuda.mem_get_info()
     try:
-        told = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-        free, whole = (int(told[name].split()[0]) * 1024 for name in ("MemAvailable", "MemTotal"))
+        meminfo = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        free, total = (int(meminfo[name].split()[0]) * 1024 for name in ("MemAvailable", "MemTotal"))
     except (OSError, ValueError, KeyError):
         return 0, 0
     try:
         limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
-        return min(free, limit - used), min(whole, limit)
-    except (OSError, ValueError):  # no cgroup v2, or "max": no limit
-        return free, whole
+        return min(free, limit - used), min(total, limit)
+    except (OSError, ValueError):  # no cgroup v2, or "max", which means no limit
+        return free, total
 
 
 def _cpu(key: str) -> str:
-    """What Linux says of the first processor, or "" where it does not."""
+    """Return an entry of the first processor in /proc/cpuinfo, or "" if there is none."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith(key))
@@ -209,13 +230,13 @@ def _cpu(key: str) -> str:
 
 
 def _commit() -> str | None:
-    """The commit of bertie's own checkout, or None for an installed package."""
-    here = Path(__file__).parent
-    if not (here.parents[1] / ".git").exists():
+    """Return the commit of bertie's git checkout, or None for an installed package."""
+    package = Path(__file__).parent
+    if not (package.parents[1] / ".git").exists():
         return None
-    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
+    command = ["git", "-C", str(package), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError:  # no git on this machine
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:  # git is not installed
         return None
-    return found.stdout.strip() or None
+    return result.stdout.strip() or None

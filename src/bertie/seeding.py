@@ -1,17 +1,21 @@
-"""Randomness as a pure function of (seed, what it is for, epoch, step, …): no generator's state is ever saved."""
+"""Random numbers as a pure function of a seed and a key: (seed, purpose, epoch, step, …).
+
+No generator's state is ever saved, so a resumed run draws the same numbers as an uninterrupted one.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-# What a stream of random numbers is for. The numbers are part of what makes a run repeatable: never reuse one.
+# Purposes of the random streams. Their values determine what a seed means, so never change or reuse one.
 LAYOUT, PAIRS, LABELS, EVAL_LABELS, DROPOUT, WEIGHTS, EXAMPLES, SUBSET, HALVES = range(9)
 
 
 def generator(seed: int, *stream: int) -> np.random.Generator:
+    """Return a NumPy generator for the key (seed, *stream). The first number of `stream` is the purpose."""
     return np.random.default_rng([seed, *stream])
 
 
 def torch_seed(seed: int, *stream: int) -> int:
-    """For torch.manual_seed: 63 bits."""
+    """Return a seed of 63 bits for `torch.manual_seed`, for the key (seed, *stream)."""
     return int(np.random.SeedSequence([seed, *stream]).generate_state(1, np.uint64)[0] >> 1)

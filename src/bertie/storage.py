@@ -1,4 +1,8 @@
-"""Files that are either whole or not there: temporary name, fsync, rename. Checksums. JSON with readable errors."""
+"""Atomic files and folders, checksums, and JSON with readable errors.
+
+A write goes to a temporary name, is synced to disk and then renamed, so a file or folder is either complete or absent.
+Temporary names are hidden: `.NAME.tmp-…` beside the final name.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +22,13 @@ from bertie.errors import MachineError, UsageError, UserError
 
 
 def sha256(path: Path) -> str:
+    """Return the SHA-256 checksum of a file, in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def fsync(path: Path) -> None:
-    """Force a file, or a folder's list of names, to disk."""
+    """Sync a file, or a folder's list of names, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -32,14 +37,18 @@ def fsync(path: Path) -> None:
 
 
 def umask() -> int:
-    """The bits that new files do not get."""
+    """Return the permission bits that new files do not get."""
     mask = os.umask(0o022)
     os.umask(mask)
     return mask
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
-    """Write a file so that a reader, or a crash, sees the old content or the new one and nothing between."""
+    """Write a file atomically: a reader sees the old or the new content, also after a crash.
+
+    Raises:
+        MachineError: The file cannot be written. The old content remains.
+    """
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -53,41 +62,59 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 
 @contextmanager
 def atomic_folder(path: Path, replace: bool = False) -> Iterator[Path]:
-    """Yield a hidden folder beside `path`; when the block ends well it is synced and takes the name, else it is removed.
+    """Write a folder atomically.
 
-    `path` must not exist, or be an empty folder; with `replace`, a folder that is there makes place at the end. A process
-    killed inside the block leaves only hidden `.NAME.tmp-…`, which the next `atomic_folder` of that name, or
-    `remove_leftovers`, takes away. Errors: UsageError where another process is at it.
+    The block fills a hidden folder beside `path`. If the block succeeds, the folder is synced to disk and renamed to `path`.
+    If the block raises, the folder is removed. A process that is killed inside the block leaves hidden `.NAME.tmp-…`
+    folders, which the next `atomic_folder` of this name or `remove_leftovers` removes.
+
+    Args:
+        path: Final name. It must not exist, or be an empty folder.
+        replace: If true, `path` may hold files. The new folder replaces it at the end of the block.
+
+    Yields:
+        The hidden folder.
+
+    Raises:
+        UsageError: Another process writes `path`.
+        MachineError: The folder cannot be written.
     """
     if not path.name:
         raise UsageError(f"{str(path)!r} has no name: give the folder one")
     path = path.resolve()  # a link to a folder elsewhere stays a link
-    temporary, before = (path.with_name(f".{path.name}.tmp-{name}") for name in ("new", "old"))
+    temporary, previous = (path.with_name(f".{path.name}.tmp-{name}") for name in ("new", "old"))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(path):
+        with _exclusive_lock(path):
             try:
                 shutil.rmtree(temporary, ignore_errors=True)
                 temporary.mkdir()
                 yield temporary
                 if replace and path.exists():
-                    shutil.rmtree(before, ignore_errors=True)
-                    os.rename(path, before)
+                    shutil.rmtree(previous, ignore_errors=True)
+                    os.rename(path, previous)
                 publish(temporary, path)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
-                shutil.rmtree(before, ignore_errors=True)
+                shutil.rmtree(previous, ignore_errors=True)
     except OSError as error:
         raise MachineError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a hidden name beside `path` to write to; when the block ends well the file is synced and takes its name, else
-    it is removed.
+    """Write a large file atomically. `write_atomic` is simpler if the content is in memory.
 
-    A process killed inside the block leaves only hidden `.NAME.tmp-…`, which the next `atomic_file` of that name takes
-    away. Errors: UsageError where another process is at it.
+    The block writes a hidden file beside `path`. If the block succeeds, the file is synced to disk and renamed to `path`.
+    If the block raises, the file is removed. A process that is killed inside the block leaves hidden `.NAME.tmp-…` files,
+    which the next `atomic_file` of this name removes.
+
+    Yields:
+        The name of the hidden file.
+
+    Raises:
+        UsageError: Another process writes `path`.
+        MachineError: The file cannot be written.
     """
     if not path.name:
         raise UsageError(f"{str(path)!r} has no name: give the file one")
@@ -95,7 +122,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.tmp-new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(path):
+        with _exclusive_lock(path):
             try:
                 temporary.unlink(missing_ok=True)
                 yield temporary
@@ -109,19 +136,32 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 
 def publish(folder: Path, path: Path) -> None:
-    """Give a folder that is complete its name, once all of it is on disk."""
-    for found in [*folder.rglob("*"), folder]:
-        fsync(found)
+    """Sync a complete folder to disk, then rename it to `path`."""
+    for entry in [*folder.rglob("*"), folder]:
+        fsync(entry)
     os.rename(folder, path)
     fsync(path.parent)
 
 
 @contextmanager
 def work_folder(path: Path, plan: dict[str, Any]) -> Iterator[Path]:
-    """Yield a hidden folder beside `path` for work in many steps; it is kept where the work was cut short, else removed.
+    """Keep the intermediate files of resumable work in a hidden folder beside `path`.
 
-    The next `work_folder` of that name finds it as it was. Errors: UsageError where another process is at it; UserError
-    where it holds work of another plan, with what is different.
+    The folder is removed when the block succeeds, and when it raises a `UserError`, because the same command would fail
+    again. It remains if the work is interrupted, if the machine fails, or after a `UsageError`. The next `work_folder` of
+    the same name then yields it with its files.
+
+    Args:
+        path: Final name of the result.
+        plan: Settings and inputs of the work, as JSON values. Unfinished work resumes only if its plan is the same.
+
+    Yields:
+        The hidden folder.
+
+    Raises:
+        UsageError: Another process writes `path`.
+        UserError: The folder holds unfinished work with another plan. The message names the difference.
+        MachineError: The folder cannot be written.
     """
     if not path.name:
         raise UsageError(f"{str(path)!r} has no name: give the folder one")
@@ -130,9 +170,9 @@ def work_folder(path: Path, plan: dict[str, Any]) -> Iterator[Path]:
     plan = json.loads(json.dumps(plan))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(path):
+        with _exclusive_lock(path):
             if (work / "plan.json").exists():
-                _require_same(read_json(work / "plan.json"), plan, work)
+                _require_same_plan(read_json(work / "plan.json"), plan, work)
             else:
                 _discard(work)
                 work.mkdir()
@@ -140,10 +180,10 @@ def work_folder(path: Path, plan: dict[str, Any]) -> Iterator[Path]:
             try:
                 yield work
             except MachineError as error:
-                raise MachineError(f"{error}; what is done is kept in {work}: the same command goes on") from error
-            except UsageError:  # of how it was called
+                raise MachineError(f"{error}; the finished part is in {work}: repeat the command to resume") from error
+            except UsageError:  # only the call is wrong, so a corrected call may use the folder
                 raise
-            except UserError:  # it would be the same the next time
+            except UserError:  # the same command would fail again
                 _discard(work)
                 raise
             _discard(work)
@@ -152,33 +192,36 @@ def work_folder(path: Path, plan: dict[str, Any]) -> Iterator[Path]:
 
 
 def _discard(work: Path) -> None:
-    """Take the folder away; what is left where that is cut short holds no plan, so nobody goes on from it."""
+    """Remove a work folder, its plan first: work without a plan is never resumed, even if the removal is interrupted."""
     (work / "plan.json").unlink(missing_ok=True)
     shutil.rmtree(work, ignore_errors=True)
 
 
 def discard_work(path: Path) -> None:
-    """Take away the work folder of a `path` that was published, where whoever did it was killed right after."""
+    """Remove the work folder of `path`, which exists if a process was killed right after it published `path`."""
     _discard(path.resolve().with_name(f".{path.name}.tmp-work"))
 
 
-def _require_same(before: dict[str, Any], plan: dict[str, Any], work: Path) -> None:
+def _require_same_plan(saved: dict[str, Any], plan: dict[str, Any], work: Path) -> None:
     for key in plan:
-        if plan[key] != (then := before.get(key)):
-            what = f"{key} (was {then!r}, is {plan[key]!r})"
+        if plan[key] != (then := saved.get(key)):
+            difference = f"{key} (was {then!r}, is {plan[key]!r})"
             if isinstance(then, list) and isinstance(plan[key], list):
                 pairs = [(old, new) for old, new in zip_longest(then, plan[key]) if old != new]
-                what = f"{key}: {(pairs[0][1] or pairs[0][0])[0]}" + f" and {len(pairs) - 1} more" * (len(pairs) > 1)
+                first = (pairs[0][1] or pairs[0][0])[0]
+                difference = f"{key}: {first}" + f" and {len(pairs) - 1} more" * (len(pairs) > 1)
             raise UserError(
-                f"{work} holds the same work begun with something else, {what}: go on as it was begun, or remove it to begin anew"
+                f"{work} holds unfinished work with other settings or inputs, {difference}: "
+                "use the same ones to resume, or remove the folder to start over"
             )
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Be the only process, also of other containers and hosts, that writes `path`: by a lock beside it.
+def _exclusive_lock(path: Path) -> Iterator[None]:
+    """Exclude other processes, also in other containers and on other hosts, from writing `path`.
 
-    A file opened for writing: on NFS a lock needs that. It is taken away at the end, so whoever waited to open it looks again.
+    The lock is a file beside `path`, opened for writing because a lock on NFS requires that. It is removed at the end. So a
+    process that gets the lock checks that the file it opened still exists, and tries again if it does not.
     """
     lock = path.with_name(f".{path.name}.tmp-lock")
     while True:
@@ -199,13 +242,18 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def remove_leftovers(folder: Path, name: str = "*") -> None:
-    """Take away what a killed process left half-written in `folder`, or of one file in it."""
-    for found in folder.glob(f".{name}.tmp-*"):
-        shutil.rmtree(found) if found.is_dir() and not found.is_symlink() else found.unlink()
+    """Remove the temporary files and folders that killed processes left in `folder`.
+
+    Args:
+        folder: Folder to clean.
+        name: Pattern of the final names whose temporary files are removed.
+    """
+    for leftover in folder.glob(f".{name}.tmp-*"):
+        shutil.rmtree(leftover) if leftover.is_dir() and not leftover.is_symlink() else leftover.unlink()
 
 
 def is_unicode(text: str) -> bool:
-    """Whether UTF-8 can hold it: half of a surrogate pair is no character."""
+    """Return whether UTF-8 can encode the text. It cannot encode half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -214,11 +262,12 @@ def is_unicode(text: str) -> bool:
 
 
 def write_json(path: Path, value: Any) -> None:
+    """Write a value as indented JSON, atomically."""
     write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
-    """NumPy arrays by name, as .npz."""
+    """Write NumPy arrays by name to an .npz file, atomically."""
     import numpy as np
 
     content = io.BytesIO()
@@ -227,7 +276,7 @@ def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
 
 
 def write_array(path: Path, array: Any) -> None:
-    """A NumPy array, as .npy."""
+    """Write a NumPy array to an .npy file, atomically."""
     import numpy as np
 
     content = io.BytesIO()
@@ -236,22 +285,27 @@ def write_array(path: Path, array: Any) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object. Errors: UsageError if there is no such file, UserError if it is not JSON, or another value."""
-    value = _json(path)
+    """Read a JSON object.
+
+    Raises:
+        UsageError: There is no such file.
+        UserError: The file does not hold a JSON object.
+    """
+    value = _load_json(path)
     if not isinstance(value, dict):
         raise UserError(f"{path} is damaged: it holds no JSON object")
     return value
 
 
 def read_json_list(path: Path) -> list[Any]:
-    """A JSON array. Errors: as `read_json`."""
-    value = _json(path)
+    """Read a JSON array. Raises the same errors as `read_json`."""
+    value = _load_json(path)
     if not isinstance(value, list):
         raise UserError(f"{path} is damaged: it holds no JSON array")
     return value
 
 
-def _json(path: Path) -> Any:
+def _load_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
@@ -261,28 +315,47 @@ def _json(path: Path) -> Any:
 
 
 def require_fresh(path: Path, what: str) -> None:
-    """Refuse to write into a folder that already holds something."""
+    """Check that `path` does not exist or is an empty folder.
+
+    Args:
+        path: Folder that a command is about to write.
+        what: What the command writes, for the message: "the tokenizer".
+
+    Raises:
+        UsageError: `path` exists and is not an empty folder.
+    """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UsageError(f"{path} already exists: give {what} another --out, or remove it first")
 
 
 def checksums(folder: Path, files: list[Path]) -> dict[str, dict[str, Any]]:
-    """{"train/00000.tokens.npy": {"bytes": …, "sha256": …}, …}, relative to `folder`, in the order given."""
+    """Return sizes and checksums of files, by path relative to `folder`, in the given order.
+
+    Example: {"train/00000.tokens.npy": {"bytes": …, "sha256": …}, …}
+    """
     return {
         path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in files
     }
 
 
 def verify(folder: Path, files: dict[str, dict[str, Any]], remedy: str) -> None:
-    """Compare files with what `checksums` wrote.
+    """Compare files with their sizes and checksums.
 
-    Errors: UserError naming the first that differs, and the remedy.
+    Args:
+        folder: Folder of the files.
+        files: Sizes and checksums as `checksums` returns them.
+        remedy: What the user can do if a file differs, for the message.
+
+    Raises:
+        UserError: A file is missing or differs. The message names the first one.
     """
     for name, expected in files.items():
         path = folder / name
         if not path.is_file():
             raise UserError(f"{path} is missing: {remedy}")
-        if (found := path.stat().st_size) != expected["bytes"]:
-            raise UserError(f"{path} has {found} bytes instead of {expected['bytes']}: it was cut or altered; {remedy}")
+        if (size := path.stat().st_size) != expected["bytes"]:
+            raise UserError(
+                f"{path} has {size} bytes instead of {expected['bytes']}: it was truncated or altered; {remedy}"
+            )
         if sha256(path) != expected["sha256"]:
-            raise UserError(f"{path} was altered (its sha256 is not the manifest's): {remedy}")
+            raise UserError(f"{path} was altered (its sha256 differs from the manifest's): {remedy}")

@@ -50,13 +50,13 @@ def build(text: str) -> Drawing:
 
 
 def load(folder: Path, **files: str) -> Drawing:
-    """Write files and load the first."""
+    """Write files and load the first one."""
     for name, text in files.items():
         (folder / f"{name}.toml").write_text(text)
     return config.load(Drawing, folder / f"{next(iter(files))}.toml", "pretrain")
 
 
-def test_values_of_every_type() -> None:
+def test_values_of_every_type_are_read() -> None:
     found = build(
         """
         seed = 3
@@ -97,7 +97,7 @@ def test_values_of_every_type() -> None:
         numbers=st.lists(st.floats(allow_nan=False), max_size=3).map(tuple),
     )
 )
-def test_what_is_dumped_is_read_back(drawing: Drawing) -> None:
+def test_a_dumped_configuration_is_read_back(drawing: Drawing) -> None:
     assert build(tomli_w.dumps(config.plain(drawing))) == drawing
 
 
@@ -151,7 +151,7 @@ def test_extends_merges_tables_and_replaces_kinds_and_arrays(tmp_path: Path) -> 
     assert found == Drawing(Size(5, "child", True), Circle(), (), (7.0,), 9)
 
 
-def test_a_table_without_kind_changes_the_parents(tmp_path: Path) -> None:
+def test_a_table_without_kind_merges_with_the_parents_table(tmp_path: Path) -> None:
     found = load(
         tmp_path,
         child='extends = "parent.toml"\nshape.side = 4',
@@ -160,7 +160,7 @@ def test_a_table_without_kind_changes_the_parents(tmp_path: Path) -> None:
     assert found.shape == Square(side=4.0)
 
 
-def test_a_table_of_the_parents_kind_changes_it(tmp_path: Path) -> None:
+def test_a_table_of_the_same_kind_merges_with_the_parents_table(tmp_path: Path) -> None:
     found = load(
         tmp_path,
         child='extends = "parent.toml"\nshape.kind = "square"\nshapes = [{kind = "circle"}, {kind = "square", side = 9}]',
@@ -179,26 +179,26 @@ def test_a_table_of_the_parents_kind_changes_it(tmp_path: Path) -> None:
         ({"a": "extends = 3"}, "extends 3"),
     ],
 )
-def test_extends_that_leads_nowhere(tmp_path: Path, files: dict[str, str], message: str) -> None:
+def test_invalid_extends_is_refused(tmp_path: Path, files: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         load(tmp_path, **files)
 
 
-def test_names_files_and_what_is_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configuration_is_found_by_name_or_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert config.load(PretrainConfig, "mini", "pretrain").model.num_hidden_layers == 4
     with pytest.raises(UsageError, match=r"no configuration 'minni': give a \.toml file or one of .*mini"):
         config.load(PretrainConfig, "minni", "pretrain")
     with pytest.raises(UsageError, match=r"no configuration 'mine\.toml'"):
         config.load(PretrainConfig, "mine.toml", "pretrain")
-    Path("mini").mkdir()  # a folder of that name does not hide the shipped one
+    Path("mini").mkdir()  # a folder of that name does not hide the shipped configuration
     assert config.load(PretrainConfig, "mini", "pretrain").model.num_hidden_layers == 4
     Path("mine.toml").write_bytes(b"seed = '\xff'")
     with pytest.raises(UsageError, match=r"mine\.toml"):
         config.load(PretrainConfig, "mine.toml", "pretrain")
 
 
-def test_tables_of_one_kind() -> None:
+def test_a_table_with_arbitrary_keys_has_values_of_one_type() -> None:
     assert config.build(dict[str, float], {"a": 1, "b": 0.5}, "scores") == {"a": 1.0, "b": 0.5}
     for wrong, message in (([1], "scores: expected a table"), ({"a": "x"}, "scores.a: expected float, got 'x'")):
         with pytest.raises(UsageError, match=message):
@@ -213,7 +213,7 @@ def test_tables_of_one_kind() -> None:
         ({"low": 1, "above": True}, "drawing.side is 1.0: give more than 1"),
     ],
 )
-def test_require_range(arguments: dict[str, float], message: str) -> None:
+def test_require_range_names_the_setting_and_the_limits(arguments: dict[str, float], message: str) -> None:
     with pytest.raises(UsageError) as raised:
         require_range("drawing", Square(), "side", **arguments)  # type: ignore[arg-type]
     assert str(raised.value) == message
@@ -232,14 +232,14 @@ def test_a_shipped_configuration_can_be_extended_by_its_name(tmp_path: Path) -> 
     assert replace(mine, training=shipped.training) == shipped
 
 
-def test_what_a_file_says_can_be_said_in_python() -> None:
+def test_a_configuration_is_loaded_from_a_dict() -> None:
     from bertie.finetuning.recipe import FinetuneConfig
 
-    told = {"extends": "classify", "training": {"learning_rate": 3e-4}, "grid": {"batch_size": (8, 16)}}
-    mine, shipped = (config.load(FinetuneConfig, given, "finetune") for given in (told, "classify"))
+    values = {"extends": "classify", "training": {"learning_rate": 3e-4}, "grid": {"batch_size": (8, 16)}}
+    mine, shipped = (config.load(FinetuneConfig, given, "finetune") for given in (values, "classify"))
     assert (mine.training.learning_rate, mine.grid.batch_size) == (3e-4, (8, 16))
     assert replace(mine, training=shipped.training, grid=shipped.grid) == shipped
-    assert "extends" in told  # it is left as it was
+    assert "extends" in values  # the dict is not changed
     for bad, words in (
         ({"extends": "clasify"}, "the configuration: extends 'clasify', but there is no file clasify"),
         ({"extends": "classify", "training": {"rate": 1}}, "'rate' is not known"),

@@ -11,7 +11,7 @@ import pytest
 from bertie import console
 
 
-def test_rate_and_time_left_count_from_where_this_process_began(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rate_ignores_work_done_before_this_process_started(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
     monkeypatch.setattr(console.time, "monotonic", lambda: clock[0])
     with console.progress("train", 1000, "steps", done=900) as bar:
@@ -22,7 +22,7 @@ def test_rate_and_time_left_count_from_where_this_process_began(monkeypatch: pyt
         assert bar.line() == "read: 0 MB, 0/s"
 
 
-def test_a_line_every_30_seconds_without_a_terminal(
+def test_progress_prints_a_line_every_30_seconds_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = [0.0]
@@ -37,7 +37,7 @@ def test_a_line_every_30_seconds_without_a_terminal(
 
 
 @pytest.mark.parametrize("redirect", ["2>&-", "2>/dev/full"])
-def test_work_goes_on_where_nobody_listens(redirect: str) -> None:
+def test_a_closed_or_full_stderr_does_not_stop_the_work(redirect: str) -> None:
     program = (
         "from bertie import console\n"
         "console.info('a')\n"
@@ -45,15 +45,15 @@ def test_work_goes_on_where_nobody_listens(redirect: str) -> None:
         "print('done')"
     )
     command = f"{shlex.quote(sys.executable)} -c {shlex.quote(program)} {redirect}"
-    told = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
-    assert told.stdout == "done\n"
+    process = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    assert process.stdout == "done\n"
 
 
-def test_what_is_told_while_nothing_advances(capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_shows_the_detail_while_nothing_advances(capsys: pytest.CaptureFixture[str]) -> None:
     bar = console.Progress("read", 2, "MB", printed=-1000)
     with console.status(bar, lambda: "5 MB of text"):
         deadline = time.monotonic() + 20
-        while "5 MB of text" not in (said := capsys.readouterr().err) and time.monotonic() < deadline:
+        while "5 MB of text" not in (output := capsys.readouterr().err) and time.monotonic() < deadline:
             time.sleep(0.05)
-    assert said.startswith("read: 0 of 2 MB")
-    assert not any("tell" in thread.name for thread in threading.enumerate())
+    assert output.startswith("read: 0 of 2 MB")
+    assert not any(thread.name == "status" for thread in threading.enumerate())

@@ -28,7 +28,7 @@ def test_targets_of_a_micro_batch_count_in_its_rows(first: list[int], second: li
     assert micro.rows[micro.targets["b"].index].tolist() == second
 
 
-def test_counts_are_weights_and_tokens_are_real_ones() -> None:
+def test_counts_sum_the_weights_and_tokens_exclude_filler() -> None:
     batch = collate([sequence(5), sequence(3), *filler(9, 0, 4)], 8)
     weights = Targets(np.array([0, 5]), np.array([1, 1]), np.array([1.0, 0.0], np.float32))
     micro = MicroBatch.of(batch, {"a": weights})
@@ -36,7 +36,7 @@ def test_counts_are_weights_and_tokens_are_real_ones() -> None:
     assert micro.tokens == 8
 
 
-def test_tensors_are_int64() -> None:
+def test_tensors_have_the_documented_dtypes() -> None:
     batch = collate([sequence(5), sequence(3)], 8)
     at_first = Targets(batch.ragged.cu_seqlens[:-1], np.zeros(2, np.int32), np.ones(2, np.float64))
     micro = MicroBatch.of(batch, {"a": at_first}).tensors()

@@ -1,4 +1,4 @@
-"""Architecture rules: rooms import only rooms above them, no import cycles, small files and functions."""
+"""The rules of the house in CONTRIBUTING.md: imports between rooms, import cycles, sizes of files and functions, and more."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "bertie"
 TESTS = Path(__file__).resolve().parents[1]
-# A room imports only rooms above it, and itself.
+# A room imports only itself and rooms in lines above its own.
 ROOMS = (
     ("errors", "contracts"),
     ("console", "storage", "seeding", "config", "threads"),
@@ -42,7 +42,7 @@ def room(path: Path) -> str:
 
 
 def imports(tree: ast.AST, only_at_top: bool = False) -> Iterator[str]:
-    """Dotted names of what a file imports, `from a import b` as a.b."""
+    """Yield the dotted names of a file's imports. `from a import b` gives a.b."""
     for node in ast.iter_child_nodes(tree) if only_at_top else ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -82,8 +82,8 @@ def test_only_runtime_reads_the_environment_and_nothing_pickles(path: Path) -> N
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_nothing_draws_from_a_generator_that_all_share(path: Path) -> None:
-    """What it gave would depend on who drew before: a resumed run would draw something else."""
+def test_no_file_uses_numpys_global_generator(path: Path) -> None:
+    """Its numbers depend on all earlier draws, so a resumed run would draw other numbers."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr == "random":
             allowed = {"Generator"} | ({"default_rng", "SeedSequence"} if room(path) == "seeding" else set())
@@ -98,7 +98,7 @@ def test_light_rooms_start_without_torch(path: Path) -> None:
 
 
 def imported_files(path: Path, root: Path, package: str) -> set[Path]:
-    """The files below `root` that a file imports. `package`: the dotted prefix of that folder, "" for scripts."""
+    """Return the files below `root` that a file imports. `package`: dotted name of that folder, "" for scripts."""
     found = set()
     for name in imports(ast.parse(path.read_text(encoding="utf-8"))):
         parts = name.removeprefix(f"{package}.").split(".") if name.startswith(package) else []
@@ -113,7 +113,7 @@ def imported_files(path: Path, root: Path, package: str) -> set[Path]:
 
 
 def import_cycle(graph: dict[Path, set[Path]]) -> list[Path]:
-    """A cycle in an import graph, [] if there is none."""
+    """Return a cycle in an import graph, or [] if there is none."""
     done: set[Path] = set()
 
     def visit(path: Path, stack: list[Path]) -> list[Path]:
@@ -131,8 +131,8 @@ def import_cycle(graph: dict[Path, set[Path]]) -> list[Path]:
 
 
 @pytest.mark.parametrize(("root", "package"), [(SOURCE, "bertie"), (BENCHMARKS, "")], ids=["src", "benchmarks"])
-def test_no_file_imports_itself_through_others(root: Path, package: str) -> None:
-    """Type-checking imports count too. The lazy table of public names in bertie/__init__.py does not."""
+def test_there_are_no_import_cycles(root: Path, package: str) -> None:
+    """Imports for type checking count. The lazy table of public names in bertie/__init__.py does not."""
     files = [path for path in root.rglob("*.py") if path != SOURCE / "__init__.py"]
     assert import_cycle({path: imported_files(path, root, package) & set(files) for path in files}) == []
 
@@ -143,7 +143,7 @@ def test_import_cycles_are_found() -> None:
     assert import_cycle({a: {b, c}, b: {c}, c: set()}) == []
 
 
-def test_every_room_has_its_place() -> None:
+def test_every_room_is_listed() -> None:
     found = {room(path) for path in FILES} - {"__init__"}
     assert found == set(RANK)
 

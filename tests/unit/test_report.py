@@ -19,7 +19,7 @@ def everything(text: str = EVIL) -> Page:
     page.table([text, "n"], [[text, 1], ["b", 0.12345]])
     page.line_chart({text: ([1, 2, 3], [3.0, 2.0, 1.5]), "other": ([2], [2.0])}, text, text, lines={text: 2.5})
     page.score_chart({text: (0.5, 0.1), "one run": (0.25, math.nan)}, text)
-    page.guesses(text, {text: 0.75, "b": 0.0312})
+    page.mask_predictions(text, {text: 0.75, "b": 0.0312})
     page.code(text)
     return page
 
@@ -53,15 +53,15 @@ def read(page: Page) -> Reader:
     return reader
 
 
-def test_all_text_is_escaped_and_all_tags_closed():
+def test_all_text_is_escaped_and_all_tags_are_closed():
     reader = read(everything())
     assert "script" not in reader.tags
     assert reader.open == []
-    # title, h1, intro, h2, paragraph, table twice, and both themes of both charts, guess twice
+    # title, h1, intro, h2, paragraph, table twice, both themes of both charts, and twice in the mask predictions
     assert reader.text.count("<script>alert('x')</script>") >= 15
 
 
-def test_nothing_is_fetched():
+def test_a_page_loads_nothing_from_the_network():
     html = everything().html()
     assert not re.search(r"(?:src|href)\s*=\s*[\"'](?!#)", html)
     assert "url(http" not in html
@@ -72,7 +72,7 @@ def test_the_same_content_gives_the_same_bytes():
     assert everything().html() == everything().html()
 
 
-def test_pictures_come_light_and_dark_with_names_and_real_text():
+def test_charts_have_two_themes_a_description_and_selectable_text():
     page = Page("t")
     page.line_chart({"train": ([1, 2], [3.0, 2.0])}, "step", "loss (nats)", lines={"chance": 2.5})
     html = page.html()
@@ -86,7 +86,7 @@ def test_pictures_come_light_and_dark_with_names_and_real_text():
     assert clips[0].isdisjoint(clips[1])
 
 
-def test_table_cells():
+def test_table_cells_are_formatted_and_aligned_by_type():
     page = Page("t")
     page.table(["name", "text", "score"], [["a", "longer than a dozen", 0.123456], ["b", "", 7]])
     (table,) = page.parts
@@ -95,18 +95,18 @@ def test_table_cells():
     assert '<td class="number">7</td>' in table
 
 
-def test_shares_and_dashes_stand_among_numbers():
+def test_percentages_and_dashes_are_aligned_as_numbers():
     page = Page("t")
     page.table(["a", "b"], [[0.5, "12.6 %"], ["–", "–"]])
     assert page.parts[0].count('<td class="number">') == 4
 
 
-def test_a_row_of_another_length_is_a_bug():
+def test_a_table_row_of_another_length_is_refused():
     with pytest.raises(ValueError, match="zip"):
         Page("t").table(["a", "b"], [[1, 2, 3]])
 
 
-def test_scores_show_mean_and_interval():
+def test_a_score_chart_shows_mean_and_interval():
     page = Page("t")
     page.score_chart({"ours": (0.6123, 0.0214), "once": (0.5, math.nan)}, "accuracy")
     assert "ours\u20030.612 ± 0.021" in page.html()
@@ -114,20 +114,20 @@ def test_scores_show_mean_and_interval():
     assert "nan" not in re.sub(r"<style>.*?</style>", "", page.html(), flags=re.DOTALL)
 
 
-def test_guesses_are_as_long_as_they_are_probable():
+def test_bars_of_mask_predictions_are_proportional_to_probabilities():
     page = Page("t")
-    page.guesses("a [MASK] b", {"x": 0.75, "y": 0.0312})
+    page.mask_predictions("a [MASK] b", {"x": 0.75, "y": 0.0312})
     assert re.findall(r"width:([\d.]+)%", page.parts[0]) == ["75.0", "3.1"]
 
 
-def test_columns_of_numbers_have_as_many_decimals_everywhere():
+def test_all_values_of_a_column_have_the_same_number_of_decimals():
     page = Page("t")
     page.table(["a", "b", "c"], [[0.5, 12.0, 5], [1 / 3, 0.126, 70]])
     found = re.findall(r'class="number">([\d.]+)<', page.parts[0])
     assert found == ["0.5000", "12.00", "5", "0.3333", "0.13", "70"]
 
 
-def test_a_matrix_has_names_where_they_are_short():
+def test_a_matrix_has_numbers_instead_of_long_labels():
     page = Page("t")
     page.matrix(["yes", EVIL[:20]], [[3, 1], [0, 4000]])
     page.matrix(["a" * 60, "b"], [[3, 1], [0, 4]])
@@ -143,9 +143,9 @@ def test_a_matrix_has_names_where_they_are_short():
     assert ">4,000</td>" in page.parts[0]
 
 
-def test_passages_are_escaped_and_say_what_their_marks_mean():
+def test_passages_and_their_legend_are_escaped():
     page = Page("t")
-    page.marks({"gold": EVIL})
+    page.legend({"gold": EVIL})
     page.passage({EVIL: EVIL}, [[TextSpan(EVIL), TextSpan(EVIL, "wrong", EVIL)], [TextSpan("b", "gold")]])
     page.link(EVIL, 'a"b.html')
     reader = read(page)
@@ -153,5 +153,5 @@ def test_passages_are_escaped_and_say_what_their_marks_mean():
     assert reader.open == []
     assert reader.text.count(EVIL) == 7
     assert 'href="a&quot;b.html"' in page.parts[2]
-    page.marks({})
+    page.legend({})
     assert len(page.parts) == 3

@@ -10,7 +10,7 @@ import torch
 from bertie import runtime
 
 
-def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_records_versions_and_works_without_git(monkeypatch: pytest.MonkeyPatch) -> None:
     found = runtime.environment(threads=3)
     assert found["threads"] == 3
     assert (
@@ -25,7 +25,7 @@ def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert runtime.environment(threads=3)["commit"] is None
 
 
-def test_torch_is_reseeded() -> None:
+def test_reseeding_makes_torchs_draws_a_function_of_the_key() -> None:
     draws = []
     for key in ((0, 1), (0, 2), (1, 1), (0, 1)):
         runtime.reseed_torch(*key)
@@ -39,13 +39,13 @@ def test_torch_is_reseeded() -> None:
     [
         ({"avx512_bf16": False, "amx_bf16": False}, {}, "fp32"),
         ({"avx512_bf16": True}, {torch.bfloat16: 1.0, torch.float32: 2.0}, "bf16"),
-        ({"amx_bf16": True}, {torch.bfloat16: 1.9, torch.float32: 2.0}, "fp32"),  # there, but hardly faster
+        ({"amx_bf16": True}, {torch.bfloat16: 1.9, torch.float32: 2.0}, "fp32"),  # hardly faster
     ],
 )
-def test_auto_takes_bf16_where_it_is_faster(
+def test_auto_precision_is_bf16_if_it_is_faster(
     monkeypatch: pytest.MonkeyPatch, features: dict[str, bool], seconds: dict[torch.dtype, float], expected: str
 ) -> None:
-    monkeypatch.setattr(runtime, "_bf16_is_faster", runtime._bf16_is_faster.__wrapped__)  # without its memory
+    monkeypatch.setattr(runtime, "_bf16_is_faster", runtime._bf16_is_faster.__wrapped__)  # without its cache
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: features)
     monkeypatch.setattr(runtime, "_product_seconds", seconds.__getitem__)
     assert runtime.resolve_precision("auto", torch.device("cpu")) == expected
@@ -53,12 +53,16 @@ def test_auto_takes_bf16_where_it_is_faster(
     assert runtime.resolve_precision("bf16", torch.device("cpu")) == "bf16"
 
 
-@pytest.mark.parametrize(("asked", "variable", "expected"), [(1, "2", 1), (0, "1", 1), (0, "", None), (0, "2,1", None)])
-def test_threads(monkeypatch: pytest.MonkeyPatch, asked: int, variable: str, expected: int | None) -> None:
+@pytest.mark.parametrize(
+    ("threads", "variable", "expected"), [(1, "2", 1), (0, "1", 1), (0, "", None), (0, "2,1", None)]
+)
+def test_the_argument_precedes_omp_num_threads_and_the_quota(
+    monkeypatch: pytest.MonkeyPatch, threads: int, variable: str, expected: int | None
+) -> None:
     before = torch.get_num_threads()
     monkeypatch.setenv("OMP_NUM_THREADS", variable)
     try:
-        assert runtime.use_threads(asked) == (expected or runtime.cpu_quota())
+        assert runtime.use_threads(threads) == (expected or runtime.cpu_quota())
     finally:
         torch.set_num_threads(before)
 
@@ -67,16 +71,16 @@ def test_threads(monkeypatch: pytest.MonkeyPatch, asked: int, variable: str, exp
     ("vendor", "gpu", "exact", "expected"),
     [
         ("AuthenticAMD", False, True, "medium"),
-        ("AuthenticAMD", False, False, "highest"),  # it rounds: not that way
+        ("AuthenticAMD", False, False, "highest"),  # oneDNN rounds to bf16
         ("AuthenticAMD", True, True, "highest"),
         ("GenuineIntel", False, True, "highest"),
         ("", False, True, "highest"),
     ],
 )
-def test_products_on_amd_go_to_onednn_if_they_stay_exact(
+def test_amd_processors_use_onednn_unless_it_rounds(
     monkeypatch: pytest.MonkeyPatch, vendor: str, gpu: bool, exact: bool, expected: str
 ) -> None:
-    inputs = torch.float64 if exact else torch.bfloat16  # what this machine's own product does is not asked
+    inputs = torch.float64 if exact else torch.bfloat16  # replaces the product of this machine
 
     def linear(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return (x.to(inputs) @ w.to(inputs).T).float()
@@ -91,33 +95,34 @@ def test_products_on_amd_go_to_onednn_if_they_stay_exact(
         torch.set_float32_matmul_precision("highest")
 
 
-def test_what_onednn_computes_for_amd_is_fp32() -> None:
-    """A layer of BERT-base, forward and both gradients, as close to float64 as torch's own way on this processor.
+def test_products_of_onednn_are_as_exact_as_torchs_default() -> None:
+    """A layer of BERT-base, forward and both gradients, compared with float64.
 
-    AMX would round; none of AMD's processors has it.
+    AMX would round; AMD processors do not have it.
     """
     if torch.cpu.get_capabilities().get("amx_bf16"):
         pytest.skip("needs a processor without AMX")
     generator = torch.Generator().manual_seed(0)
     x, w, g = (torch.randn(shape, generator=generator) for shape in ((256, 768), (3072, 768), (256, 3072)))
-    away = {}
+    errors = {}
     try:
-        for way in ("highest", "medium"):
-            torch.set_float32_matmul_precision(way)
+        for precision in ("highest", "medium"):
+            torch.set_float32_matmul_precision(precision)
             found = (x @ w.t(), g @ w, g.t() @ x)
             exact = (x.double() @ w.double().t(), g.double() @ w.double(), g.double().t() @ x.double())
-            away[way] = max(float((a - b).abs().max()) for a, b in zip(found, exact, strict=True))
+            errors[precision] = max(float((a - b).abs().max()) for a, b in zip(found, exact, strict=True))
     finally:
         torch.set_float32_matmul_precision("highest")
-    assert away["medium"] < 4 * away["highest"]
+    assert errors["medium"] < 4 * errors["highest"]
 
 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [({}, "5000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")],
 )
-def test_openmp_waits_as_the_user_says_else_briefly(given: dict[str, str], expected: str) -> None:
-    bare = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+def test_openmp_spins_briefly_unless_the_user_sets_it(given: dict[str, str], expected: str) -> None:
+    env = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     program = "import sys, os, bertie; assert 'torch' not in sys.modules; print(os.environ.get('GOMP_SPINCOUNT'))"
-    told = subprocess.run([sys.executable, "-c", program], env=bare | given, capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == expected
+    command = [sys.executable, "-c", program]
+    process = subprocess.run(command, env=env | given, capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == expected

@@ -23,12 +23,12 @@ def test_a_stream_is_a_pure_function_of_its_key() -> None:
 
 
 def test_numbers_are_the_same_on_every_machine() -> None:
-    """What a seed means is part of the format: a run's data must not change with a release."""
+    """The meaning of a seed is part of the format: a new release must not change the data of a run."""
     assert seeding.generator(0, seeding.LAYOUT, 0).integers(0, 1000, 4).tolist() == [850, 636, 511, 269]
     assert seeding.torch_seed(0, seeding.DROPOUT, 1, 2) == 6775611746057050632
 
 
-def test_neighbouring_keys_are_unrelated() -> None:
+def test_neighboring_keys_give_unrelated_numbers() -> None:
     keys = [(seed, kind, epoch, step) for seed in (0, 1) for kind in KINDS for epoch in (0, 1) for step in (0, 1)]
     draws = np.array([seeding.generator(*key).random(200) for key in keys])
     assert len(np.unique(draws)) == draws.size

@@ -17,12 +17,12 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_sha256(tmp_path: Path) -> None:
+def test_sha256_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"abc" * 1_000_000)
     assert storage.sha256(tmp_path / "a") == hashlib.sha256(b"abc" * 1_000_000).hexdigest()
 
 
-def test_write_atomic(tmp_path: Path) -> None:
+def test_write_atomic_replaces_a_file(tmp_path: Path) -> None:
     for content in ("first\n", b"second", "dritte ü"):
         storage.write_atomic(tmp_path / "a", content)
         expected = content if isinstance(content, bytes) else content.encode()
@@ -31,7 +31,7 @@ def test_write_atomic(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stage", ["fsync", "replace"])
-def test_what_stood_there_stays_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
+def test_the_old_content_remains_if_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -43,12 +43,12 @@ def test_what_stood_there_stays_when_writing_fails(tmp_path: Path, monkeypatch: 
     assert names(tmp_path) == {"a"}
 
 
-def test_write_where_there_is_no_folder(tmp_path: Path) -> None:
+def test_writing_into_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cannot write .*missing"):
         storage.write_atomic(tmp_path / "missing" / "a", "x")
 
 
-def test_atomic_folder(tmp_path: Path) -> None:
+def test_atomic_folder_appears_when_it_is_complete(tmp_path: Path) -> None:
     with storage.atomic_folder(tmp_path / "deep" / "out") as folder:
         (folder / "inner").mkdir()
         (folder / "inner" / "a").write_text("x")
@@ -59,28 +59,28 @@ def test_atomic_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, UserError, KeyboardInterrupt])
-def test_a_folder_whose_making_fails_is_not_there(tmp_path: Path, error: type[BaseException]) -> None:
-    def make() -> None:
+def test_an_error_leaves_no_folder(tmp_path: Path, error: type[BaseException]) -> None:
+    def write() -> None:
         with storage.atomic_folder(tmp_path / "out") as folder:
             (folder / "a").write_text("x")
             raise error
 
     with pytest.raises(error):
-        make()
+        write()
     assert names(tmp_path) == set()
 
 
-def test_a_full_disk_while_making_a_folder(tmp_path: Path) -> None:
-    def make() -> None:
+def test_a_full_disk_leaves_no_folder(tmp_path: Path) -> None:
+    def write() -> None:
         with storage.atomic_folder(tmp_path / "out"):
             raise OSError(28, "No space left on device")
 
     with pytest.raises(UserError, match=r"cannot write .*out: No space left on device"):
-        make()
+        write()
     assert names(tmp_path) == set()
 
 
-def test_a_killed_process_leaves_nothing_that_looks_whole(tmp_path: Path) -> None:
+def test_a_killed_process_leaves_only_temporary_files(tmp_path: Path) -> None:
     code = (
         "import os, pathlib, sys; from bertie import storage\n"
         "with storage.atomic_folder(pathlib.Path(sys.argv[1])) as folder:\n"
@@ -100,7 +100,7 @@ def test_a_killed_process_leaves_nothing_that_looks_whole(tmp_path: Path) -> Non
     assert names(tmp_path) == {"kept"}
 
 
-def test_atomic_file(tmp_path: Path) -> None:
+def test_atomic_file_appears_when_it_is_complete(tmp_path: Path) -> None:
     with storage.atomic_file(tmp_path / "new" / "a") as temporary:
         temporary.write_text("whole")
         assert names(tmp_path / "new") == {".a.tmp-new", ".a.tmp-lock"}
@@ -121,7 +121,7 @@ def test_atomic_file(tmp_path: Path) -> None:
     assert names(tmp_path / "new") == {"a"}
 
 
-def test_two_at_once_are_refused(tmp_path: Path) -> None:
+def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     with storage.atomic_folder(tmp_path / "out") as folder:
         (folder / "a").write_text("first")
         for _ in range(2):
@@ -131,7 +131,7 @@ def test_two_at_once_are_refused(tmp_path: Path) -> None:
     assert names(tmp_path) == {"out"}
 
 
-def test_json_there_and_back(tmp_path: Path) -> None:
+def test_json_is_read_back(tmp_path: Path) -> None:
     value = {"a": [1, 2.5, None, True], "ü": {"b": "ß"}}
     storage.write_json(tmp_path / "a.json", value)
     assert storage.read_json(tmp_path / "a.json") == value
@@ -145,7 +145,7 @@ def test_damaged_json_is_named(tmp_path: Path, content: bytes) -> None:
         storage.read_json(tmp_path / "a.json")
 
 
-def test_json_lists(tmp_path: Path) -> None:
+def test_read_json_list_requires_an_array(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('[1, {"a": 2}]')
     assert storage.read_json_list(tmp_path / "a.json") == [1, {"a": 2}]
     (tmp_path / "a.json").write_text("{}")
@@ -153,21 +153,21 @@ def test_json_lists(tmp_path: Path) -> None:
         storage.read_json_list(tmp_path / "a.json")
 
 
-def test_missing_json(tmp_path: Path) -> None:
+def test_a_missing_json_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no such file: .*a\.json"):
         storage.read_json(tmp_path / "a.json")
 
 
-def test_require_fresh(tmp_path: Path) -> None:
+def test_require_fresh_refuses_a_folder_with_files(tmp_path: Path) -> None:
     storage.require_fresh(tmp_path / "new", "the run")
-    storage.require_fresh(tmp_path, "the run")  # an empty folder will do
+    storage.require_fresh(tmp_path, "the run")  # an empty folder is accepted
     (tmp_path / "a").write_text("x")
     for path in (tmp_path, tmp_path / "a"):
         with pytest.raises(UsageError, match="already exists: give the run another --out"):
             storage.require_fresh(path, "the run")
 
 
-def test_checksums_and_verify(tmp_path: Path) -> None:
+def test_verify_names_missing_and_altered_files(tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     paths = [tmp_path / "inner" / "b", tmp_path / "a"]
     for path in paths:
@@ -189,7 +189,7 @@ def test_checksums_and_verify(tmp_path: Path) -> None:
         storage.verify(tmp_path, found, "do something")
 
 
-def test_a_folder_that_makes_place_does_so_at_the_end(tmp_path: Path) -> None:
+def test_a_folder_is_replaced_at_the_end_of_the_block(tmp_path: Path) -> None:
     path = tmp_path / "out"
     for content in ("one", "two"):
         with storage.atomic_folder(path, replace=True) as folder:

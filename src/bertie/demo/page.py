@@ -33,7 +33,7 @@ def page(
     made.heading("What it says")
     made.paragraph("The likeliest word pieces for each gap.")
     for text, places in guesses.items():
-        made.guesses(text, {guess.token: guess.probability for guess in places})
+        made.mask_predictions(text, {guess.token: guess.probability for guess in places})
     made.heading("How it was made")
     made.table(["Stage", "Seconds"], [[stage, round(time, 1)] for stage, time in seconds.items()])
     made.paragraph(describe_machine(out / "bert"))

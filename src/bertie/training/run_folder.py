@@ -266,7 +266,7 @@ def run_threads(run: Path, asked: int) -> int:
     """
     environment = run / "environment.json"
     saved = storage.read_json(environment).get("threads", 0) if environment.is_file() else 0
-    if type(saved) is not int or not 0 <= saved <= runtime.MOST_THREADS:
+    if type(saved) is not int or not 0 <= saved <= runtime.MAX_THREADS:
         raise UserError(f"{environment} is damaged: threads is {saved!r}")
     if saved and asked and saved != asked:
         effect = "results will differ in rounding and, on a CPU, in the dropout masks"

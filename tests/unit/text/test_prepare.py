@@ -242,10 +242,12 @@ def test_changed_settings_or_files_do_not_resume(
         patch.setattr(encode, "encode_block", interrupted)
         with pytest.raises(KeyboardInterrupt):
             prepare([path], tokenizer, tmp_path / "out", executor=LocalExecutor(1))
-    with pytest.raises(UserError, match=r"begun with something else, eval_share \(was 0.01, is 0.1\)"):
+    with pytest.raises(UserError, match=r"other settings or inputs, eval_share \(was 0.01, is 0.1\)"):
         prepare([path], tokenizer, tmp_path / "out", eval_share=0.1, executor=LocalExecutor(1))
     corpus(path, TEXTS[:-1])
-    with pytest.raises(UserError, match=r"begun with something else, files: .*a\.jsonl: .* remove it to begin anew"):
+    with pytest.raises(
+        UserError, match=r"other settings or inputs, files: .*a\.jsonl: .* remove the folder to start over"
+    ):
         prepare([path], tokenizer, tmp_path / "out", executor=LocalExecutor(1))
     shutil.rmtree(tmp_path / ".out.tmp-work")
     prepare([path], tokenizer, tmp_path / "out", eval_share=0.1, executor=LocalExecutor(1))
@@ -377,7 +379,7 @@ def test_other_order_of_files_does_not_resume(
     monkeypatch.setattr(sources, "MIN_GROUP_BYTES", 100)
     start([a, b], tokenizer, tmp_path / "out", 1)
     for texts in ([b, a], [a, b, b], [a]):
-        with pytest.raises(UserError, match=r"begun with something else, files: .*/[ab]\.jsonl"):
+        with pytest.raises(UserError, match=r"other settings or inputs, files: .*/[ab]\.jsonl"):
             prepare(texts, tokenizer, tmp_path / "out", eval_share=0.1)
     assert prepare([a, b], tokenizer, tmp_path / "out", eval_share=0.1)["documents"] == 200
 
@@ -388,7 +390,7 @@ def test_changed_data_set_does_not_resume(tmp_path: Path, tokenizer: Tokenizer) 
     corpus(hub / "train.jsonl", TEXTS[100:200])
     start([f"hf:{hub}", a], tokenizer, tmp_path / "out", 1)
     corpus(hub / "train.jsonl", TEXTS[200:])
-    with pytest.raises(UserError, match="begun with something else, files: hf:"):
+    with pytest.raises(UserError, match="other settings or inputs, files: hf:"):
         prepare([f"hf:{hub}", a], tokenizer, tmp_path / "out", eval_share=0.1)
 
 
@@ -462,7 +464,7 @@ def test_work_is_kept_unless_the_text_is_at_fault(tmp_path: Path, tokenizer: Tok
         with pytest.raises(type(error), match=str(error)):
             prepare([path], tokenizer, tmp_path / "out", eval_share=0.1, executor=FailingExecutor(error))  # pyright: ignore
         assert work.is_dir()
-    with pytest.raises(MachineError, match=r"what is done is kept in .*: the same command goes on"):
+    with pytest.raises(MachineError, match=r"the finished part is in .*: repeat the command to resume"):
         prepare([path], tokenizer, tmp_path / "out", eval_share=0.1, executor=FailingExecutor(MachineError("x")))  # pyright: ignore
     with pytest.raises(UserError, match="the text is wrong"):
         prepare(

@@ -93,7 +93,7 @@ def page(title: str, evaluation: Evaluation, sources: list[str], result: dict[st
     report.paragraph(f"Loss: {evaluation.loss_description}. All examples are in {PREDICTIONS}.")
     passages = [evaluation.passage(i) for i in wrong]
     used = {part.mark for passage in passages for parts in passage.texts for part in parts}
-    report.marks({mark: meaning for mark, meaning in _MARKS.items() if mark in used})
+    report.legend({mark: meaning for mark, meaning in _MARKS.items() if mark in used})
     for i, passage in zip(wrong, passages, strict=True):
         report.passage({**passage.facts, "loss": f"{evaluation.losses[i]:.3g}", "source": sources[i]}, passage.texts)
     return report.html()
