@@ -224,7 +224,7 @@ FLAGS: list[tuple[str, str, str]] = [
     (
         "--objectives.0.mask-replace-prob",
         "0.95",
-        "objectives.mlm: mask_replace_prob and random_replace_prob are more than 1 together",
+        "objectives.mlm: mask_replace_prob and random_replace_prob are more than 1 together: lower one of them",
     ),
     ("--objectives.1.weight", "-1", "objectives.nsp.weight is -1.0"),
 ]

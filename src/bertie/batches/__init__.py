@@ -1,1 +1,10 @@
-"""Token shards → Batch: layouts make sequences of documents, packing lays them into rows, the loader hands out steps."""
+"""Token shards → packed batches for pre-training.
+
+Read in this order:
+
+1. layouts.py: which spans of the corpus form a sequence, such as the sentence pairs of next sentence prediction.
+2. packing.py: which sequences share a row of packed tokens.
+3. collate.py: sequences → `Batch`.
+4. loader.py: the steps of an epoch, each a few rows, as a pure function of (seed, epoch, step).
+5. prefetch.py: worker processes that prepare steps in advance.
+"""

@@ -1,4 +1,4 @@
-"""Sequences → Batch: laid end to end, nothing padded."""
+"""Pack sequences end to end into a `Batch`, without padding."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from bertie.contracts import FILLER, Batch, MicroBatch, Ragged, Sequence, Target
 
 
 def collate(sequences: list[Sequence], max_seqlen: int) -> Batch:
-    """Lay sequences end to end. max_seqlen: upper bound on their lengths, the same for every batch of a run."""
+    """Pack sequences end to end.
+
+    Args:
+        sequences: The sequences, in order.
+        max_seqlen: Upper bound of their lengths in tokens, the same for every batch of a run.
+    """
     lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int32)
     cu_seqlens = np.zeros(len(sequences) + 1, dtype=np.int32)
     np.cumsum(lengths, out=cu_seqlens[1:])
@@ -26,7 +31,10 @@ def collate(sequences: list[Sequence], max_seqlen: int) -> Batch:
 
 
 def filler(tokens: int, pad_id: int, max_seqlen: int) -> list[Sequence]:
-    """Sequences of [PAD] that fill a row up: they attend to themselves only, and nothing is predicted in them."""
+    """Return filler sequences of [PAD] with `tokens` tokens in total, each of at most `max_seqlen`.
+
+    Filler completes a row of packed tokens. It attends only to itself, and no head predicts anything there.
+    """
     sizes = [min(max_seqlen, tokens - start) for start in range(0, tokens, max_seqlen)]
     return [
         Sequence(np.full(n, pad_id, np.int32), np.zeros(n, np.int32), np.ones(n, bool), example=FILLER) for n in sizes
@@ -34,7 +42,7 @@ def filler(tokens: int, pad_id: int, max_seqlen: int) -> list[Sequence]:
 
 
 def join(rows: list[tuple[Batch, dict[str, Targets]]]) -> MicroBatch:
-    """Rows, and what is to be predicted in each (`index` counts in its own tokens), as one micro-batch."""
+    """Concatenate rows with their targets (whose `index` counts in the row's own tokens) into one micro-batch."""
     if len(rows) == 1:
         return MicroBatch.of(*rows[0])
     batches = [batch for batch, _ in rows]
@@ -43,12 +51,12 @@ def join(rows: list[tuple[Batch, dict[str, Targets]]]) -> MicroBatch:
     ragged = Ragged(np.concatenate([starts[:1], *cu_seqlens]), batches[0].ragged.max_seqlen)
     names = ("input_ids", "token_type_ids", "position_ids", "word_starts", "kind", "example")
     batch = Batch(**{n: np.concatenate([getattr(b, n) for b in batches]) for n in names}, ragged=ragged)
-    moved = [
+    shifted = [
         {name: replace(target, index=target.index + start) for name, target in targets.items()}
         for (_, targets), start in zip(rows, starts, strict=False)
     ]
-    together = {
-        head: Targets(**{n: np.concatenate([getattr(part[head], n) for part in moved]) for n in vars(moved[0][head])})
-        for head in moved[0]
+    joined = {
+        head: Targets(**{n: np.concatenate([getattr(t[head], n) for t in shifted]) for n in vars(shifted[0][head])})
+        for head in shifted[0]
     }
-    return MicroBatch.of(batch, together)
+    return MicroBatch.of(batch, joined)

@@ -1,4 +1,4 @@
-"""Steps of pre-training rows, as a pure function of (seed, epoch, step in the epoch)."""
+"""The steps of pre-training, each a few packed rows, as a pure function of (seed, epoch, step in the epoch)."""
 
 from __future__ import annotations
 
@@ -18,93 +18,117 @@ from bertie.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class StepShape:
-    """A step is `count` rows of `tokens` tokens: the micro-batches. Ranks and workers may split rows, never change them."""
+    """Size of a step: `rows` rows of `row_tokens` packed tokens each.
+
+    A row is the unit of work. Micro-batches, ranks and workers share out rows and never change them, so the data does not
+    depend on the hardware.
+    """
 
     rows: int
     row_tokens: int
 
     @classmethod
     def of(cls, batch_size: int, max_length: int, row_tokens: int) -> StepShape:
-        """Rows that hold batch_size × max_length tokens (the batch as the paper counts it), each of about row_tokens."""
+        """Return the shape of a step with batch_size × max_length tokens, the batch size of the paper in tokens.
+
+        Args:
+            batch_size: Sequences per step, if all had the maximum length.
+            max_length: Maximum sequence length in tokens.
+            row_tokens: Wanted row size in tokens. The actual size is near it: a multiple of 8, and at least `max_length`.
+        """
         total = batch_size * max_length
-        count = max(1, round(total / row_tokens))
-        return cls(count, max(max_length, math.ceil(total / count / 8) * 8))
+        rows = max(1, round(total / row_tokens))
+        return cls(rows, max(max_length, math.ceil(total / rows / 8) * 8))
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where a run stands in its data; all that resuming needs."""
+    """Position of a run in its data. It is sufficient to resume."""
 
     epoch: int = 0
-    step: int = 0  # within the epoch
+    step: int = 0
+    """Step within the epoch, from 0."""
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """The micro-batches of one optimizer step, where it stands, and where the next one does.
-
-    first: the number of the first of them within the step, where other ranks have some of it.
-    """
+    """The micro-batches of one optimizer step that this rank computes."""
 
     batches: list[MicroBatch]
     position: Position
+    """Position of this step."""
     after: Position
+    """Position of the next step."""
     first: int = 0
+    """Number, within the step, of the first micro-batch of this rank. Other ranks have the ones before."""
 
 
 @dataclass(frozen=True, eq=False)
 class StepPlan:
-    """A step whose `count` rows are not built yet: whoever has only some of them to do builds only those."""
+    """A step whose rows are built on request, so that a rank or worker builds only its own rows."""
 
-    row: Callable[[int], Batch]
+    build_row: Callable[[int], Batch]
+    """Build the row with this number, from 0."""
     rows: int
+    """Number of rows."""
     position: Position
+    """Position of this step."""
     after: Position
+    """Position of the next step."""
 
     @property
     def batches(self) -> list[Batch]:
-        """All of its rows."""
-        return [self.row(number) for number in range(self.rows)]
+        """Build all rows."""
+        return [self.build_row(number) for number in range(self.rows)]
 
 
 @dataclass(frozen=True, eq=False)
 class Loader:
+    """The source of pre-training steps."""
+
     corpus: Corpus
     tokenizer: Tokenizer
     layout: Layout
-    rows: StepShape
+    shape: StepShape
     seed: int
 
     def steps(self, position: Position) -> Iterator[StepPlan]:
-        """Endless steps from `position` on. What came before is not read. Errors: UserError if a step is more than the corpus."""
+        """Yield steps without end, beginning at `position`. Earlier steps are not read.
+
+        The rows that remain at the end of an epoch, fewer than a step has, are not used.
+
+        Raises:
+            UserError: A step needs more rows than the corpus has.
+        """
+        shape = self.shape
         while True:
             epoch = self.layout.epoch(self.corpus, self.tokenizer, self.seed, position.epoch)
-            per_window = [row_count(epoch.lengths(w), self.rows.row_tokens) for w in range(epoch.windows)]
-            steps = sum(per_window) // self.rows.rows
+            per_window = [row_count(epoch.lengths(w), shape.row_tokens) for w in range(epoch.windows)]
+            steps = sum(per_window) // shape.rows
             if steps == 0:
                 raise UserError(
-                    f"the corpus fills {sum(per_window)} rows of {self.rows.row_tokens} tokens and one step takes "
-                    f"{self.rows.rows}: lower --training.batch-size or give more text"
+                    f"the corpus has {sum(per_window)} rows of {shape.row_tokens} tokens and one step takes "
+                    f"{shape.rows}: lower --training.batch-size or give more text"
                 )
 
-            @lru_cache(maxsize=2)  # a step's rows lie in one window, or two
+            @lru_cache(maxsize=2)  # the rows of a step are in one window or two
             def packed(window: int, epoch=epoch) -> tuple[list, list[list[int]]]:
                 spans = epoch.window(window)
-                return spans, pack(epoch.lengths(window), self.rows.row_tokens)
+                return spans, pack(epoch.lengths(window), shape.row_tokens)
 
-            def row(step: int, index: int, epoch=epoch, per_window=per_window, packed=packed) -> Batch:
-                index, window = step * self.rows.rows + index, 0
+            def build_row(step: int, index: int, epoch=epoch, per_window=per_window, packed=packed) -> Batch:
+                index, window = step * shape.rows + index, 0
                 while index >= per_window[window]:
                     index -= per_window[window]
                     window += 1
                 spans, rows = packed(window)
                 sequences = [epoch.sequence(spans[i]) for i in rows[index]]
-                gap = self.rows.row_tokens - sum(map(len, sequences))
+                gap = shape.row_tokens - sum(map(len, sequences))
                 limit = self.layout.max_length
                 return collate(sequences + filler(gap, self.tokenizer.pad_id, limit), limit)
 
             for step in range(position.step, steps):
-                at, last = Position(position.epoch, step), step + 1 == steps
+                current, last = Position(position.epoch, step), step + 1 == steps
                 after = Position(position.epoch + 1, 0) if last else Position(position.epoch, step + 1)
-                yield StepPlan(partial(row, step), self.rows.rows, at, after)
+                yield StepPlan(partial(build_row, step), shape.rows, current, after)
             position = Position(position.epoch + 1, 0)

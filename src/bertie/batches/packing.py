@@ -1,4 +1,4 @@
-"""Which sequences share a row of T tokens."""
+"""Assignment of sequences to rows of packed tokens (bin packing)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,24 @@ import numpy as np
 
 
 def row_count(lengths: np.ndarray, row_tokens: int) -> int:
-    """How many rows `pack` makes of these sequences."""
+    """Return the number of rows into which `pack` packs sequences of these lengths."""
     return int(lengths.sum()) // row_tokens
 
 
 def pack(lengths: np.ndarray, row_tokens: int) -> list[list[int]]:
-    """Indices of the sequences of each row; row_count(lengths, row_tokens) rows.
+    """Assign sequences to rows.
 
-    Sequences are taken in the order given (the caller shuffled them) until the next one does not fit; the gap is then
-    closed with the longest sequences that fit, from anywhere in the list. So rows keep the mixture of the corpus and
-    only their last places are chosen by length. What is left after the last row, less than a row and what the gaps
-    cost, is not used.
+    A row takes sequences in the given order (the caller shuffles them) until the next one does not fit. The longest
+    sequences that fit, from anywhere in the list, then fill the gap. So a row keeps the mixture of the corpus, and only its
+    last sequences are selected by length. The sequences that remain after the last row are not used: less than a row, plus
+    the tokens that the gaps displaced.
+
+    Args:
+        lengths: int [n]: length of each sequence in tokens.
+        row_tokens: Capacity of a row in tokens.
+
+    Returns:
+        Indices of the sequences of each row; row_count(lengths, row_tokens) rows.
     """
     by_length: dict[int, list[int]] = defaultdict(list)
     for index in range(len(lengths) - 1, -1, -1):
@@ -34,8 +41,8 @@ def pack(lengths: np.ndarray, row_tokens: int) -> list[list[int]]:
                 cursor += 1
             if cursor < len(lengths) and lengths[cursor] <= gap:
                 index = cursor
-            elif (found := _longest_fit(by_length, taken, min(gap, longest))) is not None:
-                index = found
+            elif (longest_fit := _longest_fit(by_length, taken, min(gap, longest))) is not None:
+                index = longest_fit
             else:
                 break
             taken[index] = True

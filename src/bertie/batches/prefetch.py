@@ -1,8 +1,8 @@
-"""Preparing steps in other processes while the model is at work on the ones before.
+"""Preparation of steps in worker processes while the model computes earlier ones.
 
-torch's DataLoader would do, were it not for a process that is killed (want of memory): its processes share locks, which one
-of them then keeps for ever, and its error comes out wherever the training happens to be. Here each has a pipe of its own
-and nothing else; where it ends, the pipe ends.
+torch's DataLoader does not survive the kill of a worker (out of memory, for example): its workers share locks, which a
+killed worker never releases, and the error surfaces anywhere in the training. Here each worker has only its own pipe, which
+closes when the worker ends.
 """
 
 from __future__ import annotations
@@ -23,21 +23,28 @@ from bertie import threads
 from bertie.errors import UserError
 
 T = TypeVar("T")
-STEPS_AHEAD = 4  # items that each process may be ahead
+STEPS_AHEAD = 4  # items that each worker prepares in advance
 
 
 def prefetch(make: Callable[[int, int], Iterator[T]], workers: int) -> Generator[T]:
-    """What make(0, 1) gives, in its order, prepared by `workers` processes; 0: by this one, when asked.
+    """Yield the items of make(0, 1), in their order, prepared by worker processes.
 
-    make(worker, workers) gives every `workers`th item, from number `worker` on; endlessly, or all of them to the end.
-    Close it to end the processes. Errors: those of make; UserError where a process is ended from outside.
+    Close the generator to end the processes.
+
+    Args:
+        make: make(worker, workers) yields every `workers`-th item, beginning with item number `worker`. It may be infinite.
+        workers: Number of worker processes. 0: this process prepares each item when the caller asks for it.
+
+    Raises:
+        UserError: A worker was killed.
+        Exception: An error of `make`: a UserError unchanged, any other as a RuntimeError with its traceback.
     """
     if workers == 0:
         yield from make(0, 1)
         return
-    own = [_Worker(make, number, workers) for number in range(workers)]
+    processes = [_Worker(make, number, workers) for number in range(workers)]
     try:
-        for worker in cycle(own):
+        for worker in cycle(processes):
             kind, value = worker.next()
             if kind == "end":
                 return
@@ -45,31 +52,32 @@ def prefetch(make: Callable[[int, int], Iterator[T]], workers: int) -> Generator
                 raise value
             yield value
     finally:
-        value = None  # else an error would keep, by its traceback, everything that waits for it
-        for worker in own:
+        value = None  # an error's traceback would keep the frames alive
+        for worker in processes:
             worker.end()
 
 
 class _Worker:
     def __init__(self, make: Callable[[int, int], Iterator[Any]], number: int, workers: int):
-        fork = multiprocessing.get_context("fork")  # nothing is copied: the text is mapped
+        fork = multiprocessing.get_context("fork")  # copies nothing: the shards are memory-mapped
         self.workers = workers
-        self.pipe, theirs = fork.Pipe(duplex=False)
-        self.process = fork.Process(target=_prepare, args=(make, number, workers, theirs, os.getpid()), daemon=True)
+        self.pipe, sending_end = fork.Pipe(duplex=False)
+        arguments = (make, number, workers, sending_end, os.getpid())
+        self.process = fork.Process(target=_prepare, args=arguments, daemon=True)
         self.process.start()
-        theirs.close()  # else the pipe would not end with the process
+        sending_end.close()  # so that the pipe closes when the process ends
 
     def next(self) -> tuple[str, Any]:
         try:
             return self.pipe.recv()
         except (EOFError, OSError) as error:
             raise UserError(
-                f"one of {self.workers} processes that prepare text was ended from outside, perhaps for want of memory: the same "
-                "command goes on where the last checkpoint stands; fewer --training.workers take less"
+                f"one of {self.workers} processes that prepare text was killed, perhaps because memory ran out: repeat "
+                "the command to resume from the last checkpoint; fewer --training.workers need less memory"
             ) from error
 
     def end(self) -> None:
-        self.process.kill()  # it has nothing to lose
+        self.process.kill()  # safe, because a worker has no state to save
         self.process.join()
         self.process.close()
         self.pipe.close()
@@ -79,24 +87,24 @@ def _prepare(
     make: Callable[[int, int], Iterator[Any]], number: int, workers: int, pipe: Connection, parent: int
 ) -> None:
     threads.initialize_worker(parent)
-    # A scheduler's goes to all processes; the training needs this one until it has saved.
+    # A job scheduler sends SIGTERM to all processes. The training needs this one until it has saved a checkpoint.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    waiting: Queue[tuple[str, Any]] = Queue(STEPS_AHEAD - 1)  # and the one that is on its way
-    sender = Thread(target=_send, args=(pipe, waiting))
+    queue: Queue[tuple[str, Any]] = Queue(STEPS_AHEAD - 1)  # one more item is in the pipe
+    sender = Thread(target=_send, args=(pipe, queue))
     sender.start()
     try:
         for item in make(number, workers):
-            waiting.put(("item", item))
-        waiting.put(("end", None))
-    except UserError as error:  # as it is
-        waiting.put(("error", error))
+            queue.put(("item", item))
+        queue.put(("end", None))
+    except UserError as error:
+        queue.put(("error", error))
     except Exception:
-        waiting.put(("error", RuntimeError(f"in a process that prepares text:\n{traceback.format_exc()}")))
-    sender.join()  # for ever: it is ended by whoever reads
+        queue.put(("error", RuntimeError(f"in a process that prepares text:\n{traceback.format_exc()}")))
+    sender.join()  # waits until the reader kills this process
 
 
-def _send(pipe: Connection, waiting: Queue[tuple[str, Any]]) -> None:
-    with suppress(OSError):  # whoever read is gone
+def _send(pipe: Connection, queue: Queue[tuple[str, Any]]) -> None:
+    with suppress(OSError):  # the reader has ended
         while True:
-            pipe.send(waiting.get())
+            pipe.send(queue.get())
     os._exit(1)

@@ -1,4 +1,13 @@
-"""What pre-training predicts, one file each. A new objective is a file here and a name in the union."""
+"""Pre-training objectives, one file each: mlm.py (masked language modeling), nsp.py (next sentence prediction).
+
+An objective is a frozen dataclass with its settings and three methods:
+
+- `label` corrupts a packed row and returns the targets (NumPy, in the loader).
+- `head` builds the module that predicts them.
+- `initialize` sets initial weights that are not random.
+
+To add an objective, add a file here and its name to the union.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masked language modelling (Devlin et al. 2018, section 3.1, task 1)."""
+"""Masked language modeling (Devlin et al. 2018, section 3.1, task 1)."""
 
 from __future__ import annotations
 
@@ -20,55 +20,70 @@ from bertie.text.cooccurrence import cooccurrence_vectors
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
 
-# How much longer than random ones word vectors are that mean something already: 2 and 8 learn slower (LOG.md).
+# Norm of co-occurrence vectors as initial embeddings, relative to random embeddings. 2 and 8 learn more slowly (LOG.md).
 COOCCURRENCE_NORM = 4.0
 
 
 @dataclass(frozen=True)
 class MaskedLM:
-    """Choose tokens of every sequence at random; most become [MASK]; predict what they were."""
+    """Select random tokens of every sequence, replace most of them by [MASK], and predict the original tokens."""
 
     kind: Literal["mlm"] = "mlm"
     weight: float = 1.0
-    """Factor of this loss in the sum."""
+    """Weight of this loss in the total loss."""
     mlm_probability: float = 0.15
-    """Share of tokens to predict, at least one a sequence; special tokens are never chosen."""
+    """Share of tokens to predict, at least one per sequence. Special tokens are never selected."""
     mask_replace_prob: float = 0.8
-    """Of the chosen, how many become [MASK]."""
+    """Share of the selected tokens that become [MASK]."""
     random_replace_prob: float = 0.1
-    """Of the chosen, how many become a random word piece; the rest stay as they are."""
+    """Share of the selected tokens that become a random subword. The rest remain unchanged."""
     initialization: Literal["random", "unigram", "cooccurrence"] = "random"
-    """What training begins with. frequencies: the output bias at the log frequency of each word piece instead of at 0.
-    cooccurrences: also the word embeddings, which are the output matrix too, at vectors made by counting neighbours."""
+    """Initial weights. random: as in BERT. unigram: the output bias is the log frequency of each subword instead of 0.
+    cooccurrence: the same bias, and the word embeddings (the output matrix, too) are co-occurrence vectors of the
+    corpus."""
 
     def __post_init__(self) -> None:
         require_range("objectives.mlm", self, "weight", "mask_replace_prob", "random_replace_prob", low=0)
         require_range("objectives.mlm", self, "mlm_probability", low=0, high=1, above=True)
         if self.mask_replace_prob + self.random_replace_prob > 1:
-            raise UsageError("objectives.mlm: mask_replace_prob and random_replace_prob are more than 1 together")
+            raise UsageError(
+                "objectives.mlm: mask_replace_prob and random_replace_prob are more than 1 together: lower one of them"
+            )
 
     def label(self, batch: Batch, tokenizer: Tokenizer, rng: np.random.Generator) -> tuple[Batch, Targets]:
-        """Corrupt a row [T] and say what was there. P = ceil(rate × T), whatever was chosen: the rest has weight 0."""
-        chosen = self._choose(batch, tokenizer, rng)
+        """Corrupt a row and return the targets.
+
+        The number of targets depends only on the row size: P = ceil(mlm_probability × T). If fewer tokens are selected, the
+        remaining targets are placeholders with weight 0.
+
+        Args:
+            batch: A row of T packed tokens. It is not changed.
+            tokenizer: For the ids of [MASK] and of the other special tokens.
+            rng: Generator for the selection and the replacements.
+
+        Returns:
+            The corrupted batch, and the targets with the original tokens.
+        """
+        selected = self._select(batch, tokenizer, rng)
         capacity = math.ceil(self.mlm_probability * len(batch.input_ids))
-        if len(chosen) > capacity:  # many very short sequences, of which each wants its one
-            chosen = np.sort(rng.choice(chosen, capacity, replace=False))
-        labels = batch.input_ids[chosen]
+        if len(selected) > capacity:  # many very short sequences, each with its minimum of one token
+            selected = np.sort(rng.choice(selected, capacity, replace=False))
+        labels = batch.input_ids[selected]
 
         input_ids = batch.input_ids.copy()
-        draw = rng.random(len(chosen))
+        draw = rng.random(len(selected))
         ordinary = np.setdiff1d(np.arange(tokenizer.size), tokenizer.special_ids)
-        random_ids = rng.choice(ordinary, len(chosen))
+        random_ids = rng.choice(ordinary, len(selected))
         as_random = (draw >= self.mask_replace_prob) & (draw < self.mask_replace_prob + self.random_replace_prob)
-        input_ids[chosen[draw < self.mask_replace_prob]] = tokenizer.mask_id
-        input_ids[chosen[as_random]] = random_ids[as_random]
+        input_ids[selected[draw < self.mask_replace_prob]] = tokenizer.mask_id
+        input_ids[selected[as_random]] = random_ids[as_random]
 
-        spare = (0, capacity - len(chosen))
-        weight = np.pad(np.ones(len(chosen), np.float32), spare)
-        return replace(batch, input_ids=input_ids), Targets(np.pad(chosen, spare), np.pad(labels, spare), weight)
+        spare = (0, capacity - len(selected))
+        weight = np.pad(np.ones(len(selected), np.float32), spare)
+        return replace(batch, input_ids=input_ids), Targets(np.pad(selected, spare), np.pad(labels, spare), weight)
 
-    def _choose(self, batch: Batch, tokenizer: Tokenizer, rng: np.random.Generator) -> np.ndarray:
-        """Sorted positions in T: round(rate × n) of each sequence's n ordinary tokens, at least one."""
+    def _select(self, batch: Batch, tokenizer: Tokenizer, rng: np.random.Generator) -> np.ndarray:
+        """Return sorted positions in T: round(mlm_probability × n) of each sequence's n ordinary tokens, at least one."""
         positions = np.flatnonzero(~np.isin(batch.input_ids, tokenizer.special_ids))
         sequence = np.searchsorted(batch.ragged.cu_seqlens, positions, side="right") - 1
         counts = np.bincount(sequence, minlength=len(batch.kind))
@@ -78,20 +93,24 @@ class MaskedLM:
         return np.sort(positions[shuffled[rank < quota[sequence]]])
 
     def initialize(self, head: nn.Module, corpus: Corpus) -> None:
-        """Set what should not start at random in a head that `head` made, and in the embeddings it is tied to."""
+        """Set the initial output bias and word embeddings in place, as `initialization` says.
+
+        Args:
+            head: A head from `head`, which shares the word embeddings with its encoder.
+            corpus: Training text for the frequencies and co-occurrences.
+        """
         if not isinstance(head, MaskedLMHead) or self.initialization == "random":
             return
         counts = torch.from_numpy(corpus.frequencies(len(head.bias)) + 1.0)
         head.bias.data.copy_((counts / counts.sum()).log())
         if self.initialization == "cooccurrence":
-            console.info("counting which word pieces stand near each other, to start from")
+            console.info("counting co-occurrences for the initial word embeddings")
             words = head.word[0].weight.data
             vectors = torch.from_numpy(cooccurrence_vectors(corpus, *words.shape))
-            lengths = vectors.norm(dim=1, keepdim=True)
-            length = (
-                COOCCURRENCE_NORM * words.norm(dim=1).mean()
-            )  # the same for all: what a length should say is learned
-            words.copy_(torch.where(lengths > 0, vectors / lengths * length, words))
+            norms = vectors.norm(dim=1, keepdim=True)
+            norm = COOCCURRENCE_NORM * words.norm(dim=1).mean()  # the same for all words: training learns the norms
+            words.copy_(torch.where(norms > 0, vectors / norms * norm, words))
 
     def head(self, config: BertConfig, encoder: Encoder) -> MaskedLMHead:
+        """Build the head, with the encoder's word embeddings as its output matrix."""
         return MaskedLMHead(config, encoder.embeddings.word)

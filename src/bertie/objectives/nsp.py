@@ -1,4 +1,4 @@
-"""Next sentence prediction (Devlin et al. 2018, section 3.1, task 2). What is "next" is the layout's doing."""
+"""Next sentence prediction (Devlin et al. 2018, section 3.1, task 2). The layout makes the pairs and their labels."""
 
 from __future__ import annotations
 
@@ -19,22 +19,25 @@ from bertie.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class NextSentence:
-    """From [CLS], say whether B follows A (0) or comes from elsewhere (1); sequences of kind -1 are not asked."""
+    """Predict from [CLS] whether B follows A (label 0) or is random (label 1). Unlabeled pairs are ignored."""
 
     kind: Literal["nsp"] = "nsp"
     weight: float = 1.0
-    """Factor of this loss in the sum."""
+    """Weight of this loss in the total loss."""
 
     def __post_init__(self) -> None:
         require_range("objectives.nsp", self, "weight", low=0)
 
     def label(self, batch: Batch, tokenizer: Tokenizer, rng: np.random.Generator) -> tuple[Batch, Targets]:  # noqa: ARG002
-        """Targets at the first token of every sequence [S]; nothing is corrupted."""
-        asked = batch.kind >= 0
-        return batch, Targets(batch.ragged.cu_seqlens[:-1], np.where(asked, batch.kind, 0), asked.astype(np.float32))
+        """Return the batch unchanged, and one target at the [CLS] of every sequence (P = S). Unlabeled pairs weigh 0."""
+        labeled = batch.kind >= 0
+        return batch, Targets(
+            batch.ragged.cu_seqlens[:-1], np.where(labeled, batch.kind, 0), labeled.astype(np.float32)
+        )
 
     def initialize(self, head: nn.Module, corpus: Corpus) -> None:
-        """Nothing: two balanced classes start well at random."""
+        """Do nothing: random initial weights suit two balanced classes."""
 
     def head(self, config: BertConfig, encoder: Encoder) -> PooledHead:  # noqa: ARG002
+        """Build the head: BERT's pooler and a layer with two outputs."""
         return PooledHead(config.hidden_size, outputs=2, dropout=0.0)

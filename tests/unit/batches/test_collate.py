@@ -13,7 +13,7 @@ def sequence(start: int, length: int, kind: int = -1, example: int = -1) -> Sequ
     return Sequence(ids, ids % 2, ids % 3 == 0, kind=kind, example=example)
 
 
-def test_laid_end_to_end() -> None:
+def test_sequences_are_packed_end_to_end() -> None:
     batch = collate([sequence(10, 3, kind=1, example=7), sequence(50, 1), sequence(20, 2, kind=0, example=8)], 9)
     assert batch.input_ids.tolist() == [10, 11, 12, 50, 20, 21]
     assert batch.token_type_ids.tolist() == [0, 1, 0, 0, 0, 1]
@@ -27,10 +27,10 @@ def test_laid_end_to_end() -> None:
 
 
 @given(st.integers(0, 400), st.integers(1, 130))
-def test_filler_fills_up_in_sequences_of_its_own(tokens: int, max_seqlen: int) -> None:
-    made = filler(tokens, 3, max_seqlen)
-    assert sum(map(len, made)) == tokens
-    for one in made:
+def test_filler_has_the_wanted_number_of_padding_tokens(tokens: int, max_seqlen: int) -> None:
+    fillers = filler(tokens, 3, max_seqlen)
+    assert sum(map(len, fillers)) == tokens
+    for one in fillers:
         assert 0 < len(one) <= max_seqlen
         assert set(one.input_ids.tolist()) == {3}
         assert one.example == FILLER

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bertie import seeding
 from bertie.batches import layouts
-from bertie.batches.layouts import IS_NEXT, IS_RANDOM, UNLABELLED, PairSpan, SentencePairs, SentencePairsEpoch
+from bertie.batches.layouts import IS_NEXT, IS_RANDOM, UNLABELED, PairSpan, SentencePairs, SentencePairsEpoch
 from bertie.errors import UsageError, UserError
 from bertie.text.shards import Corpus, Shards, open_shards
 from bertie.text.tokenizer import Tokenizer
@@ -28,7 +28,7 @@ def wiki(wiki_shards: Path) -> Shards:
 
 
 def corpus_of(documents: list[list[int]], word_starts: bool | np.ndarray = True) -> Corpus:
-    """A corpus whose documents have sentences of these lengths; token i is number 5 + i modulo 400."""
+    """A corpus whose documents have sentences of these lengths. Token i has the id 5 + i modulo 400."""
     sentences = [length for document in documents for length in document]
     total = sum(sentences)
     words = np.full(total, word_starts) if isinstance(word_starts, bool) else word_starts
@@ -50,8 +50,8 @@ def document(corpus: Corpus, token: int) -> int:
     return int(np.searchsorted(corpus.document_starts, token, side="right"))
 
 
-def times_read(corpus: Corpus, spans: list[PairSpan]) -> np.ndarray:
-    """int64 [tokens]: how often each token of the corpus is in an A or a B."""
+def read_counts(corpus: Corpus, spans: list[PairSpan]) -> np.ndarray:
+    """int64 [tokens]: how often each token of the corpus occurs in an A or a B."""
     changes = np.zeros(int(corpus.document_starts[-1]) + 1, np.int64)
     for span in spans:
         for start, stop in (span.a, span.b):
@@ -61,7 +61,7 @@ def times_read(corpus: Corpus, spans: list[PairSpan]) -> np.ndarray:
 
 
 def check(corpus: Corpus, spans: list[PairSpan], max_length: int) -> None:
-    """What holds of every epoch of every corpus."""
+    """Check the properties that every epoch of every corpus has."""
     sentences = set(corpus.sentence_starts.tolist())
     for span in spans:
         assert len(span) <= max_length
@@ -72,9 +72,9 @@ def check(corpus: Corpus, spans: list[PairSpan], max_length: int) -> None:
         assert same == (span.kind != IS_RANDOM)
         if span.kind != IS_RANDOM:
             assert span.a[1] == span.b[0]
-        # Else a B that begins in mid-sentence after an A that ends one would give the exchange away.
+        # Otherwise, a B that begins in mid-sentence after an A that ends with a sentence would reveal the label.
         assert (span.a[1] in sentences) == (span.b[0] in sentences)
-    assert times_read(corpus, spans).max(initial=0) <= 1
+    assert read_counts(corpus, spans).max(initial=0) <= 1
 
 
 @settings(max_examples=60, deadline=None)
@@ -85,7 +85,7 @@ def check(corpus: Corpus, spans: list[PairSpan], max_length: int) -> None:
     words=st.integers(0, 3),
     seed=st.integers(0, 5),
 )
-def test_every_corpus_gives_proper_pairs(
+def test_every_corpus_gives_valid_pairs(
     documents: list[list[int]],
     max_length: int,
     short_seq_prob: float,
@@ -99,24 +99,24 @@ def test_every_corpus_gives_proper_pairs(
     spans = spans_of(SentencePairs("pairs", max_length, short_seq_prob).epoch(corpus, small_tokenizer, seed, 0))
     check(corpus, spans, max_length)
     random = sum(span.kind == IS_RANDOM for span in spans)
-    assert random % 2 == 0  # two exchange, or none
+    assert random % 2 == 0  # both chunks of a couple exchange their Bs, or neither does
 
 
 @pytest.mark.parametrize("max_length", [24, 64, 128])
-def test_small_corpus(shards: Shards, max_length: int) -> None:
+def test_a_small_corpus_gives_valid_pairs_in_every_epoch(shards: Shards, max_length: int) -> None:
     for epoch in range(3):
         spans = spans_of(SentencePairs(max_length=max_length).epoch(shards.train, shards.tokenizer, 1, epoch))
         check(shards.train, spans, max_length)
-        assert times_read(shards.train, spans).mean() > 0.96
+        assert read_counts(shards.train, spans).mean() > 0.96
 
 
 def test_nearly_every_token_of_real_text_is_read(wiki: Shards) -> None:
     spans = spans_of(SentencePairs().epoch(wiki.train, wiki.tokenizer, 0, 0))
     check(wiki.train, spans, 128)
-    assert times_read(wiki.train, spans).mean() > 0.99
+    assert read_counts(wiki.train, spans).mean() > 0.99
     kinds = np.array([span.kind for span in spans])
-    assert np.mean(kinds == UNLABELLED) < 0.001
-    # Couples share their coin, so the error is that of half as many.
+    assert np.mean(kinds == UNLABELED) < 0.001
+    # The two chunks of a couple share one coin flip, so the standard error is that of half as many pairs.
     assert np.mean(kinds == IS_RANDOM) == pytest.approx(0.5, abs=3 * 0.5 / np.sqrt(len(kinds) / 2))
 
 
@@ -126,12 +126,12 @@ def test_labels_are_a_fair_coin(shards: Shards) -> None:
         for epoch in range(20)
         for span in spans_of(SentencePairs(max_length=32).epoch(shards.train, shards.tokenizer, 0, epoch))
     ]
-    labelled = np.array([kind for kind in kinds if kind != UNLABELLED])
-    assert len(labelled) > 20_000
-    assert labelled.mean() == pytest.approx(0.5, abs=3 * 0.5 / np.sqrt(len(labelled) / 2))
+    labeled = np.array([kind for kind in kinds if kind != UNLABELED])
+    assert len(labeled) > 20_000
+    assert labeled.mean() == pytest.approx(0.5, abs=3 * 0.5 / np.sqrt(len(labeled) / 2))
 
 
-def test_pure_function_of_seed_epoch_and_window(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs_are_a_pure_function_of_seed_epoch_and_window(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layouts, "WINDOW", 200)
     layout = SentencePairs(max_length=64)
 
@@ -172,60 +172,60 @@ def test_lengths_are_upper_bounds_and_nearly_exact(wiki: Shards) -> None:
     after = np.array([len(span) for span in epoch.window(0)])
     assert len(before) == len(after)
     assert (after <= before).all()
-    assert (before - after).mean() < 1  # B's lose less than a token
+    assert (before - after).mean() < 1  # trimming removes less than a token on average
 
 
-def test_what_one_document_has_in_excess_is_unlabelled(small_tokenizer: Tokenizer) -> None:
-    # Of 20-token chunks, one document has 30 and the others two.
+def test_excess_chunks_of_one_document_are_unlabeled(small_tokenizer: Tokenizer) -> None:
+    # One document has 30 chunks of 20 tokens, the two others have one each.
     corpus = corpus_of([[10] * 60, [10, 10], [10, 10]])
     spans = spans_of(SentencePairs(max_length=23, short_seq_prob=0.0).epoch(corpus, small_tokenizer, 0, 0))
     check(corpus, spans, 23)
     kinds = [span.kind for span in spans]
     assert len(kinds) == 32
-    assert kinds.count(UNLABELLED) == 28
-    labelled = [span for span in spans if span.kind != UNLABELLED]
-    assert {document(corpus, span.a[0]) for span in labelled} == {1, 2, 3}
+    assert kinds.count(UNLABELED) == 28
+    labeled = [span for span in spans if span.kind != UNLABELED]
+    assert {document(corpus, span.a[0]) for span in labeled} == {1, 2, 3}
 
 
-def test_one_document_is_refused(small_tokenizer: Tokenizer) -> None:
+def test_a_single_document_is_refused(small_tokenizer: Tokenizer) -> None:
     with pytest.raises(UserError, match="at least two documents"):
         SentencePairs().epoch(corpus_of([[10, 10, 10]]), small_tokenizer, 0, 0)
 
 
-def test_a_length_that_holds_no_pair_is_refused() -> None:
+def test_a_maximum_length_below_five_is_refused() -> None:
     assert SentencePairs(max_length=5).max_length == 5
     with pytest.raises(UsageError, match=r"layout\.max_length is 4"):
         SentencePairs(max_length=4)
 
 
-def test_cuts_are_at_sentences_where_a_chunk_has_some(small_tokenizer: Tokenizer) -> None:
+def test_chunks_are_split_at_sentences(small_tokenizer: Tokenizer) -> None:
     corpus = corpus_of([[5, 6, 4, 7] * 20, [6, 5, 3, 9] * 20])
     inside = set(corpus.sentence_starts.tolist())
     spans = spans_of(SentencePairs(max_length=43, short_seq_prob=0.0).epoch(corpus, small_tokenizer, 0, 0))
     assert {start for span in spans for start in (span.a[0], span.b[0])} <= inside
     assert {span.a[1] for span in spans} <= inside
-    cut_at = {span.a[1] - span.a[0] for span in spans}
-    assert len(cut_at) > 5  # any sentence, not always the same
+    lengths = {span.a[1] - span.a[0] for span in spans}
+    assert len(lengths) > 5  # the sentence is random
 
 
-def test_a_long_sentence_is_cut_where_words_begin(small_tokenizer: Tokenizer) -> None:
-    starts = np.arange(1200) % 3 == 0  # words of three pieces
+def test_a_long_sentence_is_split_at_a_word(small_tokenizer: Tokenizer) -> None:
+    starts = np.arange(1200) % 3 == 0  # words of three subwords
     corpus = corpus_of([[600], [600]], starts)
     spans = spans_of(SentencePairs(max_length=36, short_seq_prob=0.0).epoch(corpus, small_tokenizer, 0, 0))
     check(corpus, spans, 36)
-    assert all(starts[place] for span in spans for place in (span.a[0], span.b[0]))
-    assert times_read(corpus, spans).mean() > 0.9
+    assert all(starts[token] for span in spans for token in (span.a[0], span.b[0]))
+    assert read_counts(corpus, spans).mean() > 0.9
 
 
-def test_short_share(shards: Shards) -> None:
-    def lengths(share: float) -> np.ndarray:
-        return SentencePairs("pairs", 64, share).epoch(shards.train, shards.tokenizer, 0, 0).lengths(0)
+def test_short_seq_prob_shortens_sequences(shards: Shards) -> None:
+    def lengths(short_seq_prob: float) -> np.ndarray:
+        return SentencePairs("pairs", 64, short_seq_prob).epoch(shards.train, shards.tokenizer, 0, 0).lengths(0)
 
     assert lengths(1.0).mean() < 0.75 * lengths(0.0).mean()
     assert lengths(0.0).max() <= 64
 
 
-def test_sequence(shards: Shards) -> None:
+def test_a_sequence_has_special_tokens_and_segments(shards: Shards) -> None:
     tokenizer, corpus = shards.tokenizer, shards.train
     epoch = SentencePairs(max_length=64).epoch(corpus, tokenizer, 0, 0)
     for span in epoch.window(0)[:50]:
@@ -240,59 +240,62 @@ def test_sequence(shards: Shards) -> None:
         assert {sequence.input_ids.dtype, sequence.token_type_ids.dtype} == {np.dtype(np.int32)}
 
 
-def lengths_and_places(spans: list[PairSpan]) -> np.ndarray:
-    """float [n, 5]: everything that can be seen of a pair without reading it."""
+def length_features(spans: list[PairSpan]) -> np.ndarray:
+    """float [n, 5]: all features of a pair that do not depend on its text."""
     a = np.array([span.a[1] - span.a[0] for span in spans])
     b = np.array([span.b[1] - span.b[0] for span in spans])
     return np.column_stack([a, b, a + b, a / (a + b), a - b])
 
 
-def guessed(split: Shards, max_length: int, epochs: int) -> Iterator[tuple[float, int]]:
-    """How often two classifiers, trained on half of the epochs, are right on the other half; and of how many pairs."""
+def accuracy_from_lengths(split: Shards, max_length: int, epochs: int) -> Iterator[tuple[float, int]]:
+    """Predict the label from the lengths alone: train two classifiers on half of the epochs, test on the other half.
+
+    Yields the accuracy and the number of test pairs of each classifier.
+    """
     from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 
-    parts = []
+    labeled = []
     for number in range(epochs):
-        found = spans_of(SentencePairs(max_length=max_length).epoch(split.train, split.tokenizer, 0, number))
-        parts.append([span for span in found if span.kind != UNLABELLED])
-    halves = [[span for part in some for span in part] for some in (parts[: epochs // 2], parts[epochs // 2 :])]
-    seen, unseen = (lengths_and_places(half) for half in halves)
-    label, hidden = (np.array([span.kind for span in half]) for half in halves)
+        spans = spans_of(SentencePairs(max_length=max_length).epoch(split.train, split.tokenizer, 0, number))
+        labeled.append([span for span in spans if span.kind != UNLABELED])
+    halves = [[s for epoch in half for s in epoch] for half in (labeled[: epochs // 2], labeled[epochs // 2 :])]
+    train_x, test_x = (length_features(half) for half in halves)
+    train_y, test_y = (np.array([span.kind for span in half]) for half in halves)
     for classifier in (
         HistGradientBoostingClassifier(random_state=0),
         RandomForestClassifier(20, min_samples_leaf=20, random_state=0, n_jobs=1),
     ):
-        yield classifier.fit(seen, label).score(unseen, hidden), len(hidden)
+        yield classifier.fit(train_x, train_y).score(test_x, test_y), len(test_y)
 
 
 @pytest.mark.parametrize("max_length", [128, 512])
-def test_lengths_say_nothing_about_the_label_on_real_text(wiki: Shards, max_length: int) -> None:
-    for accuracy, pairs in guessed(wiki, max_length, 4 if max_length == 128 else 12):
-        assert pairs > 20_000  # an error of 0.5 %: couples share their coin
+def test_lengths_do_not_predict_the_label_on_real_text(wiki: Shards, max_length: int) -> None:
+    for accuracy, pairs in accuracy_from_lengths(wiki, max_length, 4 if max_length == 128 else 12):
+        assert pairs > 20_000  # a standard error of 0.5 %, because couples share one coin flip
         assert accuracy < 0.52
 
 
-def test_lengths_say_nothing_about_the_label_on_made_up_text(shards: Shards) -> None:
-    for accuracy, pairs in guessed(shards, 32, 40):
+def test_lengths_do_not_predict_the_label_on_synthetic_text(shards: Shards) -> None:
+    for accuracy, pairs in accuracy_from_lengths(shards, 32, 40):
         assert pairs > 20_000
         assert accuracy < 0.52
 
 
-def test_the_honesty_test_can_fail(wiki: Shards) -> None:
-    """With BERT's own rule, random B's filled up to the limit, the same classifiers see the label in the lengths."""
+def test_lengths_predict_the_label_of_the_original_pairs(wiki: Shards) -> None:
+    """The original BERT fills random Bs up to the limit. The same classifiers then predict the label from the lengths."""
     rng = np.random.default_rng(0)
     spans = [
-        span for span in spans_of(SentencePairs().epoch(wiki.train, wiki.tokenizer, 0, 0)) if span.kind != UNLABELLED
+        span for span in spans_of(SentencePairs().epoch(wiki.train, wiki.tokenizer, 0, 0)) if span.kind != UNLABELED
     ]
-    filled = []
+    original = []
     for span in spans:
         random = rng.random() < 0.5
         room = 125 - (span.a[1] - span.a[0])
         b = (span.b[0], span.b[0] + room) if random else span.b
-        filled.append(replace(span, b=b, kind=IS_RANDOM if random else IS_NEXT))
+        original.append(replace(span, b=b, kind=IS_RANDOM if random else IS_NEXT))
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    features, label = lengths_and_places(filled), np.array([span.kind for span in filled])
+    features, label = length_features(original), np.array([span.kind for span in original])
     half = len(label) // 2
-    found = HistGradientBoostingClassifier(random_state=0).fit(features[:half], label[:half])
-    assert found.score(features[half:], label[half:]) > 0.75
+    classifier = HistGradientBoostingClassifier(random_state=0).fit(features[:half], label[:half])
+    assert classifier.score(features[half:], label[half:]) > 0.75

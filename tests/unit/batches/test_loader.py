@@ -24,7 +24,7 @@ def shards(small_shards: Path) -> Shards:
 
 @pytest.fixture
 def loader(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> Loader:
-    """Windows of 300 sequences: a step's rows cross their borders."""
+    """Windows of 300 sequences, so that the rows of some steps come from two windows."""
     monkeypatch.setattr(layouts, "WINDOW", 300)
     return Loader(shards.train, shards.tokenizer, SentencePairs(max_length=64), StepShape(3, 512), seed=0)
 
@@ -48,7 +48,7 @@ def epoch_of(loader: Loader, epoch: int) -> list[StepPlan]:
 
 
 def sequences(steps: list[StepPlan]) -> list[tuple[int, ...]]:
-    """The tokens of every sequence that is no filler."""
+    """The token ids of every sequence except filler."""
     found = []
     for step in steps:
         for batch in step.batches:
@@ -68,12 +68,14 @@ def sequences(steps: list[StepPlan]) -> list[tuple[int, ...]]:
         (5, 50, 4096, StepShape(1, 256)),  # a multiple of 8
     ],
 )
-def test_rows_hold_the_batch(batch_size: int, max_length: int, row_tokens: int, expected: StepShape) -> None:
+def test_step_shape_has_the_tokens_of_the_batch(
+    batch_size: int, max_length: int, row_tokens: int, expected: StepShape
+) -> None:
     assert StepShape.of(batch_size, max_length, row_tokens) == expected
 
 
-def test_rows_are_full_and_filled_up(loader: Loader, shards: Shards) -> None:
-    filled = 0
+def test_filler_completes_every_row(loader: Loader, shards: Shards) -> None:
+    filler_tokens = 0
     for step in epoch_of(loader, 0):
         assert len(step.batches) == 3
         for batch in step.batches:
@@ -84,12 +86,12 @@ def test_rows_are_full_and_filled_up(loader: Loader, shards: Shards) -> None:
             is_filler = np.repeat(batch.example == FILLER, batch.ragged.lengths)
             assert (batch.input_ids[is_filler] == shards.tokenizer.pad_id).all()
             assert (batch.input_ids[~is_filler] != shards.tokenizer.pad_id).all()
-            filled += is_filler.sum()
-    assert filled
+            filler_tokens += is_filler.sum()
+    assert filler_tokens
 
 
-def test_rows_are_those_that_were_packed_in_order(loader: Loader) -> None:
-    """Every row of every window once; only the last ones, less than a step, are left out."""
+def test_steps_use_the_packed_rows_in_order(loader: Loader) -> None:
+    """Every row of every window occurs once, except the last ones, which are fewer than a step has."""
     epoch = loader.layout.epoch(loader.corpus, loader.tokenizer, 0, 0)
     expected = []
     for window in range(epoch.windows):
@@ -98,13 +100,15 @@ def test_rows_are_those_that_were_packed_in_order(loader: Loader) -> None:
             expected.append([tuple(epoch.sequence(spans[i]).input_ids.tolist()) for i in row])
     steps = epoch_of(loader, 0)
     found = [
-        sequences([replace(step, row=lambda _, batch=batch: batch, rows=1)]) for step in steps for batch in step.batches
+        sequences([replace(step, build_row=lambda _, batch=batch: batch, rows=1)])
+        for step in steps
+        for batch in step.batches
     ]
     assert len(found) == len(expected) // 3 * 3
     assert found == expected[: len(found)]
 
 
-def test_no_sequence_twice_in_an_epoch_and_nearly_all_once(loader: Loader) -> None:
+def test_an_epoch_uses_nearly_all_sequences_and_none_twice(loader: Loader) -> None:
     found = sequences(epoch_of(loader, 0))
     epoch = loader.layout.epoch(loader.corpus, loader.tokenizer, 0, 0)
     spans = [span for window in range(epoch.windows) for span in epoch.window(window)]
@@ -118,46 +122,46 @@ def test_epochs_differ(loader: Loader) -> None:
     assert len(first & second) < 0.1 * len(first)
 
 
-def test_any_position_goes_on_as_if_nothing_had_been_before(loader: Loader) -> None:
+def test_resuming_at_any_position_gives_the_same_steps(loader: Loader) -> None:
     steps = list(islice(loader.steps(Position(0, 0)), 60))
     per_epoch = sum(step.position.epoch == 0 for step in steps)
-    assert 20 < per_epoch < 50  # the steps reach into a second epoch
+    assert 20 < per_epoch < 50  # the steps extend into a second epoch
     expected = contents(steps)
     for start in (1, 7, per_epoch - 1, per_epoch, per_epoch + 3):
         position = steps[start].position
         assert position == steps[start - 1].after
-        again = list(islice(loader.steps(position), 60 - start))
-        assert contents(again) == expected[start:]
-        assert [step.position for step in again] == [step.position for step in steps[start:]]
+        resumed = list(islice(loader.steps(position), 60 - start))
+        assert contents(resumed) == expected[start:]
+        assert [step.position for step in resumed] == [step.position for step in steps[start:]]
 
 
-def test_what_came_before_a_position_is_not_read(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However far into the epoch: a step costs what it costs, and the tokens of no other are touched."""
-    read: list[int] = []
+def test_resuming_does_not_read_earlier_steps(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At any position in the epoch, a step reads only its own tokens."""
+    lengths_read: list[int] = []
     sequence = SentencePairsEpoch.sequence
 
     def counted(self: SentencePairsEpoch, span: PairSpan) -> Sequence:
-        read.append(len(span))
+        lengths_read.append(len(span))
         return sequence(self, span)
 
     monkeypatch.setattr(SentencePairsEpoch, "sequence", counted)
     for start in (0, 15):
-        read.clear()
+        lengths_read.clear()
         assert len(next(loader.steps(Position(1, start))).batches) == 3
-        assert sum(read) <= 3 * 512
+        assert sum(lengths_read) <= 3 * 512
 
 
-def test_positions_count_through_the_epoch(loader: Loader) -> None:
+def test_positions_count_the_steps_of_an_epoch(loader: Loader) -> None:
     steps = list(islice(loader.steps(Position(0, 0)), 60))
     per_epoch = sum(step.position.epoch == 0 for step in steps)
-    at = [step.position for step in steps]
-    assert at[:per_epoch] == [Position(0, number) for number in range(per_epoch)]
-    assert at[per_epoch : per_epoch + 2] == [Position(1, 0), Position(1, 1)]
+    positions = [step.position for step in steps]
+    assert positions[:per_epoch] == [Position(0, number) for number in range(per_epoch)]
+    assert positions[per_epoch : per_epoch + 2] == [Position(1, 0), Position(1, 1)]
     assert steps[per_epoch - 1].after == Position(1, 0)
 
 
 def test_another_seed_gives_other_steps(loader: Loader, shards: Shards) -> None:
-    other = Loader(shards.train, shards.tokenizer, loader.layout, loader.rows, seed=1)
+    other = Loader(shards.train, shards.tokenizer, loader.layout, loader.shape, seed=1)
     assert contents([next(other.steps(Position()))]) != contents([next(loader.steps(Position()))])
 
 
@@ -174,6 +178,6 @@ def test_filler_is_rare_on_real_text(wiki_shards: Path) -> None:
             opened.train, opened.tokenizer, SentencePairs(max_length=max_length), StepShape(8, 4096), seed=0
         )
         batches = [batch for step in epoch_of(loader, 0) for batch in step.batches]
-        filled = sum(int(batch.ragged.lengths[batch.example == FILLER].sum()) for batch in batches)
+        filler_tokens = sum(int(batch.ragged.lengths[batch.example == FILLER].sum()) for batch in batches)
         assert len(batches) > 200
-        assert 0 < filled / (4096 * len(batches)) <= 0.005
+        assert 0 < filler_tokens / (4096 * len(batches)) <= 0.005

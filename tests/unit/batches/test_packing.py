@@ -13,7 +13,7 @@ from bertie.batches.packing import pack, row_count
     lengths=st.lists(st.integers(1, 30), max_size=80),
     row_tokens=st.integers(30, 120),
 )
-def test_no_sequence_twice_and_no_row_too_full(lengths: list[int], row_tokens: int) -> None:
+def test_no_sequence_is_used_twice_and_no_row_overflows(lengths: list[int], row_tokens: int) -> None:
     array = np.array(lengths, np.int64)
     rows = pack(array, row_tokens)
     assert len(rows) == row_count(array, row_tokens) == sum(lengths) // row_tokens
@@ -22,15 +22,15 @@ def test_no_sequence_twice_and_no_row_too_full(lengths: list[int], row_tokens: i
     assert all(row for row in rows)
     for row in rows:
         assert array[row].sum() <= row_tokens
-    # A gap stays only where nothing that is left would fit.
-    left = set(range(len(lengths)))
+    # A gap remains only if no remaining sequence fits.
+    remaining = set(range(len(lengths)))
     for row in rows:
-        left -= set(row)
+        remaining -= set(row)
         gap = row_tokens - array[row].sum()
-        assert all(lengths[index] > gap for index in left)
+        assert all(lengths[index] > gap for index in remaining)
 
 
-def test_rows_keep_the_order_given_but_for_their_ends() -> None:
+def test_rows_keep_the_given_order_except_at_their_ends() -> None:
     lengths = np.random.default_rng(0).integers(5, 128, 5000)
     rows = pack(lengths, 4096)
     first = [row[0] for row in rows]
@@ -39,7 +39,7 @@ def test_rows_keep_the_order_given_but_for_their_ends() -> None:
     assert np.mean(in_order) > 0.7
 
 
-def test_closes_the_gap_with_the_longest_that_fits() -> None:
+def test_the_longest_sequence_that_fits_fills_the_gap() -> None:
     assert pack(np.array([7, 8, 2, 3, 1]), 10) == [[0, 3], [1, 2]]
 
 

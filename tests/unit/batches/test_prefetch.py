@@ -15,7 +15,7 @@ from bertie.errors import UserError
 
 
 @pytest.fixture(autouse=True)
-def _nobody_is_left() -> Iterator[None]:
+def _no_process_remains() -> Iterator[None]:
     yield
     assert not multiprocessing.active_children()
 
@@ -25,7 +25,7 @@ def numbers(worker: int, workers: int) -> Iterator[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
-def test_in_order_whoever_prepares(workers: int) -> None:
+def test_items_come_in_order_with_any_number_of_workers(workers: int) -> None:
     found = list(islice(prefetch(numbers, workers), 20))
     assert [number for number, _ in found] == list(range(20))
     assert len({process for _, process in found}) == max(workers, 1)
@@ -33,12 +33,12 @@ def test_in_order_whoever_prepares(workers: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_ends_with_what_is_given(workers: int) -> None:
+def test_prefetch_ends_when_the_items_end(workers: int) -> None:
     assert list(prefetch(lambda worker, workers: iter(range(worker, 7, workers)), workers)) == list(range(7))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_error_comes_out_as_it_is(workers: int) -> None:
+def test_a_user_error_is_raised_unchanged(workers: int) -> None:
     def broken(worker: int, workers: int) -> Iterator[int]:
         for number in range(worker, 10, workers):
             if number == 5:
@@ -52,7 +52,7 @@ def test_an_error_comes_out_as_it_is(workers: int) -> None:
     assert [next(steps) for _ in range(5)] == [0, 1, 2, 3, 4]
 
 
-def test_an_interrupt_is_not_theirs() -> None:
+def test_workers_ignore_interrupt_and_termination_signals() -> None:
     steps = prefetch(numbers, 2)
     process = next(steps)[1]
     os.kill(process, signal.SIGINT)
@@ -60,7 +60,7 @@ def test_an_interrupt_is_not_theirs() -> None:
     assert [number for number, _ in islice(steps, 50)] == list(range(1, 51))
 
 
-def test_an_error_of_the_program_says_where() -> None:
+def test_a_bug_is_raised_with_its_traceback() -> None:
     def broken(worker: int, _: int) -> Iterator[float]:
         yield 1 / worker
 
@@ -71,20 +71,20 @@ def test_an_error_of_the_program_says_where() -> None:
 
 
 @pytest.mark.parametrize("_", range(10))
-def test_one_that_is_killed_is_said(_: int) -> None:
-    """Wherever it was: when the processes shared a lock, one kill in some forty left everybody waiting."""
+def test_a_killed_worker_is_reported(_: int) -> None:
+    """The moment of the kill is random. With a shared lock, about one kill in forty left all processes waiting."""
     steps = prefetch(numbers, 2)
     os.kill(next(steps)[1], signal.SIGKILL)
-    with pytest.raises(UserError, match=r"one of 2 processes that prepare text was ended .* fewer --training\.workers"):
+    with pytest.raises(UserError, match=r"one of 2 processes that prepare text was killed.* fewer --training\.workers"):
         for _ in steps:
             pass
 
 
-def test_they_end_with_it() -> None:
+def test_workers_end_when_the_generator_is_closed() -> None:
     steps = prefetch(numbers, 2)
     processes = {next(steps)[1] for _ in range(2)}
     steps.close()
-    until = time.monotonic() + 60
-    while time.monotonic() < until and any(Path(f"/proc/{process}").exists() for process in processes):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and any(Path(f"/proc/{process}").exists() for process in processes):
         time.sleep(0.01)
     assert not any(Path(f"/proc/{process}").exists() for process in processes)

@@ -23,7 +23,7 @@ from bertie.text.tokenizer import Tokenizer
 
 
 def rows_of(tokenizer: Tokenizer, count: int, tokens: int = 1024) -> list[Batch]:
-    """Rows of pairs of random ordinary word pieces, with some filler at the end."""
+    """Rows of pairs of random ordinary subwords, with some filler at the end."""
     rng = np.random.default_rng(0)
     ordinary = np.setdiff1d(np.arange(tokenizer.size), tokenizer.special_ids)
     rows = []
@@ -43,8 +43,8 @@ def corrupted(objective: MaskedLM, batch: Batch, tokenizer: Tokenizer, seed: int
     return objective.label(batch, tokenizer, np.random.default_rng(seed))
 
 
-def real(targets: Targets) -> np.ndarray:
-    """Positions that are predicted, without filler."""
+def predicted(targets: Targets) -> np.ndarray:
+    """Positions of the targets, without placeholders."""
     return targets.index[targets.weight > 0]
 
 
@@ -53,49 +53,48 @@ def batches(small_tokenizer: Tokenizer) -> list[Batch]:
     return rows_of(small_tokenizer, 150)
 
 
-def test_shares(batches: list[Batch], small_tokenizer: Tokenizer) -> None:
-    chosen = ordinary = masked = kept = changed = 0
+def test_shares_of_masked_random_and_unchanged_tokens(batches: list[Batch], small_tokenizer: Tokenizer) -> None:
+    selected = ordinary = masked = unchanged = changed = 0
     for number, batch in enumerate(batches):
         after, targets = corrupted(MaskedLM(), batch, small_tokenizer, number)
-        at = real(targets)
+        positions = predicted(targets)
+        new, old = after.input_ids[positions], batch.input_ids[positions]
         ordinary += (~np.isin(batch.input_ids, small_tokenizer.special_ids)).sum()
-        chosen += len(at)
-        masked += (after.input_ids[at] == small_tokenizer.mask_id).sum()
-        kept += (after.input_ids[at] == batch.input_ids[at]).sum()
-        changed += (
-            (after.input_ids[at] != small_tokenizer.mask_id) & (after.input_ids[at] != batch.input_ids[at])
-        ).sum()
-    assert chosen > 20_000
-    assert chosen / ordinary == pytest.approx(0.15, abs=0.002)
-    noise = 4 * math.sqrt(0.8 * 0.2 / chosen)
-    assert masked / chosen == pytest.approx(0.8, abs=noise)
-    same = 1 / (small_tokenizer.size - 5)  # a random piece may be the one that was there
-    assert kept / chosen == pytest.approx(0.1 * (1 + same), abs=noise)
-    assert changed / chosen == pytest.approx(0.1 * (1 - same), abs=noise)
+        selected += len(positions)
+        masked += (new == small_tokenizer.mask_id).sum()
+        unchanged += (new == old).sum()
+        changed += ((new != small_tokenizer.mask_id) & (new != old)).sum()
+    assert selected > 20_000
+    assert selected / ordinary == pytest.approx(0.15, abs=0.002)
+    noise = 4 * math.sqrt(0.8 * 0.2 / selected)
+    assert masked / selected == pytest.approx(0.8, abs=noise)
+    same = 1 / (small_tokenizer.size - 5)  # probability that a random subword is the original one
+    assert unchanged / selected == pytest.approx(0.1 * (1 + same), abs=noise)
+    assert changed / selected == pytest.approx(0.1 * (1 - same), abs=noise)
 
 
-def test_what_is_chosen(batches: list[Batch], small_tokenizer: Tokenizer) -> None:
+def test_only_ordinary_tokens_are_selected_and_replaced(batches: list[Batch], small_tokenizer: Tokenizer) -> None:
     for number, batch in enumerate(batches[:30]):
         after, targets = corrupted(MaskedLM(), batch, small_tokenizer, number)
-        at = real(targets)
-        assert len(set(at.tolist())) == len(at)
-        assert not np.isin(batch.input_ids[at], small_tokenizer.special_ids).any()
+        positions = predicted(targets)
+        assert len(set(positions.tolist())) == len(positions)
+        assert not np.isin(batch.input_ids[positions], small_tokenizer.special_ids).any()
         is_filler = np.repeat(batch.example == FILLER, batch.ragged.lengths)
-        assert not is_filler[at].any()
-        assert targets.label[targets.weight > 0].tolist() == batch.input_ids[at].tolist()
-        elsewhere = np.setdiff1d(np.arange(len(batch.input_ids)), at)
+        assert not is_filler[positions].any()
+        assert targets.label[targets.weight > 0].tolist() == batch.input_ids[positions].tolist()
+        elsewhere = np.setdiff1d(np.arange(len(batch.input_ids)), positions)
         assert (after.input_ids[elsewhere] == batch.input_ids[elsewhere]).all()
-        # What replaces a word piece is the mask or an ordinary one.
+        # The replacement is [MASK] or an ordinary subword.
         others = np.setdiff1d(small_tokenizer.special_ids, [small_tokenizer.mask_id])
-        assert not np.isin(after.input_ids[at], others).any()
+        assert not np.isin(after.input_ids[positions], others).any()
         for name in ("token_type_ids", "position_ids", "word_starts", "kind", "example", "ragged"):
             assert getattr(after, name) is getattr(batch, name)
 
 
-def test_every_sequence_has_its_share(batches: list[Batch], small_tokenizer: Tokenizer) -> None:
+def test_every_sequence_has_its_share_of_targets(batches: list[Batch], small_tokenizer: Tokenizer) -> None:
     batch = batches[0]
     _, targets = corrupted(MaskedLM(), batch, small_tokenizer)
-    owner = np.searchsorted(batch.ragged.cu_seqlens, real(targets), side="right") - 1
+    owner = np.searchsorted(batch.ragged.cu_seqlens, predicted(targets), side="right") - 1
     found = np.bincount(owner, minlength=len(batch.kind))
     ordinary = batch.ragged.lengths - 3
     expected = np.maximum(1, np.rint(0.15 * ordinary))
@@ -104,14 +103,14 @@ def test_every_sequence_has_its_share(batches: list[Batch], small_tokenizer: Tok
     assert not found[~is_pair].any()
 
 
-def test_every_place_is_chosen_alike(small_tokenizer: Tokenizer) -> None:
-    """Over many draws each of a sequence's 20 ordinary tokens is chosen 3 times in 20."""
+def test_every_position_is_selected_equally_often(small_tokenizer: Tokenizer) -> None:
+    """Over many draws, each of the 20 ordinary tokens of a sequence is selected with probability 3/20."""
     ids = np.array([small_tokenizer.cls_id, *range(20, 40), small_tokenizer.sep_id], np.int32)
     batch = collate([Sequence(ids, np.zeros(22, np.int32), np.ones(22, bool))], 64)
     counts = np.zeros(22)
     for seed in range(4000):
         _, targets = corrupted(MaskedLM(), batch, small_tokenizer, seed)
-        counts[real(targets)] += 1
+        counts[predicted(targets)] += 1
     assert counts[[0, 21]].tolist() == [0, 0]
     assert np.abs(counts[1:21] / 4000 - 0.15).max() < 5 * math.sqrt(0.15 * 0.85 / 4000)
 
@@ -130,8 +129,10 @@ def test_the_number_of_targets_is_constant(batches: list[Batch], small_tokenizer
     ordinary=st.lists(st.integers(1, 6), min_size=1, max_size=40),
     rate=st.sampled_from([0.01, 0.15, 0.5, 1.0]),
 )
-def test_very_short_sequences(ordinary: list[int], rate: float, small_tokenizer: Tokenizer) -> None:
-    """Each wants at least one target, and the row still has no more than its constant number."""
+def test_very_short_sequences_do_not_exceed_the_constant_number_of_targets(
+    ordinary: list[int], rate: float, small_tokenizer: Tokenizer
+) -> None:
+    """Each sequence has at least one target, unless the row would have more than its constant number."""
     cls, sep = small_tokenizer.cls_id, small_tokenizer.sep_id
     ids = [np.array([cls, *range(50, 50 + n), sep], np.int32) for n in ordinary]
     batch = collate([Sequence(i, np.zeros(len(i), np.int32), np.ones(len(i), bool)) for i in ids], 64)
@@ -140,29 +141,29 @@ def test_very_short_sequences(ordinary: list[int], rate: float, small_tokenizer:
     wanted = sum(max(1, round(rate * n)) for n in ordinary)
     assert len(targets.index) == capacity
     assert targets.weight.sum() == min(capacity, wanted)
-    at = real(targets)
-    assert at.tolist() == sorted(set(at.tolist()))
-    assert targets.label[targets.weight > 0].tolist() == batch.input_ids[at].tolist()
+    positions = predicted(targets)
+    assert positions.tolist() == sorted(set(positions.tolist()))
+    assert targets.label[targets.weight > 0].tolist() == batch.input_ids[positions].tolist()
 
 
-def test_a_row_of_filler_alone_predicts_nothing(small_tokenizer: Tokenizer) -> None:
+def test_a_row_of_filler_has_only_placeholder_targets(small_tokenizer: Tokenizer) -> None:
     after, targets = corrupted(MaskedLM(), collate(filler(100, small_tokenizer.pad_id, 64), 64), small_tokenizer)
     assert targets.weight.tolist() == [0.0] * 15
     assert set(after.input_ids.tolist()) == {small_tokenizer.pad_id}
 
 
-def test_other_shares(batches: list[Batch], small_tokenizer: Tokenizer) -> None:
+def test_configured_shares_are_used(batches: list[Batch], small_tokenizer: Tokenizer) -> None:
     after, targets = corrupted(
         MaskedLM(mlm_probability=0.4, mask_replace_prob=1.0, random_replace_prob=0.0), batches[0], small_tokenizer
     )
-    assert (after.input_ids[real(targets)] == small_tokenizer.mask_id).all()
-    assert len(real(targets)) > 0.35 * 1024
+    assert (after.input_ids[predicted(targets)] == small_tokenizer.mask_id).all()
+    assert len(predicted(targets)) > 0.35 * 1024
     after, targets = corrupted(MaskedLM(mask_replace_prob=0.0, random_replace_prob=0.0), batches[0], small_tokenizer)
     assert after.input_ids.tolist() == batches[0].input_ids.tolist()
-    assert len(real(targets)) > 100
+    assert len(predicted(targets)) > 100
 
 
-def test_deterministic_and_the_row_is_left_as_it_was(batches: list[Batch], small_tokenizer: Tokenizer) -> None:
+def test_label_is_deterministic_and_does_not_change_its_input(batches: list[Batch], small_tokenizer: Tokenizer) -> None:
     before = batches[0].input_ids.copy()
     (first, a), (second, b) = (corrupted(MaskedLM(), batches[0], small_tokenizer, 5) for _ in range(2))
     assert first.input_ids.tolist() == second.input_ids.tolist()
@@ -170,29 +171,29 @@ def test_deterministic_and_the_row_is_left_as_it_was(batches: list[Batch], small
     assert batches[0].input_ids.tolist() == before.tolist()
 
 
-def test_fresh_at_every_epoch_step_and_row(batches: list[Batch], small_tokenizer: Tokenizer) -> None:
-    def chosen(seed: int, *stream: int) -> list[int]:
+def test_every_epoch_step_and_row_selects_other_tokens(batches: list[Batch], small_tokenizer: Tokenizer) -> None:
+    def selected(seed: int, *stream: int) -> list[int]:
         return label_row(batches[0], (MaskedLM(),), small_tokenizer, seed, *stream)[1]["mlm"].index.tolist()
 
     streams = [(0, 2, 0, 0, 0), (1, 2, 0, 0, 0), (0, 2, 1, 0, 0), (0, 2, 0, 1, 0), (0, 2, 0, 0, 1)]
-    found = [chosen(*stream) for stream in streams]
+    found = [selected(*stream) for stream in streams]
     assert len({tuple(one) for one in found}) == len(streams)
-    assert found == [chosen(*stream) for stream in streams]
+    assert found == [selected(*stream) for stream in streams]
 
 
-def test_on_the_loaders_rows(small_shards: Path) -> None:
+def test_rows_of_the_loader_have_the_configured_share_of_targets(small_shards: Path) -> None:
     shards = open_shards(small_shards)
     loader = Loader(shards.train, shards.tokenizer, SentencePairs(max_length=64), StepShape(2, 2048), seed=0)
     step: StepPlan = next(loader.steps(Position()))
-    chosen = ordinary = 0
+    selected = ordinary = 0
     for batch in step.batches:
         _, targets = corrupted(MaskedLM(), batch, shards.tokenizer)
-        chosen += int(targets.weight.sum())
+        selected += int(targets.weight.sum())
         ordinary += int((~np.isin(batch.input_ids, shards.tokenizer.special_ids)).sum())
-    assert chosen / ordinary == pytest.approx(0.15, abs=0.01)
+    assert selected / ordinary == pytest.approx(0.15, abs=0.01)
 
 
-def test_the_bias_may_start_at_the_frequencies(tiny_config: BertConfig, small_shards: Path) -> None:
+def test_unigram_initialization_sets_the_bias_to_log_frequencies(tiny_config: BertConfig, small_shards: Path) -> None:
     corpus: Corpus = open_shards(small_shards).train
     counts = np.bincount(np.concatenate(corpus.tokens), minlength=500)
     frequencies = np.log((counts + 1) / (counts + 1).sum())
@@ -209,7 +210,7 @@ def test_the_bias_may_start_at_the_frequencies(tiny_config: BertConfig, small_sh
         assert torch.equal(encoder.embeddings.word.weight, words) == (objective.initialization != "cooccurrence")
 
 
-def test_the_embeddings_may_start_at_vectors_of_neighbours(tiny_config: BertConfig, small_shards: Path) -> None:
+def test_cooccurrence_initialization_sets_the_embeddings(tiny_config: BertConfig, small_shards: Path) -> None:
     corpus = open_shards(small_shards).train
     encoder = Encoder(tiny_config)
     initialize_weights(encoder, 0.02)
@@ -219,7 +220,7 @@ def test_the_embeddings_may_start_at_vectors_of_neighbours(tiny_config: BertConf
     after = encoder.embeddings.word.weight.detach()
     vectors = torch.from_numpy(cooccurrence_vectors(corpus, *after.shape))
     known = vectors.norm(dim=1) > 0
-    assert 0 < (~known).sum() < 250  # [PAD], [CLS] … and what is too rare have no neighbours
+    assert 0 < (~known).sum() < 250  # special tokens and rare subwords have no vectors
     assert torch.equal(after[~known], before[~known])
     assert after[known].norm(dim=1) == pytest.approx(4 * float(before.norm(dim=1).mean()), rel=1e-4)
     assert torch.cosine_similarity(after[known], vectors[known]).min() > 0.9999

@@ -14,7 +14,7 @@ def pair(length: int, kind: int) -> Sequence:
     )
 
 
-def test_targets(small_tokenizer: Tokenizer) -> None:
+def test_labeled_pairs_have_targets_at_cls(small_tokenizer: Tokenizer) -> None:
     batch = collate([pair(7, 0), pair(5, 1), pair(6, -1), pair(8, 1), *filler(3, small_tokenizer.pad_id, 64)], 64)
     after, targets = NextSentence().label(batch, small_tokenizer, np.random.default_rng(0))
     assert after is batch
