@@ -1,7 +1,8 @@
-"""GELU. On a CPU in pieces of few sizes: oneDNN compiles it for each new number of rows, and keeps what it compiled.
+"""GELU. On a CPU, it is computed in pieces whose numbers of rows are powers of two.
 
-With as many tokens as a batch happens to have, that is twice a step, and what is kept lies in memory between the
-activations, which then no longer fit where they were: a process grew to five times what it used (LOG.md).
+oneDNN compiles GELU for each new number of rows and keeps the compiled code. If the number of tokens differs between
+batches, it compiles twice per step. The compiled code also fragments the memory between the activations: a process grew to
+five times the memory that it used (LOG.md).
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from bertie.model.config import Activation
 
 
 def activation(name: Activation, x_TF: Float[Tensor, "T F"]) -> Float[Tensor, "T F"]:
+    """Return the activation of x, element by element. F: intermediate size."""
     kind = "tanh" if name == "gelu_tanh" else "none"
-    if x_TF.device.type == "cpu" and not torch.compiler.is_compiling():  # torch's compiler writes its own GELU
+    if x_TF.device.type == "cpu" and not torch.compiler.is_compiling():  # torch's compiler generates its own GELU
         return _Pieces.apply(x_TF, kind)
     return F.gelu(x_TF, approximate=kind)
 
@@ -47,7 +49,7 @@ class _Pieces(torch.autograd.Function):
 
 
 def powers_of_two(count: int) -> Iterator[slice]:
-    """Powers of two that add up to the count, the largest first."""
+    """Split range(count) into slices whose lengths are powers of two, the longest first."""
     start = 0
     for bit in reversed(range(count.bit_length())):
         if count & 1 << bit:

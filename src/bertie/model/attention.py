@@ -1,10 +1,10 @@
-"""Scaled dot-product attention inside each packed sequence: one function an implementation, all of one signature.
+"""Scaled dot-product attention within each packed sequence. One function per implementation, all with the same signature.
 
-    T  packed tokens: keys and values    Q  packed queries: T, or fewer where only some rows are needed
-    S  sequences    L  the longest of them    N  heads    H  head size
+    T  packed tokens: keys and values    Q  packed queries: T, or fewer if only some rows are needed
+    S  sequences    L  length of the longest one    N  heads    H  head size
 
-The queries of sequence s see the keys of sequence s and nothing else: with `causal` those at their own place and before
-it, with `window` those at most so many places away. Then, and only then, every token has to be a query.
+The queries of a sequence attend to the keys of the same sequence only. `causal` excludes keys at later positions, and
+`window` excludes keys more than `window` positions away. Both require that every token is a query.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ from bertie.model.attention_half import grouped_half
 from bertie.model.attention_loop import looped, visible
 from bertie.model.dropout import drop
 
-FEW = 8192  # attention weights of a sequence, for each thread, below which it is better not computed alone (LOG.md)
+# Attention weights of a sequence, per thread, below which computing several sequences together is faster (LOG.md).
+MIN_WEIGHTS_PER_THREAD = 8192
 HALVES = (torch.bfloat16, torch.float16)
 
 
 class Attention(Protocol):
+    """Signature of all implementations. `q` and `k` are the boundaries of the sequences among queries and keys."""
+
     def __call__(
         self,
         q_QNH: Float[Tensor, "Q N H"],
@@ -54,11 +57,11 @@ def dense(
     causal: bool = False,
     window: int | None = None,
 ) -> Float[Tensor, "Q N H"]:
-    """All sequences at once on a padded grid, by torch's kernel for such grids, which takes dropout."""
+    """Compute all sequences at once in a padded grid, with torch's kernel for padded batches, which supports dropout."""
     queries, keys = _padding(q, len(q_QNH)), _padding(k, len(k_TNH))
     seen, longest = keys.valid[:, None, None, :], keys.valid.shape[1]
     if (near := visible(longest, longest, causal, window, q_QNH.device)) is not None:
-        seen = (seen & near) | ~queries.valid[:, None, :, None]  # no row may see nothing, not even a padded one
+        seen = (seen & near) | ~queries.valid[:, None, :, None]  # every row needs a visible key, also a padded one
     grids = (_pad(q_QNH, queries), _pad(k_TNH, keys), _pad(v_TNH, keys))
     return _unpad(F.scaled_dot_product_attention(*grids, attn_mask=seen, dropout_p=dropout), queries)
 
@@ -74,8 +77,8 @@ def varlen(
     causal: bool = False,
     window: int | None = None,
 ) -> Float[Tensor, "Q N H"]:
-    """FlashAttention on the packed rows as they are: on a GPU, in half precision, without dropout."""
-    # not above: it loads torch's compiler, a third of a command's start
+    """Compute FlashAttention directly on the packed rows: on a GPU, in half precision, without dropout."""
+    # Imported here because it loads torch's compiler, which takes a third of a command's startup time.
     from torch.nn.attention.varlen import varlen_attn
 
     if dropout:
@@ -97,7 +100,7 @@ def eager(
     causal: bool = False,
     window: int | None = None,
 ) -> Float[Tensor, "Q N H"]:
-    """One sequence after the other, as the formula reads: the reference that the others are tested against."""
+    """Compute one sequence after the other by the formula. This is the reference for the tests of the others."""
     outputs = []
     for s in range(len(k.lengths)):
         rows, columns = slice(q.cu_seqlens[s], q.cu_seqlens[s + 1]), slice(k.cu_seqlens[s], k.cu_seqlens[s + 1])
@@ -119,15 +122,18 @@ def automatic(
     causal: bool = False,
     window: int | None = None,
 ) -> Float[Tensor, "Q N H"]:
-    """The fastest here. CPU: `grouped_half` in half precision, `grouped` for short sequences, else `looped`. GPU: `varlen`
-    where it can, else `dense`."""
+    """Choose the fastest implementation for the device.
+
+    On a CPU, this is `grouped_half` in half precision, `grouped` for short sequences, otherwise `looped`. On a GPU, it is
+    `varlen` if it supports the inputs, otherwise `dense`.
+    """
     look = {"dropout": dropout, "causal": causal, "window": window}
     if q_QNH.device.type == "cpu":
         length = len(k_TNH) / (len(k.cu_seqlens) - 1)
-        short = k_TNH.shape[1] * length**2 < FEW * torch.get_num_threads()
+        is_short = k_TNH.shape[1] * length**2 < MIN_WEIGHTS_PER_THREAD * torch.get_num_threads()
         if q_QNH.dtype in HALVES:
             return grouped_half(q_QNH, k_TNH, v_TNH, q, k, **look)
-        return (grouped if short else looped)(q_QNH, k_TNH, v_TNH, q, k, **look)
+        return (grouped if is_short else looped)(q_QNH, k_TNH, v_TNH, q, k, **look)
     fits = q_QNH.is_cuda and not dropout and q_QNH.dtype in HALVES and q_QNH.shape[-1] % 8 == 0
     return (varlen if fits else dense)(q_QNH, k_TNH, v_TNH, q, k, **look)
 
@@ -144,23 +150,26 @@ IMPLEMENTATIONS: dict[Kind, Attention] = {
 
 
 def _softmax(scores: Tensor) -> Tensor:
-    """In fp32 at least, whatever the products were in."""
+    """Return the softmax, computed in fp32 at least."""
     exact = torch.float32 if scores.dtype in HALVES else scores.dtype
     return scores.softmax(-1, dtype=exact).to(scores.dtype)
 
 
 class Padding(NamedTuple):
-    """Where packed rows stand in a padded [S, L] grid. The only padding there is; it ends with the attention."""
+    """Mapping between packed rows and a padded [S, L] grid. Padding exists only inside attention."""
 
-    rows: Int[Tensor, "S L"]  # for every cell the packed row it shows; after a sequence's end, some row: not valid
+    rows: Int[Tensor, "S L"]
+    """Packed row of each cell. Past the end of a sequence, it is an arbitrary row, which `valid` excludes."""
     valid: Bool[Tensor, "S L"]
-    cells: Int[Tensor, " T"]  # for every packed row its cell in the flattened grid
+    """False past the end of a sequence."""
+    cells: Int[Tensor, " T"]
+    """Cell of each packed row in the flattened grid."""
 
 
-@lru_cache(maxsize=4)  # every layer of a forward pass asks for the same one or two
+@lru_cache(maxsize=4)  # all layers of a forward pass need the same one or two
 def _padding(ragged: Ragged, count: int) -> Padding:
     lengths, starts = ragged.lengths, ragged.cu_seqlens[:-1]
-    on_cpu = lengths.device.type == "cpu"  # on a GPU, looking at the lengths would stop the queue
+    on_cpu = lengths.device.type == "cpu"  # on a GPU, reading the lengths would make the host wait
     longest = max(int(lengths.max()), 1) if on_cpu else ragged.max_seqlen
     columns = torch.arange(longest, device=lengths.device)
     first_cell = torch.arange(len(starts), device=lengths.device) * longest
@@ -181,7 +190,7 @@ def _unpad(x_SNLH: Tensor, padding: Padding) -> Float[Tensor, "T N H"]:
 
 
 class _Gather(torch.autograd.Function):
-    """Packed → padded and back. Each is the other's gradient, so neither needs the slow scatter-add of indexing."""
+    """Packed → padded, and back. Each is the gradient of the other, which avoids the slow scatter-add of indexing."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, padding: Padding, pad: bool) -> Tensor:

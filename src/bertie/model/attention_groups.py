@@ -1,10 +1,11 @@
-"""Attention on a CPU of short sequences: those of about one length together, with its backward pass written out.
+"""Attention on a CPU for short sequences, in groups of similar length, with an explicit backward pass.
 
-One sequence at a time (`attention_loop.py`) gives short ones less to do than each call costs, and the processor's cores
-nothing to share. A group lies on a grid, gathered straight from the packed rows; little of it is padding.
+For a short sequence, a call per sequence (`attention_loop.py`) costs more than its computation, and there is too little work
+to share among the cores. A group of sequences is gathered from the packed rows into a grid. Little of the grid is padding,
+because the lengths in a group are similar.
 
     Q  packed queries    T  packed keys and values    N  heads    H  head size
-    S  sequences of a group    q, t  queries and keys of its longest    B  = S × N
+    S  sequences of a group    q, t  queries and keys of the longest one    B  = S × N
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from bertie.contracts import Ragged
 from bertie.model.attention_loop import product, visible
 from bertie.model.dropout import random_lanes, scaled_mask
 
-# attention weights of a group, but for a single sequence with more: they stay in the cache until they are used
-MOST = 1 << 19
-ROUND = 8  # keys are filled up to a multiple: fewer shapes, and rows that fill vector registers
-SIMILAR = 0.75  # a group's shortest sequence has at least so much of its longest's keys
+# Maximum number of attention weights of a group, so that they remain in the cache. A single sequence may exceed it.
+MAX_GROUP_WEIGHTS = 1 << 19
+# The number of keys is padded to a multiple of this: fewer different shapes, and rows that fill vector registers.
+KEY_MULTIPLE = 8
+# Minimum length of a group's shortest sequence, relative to its longest.
+MIN_LENGTH_RATIO = 0.75
 
 
 def grouped(
@@ -40,49 +43,52 @@ def grouped(
     causal: bool = False,
     window: int | None = None,
 ) -> Float[Tensor, "Q N H"]:
+    """Compute attention for groups of sequences with similar lengths (see `attention.Attention`)."""
     return _Grouped.apply(q_QNH, k_TNH, v_TNH, _plan_of(q, k, q_QNH.shape[1], causal, window), dropout)
 
 
 class Side(NamedTuple):
-    """Queries, or keys, on the grids of all groups. A grid's cells are counted sequence by sequence, head by head."""
+    """Queries, or keys, in the grids of all groups. Cells are ordered by sequence, then head, then position."""
 
-    # of every group: the packed row that a place shows; past a sequence's end, its first
     rows: list[Int[Tensor, "S 1 q"]]
-    # of every group: places past a sequence's end; None where there are none
+    """For each group: packed row of each position. Past the end of a sequence, it is the sequence's first row."""
     past: list[Bool[Tensor, "S 1 q 1"] | None]
-    # of every group: its cells among those of all
+    """For each group: true at positions past the end of a sequence. None if there are none."""
     spans: list[slice]
-    # of every packed row and head: its cell; of rows that are in no group, the one after the last
+    """For each group: its cells among the cells of all groups."""
     cells: Int[Tensor, " Q*N"]
-    # cells of all groups
+    """For each packed row and head: its cell. Rows that are in no group have the cell after the last one."""
     total: int
+    """Number of cells of all groups."""
 
 
 class _Plan(NamedTuple):
     queries: Side
     keys: Side
-    shapes: list[tuple[int, int, int]]  # of every group: B, q, t
-    hidden: list[Bool[Tensor, "B q t"] | Bool[Tensor, "B 1 t"] | None]  # of every group: what is not looked at
+    shapes: list[tuple[int, int, int]]
+    """For each group: B, q, t."""
+    hidden: list[Bool[Tensor, "B q t"] | Bool[Tensor, "B 1 t"] | None]
+    """For each group: true where a query must not attend to a key. None if it attends to all."""
 
 
 _PLANS: WeakKeyDictionary[Ragged, dict[Any, _Plan]] = WeakKeyDictionary()
 
 
 def _plan_of(q: Ragged, k: Ragged, heads: int, causal: bool, window: int | None) -> _Plan:
-    """Made once for all layers where every token asks; kept as long as the batch."""
+    """Return the plan of a batch. If every token is a query, it is cached as long as the batch exists, for all layers."""
     if q is not k:
         return _plan(q, k, heads, causal, window)
-    plans, look = _PLANS.setdefault(k, {}), (heads, causal, window)
-    if look not in plans:
-        plans[look] = _plan(q, k, *look)
-    return plans[look]
+    plans, key = _PLANS.setdefault(k, {}), (heads, causal, window)
+    if key not in plans:
+        plans[key] = _plan(q, k, *key)
+    return plans[key]
 
 
 def _plan(q: Ragged, k: Ragged, heads: int, causal: bool, window: int | None) -> _Plan:
     q_lengths, k_lengths = q.lengths.numpy(), k.lengths.numpy()
     groups = grid_groups(q_lengths, k_lengths, heads)
     queries = grid_side(q.cu_seqlens.numpy(), q_lengths, groups, heads, 1)
-    keys = grid_side(k.cu_seqlens.numpy(), k_lengths, groups, heads, ROUND)
+    keys = grid_side(k.cu_seqlens.numpy(), k_lengths, groups, heads, KEY_MULTIPLE)
     shapes, hidden = [], []
     for rows, columns, past in zip(queries.rows, keys.rows, keys.past, strict=True):
         shape = (len(rows) * heads, rows.shape[2], columns.shape[2])
@@ -98,39 +104,39 @@ def _plan(q: Ragged, k: Ragged, heads: int, causal: bool, window: int | None) ->
 
 
 def grid_groups(queries: np.ndarray, keys: np.ndarray, heads: int) -> list[np.ndarray]:
-    """The numbers of the sequences of each group, the longest first; those of which nothing is asked are in none."""
-    asked = np.flatnonzero(queries)
-    order = asked[np.lexsort((-queries[asked], -keys[asked]))]
+    """Return the sequence numbers of each group, the longest first. Sequences without queries are in no group."""
+    queried = np.flatnonzero(queries)
+    order = queried[np.lexsort((-queries[queried], -keys[queried]))]
     groups: list[list[int]] = []
-    longest, most_asked = 0, 0
+    longest, most_queries = 0, 0
     for i in order.tolist():
-        most_asked = max(most_asked, int(queries[i]))
-        weights = (len(groups[-1]) + 1) * heads * most_asked * longest if groups else 0
-        if not groups or keys[i] < SIMILAR * longest - ROUND or weights > MOST:
+        most_queries = max(most_queries, int(queries[i]))
+        weights = (len(groups[-1]) + 1) * heads * most_queries * longest if groups else 0
+        if not groups or keys[i] < MIN_LENGTH_RATIO * longest - KEY_MULTIPLE or weights > MAX_GROUP_WEIGHTS:
             groups.append([])
-            longest, most_asked = int(keys[i]), int(queries[i])
+            longest, most_queries = int(keys[i]), int(queries[i])
         groups[-1].append(i)
     return [np.array(group) for group in groups]
 
 
 def grid_side(starts: np.ndarray, lengths: np.ndarray, groups: list[np.ndarray], heads: int, multiple: int) -> Side:
-    rows, past, spans, at = [], [], [], 0
+    rows, past, spans, total = [], [], [], 0
     cells = np.full((int(starts[-1]), heads), -1, np.int32)
     for group in groups:
         own = lengths[group][:, None]
         size = -(-int(own.max()) // multiple) * multiple
-        place, start = np.arange(size, dtype=np.int32), starts[group][:, None].astype(np.int32)
-        beyond = place >= own  # [S, size]
-        row = start + np.where(beyond, np.int32(0), place)
-        first = at + size * np.arange(len(group) * heads, dtype=np.int32).reshape(len(group), heads, 1)
-        there = (first + place).transpose(0, 2, 1)  # [S, size, N]
-        cells[row[~beyond]] = there[~beyond]
+        position, start = np.arange(size, dtype=np.int32), starts[group][:, None].astype(np.int32)
+        beyond = position >= own  # [S, size]
+        row = start + np.where(beyond, np.int32(0), position)
+        first = total + size * np.arange(len(group) * heads, dtype=np.int32).reshape(len(group), heads, 1)
+        cell = (first + position).transpose(0, 2, 1)  # [S, size, N]
+        cells[row[~beyond]] = cell[~beyond]
         rows.append(torch.from_numpy(row)[:, None])
         past.append(torch.from_numpy(beyond)[:, None, :, None] if beyond.any() else None)
-        spans.append(slice(at, at + there.size))
-        at += there.size
-    cells[cells < 0] = at
-    return Side(rows, past, spans, torch.from_numpy(cells.reshape(-1)), at)
+        spans.append(slice(total, total + cell.size))
+        total += cell.size
+    cells[cells < 0] = total
+    return Side(rows, past, spans, torch.from_numpy(cells.reshape(-1)), total)
 
 
 class _Grouped(torch.autograd.Function):
@@ -161,7 +167,7 @@ class _Grouped(torch.autograd.Function):
         for i, (shape, own, lanes) in enumerate(zip(plan.shapes, kept[::2], kept[1::2], strict=True)):
             q, k, v = _grid(q_QNH, plan.queries, i), _grid(k_TNH, plan.keys, i), _grid(v_TNH, plan.keys, i)
             gradient = _grid(gradients[0], plan.queries, i)
-            if (past := plan.queries.past[i]) is not None:  # what is at places that no query has, comes from nowhere
+            if (past := plan.queries.past[i]) is not None:  # padding has no gradient
                 gradient.unflatten(0, (len(past), -1)).masked_fill_(past, 0)
             d_own, used = torch.bmm(gradient, v.transpose(1, 2)), own
             if lanes is not None:
@@ -178,21 +184,21 @@ class _Grouped(torch.autograd.Function):
 
 
 def _grid(x_TNH: Tensor, side: Side, i: int) -> Float[Tensor, "B q H"]:
-    """A group's rows, gathered head by head from wherever they lie in memory."""
+    """Gather the rows of group i, head by head, directly from a tensor that need not be contiguous."""
     heads, size = x_TNH.shape[1:]
     if x_TNH.stride(2) != 1 or x_TNH.stride(0) % size or x_TNH.stride(1) % size:
         x_TNH = x_TNH.contiguous()
-    apart, step = x_TNH.stride(0) // size, x_TNH.stride(1) // size
-    flat = x_TNH.as_strided(((len(x_TNH) - 1) * apart + (heads - 1) * step + 1, size), (size, 1))
-    rows = side.rows[i] * apart + torch.arange(heads)[:, None] * step
+    row_step, head_step = x_TNH.stride(0) // size, x_TNH.stride(1) // size
+    flat = x_TNH.as_strided(((len(x_TNH) - 1) * row_step + (heads - 1) * head_step + 1, size), (size, 1))
+    rows = side.rows[i] * row_step + torch.arange(heads)[:, None] * head_step
     return flat.index_select(0, rows.flatten()).view(-1, rows.shape[2], size)
 
 
 def cells_of(x_TNH: Tensor, side: Side) -> Float[Tensor, "cells H"]:
-    """Room for what becomes of all groups, and a cell of zeros after it."""
-    made = x_TNH.new_empty(side.total + 1, x_TNH.shape[-1])
-    made[-1].zero_()
-    return made
+    """Allocate the cells of all groups, and a cell of zeros after the last one."""
+    cells = x_TNH.new_empty(side.total + 1, x_TNH.shape[-1])
+    cells[-1].zero_()
+    return cells
 
 
 def packed(cells: Tensor, side: Side, like: Tensor) -> Float[Tensor, "Q N H"]:

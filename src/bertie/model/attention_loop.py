@@ -1,9 +1,9 @@
-"""Attention on a CPU: one sequence after the other, straight from the packed rows, with its backward pass written out.
+"""Attention on a CPU, one sequence after the other, with an explicit backward pass.
 
-No padding, no grid to gather into and out of, nothing masked: the products of one sequence's heads read the packed
-queries, keys and values where they lie, and what they make stays in the cache until it is used.
+It needs no padding, no gathering and no mask. The matrix products of a sequence read the packed queries, keys and values in
+place, and their results remain in the cache until they are used.
 
-    Q  packed queries    T  packed keys and values    N  heads    H  head size    q, t  the rows of one sequence
+    Q  packed queries    T  packed keys and values    N  heads    H  head size    q, t  queries and keys of one sequence
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def looped(
     causal: bool = False,
     window: int | None = None,
 ) -> Float[Tensor, "Q N H"]:
+    """Compute attention with a loop over the sequences (see `attention.Attention`)."""
     parts = _parts(q, k, q_QNH.shape[1])
     longest = max((part.shape[1] for part in parts), default=0)
     hidden = visible(longest, longest, causal, window, q_QNH.device)
@@ -41,21 +42,25 @@ def looped(
 def visible(
     queries: int, keys: int, causal: bool, window: int | None, device: torch.device
 ) -> Bool[Tensor, "q t"] | None:
-    """Which keys of its own sequence a query may look at; None: at all of them."""
+    """Return which keys of its own sequence each query attends to. None: all of them."""
     if not causal and window is None:
         return None
-    back = torch.arange(queries, device=device)[:, None] - torch.arange(keys, device=device)
-    seen = back >= 0 if causal else torch.ones_like(back, dtype=torch.bool)
-    return seen if window is None else seen & (back.abs() <= window)
+    distance = torch.arange(queries, device=device)[:, None] - torch.arange(keys, device=device)
+    seen = distance >= 0 if causal else torch.ones_like(distance, dtype=torch.bool)
+    return seen if window is None else seen & (distance.abs() <= window)
 
 
 class _Part(NamedTuple):
-    """One sequence: where its queries and its keys lie, and its weights among those of all, [N, q, t]."""
+    """One sequence."""
 
     rows: slice
+    """Its queries in Q."""
     columns: slice
+    """Its keys in T."""
     cells: slice
+    """Its attention weights in the flat array of the weights of all sequences."""
     shape: tuple[int, int, int]
+    """Shape of its attention weights, [N, q, t]."""
 
 
 def _parts(q: Ragged, k: Ragged, heads: int) -> list[_Part]:
@@ -63,7 +68,7 @@ def _parts(q: Ragged, k: Ragged, heads: int) -> list[_Part]:
     rows, columns = q.cu_seqlens.tolist(), k.cu_seqlens.tolist()
     for i in range(len(columns) - 1):
         shape = (heads, rows[i + 1] - rows[i], columns[i + 1] - columns[i])
-        if shape[1]:  # a sequence of which nothing is asked has no part
+        if shape[1]:  # skip sequences without queries
             part = _Part(slice(*rows[i : i + 2]), slice(*columns[i : i + 2]), slice(at, at + math.prod(shape)), shape)
             at = part.cells.stop
             parts.append(part)
@@ -79,7 +84,7 @@ class _Looped(torch.autograd.Function):
         v_TNH: Tensor,
         parts: list[_Part],
         dropout: float,
-        hidden: Tensor | None,  # by distance from the sequence's start; [longest, longest]
+        hidden: Tensor | None,  # [longest, longest]: true where a query must not see a key; positions in the sequence
     ) -> Tensor:
         count = parts[-1].cells.stop if parts else 0
         weights = q_QNH.new_empty(count)
@@ -123,12 +128,12 @@ class _Looped(torch.autograd.Function):
 def _walk(
     parts: list[_Part], q_QNH: Tensor, k_TNH: Tensor, v_TNH: Tensor
 ) -> Iterator[tuple[_Part, Tensor, Tensor, Tensor]]:
-    """Each sequence's queries [N, q, H], keys and values [N, t, H]: views, whose rows lie apart in memory."""
+    """Yield the queries [N, q, H], keys and values [N, t, H] of each sequence, as views that are not contiguous."""
     q_NQH, k_NTH, v_NTH = (x.transpose(0, 1) for x in (q_QNH, k_TNH, v_TNH))
     for part in parts:
         yield part, q_NQH[:, part.rows], k_NTH[:, part.columns], v_NTH[:, part.columns]
 
 
 def product(left: Tensor, right: Tensor, scale: float, out: Tensor | None = None) -> Tensor:
-    """scale × left @ right, in one go."""
+    """Return scale × left @ right, computed by one kernel."""
     return torch.baddbmm(left.new_empty(()), left, right, beta=0, alpha=scale, out=out)

@@ -1,4 +1,4 @@
-"""An encoder and the heads on it: the whole model, as it is trained, saved and used."""
+"""The complete model, as it is trained, saved and used: an encoder with its heads."""
 
 from __future__ import annotations
 
@@ -13,49 +13,64 @@ from bertie.model.transformer import Encoder
 
 
 class BertModel(nn.Module):
-    """heads: by the kind of objective or task that they serve. reading: what they read; None: the last layer."""
+    """An encoder with its heads."""
 
     encoder: Encoder
 
     def __init__(self, encoder: Encoder, heads: dict[str, nn.Module], reading: FeatureExtractor | None = None):
+        """Combine an encoder with its heads.
+
+        Args:
+            encoder: The Transformer.
+            heads: Heads by the kind of their objective or task.
+            reading: What the heads use of the encoder. None: the last layer.
+        """
         super().__init__()
         self.encoder = encoder
         self.heads = nn.ModuleDict(heads)
         self.reading = reading
 
     def forward(self, micro: MicroBatch) -> dict[str, Loss]:
-        """The losses of one micro-batch, by head."""
+        """Return the losses of a micro-batch by head."""
         states = self.encoder_states(micro.batch, micro.rows) if micro.hidden_states is None else micro.hidden_states
         hidden = self.head_inputs(states, micro.batch.ragged, micro.rows)
         return {name: self.heads[name](hidden, targets) for name, targets in micro.targets.items()}
 
     def encoder_states(self, batch: Batch, rows: Int[Tensor, " Q"]) -> Tensor:
-        """What comes of the encoder: all that heads, and what lies between, need of it at the sorted positions `rows` in T.
+        """Run the encoder and return the hidden states that the heads need. A frozen encoder's states can be cached.
 
-        As rows, or as tokens where a BiLSTM reads those.
+        Args:
+            batch: Packed sequences.
+            rows: Sorted positions in T that the heads use.
+
+        Returns:
+            [Q, …] states at these rows, or [T, …] states of all tokens if a BiLSTM follows. The other dimensions are [D]
+            without a feature extractor, otherwise as `FeatureExtractor.select` returns them.
         """
         if self.reading is None:
             return self.encoder(batch, rows).last
         return self.reading.select(self.encoder(batch, all_layers=True), rows)
 
     def head_inputs(self, states: Tensor, ragged: Ragged, rows: Int[Tensor, " Q"]) -> Hidden:
-        """What heads read, from what `states` gave."""
+        """Return the input of the heads, computed from the result of `encoder_states`."""
         return Hidden(states if self.reading is None else self.reading(states, ragged, rows))
 
     @property
     def device(self) -> torch.device:
+        """Device of the weights."""
         return self.encoder.embeddings.word.weight.device
 
     @property
     def size(self) -> int:
-        """Parameters, the tied vocabulary matrix counted once."""
+        """Number of parameters. The word embeddings, which the MLM head shares, count once."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     @property
     def loads_in_transformers(self) -> bool:
-        """Whether it is all in a class of transformers: heads that read the last layer, none of bertie's own."""
+        """Whether a class of transformers represents the whole model: its heads use the last layer and exist there."""
         return self.reading is None and not any(isinstance(head, ConditionalSpanHead) for head in self.heads.values())
 
     @property
     def kinds(self) -> frozenset[str]:
+        """Kinds of the heads."""
         return frozenset(self.heads)

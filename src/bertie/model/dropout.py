@@ -1,4 +1,4 @@
-"""Dropout. On a CPU, torch draws a number for every element, on one thread; here four elements share one draw of 64 bits."""
+"""Dropout. On a CPU, torch draws one random number per element, on one thread. Here, four elements share a draw of 64 bits."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-LANES = 1 << 16  # values of 16 bits; a rate is rounded to as many parts
+LANES = 1 << 16  # number of values of a 16-bit lane; the dropout rate is rounded to a multiple of 1 / LANES
 
 
 def drop(x: Tensor, rate: float, training: bool = True) -> Tensor:
-    """x with a share of its elements 0, and the others larger, so that the expected value stays. Uses torch's generator."""
+    """Return x with dropout: a share `rate` of the elements is 0, and the others are scaled by 1 / (1 - rate).
+
+    It uses torch's generator.
+    """
     if not training or rate == 0:
         return x
     return _Drop.apply(x, None, rate) if _cheaper(x, rate) else F.dropout(x, rate)
 
 
 def drop_add(x: Tensor, residual: Tensor, rate: float, training: bool = True) -> Tensor:
-    """residual + drop(x), in one pass."""
+    """Return residual + drop(x), computed in one pass."""
     if not training or rate == 0:
         return residual + x
     return _Drop.apply(x, residual, rate) if _cheaper(x, rate) else residual + F.dropout(x, rate)
@@ -48,33 +51,33 @@ class _Drop(torch.autograd.Function):
 
 
 def random_lanes(shape: torch.Size) -> Tensor:
-    """What decides of each element whether it is dropped: int16 [shape], every value equally likely."""
+    """Return uniform random int16 numbers, one per element. Dropout drops the elements with the lowest numbers."""
     count = math.prod(shape)
-    # From the lowest on, without an upper end: else the top bit of each draw would be 0.
+    # The range includes negative numbers and has no upper end. Otherwise the top bit of each draw would be 0.
     bits = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None)
     return bits.view(torch.int16)[:count].view(shape)
 
 
 def _kept(x: Tensor, lanes: Tensor, rate: float, plus: Tensor) -> Tensor:
-    """plus + x where its lane is not among the lowest, scaled by the share of those that are not."""
+    """Return plus + x with dropout."""
     return torch.addcmul(plus, x, _mask(lanes, rate, x), value=keep_scale(rate))
 
 
 def scaled_mask(lanes: Tensor, rate: float, like: Tensor) -> Tensor:
-    """What to multiply with: 0, or the scale of what is kept."""
+    """Return the factor of each element: 0 if it is dropped, otherwise the scale 1 / (1 - rate)."""
     return _mask(lanes, rate, like).mul_(keep_scale(rate))
 
 
 def _mask(lanes: Tensor, rate: float, like: Tensor) -> Tensor:
-    """1 where an element is kept, in the type of `like`."""
+    """Return 1 for elements that remain and 0 for dropped ones, in the dtype of `like`."""
     return keep_mask(lanes, rate, torch.empty_like(like, memory_format=torch.contiguous_format))
 
 
 def keep_mask(lanes: Tensor, rate: float, out: Tensor) -> Tensor:
-    """1 where an element is kept, else 0; written to `out`, contiguous and of the lanes' shape."""
+    """Write 1 for elements that remain and 0 for dropped ones to `out`, which is contiguous and has the shape of the lanes."""
     return torch.ge(lanes, round(rate * LANES) - LANES // 2, out=out)
 
 
 def keep_scale(rate: float) -> float:
-    """What kept elements are multiplied by, so that the expected value stays."""
+    """Return the factor of elements that remain, so that the expected value is unchanged."""
     return LANES / (LANES - round(rate * LANES))

@@ -1,4 +1,4 @@
-"""Word + position + segment, normalised (Devlin et al. 2018, figure 2)."""
+"""The input layer: normalized sum of word, position and segment embeddings (Devlin et al. 2018, figure 2)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from bertie.model.dropout import drop
 
 
 class Embeddings(nn.Module):
+    """Word, position and segment embeddings, summed, normalized, with dropout."""
+
     def __init__(self, config: BertConfig):
         super().__init__()
         self.word = nn.Embedding(config.vocab_size, config.hidden_size)

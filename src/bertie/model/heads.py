@@ -1,4 +1,8 @@
-"""From hidden rows to logits, one layer added for each use."""
+"""Heads: from the hidden states of the encoder to logits and losses.
+
+Each head has a method `logits` for prediction. Its `forward(hidden, targets)` returns the `Loss`. Dimensions besides those
+of `contracts`: V vocabulary entries, C outputs, E = PAIR_SIZE.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +17,18 @@ from bertie.contracts import Hidden, Loss, PairTargets, Targets
 from bertie.model.activation import activation
 from bertie.model.config import Activation, BertConfig
 from bertie.model.dropout import drop
-from bertie.model.losses import choice, cross_entropy, squared_error, vocabulary_loss
+from bertie.model.losses import cross_entropy, grouped_cross_entropy, squared_error, vocabulary_loss
 from bertie.model.pooling import Pooling, pool
 
 LossOf = Callable[[Tensor, Targets], Loss]
-PRODUCT = 64  # numbers of a token in the product of a start and an end
+PAIR_SIZE = 64  # size of the vectors whose dot product scores a pair of start and end
 
 
 class MaskedLMHead(nn.Module):
-    """Dense, activation, norm, then the word embeddings' own matrix and a bias: logits over the vocabulary."""
+    """BERT's head for masked language modeling: dense layer, activation, layer norm, then logits over the vocabulary.
+
+    The output matrix is the matrix of the word embeddings (tied weights).
+    """
 
     def __init__(self, config: BertConfig, word: nn.Embedding):
         super().__init__()
@@ -29,7 +36,7 @@ class MaskedLMHead(nn.Module):
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.act: Activation = config.hidden_act
-        self.word = (word,)  # in a tuple: used here, owned and saved by the encoder
+        self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
 
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P V"]:
         return F.linear(self._transformed(x_PD), self.word[0].weight, self.bias)
@@ -43,7 +50,8 @@ class MaskedLMHead(nn.Module):
 
 
 class PooledHead(nn.Module):
-    """BERT's pooler (dense and tanh on the first token), dropout, one added layer (Devlin et al. 2018, figure 4 a and b)."""
+    """Head for whole sequences: BERT's pooler (dense layer and tanh on [CLS]), dropout, output layer (Devlin et al. 2018,
+    figure 4 a and b)."""
 
     def __init__(self, width: int, outputs: int, dropout: float, loss: LossOf = cross_entropy):
         super().__init__()
@@ -60,9 +68,10 @@ class PooledHead(nn.Module):
 
 
 class TokenHead(nn.Module):
-    """Dropout and one added layer on every token that is asked for (Devlin et al. 2018, figure 4 c and d).
+    """Head for single tokens: dropout and an output layer (Devlin et al. 2018, figure 4 c and d).
 
-    On all rows, of which hardly one is not asked for: their number is one of few, where new ones cost (`training/tune.py`).
+    It computes logits for all rows, of which nearly all have a target. The number of rows takes few values, and a new value
+    would be expensive (`finetuning/single_run.py`).
     """
 
     def __init__(self, width: int, outputs: int, dropout: float, loss: LossOf = cross_entropy):
@@ -79,34 +88,37 @@ class TokenHead(nn.Module):
 
 
 class ConditionalSpanHead(nn.Module):
-    """A start and an end, where the end depends on the start: to what it is by itself comes a product of both tokens.
+    """Head for answer spans whose end depends on the start.
 
-    logits: [P, 2 + 2 · PRODUCT]: start, end, and of each token its factor as a start and as an end.
+    The score of an end is the sum of its own logit and the dot product of two vectors: one of the start token and one of
+    the end token. The logits are [P, 2 + 2 · PAIR_SIZE]: start logit, end logit, the token's vector as a start, and its
+    vector as an end.
     """
 
     def __init__(self, width: int):
         super().__init__()
         self.out = nn.Linear(width, 2)
-        self.pair = nn.Linear(width, 2 * PRODUCT)
+        self.pair = nn.Linear(width, 2 * PAIR_SIZE)
 
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P C"]:
-        return torch.cat([self.out(x_PD), self.pair(x_PD) / PRODUCT**0.25], 1)
+        return torch.cat([self.out(x_PD), self.pair(x_PD) / PAIR_SIZE**0.25], 1)
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
-        """In training the end is conditioned on the right start."""
+        """Return the loss of starts and ends. In training, the end is conditioned on the gold start."""
         logits_PC = self.logits(hidden.last)[targets.index].float()
-        bounds_P2, start_PE, end_PE = logits_PC.split([2, PRODUCT, PRODUCT], 1)
+        bounds_P2, start_PE, end_PE = logits_PC.split([2, PAIR_SIZE, PAIR_SIZE], 1)
         group_PE = targets.label[:, None].expand_as(start_PE)
-        right_PE = torch.zeros_like(start_PE).scatter_add(0, group_PE, start_PE * targets.weight[:, :1])
-        together_P = (right_PE.gather(0, group_PE) * end_PE).sum(1)
-        return choice(bounds_P2 + F.pad(together_P[:, None], (1, 0)), targets)
+        gold_PE = torch.zeros_like(start_PE).scatter_add(0, group_PE, start_PE * targets.weight[:, :1])
+        pair_score_P = (gold_PE.gather(0, group_PE) * end_PE).sum(1)
+        return grouped_cross_entropy(bounds_P2 + F.pad(pair_score_P[:, None], (1, 0)), targets)
 
 
 class PoolingHead(nn.Module):
-    """A vector for a text: the mean, the first or the largest of its tokens' states. It has no weights of its own.
+    """Head for text vectors: pools the hidden states of a text's tokens. It has no weights.
 
-    Trained on pairs by their cosine: towards their scores, or, without scores, each first text with its own second text
-    against all others of the batch (InfoNCE: van den Oord et al. 2018; for sentences, Henderson et al. 2017).
+    Training uses the cosines of text pairs. If the pairs have gold scores, the loss is the squared error of the cosine.
+    Otherwise the loss is the cross-entropy of each first text's own second text against all second texts of the batch
+    (InfoNCE: van den Oord et al. 2018; for sentences, Henderson et al. 2017), with the cosines multiplied by `scale`.
     """
 
     def __init__(self, pooling: Pooling, scale: float):
@@ -115,7 +127,7 @@ class PoolingHead(nn.Module):
         self.scale = scale
 
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P D"]:
-        """The tokens as they are; whoever decodes pools them."""
+        """Return the hidden states unchanged. The task pools them when it decodes."""
         return x_PD
 
     def forward(self, hidden: Hidden, targets: PairTargets) -> Loss:

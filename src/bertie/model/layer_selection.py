@@ -1,10 +1,10 @@
-"""Which layers are read where the encoder is used for its vectors: the choices of Devlin et al. (2018), table 7, and a mix.
+"""Selection of layers for feature-based use of the encoder: the options of Devlin et al. (2018), table 7, and a scalar mix.
 
-    T  tokens
+    T  packed tokens
     D  hidden size
-    E  width of what comes out: D, or 4 D of "concat_last_4"
+    E  size of the result: D, or 4 D for "concat_last_4"
 
-`states` is everywhere `Hidden.layers`: the embeddings' output, then that of every layer, lowest first.
+`states` is always `Hidden.layers`: the output of the embeddings, then of every layer, lowest first.
 """
 
 from __future__ import annotations
@@ -19,29 +19,33 @@ from bertie.errors import UsageError
 from bertie.model.config import BertConfig
 
 Fixed = Literal["embeddings", "second_to_last", "last", "sum_last_4", "concat_last_4", "sum_all"]
-"""Without weights. sum_all is the sum of all layers without the embeddings: of 12 of 12 layers, as the table's row says."""
+"""Selections without weights. "sum_all" sums all layers without the embeddings (the table's "sum all 12 layers")."""
 Layers = Literal[Fixed, "scalar_mix"]
-"""mix: `LayerMix`, whose weights are learned."""
+"""All selections. "scalar_mix" is `ScalarMix`, whose weights are trained."""
 
-_LEAST = {"second_to_last": 2, "sum_last_4": 4, "concat_last_4": 4}
+_MIN_LAYERS = {"second_to_last": 2, "sum_last_4": 4, "concat_last_4": 4}
 
 
 def require_layers(layers: Layers, count: int) -> None:
-    """Errors: UsageError where a model of `count` layers has too few for it."""
-    if count < (least := _LEAST.get(layers, 1)):
+    """Raise a UsageError if a model with `count` layers has too few for this selection."""
+    if count < (needed := _MIN_LAYERS.get(layers, 1)):
         raise UsageError(
-            f"layers {layers} takes {least} layers, and the model has {count}: choose another, such as last"
+            f"layers {layers} takes {needed} layers, and the model has {count}: choose another selection, such as last"
         )
 
 
 def selected_width(layers: Layers, config: BertConfig) -> int:
-    """E. Errors: UsageError where the model has too few layers for it."""
+    """Return E, the size of the selection's result. Raises UsageError if the model has too few layers."""
     require_layers(layers, config.num_hidden_layers)
     return config.hidden_size * (4 if layers == "concat_last_4" else 1)
 
 
 def select_layers(layers: Fixed, states: tuple[Float[Tensor, "T D"], ...]) -> Float[Tensor, "T E"]:
-    """ "concat_last_4" has the last layer last. Errors: UsageError where there are too few layers for it."""
+    """Compute a selection from the states of all layers. "concat_last_4" has the last layer at the end.
+
+    Raises:
+        UsageError: The model has too few layers.
+    """
     require_layers(layers, len(states) - 1)
     if layers == "concat_last_4":
         return torch.cat(states[-4:], 1)
@@ -51,7 +55,10 @@ def select_layers(layers: Fixed, states: tuple[Float[Tensor, "T D"], ...]) -> Fl
 
 
 class ScalarMix(nn.Module):
-    """γ Σ softmax(w)ⱼ stateⱼ over the embeddings and all layers (Peters et al. 2018, equation 1): at first their mean."""
+    """Trained scalar mix of the embeddings and all layers, γ Σ softmax(w)ⱼ stateⱼ (Peters et al. 2018, equation 1).
+
+    Initially it is their mean.
+    """
 
     def __init__(self, config: BertConfig):
         super().__init__()

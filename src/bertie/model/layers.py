@@ -1,4 +1,4 @@
-"""One Transformer layer as BERT has it: attention, then feed-forward, each added to its input and then normalised."""
+"""BERT's Transformer layer: attention, then feed-forward, each followed by dropout, a residual and layer normalization."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from bertie.model.dropout import drop_add
 
 
 class SelfAttention(nn.Module):
+    """Multi-head self-attention, with the query, key and value projections in one matrix."""
+
     def __init__(self, config: BertConfig, implementation: Kind):
         super().__init__()
         self.heads = config.num_attention_heads
@@ -38,6 +40,8 @@ class SelfAttention(nn.Module):
 
 
 class Layer(nn.Module):
+    """One Transformer layer."""
+
     def __init__(self, config: BertConfig, implementation: Kind):
         super().__init__()
         self.attention = SelfAttention(config, implementation)
@@ -51,10 +55,16 @@ class Layer(nn.Module):
     def forward(
         self, x_TD: Float[Tensor, "T D"], ragged: Ragged, rows: Int[Tensor, " Q"] | None = None
     ) -> Float[Tensor, "Q D"]:
-        """rows: sorted positions in T whose output is wanted; None for all."""
+        """Compute the layer's output.
+
+        Args:
+            x_TD: Input hidden states.
+            ragged: Boundaries of the sequences.
+            rows: Sorted positions in T whose output is needed. None: all, so Q = T.
+        """
         queries = ragged if rows is None else Ragged(torch.searchsorted(rows, ragged.cu_seqlens), ragged.max_seqlen)
         mixed = self.attention(x_TD, ragged, rows, queries)
         x_QD = x_TD if rows is None else x_TD[rows]
         x_QD = self.attention_norm(drop_add(mixed, x_QD, self.dropout, self.training))
-        changed = self.down(activation(self.act, self.up(x_QD)))
-        return self.norm(drop_add(changed, x_QD, self.dropout, self.training))
+        transformed = self.down(activation(self.act, self.up(x_QD)))
+        return self.norm(drop_add(transformed, x_QD, self.dropout, self.training))

@@ -1,4 +1,4 @@
-"""From logits to losses: sums and counts."""
+"""Losses, from logits and targets. Each returns a sum and its count (`Loss`), computed in fp32 at least."""
 
 from __future__ import annotations
 
@@ -33,19 +33,24 @@ def vocabulary_loss(
 
 
 def squared_error(predicted_P1: Float[Tensor, "P 1"], targets: Targets) -> Loss:
-    """Weighted sum of squared distances, in fp32 at least. label: float [P]."""
-    away_P = predicted_P1[:, 0].float() - targets.label
-    return Loss((away_P.square() * targets.weight).sum(), targets.weight.sum(), away_P.new_tensor(math.nan))
+    """Return the weighted sum of squared errors. It has no hits (NaN). targets.label: float [P]."""
+    error_P = predicted_P1[:, 0].float() - targets.label
+    return Loss((error_P.square() * targets.weight).sum(), targets.weight.sum(), error_P.new_tensor(math.nan))
 
 
-def choice(logits_PK: Float[Tensor, "P K"], targets: Targets) -> Loss:
-    """K choices, each of one row among those of its group: weighted sum of −log p(row | its group), in fp32 at least.
+def grouped_cross_entropy(logits_PK: Float[Tensor, "P K"], targets: Targets) -> Loss:
+    """Return the weighted sum of −log p(gold row | its group), in nats, with a softmax over the rows of each group.
 
-    label: int64 [P], the row's group, from 0; weight: float [P] or [P, K], above 0 where the row is the right one.
+    Examples of groups are the tokens of a window, of which one is the start of an answer, and the choices of a question.
+
+    Args:
+        logits_PK: Logits of K independent choices over the same rows.
+        targets: label: int64 [P], number of the row's group, from 0. weight: float [P] or [P, K], positive for gold rows
+            and 0 for others.
     """
     exact_PK, weight_PK = logits_PK.float(), targets.weight.view(len(targets.label), -1)
     group_PK = targets.label[:, None].expand_as(exact_PK)
-    # As many groups as there are rows, at most: counting them would make the host wait.
+    # P is an upper bound of the number of groups. Counting the groups would make the host wait for a GPU.
     peak_PK = exact_PK.new_full(exact_PK.shape, -math.inf).scatter_reduce(0, group_PK, exact_PK.detach(), "amax")
     peak_PK = peak_PK.gather(0, group_PK)
     mass_PK = torch.zeros_like(exact_PK).scatter_add(0, group_PK, (exact_PK - peak_PK).exp())

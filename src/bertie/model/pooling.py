@@ -1,4 +1,4 @@
-"""One vector of several tokens."""
+"""Pooling: one vector from the hidden states of several tokens."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 Pooling = Literal["mean", "cls", "max"]
-"""The mean of the rows, the first of them ([CLS], where all of a text's tokens are given), or the largest of each number."""
+"""mean: the mean of the rows. cls: the first row, which is [CLS] in a whole text. max: the maximum of each dimension."""
 
 
 def pool(pooling: Pooling, x_PD: Float[Tensor, "P D"], group_P: Int[Tensor, " P"], groups: int) -> Float[Tensor, "G D"]:
-    """group: of each row, which text (or word) it is of, from 0 and ascending; every one has a row."""
+    """Pool the rows of each group.
+
+    Args:
+        pooling: The kind of pooling.
+        x_PD: Hidden states.
+        group_P: Number of each row's text or word, from 0 and ascending. Every group has at least one row.
+        groups: Number of groups, G.
+    """
     if pooling == "cls":
         return x_PD[torch.searchsorted(group_P, torch.arange(groups, device=group_P.device))]
     if pooling == "max":

@@ -1,4 +1,4 @@
-"""The bidirectional encoder: embeddings and a stack of layers, from a packed Batch to Hidden."""
+"""The bidirectional encoder: embeddings and Transformer layers, from a packed `Batch` to `Hidden`."""
 
 from __future__ import annotations
 
@@ -18,53 +18,62 @@ from bertie.model.layers import Layer, SelfAttention
 
 
 class Encoder(nn.Module):
+    """BERT's encoder."""
+
     def __init__(self, config: BertConfig, attention: Kind = "automatic"):
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(Layer(config, attention) for _ in range(config.num_hidden_layers))
         self.recompute = False
-        """Keep only what goes into each layer, and compute the rest again on the way back: less memory, a third more work."""
+        """Activation checkpointing: store only each layer's input and recompute the rest in the backward pass. It needs
+        less memory and a third more computation."""
         self.call: Callable[..., Tensor] = _call
-        """How a layer is called in training: `_call`, or that compiled."""
+        """Function that calls a layer in training: `_call` or its compiled version."""
 
     def forward(self, batch: Batch, rows: Int[Tensor, " Q"] | None = None, all_layers: bool = False) -> Hidden:
-        """last: [T, D], or [Q, D] with `rows`: the sorted positions in T for which the last layer is computed.
+        """Encode a batch.
 
-        all_layers: also keep the embeddings' and every layer's output, each [T, D] (so not together with `rows`).
+        Args:
+            batch: Packed sequences.
+            rows: Sorted positions in T at which the last layer is computed. None: all positions.
+            all_layers: If true, also return the output of the embeddings and of every layer. Do not combine it with `rows`.
+
+        Returns:
+            Hidden states; `last` is [T, D], or [Q, D] with `rows`.
         """
         x_TD = self.embeddings(batch)
-        kept = [x_TD]
+        outputs = [x_TD]
         for layer in self.layers[:-1]:
-            x_TD = self._through(layer, x_TD, batch.ragged)
-            kept.append(x_TD)
-        x_QD = self._through(self.layers[-1], x_TD, batch.ragged, rows)
-        return Hidden(x_QD, (*kept, x_QD) if all_layers else None)
+            x_TD = self._apply_layer(layer, x_TD, batch.ragged)
+            outputs.append(x_TD)
+        x_QD = self._apply_layer(self.layers[-1], x_TD, batch.ragged, rows)
+        return Hidden(x_QD, (*outputs, x_QD) if all_layers else None)
 
     def compile_layers(self, backend: str | Callable[..., Any] = "inductor") -> None:
-        """Compile a layer for training: once for all of them but the last, once for the last, for any number of sequences.
+        """Compile the layers for training: once for the last layer and once for all others.
 
-        What it is called with keeps its shapes: T is the same in every batch, and Q is a symbol in what is compiled.
-        Attention stays as it is: its sizes differ from batch to batch, and what there is to fuse in it is fused.
+        The compiled code fits all batches with the same T, because the numbers of sequences and of query rows (Q) are
+        dynamic in it. Attention is not compiled: its sizes differ between batches, and its operations are already fused.
         """
         for part in self.modules():
             if isinstance(part, SelfAttention):
                 part.attend = torch.compiler.disable(part.attend)  # pyright: ignore[reportAttributeAccessIssue]
         self.call = torch.compile(_call, backend=backend)
 
-    def _through(self, layer: nn.Module, x_TD: Tensor, ragged: Ragged, rows: Tensor | None = None) -> Tensor:
+    def _apply_layer(self, layer: nn.Module, x_TD: Tensor, ragged: Ragged, rows: Tensor | None = None) -> Tensor:
         if not torch.is_grad_enabled():
             return layer(x_TD, ragged, rows)
         if self.call is not _call:
-            _mark_counts(ragged.cu_seqlens, rows)
+            _mark_dynamic(ragged.cu_seqlens, rows)
         if self.recompute:
             return checkpoint(self.call, layer, x_TD, ragged, rows, use_reentrant=False)
         return self.call(layer, x_TD, ragged, rows)
 
 
-def _mark_counts(*tensors: Tensor | None) -> None:
-    """What is compiled for one batch shall do for others with more or fewer of these."""
-    from torch._dynamo import maybe_mark_dynamic  # seconds to import, and there once something is compiled
+def _mark_dynamic(*tensors: Tensor | None) -> None:
+    """Make the compiled code independent of the length of these tensors."""
+    from torch._dynamo import maybe_mark_dynamic  # takes seconds to import, unless something is compiled already
 
     for tensor in tensors:
         if tensor is not None:
@@ -76,11 +85,19 @@ def _call(layer: nn.Module, x_TD: Tensor, ragged: Ragged, rows: Tensor | None) -
 
 
 def initialize_weights(module: nn.Module, standard_deviation: float, cut: float = 2.0) -> None:
-    """BERT's initial weights: normal, none beyond `cut` standard deviations, biases 0, norms 1. Uses torch's generator."""
+    """Set BERT's random initial weights in place, with torch's generator.
+
+    Matrices have a truncated normal distribution, biases are 0, and the weights of layer norms are 1.
+
+    Args:
+        module: Module to initialize, with all its submodules.
+        standard_deviation: Standard deviation of the normal distribution.
+        cut: The distribution is truncated at this many standard deviations.
+    """
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
-            furthest = cut * standard_deviation
-            nn.init.trunc_normal_(part.weight, std=standard_deviation, a=-furthest, b=furthest)
+            limit = cut * standard_deviation
+            nn.init.trunc_normal_(part.weight, std=standard_deviation, a=-limit, b=limit)
         if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)
         if isinstance(part, nn.LayerNorm):

@@ -70,7 +70,8 @@ class Feed:
         """Build the given rows of a step as micro-batches of `size` rows, masked and labeled."""
         stream = (seeding.LABELS, plan.position.epoch, plan.position.step)
         labeled = [
-            label_row(plan.build_row(row), self.objectives, self.shards.tokenizer, self.seed, *stream, row) for row in rows
+            label_row(plan.build_row(row), self.objectives, self.shards.tokenizer, self.seed, *stream, row)
+            for row in rows
         ]
         return [join(labeled[start : start + size]) for start in range(0, len(labeled), size)]
 

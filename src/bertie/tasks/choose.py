@@ -15,7 +15,7 @@ from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UserError
 from bertie.model.config import BertConfig
 from bertie.model.heads import PooledHead
-from bertie.model.losses import choice
+from bertie.model.losses import grouped_cross_entropy
 from bertie.tasks.data.choices import ChoiceColumns, ChoiceExample, ChoiceReader
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import parse_index
@@ -86,7 +86,7 @@ class Choose:
         return FIRST
 
     def head(self, config: BertConfig, width: int) -> PooledHead:
-        return PooledHead(width, 1, config.hidden_dropout_prob, choice)
+        return PooledHead(width, 1, config.hidden_dropout_prob, grouped_cross_entropy)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
         """Return targets that group the endings of each example: the softmax runs over a group."""

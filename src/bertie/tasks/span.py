@@ -16,8 +16,8 @@ import numpy as np
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError, require_range
 from bertie.model.config import BertConfig
-from bertie.model.heads import PRODUCT, ConditionalSpanHead, TokenHead
-from bertie.model.losses import choice
+from bertie.model.heads import PAIR_SIZE, ConditionalSpanHead, TokenHead
+from bertie.model.losses import grouped_cross_entropy
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.squad import Question, QuestionColumns, SquadReader, placed
 from bertie.tasks.encoding import by_example, softmax
@@ -150,7 +150,7 @@ class Span:
         return np.arange(len(sequence))
 
     def head(self, config: BertConfig, width: int) -> TokenHead | ConditionalSpanHead:  # noqa: ARG002
-        return ConditionalSpanHead(width) if self.conditional else TokenHead(width, 2, 0.0, choice)
+        return ConditionalSpanHead(width) if self.conditional else TokenHead(width, 2, 0.0, grouped_cross_entropy)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:
         """Return targets for two softmaxes over the tokens of each window, of starts and of ends.
@@ -226,7 +226,7 @@ class Span:
         ends_T = logits_TC[:, 0]
         if not self.conditional:
             return np.broadcast_to(ends_T, (len(logits_TC[starts]), len(ends_T)))
-        ends_ST = ends_T + logits_TC[starts, 1 : 1 + PRODUCT] @ logits_TC[:, 1 + PRODUCT :].T
+        ends_ST = ends_T + logits_TC[starts, 1 : 1 + PAIR_SIZE] @ logits_TC[:, 1 + PAIR_SIZE :].T
         return ends_ST - np.logaddexp.reduce(ends_ST, axis=1, keepdims=True)
 
     def calibrate(self, predictions: list[SpanPrediction], examples: list[Question]) -> Span:

@@ -26,10 +26,10 @@ for rows in range(900, 964):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("rows", [0, 1, 7, 64, 300])
 @pytest.mark.parametrize("name", get_args(Activation))
-def test_it_is_torchs_gelu(name: Activation, rows: int, dtype: torch.dtype, device: str) -> None:
-    made = torch.Generator().manual_seed(0)
-    wide = (3 * torch.randn(rows, 2, 24, generator=made)).to(device, dtype).requires_grad_()
-    gradient = torch.randn(24, rows, generator=made).to(device, dtype).T  # neither lies row by row in memory
+def test_activation_equals_torchs_gelu(name: Activation, rows: int, dtype: torch.dtype, device: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    wide = (3 * torch.randn(rows, 2, 24, generator=generator)).to(device, dtype).requires_grad_()
+    gradient = torch.randn(24, rows, generator=generator).to(device, dtype).T  # input and gradient are not contiguous
     expected = F.gelu(wide[:, 1], approximate="tanh" if name == "gelu_tanh" else "none")
     found = activation(name, wide[:, 1])
     torch.testing.assert_close(found, expected)
@@ -38,9 +38,9 @@ def test_it_is_torchs_gelu(name: Activation, rows: int, dtype: torch.dtype, devi
     torch.testing.assert_close(found, expected)
 
 
-def test_few_sizes_are_compiled() -> None:
-    """At most ten powers of two, forward and backward, where 64 numbers of rows would make 128."""
+def test_onednn_compiles_few_sizes() -> None:
+    """At most ten powers of two, forward and backward. Without the split, 64 numbers of rows would give 128."""
     environment = {"ONEDNN_VERBOSE": "profile_create", "OMP_NUM_THREADS": "1"}
-    said = subprocess.run([sys.executable, "-c", SIZES], env=environment, capture_output=True, text=True, check=True)
-    made = [line for line in said.stdout.splitlines() if "create:cache_miss" in line and "eltwise" in line]
-    assert len(made) <= 20
+    process = subprocess.run([sys.executable, "-c", SIZES], env=environment, capture_output=True, text=True, check=True)
+    compiled = [line for line in process.stdout.splitlines() if "create:cache_miss" in line and "eltwise" in line]
+    assert len(compiled) <= 20

@@ -17,10 +17,10 @@ from bertie.model.attention import IMPLEMENTATIONS, Attention, automatic, dense,
 from bertie.model.attention_groups import grouped
 from bertie.model.attention_half import MULTIPLE, _plan_of, grouped_half
 
-HERE = [attention for attention in IMPLEMENTATIONS.values() if attention is not varlen]  # that one needs a GPU
-HERE.append(grouped_half)  # what "automatic" means in half precision on a CPU
-FAST = [attention for attention in HERE if attention is not eager]
-LOOKS = [(False, None), (True, None), (False, 2), (True, 2), (False, 0), (True, 40)]
+ON_CPU = [attention for attention in IMPLEMENTATIONS.values() if attention is not varlen]  # varlen needs a GPU
+ON_CPU.append(grouped_half)  # what "automatic" chooses in half precision on a CPU
+FAST = [attention for attention in ON_CPU if attention is not eager]
+MASKS = [(False, None), (True, None), (False, 2), (True, 2), (False, 0), (True, 40)]
 RAGGED = [[1], [5], [3, 1, 7, 2], [1, 1, 1], [16, 1, 16], [9, 40, 20, 1, 38, 21]]
 
 
@@ -32,8 +32,8 @@ def qkv(
     tokens: int, dtype: torch.dtype = torch.float32, heads: int = 3, size: int = 4
 ) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(tokens)
-    made = torch.randn(3, tokens, heads, size, generator=generator, dtype=dtype)
-    q, k, v = (one.detach().requires_grad_() for one in made.unbind())
+    joined = torch.randn(3, tokens, heads, size, generator=generator, dtype=dtype)
+    q, k, v = (x.detach().requires_grad_() for x in joined.unbind())
     return q, k, v
 
 
@@ -50,9 +50,9 @@ def formula(q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None) -
     return torch.stack(heads, dim=1)
 
 
-@pytest.mark.parametrize(("causal", "window"), LOOKS)
+@pytest.mark.parametrize(("causal", "window"), MASKS)
 @pytest.mark.parametrize("lengths", RAGGED, ids=str)
-def test_eager_is_the_formula_of_each_sequence(lengths: list[int], causal: bool, window: int | None) -> None:
+def test_eager_computes_the_formula_for_each_sequence(lengths: list[int], causal: bool, window: int | None) -> None:
     q, k, v = qkv(sum(lengths), torch.float64)
     parts = zip(*(one.split(lengths) for one in (q, k, v)), strict=True)
     expected = torch.cat([formula(*part, causal, window) for part in parts])
@@ -63,8 +63,8 @@ def test_eager_is_the_formula_of_each_sequence(lengths: list[int], causal: bool,
 @pytest.mark.parametrize("attention", FAST, ids=lambda attention: attention.__name__)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("lengths", RAGGED, ids=str)
-@pytest.mark.parametrize(("causal", "window"), LOOKS)
-def test_all_are_eager_forward_and_backward(
+@pytest.mark.parametrize(("causal", "window"), MASKS)
+def test_implementations_agree_with_eager_forward_and_backward(
     attention: Attention, lengths: list[int], dtype: torch.dtype, causal: bool, window: int | None
 ) -> None:
     inputs = qkv(sum(lengths), dtype)
@@ -82,10 +82,12 @@ def test_all_are_eager_forward_and_backward(
 @pytest.mark.parametrize("attention", FAST, ids=lambda attention: attention.__name__)
 @settings(max_examples=40, deadline=None)
 @given(lengths=st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=6))
-def test_all_are_eager_where_only_some_rows_ask(attention: Attention, lengths: list[tuple[int, int]]) -> None:
-    """Sequences of any length, of which any number of rows, none too, are queries."""
+def test_implementations_agree_with_eager_for_some_query_rows(
+    attention: Attention, lengths: list[tuple[int, int]]
+) -> None:
+    """Sequences of any length with any number of queries, including none."""
     keys = [n for n, _ in lengths]
-    queries = [min(n, asked) for n, asked in lengths]
+    queries = [min(n, wanted) for n, wanted in lengths]
     if sum(queries) == 0:
         queries[0] = 1
     q, k, v = qkv(sum(keys), torch.float64)
@@ -107,7 +109,7 @@ def test_all_are_eager_where_only_some_rows_ask(attention: Attention, lengths: l
         ([4, 1, 3], [4, 1, 3], False, 1),
     ],
 )
-def test_gradients_are_those_of_finite_differences(
+def test_gradients_agree_with_finite_differences(
     attention: Attention, dropout: float, queries: list[int], keys: list[int], causal: bool, window: int | None
 ) -> None:
     q, k, v = qkv(sum(keys), torch.float64, heads=2, size=3)
@@ -115,18 +117,18 @@ def test_gradients_are_those_of_finite_differences(
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         torch.manual_seed(0)
-        look = {"dropout": dropout, "causal": causal, "window": window}
-        return attention(q, k, v, ragged(queries), ragged(keys), **look)
+        options = {"dropout": dropout, "causal": causal, "window": window}
+        return attention(q, k, v, ragged(queries), ragged(keys), **options)
 
     assert torch.autograd.gradcheck(attend, (q, k, v))
 
 
-@pytest.mark.parametrize(("causal", "window"), LOOKS)
+@pytest.mark.parametrize(("causal", "window"), MASKS)
 @pytest.mark.parametrize("lengths", RAGGED, ids=str)
-def test_what_varlen_is_asked_for(
+def test_varlen_calls_the_kernel_with_the_right_arguments(
     lengths: list[int], causal: bool, window: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In place of the kernel, which only a GPU has, what torch's documentation says of its arguments."""
+    """The kernel needs a GPU. Here, a function replaces it that follows torch's documentation of its arguments."""
 
     def kernel(q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, max_q: int, max_k: int, **options: Any):
         assert cu_q.dtype == cu_k.dtype == torch.int32
@@ -144,21 +146,21 @@ def test_what_varlen_is_asked_for(
 
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
     arguments = (*qkv(sum(lengths), torch.float64), ragged(lengths), ragged(lengths))
-    look = {"dropout": 0.0, "causal": causal, "window": window}
-    torch.testing.assert_close(varlen(*arguments, **look), eager(*arguments, **look))
+    options = {"dropout": 0.0, "causal": causal, "window": window}
+    torch.testing.assert_close(varlen(*arguments, **options), eager(*arguments, **options))
     with pytest.raises(ValueError, match="no dropout"):
         varlen(*arguments, dropout=0.1)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize(("causal", "window"), LOOKS)
+@pytest.mark.parametrize(("causal", "window"), MASKS)
 @pytest.mark.parametrize("lengths", RAGGED, ids=str)
-def test_varlen_is_eager_on_a_gpu(lengths: list[int], causal: bool, window: int | None) -> None:
-    inputs = [one.detach().cuda().bfloat16().requires_grad_() for one in qkv(sum(lengths), size=64)]
-    place = Ragged(ragged(lengths).cu_seqlens.cuda(), 40)
+def test_varlen_agrees_with_eager_on_a_gpu(lengths: list[int], causal: bool, window: int | None) -> None:
+    inputs = [x.detach().cuda().bfloat16().requires_grad_() for x in qkv(sum(lengths), size=64)]
+    bounds = Ragged(ragged(lengths).cu_seqlens.cuda(), 40)
     found, gradients = [], []
     for attend in (varlen, eager):
-        output = attend(*inputs, place, place, dropout=0.0, causal=causal, window=window)
+        output = attend(*inputs, bounds, bounds, dropout=0.0, causal=causal, window=window)
         found.append(output.detach().float())
         gradients.append(torch.autograd.grad(output.float().square().sum(), inputs))
     torch.testing.assert_close(*found, atol=0.03, rtol=0.02)
@@ -166,33 +168,33 @@ def test_varlen_is_eager_on_a_gpu(lengths: list[int], causal: bool, window: int 
         torch.testing.assert_close(a.float(), b.float(), atol=0.1, rtol=0.05)
 
 
-def test_no_sequence_sees_another() -> None:
+def test_no_sequence_attends_to_another() -> None:
     lengths = [4, 6, 2]
     q, k, v = qkv(12)
-    for attend in HERE:
+    for attend in ON_CPU:
         output = attend(q, k, v, ragged(lengths), ragged(lengths), dropout=0.0)
-        [reach] = torch.autograd.grad(output[4:10].sum(), v)
-        assert reach[4:10].abs().min() > 0
-        assert not reach[:4].any()
-        assert not reach[10:].any()
+        [gradient] = torch.autograd.grad(output[4:10].sum(), v)
+        assert gradient[4:10].abs().min() > 0
+        assert not gradient[:4].any()
+        assert not gradient[10:].any()
 
 
 @pytest.mark.parametrize("attend", FAST, ids=lambda attention: attention.__name__)
-def test_half_precision_takes_its_softmax_in_single(attend: Attention) -> None:
-    q, k, v = (one.detach() for one in qkv(16))
-    both = [one.to(torch.bfloat16) for one in (q, k, v)]
-    exact = dense(*(one.float() for one in both), ragged([16]), ragged([16]), dropout=0.0)
-    found = attend(*both, ragged([16]), ragged([16]), dropout=0.0)
+def test_the_softmax_of_half_precision_inputs_is_in_single_precision(attend: Attention) -> None:
+    q, k, v = (x.detach() for x in qkv(16))
+    halves = [x.to(torch.bfloat16) for x in (q, k, v)]
+    exact = dense(*(x.float() for x in halves), ragged([16]), ragged([16]), dropout=0.0)
+    found = attend(*halves, ragged([16]), ragged([16]), dropout=0.0)
     assert found.dtype == torch.bfloat16
     torch.testing.assert_close(found.float(), exact, atol=0.03, rtol=0.02)
 
 
 @pytest.mark.parametrize("longest", [60, 250])
-def test_half_precision_on_a_cpu_is_near_single(longest: int) -> None:
+def test_half_precision_on_a_cpu_agrees_with_single_precision(longest: int) -> None:
     """Outputs and gradients are in half precision, and as close to fp32 as that allows."""
     lengths = ragged([longest, longest - 1], longest)
-    inputs = [one.detach().bfloat16().requires_grad_() for one in qkv(2 * longest - 1)]
-    exact = eager(*(one.float() for one in inputs), lengths, lengths, dropout=0.0)
+    inputs = [x.detach().bfloat16().requires_grad_() for x in qkv(2 * longest - 1)]
+    exact = eager(*(x.float() for x in inputs), lengths, lengths, dropout=0.0)
     with runtime.autocast("bf16", torch.device("cpu")):
         found = automatic(*inputs, lengths, lengths, dropout=0.0)
     assert found.dtype == torch.bfloat16
@@ -227,43 +229,45 @@ def test_the_scale_of_dropout_is_exact_in_half_precision(rate: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("most", "sizes"), [(1, [1] * 6), (3 * 21 * 21, [1, 1, 1, 1, 2]), (3 * 2 * 40 * 40, [2, 3, 1])]
+    ("max_weights", "sizes"), [(1, [1] * 6), (3 * 21 * 21, [1, 1, 1, 1, 2]), (3 * 2 * 40 * 40, [2, 3, 1])]
 )
-def test_the_size_of_groups_changes_nothing(most: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_groups_does_not_change_the_result(
+    max_weights: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     lengths = [9, 40, 20, 1, 38, 21]
-    inputs, place = qkv(sum(lengths), torch.float64), ragged(lengths)
-    expected = eager(*inputs, place, place, dropout=0.0)
-    monkeypatch.setattr(attention_groups, "MOST", most)
-    found = attention_groups.grid_groups(place.lengths.numpy(), place.lengths.numpy(), 3)
-    assert [len(group) for group in found] == sizes
+    inputs, bounds = qkv(sum(lengths), torch.float64), ragged(lengths)
+    expected = eager(*inputs, bounds, bounds, dropout=0.0)
+    monkeypatch.setattr(attention_groups, "MAX_GROUP_WEIGHTS", max_weights)
+    groups = attention_groups.grid_groups(bounds.lengths.numpy(), bounds.lengths.numpy(), 3)
+    assert [len(group) for group in groups] == sizes
     found = grouped(*inputs, ragged(lengths), ragged(lengths), dropout=0.0)
     torch.testing.assert_close(found, expected)
-    gradients = (torch.autograd.grad(one.square().sum(), inputs) for one in (found, expected))
+    gradients = (torch.autograd.grad(output.square().sum(), inputs) for output in (found, expected))
     torch.testing.assert_close(*gradients)
 
 
-@pytest.mark.parametrize("attend", HERE, ids=lambda attention: attention.__name__)
+@pytest.mark.parametrize("attend", ON_CPU, ids=lambda attention: attention.__name__)
 def test_dropout_drops_weights_and_keeps_their_mean(attend: Attention) -> None:
-    """With one-hot values the output is the weights themselves: uniform 1/16, of which a share p is 0, the rest larger."""
+    """With one-hot values, the output equals the weights: uniform 1/16, a share p of them 0, the others scaled up."""
     tokens, heads, p = 16, 400, 0.3
     zeros = torch.zeros(tokens, heads, tokens)
     values = torch.eye(tokens)[:, None, :].expand(tokens, heads, tokens).contiguous()
     torch.manual_seed(0)
     weights = attend(zeros, zeros, values, ragged([tokens]), ragged([tokens]), dropout=p)
     dropped = (weights == 0).float().mean().item()
-    assert dropped == pytest.approx(p, abs=0.006)  # of 102,400 weights
+    assert dropped == pytest.approx(p, abs=0.006)  # 102,400 weights
     torch.testing.assert_close(weights[weights != 0].unique(), torch.tensor([1 / tokens / (1 - p)]))
 
 
-@pytest.mark.parametrize("attend", HERE, ids=lambda attention: attention.__name__)
-def test_queries_keys_and_values_may_be_parts_of_one_tensor(attend: Attention) -> None:
-    """As the layer hands them over: views whose rows lie apart."""
-    whole = torch.randn(9, 3 * 3 * 4, requires_grad=True)
-    q, k, v = whole.unflatten(-1, (3, 3, 4)).unbind(1)
+@pytest.mark.parametrize("attend", ON_CPU, ids=lambda attention: attention.__name__)
+def test_queries_keys_and_values_may_be_views_of_one_tensor(attend: Attention) -> None:
+    """The layer passes views, which are not contiguous."""
+    joined = torch.randn(9, 3 * 3 * 4, requires_grad=True)
+    q, k, v = joined.unflatten(-1, (3, 3, 4)).unbind(1)
     lengths = ragged([4, 5])
-    apart = [one.detach().contiguous().requires_grad_() for one in (q, k, v)]
-    found, expected = attend(q, k, v, lengths, lengths, dropout=0.0), eager(*apart, lengths, lengths, dropout=0.0)
+    separate = [x.detach().contiguous().requires_grad_() for x in (q, k, v)]
+    found, expected = attend(q, k, v, lengths, lengths, dropout=0.0), eager(*separate, lengths, lengths, dropout=0.0)
     torch.testing.assert_close(found, expected)
-    (gradient,) = torch.autograd.grad(found.square().sum(), whole)
-    others = torch.autograd.grad(expected.square().sum(), apart)
-    torch.testing.assert_close(gradient.unflatten(-1, (3, 3, 4)).unbind(1), others)
+    (gradient,) = torch.autograd.grad(found.square().sum(), joined)
+    expected_gradients = torch.autograd.grad(expected.square().sum(), separate)
+    torch.testing.assert_close(gradient.unflatten(-1, (3, 3, 4)).unbind(1), expected_gradients)

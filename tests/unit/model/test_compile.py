@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-# In a process of its own: here every function of bertie.model has its shapes checked, and that is not what is compiled.
+# Runs in its own process, because pytest checks the shapes of all functions in bertie.model, which changes compilation.
 SCRIPT = """
 import numpy as np, torch
 from bertie.batches.collate import collate, join

@@ -1,4 +1,4 @@
-"""Dropout stands where BERT has it: after the embeddings, on the attention weights, and on what is added to a layer's input."""
+"""BERT applies dropout after the embeddings, to the attention weights, and to each block's output before the residual."""
 
 from __future__ import annotations
 
@@ -32,55 +32,55 @@ def config(tiny_config: BertConfig) -> BertConfig:
 @pytest.fixture
 def encoder(config: BertConfig) -> Encoder:
     torch.manual_seed(0)
-    made = Encoder(config, "eager")  # whose attention calls `drop`; test_attention.py is about the others
-    initialize_weights(made, 0.1)
-    return made
+    encoder = Encoder(config, "eager")  # its attention calls `drop`; test_attention.py tests the other implementations
+    initialize_weights(encoder, 0.1)
+    return encoder
 
 
 @pytest.fixture
 def batch() -> Batch:
-    """A single sequence, so that each layer's attention drops once."""
+    """A single sequence, so that the attention of each layer calls dropout once."""
     rng = np.random.default_rng(0)
-    made = [Sequence(rng.integers(0, 500, n), np.zeros(n, np.int32), np.ones(n, bool)) for n in (13,)]
-    return collate(made, 64).tensors()
+    sequences = [Sequence(rng.integers(0, 500, n), np.zeros(n, np.int32), np.ones(n, bool)) for n in (13,)]
+    return collate(sequences, 64).tensors()
 
 
 class Calls(list[tuple[float, tuple[int, ...]]]):
-    """Dropout that does something: its probability and the shape of its input, in order."""
+    """Calls of dropout that drop something: the rate and the shape of the input, in order."""
 
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
-    made, original = Calls(), dropout._Drop.apply
+    recorded, original = Calls(), dropout._Drop.apply
 
     def apply(x: Tensor, residual: Tensor | None, rate: float) -> Tensor:
-        made.append((rate, tuple(x.shape)))
+        recorded.append((rate, tuple(x.shape)))
         return original(x, residual, rate)
 
     monkeypatch.setattr(dropout, "_Drop", SimpleNamespace(apply=apply))
-    return made
+    return recorded
 
 
-def test_in_training(encoder: Encoder, batch: Batch, calls: Calls) -> None:
+def test_the_encoder_applies_dropout_in_training(encoder: Encoder, batch: Batch, calls: Calls) -> None:
     encoder.train()(batch)
     hidden = (HIDDEN, (13, 32))
     assert calls == [hidden, *2 * [(ATTENTION, (4, 13, 13)), hidden, hidden]]
 
 
-def test_in_training_with_rows(encoder: Encoder, batch: Batch, calls: Calls) -> None:
+def test_the_last_layer_applies_dropout_only_to_the_query_rows(encoder: Encoder, batch: Batch, calls: Calls) -> None:
     encoder.train()(batch, torch.tensor([0, 5, 6]))
     few = (HIDDEN, (3, 32))
     assert calls[4:] == [(ATTENTION, (4, 3, 13)), few, few]
 
 
-def test_none_in_evaluation(encoder: Encoder, batch: Batch, calls: Calls) -> None:
+def test_evaluation_applies_no_dropout(encoder: Encoder, batch: Batch, calls: Calls) -> None:
     first, second = encoder.eval()(batch).last, encoder(batch).last
     assert calls == []
     assert torch.equal(first, second)
 
 
-def test_heads(config: BertConfig, encoder: Encoder, calls: Calls) -> None:
-    """Pre-training's heads have none; a task's drops the pooled vector before the added layer."""
+def test_only_task_heads_apply_dropout(config: BertConfig, encoder: Encoder, calls: Calls) -> None:
+    """The heads of pre-training have no dropout. A task head applies it to the pooled vector."""
     x = torch.ones(6, 32)
     MaskedLM().head(config, encoder).train().logits(x)
     NextSentence().head(config, encoder).train().logits(x)
@@ -89,22 +89,24 @@ def test_heads(config: BertConfig, encoder: Encoder, calls: Calls) -> None:
     assert calls == [(HIDDEN, (6, 32))]
 
 
-def test_what_each_place_drops(encoder: Encoder, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With everything dropped in one place at a time, what remains is known."""
+def test_dropout_is_applied_to_the_right_tensors(
+    encoder: Encoder, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If one call of dropout drops everything, the layer's output has a known formula."""
     layer, ragged = encoder.layers[0].train(), batch.ragged
     x = encoder.eval().embeddings(batch)
     encoder.train()
     count = 0
 
-    def drop_at(place: int) -> None:
-        """Dropout gives 0 at its `place`-th call from here on, and is nothing elsewhere."""
+    def drop_at(call: int) -> None:
+        """Make the next call number `call` (from 0) drop everything, and all other calls nothing."""
         nonlocal count
         count = -1
 
         def apply(x: Tensor, residual: Tensor | None, _: float) -> Tensor:
             nonlocal count
             count += 1
-            return x * (count != place) + (0 if residual is None else residual)
+            return x * (count != call) + (0 if residual is None else residual)
 
         monkeypatch.setattr(dropout, "_Drop", SimpleNamespace(apply=apply))
 
@@ -114,11 +116,11 @@ def test_what_each_place_drops(encoder: Encoder, batch: Batch, monkeypatch: pyte
 
     drop_at(0)
     assert not encoder.embeddings(batch).any()
-    drop_at(0)  # the attention weights: only the bias of the output is added
+    drop_at(0)  # the attention weights: only the output bias remains
     torch.testing.assert_close(layer(x, ragged), after_attention(x + layer.attention.out.bias))
-    drop_at(1)  # what attention adds
+    drop_at(1)  # the output of the attention block
     torch.testing.assert_close(layer(x, ragged), after_attention(x))
-    drop_at(2)  # what the feed-forward adds
+    drop_at(2)  # the output of the feed-forward block
     mixed = layer.attention_norm(x + layer.attention.eval()(x, ragged, None, ragged))
     layer.train()
     drop_at(2)
@@ -126,8 +128,8 @@ def test_what_each_place_drops(encoder: Encoder, batch: Batch, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.02, 0.9, 1e-6])
-def test_the_rate_is_that_asked_for_in_every_lane(rate: float) -> None:
-    """Of the four elements that share a draw; within four standard deviations, and a ten-thousandth of rounding."""
+def test_every_lane_has_the_wanted_rate(rate: float) -> None:
+    """Four elements share a draw. The tolerance is four standard deviations plus 1e-5 for rounding."""
     torch.manual_seed(0)
     x = torch.ones(4_000_000)
     dropped = drop(x, rate) == 0
@@ -146,9 +148,9 @@ def test_elements_are_dropped_independently_of_each_other() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("added", [False, True])
-def test_gradients_are_those_of_what_was_kept(dtype: torch.dtype, added: bool) -> None:
+def test_gradients_flow_only_through_the_remaining_elements(dtype: torch.dtype, added: bool) -> None:
     torch.manual_seed(0)
-    x = torch.randn(7, 33, dtype=dtype).t().requires_grad_()  # not contiguous, of an odd size
+    x = torch.randn(7, 33, dtype=dtype).t().requires_grad_()  # not contiguous, with an odd number of elements
     residual = torch.randn(33, 7, dtype=dtype, requires_grad=True)
     out = drop_add(x, residual, 0.25) if added else drop(x, 0.25)
     assert out.dtype == dtype
@@ -162,7 +164,7 @@ def test_gradients_are_those_of_what_was_kept(dtype: torch.dtype, added: bool) -
     assert residual.grad is None or torch.equal(residual.grad, torch.ones_like(residual))
 
 
-def test_everything_and_nothing() -> None:
+def test_rates_of_0_and_1_and_evaluation() -> None:
     x = torch.randn(5, 6)
     assert drop(x, 0.0) is x
     assert drop(x, 0.5, training=False) is x
@@ -171,7 +173,7 @@ def test_everything_and_nothing() -> None:
     assert torch.equal(drop_add(x, x, 0.5, training=False), 2 * x)
 
 
-def test_a_function_of_torchs_seed() -> None:
+def test_dropout_is_a_function_of_torchs_seed() -> None:
     def draw(seed: int) -> Tensor:
         torch.manual_seed(seed)
         return drop(torch.ones(3, 5), 0.5)

@@ -26,19 +26,19 @@ OBJECTIVES = (MaskedLM(), NextSentence())
 
 def sequences(lengths: list[int] = LENGTHS) -> list[Sequence]:
     rng = np.random.default_rng(1)
-    made = []
+    result = []
     for n in lengths:
         ids = rng.integers(0, 500, n).astype(np.int32)
         segments = (np.arange(n) > n // 2).astype(np.int32)
-        made.append(Sequence(ids, segments, np.ones(n, bool), kind=int(rng.integers(0, 2))))
-    return made
+        result.append(Sequence(ids, segments, np.ones(n, bool), kind=int(rng.integers(0, 2))))
+    return result
 
 
-def new_encoder(config: BertConfig, attention: Kind = "automatic", spread: float = 0.1) -> Encoder:
-    """Larger weights than at a start, so that attention is far from even."""
+def new_encoder(config: BertConfig, attention: Kind = "automatic", standard_deviation: float = 0.1) -> Encoder:
+    """An encoder with larger weights than BERT's initial ones, so that attention is far from uniform."""
     torch.manual_seed(0)
     encoder = Encoder(config, attention)  # type: ignore[arg-type]
-    initialize_weights(encoder, spread)
+    initialize_weights(encoder, standard_deviation)
     return encoder.eval()
 
 
@@ -49,8 +49,8 @@ def new_model(config: BertConfig) -> BertModel:
     return model.eval()
 
 
-def packed(made: list[Sequence]) -> Batch:
-    return collate(made, 64).tensors()
+def packed(sequences: list[Sequence]) -> Batch:
+    return collate(sequences, 64).tensors()
 
 
 def random_targets(batch: Batch) -> dict[str, Targets]:
@@ -61,22 +61,22 @@ def random_targets(batch: Batch) -> dict[str, Targets]:
     return {"mlm": mlm, "nsp": NextSentence().label(batch, tokenizer=None, rng=rng)[1]}  # type: ignore[arg-type]
 
 
-def test_packed_is_one_at_a_time(tiny_config: BertConfig) -> None:
+def test_packed_sequences_are_encoded_independently(tiny_config: BertConfig) -> None:
     encoder = new_encoder(tiny_config).double()
-    made = sequences()
-    together = encoder(packed(made)).last.split(LENGTHS)
-    for sequence, found in zip(made, together, strict=True):
+    inputs = sequences()
+    together = encoder(packed(inputs)).last.split(LENGTHS)
+    for sequence, found in zip(inputs, together, strict=True):
         torch.testing.assert_close(found, encoder(packed([sequence])).last)
 
 
-def test_filler_changes_nothing(tiny_config: BertConfig) -> None:
+def test_filler_does_not_change_other_sequences(tiny_config: BertConfig) -> None:
     encoder = new_encoder(tiny_config).double()
-    made = sequences()
-    without = encoder(packed(made)).last
-    torch.testing.assert_close(encoder(packed([*made, *filler(70, 0, 64)])).last[: sum(LENGTHS)], without)
+    inputs = sequences()
+    without_filler = encoder(packed(inputs)).last
+    torch.testing.assert_close(encoder(packed([*inputs, *filler(70, 0, 64)])).last[: sum(LENGTHS)], without_filler)
 
 
-def test_eager_gives_the_same(tiny_config: BertConfig) -> None:
+def test_eager_attention_gives_the_same_output(tiny_config: BertConfig) -> None:
     batch = packed(sequences())
     torch.testing.assert_close(
         new_encoder(tiny_config, "eager").double()(batch).last, new_encoder(tiny_config).double()(batch).last
@@ -84,26 +84,26 @@ def test_eager_gives_the_same(tiny_config: BertConfig) -> None:
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_rows_are_those_rows_of_the_last_layer(tiny_config: BertConfig, layers: int) -> None:
+def test_query_rows_equal_those_rows_of_the_last_layer(tiny_config: BertConfig, layers: int) -> None:
     encoder = new_encoder(replace(tiny_config, num_hidden_layers=layers)).double()
     batch = packed(sequences())
-    every = encoder(batch).last
+    all_rows = encoder(batch).last
     for wanted in ([0, 3, 8, 9, 27, 28, 126], [126], [7], list(range(127)), batch.ragged.cu_seqlens[:-1].tolist()):
         rows = torch.tensor(wanted)
-        torch.testing.assert_close(encoder(batch, rows).last, every[rows])
+        torch.testing.assert_close(encoder(batch, rows).last, all_rows[rows])
 
 
-def test_losses_and_gradients_of_rows_are_those_of_all(tiny_config: BertConfig) -> None:
-    """MicroBatch.of computes the last layer where a target looks; computing it everywhere gives the same."""
+def test_query_rows_do_not_change_losses_and_gradients(tiny_config: BertConfig) -> None:
+    """With MicroBatch.of, the last layer runs only at the targets. Running it everywhere gives the same result."""
     model = new_model(tiny_config).double()
     batch = collate([*sequences(), *filler(5, 0, 64)], 64)
     targets = random_targets(batch)
-    some = MicroBatch.of(batch, targets)
-    assert len(some.rows) < 0.3 * len(batch.input_ids)
-    every = MicroBatch(batch, targets, np.arange(len(batch.input_ids)))
+    only_targets = MicroBatch.of(batch, targets)
+    assert len(only_targets.rows) < 0.3 * len(batch.input_ids)
+    everywhere = MicroBatch(batch, targets, np.arange(len(batch.input_ids)))
     gradients = []
     losses = []
-    for micro in (some, every):
+    for micro in (only_targets, everywhere):
         found = model(micro.tensors())
         losses.append({name: (loss.total.item(), loss.count.item(), loss.hits.item()) for name, loss in found.items()})
         objective = torch.stack([loss.total for loss in found.values()]).sum()
@@ -114,7 +114,7 @@ def test_losses_and_gradients_of_rows_are_those_of_all(tiny_config: BertConfig) 
         torch.testing.assert_close(a, b)
 
 
-def test_all_layers(tiny_config: BertConfig) -> None:
+def test_all_layers_are_returned_on_request(tiny_config: BertConfig) -> None:
     encoder = new_encoder(tiny_config)
     batch = packed(sequences())
     hidden = encoder(batch, all_layers=True)
@@ -126,7 +126,7 @@ def test_all_layers(tiny_config: BertConfig) -> None:
     assert encoder(batch).layers is None
 
 
-def test_one_layer_is_the_papers_formula(tiny_config: BertConfig) -> None:
+def test_a_layer_computes_the_formula_of_the_paper(tiny_config: BertConfig) -> None:
     layer = Layer(tiny_config, "dense")
     initialize_weights(layer, 0.1)
     layer = layer.double().eval()
@@ -155,13 +155,13 @@ def test_one_layer_is_the_papers_formula(tiny_config: BertConfig) -> None:
     torch.testing.assert_close(layer(x, ragged), expected)
 
 
-def test_the_other_gelu_is_the_tanh_one(tiny_config: BertConfig) -> None:
+def test_gelu_tanh_differs_slightly_from_gelu(tiny_config: BertConfig) -> None:
     batch = packed(sequences())
     erf, tanh = (new_encoder(replace(tiny_config, hidden_act=act))(batch).last for act in ("gelu", "gelu_tanh"))
     assert 0 < (erf - tanh).abs().max() < 0.01
 
 
-def test_heads_read_their_rows(tiny_config: BertConfig) -> None:
+def test_heads_compute_their_formulas(tiny_config: BertConfig) -> None:
     model = new_model(tiny_config)
     hidden = model.encoder(packed(sequences()))
     mlm, nsp = model.heads["mlm"], model.heads["nsp"]
@@ -184,7 +184,7 @@ def test_the_output_matrix_is_the_word_embeddings(tiny_config: BertConfig) -> No
     assert not torch.equal(model.heads["mlm"].logits(torch.ones(1, 32)), before)
 
 
-def test_initial_weights(tiny_config: BertConfig) -> None:
+def test_initial_weights_are_truncated_normal(tiny_config: BertConfig) -> None:
     config = replace(tiny_config, hidden_size=128, intermediate_size=512, vocab_size=2000)
     torch.manual_seed(0)
     encoder = Encoder(config)
@@ -199,12 +199,12 @@ def test_initial_weights(tiny_config: BertConfig) -> None:
         assert parameter.abs().max() <= 0.04, name
         noise = 5 * 0.02 / math.sqrt(parameter.numel())
         assert abs(parameter.mean()) < noise, name
-        # A normal distribution cut at two standard deviations has 0.8796 of its standard deviation.
+        # Truncation at two standard deviations reduces the standard deviation to 0.8796 of its value.
         assert parameter.std().item() == pytest.approx(0.8796 * 0.02, abs=noise), name
     assert matrices == 3 + 2 * 4 + 1 + 2
 
 
-def test_initial_weights_that_are_not_cut_off() -> None:
+def test_initial_weights_without_truncation() -> None:
     layer = torch.nn.Linear(1000, 100)
     torch.manual_seed(0)
     initialize_weights(layer, 0.02, cut=math.inf)

@@ -21,15 +21,15 @@ OBJECTIVES = (MaskedLM(), NextSentence())
 
 def micro_batch(tokenizer: Tokenizer, lengths: list[int]) -> MicroBatch:
     rng = np.random.default_rng(0)
-    made = [
+    sequences = [
         Sequence(rng.integers(60, 500, n).astype(np.int32), np.zeros(n, np.int32), np.ones(n, bool), kind=0)
         for n in lengths
     ]
-    return join([label_row(collate(made, 64), OBJECTIVES, tokenizer, 0, 0)])
+    return join([label_row(collate(sequences, 64), OBJECTIVES, tokenizer, 0, 0)])
 
 
-def test_as_counted_by_torch(tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:
-    """Where nothing is padded: sequences of one length."""
+def test_flops_agree_with_torchs_counter(tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:
+    """Sequences of one length, because torch's counter includes padding."""
     micro = micro_batch(small_tokenizer, [64] * 8)
     model = new_model(tiny_config, OBJECTIVES, 0)
     with FlopCounterMode(display=False) as counter:

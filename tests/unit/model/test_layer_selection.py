@@ -22,7 +22,7 @@ def states(layers: int) -> tuple[Tensor, ...]:
 
 
 @pytest.mark.parametrize("layers", [4, 7])
-def test_every_choice(layers: int) -> None:
+def test_every_selection_computes_its_formula(layers: int) -> None:
     s = states(layers)
     expected = {
         "embeddings": s[0],
@@ -40,20 +40,20 @@ def test_every_choice(layers: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "least"), [("second_to_last", 2), ("sum_last_4", 4), ("concat_last_4", 4), ("last", 1)]
+    ("name", "needed"), [("second_to_last", 2), ("sum_last_4", 4), ("concat_last_4", 4), ("last", 1)]
 )
-def test_too_few_layers(name: Fixed, least: int) -> None:
-    layer_selection.select_layers(name, states(least))
-    assert layer_selection.selected_width(name, config(least))
-    if least > 1:
-        told = f"layers {name} takes {least} layers, and the model has {least - 1}"
-        with pytest.raises(UsageError, match=told):
-            layer_selection.select_layers(name, states(least - 1))
-        with pytest.raises(UsageError, match=told):
-            layer_selection.selected_width(name, config(least - 1))
+def test_too_few_layers_are_refused(name: Fixed, needed: int) -> None:
+    layer_selection.select_layers(name, states(needed))
+    assert layer_selection.selected_width(name, config(needed))
+    if needed > 1:
+        message = f"layers {name} takes {needed} layers, and the model has {needed - 1}"
+        with pytest.raises(UsageError, match=message):
+            layer_selection.select_layers(name, states(needed - 1))
+        with pytest.raises(UsageError, match=message):
+            layer_selection.selected_width(name, config(needed - 1))
 
 
-def test_mix_is_at_first_the_mean_and_learns_every_layer() -> None:
+def test_a_scalar_mix_is_initially_the_mean_and_trains_all_weights() -> None:
     s = states(3)
     mix = ScalarMix(config(3))
     torch.testing.assert_close(mix(s), torch.stack(s).mean(0))

@@ -18,7 +18,7 @@ def targets(labels: Tensor, weight: Tensor | None = None) -> Targets:
     return Targets(torch.arange(len(labels)), labels, torch.ones(len(labels)) if weight is None else weight)
 
 
-def test_a_weighted_sum() -> None:
+def test_cross_entropy_is_a_weighted_sum() -> None:
     logits = torch.tensor([[2.0, 0.0, 1.0], [0.0, 3.0, 0.0], [1.0, 1.0, 5.0]])
     loss = cross_entropy(logits, targets(torch.tensor([0, 1, 0]), torch.tensor([1.0, 0.0, 2.0])))
     first = math.log(math.exp(2) + 1 + math.e) - 2
@@ -37,7 +37,7 @@ def test_a_weighted_sum() -> None:
     dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
     seed=st.integers(0, 1000),
 )
-def test_as_torch_has_it(rows: int, classes: int, spread: float, dtype: torch.dtype, seed: int) -> None:
+def test_cross_entropy_agrees_with_torch(rows: int, classes: int, spread: float, dtype: torch.dtype, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     start = (torch.randn(rows, classes, generator=generator, dtype=torch.float64) * spread).to(dtype)
     labels = torch.randint(classes, (rows,), generator=generator)
@@ -54,13 +54,13 @@ def test_as_torch_has_it(rows: int, classes: int, spread: float, dtype: torch.dt
     assert ours.grad.dtype == dtype
     tolerance = 1e-2 if dtype == torch.bfloat16 else 1e-5
     torch.testing.assert_close(ours.grad, plain.grad, rtol=tolerance, atol=tolerance)
-    assert torch.equal(ours, start)  # the logits themselves are left as they were
+    assert torch.equal(ours, start)  # the logits are not changed
     if spread:
         assert loss.hits is not None
         assert loss.hits.item() == ((start.argmax(-1) == labels) * weight).sum().item()
 
 
-def test_gradients_are_those_of_finite_differences() -> None:
+def test_gradients_agree_with_finite_differences() -> None:
     start = torch.randn(5, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     wanted = targets(torch.tensor([0, 6, 3, 3, 1]), torch.tensor([1.0, 0.5, 0.0, 2.0, 1.0]))
     logits = start.clone().requires_grad_()
@@ -74,8 +74,8 @@ def test_gradients_are_those_of_finite_differences() -> None:
             assert logits.grad[row, column].item() == pytest.approx(slope.item(), abs=1e-7)
 
 
-def test_a_second_backward_is_refused() -> None:
-    """The first one used the probabilities up: it must not give wrong gradients in silence."""
+def test_a_second_backward_pass_is_refused() -> None:
+    """The first one overwrites the probabilities. A second one must not silently return wrong gradients."""
     logits = torch.zeros(2, 3, requires_grad=True)
     total = cross_entropy(logits, targets(torch.tensor([0, 1]))).total
     total.backward(retain_graph=True)

@@ -12,9 +12,9 @@ NAIVE = {"mean": lambda rows: rows.mean(0), "cls": lambda rows: rows[0], "max": 
 
 
 @pytest.mark.parametrize("pooling", get_args(Pooling))
-def test_beside_a_naive_one(pooling: Pooling) -> None:
+def test_pooling_agrees_with_a_simple_implementation(pooling: Pooling) -> None:
     sizes = [3, 1, 7, 2]
-    x_PD = torch.randn(sum(sizes), 5, generator=torch.Generator().manual_seed(0)) - 3  # all maxima below 0, some
+    x_PD = torch.randn(sum(sizes), 5, generator=torch.Generator().manual_seed(0)) - 3  # so that maxima are negative
     group_P = torch.arange(4).repeat_interleave(torch.tensor(sizes))
     found = pool(pooling, x_PD, group_P, 4).numpy()
     parts = np.split(x_PD.numpy(), np.cumsum(sizes)[:-1])
@@ -22,7 +22,7 @@ def test_beside_a_naive_one(pooling: Pooling) -> None:
 
 
 @pytest.mark.parametrize("pooling", get_args(Pooling))
-def test_gradients(pooling: Pooling) -> None:
+def test_gradients_agree_with_finite_differences(pooling: Pooling) -> None:
     x_PD = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
     group_P = torch.tensor([0, 0, 0, 1, 2, 2])
     assert torch.autograd.gradcheck(lambda x: pool(pooling, x, group_P, 3), [x_PD])

@@ -1,4 +1,4 @@
-"""The sizes that the paper states, from the configurations that come with the package."""
+"""The shipped configurations have the sizes that the paper states."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def parameters(module: nn.Module) -> int:
 
 
 def built(name: str) -> tuple[PretrainConfig, BertModel]:
-    """The whole pre-training model, without memory for its weights."""
+    """The complete pre-training model, without memory for its weights."""
     config = configuration.load(PretrainConfig, name, "pretrain")
     size = replace(config.model, vocab_size=VOCABULARY)
     with torch.device("meta"):
@@ -36,7 +36,7 @@ def built(name: str) -> tuple[PretrainConfig, BertModel]:
     [("base", 109_482_240, 110_106_428), ("large", 335_141_888, 336_226_108)],
 )
 @pytest.mark.parametrize("recipe", ["", "-paper"])
-def test_parameter_counts(name: str, encoder_and_pooler: int, pretraining: int, recipe: str) -> None:
+def test_parameter_counts_are_those_of_bert(name: str, encoder_and_pooler: int, pretraining: int, recipe: str) -> None:
     _, model = built(name + recipe)
     assert parameters(model) == pretraining
     nsp = model.heads["nsp"]
@@ -56,8 +56,8 @@ def test_every_shipped_configuration_builds(name: str) -> None:
     assert size.hidden_dropout_prob == size.attention_probs_dropout_prob == dropout
 
 
-def test_paper_sizes() -> None:
-    known = {
+def test_shipped_configurations_have_the_published_sizes() -> None:
+    published = {
         "tiny": (2, 128),
         "mini": (4, 256),
         "small": (4, 512),
@@ -65,7 +65,7 @@ def test_paper_sizes() -> None:
         "base": (12, 768),
         "large": (24, 1024),
     }
-    for name, (layers, width) in known.items():
+    for name, (layers, width) in published.items():
         for recipe in ("", "-paper"):
             size = configuration.load(PretrainConfig, name + recipe, "pretrain").model
             assert (size.num_hidden_layers, size.hidden_size) == (layers, width)

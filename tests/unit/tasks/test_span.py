@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bertie.contracts import Hidden, Targets
 from bertie.errors import UsageError
 from bertie.model.config import BertConfig
-from bertie.model.heads import PRODUCT
+from bertie.model.heads import PAIR_SIZE
 from bertie.tasks.data.rows import valid_examples
 from bertie.tasks.data.squad import Answer, Question
 from bertie.tasks.predictions import SpanPrediction
@@ -100,7 +100,7 @@ def test_best_spans_match_brute_force(uncased: Tokenizer, seed: int, conditional
         doc_stride=7, max_answer_length=5, conditional=conditional, threshold=0.0 if empty else None, n_best_size=6
     )
     windows = task.encode([question(context, "cat")], uncased, 24)
-    outputs = [rng.normal(size=(len(w), 2 + 2 * PRODUCT * conditional)).astype(np.float32) for w in windows]
+    outputs = [rng.normal(size=(len(w), 2 + 2 * PAIR_SIZE * conditional)).astype(np.float32) for w in windows]
     [found] = task.decode(outputs, windows, [question(context, "cat")])
     every = []
     for window, logits in zip(windows, outputs, strict=True):
@@ -126,7 +126,7 @@ def end_scores(logits: np.ndarray, conditional: bool) -> np.ndarray:
     """[start, end]: the logit of the end, or its log-probability given the start."""
     if not conditional:
         return np.tile(logits[:, 1], (len(logits), 1))
-    ends = torch.from_numpy(logits[:, 1] + logits[:, 2 : 2 + PRODUCT] @ logits[:, 2 + PRODUCT :].T)
+    ends = torch.from_numpy(logits[:, 1] + logits[:, 2 : 2 + PAIR_SIZE] @ logits[:, 2 + PAIR_SIZE :].T)
     return ends.log_softmax(1).numpy()
 
 
