@@ -110,7 +110,7 @@ def test_a_conditional_span_is_no_class_of_theirs(pretrained: Path, small_texts:
     assert type(model) is transformers.BertModel
     ours = predictor.model.encoder.embeddings.word.weight
     assert torch.equal(model.embeddings.word_embeddings.weight, ours)
-    assert "what is above that, only bertie knows" in (tmp_path / "run" / "README.md").read_text()
+    assert "Only bertie loads the layers above it" in (tmp_path / "run" / "README.md").read_text()
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])

@@ -155,7 +155,7 @@ def test_folders_that_hold_no_model(refuse: Refuse, data: Path, small_shards: Pa
         refuse(finetune(data, path, tmp_path / "out"), 2, f"{path} holds no config.json")
     refuse(finetune(data, tmp_path / "nosuch", tmp_path / "out"), 2, f"{tmp_path / 'nosuch'} does not exist")
     refuse(["predict", "x" * 300, "text"], 1, "File name too long")
-    refuse(["fill-mask", "a forgotten run [MASK]", "text"], 2, "is no folder here, and the hub did not give it")
+    refuse(["fill-mask", "a forgotten run [MASK]", "text"], 2, "is not a folder, and the download from the hub failed")
 
 
 @pytest.mark.parametrize("where", ["http://127.0.0.1:9", "http://nosuch.invalid"])
@@ -167,7 +167,7 @@ def test_a_hub_that_does_not_answer(where: str, tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | settings, check=False)
     assert done.returncode == 2
     [line] = done.stderr.splitlines()
-    assert line.startswith("bertie: nobody/nothing is no folder here, and the hub did not give it: ")
+    assert line.startswith("bertie: nobody/nothing is not a folder, and the download from the hub failed: ")
     assert time.monotonic() - start < 60  # no endless retries; it takes some 3 s
 
 
@@ -184,12 +184,12 @@ CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"max_position_embeddings": 8}, "encoder.embeddings.position.weight should be (8, 16)"),
     ({"layer_norm_eps": "small"}, "layer_norm_eps: expected float, got 'small'"),
     ({"hidden_act": ["gelu"]}, "hidden_act"),
-    ({"hidden_act": "relu"}, "hidden_act 'relu' is none of gelu"),
+    ({"hidden_act": "relu"}, "hidden_act 'relu' is not supported: give one of gelu"),
     ({"model_type": "gpt2"}, "model_type is 'gpt2'; bertie reads BERT checkpoints"),
     ({"id2label": ["x", "y"]}, "not a BERT configuration"),
     ({"id2label": {"a": "x"}}, "not a BERT configuration"),
     ({"id2label": {"0": "x"}}, "config.json names 1 labels and the head has 2 outputs"),
-    ({"id2label": {"0": "x", "1": "x"}}, "two classes of id2label have one name"),
+    ({"id2label": {"0": "x", "1": "x"}}, "two classes of id2label have the same name"),
 ]
 
 
@@ -282,7 +282,7 @@ def test_weights_that_do_not_fit(refuse: Refuse, model: Path) -> None:
     query = "bert.encoder.layer.0.attention.self.query.weight"
     for weights, words in (
         ({"x": torch.ones(2)}, "holds no BERT encoder"),
-        ({**good, query: good[query] * torch.nan}, f"is damaged: {query} holds what is no number"),
+        ({**good, query: good[query] * torch.nan}, f"is damaged: {query} holds NaN or infinity"),
         ({**good, query: torch.ones(3)}, "layers.0.attention.qkv.weight should be (48, 16)"),
         ({name: t for name, t in good.items() if "pooler" not in name}, "lacks the weights of heads.classify.pooler"),
         (

@@ -1,4 +1,4 @@
-"""A model as a folder that `AutoModel….from_pretrained` loads as it is."""
+"""Model folders, in a format that transformers' `AutoModel….from_pretrained` loads directly."""
 
 from __future__ import annotations
 
@@ -38,47 +38,53 @@ MODEL_FILES = (
     "special_tokens_map.json",
     "vocab.txt",
 )
-TASK_FILES = (TASK_FILE, *sentence_transformers_format.FILES)  # of those that are fine-tuned for something
-DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # that weights are read from
+TASK_FILES = (TASK_FILE, *sentence_transformers_format.FILES)  # only in folders of fine-tuned models
+DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # accepted dtypes of weights
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A model folder, read and checked. weights: under our names, the pooler as `pooler.*`; labels: of its classifier.
-
-    task: what its task.json says that it was fine-tuned for; empty for what others made.
-    """
+    """A model folder that was read and checked."""
 
     folder: Path
     config: BertConfig
     weights: dict[str, Tensor]
+    """Weights under bertie's names. The pooler's names start with `pooler.`."""
     tokenizer: Tokenizer
     labels: tuple[str, ...]
+    """Class names of the classification head, if any."""
     task: dict[str, Any]
+    """Contents of task.json, the task for which the model was fine-tuned. Empty for models of other libraries."""
 
     @property
     def heads(self) -> frozenset[str]:
-        """The heads whose weights it carries, by the kind of objective or task."""
+        """Kinds of the objectives or tasks whose head has weights here."""
         return frozenset(name.split(".")[1] for name in self.weights if name.startswith("heads."))
 
     def without_heads(self) -> Checkpoint:
-        """The encoder and the pooler: what another task starts from."""
-        kept = {n: tensor for n, tensor in self.weights.items() if not n.startswith(("heads.", "reading."))}
-        return replace(self, weights=kept)
+        """Return only the encoder and the pooler, from which another task can start."""
+        weights = {n: tensor for n, tensor in self.weights.items() if not n.startswith(("heads.", "reading."))}
+        return replace(self, weights=weights)
 
 
 def write_model(
     folder: Path, model: BertModel, tokenizer: Tokenizer, task: dict[str, Any] | None = None, about: str = ""
 ) -> None:
-    """Write config.json, model.safetensors, the tokenizer's files and the model card into an existing folder.
+    """Write config.json, model.safetensors, the tokenizer's files and the model card.
 
-    The folder is no checkpoint before `seal`. task: what it was fine-tuned for, with its "labels" and "max_length" where it
-    has them; about: what the model card says of how it was made, in Markdown.
+    The checkpoint is complete only after `write_manifest`.
+
+    Args:
+        folder: Existing folder.
+        model: Model to write.
+        tokenizer: Its tokenizer.
+        task: Contents of task.json, with "labels" and "max_length" if the task has them. None for a pre-trained model.
+        about: Section of the model card, in Markdown.
     """
     heads = frozenset(model.heads)
     labels = tuple((task or {}).get("labels", ()))
-    theirs = heads if model.loads_in_transformers else frozenset()
-    weights = to_huggingface({name: tensor.cpu() for name, tensor in model.state_dict().items()}, theirs)
+    hf_heads = heads if model.loads_in_transformers else frozenset()
+    weights = to_huggingface({name: tensor.cpu() for name, tensor in model.state_dict().items()}, hf_heads)
     save_tensors(weights, folder / "model.safetensors")
     tokenizer.save(folder, model.encoder.config.max_position_embeddings)
     storage.write_atomic(folder / "README.md", model_card(model, heads, labels, about))
@@ -86,16 +92,16 @@ def write_model(
         storage.write_json(folder / TASK_FILE, task)
     if task and task["kind"] == "embed":
         sentence_transformers_format.write(folder, model.encoder.config, task)
-    # Last, because this is the file that makes a folder a model for `locate`.
-    storage.write_json(folder / "config.json", to_config_json(model.encoder.config, theirs, labels, tokenizer.pad_id))
+    # Last, because `find_model_folder` recognizes a model by this file.
+    storage.write_json(folder / "config.json", to_config_json(model.encoder.config, hf_heads, labels, tokenizer.pad_id))
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Whole or not at all, as `storage.write_atomic`. Errors: UserError where the disk is full, or takes no writing."""
+    """Write tensors to a safetensors file, atomically. Raises UserError if the file cannot be written."""
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
         save_file(tensors, temporary, metadata={"format": "pt"})
-        temporary.chmod(0o666 & ~storage.umask())  # safetensors lets nobody else read what it writes
+        temporary.chmod(0o666 & ~storage.umask())  # safetensors writes files that only their owner can read
         storage.fsync(temporary)
         os.replace(temporary, path)
     except (safetensors.SafetensorError, OSError) as error:
@@ -103,7 +109,7 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def write_manifest(folder: Path) -> None:
-    """Write the manifest: size and sha256 of the model's files and of training_state/. Without it a folder is not complete."""
+    """Write the manifest: sizes and checksums of the model's files and of training_state/. It completes a checkpoint."""
     state = sorted((folder / "training_state").glob("*"))
     files = [path for name in (*MODEL_FILES, *TASK_FILES) if (path := folder / name).is_file()] + state
     for path in files:
@@ -112,7 +118,11 @@ def write_manifest(folder: Path) -> None:
 
 
 def verify(folder: Path) -> None:
-    """Compare a folder of ours with its manifest; other folders pass. Errors: UserError naming the file."""
+    """Compare a folder with its manifest. Folders without a manifest pass.
+
+    Raises:
+        UserError: A file or the manifest is missing, altered or damaged. The message names it.
+    """
     if (folder / MANIFEST).is_file():
         manifest, remedy = storage.read_json(folder / MANIFEST), "restore it, or take another checkpoint"
         try:
@@ -122,7 +132,15 @@ def verify(folder: Path) -> None:
 
 
 def read_checkpoint(source: str | Path) -> Checkpoint:
-    """Read a run, a checkpoint folder, any BERT folder of Hugging Face's, or a hub id. Errors: UsageError, UserError."""
+    """Read a model and check it.
+
+    Args:
+        source: A run, a checkpoint folder, a BERT folder in Hugging Face's format, or a hub id.
+
+    Raises:
+        UsageError: There is no such model.
+        UserError: The model is damaged, or is not a BERT.
+    """
     folder = find_model_folder(source)
     verify(folder)
     values = storage.read_json(folder / "config.json")
@@ -139,15 +157,19 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
             raise UserError(f"{folder}/model.safetensors is damaged: {name} is a single number")
         _require_dtype(folder / "model.safetensors", name, tensor)
     if tokenizer.size > len(words):
-        raise UserError(f"{folder}: the vocabulary has {tokenizer.size} entries and the model only {len(words)}")
+        raise UserError(
+            f"{folder}: the vocabulary has {tokenizer.size} entries and the model only {len(words)}: "
+            "restore the files that belong together"
+        )
     _require_sizes(folder, config, task, weights)
     return Checkpoint(folder, config, weights, tokenizer, labels, task)
 
 
 def _require_sizes(folder: Path, config: BertConfig, task: dict[str, Any], weights: dict[str, Tensor]) -> None:
-    """Compare the largest tensors with config.json and task.json, before memory is taken for a model as large as those say.
+    """Compare the largest tensors with the sizes in config.json and task.json.
 
-    The rest `load_weights` compares. Errors: UserError.
+    The check comes before the model is built, because a wrong size could ask for any amount of memory. `load_weights`
+    compares the other tensors. Raises UserError.
     """
     width = config.hidden_size
     rows = {"word": config.vocab_size, "position": config.max_position_embeddings, "segment": config.type_vocab_size}
@@ -156,37 +178,42 @@ def _require_sizes(folder: Path, config: BertConfig, task: dict[str, Any], weigh
         sizes[f"encoder.layers.{layer}.attention.qkv.weight"] = (3 * width, width)
         sizes[f"encoder.layers.{layer}.up.weight"] = (config.intermediate_size, width)
     lstm = task.get("lstm_hidden_size")
-    if type(lstm) is int and lstm > 0:  # whoever builds it says what is wrong with others
+    if type(lstm) is int and lstm > 0:  # other values are reported when the model is built
         sizes["reading.lstm.weight_hh_l0"] = (4 * lstm, lstm)
     for name, size in sizes.items():
         if (found := weights.get(name)) is None or found.shape != size:
-            raise _misfit(folder, name, size, found)
+            raise _shape_error(folder, name, size, found)
 
 
-def _misfit(folder: Path, name: str, size: tuple[int, ...], found: Tensor | None) -> UserError:
-    have = "nothing" if found is None else f"shape {tuple(found.shape)}"
-    return UserError(f"{folder}: {name} should be {size}, the checkpoint has {have}")
+def _shape_error(folder: Path, name: str, size: tuple[int, ...], found: Tensor | None) -> UserError:
+    actual = "nothing" if found is None else f"shape {tuple(found.shape)}"
+    return UserError(f"{folder}: {name} should be {size}, the checkpoint has {actual}")
 
 
 def find_model_folder(source: str | Path) -> Path:
-    """The folder that holds config.json: `source` itself, a run's newest checkpoint, or the hub's copy of an id."""
+    """Return the folder with config.json: `source` itself, a run's newest checkpoint, or a downloaded hub model.
+
+    Raises:
+        UsageError: There is no such folder, or the download failed.
+    """
     folder = Path(source)
     if (folder / "config.json").is_file():
         return folder
     if steps := list_checkpoints(folder):
         return steps[-1]
     if (folder / "model.safetensors").is_file():
-        beside = "holds no config.json beside its model.safetensors"
-        raise UsageError(f"{source} {beside}: restore it, or take another checkpoint")
+        problem = "holds no config.json beside its model.safetensors"
+        raise UsageError(f"{source} {problem}: restore it, or take another checkpoint")
     if folder.exists() or str(source).count("/") > 1 or str(source).startswith((".", "/", "~")):
-        begun = "is a run without a checkpoint yet" if (folder / "config.toml").is_file() else "holds no config.json"
-        what = begun if folder.exists() else "does not exist"
-        raise UsageError(f"{source} {what}: give a run, a checkpoint folder or a hub id")
+        is_run = (folder / "config.toml").is_file()
+        lacks = "is a run without a checkpoint yet" if is_run else "holds no config.json"
+        problem = lacks if folder.exists() else "does not exist"
+        raise UsageError(f"{source} {problem}: give a run, a checkpoint folder or a hub id")
     return _from_hub(str(source))
 
 
 def list_checkpoints(run: Path) -> list[Path]:
-    """The checkpoints of a run, oldest first; what a user put beside them under other names is not one."""
+    """Return the checkpoints of a run, oldest first. Folders with other names than step-NNNNNNNN do not count."""
     found = [path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d{8,}", path.name)]
     return sorted(found, key=lambda path: int(path.name[5:]))
 
@@ -196,13 +223,17 @@ def _from_hub(name: str) -> Path:
 
     try:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=[*MODEL_FILES, *TASK_FILES]))
-    except Exception as error:  # the hub's client raises its own, its HTTP library's and the system's errors
+    except Exception as error:  # the hub's client raises errors of its own, of its HTTP library and of the system
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UsageError(f"{name} is no folder here, and the hub did not give it: {reason}") from error
+        raise UsageError(f"{name} is not a folder, and the download from the hub failed: {reason}") from error
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Errors: UserError where the file is missing, cut, or holds what is no number, or numbers of another kind."""
+    """Read the tensors of a safetensors file.
+
+    Raises:
+        UserError: The file is missing or damaged, or a tensor has non-finite values or an unsupported dtype.
+    """
     if not path.is_file():
         split = " in one file, not in several" if path.with_name(f"{path.name}.index.json").is_file() else ""
         raise UserError(f"{path} is missing (bertie reads safetensors only{split}, never pickled weights)")
@@ -211,35 +242,40 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise UserError(f"{path} is damaged: {error}") from error
     for name, tensor in tensors.items():
-        if tensor.is_floating_point() or tensor.is_complex():  # whole numbers may be positions, which are passed over
+        if tensor.is_floating_point() or tensor.is_complex():  # integers may be position ids, which are ignored
             _require_dtype(path, name, tensor)
         if not torch.isfinite(tensor).all():
-            raise UserError(f"{path} is damaged: {name} holds what is no number (NaN or infinity)")
+            raise UserError(f"{path} is damaged: {name} holds NaN or infinity")
     return tensors
 
 
 def _require_dtype(path: Path, name: str, tensor: Tensor) -> None:
     if tensor.dtype not in DTYPES:
         kind = str(tensor.dtype).removeprefix("torch.")
-        raise UserError(f"{path}: {name} is {kind}, which weights here are not: give float32, float16 or bfloat16")
+        raise UserError(f"{path}: {name} is {kind}, which is not supported: give float32, float16 or bfloat16")
 
 
 @dataclass(frozen=True)
 class LoadResult:
-    """What `load_weights` did: modules that had no weights in the checkpoint, heads of it that found no place."""
+    """Outcome of `load_weights`."""
 
     initialized: tuple[str, ...]
+    """Modules of the model without weights in the checkpoint. They keep their initial weights."""
     dropped: tuple[str, ...]
+    """Heads of the checkpoint that the model does not have."""
 
 
 def load_weights(model: BertModel, checkpoint: Checkpoint) -> LoadResult:
-    """Copy what fits by name; heads that the checkpoint lacks keep their initial weights. Errors: UserError.
+    """Copy the weights of a checkpoint into a model, by name.
 
-    A head with another number of outputs counts as another task's: it is dropped and said so.
+    Heads that the checkpoint lacks keep their initial weights. A head with another number of outputs belongs to another
+    task: it is not loaded, and the result names it.
+
+    Raises:
+        UserError: The checkpoint's encoder does not fit the model.
     """
-    wanted = model.state_dict()
-    fresh, used = set(), set()
-    for name, tensor in wanted.items():
+    initialized, used = set(), set()
+    for name, tensor in model.state_dict().items():
         source = name if name in checkpoint.weights else name.split(".", 2)[-1]  # heads.X.pooler.w -> pooler.w
         found = checkpoint.weights.get(source)
         is_head = name.startswith(("heads.", "reading."))
@@ -247,13 +283,13 @@ def load_weights(model: BertModel, checkpoint: Checkpoint) -> LoadResult:
             tensor.copy_(found)
             used.add(source)
         elif is_head:
-            fresh.add(name.rsplit(".", 1)[0])
+            initialized.add(name.rsplit(".", 1)[0])
         else:
-            raise _misfit(checkpoint.folder, name, tuple(tensor.shape), found)
-    spare = sorted(checkpoint.weights.keys() - used)
-    if layers := [name for name in spare if name.startswith("encoder.")]:
+            raise _shape_error(checkpoint.folder, name, tuple(tensor.shape), found)
+    unused = sorted(checkpoint.weights.keys() - used)
+    if layers := [name for name in unused if name.startswith("encoder.")]:
         raise UserError(
             f"{checkpoint.folder}: config.json describes a model without {layers[0]}, which is in the weights"
         )
-    heads = {name.split(".")[1] for name in spare if name.startswith("heads.")}
-    return LoadResult(tuple(sorted(fresh)), tuple(sorted(heads)))
+    dropped = {name.split(".")[1] for name in unused if name.startswith("heads.")}
+    return LoadResult(tuple(sorted(initialized)), tuple(sorted(dropped)))

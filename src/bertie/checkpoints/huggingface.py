@@ -1,4 +1,7 @@
-"""Names and numbers in Hugging Face's BERT checkpoints, and ours: one table, read in both directions."""
+"""Conversion of weights and configurations between bertie and Hugging Face's BERT checkpoints.
+
+One table of module names serves both directions.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,15 @@ from bertie import config as configuration
 from bertie.errors import UsageError, UserError
 from bertie.model.config import BertConfig
 
-# (ours, theirs); {} is a layer's number. qkv and pooler, which are not one to one, are below.
-LAYER = [
+# Pairs (bertie, Hugging Face). Query, key and value, which bertie joins, are handled in the functions below.
+LAYER_MODULES = [
     ("attention.out", "attention.output.dense"),
     ("attention_norm", "attention.output.LayerNorm"),
     ("up", "intermediate.dense"),
     ("down", "output.dense"),
     ("norm", "output.LayerNorm"),
 ]
-REST = [
+OTHER_MODULES = [
     ("encoder.embeddings.word", "bert.embeddings.word_embeddings"),
     ("encoder.embeddings.position", "bert.embeddings.position_embeddings"),
     ("encoder.embeddings.segment", "bert.embeddings.token_type_embeddings"),
@@ -34,7 +37,7 @@ REST = [
     ("heads.span.out", "qa_outputs"),
 ]
 QKV = ("query", "key", "value")
-CLASSIFIER = "classifier"  # what theirs call the added layer of several tasks: the architecture tells which
+CLASSIFIER = "classifier"  # Hugging Face's name of the output layer of several tasks; the architecture tells which one
 ARCHITECTURES = {
     frozenset(): "BertModel",
     frozenset({"embed"}): "BertModel",
@@ -47,19 +50,24 @@ ARCHITECTURES = {
     frozenset({"tag"}): "BertForTokenClassification",
     frozenset({"span"}): "BertForQuestionAnswering",
 }
-CLASSIFYING = ("classify", "regress", "choose", "tag")
-ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
-READ_ACTIVATIONS = {"gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh"}
-TIED_OR_DERIVED = re.compile(r"position_ids$|^cls\.predictions\.decoder\.")
+CLASSIFIER_KINDS = ("classify", "regress", "choose", "tag")
+ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}  # bertie -> Hugging Face
+READ_ACTIVATIONS = {"gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh"}  # Hugging Face -> bertie
+TIED_OR_DERIVED = re.compile(r"position_ids$|^cls\.predictions\.decoder\.")  # tensors that bertie does not need
 
 
 def to_huggingface(weights: dict[str, Tensor], heads: frozenset[str]) -> dict[str, Tensor]:
-    """Our state dict under their names; a bare encoder goes without the `bert.` prefix, as BertModel does.
+    """Convert the names of a state dict to Hugging Face's.
 
-    What has no name of theirs keeps ours; their classes pass over it. heads: none where what the heads read is none of theirs.
+    Weights without a counterpart in Hugging Face keep bertie's names, which its classes ignore. A bare encoder has no
+    `bert.` prefix, as in `BertModel`.
+
+    Args:
+        weights: State dict of a `BertModel` of bertie.
+        heads: Kinds of the heads that Hugging Face has a class for. Empty if it does not represent the model.
     """
     table = _table(weights)
-    table |= {f"heads.{kind}.out": CLASSIFIER for kind in CLASSIFYING}
+    table |= {f"heads.{kind}.out": CLASSIFIER for kind in CLASSIFIER_KINDS}
     renamed = {}
     for name, tensor in weights.items():
         if name.startswith("reading.") or (name.startswith("heads.") and not heads):
@@ -78,10 +86,17 @@ def to_huggingface(weights: dict[str, Tensor], heads: frozenset[str]) -> dict[st
 
 
 def from_huggingface(weights: dict[str, Tensor], classifier: str = "classify") -> tuple[dict[str, Tensor], list[str]]:
-    """Their tensors under our names (the pooler as `pooler.*`), and the names that mean nothing to a BERT.
+    """Convert Hugging Face's weights to bertie's names.
 
-    classifier: the task that a `classifier` among them is for.
-    Accepted: `gamma`/`beta`, a missing `bert.`, prefixes left by torch.compile and DataParallel.
+    It also accepts layer norms with `gamma` and `beta`, a missing `bert.` prefix, and the prefixes of torch.compile and
+    DataParallel.
+
+    Args:
+        weights: Tensors by Hugging Face's names.
+        classifier: Kind of the task to which an output layer named `classifier` belongs.
+
+    Returns:
+        The weights, with the pooler as `pooler.*`, and the names that do not belong to a BERT.
     """
     cleaned = {_clean(name): tensor for name, tensor in weights.items()}
     layers = {int(found[1]) for name in cleaned if (found := re.match(r"bert\.encoder\.layer\.(\d+)\.", name))}
@@ -90,12 +105,12 @@ def from_huggingface(weights: dict[str, Tensor], classifier: str = "classify") -
         for leaf in ("weight", "bias"):
             parts = [f"bert.encoder.layer.{layer}.attention.self.{p}.{leaf}" for p in QKV]
             found = [cleaned[part] for part in parts if part in cleaned]
-            # Single numbers cannot be joined, and integers would become floats like their neighbours.
-            fit = [tensor for tensor in found if tensor.ndim and tensor.is_floating_point()]
-            if len(fit) == 3 and len({tensor.shape for tensor in fit}) == 1:
+            # Scalars cannot be concatenated, and concatenation would silently convert integers to floats.
+            joinable = [tensor for tensor in found if tensor.ndim and tensor.is_floating_point()]
+            if len(joinable) == 3 and len({tensor.shape for tensor in joinable}) == 1:
                 renamed[f"encoder.layers.{layer}.attention.qkv.{leaf}"] = torch.cat([cleaned.pop(p) for p in parts])
     names = {theirs: ours for ours, theirs in _table([f"encoder.layers.{layer}." for layer in layers]).items()}
-    for layer in layers:  # of what was not joined, so that whoever checks it can name it
+    for layer in layers:  # names of tensors that were not joined, for the error message of a later check
         names |= {
             f"bert.encoder.layer.{layer}.attention.self.{p}": f"encoder.layers.{layer}.attention.{p}" for p in QKV
         }
@@ -112,9 +127,9 @@ def from_huggingface(weights: dict[str, Tensor], classifier: str = "classify") -
 
 def _table(names: Any) -> dict[str, str]:
     layers = {name.split(".")[2] for name in names if name.startswith("encoder.layers.")}
-    table = dict(REST)
+    table = dict(OTHER_MODULES)
     for n in layers:
-        table |= {f"encoder.layers.{n}.{ours}": f"bert.encoder.layer.{n}.{theirs}" for ours, theirs in LAYER}
+        table |= {f"encoder.layers.{n}.{ours}": f"bert.encoder.layer.{n}.{theirs}" for ours, theirs in LAYER_MODULES}
     return table
 
 
@@ -126,6 +141,14 @@ def _clean(name: str) -> str:
 
 
 def to_config_json(config: BertConfig, heads: frozenset[str], labels: tuple[str, ...], pad_id: int) -> dict[str, Any]:
+    """Return the contents of Hugging Face's config.json.
+
+    Args:
+        config: Configuration of the encoder.
+        heads: Kinds of the heads, as for `to_huggingface`.
+        labels: Class names, if any.
+        pad_id: Vocabulary id of [PAD].
+    """
     values = asdict(config) | {"hidden_act": ACTIVATIONS[config.hidden_act]}
     values |= {"architectures": [ARCHITECTURES.get(heads, "BertModel")], "model_type": "bert", "dtype": "float32"}
     values |= {"pad_token_id": pad_id, "position_embedding_type": "absolute", "classifier_dropout": None}
@@ -138,34 +161,52 @@ def to_config_json(config: BertConfig, heads: frozenset[str], labels: tuple[str,
 
 
 def classifier_kind(values: dict[str, Any], weights: dict[str, Tensor]) -> str:
-    """The task that the `classifier` among the weights is for, as config.json says."""
-    named = values.get("architectures") or [""]
-    for kind in CLASSIFYING[2:]:
-        if named[0] == ARCHITECTURES[frozenset({kind})]:
+    """Return the kind of the task to which the output layer `classifier` belongs.
+
+    Args:
+        values: Contents of config.json.
+        weights: Tensors by Hugging Face's names.
+    """
+    architectures = values.get("architectures") or [""]
+    for kind in CLASSIFIER_KINDS[2:]:
+        if architectures[0] == ARCHITECTURES[frozenset({kind})]:
             return kind
-    found = weights.get(f"{CLASSIFIER}.bias")
-    return "regress" if found is not None and found.shape == (1,) else "classify"
+    bias = weights.get(f"{CLASSIFIER}.bias")
+    return "regress" if bias is not None and bias.shape == (1,) else "classify"
 
 
 def from_config_json(values: dict[str, Any], where: str) -> tuple[BertConfig, tuple[str, ...]]:
-    """The configuration and the class labels, if any. Keys we do not know are ignored. Errors: UserError."""
+    """Convert Hugging Face's config.json. Unknown keys are ignored.
+
+    Args:
+        values: Contents of the file.
+        where: Name of the file, for messages.
+
+    Returns:
+        The configuration, and the class names, if any.
+
+    Raises:
+        UserError: The file does not describe a BERT that bertie supports.
+    """
     for key, expected in (("model_type", "bert"), ("position_embedding_type", "absolute")):
         if values.get(key, expected) != expected:
             raise UserError(f"{where}: {key} is {values[key]!r}; bertie reads BERT checkpoints ({expected!r})")
-    named = values.get("architectures") or []
-    if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
-        raise UserError(f"{where}: architectures is {str(named)[:60]}: it must be a list of names")
+    architectures = values.get("architectures") or []
+    if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
+        raise UserError(f"{where}: architectures is {str(architectures)[:60]}: it must be a list of names")
     names = {field.name for field in fields(BertConfig)}
     known = {name: value for name, value in values.items() if name in names and value is not None}
     activation = str(known.get("hidden_act", "gelu"))
     if activation not in READ_ACTIVATIONS:
-        raise UserError(f"{where}: hidden_act {activation!r} is none of {', '.join(READ_ACTIVATIONS)}")
+        raise UserError(
+            f"{where}: hidden_act {activation!r} is not supported: give one of {', '.join(READ_ACTIVATIONS)}"
+        )
     try:
         config = configuration.build(BertConfig, known | {"hidden_act": READ_ACTIVATIONS[activation]}, "")
-        labels = values.get("id2label") or {}
-        named = tuple(str(labels[key]) for key in sorted(labels, key=int))
+        id2label = values.get("id2label") or {}
+        labels = tuple(str(id2label[key]) for key in sorted(id2label, key=int))
     except (TypeError, ValueError, IndexError, UsageError) as error:
         raise UserError(f"{where}: not a BERT configuration: {error}") from error
-    if len(set(named)) < len(named):
-        raise UserError(f"{where}: two classes of id2label have one name: {', '.join(named)}")
-    return config, named
+    if len(set(labels)) < len(labels):
+        raise UserError(f"{where}: two classes of id2label have the same name: {', '.join(labels)}")
+    return config, labels

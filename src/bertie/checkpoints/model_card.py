@@ -1,9 +1,10 @@
-"""README.md of a model folder."""
+"""The model card: README.md of a model folder."""
 
 from __future__ import annotations
 
 from bertie.model.bert import BertModel
 
+# Heads -> (pipeline tag of the hub, what the model predicts).
 USES = {
     frozenset(): ("feature-extraction", "hidden states"),
     frozenset({"mlm"}): ("fill-mask", "masked words"),
@@ -19,15 +20,24 @@ USES = {
 
 
 def model_card(model: BertModel, heads: frozenset[str], labels: tuple[str, ...], about: str) -> str:
-    pipeline, gives = USES.get(
+    """Return the model card, in Markdown.
+
+    Args:
+        model: The model.
+        heads: Kinds of its heads.
+        labels: Class names, if any.
+        about: Section on how the model was trained, in Markdown.
+    """
+    pipeline, predicts = USES.get(
         heads, ("feature-extraction", f"hidden states; its heads are {' and '.join(sorted(heads))}")
     )
     if not model.loads_in_transformers:
         pipeline = "feature-extraction"
     config = model.encoder.config
     lines = ["---", f"pipeline_tag: {pipeline}", "library_name: bertie", "tags: [bert]", "---", ""]
-    lines += ["# A BERT", "", f"Made with bertie. It gives {gives}.", ""]
-    lines += [f"- {config.num_hidden_layers} layers, {config.hidden_size} wide, {config.num_attention_heads} heads"]
+    lines += ["# BERT model", "", f"Trained with bertie. It predicts {predicts}.", ""]
+    sizes = f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}, {config.num_attention_heads} heads"
+    lines += [f"- {sizes}"]
     lines += [
         f"- {model.size:,} parameters, vocabulary of {config.vocab_size:,}, up to {config.max_position_embeddings} tokens"
     ]
@@ -42,7 +52,7 @@ def model_card(model: BertModel, heads: frozenset[str], labels: tuple[str, ...],
         "",
         "It also loads with transformers' `AutoModel` classes."
         if model.loads_in_transformers
-        else "transformers' `AutoModel` loads its encoder; what is above that, only bertie knows.",
+        else "transformers' `AutoModel` loads its encoder. Only bertie loads the layers above it.",
         "",
     ]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The files beside a model of sentence vectors by which sentence-transformers loads the folder as it is: written and read."""
+"""Files of sentence-transformers in a model folder, which make it load there directly: writing and reading them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,21 @@ FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transform
 
 @dataclass(frozen=True)
 class SentenceEmbedding:
-    """How a model's vectors are made of its last layer; normalize: to length 1."""
+    """How the model computes text vectors from its last layer."""
 
     pooling: Pooling
     normalize: bool
+    """Whether the vectors are normalized to length 1."""
 
 
 def write(folder: Path, config: BertConfig, task: dict[str, Any]) -> None:
-    """task: with its pooling, and the longest text in tokens as max_length."""
+    """Write the files.
+
+    Args:
+        folder: Model folder.
+        config: Configuration of the encoder.
+        task: Contents of task.json, with "pooling" and optionally "max_length", the maximum length of a text in tokens.
+    """
     modules, lengths, similarity, pooling = FILES
     kinds = [("Transformer", ""), ("Pooling", "1_Pooling")]
     storage.write_json(
@@ -34,8 +41,8 @@ def write(folder: Path, config: BertConfig, task: dict[str, Any]) -> None:
             for i, (kind, path) in enumerate(kinds)
         ],
     )
-    most = task.get("max_length", config.max_position_embeddings)
-    storage.write_json(folder / lengths, {"max_seq_length": most, "do_lower_case": False})
+    max_length = task.get("max_length", config.max_position_embeddings)
+    storage.write_json(folder / lengths, {"max_seq_length": max_length, "do_lower_case": False})
     storage.write_json(
         folder / similarity, {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"}
     )
@@ -45,32 +52,40 @@ def write(folder: Path, config: BertConfig, task: dict[str, Any]) -> None:
 
 
 def read(folder: Path) -> SentenceEmbedding | None:
-    """None where the folder has no such files. Errors: UserError where they name what bertie has not, or are damaged."""
+    """Read the files. Returns None if the folder has none.
+
+    Raises:
+        UserError: The files are damaged, or name modules that bertie does not support.
+    """
     modules = folder / FILES[0]
     if not modules.is_file():
         return None
-    listed = storage.read_json_list(modules)
-    kinds = [str(entry.get("type")).rsplit(".", 1)[-1] if isinstance(entry, dict) else "" for entry in listed]
+    entries = storage.read_json_list(modules)
+    kinds = [str(entry.get("type")).rsplit(".", 1)[-1] if isinstance(entry, dict) else "" for entry in entries]
     if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
-        raise _other(modules, " → ".join(kinds) or "nothing")
-    place = folder / str(listed[1].get("path")) / "config.json"
-    found = storage.read_json(place)
-    modes = [name.removeprefix("pooling_mode_") for name, value in found.items() if value is True and "mode_" in name]
-    named = found.get("pooling_mode", modes)  # from their version 6 on one name, before that a true or false for each
+        raise _unsupported(modules, " → ".join(kinds) or "nothing")
+    path = folder / str(entries[1].get("path")) / "config.json"
+    values = storage.read_json(path)
+    modes = [name.removeprefix("pooling_mode_") for name, value in values.items() if value is True and "mode_" in name]
+    # sentence-transformers 6 writes one name. Earlier versions write true or false for each mode.
+    mode = values.get("pooling_mode", modes)
     names = {**{mode: mode for mode in get_args(Pooling)}, **{theirs: ours for ours, theirs in _POOLING.items()}}
-    chosen = named if isinstance(named, list) else [named]
-    if len(chosen) != 1 or not isinstance(chosen[0], str) or chosen[0] not in names:
-        raise _other(place, f"pooling {' and '.join(map(str, chosen)) or 'none'}")
-    return SentenceEmbedding(names[chosen[0]], "Normalize" in kinds)
+    modes = mode if isinstance(mode, list) else [mode]
+    if len(modes) != 1 or not isinstance(modes[0], str) or modes[0] not in names:
+        raise _unsupported(path, f"pooling {' and '.join(map(str, modes)) or 'none'}")
+    return SentenceEmbedding(names[modes[0]], "Normalize" in kinds)
 
 
 def max_sequence_length(folder: Path) -> int | None:
-    """The longest text in tokens that the files allow; None where they do not say. Errors: UserError for what is no length.
+    """Return the maximum length of a text in tokens, or None if the files do not limit it.
 
-    From their version 6 on it stands with the tokenizer.
+    Versions of sentence-transformers from 6 on write it into the tokenizer's configuration.
+
+    Raises:
+        UserError: The value is not a valid length.
     """
-    places = {folder / FILES[1]: "max_seq_length", folder / "tokenizer_config.json": "model_max_length"}
-    for path, name in places.items() if (folder / FILES[0]).is_file() else ():
+    keys = {folder / FILES[1]: "max_seq_length", folder / "tokenizer_config.json": "model_max_length"}
+    for path, name in keys.items() if (folder / FILES[0]).is_file() else ():
         length = storage.read_json(path).get(name) if path.is_file() else None
         if length is not None and (type(length) is not int or length < 4):
             raise UserError(f"{path}: {name} is {length!r}: give at least 4 tokens")
@@ -79,7 +94,7 @@ def max_sequence_length(folder: Path) -> int | None:
     return None
 
 
-def _other(path: Path, found: str) -> UserError:
+def _unsupported(path: Path, found: str) -> UserError:
     return UserError(
-        f"{path} asks for {found}, which bertie has not: name a pooling (mean, cls or max) to do without it"
+        f"{path} asks for {found}, which bertie does not support: name a pooling (mean, cls or max) to do without it"
     )

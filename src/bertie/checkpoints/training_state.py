@@ -1,4 +1,7 @@
-"""What a run needs to go on exactly where it stood: model, optimizer, counters; whole or not there."""
+"""Checkpoints of a run, written atomically: the model, the optimizer's state and the counters.
+
+A run that resumes from a checkpoint computes exactly what it would have computed without the interruption.
+"""
 
 from __future__ import annotations
 
@@ -28,30 +31,40 @@ from bertie.text.tokenizer import Tokenizer
 
 @dataclass
 class Counters:
-    """Where a run stands: with the model's and the optimizer's tensors, all that resuming needs."""
+    """Progress of a run. With the tensors of the model and the optimizer, it is sufficient to resume."""
 
     step: int = 0
+    """Optimizer steps done."""
     epoch: int = 0
+    """Epoch of the next step, from 0."""
     epoch_step: int = 0
+    """Number of the next step within its epoch, from 0."""
     tokens: int = 0
+    """Tokens trained on, without filler."""
     seconds: float = 0.0
+    """Training time, in seconds."""
     metrics_bytes: int = 0
+    """Size of metrics.jsonl at this checkpoint. Resuming truncates the file to it."""
     metrics_sha256: str = ""
+    """Checksum of this part of metrics.jsonl."""
     skipped: int = 0
-    """Steps whose loss or gradient was no number, which changed nothing."""
+    """Skipped steps: their loss or gradient was non-finite, and they changed no weights."""
     consecutive_skipped: int = 0
+    """Skipped steps since the last step that was not skipped."""
     evaluation_pending: bool = False
-    """Interrupted while it was evaluating."""
+    """True if the run was interrupted during an evaluation, which resuming repeats."""
     eval_step: int = 0
-    """Of the last evaluation, and its loss; 0: none yet."""
+    """Step of the last evaluation. 0: none yet."""
     eval_loss: float = 0.0
+    """Loss of the last evaluation."""
     best_step: int = 0
-    """The checkpoint whose last evaluation was the best, and that loss; 0: none yet."""
+    """Step of the checkpoint with the lowest evaluation loss. 0: none yet."""
     best_loss: float = 0.0
+    """Loss of that evaluation."""
     best_eval_set: int = 0
-    """The held-out text that loss is of, by its number."""
+    """Number of the evaluation set of that loss."""
     evaluations_without_improvement: int = 0
-    """Evaluations since the best one, where training ends after so many."""
+    """Evaluations since the best one, for early stopping."""
 
 
 def save_state(
@@ -63,15 +76,25 @@ def save_state(
     counters: Counters,
     keep: int,
 ) -> None:
-    """Write checkpoints/step-NNNNNNNN atomically, then remove all but the newest `keep` and the best.
+    """Write checkpoints/step-NNNNNNNN atomically, then remove old checkpoints.
 
-    Errors: UserError where the disk has no room; what stood there before stays.
+    Args:
+        run: Folder of the run.
+        model: Model to save.
+        optimizer: Its optimizer.
+        tokenizer: Its tokenizer.
+        task: Contents of task.json, for fine-tuning.
+        counters: Progress of the run.
+        keep: Number of newest checkpoints to keep. The best checkpoint is kept, too.
+
+    Raises:
+        UserError: The disk has too little space. Earlier checkpoints remain.
     """
     checkpoints = run / "checkpoints"
     checkpoints.mkdir(exist_ok=True)
     final = checkpoints / f"step-{counters.step:08d}"
     if not final.exists():
-        _require_room(final, model, optimizer)
+        _require_disk_space(final, model, optimizer)
         with storage.atomic_folder(final) as folder:
             write_model(folder, model, tokenizer, task, f"Training state after step {counters.step}.")
             state = folder / "training_state"
@@ -80,32 +103,41 @@ def save_state(
             storage.write_json(state / "counters.json", asdict(counters))
             write_manifest(folder)
     for old in (folder for folder in list_checkpoints(run)[:-keep] if int(folder.name[5:]) != counters.best_step):
-        doomed = old.with_name(f".{old.name}.tmp-{os.getpid()}")  # half removed must not look like a checkpoint
-        os.rename(old, doomed)
-        shutil.rmtree(doomed)
+        # Renamed first, so that a partly removed folder does not look like a checkpoint.
+        temporary = old.with_name(f".{old.name}.tmp-{os.getpid()}")
+        os.rename(old, temporary)
+        shutil.rmtree(temporary)
 
 
-def _require_room(final: Path, model: BertModel, optimizer: torch.optim.Optimizer) -> None:
-    """Errors: UserError where the disk has no room, before a byte is written."""
+def _require_disk_space(final: Path, model: BertModel, optimizer: torch.optim.Optimizer) -> None:
+    """Raise a UserError if the disk has too little space for a checkpoint."""
     state = [tensor for values in optimizer.state.values() for tensor in values.values()]
     size = sum(tensor.numel() * tensor.element_size() for tensor in (*model.parameters(), *state))
     free = shutil.disk_usage(final.parent).free
     if size > free:
         raise UserError(
             f"cannot write {final}: it takes {size / 1e6:,.1f} MB and the disk has {free / 1e6:,.1f} MB free, so "
-            f"{(size - free) / 1e6:,.1f} MB are missing; make room, and the same command goes on from the checkpoint before"
+            f"{(size - free) / 1e6:,.1f} MB are missing; free some space and repeat the command to resume from the "
+            "previous checkpoint"
         )
 
 
 def has_checkpoint(run: Path) -> bool:
-    """Whether there is a checkpoint to go on from."""
+    """Return whether the run has a checkpoint to resume from."""
     return bool(list_checkpoints(run))
 
 
 def restore_newest(run: Path, model: BertModel, optimizer: torch.optim.Optimizer) -> Counters | None:
-    """Load the newest whole checkpoint in place; None where a run has none yet. What half-written ones left is swept away.
+    """Load the newest intact checkpoint into the model and the optimizer.
 
-    Damaged ones that are newer are put aside as "damaged-step-NNNNNNNN", and named. Errors: UserError where none is whole.
+    Temporary files of interrupted writes are removed. Newer checkpoints that are damaged are renamed to
+    damaged-step-NNNNNNNN, with a warning.
+
+    Returns:
+        The counters, or None if the run has no checkpoint.
+
+    Raises:
+        UserError: All checkpoints are damaged.
     """
     storage.remove_leftovers(run / "checkpoints")
     damaged: list[tuple[Path, UserError]] = []
@@ -117,9 +149,9 @@ def restore_newest(run: Path, model: BertModel, optimizer: torch.optim.Optimizer
             continue
         for bad, error in damaged:
             aside = bad.with_name(f"damaged-{bad.name}")
-            shutil.rmtree(aside, ignore_errors=True)  # of an earlier time
+            shutil.rmtree(aside, ignore_errors=True)  # may exist from an earlier resume
             os.rename(bad, aside)
-            console.warn(f"{error}; put aside as {aside.name}, going on from {folder.name}")
+            console.warn(f"{error}; renamed to {aside.name}, resuming from {folder.name}")
         return counters
     if damaged:
         raise damaged[0][1]
@@ -127,13 +159,18 @@ def restore_newest(run: Path, model: BertModel, optimizer: torch.optim.Optimizer
 
 
 def load_state(folder: Path, model: BertModel, optimizer: torch.optim.Optimizer) -> Counters:
-    """Restore model and optimizer in place. Errors: UserError if anything is damaged or missing."""
+    """Load a checkpoint into the model and the optimizer, and return its counters.
+
+    Raises:
+        UserError: A file is damaged or missing, or the checkpoint belongs to another model.
+    """
     _require(folder / MANIFEST)
     _require(folder / "config.json")
     loaded = load_weights(model, read_checkpoint(folder))
     if loaded.initialized or loaded.dropped:
         raise UserError(
-            f"{folder} is of another model: it lacks {loaded.initialized} and has {loaded.dropped} to spare"
+            f"{folder} belongs to another model: it lacks the weights of {loaded.initialized}, and the heads "
+            f"{loaded.dropped} do not fit"
         )
     load_optimizer(folder, model, optimizer)
     counters = folder / "training_state" / "counters.json"
@@ -145,16 +182,23 @@ def load_state(folder: Path, model: BertModel, optimizer: torch.optim.Optimizer)
     except UsageError as error:
         raise UserError(f"{counters} is damaged: {error}") from error
     if found.step != int(folder.name[5:]):
-        raise UserError(f"{counters} is damaged: it is of step {found.step}")
+        raise UserError(f"{counters} is damaged: it belongs to step {found.step}")
     return found
 
 
 def load_optimizer(
     folder: Path, model: BertModel, optimizer: torch.optim.Optimizer, grown: tuple[str, ...] = ()
 ) -> None:
-    """Its state alone, in place, by the parameters' names. Errors: UserError if it is damaged or missing.
+    """Load only the optimizer's state of a checkpoint, by parameter name.
 
-    grown: parameters that may have got rows since, of which the optimizer knows nothing yet.
+    Args:
+        folder: Checkpoint.
+        model: Model whose parameters the optimizer has.
+        optimizer: Optimizer to load into.
+        grown: Names of parameters that may have more rows than in the checkpoint. The state of new rows is 0.
+
+    Raises:
+        UserError: The file is damaged or missing.
     """
     path = folder / "training_state" / "optimizer.safetensors"
     states: dict[str, dict[str, torch.Tensor]] = {}
@@ -164,9 +208,9 @@ def load_optimizer(
     known = {name: parameter for name, parameter in model.named_parameters() if name in states}
     tuned = any(parameter.requires_grad for parameter in model.encoder.parameters())
     if not known or (tuned and not any(name.startswith("encoder.") for name in known)):
-        raise UserError(f"{path} is damaged: it knows nothing of the encoder")
+        raise UserError(f"{path} is damaged: it has no state of the encoder")
     kinds = set.intersection(*(set(states[name]) for name in known))
-    for name, parameter in known.items():  # another one is as the optimizer begins
+    for name, parameter in known.items():  # other parameters keep the optimizer's initial state
         for kind, tensor in states[name].items():
             if tensor.ndim and name in grown and 0 < len(tensor) < len(parameter):
                 new = tensor.new_zeros(len(parameter) - len(tensor), *tensor.shape[1:])
@@ -187,7 +231,7 @@ def _require(path: Path) -> None:
 
 
 def _optimizer_tensors(optimizer: torch.optim.Optimizer, model: BertModel) -> dict[str, torch.Tensor]:
-    """Every tensor of the optimizer's state as `key|parameter name`."""
+    """Return all tensors of the optimizer's state, named `key|parameter name`."""
     return {
         f"{key}|{name}": tensor.detach().cpu().contiguous()
         for name, parameter in model.named_parameters()

@@ -41,20 +41,20 @@ def classifier(config: BertConfig, classes: int = 3) -> BertModel:
 
 @pytest.fixture
 def folder(tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer) -> Path:
-    """A pre-trained model, written and sealed."""
-    made = tmp_path / "model"
-    made.mkdir()
-    write_model(made, pretrained(tiny_config), small_tokenizer, about="Made for a test.")
-    write_manifest(made)
-    return made
+    """A pre-trained model with a manifest."""
+    path = tmp_path / "model"
+    path.mkdir()
+    write_model(path, pretrained(tiny_config), small_tokenizer, about="Trained for a test.")
+    write_manifest(path)
+    return path
 
 
-def unsealed(folder: Path) -> Path:
+def without_manifest(folder: Path) -> Path:
     (folder / "manifest.json").unlink()
     return folder
 
 
-def test_round_trip(folder: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:
+def test_a_written_model_is_read_back(folder: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:
     checkpoint = read_checkpoint(folder)
     assert checkpoint.config == tiny_config
     assert checkpoint.heads == {"mlm", "nsp"}
@@ -67,21 +67,23 @@ def test_round_trip(folder: Path, tiny_config: BertConfig, small_tokenizer: Toke
         assert torch.equal(tensor, other.state_dict()[name]), name
 
 
-def test_the_folder_holds_what_it_should(folder: Path) -> None:
+def test_a_model_folder_has_its_files_and_a_model_card(folder: Path) -> None:
     assert {path.name for path in folder.iterdir()} == {*MODEL_FILES, "README.md", "manifest.json"}
     listed = json.loads((folder / "manifest.json").read_text())["files"]
     assert set(listed) == set(MODEL_FILES)
     assert (folder / "model.safetensors").stat().st_mode == (folder / "config.json").stat().st_mode
     card = (folder / "README.md").read_text()
     assert "pipeline_tag: fill-mask" in card
-    assert "Made for a test." in card
+    assert "Trained for a test." in card
     count = sum(p.numel() for p in pretrained(read_checkpoint(folder).config).parameters())
     assert f"{count:,} parameters" in card
-    most = read_checkpoint(folder).config.max_position_embeddings
-    assert json.loads((folder / "tokenizer_config.json").read_text())["model_max_length"] == most
+    max_length = read_checkpoint(folder).config.max_position_embeddings
+    assert json.loads((folder / "tokenizer_config.json").read_text())["model_max_length"] == max_length
 
 
-def test_labels_are_kept(tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:
+def test_class_names_are_read_back_in_order(
+    tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer
+) -> None:
     write_model(tmp_path, classifier(tiny_config), small_tokenizer, {"kind": "classify", "labels": ["b", "a", "c"]})
     checkpoint = read_checkpoint(tmp_path)
     assert checkpoint.heads == {"classify"}
@@ -89,11 +91,11 @@ def test_labels_are_kept(tmp_path: Path, tiny_config: BertConfig, small_tokenize
 
 
 @pytest.mark.parametrize("name", MODEL_FILES)
-@pytest.mark.parametrize("damage", ["altered", "cut", "gone"])
+@pytest.mark.parametrize("damage", ["altered", "truncated", "missing"])
 def test_damage_is_found_and_named(folder: Path, name: str, damage: str) -> None:
     path = folder / name
     content = path.read_bytes()
-    if damage == "gone":
+    if damage == "missing":
         path.unlink()
         if name == "config.json":
             with pytest.raises(UsageError, match=r"holds no config\.json"):
@@ -111,14 +113,14 @@ def test_damage_is_found_and_named(folder: Path, name: str, damage: str) -> None
 @pytest.mark.parametrize("content", [b"", b"{", b"\x00" * 100, b'{"a": 1}'])
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
 def test_damage_is_found_without_a_manifest(folder: Path, name: str, content: bytes) -> None:
-    (unsealed(folder) / name).write_bytes(content)
+    (without_manifest(folder) / name).write_bytes(content)
     with pytest.raises(UserError) as raised:
         read_checkpoint(folder)
     assert str(folder) in str(raised.value)
 
 
-def test_truncated_weights_without_a_manifest(folder: Path) -> None:
-    path = unsealed(folder) / "model.safetensors"
+def test_truncated_weights_are_found_without_a_manifest(folder: Path) -> None:
+    path = without_manifest(folder) / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(UserError, match=r"model\.safetensors is damaged"):
         read_checkpoint(folder)
@@ -132,7 +134,7 @@ def test_a_damaged_manifest_is_named(folder: Path, content: str) -> None:
 
 
 def test_pickled_weights_are_refused(folder: Path) -> None:
-    (unsealed(folder) / "model.safetensors").rename(folder / "pytorch_model.bin")
+    (without_manifest(folder) / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(UserError, match="safetensors only"):
         read_checkpoint(folder)
 
@@ -145,13 +147,13 @@ def rewrite(folder: Path, change: dict[str, torch.Tensor | None]) -> Path:
     return folder
 
 
-def test_no_bert_at_all(folder: Path) -> None:
-    save_file({"a": torch.zeros(3)}, unsealed(folder) / "model.safetensors")
+def test_weights_without_an_encoder_are_refused(folder: Path) -> None:
+    save_file({"a": torch.zeros(3)}, without_manifest(folder) / "model.safetensors")
     with pytest.raises(UserError, match="holds no BERT encoder"):
         read_checkpoint(folder)
 
 
-def test_a_vocabulary_larger_than_the_model(folder: Path) -> None:
+def test_a_vocabulary_larger_than_the_model_is_refused(folder: Path) -> None:
     rewrite(folder, {"bert.embeddings.word_embeddings.weight": torch.zeros(499, 32)})
     with pytest.raises(UserError, match="the vocabulary has 500 entries and the model only 499"):
         read_checkpoint(folder)
@@ -169,7 +171,9 @@ def test_a_vocabulary_larger_than_the_model(folder: Path) -> None:
         ("bert.embeddings.position_embeddings.weight", torch.zeros(60, 32), r"position\.weight .* shape \(60, 32\)"),
     ],
 )
-def test_wrong_shapes(folder: Path, name: str, tensor: torch.Tensor | None, message: str) -> None:
+def test_a_tensor_of_the_wrong_shape_is_named(
+    folder: Path, name: str, tensor: torch.Tensor | None, message: str
+) -> None:
     config = read_checkpoint(folder).config
     with pytest.raises(UserError, match=message) as raised:
         load_weights(pretrained(config), read_checkpoint(rewrite(folder, {name: tensor})))
@@ -178,10 +182,10 @@ def test_wrong_shapes(folder: Path, name: str, tensor: torch.Tensor | None, mess
 
 @pytest.fixture
 def little_memory() -> Iterator[None]:
-    """What takes gigabytes fails at once, and leaves the machine to others."""
+    """Limit the process to 1 GiB more memory, so that larger allocations fail at once."""
     before = resource.getrlimit(resource.RLIMIT_AS)
-    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (taken + (1 << 30), before[1]))
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_AS, before)
 
@@ -201,16 +205,16 @@ def little_memory() -> Iterator[None]:
     ],
 )
 @pytest.mark.usefixtures("little_memory")
-def test_sizes_are_compared_before_memory_is_taken(folder: Path, change: dict[str, int], message: str) -> None:
+def test_sizes_are_compared_before_memory_is_allocated(folder: Path, change: dict[str, int], message: str) -> None:
     values = json.loads((folder / "config.json").read_text()) | change
-    (unsealed(folder) / "config.json").write_text(json.dumps(values))
+    (without_manifest(folder) / "config.json").write_text(json.dumps(values))
     with pytest.raises(UserError, match=message) as raised:
         load_weights(pretrained((checkpoint := read_checkpoint(folder)).config), checkpoint)
     assert str(raised.value).startswith(f"{folder}: encoder.")
 
 
 @pytest.mark.usefixtures("little_memory")
-def test_the_size_of_an_lstm_too(folder: Path) -> None:
+def test_the_size_of_an_lstm_is_compared_before_memory_is_allocated(folder: Path) -> None:
     (folder / "task.json").write_text('{"kind": "tag", "lstm_hidden_size": 60000}')
     with pytest.raises(
         UserError, match=r"lstm\.weight_hh_l0 should be \(240000, 60000\), the checkpoint has shape \(16, 4\)"
@@ -223,26 +227,26 @@ DTYPES = ["float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn_x2", 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["pooler.dense", "encoder.layer.1.attention.self.key"])
-def test_numbers_that_weights_are_not(folder: Path, name: str, dtype: str) -> None:
+def test_unsupported_dtypes_are_refused(folder: Path, name: str, dtype: str) -> None:
     plain = torch.zeros(32, 32, dtype=torch.complex64 if dtype == "complex64" else torch.uint8)
     rewrite(folder, {f"bert.{name}.weight": plain.view(getattr(torch, dtype))})
-    told = rf"model\.safetensors: .*(pooler|key).*weight is {dtype}, which weights here are not: give float32, float16"
-    with pytest.raises(UserError, match=told):
+    message = rf"model\.safetensors: .*(pooler|key).*weight is {dtype}, which is not supported: give float32, float16"
+    with pytest.raises(UserError, match=message):
         read_checkpoint(folder)
 
 
-SINGLE = ["bert.embeddings.word_embeddings.weight", "cls.predictions.bias", "classifier.bias"]
+SCALARS = ["bert.embeddings.word_embeddings.weight", "cls.predictions.bias", "classifier.bias"]
 
 
-@pytest.mark.parametrize("name", SINGLE)
-def test_a_single_number_for_a_tensor(folder: Path, name: str) -> None:
+@pytest.mark.parametrize("name", SCALARS)
+def test_a_scalar_in_place_of_a_tensor_is_refused(folder: Path, name: str) -> None:
     with pytest.raises(UserError, match=r"model\.safetensors is damaged: .* is a single number"):
         read_checkpoint(rewrite(folder, {name: torch.zeros(())}))
 
 
 @pytest.mark.parametrize("leaf", ["weight", "bias"])
 @pytest.mark.parametrize("parts", [("key",), ("query", "key", "value")], ids="+".join)
-def test_single_numbers_for_query_key_and_value(folder: Path, parts: tuple[str, ...], leaf: str) -> None:
+def test_scalars_in_place_of_query_key_and_value_are_refused(folder: Path, parts: tuple[str, ...], leaf: str) -> None:
     rewrite(folder, {f"bert.encoder.layer.0.attention.self.{part}.{leaf}": torch.zeros(()) for part in parts})
     name = rf"encoder\.layers\.0\.attention\.({'|'.join(parts)})\.{leaf}"
     with pytest.raises(UserError, match=rf"model\.safetensors is damaged: {name} is a single number"):
@@ -250,31 +254,31 @@ def test_single_numbers_for_query_key_and_value(folder: Path, parts: tuple[str, 
 
 
 @pytest.mark.parametrize("named", [5, {"a": 1}, "BertModel", [5]])
-def test_architectures_that_are_no_names(folder: Path, named: object) -> None:
+def test_architectures_that_are_not_names_are_refused(folder: Path, named: object) -> None:
     values = json.loads((folder / "config.json").read_text()) | {"architectures": named}
-    (unsealed(folder) / "config.json").write_text(json.dumps(values))
+    (without_manifest(folder) / "config.json").write_text(json.dumps(values))
     with pytest.raises(UserError, match=r"config\.json: architectures is .*: it must be a list of names") as raised:
         read_checkpoint(folder)
     assert str(named) in str(raised.value)
 
 
 @pytest.mark.parametrize("named", [None, []])
-def test_architectures_may_be_left_out(folder: Path, named: object) -> None:
+def test_architectures_may_be_omitted(folder: Path, named: object) -> None:
     values = json.loads((folder / "config.json").read_text()) | {"architectures": named}
-    (unsealed(folder) / "config.json").write_text(json.dumps(values))
+    (without_manifest(folder) / "config.json").write_text(json.dumps(values))
     assert read_checkpoint(folder).heads == {"mlm", "nsp"}
 
 
-def test_layers_to_spare_are_not_left_out_in_silence(folder: Path) -> None:
+def test_more_layers_than_the_config_has_are_refused(folder: Path) -> None:
     values = json.loads((folder / "config.json").read_text()) | {"num_hidden_layers": 1}
-    (unsealed(folder) / "config.json").write_text(json.dumps(values))
+    (without_manifest(folder) / "config.json").write_text(json.dumps(values))
     checkpoint = read_checkpoint(folder)
     with pytest.raises(UserError, match=r"layers\.1"):
         load_weights(pretrained(checkpoint.config), checkpoint)
 
 
-def test_half_precision_weights_are_read(folder: Path, tiny_config: BertConfig) -> None:
-    path = unsealed(folder) / "model.safetensors"
+def test_half_precision_weights_are_loaded_as_float32(folder: Path, tiny_config: BertConfig) -> None:
+    path = without_manifest(folder) / "model.safetensors"
     save_file({name: tensor.half() for name, tensor in load_file(path).items()}, path)
     model = pretrained(tiny_config, seed=1)
     load_weights(model, read_checkpoint(folder))
@@ -283,7 +287,7 @@ def test_half_precision_weights_are_read(folder: Path, tiny_config: BertConfig) 
     torch.testing.assert_close(model.encoder.embeddings.word.weight, expected, atol=1e-3, rtol=1e-3)
 
 
-def test_a_task_starts_from_encoder_and_pooler(folder: Path, tiny_config: BertConfig) -> None:
+def test_a_task_starts_from_the_encoder_and_the_pooler(folder: Path, tiny_config: BertConfig) -> None:
     checkpoint = read_checkpoint(folder)
     model = classifier(tiny_config)
     before = model.heads["classify"].state_dict()["out.weight"].clone()
@@ -296,7 +300,7 @@ def test_a_task_starts_from_encoder_and_pooler(folder: Path, tiny_config: BertCo
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_another_tasks_head_is_not_taken_over(
+def test_the_head_of_another_task_is_not_loaded(
     tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer, classes: int
 ) -> None:
     write_model(tmp_path, classifier(tiny_config, 3), small_tokenizer, {"kind": "classify", "labels": ["a", "b", "c"]})
@@ -323,7 +327,7 @@ def test_a_run_is_its_newest_checkpoint_until_it_is_finished(folder: Path, tmp_p
     assert find_model_folder(run) == run
 
 
-def test_where_there_is_nothing(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"holds no config\.json"):
         read_checkpoint(tmp_path)
     with pytest.raises(UsageError, match="does not exist"):
@@ -333,7 +337,7 @@ def test_where_there_is_nothing(tmp_path: Path) -> None:
         read_checkpoint(tmp_path)
 
 
-def test_a_finished_run_without_its_config_json(folder: Path) -> None:
+def test_a_finished_run_without_its_config_json_is_refused(folder: Path) -> None:
     (folder / "config.toml").touch()
     (folder / "config.json").unlink()
     with pytest.raises(UsageError, match=r"holds no config\.json beside its model\.safetensors: restore it") as raised:
@@ -341,7 +345,7 @@ def test_a_finished_run_without_its_config_json(folder: Path) -> None:
     assert str(folder) in str(raised.value)
 
 
-def test_a_hub_id_that_the_hub_does_not_give(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_download_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
 
     def refuse(name: str, **_: object) -> str:
@@ -349,12 +353,12 @@ def test_a_hub_id_that_the_hub_does_not_give(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
     with pytest.raises(
-        UsageError, match=r"some/bert is no folder here, and the hub did not give it: no route to some/bert$"
+        UsageError, match=r"some/bert is not a folder, and the download from the hub failed: no route to some/bert$"
     ):
         read_checkpoint("some/bert")
 
 
-def test_a_hub_id_that_the_hub_gives(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_id_is_downloaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(folder))
@@ -363,7 +367,7 @@ def test_a_hub_id_that_the_hub_gives(folder: Path, monkeypatch: pytest.MonkeyPat
     assert found.folder == folder
 
 
-def test_reading_minilm(minilm: Path) -> None:
+def test_a_real_model_is_read(minilm: Path) -> None:
     checkpoint = read_checkpoint(minilm)
     config = checkpoint.config
     assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == (6, 384, 12)

@@ -28,7 +28,7 @@ def model_of(config: BertConfig, kinds: frozenset[str]) -> BertModel:
 
 
 def pooled(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """With the pooler's name free of its head, as `to_ours` gives it."""
+    """Remove the head from the pooler's name, as `from_huggingface` does."""
     return {name[name.index("pooler") :] if ".pooler." in name else name: tensor for name, tensor in weights.items()}
 
 
@@ -37,7 +37,7 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 
 
 @pytest.mark.parametrize("kinds", KINDS, ids=lambda kinds: "+".join(sorted(kinds)) or "encoder")
-def test_there_and_back(tiny_config: BertConfig, kinds: frozenset[str]) -> None:
+def test_weights_are_read_back(tiny_config: BertConfig, kinds: frozenset[str]) -> None:
     weights = model_of(tiny_config, kinds).state_dict()
     theirs = to_huggingface(weights, kinds)
     back, unknown = from_huggingface(theirs)
@@ -71,7 +71,7 @@ def test_names_are_those_of_bert(tiny_config: BertConfig) -> None:
     assert len(theirs) == 5 + 2 * 16 + 2 + 5 + 2
 
 
-def test_query_key_and_value_are_cut_in_this_order(tiny_config: BertConfig) -> None:
+def test_query_key_and_value_are_split_in_this_order(tiny_config: BertConfig) -> None:
     model = model_of(tiny_config, KINDS[0])
     theirs = to_huggingface(model.state_dict(), KINDS[0])
     qkv = model.encoder.state_dict()["layers.0.attention.qkv.weight"]
@@ -96,15 +96,15 @@ def theirs(tiny_config: BertConfig) -> dict[str, Tensor]:
         ("bert.", "module._orig_mod.bert."),
     ],
 )
-def test_other_spellings(theirs: dict[str, Tensor], old: str, new: str) -> None:
-    spelt = {name.replace(old, new): tensor for name, tensor in theirs.items()}
-    assert spelt.keys() != theirs.keys()
-    found, unknown = from_huggingface(spelt)
+def test_other_spellings_of_names_are_accepted(theirs: dict[str, Tensor], old: str, new: str) -> None:
+    respelled = {name.replace(old, new): tensor for name, tensor in theirs.items()}
+    assert respelled.keys() != theirs.keys()
+    found, unknown = from_huggingface(respelled)
     assert unknown == []
     assert same(found, from_huggingface(theirs)[0])
 
 
-def test_what_is_tied_or_derived_is_passed_over(theirs: dict[str, Tensor]) -> None:
+def test_tied_and_derived_tensors_are_ignored(theirs: dict[str, Tensor]) -> None:
     extra = {
         "bert.embeddings.position_ids": torch.arange(64)[None],
         "cls.predictions.decoder.weight": torch.zeros(500, 32),
@@ -127,7 +127,7 @@ def test_more_than_ten_layers_keep_their_order(tiny_config: BertConfig) -> None:
 
 
 @pytest.mark.parametrize("act", ["gelu", "gelu_tanh"])
-def test_config_there_and_back(tiny_config: BertConfig, act: str) -> None:
+def test_a_configuration_is_read_back(tiny_config: BertConfig, act: str) -> None:
     config = replace(tiny_config, hidden_act=act, hidden_dropout_prob=0.25, layer_norm_eps=1e-7)  # type: ignore[arg-type]
     values = to_config_json(config, KINDS[4], ("no", "yes"), pad_id=0)
     assert values["architectures"] == ["BertForSequenceClassification"]
@@ -137,7 +137,7 @@ def test_config_there_and_back(tiny_config: BertConfig, act: str) -> None:
     assert from_config_json(values | {"surprise": 1, "hidden_act": "gelu_new"}, "")[0].hidden_act == "gelu_tanh"
 
 
-def test_eleven_labels_keep_their_order(tiny_config: BertConfig) -> None:
+def test_class_names_keep_their_order(tiny_config: BertConfig) -> None:
     labels = tuple(f"c{i}" for i in range(11))
     assert from_config_json(to_config_json(tiny_config, KINDS[4], labels, 0), "")[1] == labels
 
@@ -147,7 +147,7 @@ def test_eleven_labels_keep_their_order(tiny_config: BertConfig) -> None:
     [
         ({"model_type": "roberta"}, "model_type is 'roberta'"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
-        ({"hidden_act": "relu"}, "hidden_act 'relu' is none of"),
+        ({"hidden_act": "relu"}, "hidden_act 'relu' is not supported: give one of"),
         ({"hidden_size": None}, "hidden_size"),
         ({"hidden_size": 33}, "not a multiple"),
         ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
@@ -156,7 +156,9 @@ def test_eleven_labels_keep_their_order(tiny_config: BertConfig) -> None:
         ({"id2label": {"one": "a"}}, "not a BERT configuration"),
     ],
 )
-def test_configs_that_cannot_be_read(tiny_config: BertConfig, change: dict[str, object], message: str) -> None:
+def test_unsupported_configurations_are_refused(
+    tiny_config: BertConfig, change: dict[str, object], message: str
+) -> None:
     values = to_config_json(tiny_config, KINDS[3], (), 0) | change
     with pytest.raises(UserError, match=message) as raised:
         from_config_json(values, "there/config.json")

@@ -14,7 +14,7 @@ from bertie.model.pooling import Pooling
 
 
 def folder(at: Path, pooling: Any, kinds: tuple[str, ...] = ("Transformer", "Pooling")) -> Path:
-    """As version 6 writes it."""
+    """A folder as version 6 of sentence-transformers writes it."""
     (at / "1_Pooling").mkdir()
     paths = {"Transformer": "", "Pooling": "1_Pooling"}
     listed = [{"path": paths.get(kind, f"2_{kind}"), "type": f"sentence_transformers.base.{kind}"} for kind in kinds]
@@ -24,23 +24,23 @@ def folder(at: Path, pooling: Any, kinds: tuple[str, ...] = ("Transformer", "Poo
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-def test_there_and_back(tmp_path: Path, tiny_config: BertConfig, pooling: Pooling) -> None:
+def test_written_files_are_read_back(tmp_path: Path, tiny_config: BertConfig, pooling: Pooling) -> None:
     sentence_transformers_format.write(tmp_path, tiny_config, {"pooling": pooling, "max_length": 48})
     assert sentence_transformers_format.read(tmp_path) == SentenceEmbedding(pooling, normalize=False)
     assert sentence_transformers_format.max_sequence_length(tmp_path) == 48
 
 
-def test_a_real_one(minilm: Path) -> None:
+def test_a_real_folder_is_read(minilm: Path) -> None:
     assert sentence_transformers_format.read(minilm) == SentenceEmbedding("mean", normalize=True)
     assert sentence_transformers_format.max_sequence_length(minilm) == 256
 
 
-def test_none(tmp_path: Path) -> None:
+def test_a_folder_without_the_files_gives_none(tmp_path: Path) -> None:
     assert sentence_transformers_format.read(tmp_path) is None
     assert sentence_transformers_format.max_sequence_length(tmp_path) is None
 
 
-def test_the_form_of_version_6(tmp_path: Path) -> None:
+def test_the_format_of_version_6_is_read(tmp_path: Path) -> None:
     config = {"embedding_dimension": 384, "pooling_mode": "cls", "include_prompt": True}
     at = folder(tmp_path, config, ("Transformer", "Pooling", "Normalize"))
     assert sentence_transformers_format.read(at) == SentenceEmbedding("cls", normalize=True)
@@ -60,13 +60,13 @@ def test_the_form_of_version_6(tmp_path: Path) -> None:
         ({}, (), "asks for nothing"),
     ],
 )
-def test_what_bertie_has_not_is_refused(tmp_path: Path, pooling: Any, kinds: tuple[str, ...], message: str) -> None:
+def test_unsupported_modules_are_refused(tmp_path: Path, pooling: Any, kinds: tuple[str, ...], message: str) -> None:
     with pytest.raises(UserError, match=f"{message}.*name a pooling"):
         sentence_transformers_format.read(folder(tmp_path, pooling, kinds))
 
 
 @pytest.mark.parametrize("length", [0, "256", 2.5, True])
-def test_a_length_that_is_none(tmp_path: Path, length: Any) -> None:
+def test_an_invalid_length_is_refused(tmp_path: Path, length: Any) -> None:
     at = folder(tmp_path, {"pooling_mode": "mean"})
     (at / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": length}))
     with pytest.raises(UserError, match="max_seq_length is"):

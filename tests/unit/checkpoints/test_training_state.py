@@ -28,15 +28,15 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW, BertAdam, Lamb, Optimizer
 
 
-def stepped(config: BertConfig, kind: Optimizer, steps: int) -> tuple[BertModel, torch.optim.Optimizer]:
-    """A model after some steps on made-up gradients."""
+def trained(config: BertConfig, kind: Optimizer, steps: int) -> tuple[BertModel, torch.optim.Optimizer]:
+    """A model after some steps with random gradients."""
     model = new_model(config, (MaskedLM(), NextSentence()), 0)
     optimizer = kind.build(model)
-    move(model, optimizer, steps)
+    train(model, optimizer, steps)
     return model, optimizer
 
 
-def move(model: BertModel, optimizer: torch.optim.Optimizer, steps: int) -> None:
+def train(model: BertModel, optimizer: torch.optim.Optimizer, steps: int) -> None:
     torch.manual_seed(steps)
     for _ in range(steps):
         for parameter in model.parameters():
@@ -47,20 +47,24 @@ def move(model: BertModel, optimizer: torch.optim.Optimizer, steps: int) -> None
 
 
 @pytest.mark.parametrize("kind", [AdamW(), BertAdam()], ids=lambda kind: kind.kind)
-def test_goes_on_exactly(tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer, kind: Optimizer) -> None:
-    model, optimizer = stepped(tiny_config, kind, 3)
+def test_resuming_reproduces_the_same_weights(
+    tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer, kind: Optimizer
+) -> None:
+    model, optimizer = trained(tiny_config, kind, 3)
     counters = Counters(step=3, epoch=1, tokens=17)
     save_state(tmp_path, model, optimizer, small_tokenizer, (), counters, keep=2)
-    other, its_optimizer = stepped(tiny_config, kind, 0)
-    assert restore_newest(tmp_path, other, its_optimizer) == counters
-    for one in (model, other):
-        move(one, optimizer if one is model else its_optimizer, 2)
-    for a, b in zip(model.parameters(), other.parameters(), strict=True):
+    resumed, resumed_optimizer = trained(tiny_config, kind, 0)
+    assert restore_newest(tmp_path, resumed, resumed_optimizer) == counters
+    train(model, optimizer, 2)
+    train(resumed, resumed_optimizer, 2)
+    for a, b in zip(model.parameters(), resumed.parameters(), strict=True):
         assert torch.equal(a, b)
 
 
-def test_only_the_newest_are_kept(tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:
-    model, optimizer = stepped(tiny_config, AdamW(), 1)
+def test_only_the_newest_checkpoints_are_kept(
+    tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer
+) -> None:
+    model, optimizer = trained(tiny_config, AdamW(), 1)
     assert not has_checkpoint(tmp_path)
     assert restore_newest(tmp_path, model, optimizer) is None
     for step in (9, 10, 200):
@@ -70,39 +74,39 @@ def test_only_the_newest_are_kept(tmp_path: Path, tiny_config: BertConfig, small
     assert restore_newest(tmp_path, model, optimizer) == Counters(200)
 
 
-def test_no_room_is_said_before_anything_is_written(
+def test_a_full_disk_is_reported_before_anything_is_written(
     tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, optimizer = stepped(tiny_config, AdamW(), 1)
+    model, optimizer = trained(tiny_config, AdamW(), 1)
     save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(1), keep=1)
     size = 3 * 4 * model.size + 4 * len(list(model.parameters()))
     monkeypatch.setattr(training_state.shutil, "disk_usage", lambda _: SimpleNamespace(free=size))
     save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(2), keep=1)
     monkeypatch.setattr(training_state.shutil, "disk_usage", lambda _: SimpleNamespace(free=size - 1))
-    with pytest.raises(UserError, match=r"step-00000003: it takes 0\.5 MB .* the checkpoint before"):
+    with pytest.raises(UserError, match=r"step-00000003: it takes 0\.5 MB .* the previous checkpoint"):
         save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(3), keep=1)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000002"]
 
 
-def test_a_state_of_another_model_is_refused(
+def test_a_checkpoint_of_another_model_is_refused(
     tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer
 ) -> None:
-    model, optimizer = stepped(tiny_config, AdamW(), 1)
+    model, optimizer = trained(tiny_config, AdamW(), 1)
     save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(1), keep=1)
-    found = tmp_path / "checkpoints" / "step-00000001"
+    folder = tmp_path / "checkpoints" / "step-00000001"
     for config in (replace(tiny_config, intermediate_size=128), replace(tiny_config, num_hidden_layers=1)):
         with pytest.raises(UserError, match="step-00000001"):
-            load_state(found, *stepped(config, AdamW(), 0))
-    alone = new_model(tiny_config, (MaskedLM(),), 0)
-    with pytest.raises(UserError, match="is of another model"):
-        load_state(found, alone, AdamW().build(alone))
+            load_state(folder, *trained(config, AdamW(), 0))
+    without_nsp = new_model(tiny_config, (MaskedLM(),), 0)
+    with pytest.raises(UserError, match="belongs to another model"):
+        load_state(folder, without_nsp, AdamW().build(without_nsp))
 
 
 @pytest.mark.parametrize("name", ["optimizer.safetensors", "counters.json"])
-def test_a_damaged_state_is_named(
+def test_a_damaged_file_is_named(
     tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer, name: str
 ) -> None:
-    model, optimizer = stepped(tiny_config, AdamW(), 1)
+    model, optimizer = trained(tiny_config, AdamW(), 1)
     save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(1), keep=1)
     path = tmp_path / "checkpoints" / "step-00000001" / "training_state" / name
     path.write_bytes(path.read_bytes()[:-1] + b"\x01")
@@ -111,40 +115,40 @@ def test_a_damaged_state_is_named(
     assert path.exists()
 
 
-def test_damaged_ones_give_way_to_the_newest_whole_one(
+def test_resuming_uses_the_newest_intact_checkpoint(
     tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model, optimizer = stepped(tiny_config, AdamW(), 1)
+    model, optimizer = trained(tiny_config, AdamW(), 1)
     for step in (1, 2, 3):
         save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(step), keep=3)
-        move(model, optimizer, 1)
+        train(model, optimizer, 1)
     checkpoints = tmp_path / "checkpoints"
     (checkpoints / "step-00000002" / "model.safetensors").unlink()
     (checkpoints / "step-00000003" / "training_state" / "counters.json").write_text("{}")
-    (checkpoints / "damaged-step-00000003").mkdir()  # of an earlier time
-    whole, its_optimizer = stepped(tiny_config, AdamW(), 1)
+    (checkpoints / "damaged-step-00000003").mkdir()  # left by an earlier resume
+    expected, expected_optimizer = trained(tiny_config, AdamW(), 1)
     assert restore_newest(tmp_path, model, optimizer) == Counters(1)
-    for a, b in zip(model.parameters(), whole.parameters(), strict=True):
+    for a, b in zip(model.parameters(), expected.parameters(), strict=True):
         assert torch.equal(a, b)
-    told = capsys.readouterr().err
-    assert "step-00000002/model.safetensors" in told
-    assert "step-00000003/training_state/counters.json" in told
-    assert "going on from step-00000001" in told
+    warnings = capsys.readouterr().err
+    assert "step-00000002/model.safetensors" in warnings
+    assert "step-00000003/training_state/counters.json" in warnings
+    assert "resuming from step-00000001" in warnings
     assert sorted(path.name for path in checkpoints.iterdir()) == [
         "damaged-step-00000002",
         "damaged-step-00000003",
         "step-00000001",
     ]
-    for one, its in ((model, optimizer), (whole, its_optimizer)):
-        move(one, its, 2)
-    for a, b in zip(model.parameters(), whole.parameters(), strict=True):
+    train(model, optimizer, 2)
+    train(expected, expected_optimizer, 2)
+    for a, b in zip(model.parameters(), expected.parameters(), strict=True):
         assert torch.equal(a, b)
 
 
-def test_counters_of_another_step_are_damage(
+def test_impossible_counters_are_reported_as_damage(
     tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer
 ) -> None:
-    model, optimizer = stepped(tiny_config, AdamW(), 1)
+    model, optimizer = trained(tiny_config, AdamW(), 1)
     save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(1), keep=1)
     path = tmp_path / "checkpoints" / "step-00000001" / "training_state" / "counters.json"
     for change in ({"step": 2}, {"epoch": -1}, {"seconds": float("nan")}, {"epoch_step": "1"}):
@@ -155,26 +159,26 @@ def test_counters_of_another_step_are_damage(
 
 
 @pytest.mark.parametrize("kind", [AdamW(), BertAdam(), Lamb()], ids=lambda kind: kind.kind)
-def test_an_optimizers_state_that_does_not_fit(
+def test_an_optimizer_state_that_does_not_fit_is_refused(
     tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer, kind: Optimizer
 ) -> None:
-    """Whoever changed it, and its checksum: the fused optimizer would read past its end."""
-    model, optimizer = stepped(tiny_config, kind, 1)
+    """A valid checksum does not prevent this. The fused optimizer would read past the end of a short tensor."""
+    model, optimizer = trained(tiny_config, kind, 1)
     save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(1), keep=1)
     folder = tmp_path / "checkpoints" / "step-00000001"
     path = folder / "training_state" / "optimizer.safetensors"
-    whole, key = load_file(path), "exp_avg|encoder.embeddings.word.weight"
+    intact, key = load_file(path), "exp_avg|encoder.embeddings.word.weight"
     load_optimizer(folder, model, optimizer)
-    cut = {name: tensor[:1] if tensor.ndim else tensor for name, tensor in whole.items()}
+    short = {name: tensor[:1] if tensor.ndim else tensor for name, tensor in intact.items()}
     damages = [
-        ({}, "knows nothing of the encoder"),
-        ({"odd": torch.zeros(1)}, "knows nothing of the encoder"),
-        (cut, "of shape"),
-        ({**whole, key: torch.zeros(())}, r"exp_avg of encoder\.embeddings\.word\.weight"),
-        ({**whole, key: whole[key].half()}, "float16"),
-        ({**whole, key: torch.cat([whole[key]] * 2)}, r"shape \(1000, 32\)"),
-        ({**whole, key.replace("exp_avg", "step"): torch.zeros(4)}, "step of"),
-        ({name: tensor for name, tensor in whole.items() if name != key}, "exp_avg of"),
+        ({}, "has no state of the encoder"),
+        ({"odd": torch.zeros(1)}, "has no state of the encoder"),
+        (short, "of shape"),
+        ({**intact, key: torch.zeros(())}, r"exp_avg of encoder\.embeddings\.word\.weight"),
+        ({**intact, key: intact[key].half()}, "float16"),
+        ({**intact, key: torch.cat([intact[key]] * 2)}, r"shape \(1000, 32\)"),
+        ({**intact, key.replace("exp_avg", "step"): torch.zeros(4)}, "step of"),
+        ({name: tensor for name, tensor in intact.items() if name != key}, "exp_avg of"),
     ]
     for tensors, message in damages:
         save_file(tensors, path)

@@ -96,7 +96,7 @@ def test_sentence_transformers_files_set_pooling_normalization_and_length(
     (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 8}')
     (tmp_path / "modules.json").write_text(json.dumps([*listed, {"path": "3_Dense", "type": "x.Dense"}]))
     found = bertie.load(tmp_path, threads=1)
-    with pytest.raises(UserError, match="Dense, which bertie has not: name a pooling"):
+    with pytest.raises(UserError, match="Dense, which bertie does not support: name a pooling"):
         found.embed(TEXTS)
     assert np.array_equal(found.embed(TEXTS, "cls"), plain)
 
