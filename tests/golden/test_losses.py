@@ -1,8 +1,14 @@
-"""The losses of the first 20 steps, as they were when they were last looked at.
+"""Golden losses: the losses of the first 20 steps must equal the recorded ones.
 
-Whatever changes the data's order, the masks, the model, an optimizer or a seed's meaning shows here. If the change is
-meant: delete the .txt file beside this one, run this test, which writes it anew and fails, say in the commit why the
-losses moved, and run it again. The made-up corpus, 1 thread, fp32, no dropout; machines differ in rounding, hence 2e-4.
+These tests fail if a change affects the order of the data, the masks, the model, an optimizer or the meaning of a seed. If
+the change is intended:
+
+1. Delete the .txt file in this folder.
+2. Run the test. It writes the file again and fails.
+3. Run the test again, and explain in the commit message why the losses changed.
+
+The runs use the synthetic corpus, one thread and fp32, without dropout. The tolerance of 2e-4 allows for the different
+rounding of other machines.
 """
 
 from __future__ import annotations
@@ -33,13 +39,13 @@ def _one_thread(one_thread: None) -> None: ...
 
 
 def compare(name: str, rows: list[dict[str, float]]) -> None:
-    """With the file of that name: a header, then a line a step."""
+    """Compare losses with the file of that name, which has a header and one line per step."""
     path = HERE / f"{name}.txt"
     columns = list(rows[0])
     if not path.is_file():
         lines = [" ".join(columns), *(" ".join(f"{row[column]:.6g}" for column in columns) for row in rows)]
         path.write_text("\n".join(lines) + "\n")
-        pytest.fail(f"{path} was missing and is written now: look at it and run again")
+        pytest.fail(f"{path} was missing and has been written: check it and run the test again")
     header, *lines = path.read_text().splitlines()
     assert header.split() == columns
     assert len(lines) == len(rows)
@@ -62,18 +68,22 @@ def losses(run: Path, names: tuple[str, ...]) -> list[dict[str, float]]:
     return [{name: record[name] for name in names} for record in records if record["split"] == "train"]
 
 
-def test_pretrain(pretraining: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+def test_losses_of_pretraining(pretraining: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
     bertie.pretrain(pretraining, small_shards, tmp_path / "run", threads=1)
     compare("pretrain", losses(tmp_path / "run", ("mlm_loss", "nsp_loss", "grad_norm")))
 
 
-def test_pretrain_by_the_papers_recipe(pretraining: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+def test_losses_of_pretraining_with_the_recipe_of_the_paper(
+    pretraining: PretrainConfig, small_shards: Path, tmp_path: Path
+) -> None:
     config = replace(pretraining, optimizer=BertAdam(), objectives=(MaskedLM(), NextSentence()), seed=1)
     bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
     compare("pretrain_paper", losses(tmp_path / "run", ("mlm_loss", "nsp_loss", "grad_norm")))
 
 
-def test_classify(pretraining: PretrainConfig, small_shards: Path, small_texts: list[str], tmp_path: Path) -> None:
+def test_losses_of_fine_tuning(
+    pretraining: PretrainConfig, small_shards: Path, small_texts: list[str], tmp_path: Path
+) -> None:
     short = replace(pretraining, training=replace(pretraining.training, steps=1))
     bertie.pretrain(short, small_shards, tmp_path / "start", threads=1)
     rows = [

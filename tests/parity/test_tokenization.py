@@ -1,6 +1,7 @@
-"""Ids and offsets against BERT's tokenization as published, with its own vocabularies; and where the two are known to differ.
+"""Ids and offsets compared with BERT's published tokenization, with its own vocabularies, and the known differences.
 
-`tokenize` is what the authors describe (README of google-research/bert; Devlin et al. 2018, section 3), in plain Python.
+`tokenize` implements the authors' description (README of google-research/bert; Devlin et al. 2018, section 3) in plain
+Python.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ CHINESE = (
 
 
 def tokenize(text: str, vocabulary: frozenset[str], lowercase: bool, longest_word: int = 100) -> list[str]:
-    """The word pieces of a text."""
-    return [piece for word in words(text, lowercase) for piece in pieces(word, vocabulary, longest_word)]
+    """Split a text into subwords."""
+    return [subword for word in words(text, lowercase) for subword in subwords(word, vocabulary, longest_word)]
 
 
-@cache  # of a single character, the same many times
+@cache  # the offsets test calls it for the same single characters many times
 def words(text: str, lowercase: bool) -> list[str]:
-    """Cleaned, Chinese characters and punctuation each a word of its own; lower-cased words lose their accents."""
-    cleaned = "".join(_cleaned(character) for character in text)
+    """Split a text into words. Chinese and punctuation characters are words. Lowercased words lose their accents."""
+    cleaned = "".join(_clean(character) for character in text)
     found: list[str] = []
     for word in cleaned.split():
         if lowercase:
@@ -41,23 +42,23 @@ def words(text: str, lowercase: bool) -> list[str]:
     return [word for word in found if word.split()]
 
 
-def pieces(word: str, vocabulary: frozenset[str], longest_word: int) -> list[str]:
-    """The longest piece that the word begins with, then of the rest; a word with a part that is in none is [UNK]."""
+def subwords(word: str, vocabulary: frozenset[str], longest_word: int) -> list[str]:
+    """Split a word by greedy longest match from the left. A word that cannot be split into known subwords is [UNK]."""
     if len(word) > longest_word:
         return ["[UNK]"]
     found: list[str] = []
     while word:
-        mark = "##" if found else ""
-        stop = next((stop for stop in range(len(word), 0, -1) if mark + word[:stop] in vocabulary), None)
+        prefix = "##" if found else ""
+        stop = next((stop for stop in range(len(word), 0, -1) if prefix + word[:stop] in vocabulary), None)
         if stop is None:
             return ["[UNK]"]
-        found.append(mark + word[:stop])
+        found.append(prefix + word[:stop])
         word = word[stop:]
     return found
 
 
 @cache
-def _cleaned(character: str) -> str:
+def _clean(character: str) -> str:
     category = unicodedata.category(character)
     if character in " \t\n\r" or category == "Zs":
         return " "
@@ -68,7 +69,7 @@ def _cleaned(character: str) -> str:
 
 @cache
 def _is_punctuation(character: str) -> bool:
-    """All of ASCII that is no letter, digit or blank, "$" and "`" too, and what Unicode calls punctuation."""
+    """Unicode punctuation, and all ASCII characters except letters, digits and blanks, such as "$" and "`"."""
     code = ord(character)
     symbol = 33 <= code <= 47 or 58 <= code <= 64 or 91 <= code <= 96 or 123 <= code <= 126
     return symbol or unicodedata.category(character).startswith("P")
@@ -84,28 +85,28 @@ VOCABULARIES = {
 
 @pytest.fixture(params=VOCABULARIES)
 def tokenizer(request: pytest.FixtureRequest, shared_data: Path) -> Tokenizer:
-    listed = (shared_data / "vocab" / f"{request.param}.txt").read_text(encoding="utf-8")
+    vocabulary = (shared_data / "vocab" / f"{request.param}.txt").read_text(encoding="utf-8")
     return Tokenizer.build(
-        listed.removesuffix("\n").split("\n"), NormalizerOptions(lowercase=VOCABULARIES[request.param])
+        vocabulary.removesuffix("\n").split("\n"), NormalizerOptions(lowercase=VOCABULARIES[request.param])
     )
 
 
 @pytest.fixture
 def lines(shared_data: Path) -> list[str]:
-    """Sentences of nine languages, and the strings that break programs."""
+    """Sentences in nine languages, and strings that often break programs (the Big List of Naughty Strings)."""
     files = sorted((shared_data / "multilingual").glob("*.txt"))
     return [line for file in files for line in file.read_text(encoding="utf-8").split("\n")]
 
 
-def test_ids_are_those_of_the_published_algorithm(tokenizer: Tokenizer, lines: list[str]) -> None:
+def test_ids_agree_with_the_published_algorithm(tokenizer: Tokenizer, lines: list[str]) -> None:
     assert len(lines) > 7000
     vocabulary = frozenset(tokenizer.vocabulary)
     for line, ids in zip(lines, tokenizer.encode(lines), strict=True):
         assert tokenizer.tokens(ids) == tokenize(line, vocabulary, tokenizer.lowercase), line
 
 
-def test_offsets_point_at_what_each_token_was(tokenizer: Tokenizer, lines: list[str]) -> None:
-    """What stands there, tokenized alone, is the token; or holds it, where a Korean syllable falls into its letters."""
+def test_offsets_point_at_the_text_of_each_token(tokenizer: Tokenizer, lines: list[str]) -> None:
+    """The text at a token's offsets, tokenized alone, gives the token. A Korean syllable may give several tokens."""
     vocabulary = frozenset(tokenizer.vocabulary)
     tokens = 0
     for line, sequence in zip(lines, encode(tokenizer, lines, max_length=100_000), strict=True):
@@ -127,7 +128,7 @@ def test_offsets_point_at_what_each_token_was(tokenizer: Tokenizer, lines: list[
     assert tokens > 100_000
 
 
-def test_special_tokens_in_a_text_are_text(tokenizer: Tokenizer) -> None:
+def test_special_tokens_in_a_text_are_ordinary_text(tokenizer: Tokenizer) -> None:
     text = "[CLS] a [MASK] [SEP] [PAD] [UNK]"
     [ids] = tokenizer.encode([text])
     assert not set(tokenizer.special_ids) - {tokenizer.unk_id} & set(ids.tolist())
@@ -135,7 +136,7 @@ def test_special_tokens_in_a_text_are_text(tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "published", "here"),
+    ("text", "published", "expected"),
     [
         ("a\ue000b", ["a\ue000b"], ["ab"]),  # private use
         ("\u039f\u0394\u039f\u03a3", ["\u03bf\u03b4\u03bf\u03c2"], ["\u03bf\u03b4\u03bf\u03c3"]),  # final sigma
@@ -145,14 +146,14 @@ def test_special_tokens_in_a_text_are_text(tokenizer: Tokenizer) -> None:
         ("a\u1734b", ["a\u1734b"], ["ab"]),  # an accent until Unicode 14
     ],
 )
-def test_the_known_differences(text: str, published: list[str], here: list[str]) -> None:
+def test_known_differences_from_the_published_algorithm(text: str, published: list[str], expected: list[str]) -> None:
     tokenizer = Tokenizer.build(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
     assert words(text, lowercase=True) == published
-    seen = tokenizer.backend.pre_tokenizer.pre_tokenize_str(tokenizer.backend.normalizer.normalize_str(text))
-    assert [word for word, _ in seen] == here
+    found = tokenizer.backend.pre_tokenizer.pre_tokenize_str(tokenizer.backend.normalizer.normalize_str(text))
+    assert [word for word, _ in found] == expected
 
 
-def test_a_word_may_have_a_hundred_characters() -> None:
+def test_words_of_more_than_a_hundred_characters_are_unknown() -> None:
     tokenizer = Tokenizer.build(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##a"])
     hundred, more = tokenizer.encode(["a" * 100, "a" * 101])
     assert (len(hundred), len(more)) == (100, 1)

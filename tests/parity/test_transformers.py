@@ -1,4 +1,4 @@
-"""Against transformers' BERT: the same numbers from the same weights, in both directions, and the same training."""
+"""Comparison with BERT in transformers: the same outputs from the same weights, in both directions, and the same training."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read_examples(path: Path) -> list[Example]:
 
 @pytest.fixture(autouse=True, scope="module")
 def quiet() -> Iterator[None]:
-    """One thread, as threads wait for one another on a busy machine; and transformers without its bars."""
+    """Use one thread, because threads wait for each other on a busy machine, and disable transformers' progress bars."""
     before = torch.get_num_threads()
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)
@@ -55,7 +55,7 @@ def quiet() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def base() -> Any:
-    """BERT-base with both heads and random weights, larger than at a start so that attention is uneven."""
+    """BERT-base with both heads and random weights, larger than BERT's initial ones, so that attention is not uniform."""
     torch.manual_seed(0)
     config = transformers.BertConfig(
         initializer_range=0.03, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, attn_implementation="eager"
@@ -78,15 +78,15 @@ def our_base(base: Any, small_tokenizer: Tokenizer) -> BertModel:
 @pytest.fixture(scope="module")
 def sequences() -> list[Sequence]:
     rng = np.random.default_rng(0)
-    made = []
+    result = []
     for n in LENGTHS:
         ids, segments = rng.integers(0, 30522, n).astype(np.int32), (np.arange(n) > n // 2).astype(np.int32)
-        made.append(Sequence(ids, segments, np.ones(n, bool), kind=int(rng.integers(0, 2))))
-    return made
+        result.append(Sequence(ids, segments, np.ones(n, bool), kind=int(rng.integers(0, 2))))
+    return result
 
 
 def padded(sequences: list[Sequence]) -> dict[str, Tensor]:
-    """transformers' inputs."""
+    """The sequences as padded inputs of transformers."""
 
     def rows(arrays: list[np.ndarray]) -> Tensor:
         return torch.nn.utils.rnn.pad_sequence(
@@ -100,7 +100,7 @@ def padded(sequences: list[Sequence]) -> dict[str, Tensor]:
     }
 
 
-def test_logits_of_bert_base(base: Any, our_base: BertModel, sequences: list[Sequence]) -> None:
+def test_logits_of_bert_base_agree(base: Any, our_base: BertModel, sequences: list[Sequence]) -> None:
     mlm, nsp = our_base.heads["mlm"], our_base.heads["nsp"]
     assert isinstance(mlm, MaskedLMHead)
     assert isinstance(nsp, PooledHead)
@@ -109,20 +109,24 @@ def test_logits_of_bert_base(base: Any, our_base: BertModel, sequences: list[Seq
         theirs = base(**padded(sequences))
         hidden = our_base.encoder(batch).last
         ours = mlm.logits(hidden).split(LENGTHS), nsp.logits(hidden[batch.ragged.cu_seqlens[:-1]])
-    assert theirs.prediction_logits.std() > 0.1  # not all alike
+    assert theirs.prediction_logits.std() > 0.1  # the logits differ, so that the comparison means something
     for number, (found, n) in enumerate(zip(ours[0], LENGTHS, strict=True)):
         assert (found - theirs.prediction_logits[number, :n]).abs().max() < 2e-5
     assert (ours[1] - theirs.seq_relationship_logits).abs().max() < 2e-5
 
 
-def test_gradients_of_every_parameter_of_bert_base(base: Any, our_base: BertModel, sequences: list[Sequence]) -> None:
-    """One batch of both objectives, single precision: the losses, and every gradient to a ten-thousandth of its size."""
+def test_gradients_of_all_parameters_of_bert_base_agree(
+    base: Any, our_base: BertModel, sequences: list[Sequence]
+) -> None:
+    """One batch with both objectives in single precision. Losses agree, and gradients within a relative error of 1e-4."""
     rng = np.random.default_rng(1)
     batch = collate(sequences, 64)
     index = np.sort(rng.choice(sum(LENGTHS), 12, replace=False))
-    spare = np.zeros(3, np.int64)  # filler of weight 0
+    placeholders = np.zeros(3, np.int64)  # with weight 0
     mlm = Targets(
-        np.append(index, spare), np.append(rng.integers(0, 30522, 12), spare), np.repeat(np.float32([1, 0]), [12, 3])
+        np.append(index, placeholders),
+        np.append(rng.integers(0, 30522, 12), placeholders),
+        np.repeat(np.float32([1, 0]), [12, 3]),
     )
     nsp = Targets(batch.ragged.cu_seqlens[:-1], batch.kind, np.ones(4, np.float32))
     losses = our_base(MicroBatch.of(batch, {"mlm": mlm, "nsp": nsp}).tensors())
@@ -148,7 +152,7 @@ def test_gradients_of_every_parameter_of_bert_base(base: Any, our_base: BertMode
     assert gradients.keys() == expected.keys()
     assert len(gradients) == 5 + 12 * 16 + 2 + 5 + 2
     for name, gradient in gradients.items():
-        if name.endswith("attention.self.key.bias"):  # shifts every score of a row alike: 0 but for rounding
+        if name.endswith("attention.self.key.bias"):  # shifts all scores of a row equally, so its gradient is 0
             assert gradient.abs().max() < 1e-6
             assert expected[name].abs().max() < 1e-6
         else:
@@ -158,21 +162,21 @@ def test_gradients_of_every_parameter_of_bert_base(base: Any, our_base: BertMode
 
 @pytest.fixture(scope="module")
 def sentences(shared_data: Path) -> list[str]:
-    """200 real ones, of 2 to some 60 tokens."""
+    """200 real sentences of 2 to about 60 tokens."""
     return [example.text for example in read_examples(shared_data / "glue" / "SST-2" / "dev.tsv")[:200]]
 
 
-def furthest(a: list[np.ndarray], b: list[np.ndarray]) -> float:
+def max_difference(a: list[np.ndarray], b: list[np.ndarray]) -> float:
     return max(float(np.abs(x - y).max()) for x, y in zip(a, b, strict=True))
 
 
-def test_hidden_states_of_minilm(minilm: Path, sentences: list[str]) -> None:
+def test_hidden_states_of_minilm_agree(minilm: Path, sentences: list[str]) -> None:
     model = bertie.load(minilm, threads=1)
     packed = model.hidden_states(sentences)
     alone = [model.hidden_states([text])[0] for text in sentences]
     exact = replace(model, model=bertie.load(minilm, threads=1).model.double()).hidden_states(sentences)
-    assert furthest(packed, exact) < 1e-5
-    assert furthest(alone, exact) < 1e-5
+    assert max_difference(packed, exact) < 1e-5
+    assert max_difference(alone, exact) < 1e-5
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
     theirs = transformers.BertModel.from_pretrained(minilm, attn_implementation="eager").eval()
@@ -182,7 +186,7 @@ def test_hidden_states_of_minilm(minilm: Path, sentences: list[str]) -> None:
             layers = torch.stack(theirs(**inputs, output_hidden_states=True).hidden_states, dim=1).numpy()
         lengths = inputs["attention_mask"].sum(1).tolist()
         expected = [rows[:, :n] for rows, n in zip(layers, lengths, strict=True)]
-        assert furthest(packed[start : start + 50], expected) < 2e-5
+        assert max_difference(packed[start : start + 50], expected) < 2e-5
 
 
 @pytest.fixture(scope="module")
@@ -197,16 +201,16 @@ def run(small_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def loaded(auto: Any, folder: Path) -> Any:
-    """A model in which transformers found every weight it wanted, and none to spare."""
-    model, about = auto.from_pretrained(folder, output_loading_info=True, attn_implementation="eager")
-    assert not about["missing_keys"]
-    assert not about["mismatched_keys"]
-    assert not about["unexpected_keys"] or auto is not transformers.AutoModelForPreTraining
+    """Load a model in transformers, which must find all weights that it needs and no others."""
+    model, info = auto.from_pretrained(folder, output_loading_info=True, attn_implementation="eager")
+    assert not info["missing_keys"]
+    assert not info["mismatched_keys"]
+    assert not info["unexpected_keys"] or auto is not transformers.AutoModelForPreTraining
     return model.eval()
 
 
 def our_logits(folder: Path, texts: list[str]) -> tuple[list[np.ndarray], np.ndarray]:
-    """Of every token over the vocabulary, and of every text for the two classes of next sentence prediction."""
+    """bertie's logits: of each text's tokens over the vocabulary, and of each text for next sentence prediction."""
     model = bertie.load(folder, threads=1)
     mlm, nsp = model.model.heads["mlm"], model.model.heads["nsp"]
     assert isinstance(mlm, MaskedLMHead)
@@ -234,7 +238,7 @@ def test_a_run_loads_in_transformers(run: Path, small_texts: list[str]) -> None:
     assert both.prediction_logits.std() > 0.1
 
 
-def test_the_tokenizer_is_the_same_in_transformers(run: Path, small_texts: list[str]) -> None:
+def test_transformers_loads_the_same_tokenizer(run: Path, small_texts: list[str]) -> None:
     theirs, ours = transformers.AutoTokenizer.from_pretrained(run), Tokenizer.load(run)
     assert theirs.mask_token == "[MASK]"
     assert (theirs.cls_token_id, theirs.sep_token_id, theirs.pad_token_id) == (ours.cls_id, ours.sep_id, ours.pad_id)
@@ -244,7 +248,7 @@ def test_the_tokenizer_is_the_same_in_transformers(run: Path, small_texts: list[
     assert found["token_type_ids"] == [sequence.token_type_ids.tolist() for sequence in expected]
 
 
-def test_what_transformers_saves_is_read(run: Path, tmp_path: Path, small_texts: list[str]) -> None:
+def test_a_model_saved_by_transformers_is_read(run: Path, tmp_path: Path, small_texts: list[str]) -> None:
     loaded(transformers.AutoModelForPreTraining, run).save_pretrained(tmp_path)
     transformers.AutoTokenizer.from_pretrained(run).save_pretrained(tmp_path)
     texts = [text[:120] for text in small_texts[:5]]
@@ -277,8 +281,9 @@ def test_a_fine_tuned_run_loads_in_transformers(run: Path, tmp_path: Path, small
     assert expected.std(0).max() > 3e-5
 
 
-def test_fine_tuning_goes_as_in_transformers(minilm: Path, shared_data: Path) -> None:
-    """The first 20 losses on MRPC: the same start, batches, AdamW, schedule and clipping, without dropout."""
+def test_fine_tuning_has_the_same_losses_as_in_transformers(minilm: Path, shared_data: Path) -> None:
+    """The first 20 losses on MRPC, with the same initial weights, batches, AdamW, schedule and gradient clipping, without
+    dropout."""
     steps, size, rate = 20, 4, 5e-5
     data = read_examples(shared_data / "glue" / "MRPC" / "train.tsv")[:400]
     training = FinetuneTraining(steps=steps, batch_size=size, learning_rate=rate, max_grad_norm=1.0, precision="fp32")
@@ -293,16 +298,17 @@ def test_fine_tuning_goes_as_in_transformers(minilm: Path, shared_data: Path) ->
     )
     ours = bertie.finetune(config, data, data[:4], minilm, threads=1)
 
-    still = replace(config, training=replace(training, learning_rate=0.0, steps=1))  # gives the weights of the start
-    start = bertie.finetune(still, data, data[:4], minilm, threads=1).model
+    # A learning rate of 0 gives the initial weights.
+    no_training = replace(config, training=replace(training, learning_rate=0.0, steps=1))
+    initial = bertie.finetune(no_training, data, data[:4], minilm, threads=1).model
     theirs = transformers.BertForSequenceClassification.from_pretrained(
         minilm, num_labels=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, attn_implementation="eager"
     )
-    theirs.load_state_dict(to_huggingface(start.state_dict(), start.kinds))
+    theirs.load_state_dict(to_huggingface(initial.state_dict(), initial.kinds))
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
-    spared = [p for name, p in theirs.named_parameters() if "LayerNorm" in name or name.endswith("bias")]
+    not_decayed = [p for name, p in theirs.named_parameters() if "LayerNorm" in name or name.endswith("bias")]
     decayed = [p for name, p in theirs.named_parameters() if "LayerNorm" not in name and not name.endswith("bias")]
-    groups = [{"params": decayed, "weight_decay": 0.01}, {"params": spared, "weight_decay": 0.0}]
+    groups = [{"params": decayed, "weight_decay": 0.01}, {"params": not_decayed, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=rate, eps=1e-6)
 
     def factor(step: int) -> float:
@@ -327,7 +333,7 @@ def test_fine_tuning_goes_as_in_transformers(minilm: Path, shared_data: Path) ->
     assert ours.losses == pytest.approx(losses, rel=1e-4)
 
 
-def test_the_same_weights_are_in_the_run_and_in_memory(run: Path) -> None:
+def test_transformers_loads_the_same_weights(run: Path) -> None:
     weights = read_checkpoint(run).weights
     theirs = loaded(transformers.AutoModelForPreTraining, run).state_dict()
     assert all(torch.equal(weights[name], tensor) for name, tensor in from_huggingface(theirs)[0].items())

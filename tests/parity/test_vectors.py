@@ -1,4 +1,4 @@
-"""Layers, texts' vectors and words' places beside transformers and sentence-transformers."""
+"""Hidden states, text vectors and word offsets compared with transformers and sentence-transformers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _one_thread(one_thread: None) -> None: ...
 
 @pytest.fixture(scope="module")
 def tiny(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Random, of four layers."""
+    """A model with four layers and random weights."""
     folder = tmp_path_factory.mktemp("tiny")
     torch.manual_seed(0)
     values = {
@@ -41,7 +41,7 @@ def tiny(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory: 
 
 
 @pytest.mark.parametrize("which", ["minilm", "tiny"])
-def test_layers(request: pytest.FixtureRequest, which: str) -> None:
+def test_vectors_of_every_layer_selection_and_pooling_agree(request: pytest.FixtureRequest, which: str) -> None:
     folder = request.getfixturevalue(which)
     model = transformers.AutoModel.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -67,7 +67,7 @@ def test_layers(request: pytest.FixtureRequest, which: str) -> None:
                 np.testing.assert_allclose(found, wanted, atol=2e-5, rtol=1e-5)
 
 
-def test_words_are_those_of_their_fast_tokenizer(minilm: Path) -> None:
+def test_word_offsets_agree_with_the_fast_tokenizer_of_transformers(minilm: Path) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
     for text, found in zip(TEXTS, bertie.load(minilm, threads=1).word_vectors(TEXTS), strict=True):
         theirs = tokenizer(text)
@@ -75,8 +75,10 @@ def test_words_are_those_of_their_fast_tokenizer(minilm: Path) -> None:
         assert [list(theirs.word_to_chars(number)) for number in numbers] == found.offsets.tolist()
 
 
-@pytest.mark.parametrize("which", ["minilm", "written by their version 6"])
-def test_texts_as_sentence_transformers_has_them(minilm: Path, shared_data: Path, tmp_path: Path, which: str) -> None:
+@pytest.mark.parametrize("which", ["minilm", "saved by sentence-transformers 6"])
+def test_text_vectors_agree_with_sentence_transformers(
+    minilm: Path, shared_data: Path, tmp_path: Path, which: str
+) -> None:
     sentence_transformers: Any = pytest.importorskip(
         "sentence_transformers", reason="needs the package sentence-transformers"
     )
