@@ -332,7 +332,7 @@ class Predictor:
         if len(kinds) > 1:
             raise UsageError("expected texts or pairs of texts, not both in one call")
         if wrong := [text for text in texts if isinstance(text, tuple) and len(text) != 2]:
-            raise UsageError(f"a pair has two texts and this one {len(wrong[0])}: {str(wrong[0])[:60]}")
+            raise UsageError(f"a pair has two texts and this one has {len(wrong[0])}: {str(wrong[0])[:60]}")
         first = [text[0] if isinstance(text, tuple) else text for text in texts]
         second = [text[1] for text in texts if isinstance(text, tuple)]
         return truncation.encode(self.tokenizer, first, second or None, max_length=self.max_length)
