@@ -111,12 +111,12 @@ def require_line_feeds(name: str, lines: Iterator[Line], may_be_one_line: bool =
     Args:
         name: The file, for error messages.
         lines: The lines from `decode_lines`.
-        may_be_one_line: Accept a file with "\r" inside its only line, if that line ends in "\n". Without it, such a
-            file is taken for "\r" lines with a "\n" appended. The second line is then read before the first is
-            yielded.
+        may_be_one_line: Accept a file of one line that has "\r" inside and ends in "\n". Otherwise such a file is
+            refused, because a program may have appended the "\n" to "\r" lines; to detect it, the second line is
+            read before the first one is yielded.
 
     Raises:
-        UserError: if no line but the last ends in "\n", and there are "\r" inside.
+        UserError: if the first line has "\r" inside and is the whole file.
     """
     first = list(islice(lines, 1))
     if first and isinstance(line := first[0][1], str) and "\r" in line.rstrip("\r\n"):
