@@ -16,7 +16,7 @@ from bertie.model.pooling import Pooling
 from bertie.predict.embed import TextUnit, Unit, WordUnit, embed
 from bertie.predict.vector_files import Dtype
 from bertie.predict.vectors import WordPooling
-from bertie.tasks.data.unlabelled import UnlabelledReader
+from bertie.tasks.data.unlabeled import UnlabeledReader
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Args:
     input: Path | None = None
     """Input file of any size: .txt (one text per line), .tsv, .csv, .jsonl, or one word per line (.conllu and other
     CoNLL formats). -: stdin, one text per line, held in memory."""
-    source: Annotated[UnlabelledReader, Flat] = UnlabelledReader()
+    source: Annotated[UnlabeledReader, Flat] = UnlabeledReader()
     unit: Literal["text", "word"] = "text"
     """text: one vector per text. word: one vector per word."""
     pooling: Pooling | None = None

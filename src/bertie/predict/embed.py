@@ -19,7 +19,7 @@ from bertie.predict.predictor import Predictor, load
 from bertie.predict.vector_files import Columns, Dtype, require_free, vector_file
 from bertie.predict.vectors import WordPooling
 from bertie.tasks.data.rows import SHOWN, STDIN, first_few, require_list
-from bertie.tasks.data.unlabelled import Text, UnlabelledReader
+from bertie.tasks.data.unlabeled import Text, UnlabeledReader
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
 from bertie.text.tokenizer import require_texts
 
@@ -87,7 +87,7 @@ def embed(
     out: str | Path,
     unit: Unit = TextUnit(),
     *,
-    source: UnlabelledReader = UnlabelledReader(),
+    source: UnlabeledReader = UnlabeledReader(),
     dtype: Dtype = "float32",
     strict: bool = False,
 ) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def embed(
     return {"out": str(out), "texts": total, "errors": errors, "vectors": count, "width": width, "seconds": seconds}
 
 
-def _rows(inputs: Path | list[Any], source: UnlabelledReader) -> Iterator[Text | UserError]:
+def _rows(inputs: Path | list[Any], source: UnlabeledReader) -> Iterator[Text | UserError]:
     return source.stream(inputs) if isinstance(inputs, Path) else iter(inputs)
 
 

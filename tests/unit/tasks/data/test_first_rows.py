@@ -16,7 +16,7 @@ from bertie.tasks.data.choices import ChoiceColumns, ChoiceExample, ChoiceReader
 from bertie.tasks.data.conll import ConllReader, TaggedSentence
 from bertie.tasks.data.rows import PROBED_ROWS, valid_examples
 from bertie.tasks.data.texts import Example, TextColumns, TextReader
-from bertie.tasks.data.unlabelled import UnlabelledReader
+from bertie.tasks.data.unlabeled import UnlabeledReader
 
 FOO = {"foo": 1}
 TEXT = {"text": "a", "label": "x"}
@@ -44,7 +44,7 @@ READERS = [
     (Regress().reader.read, PAIR),
     (ChoiceReader().read, CHOICE),
     (ChoiceReader().stream, CHOICE),
-    (UnlabelledReader().stream, TEXT),
+    (UnlabeledReader().stream, TEXT),
 ]
 NAMES = ["classify", "classify-stream", "embed", "regress", "choose", "choose-stream", "unlabelled"]
 
@@ -156,7 +156,7 @@ def test_a_malformed_first_line_costs_its_sentence(tmp_path: Path, name: str) ->
     good = "1 a O\n2 b O\n\n" if name == "a.conllu" else "a x O\nb x O\n\n"
     bad = "# note\n1 New York B-LOC\n2 x O\n\n" if name == "a.conllu" else "New York x B-LOC\nx x O\n\n"
     path = write(tmp_path / name, bad + good * 3)
-    text = UnlabelledReader().stream(path)
+    text = UnlabeledReader().stream(path)
     found = list(ConllReader().stream(path))
     assert [type(item) for item in found] == [UserError] + [TaggedSentence] * 3
     first = 2 if name == "a.conllu" else 1

@@ -20,7 +20,7 @@ from bertie.tasks.data.conll import ConllReader, TagColumns, TaggedSentence
 from bertie.tasks.data.rows import valid_examples
 from bertie.tasks.data.squad import Answer, Question, QuestionColumns, SquadReader
 from bertie.tasks.data.texts import Example, TextColumns, TextReader
-from bertie.tasks.data.unlabelled import UnlabelledReader
+from bertie.tasks.data.unlabeled import UnlabeledReader
 
 SWAG = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n"
 
@@ -596,9 +596,9 @@ def test_compressed_files_are_read_like_plain_ones(tmp_path: Path, packed: str) 
     assert example == Example("a", None, "x", f"a.jsonl{packed}:2")
     path = write_packed(tmp_path / f"a.conllu{packed}", "# c\n1 a O\n\n")
     assert list(ConllReader(TagColumns(tag=2)).read(path)) == [TaggedSentence(("a",), ("O",), f"a.conllu{packed}:2")]
-    assert list(UnlabelledReader().stream(path)) == [("a",)]
+    assert list(UnlabeledReader().stream(path)) == [("a",)]
     path = write_packed(tmp_path / f"a.txt{packed}", "one\n\ntwo")
-    assert list(UnlabelledReader().stream(path)) == ["one", "", "two"]
+    assert list(UnlabeledReader().stream(path)) == ["one", "", "two"]
     path = write_packed(tmp_path / f"a.csv{packed}", "question,context,answers\nq,c d,d\n")
     [question] = SquadReader().read(path)
     assert isinstance(question, Question)
@@ -624,7 +624,7 @@ def test_parquet_files_of_each_task(tmp_path: Path) -> None:
     assert example == Example("a", None, "1", "t.parquet:1")
     assert str(missing) == f"{path}:2: 'text' must be a string, found null"
     assert str(unlabeled) == f"{path}:3: no label"
-    assert [type(text) for text in UnlabelledReader().stream(path)] == [str, UserError, str]
+    assert [type(text) for text in UnlabeledReader().stream(path)] == [str, UserError, str]
     choice = {"context": "a", "endings": ["b", "c"], "label": 1}
     assert list(ChoiceReader().read(write_table("c.parquet", [choice]))) == [
         ChoiceExample("a", "", ("b", "c"), 1, "c.parquet:1")

@@ -20,7 +20,7 @@ _KINDS = {str: "a text", tuple: "a list of words"}
 
 
 @dataclass(frozen=True)
-class UnlabelledReader:
+class UnlabeledReader:
     """Reads texts. A .txt file, like stdin ("-"), has one text per line. Files of unknown formats are read as CoNLL files."""
 
     text: str = ""

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from bertie.errors import UsageError, UserError
-from bertie.tasks.data.unlabelled import UnlabelledReader
+from bertie.tasks.data.unlabeled import UnlabeledReader
 
 
 def read(path: Path, content: str | bytes, **columns: Any) -> list[Any]:
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return list(UnlabelledReader(**columns).stream(path))
+    return list(UnlabeledReader(**columns).stream(path))
 
 
 def lines(*values: Any) -> str:
@@ -30,7 +30,7 @@ def test_a_line_of_txt_is_a_text(tmp_path: Path) -> None:
 def test_a_line_of_stdin_is_a_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "typed").write_text("one\n\ntwo words")
     monkeypatch.setattr("bertie.tasks.data.rows.STDIN_DEVICE", tmp_path / "typed")
-    assert list(UnlabelledReader().stream(Path("-"))) == ["one", "", "two words"]
+    assert list(UnlabeledReader().stream(Path("-"))) == ["one", "", "two words"]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_unclear_columns_and_unknown_formats_are_refused(
 @pytest.mark.parametrize("name", ["a.txt", "a.tsv", "a.conllu"])
 def test_a_missing_file_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="no such file"):
-        list(UnlabelledReader().stream(tmp_path / name))
+        list(UnlabeledReader().stream(tmp_path / name))
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.tsv", "a.jsonl", "a.conll"])
