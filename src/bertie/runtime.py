@@ -80,7 +80,7 @@ def _keep_freed_memory() -> None:
     """Make glibc keep freed memory instead of returning it to the system.
 
     Each training step frees and allocates the same large tensors, and the system zeroes every page that it hands out. For
-    a small BERT on a CPU, this took a fifth of the time (LOG.md).
+    a small BERT on a CPU, this took a fifth of the time (docs/log).
     """
     trim_threshold, mmap_max = -1, -4
     try:

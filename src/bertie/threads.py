@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 # Threads of GNU's OpenMP spin for milliseconds when they wait for each other. If another program occupies one of two
-# cores, a training step takes 18 times as long with that spin, and twice as long with a short spin (LOG.md). On idle
+# cores, a training step takes 18 times as long with that spin, and twice as long with a short spin (docs/log). On idle
 # cores, the short spin costs a tenth of the speed. OMP_WAIT_POLICY=active restores the long spin.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "5000")

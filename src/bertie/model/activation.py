@@ -2,7 +2,7 @@
 
 oneDNN compiles GELU for each new number of rows and keeps the compiled code. If the number of tokens differs between
 batches, it compiles twice per step. The compiled code also fragments the memory between the activations: a process grew to
-five times the memory that it used (LOG.md).
+five times the memory that it used (docs/log).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from bertie.model.attention_half import grouped_half
 from bertie.model.attention_loop import looped, visible
 from bertie.model.dropout import drop
 
-# Attention weights of a sequence, per thread, below which computing several sequences together is faster (LOG.md).
+# Attention weights of a sequence, per thread, below which computing several sequences together is faster (docs/log).
 MIN_WEIGHTS_PER_THREAD = 8192
 HALVES = (torch.bfloat16, torch.float16)
 

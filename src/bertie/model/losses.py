@@ -16,10 +16,10 @@ from bertie.model.vocabulary_loss import HalfVocabularyLoss
 
 
 def cross_entropy(logits_PC: Float[Tensor, "P C"], targets: Targets) -> Loss:
-    """Weighted sum of −log p(label), in nats, in fp32 at least; with the weighted number of right answers."""
-    each_P, best_P = _CrossEntropy.apply(logits_PC, targets.label)
-    hits = (best_P.detach() * targets.weight).sum()
-    return Loss((each_P * targets.weight).sum(), targets.weight.sum(), hits)
+    """Return the weighted sum of −log p(label), in nats, and the weighted number of correct predictions as hits."""
+    loss_P, correct_P = _CrossEntropy.apply(logits_PC, targets.label)
+    hits = (correct_P.detach() * targets.weight).sum()
+    return Loss((loss_P * targets.weight).sum(), targets.weight.sum(), hits)
 
 
 def vocabulary_loss(
@@ -60,9 +60,9 @@ def grouped_cross_entropy(logits_PK: Float[Tensor, "P K"], targets: Targets) -> 
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Softmax and −log p in as few passes over [P, C] as there can be: with a vocabulary for C, passes are what it costs.
+    """Softmax and −log p in as few passes over [P, C] as possible. If C is the vocabulary, these passes dominate the cost.
 
-    The backward pass works in place on the probabilities that the forward pass left, so it runs once.
+    The backward pass overwrites the probabilities of the forward pass, so it can run only once.
     """
 
     @staticmethod

@@ -20,7 +20,7 @@ from bertie.text.cooccurrence import cooccurrence_vectors
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
 
-# Norm of co-occurrence vectors as initial embeddings, relative to random embeddings. 2 and 8 learn more slowly (LOG.md).
+# Norm of co-occurrence vectors as initial embeddings, relative to random embeddings. 2 and 8 learn more slowly (docs/log).
 COOCCURRENCE_NORM = 4.0
 
 
