@@ -1,4 +1,4 @@
-"""A place to kill processes in, and text to train on."""
+"""Fixtures: a server of processes that tests may kill, shards, and runs to compare with."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[killing.Nurser
 
 @pytest.fixture(scope="session")
 def shards(small_texts: list[str], small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """So little text that an epoch is some ten steps."""
+    """Shards of so little text that an epoch has about ten steps."""
     from bertie.text.prepare import prepare
 
     folder = tmp_path_factory.mktemp("few")
@@ -38,7 +38,7 @@ def shards(small_texts: list[str], small_tokenizer: Tokenizer, tmp_path_factory:
 
 @pytest.fixture(scope="session")
 def undisturbed(nursery: killing.Nursery, shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was left alone."""
+    """A finished run without faults."""
     run = tmp_path_factory.mktemp("undisturbed") / "run"
     code, text = nursery.run(killing.pretrain_command(shards, run))
     assert code == 0, text
@@ -47,7 +47,7 @@ def undisturbed(nursery: killing.Nursery, shards: Path, tmp_path_factory: pytest
 
 @pytest.fixture(scope="session")
 def halfway(nursery: killing.Nursery, shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same run, killed after step 12: copy it. Its command is that of `pretrain_command` for the copy."""
+    """The same run, killed after step 12. Copy it, and resume the copy with `pretrain_command`."""
     run = tmp_path_factory.mktemp("halfway") / "run"
     code, text = nursery.run(killing.pretrain_command(shards, run), ["die_after_step", 12])
     assert code == -9, text
@@ -56,7 +56,7 @@ def halfway(nursery: killing.Nursery, shards: Path, tmp_path_factory: pytest.Tem
 
 @pytest.fixture(scope="session")
 def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """train.jsonl and dev.jsonl: sentences of two kinds."""
+    """A folder of train.jsonl and dev.jsonl: sentences with two labels."""
     folder = tmp_path_factory.mktemp("examples")
     for name, count in (("train", 64), ("dev", 16)):
         rows = [{"text": f"the {'abcdefgh'[i % 8] * (i % 5 + 1)} ship", "label": "xy"[i % 2]} for i in range(count)]

@@ -1,4 +1,4 @@
-"""A run that is killed at any moment, and called again until it is done, ends in the same bytes as one left alone."""
+"""A run that is killed at any moment and restarted until it is finished gives the same files, byte for byte."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def finish(nursery: Nursery, command: list[str], run: Path) -> None:
     assert not list(run.rglob("*.tmp-*"))
 
 
-def test_pretraining_killed_more_than_twenty_times(
+def test_pretraining_killed_often_gives_the_same_bytes(
     nursery: Nursery, shards: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
     rng, total = random.Random(0), Toll()
-    while total.kills < 22:  # a run that gets done before is compared, and another one begun
+    while total.kills < 22:  # if a run finishes earlier, compare it and begin another one
         run = tmp_path / f"run{total.kills}"
         command = pretrain_command(shards, run)
         toll = disturb(nursery, command, run, rng, 22 - total.kills)
@@ -52,7 +52,9 @@ def test_pretraining_killed_more_than_twenty_times(
     assert total.in_saves >= 6
 
 
-def test_finetuning_killed(nursery: Nursery, examples: Path, undisturbed: Path, tmp_path: Path) -> None:
+def test_killed_fine_tuning_gives_the_same_bytes(
+    nursery: Nursery, examples: Path, undisturbed: Path, tmp_path: Path
+) -> None:
     alone, run = tmp_path / "alone", tmp_path / "killed"
     finish(nursery, finetune_command(examples, undisturbed, alone), alone)
     command = finetune_command(examples, undisturbed, run)
@@ -67,7 +69,7 @@ def test_finetuning_killed(nursery: Nursery, examples: Path, undisturbed: Path, 
     ("what", "number"),
     [("write_atomic .run.tmp config.toml", 1), ("rename .run.tmp", 1), ("write_atomic environment.json", 2)],
 )
-def test_killed_while_the_run_folder_is_made(
+def test_kill_during_the_creation_of_the_run_folder(
     nursery: Nursery, shards: Path, undisturbed: Path, tmp_path: Path, what: str, number: int
 ) -> None:
     run = tmp_path / "run"
@@ -75,20 +77,20 @@ def test_killed_while_the_run_folder_is_made(
     assert nursery.run(command, ["die_before", what, number])[0] == -signal.SIGKILL
     finish(nursery, command, run)
     assert differences(run, undisturbed) == []
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]  # what lay half-made beside it is gone
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]  # the temporary folder is removed
 
 
 @pytest.mark.parametrize(
     ("what", "number"),
     [
-        ("truncate", 1),  # of metrics.jsonl, to go on
+        ("truncate", 1),  # metrics.jsonl on resume
         ("fsync", 1),  # metrics.jsonl before the checkpoint
         ("save_file model", 1),
         ("save_file optimizer", 1),
         ("write_atomic counters", 1),
         ("replace manifest", 1),
-        ("rename /.step-", 1),  # a whole checkpoint gets its name
-        ("rename /step-", 1),  # an old one loses it
+        ("rename /.step-", 1),  # a complete checkpoint is renamed to its final name
+        ("rename /step-", 1),  # an old checkpoint is renamed before it is removed
         ("unlink", 4),
         ("rmdir", 2),
         ("save_file /run/.model", 1),  # the finished model
@@ -97,7 +99,7 @@ def test_killed_while_the_run_folder_is_made(
         ("write_atomic /run/manifest", 1),
     ],
 )
-def test_killed_at_every_kind_of_write(
+def test_kill_before_every_kind_of_write(
     nursery: Nursery, shards: Path, undisturbed: Path, halfway: Path, tmp_path: Path, what: str, number: int
 ) -> None:
     run = shutil.copytree(halfway, tmp_path / "run")
@@ -107,9 +109,7 @@ def test_killed_at_every_kind_of_write(
     assert differences(run, undisturbed) == []
 
 
-def test_resumes_at_the_edges_of_epochs_and_twice_in_a_row(
-    nursery: Nursery, shards: Path, undisturbed: Path, tmp_path: Path
-) -> None:
+def test_kill_at_epoch_ends_twice_in_a_row(nursery: Nursery, shards: Path, undisturbed: Path, tmp_path: Path) -> None:
     records = [json.loads(line) for line in (undisturbed / "metrics.jsonl").read_text().splitlines()]
     train = [record for record in records if record["split"] == "train"]
     edges = [before["step"] for before, a in itertools.pairwise(train) if a["epoch"] > before["epoch"]]
@@ -120,7 +120,7 @@ def test_resumes_at_the_edges_of_epochs_and_twice_in_a_row(
     command = [*pretrain_command(shards, run, edges[1] + 1), *flags]
     for edge in edges[:2]:
         assert nursery.run(command, ["die_after_step", edge])[0] == -signal.SIGKILL
-        state = max((run / "checkpoints").iterdir())  # beside the best one
+        state = max((run / "checkpoints").iterdir())  # the folder also has the best checkpoint
         counters = json.loads((state / "training_state" / "counters.json").read_text())
         assert (counters["step"], counters["epoch_step"]) == (edge, 0)
         assert nursery.run(command, ["die_before", "save_file", 1])[0] == -signal.SIGKILL
@@ -128,7 +128,7 @@ def test_resumes_at_the_edges_of_epochs_and_twice_in_a_row(
     assert differences(run, alone) == []
 
 
-def test_killed_between_the_last_checkpoint_and_the_finished_model(
+def test_kill_between_the_last_checkpoint_and_the_model(
     nursery: Nursery, shards: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
@@ -140,10 +140,10 @@ def test_killed_between_the_last_checkpoint_and_the_finished_model(
 
 
 @pytest.mark.parametrize("part", ["weights", "optimizer", "step", "position"])
-def test_a_part_that_is_not_restored_shows(
+def test_comparison_detects_a_part_that_is_not_restored(
     nursery: Nursery, shards: Path, undisturbed: Path, halfway: Path, tmp_path: Path, part: str
 ) -> None:
-    """The comparison above can fail: it does as soon as resuming forgets anything."""
+    """Resuming without one part of the state gives different files, so the comparisons in this file can fail."""
     run = shutil.copytree(halfway, tmp_path / "run")
     assert nursery.run(pretrain_command(shards, run), ["forget", part])[0] == 0
     different = differences(run, undisturbed)
@@ -152,7 +152,9 @@ def test_a_part_that_is_not_restored_shows(
     assert f"checkpoints/step-{STEPS:08d}/training_state/optimizer.safetensors" in different
 
 
-def test_ctrl_c_at_any_moment(nursery: Nursery, shards: Path, undisturbed: Path, tmp_path: Path) -> None:
+def test_interrupt_at_any_moment_saves_and_resumes(
+    nursery: Nursery, shards: Path, undisturbed: Path, tmp_path: Path
+) -> None:
     run, rng = tmp_path / "run", random.Random(2)
     command = pretrain_command(shards, run)
     for turn in range(5):
@@ -169,8 +171,8 @@ def test_ctrl_c_at_any_moment(nursery: Nursery, shards: Path, undisturbed: Path,
     assert differences(run, undisturbed) == []
 
 
-def test_the_command_itself(shards: Path, undisturbed: Path, tmp_path: Path) -> None:
-    """`bertie pretrain` as a user starts it: interrupted, killed, and called until it is done."""
+def test_bertie_command_is_interrupted_killed_and_resumed(shards: Path, undisturbed: Path, tmp_path: Path) -> None:
+    """Start `bertie pretrain` as a user would: interrupt it, kill it, and let it finish."""
     run = tmp_path / "run"
     command = [str(Path(sys.executable).with_name("bertie")), *pretrain_command(shards, run)]
     for how, code in ((signal.SIGINT, 130), (signal.SIGKILL, -9)):

@@ -1,4 +1,4 @@
-"""Several processes on one model, for real, over gloo on loopback."""
+"""Data-parallel training in several processes, over gloo on the loopback interface."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def records(run: Path) -> list[dict[str, Any]]:
     return [without_timing(json.loads(line)) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-def assert_alike(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
-    """To rounding: sums are added up in another order, and training makes more of it with every step."""
+def assert_close(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+    """Compare records up to rounding: sums are added in another order, and differences grow with every step."""
     assert [record["step"] for record in found] == [record["step"] for record in expected]
     for ours, theirs in zip(found, expected, strict=True):
         for name in ("split", "step", "epoch", "tokens", "lr"):
@@ -31,10 +31,8 @@ def assert_alike(found: list[dict[str, Any]], expected: list[dict[str, Any]]) ->
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_the_number_of_ranks_changes_nothing_but_rounding(
-    nursery: Nursery, shards: Path, tmp_path: Path, ranks: int
-) -> None:
-    """Dropout, data, counts and the held-out losses; and the same ranks again give the same bytes."""
+def test_number_of_ranks_changes_only_rounding(nursery: Nursery, shards: Path, tmp_path: Path, ranks: int) -> None:
+    """With dropout. A second run with the same number of ranks gives exactly the same records."""
 
     def command(name: str) -> list[str]:
         return [*pretrain_command(shards, tmp_path / name), "--training.row-tokens", "128"]
@@ -43,14 +41,16 @@ def test_the_number_of_ranks_changes_nothing_but_rounding(
     together = nursery.start(command("run"), ranks=ranks)
     assert together.wait() == 0, together.texts
     assert together.codes == [0] * ranks
-    assert_alike(records(tmp_path / "run"), records(tmp_path / "alone"))
+    assert_close(records(tmp_path / "run"), records(tmp_path / "alone"))
     assert "held-out mlm_loss" in together.text
-    assert not any(together.texts[1:])  # one speaks for all
+    assert not any(together.texts[1:])  # only rank 0 prints
     assert nursery.start(command("again"), ranks=ranks).wait() == 0
     assert records(tmp_path / "again") == records(tmp_path / "run")
 
 
-def test_ranks_resume_exactly_and_on_another_number_alike(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
+def test_ranks_resume_exactly_and_with_another_number_up_to_rounding(
+    nursery: Nursery, shards: Path, tmp_path: Path
+) -> None:
     whole = tmp_path / "whole"
     assert nursery.start(pretrain_command(shards, whole), ranks=2).wait() == 0
     cut = tmp_path / "cut"
@@ -63,10 +63,10 @@ def test_ranks_resume_exactly_and_on_another_number_alike(nursery: Nursery, shar
     assert "after step 12 of 30" in resumed.text
     assert differences(cut, whole) == []
     assert nursery.run(pretrain_command(shards, other))[0] == 0
-    assert_alike(records(other), records(whole))
+    assert_close(records(other), records(whole))
 
 
-def test_a_signal_to_one_rank_saves_and_ends_all(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
+def test_signal_to_one_rank_saves_and_stops_all(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
     run, whole = tmp_path / "run", tmp_path / "whole"
     victim = nursery.start_held(pretrain_command(shards, run), "hold_at", "pretrain", 5, 1, ranks=2)
     os.kill(victim.pids[1], signal.SIGTERM)
@@ -87,7 +87,7 @@ def test_a_rank_that_is_gone_is_said(nursery: Nursery, shards: Path, tmp_path: P
     assert "Traceback" not in victim.text
 
 
-def test_a_batch_that_the_ranks_cannot_share(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
+def test_batch_that_ranks_cannot_share_is_refused(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
     victim = nursery.start(pretrain_command(shards, tmp_path / "run"), ranks=3)
     victim.wait()
     assert victim.codes == [2, 2, 2]
@@ -99,7 +99,9 @@ def test_a_batch_that_the_ranks_cannot_share(nursery: Nursery, shards: Path, tmp
     ("flag", "value", "key"),
     [("--training.learning-rate", "1", "training.learning_rate"), ("--seed", "7", "seed")],
 )
-def test_ranks_that_were_told_different_things(shards: Path, tmp_path: Path, flag: str, value: str, key: str) -> None:
+def test_ranks_with_different_settings_are_refused(
+    shards: Path, tmp_path: Path, flag: str, value: str, key: str
+) -> None:
     script = tmp_path / "start.sh"
     script.write_text(f'[ "$RANK" = 1 ] && set -- "$@" {flag} {value}; exec {sys.executable} -m bertie "$@"\n')
     command = pretrain_command(shards, tmp_path / "run")
@@ -126,19 +128,19 @@ def torchrun_held(folder: Path, *argv: str) -> tuple[subprocess.Popen[str], list
     return started, [int(child) for child in children]
 
 
-def test_torchrun_starts_again_what_was_killed(shards: Path, undisturbed: Path, tmp_path: Path) -> None:
+def test_torchrun_restarts_and_resumes_after_a_kill(shards: Path, undisturbed: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     started, ranks = torchrun_held(tmp_path, *pretrain_command(shards, run))
     os.kill(ranks[-1], signal.SIGKILL)
     _, text = started.communicate(timeout=120)
     assert started.returncode == 0, text
     assert "resuming" in text
-    assert_alike(records(run), records(undisturbed))
+    assert_close(records(run), records(undisturbed))
 
 
 @pytest.mark.parametrize("everyone", [False, True], ids=["torchrun", "all processes"])
-def test_a_scheduler_that_ends_torchrun_finds_the_run_saved(shards: Path, tmp_path: Path, everyone: bool) -> None:
-    """Slurm tells all processes, and torchrun tells its own again."""
+def test_sigterm_to_torchrun_saves_the_run(shards: Path, tmp_path: Path, everyone: bool) -> None:
+    """Slurm signals all processes, and torchrun signals its processes again."""
     run = tmp_path / "run"
     started, ranks = torchrun_held(tmp_path, *pretrain_command(shards, run))
     for pid in [*(ranks if everyone else []), started.pid]:

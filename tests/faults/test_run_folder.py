@@ -1,4 +1,4 @@
-"""What a run folder refuses, warns of and survives."""
+"""Run folders: what they refuse, warn about and survive."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def listing(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def complaint(text: str) -> str:
-    """The one line that says what is wrong."""
+def error_line(text: str) -> str:
+    """Return the only error line of the output, which must be the last line."""
     assert "Traceback" not in text
     [line] = [line for line in text.splitlines() if line.startswith("bertie:")]
     assert text.rstrip().endswith(line)
     return line
 
 
-def test_a_finished_run_is_left_alone(nursery: Nursery, shards: Path, undisturbed: Path) -> None:
+def test_finished_run_is_not_changed(nursery: Nursery, shards: Path, undisturbed: Path) -> None:
     before = listing(undisturbed)
     code, text = nursery.run(pretrain_command(shards, undisturbed))
     assert code == 0
@@ -44,30 +44,30 @@ def test_a_finished_run_is_left_alone(nursery: Nursery, shards: Path, undisturbe
         (["--training.steps", "31"], "training.steps is 30 there and 31 here"),
     ],
 )
-def test_another_configuration_is_refused(
+def test_run_of_another_configuration_is_refused(
     nursery: Nursery, shards: Path, undisturbed: Path, halfway: Path, finished: bool, flags: list[str], key: str
 ) -> None:
     run = undisturbed if finished else halfway
     before = listing(run)
     code, text = nursery.run([*pretrain_command(shards, run), *flags])
     assert code == 2
-    assert key in complaint(text)
+    assert key in error_line(text)
     assert listing(run) == before
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_other_data_are_refused(
+def test_run_of_other_data_is_refused(
     nursery: Nursery, small_shards: Path, undisturbed: Path, halfway: Path, finished: bool
 ) -> None:
     run = undisturbed if finished else halfway
     before = listing(run)
     code, text = nursery.run(pretrain_command(small_shards, run))
     assert code == 2
-    assert f"{run} was made from other data" in complaint(text)
+    assert f"{run} was made from other data" in error_line(text)
     assert listing(run) == before
 
 
-def test_a_finetuned_run_knows_its_examples_and_its_model(
+def test_fine_tuning_run_refuses_other_examples_and_other_models(
     nursery: Nursery, examples: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
@@ -83,7 +83,7 @@ def test_a_finetuned_run_knows_its_examples_and_its_model(
     ):
         code, text = nursery.run(other)
         assert code == 2
-        assert "was made from other data or another model" in complaint(text)
+        assert "was made from other data or another model" in error_line(text)
 
 
 def test_another_number_of_threads_warns(nursery: Nursery, shards: Path, halfway: Path, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_another_number_of_threads_warns(nursery: Nursery, shards: Path, halfway
     assert f"warning: {run} began with 1 threads and resumes with 2" in text
 
 
-def test_the_number_of_threads_is_kept(
+def test_resumed_run_keeps_its_number_of_threads(
     nursery: Nursery, shards: Path, undisturbed: Path, halfway: Path, tmp_path: Path
 ) -> None:
     run = shutil.copytree(halfway, tmp_path / "run")
@@ -141,7 +141,7 @@ def flip(path: Path) -> None:
         "training_state/counters.json",
     ],
 )
-def test_a_damaged_checkpoint_is_named(
+def test_damaged_file_of_the_only_checkpoint_is_named(
     nursery: Nursery, shards: Path, halfway: Path, tmp_path: Path, name: str, damage: Callable[[Path], None]
 ) -> None:
     run = shutil.copytree(halfway, tmp_path / "run")
@@ -150,12 +150,12 @@ def test_a_damaged_checkpoint_is_named(
     before = listing(run)
     code, text = nursery.run(pretrain_command(shards, run))
     assert code == 1
-    assert str(run / STATE / name) in complaint(text)
+    assert str(run / STATE / name) in error_line(text)
     assert listing(run) == before
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "training_state/counters.json"])
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+def test_run_resumes_before_a_damaged_checkpoint(
     nursery: Nursery, shards: Path, undisturbed: Path, halfway: Path, tmp_path: Path, name: str
 ) -> None:
     run = shutil.copytree(halfway, tmp_path / "run")
@@ -166,12 +166,12 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     assert f"warning: {run / STATE / name}" in text
     assert "after step 9 of" in text
     aside = run / "checkpoints" / "damaged-step-00000012"
-    assert listing(aside) == bad  # nothing is lost
+    assert listing(aside) == bad  # the damaged checkpoint is kept
     shutil.rmtree(aside)
     assert differences(run, undisturbed) == []
 
 
-def test_the_one_before_serves_when_the_newest_is_taken_away(
+def test_run_resumes_from_the_previous_checkpoint_if_the_newest_is_deleted(
     nursery: Nursery, shards: Path, undisturbed: Path, halfway: Path, tmp_path: Path
 ) -> None:
     run = shutil.copytree(halfway, tmp_path / "run")
@@ -182,7 +182,7 @@ def test_the_one_before_serves_when_the_newest_is_taken_away(
     assert differences(run, undisturbed) == []
 
 
-def test_a_copy_that_somebody_put_aside_is_neither_resumed_nor_removed(
+def test_copied_checkpoint_is_neither_resumed_nor_removed(
     nursery: Nursery, shards: Path, halfway: Path, tmp_path: Path
 ) -> None:
     run = shutil.copytree(halfway, tmp_path / "run")
@@ -195,28 +195,28 @@ def test_a_copy_that_somebody_put_aside_is_neither_resumed_nor_removed(
 
 
 @pytest.mark.parametrize(
-    ("largest", "what"),
+    ("largest", "file"),
     [(2_000, "metrics.jsonl"), (100_000, "model.safetensors"), (300_000, "optimizer.safetensors")],
 )
-def test_a_full_disk(
-    nursery: Nursery, shards: Path, undisturbed: Path, tmp_path: Path, largest: int, what: str
+def test_full_disk_is_an_error_and_the_run_resumes(
+    nursery: Nursery, shards: Path, undisturbed: Path, tmp_path: Path, largest: int, file: str
 ) -> None:
-    """As a limit on the size of files, which fails in the same place and way; it sets in after step 6."""
+    """The disk is simulated by a limit on file sizes, which fails in the same way. It begins after step 6."""
     run = tmp_path / "run"
     command = pretrain_command(shards, run)
     code, text = nursery.run(command, ["disk_full_after_step", 6, largest])
     assert code == 1
-    line = complaint(text)
+    line = error_line(text)
     assert line.startswith(f"bertie: cannot write {run}")
-    assert what in line
+    assert file in line
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step-00000003", "step-00000006"]
     assert nursery.run(command)[0] == 0
     assert differences(run, undisturbed) == []
 
 
-@pytest.mark.parametrize(("name", "what"), [("optimizer.safetensors", "is damaged"), ("counters.json", "'extra'")])
-def test_a_state_that_was_altered_together_with_its_sums(
-    nursery: Nursery, shards: Path, halfway: Path, tmp_path: Path, name: str, what: str
+@pytest.mark.parametrize(("name", "problem"), [("optimizer.safetensors", "is damaged"), ("counters.json", "'extra'")])
+def test_altered_training_state_with_a_matching_manifest_is_refused(
+    nursery: Nursery, shards: Path, halfway: Path, tmp_path: Path, name: str, problem: str
 ) -> None:
     run = shutil.copytree(halfway, tmp_path / "run")
     shutil.rmtree(run / EARLIER)
@@ -226,32 +226,32 @@ def test_a_state_that_was_altered_together_with_its_sums(
     (run / STATE / "manifest.json").write_text('{"format": 1, "files": {}}')
     code, text = nursery.run(pretrain_command(shards, run))
     assert code == 1
-    assert str(state) in complaint(text)
-    assert what in complaint(text)
+    assert str(state) in error_line(text)
+    assert problem in error_line(text)
 
 
-def test_metrics_that_were_cut_are_missed(nursery: Nursery, shards: Path, halfway: Path, tmp_path: Path) -> None:
+def test_truncated_metrics_are_refused(nursery: Nursery, shards: Path, halfway: Path, tmp_path: Path) -> None:
     run = shutil.copytree(halfway, tmp_path / "run")
     cut(run / "metrics.jsonl")
     before = listing(run)
     code, text = nursery.run(pretrain_command(shards, run))
     assert code == 1
-    assert f"{run}/metrics.jsonl is shorter than its checkpoint says" in complaint(text)
+    assert f"{run}/metrics.jsonl is shorter than its checkpoint says" in error_line(text)
     assert listing(run) == before
 
 
-def test_metrics_that_were_altered_are_noticed(nursery: Nursery, shards: Path, halfway: Path, tmp_path: Path) -> None:
+def test_altered_metrics_are_refused(nursery: Nursery, shards: Path, halfway: Path, tmp_path: Path) -> None:
     run = shutil.copytree(halfway, tmp_path / "run")
     flip(run / "metrics.jsonl")
     before = listing(run)
     code, text = nursery.run(pretrain_command(shards, run))
     assert code == 1
-    assert f"{run}/metrics.jsonl was altered" in complaint(text)
+    assert f"{run}/metrics.jsonl was altered" in error_line(text)
     assert listing(run) == before
 
 
 @pytest.mark.parametrize("name", ["threads", "precision", "data", "micro_batch"])
-def test_an_environment_that_was_altered_is_noticed(
+def test_altered_environment_is_refused(
     nursery: Nursery, shards: Path, halfway: Path, tmp_path: Path, name: str
 ) -> None:
     run = shutil.copytree(halfway, tmp_path / "run")
@@ -260,11 +260,11 @@ def test_an_environment_that_was_altered_is_noticed(
     before = listing(run)
     code, text = nursery.run(pretrain_command(shards, run))
     assert code == 2 if name == "data" else 1
-    assert str(run) in complaint(text)
+    assert str(run) in error_line(text)
     assert listing(run) == before
 
 
-def test_metrics_that_were_written_after_the_checkpoint_are_cut(
+def test_metrics_after_the_checkpoint_are_dropped_on_resume(
     nursery: Nursery, shards: Path, undisturbed: Path, halfway: Path, tmp_path: Path
 ) -> None:
     run = shutil.copytree(halfway, tmp_path / "run")

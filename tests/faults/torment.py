@@ -1,4 +1,4 @@
-"""Everything that may happen to a run, at random: killed, told to stop, no disk left, its files cut or altered."""
+"""Random faults for runs: kills, SIGTERM, a full disk, truncated and altered files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Torment:
     landed: dict[str, int] = field(default_factory=dict)
 
     def once(self, way: str) -> bool:
-        """Start the command and do that to it; returns whether it still got done. What it says must make sense."""
+        """Start the command and inject one fault. Return whether the command finished. Its messages are checked."""
         return {
             "kill": self._kill,
             "kill while saving": self._kill_while_saving,
@@ -55,7 +55,7 @@ class Torment:
         return self._count("term", victim.kill(signal.SIGTERM), 130, victim)
 
     def _fill_disk(self) -> bool:
-        """From the next checkpoint but a few on, no file may become larger than so many bytes."""
+        """Limit the size of files from one of the next checkpoints on."""
         steps = [int(path.name[5:]) for path in (self.run / "checkpoints").glob("step-*")]
         every = int(self.command[self.command.index("--training.checkpoint-every") + 1])
         step = max(steps, default=0) + every * self.rng.randint(1, 2)
@@ -68,9 +68,9 @@ class Torment:
         return self._count("full disk", code, 1, victim)
 
     def _damage(self, way: str, act: Callable[[Path, random.Random], None]) -> bool:
-        """Kill it, damage one of its files: it must notice, or not need the file. Then the file is put back.
+        """Kill the run and damage one of its files. It must report the file, or not need it. Then restore the file.
 
-        A damaged newest checkpoint may also be put aside, and the run go on from the one before.
+        If the newest checkpoint is damaged, the run may also set it aside and resume from the previous one.
         """
         if self._kill():
             return True

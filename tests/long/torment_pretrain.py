@@ -1,10 +1,10 @@
-"""Do to a larger pre-training all that may happen to one, and compare it with one that was left alone. Not run by pytest.
+"""Inject random faults into a larger pre-training, and compare it with a run without faults. Not run by pytest.
 
     python tests/long/torment_pretrain.py 35
 
-trains BERT-tiny (2 layers, 128 wide) on Python's documentation; kills it, also while it saves, sends SIGTERM, lets the disk
-run full, flips a byte and cuts a file, each as often as told, and prints how often that hit a run that had begun, and
-what differs in the end: nothing, or it exits with 1.
+trains BERT-tiny (2 layers, hidden size 128) on Python's documentation. It injects each kind of fault the given number of
+times: kills, kills during a save, SIGTERM, a full disk, a flipped byte, a truncated file. It prints how often each fault
+hit a running command, and the files that differ at the end. If there are any, the exit code is 1.
 """
 
 from __future__ import annotations

@@ -245,7 +245,7 @@ def test_held_out_text_without_pairs(refuse: Refuse, small_tokenizer: Tokenizer,
 
     (tmp_path / "words.txt").write_text("\n\n".join(chr(97 + i % 26) for i in range(60)))
     prepare([tmp_path / "words.txt"], small_tokenizer, tmp_path / "shards", eval_share=0.5)
-    refuse(pretrain(tmp_path / "shards", out), 1, "the held-out documents are have only one token")
+    refuse(pretrain(tmp_path / "shards", out), 1, "the held-out documents have only one token each")
 
 
 TOMLS: list[tuple[str, str]] = [
