@@ -1,4 +1,4 @@
-"""Every fine-tuned run loads in the class of transformers or sentence-transformers that is made for it, and says the same."""
+"""Every fine-tuned run loads in the matching class of transformers or sentence-transformers, with equal predictions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def theirs(kind: str, folder: Path) -> tuple[Any, Any]:
     return model.eval(), transformers.AutoTokenizer.from_pretrained(folder)
 
 
-def test_regress(pretrained: Path, small_texts: list[str], tmp_path: Path) -> None:
+def test_predictions_of_regress(pretrained: Path, small_texts: list[str], tmp_path: Path) -> None:
     rows = [{"text": text[:40], "score": i / 7} for i, text in enumerate(small_texts[:12])]
     found = tuned(Regress(), rows, pretrained, tmp_path / "run").predict(rows)
     model, tokenizer = theirs("AutoModelForSequenceClassification", tmp_path / "run")
@@ -47,7 +47,7 @@ def test_regress(pretrained: Path, small_texts: list[str], tmp_path: Path) -> No
     assert float(expected.std()) > 1e-4
 
 
-def test_choose(pretrained: Path, small_texts: list[str], tmp_path: Path) -> None:
+def test_predictions_of_choose(pretrained: Path, small_texts: list[str], tmp_path: Path) -> None:
     rows = [
         {"context": small_texts[i][:20], "endings": [small_texts[i + k][20:40] for k in range(3)], "label": i % 3}
         for i in range(12)
@@ -61,7 +61,7 @@ def test_choose(pretrained: Path, small_texts: list[str], tmp_path: Path) -> Non
     np.testing.assert_allclose([each.probabilities for each in found], expected, atol=1e-5)
 
 
-def test_tag(pretrained: Path, small_texts: list[str], tmp_path: Path) -> None:
+def test_predictions_of_tag(pretrained: Path, small_texts: list[str], tmp_path: Path) -> None:
     rows = [{"tokens": (words := text.split()[:8]), "tags": [word[0] for word in words]} for text in small_texts[:12]]
     predictor = tuned(Tag(), rows, pretrained, tmp_path / "run")
     found = predictor.predict(rows)
@@ -76,7 +76,7 @@ def test_tag(pretrained: Path, small_texts: list[str], tmp_path: Path) -> None:
         np.testing.assert_allclose(prediction.probabilities, logits[places].softmax(-1).max(-1).values, atol=1e-5)
 
 
-def test_span(pretrained: Path, small_texts: list[str], tmp_path: Path) -> None:
+def test_predictions_of_span(pretrained: Path, small_texts: list[str], tmp_path: Path) -> None:
     rows = [
         {"question": text.split()[0], "context": text[:100], "answers": [text.split()[2]]} for text in small_texts[:12]
     ]
@@ -86,12 +86,12 @@ def test_span(pretrained: Path, small_texts: list[str], tmp_path: Path) -> None:
         inputs = tokenizer(row["question"], row["context"], return_tensors="pt", return_offsets_mapping=True)
         offsets = inputs.pop("offset_mapping")[0].tolist()
         with torch.inference_mode():
-            said = model(**inputs)
+            output = model(**inputs)
         inside = [i for i, side in enumerate(inputs.sequence_ids()) if side == 1]
         if len(inputs.input_ids[0]) > 48:
-            continue  # in windows: another test compares those
+            continue  # several windows: test_tasks.py compares those
         score, i, j = max(
-            (float(said.start_logits[0, i] + said.end_logits[0, j]), i, j)
+            (float(output.start_logits[0, i] + output.end_logits[0, j]), i, j)
             for i in inside
             for j in inside
             if i <= j < i + 30
@@ -100,8 +100,10 @@ def test_span(pretrained: Path, small_texts: list[str], tmp_path: Path) -> None:
         assert prediction.guesses[0].score == pytest.approx(score, abs=1e-4)
 
 
-def test_a_conditional_span_is_no_class_of_theirs(pretrained: Path, small_texts: list[str], tmp_path: Path) -> None:
-    """Theirs would answer without what the end takes from the start, and not say so."""
+def test_conditional_span_is_written_as_a_plain_encoder(
+    pretrained: Path, small_texts: list[str], tmp_path: Path
+) -> None:
+    """BertForQuestionAnswering would silently ignore the weights that make the end depend on the start."""
     rows = [{"question": "a", "context": text[:60], "answers": [text.split()[2]]} for text in small_texts[:12]]
     predictor = tuned(Span(conditional=True), rows, pretrained, tmp_path / "run")
     assert predictor.task.conditional
@@ -114,7 +116,7 @@ def test_a_conditional_span_is_no_class_of_theirs(pretrained: Path, small_texts:
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-def test_embed(pretrained: Path, small_texts: list[str], tmp_path: Path, pooling: Any) -> None:
+def test_predictions_of_embed(pretrained: Path, small_texts: list[str], tmp_path: Path, pooling: Any) -> None:
     sentence_transformers = pytest.importorskip(
         "sentence_transformers", reason="needs the package sentence-transformers"
     )

@@ -1,7 +1,7 @@
-"""Fine-tuning of every kind of task beside transformers and sentence-transformers: the first 20 losses, on real data.
+"""Fine-tuning of every task compared with transformers and sentence-transformers: the first 20 losses, on real data.
 
-The same start, examples, order, AdamW, schedule and clipping, fp32, without dropout. What the peers read is made by their
-own tokenizers, from the examples and not from our sequences.
+Both sides have the same initial weights, examples, order, AdamW, schedule and gradient clipping, in fp32 without
+dropout. The other libraries encode the examples with their own tokenizers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _one_thread(one_thread: None) -> None: ...
 
 
 def ours(task: AnyTask, data: list[Any], minilm: Path, **settings: Any) -> tuple[list[float], Any]:
-    """Our losses, and the model that they began with."""
+    """Return the losses of bertie, and the model with the initial weights."""
     training = FinetuneTraining(
         steps=STEPS, batch_size=SIZE, learning_rate=RATE, precision="fp32", row_tokens=2 * LENGTH
     )
@@ -53,15 +53,18 @@ def ours(task: AnyTask, data: list[Any], minilm: Path, **settings: Any) -> tuple
         **settings,
     )
     losses = bertie.finetune(config, data, data[:4], minilm, threads=1).losses
-    still = replace(config, training=replace(training, learning_rate=0.0, steps=1))  # gives the weights of the start
-    return losses, bertie.finetune(still, data, data[:4], minilm, threads=1).model
+    initial = replace(config, training=replace(training, learning_rate=0.0, steps=1))  # leaves the initial weights
+    return losses, bertie.finetune(initial, data, data[:4], minilm, threads=1).model
 
 
 def theirs(model: nn.Module, units: int, loss_of: Callable[[list[int]], Tensor]) -> list[float]:
-    """Losses of a peer, step by step, of which `loss_of` gives one for the numbers of its units."""
-    spared = [p for name, p in model.named_parameters() if "LayerNorm" in name or name.endswith("bias")]
+    """Return the losses of the other library, step by step.
+
+    `loss_of` returns the loss of a batch, given example indices.
+    """
+    undecayed = [p for name, p in model.named_parameters() if "LayerNorm" in name or name.endswith("bias")]
     decayed = [p for name, p in model.named_parameters() if "LayerNorm" not in name and not name.endswith("bias")]
-    groups = [{"params": decayed, "weight_decay": 0.01}, {"params": spared, "weight_decay": 0.0}]
+    groups = [{"params": decayed, "weight_decay": 0.01}, {"params": undecayed, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=RATE, eps=1e-6)
     factor = lambda step: (step + 1) / 5 if step < 4 else (STEPS - step) / (STEPS - 4)  # noqa: E731
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
@@ -92,7 +95,7 @@ def require_equal(found: list[float], expected: list[float]) -> None:
     assert found == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
-def test_regression(minilm: Path, shared_data: Path, tokenizer: Any) -> None:
+def test_losses_of_regress(minilm: Path, shared_data: Path, tokenizer: Any) -> None:
     data = list(Regress().reader.read(shared_data / "glue" / "STS-B" / "train.tsv"))[:200]
     losses, start = ours(Regress(), data, minilm)
     model = peer("AutoModelForSequenceClassification", minilm, start, num_labels=1, problem_type="regression")
@@ -105,7 +108,7 @@ def test_regression(minilm: Path, shared_data: Path, tokenizer: Any) -> None:
     require_equal(losses, theirs(model, len(data), loss_of))
 
 
-def test_choices(minilm: Path, shared_data: Path, tokenizer: Any) -> None:
+def test_losses_of_choose(minilm: Path, shared_data: Path, tokenizer: Any) -> None:
     data = list(Choose().reader.read(shared_data / "choice" / "codah" / "full_data.tsv"))[:200]
     losses, start = ours(Choose(), data, minilm)
     model = peer("AutoModelForMultipleChoice", minilm, start)
@@ -120,7 +123,7 @@ def test_choices(minilm: Path, shared_data: Path, tokenizer: Any) -> None:
     require_equal(losses, theirs(model, len(data), loss_of))
 
 
-def test_tags(minilm: Path, shared_data: Path, tokenizer: Any) -> None:
+def test_losses_of_tag(minilm: Path, shared_data: Path, tokenizer: Any) -> None:
     [path] = (shared_data / "ner").glob("*train*")
     data = list(Tag().reader.read(path))[:200]
     losses, start = ours(Tag(), data, minilm)
@@ -144,41 +147,41 @@ def test_tags(minilm: Path, shared_data: Path, tokenizer: Any) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
-def test_answers(minilm: Path, shared_data: Path, tokenizer: Any, version: str) -> None:
-    """Their loss counts padding among the places where an answer may be, so each window goes through by itself."""
+def test_losses_of_span(minilm: Path, shared_data: Path, tokenizer: Any, version: str) -> None:
+    """The loss of transformers includes padding in the softmax over tokens, so each window is computed by itself."""
     data = list(Span().reader.read(shared_data / "squad" / f"train-v{version}-subset.json"))[:120]
     losses, start = ours(Span(doc_stride=32), data, minilm)
     model = peer("AutoModelForQuestionAnswering", minilm, start)
     features = []
     for question in data:
-        asked = question.question
-        room = LENGTH - 3 - len(tokenizer(asked, add_special_tokens=False)["input_ids"])
+        query = question.question
+        window = LENGTH - 3 - len(tokenizer(query, add_special_tokens=False)["input_ids"])
         found = tokenizer(
-            asked,
+            query,
             question.context,
             truncation="only_second",
             max_length=LENGTH,
-            stride=room - 32,
+            stride=window - 32,
             return_overflowing_tokens=True,
             return_offsets_mapping=True,
         )
         for number in range(len(found["input_ids"])):
-            features.append((found, number, places(question, found, number)))
+            features.append((found, number, answer_positions(question, found, number)))
 
     def loss_of(chosen: list[int]) -> Tensor:
-        each = []
+        losses_of_windows = []
         for found, number, (first, last) in (features[i] for i in chosen):
             names = ("input_ids", "token_type_ids", "attention_mask")
             inputs = {name: torch.tensor([found[name][number]]) for name in names}
             gold = {"start_positions": torch.tensor([first]), "end_positions": torch.tensor([last])}
-            each.append(model(**inputs, **gold).loss)
-        return torch.stack(each).mean()
+            losses_of_windows.append(model(**inputs, **gold).loss)
+        return torch.stack(losses_of_windows).mean()
 
     require_equal(losses, theirs(model, len(features), loss_of))
 
 
-def places(question: Any, found: Any, number: int) -> tuple[int, int]:
-    """Where the answer lies in a window, as their example scripts say it: from offsets."""
+def answer_positions(question: Any, found: Any, number: int) -> tuple[int, int]:
+    """Return the first and last token of the answer in a window, from offsets like transformers' example scripts."""
     if not question.answers:
         return 0, 0
     [answer] = question.answers[:1]
@@ -194,7 +197,7 @@ def places(question: Any, found: Any, number: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("scored", [True, False])
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-def test_vectors(minilm: Path, shared_data: Path, tokenizer: Any, scored: bool, pooling: str) -> None:
+def test_losses_of_embed(minilm: Path, shared_data: Path, tokenizer: Any, scored: bool, pooling: str) -> None:
     sentence_transformers = pytest.importorskip(
         "sentence_transformers", reason="needs the package sentence-transformers"
     )

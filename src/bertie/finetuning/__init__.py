@@ -1,7 +1,7 @@
 """Fine-tuning: a checkpoint and labeled examples become a model for one task.
 
-Reading order: `recipe.py` is the configuration. `finetune.py` is the entry point: it calls `data.py` (read and tokenize the
-examples), `frozen.py` (cache hidden states for feature-based fine-tuning), and `single_run.py` (train one model) or
+Reading order: `recipe.py` is the configuration. `finetune.py` is the entry point: it calls `data.py` (read and tokenize
+the examples), `frozen.py` (cache hidden states for feature-based fine-tuning), and `single_run.py` (train one model) or
 `sweep.py` (train several, select the best), and writes the run folder; `sweep_report.py` is the page of several runs.
 `glue.py` fine-tunes on all tasks of the GLUE benchmark, which `glue_tasks.py` lists.
 """

@@ -43,8 +43,8 @@ class TaskData:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of everything that training and evaluation depend on beside the configuration: the initial weights, the
-        tokenized examples, and the dev examples themselves."""
+        """A hash of everything that training and evaluation depend on beside the configuration: the initial weights,
+        the tokenized examples, and the dev examples themselves."""
         head = [storage.sha256(self.model_folder / "model.safetensors"), len(self.train_sequences), self.task.labels]
         digest = hashlib.sha256(repr(head).encode())
         for sequence in [*self.train_sequences, *self.dev_sequences]:

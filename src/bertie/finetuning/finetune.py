@@ -88,18 +88,20 @@ def finetune(
 ) -> Finetuned:
     """Fine-tune a checkpoint on labeled examples and score the result on dev examples.
 
-    A run that was interrupted resumes when you call this function again with the same arguments. A finished run is read back
-    without training.
+    A run that was interrupted resumes when you call this function again with the same arguments. A finished run is read
+    back without training.
 
     Args:
-        config: A `FinetuneConfig`, a TOML file, the kind of a task such as "classify", or a dict with the content of a TOML
+        config: A `FinetuneConfig`, a TOML file, the kind of a task such as "classify", or a dict with the content of a
+            TOML
             file: {"extends": "classify", "training": {"learning_rate": 3e-4}}.
-        train: The training examples: a file, or Python values such as {"text": …, "text_pair": …, "label": …}. The task's
-            reader determines the formats.
+        train: The training examples: a file, or Python values such as {"text": …, "text_pair": …, "label": …}. The
+            task's reader determines the formats.
         dev: The dev examples, in the same formats.
         model: The checkpoint to start from: a run, a checkpoint folder, a hub id, or a `Checkpoint` in memory.
         out: The run folder; None to keep everything in memory.
-        threads: Number of processor threads; 0 for those that the run was started with, or all that the process may use.
+        threads: Number of processor threads; 0 for those that the run was started with, or all that the process may
+            use.
 
     Returns:
         The fine-tuned model and its scores.
@@ -145,8 +147,8 @@ def _failed_run_warning(config: FinetuneConfig, steps: int) -> str:
     rate = config.training.learning_rate
     hint = "; small models need 3e-4 or more" * (rate < 3e-4)
     return (
-        "the run failed: its dev scores are no better than those of a constant prediction; try more epochs (training took "
-        f"{console.plural(steps, 'step')}), another --training.learning-rate (now {rate:g}{hint}), or --restarts"
+        "the run failed: its dev scores are no better than those of a constant prediction; try more epochs (training "
+        f"took {console.plural(steps, 'step')}), another --training.learning-rate (now {rate:g}{hint}), or --restarts"
     )
 
 

@@ -79,8 +79,8 @@ def _allocate(shape: tuple[int, ...], folder: Path | None) -> np.ndarray:
     size, place = 4 * int(np.prod(shape)), folder or Path(tempfile.gettempdir())
     if size > (free := shutil.disk_usage(place).free):
         raise UserError(
-            f"the hidden states of the frozen encoder take {size / 1e9:,.1f} GB, and {place} has {free / 1e9:,.1f} GB free: "
-            "use fewer examples, or layers without concatenation or scalar mix"
+            f"the hidden states of the frozen encoder take {size / 1e9:,.1f} GB, and {place} has {free / 1e9:,.1f} GB "
+            "free: use fewer examples, or layers without concatenation or scalar mix"
         )
     with tempfile.TemporaryFile(dir=place) as file:
         try:

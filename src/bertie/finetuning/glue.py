@@ -40,23 +40,25 @@ def glue(
 ) -> dict[str, Any]:
     """Fine-tune a checkpoint on every task of GLUE, score each on its dev examples, and predict the test examples.
 
-    Each task is a run of `finetune` in out/NAME. When you call this function again, finished runs are read back and the others
-    resume. It also writes out/submission/NAME.tsv for every test file, out/submission.zip if the leaderboard needs no other
-    file, and out/scores.json.
+    Each task is a run of `finetune` in out/NAME. When you call this function again, finished runs are read back and the
+    others resume. It also writes out/submission/NAME.tsv for every test file, out/submission.zip if the leaderboard
+    needs no other file, and out/scores.json.
 
     Args:
-        folder: The folder of GLUE's download, with CoLA, SST-2 and so on in it. Tasks without files are reported and skipped.
+        folder: The folder of GLUE's download, with CoLA, SST-2 and so on in it. Tasks without files are reported and
+            skipped.
         model: The checkpoint to start from: a run, a checkpoint folder, a hub id, or a `Checkpoint` in memory.
         out: The folder to write.
-        config: The configuration for all tasks, as for `finetune`. Of its task, only `truncation` and `doc_stride` are used.
+        config: The configuration for all tasks, as for `finetune`. Of its task, only `truncation` and `doc_stride` are
+            used.
         tasks: Names of `TASKS`; empty for all.
         from_mnli: Start RTE, MRPC and STS-B from the fine-tuned MNLI model, as the BERT literature does.
         threads: Number of processor threads, as for `finetune`.
 
     Returns:
-        The content of scores.json, {"scores": {"MRPC": {"f1": …, "accuracy": …}, …}, "tasks": {"mrpc": mean of its metrics, …},
-        "average": mean over the tasks, "missing": [files that the leaderboard needs and submission/ does not have]}, and
-        "submission": the path of the archive or None.
+        The content of scores.json, {"scores": {"MRPC": {"f1": …, "accuracy": …}, …}, "tasks": {"mrpc": mean of its
+        metrics, …}, "average": mean over the tasks, "missing": [files that the leaderboard needs and submission/ does
+        not have]}, and "submission": the path of the archive or None.
 
     Raises:
         UserError: An example cannot be used. Training and dev files are checked before anything is trained.

@@ -27,8 +27,7 @@ class FinetuneTraining:
     layer_decay: float = 1.0
     """Layer-wise learning rate decay: factor from each layer to the layer below it, such as 0.95; 1: no decay."""
     reinit_layers: int = 0
-    """Number of top layers to initialize randomly, together with the pooler: they may be specialized in the pre-training
-    objectives (Zhang et al. 2021)."""
+    """Number of top layers to initialize randomly, together with the pooler (Zhang et al. 2021)."""
     max_grad_norm: float = 1.0
     """Gradient clipping: maximum norm of the gradient."""
     row_tokens: int = 8192
@@ -38,8 +37,7 @@ class FinetuneTraining:
     eval_every: int = 0
     """Steps between evaluations of the dev loss; 0: only at the end."""
     patience: int = 0
-    """Early stopping: end training after this many evaluations without a lower dev loss, and use the weights with the lowest
-    one; 0: off."""
+    """Early stopping after this many evaluations without a lower dev loss, with the weights of the lowest; 0: off."""
     checkpoint_every: int = 500
     """Steps between checkpoints; 0: only at the end."""
     keep_checkpoints: int = 1
@@ -61,7 +59,8 @@ class FinetuneTraining:
 class Grid:
     """Grid search: values to try, in all combinations. Without values, the one of `training` is used.
 
-    Common choices in the literature: learning rates 3e-6, 1e-5, 2e-5, 3e-5 and 5e-5, batch sizes 2 to 32, 1 to 4 epochs.
+    Common choices in the literature: learning rates 3e-6, 1e-5, 2e-5, 3e-5 and 5e-5, batch sizes 2 to 32, 1 to 4
+    epochs.
     """
 
     learning_rate: tuple[float, ...] = ()
@@ -103,15 +102,13 @@ class FinetuneConfig:
     grid: Grid = Grid()
     """Hyperparameters to search."""
     restarts: int = 1
-    """Number of runs per setting, with the random seeds `seed`, `seed` + 1, …: each has other head weights and another order
-    of the examples."""
+    """Runs per setting, with random seeds from `seed` on: other initial head weights, another order of the examples."""
     metric: str = ""
     """The dev score that selects the best run; empty: the task's default metric."""
     seed: int = 0
     """Random seed of the initial head weights, the order of the examples, and dropout."""
     max_length: int = 128
-    """Most tokens of a sequence; longer examples are truncated, or read in windows (see task.truncation; span always uses
-    windows)."""
+    """Most tokens of a sequence; longer ones are truncated or read in windows (task.truncation; always in span)."""
     max_train_examples: int = 0
     """Use a random subset of this many training examples, the same for every seed; 0: all."""
     strict: bool = False
@@ -123,8 +120,7 @@ class FinetuneConfig:
     lstm_hidden_size: int = 0
     """Hidden size, per direction, of a two-layer BiLSTM between encoder and head; 0: no BiLSTM."""
     from_scratch: bool = False
-    """Initialize the encoder randomly and use only the checkpoint's size and vocabulary: the baseline without
-    pre-training."""
+    """Use only the checkpoint's size and vocabulary, with random initial weights: the baseline without pre-training."""
     hidden_dropout_prob: float = 0.1
     """Dropout of the hidden layers and of the head's input; replaces the checkpoint's value."""
     attention_probs_dropout_prob: float = 0.1

@@ -117,7 +117,7 @@ def build_model(config: FinetuneConfig, task: Task, size: BertConfig, encoder: E
     head = task.head(size, width)
     model = BertModel(encoder or Encoder(size), {task.kind: head}, reading)
     runtime.reseed_torch(config.seed, seeding.WEIGHTS)
-    # The spread of initial logits of BERT-base at any width: with smaller logits, a short training learns later (LOG.md).
+    # At any width, the initial logits spread as in BERT-base: with smaller ones, short training learns later (LOG.md).
     initialize_weights(model.heads, size.initializer_range * math.sqrt(768 / width), cut=math.inf)
     if reading is not None and reading.lstm is not None:
         reading.lstm.reset_parameters()  # PyTorch's default: uniform within ±1 / √size
@@ -229,15 +229,15 @@ def _units(task: Task, sequences: list[Sequence]) -> list[list[Sequence]]:
 def _token_multiple(precision: Literal["fp32", "bf16"], device: torch.device) -> int:
     """Return the number that the tokens of a micro-batch are padded to a multiple of.
 
-    On a CPU, oneDNN compiles a bf16 matrix product for every new shape, which takes 10 ms on processors with AMX. Without
-    padding, a step of a small BERT spent a fifth of its time on that, and its memory grew (LOG.md).
+    On a CPU, oneDNN compiles a bf16 matrix product for every new shape, which takes 10 ms on processors with AMX.
+    Without padding, a step of a small BERT spent a fifth of its time on that, and its memory grew (LOG.md).
     """
     return 64 if precision == "bf16" and device.type == "cpu" else 1
 
 
 @dataclass(frozen=True, eq=False)
 class _MicroBatcher:
-    """Splits the sequences of a step into micro-batches, with tokens and head rows padded to a multiple of `multiple`."""
+    """Splits the sequences of a step into micro-batches, and pads tokens and head rows to a multiple of `multiple`."""
 
     config: FinetuneConfig
     task: Task

@@ -1,7 +1,7 @@
 """Several runs on the same examples: restarts with other random seeds, and a grid of settings.
 
-The best run is selected on one half of the dev examples, the selection half. Its scores are reported on the other half, the
-report half, because the best of several scores is biased upwards.
+The best run is selected on one half of the dev examples, the selection half. Its scores are reported on the other half,
+the report half, because the best of several scores is biased upwards.
 """
 
 from __future__ import annotations
@@ -157,8 +157,8 @@ def sweep(
 ) -> tuple[TrainedRun, Sweep]:
     """Train every run and return the best one with its model, and the results of all.
 
-    In a run folder, cells/NAME holds the metrics and outcome.json of each run. Only the best model so far is kept on disk.
-    Runs that have an outcome.json are not repeated.
+    In a run folder, cells/NAME holds the metrics and outcome.json of each run. Only the best model so far is kept on
+    disk. Runs that have an outcome.json are not repeated.
 
     Args:
         config: The configuration with its grid and restarts.

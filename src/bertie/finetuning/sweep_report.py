@@ -49,8 +49,8 @@ def sweep_page(run: Path, about: str, done: Sweep) -> Page:
         rows,
     )
     page.paragraph(
-        f"The best run has the best {metric} on the selection half of the dev examples. Its scores are reported on the other "
-        "half, the report half, because selection biases the scores on the half that it uses."
+        f"The best run has the best {metric} on the selection half of the dev examples. Its scores are reported on the "
+        "other half, the report half, because selection biases the scores on the half that it uses."
     )
     link_to_dev(page, run)
     learning_section(page, run / "cells" / best.name, {}, "Training of the best run")

@@ -1,7 +1,8 @@
 """Multiple choice: select the best of several endings of a context (Devlin et al. 2018, section 4.4: SWAG).
 
 Each ending is encoded together with the context. A vector times the pooled [CLS] gives its score; the loss is a softmax
-over the endings. The paper does not say whether [CLS] is pooled; it is here, as in the models that others have released.
+over the endings. The paper does not say whether [CLS] is pooled; it is here, as in the models that others have
+released.
 """
 
 from __future__ import annotations
@@ -67,7 +68,10 @@ class Choose:
                 raise UserError(f"{example.source}: no label; name the column of the gold ending with --task.label")
 
     def encode(self, examples: list[ChoiceExample], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
-        """Encode one sequence per ending. The target is 1 for the gold ending, 0 for the others, None without a label."""
+        """Encode one sequence per ending.
+
+        The target is 1 for the gold ending, 0 for the others, None without a label.
+        """
         contexts = truncation.tokenize(tokenizer, [example.context for example in examples])
         texts = [f"{e.lead} {ending}" if e.lead else ending for e in examples for ending in e.endings]
         endings = iter(truncation.tokenize(tokenizer, texts))

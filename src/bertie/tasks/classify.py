@@ -39,8 +39,7 @@ class Classify:
     labels: tuple[str, ...] = ()
     """The classes; empty: the labels of the training examples, sorted."""
     truncation: Truncation = "head"
-    """Truncation of long texts: keep the head, the tail, or both (head_tail: a quarter from the head), or read all of it
-    in overlapping windows."""
+    """Part of a long text to read: head, tail, head_tail (a quarter from the head), or all of it in windows."""
     doc_stride: int = 0
     """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
     paired: Fixed[bool | None] = None
@@ -89,7 +88,10 @@ class Classify:
         return fitted
 
     def validate(self, examples: list[Example]) -> None:
-        """Check that every example has a label that is one of the classes. Raises UserError for the first that has not."""
+        """Check that every example has a label that is one of the classes.
+
+        Raises UserError for the first that has not.
+        """
         known = set(self.labels)
         for example in examples:
             if (gold := example.label) not in known:

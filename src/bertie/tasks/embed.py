@@ -78,8 +78,8 @@ class Embed:
         """Return the task with the range of the scores, if the pairs have any.
 
         Raises:
-            UserError: A second text is missing, only some pairs have scores, all scores are equal, or the labels are several
-                classes.
+            UserError: A second text is missing, only some pairs have scores, all scores are equal, or the labels are
+                several classes.
         """
         known = _scores(examples)
         if not known:
@@ -138,7 +138,7 @@ class Embed:
     def read_prediction(self, values: dict[str, Any], example: Example, place: str) -> SimilarityPrediction:
         if parse_label_number(example.label) is None:
             raise UserError(
-                f"{example.source}: no score; scoring pairs without scores takes vectors, which prediction files do not have"
+                f"{example.source}: no score; scoring pairs without scores needs vectors, which prediction files lack"
             )
         unknown = np.zeros(0, np.float32)
         return SimilarityPrediction(require_number(answer_of(values, "similarity", place), place), (unknown, unknown))
@@ -174,14 +174,17 @@ class Embed:
 
 
 def _scores(examples: list[Example]) -> list[float]:
-    """Return the scores of all pairs, or an empty list. Pairs that all have the same class label count as positive pairs."""
+    """Return the scores of all pairs, or an empty list.
+
+    Pairs that all have the same class label count as positive pairs.
+    """
     _require_pairs(examples)
     scores = [parse_label_number(example.label) for example in examples]
     known = [score for score in scores if score is not None]
     if not known and len({example.label for example in examples}) > 1:
         raise UserError(
-            f"{examples[0].source}: the label {shorten(str(examples[0].label))!r} is not a score, and other pairs have other "
-            "labels: embed learns from scores, or from positive pairs only; remove the other pairs"
+            f"{examples[0].source}: the label {shorten(str(examples[0].label))!r} is not a score, and other pairs have "
+            "other labels: embed learns from scores, or from positive pairs only; remove the other pairs"
         )
     if 0 < len(known) < len(scores):
         bad = examples[scores.index(None)]

@@ -70,7 +70,10 @@ def by_example(values: list[Any], sequences: list[Sequence], examples: int) -> l
 
 
 def example_weights(sequences: list[Sequence]) -> np.ndarray:
-    """Return the loss weight of each sequence, float32 [S]: 1/n for each of the n windows of an example, 0 without a target."""
+    """Return the loss weight of each sequence, float32 [S].
+
+    Each of the n windows of an example has 1/n; sequences without a target have 0.
+    """
     return np.array([sequence.weight * (sequence.target is not None) for sequence in sequences], np.float32)
 
 

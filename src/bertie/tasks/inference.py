@@ -88,8 +88,8 @@ def predictions(
         examples: What the task's reader yields. A `UserError` among them is yielded in its place.
 
     Raises:
-        UserError: As `Task.encode`. If reading the examples raises one, it is raised again after the predictions for the
-            examples before it.
+        UserError: As `Task.encode`. If reading the examples raises one, it is raised again after the predictions for
+            the examples before it.
         UsageError: As `Task.encode`.
     """
     failure: list[UserError] = []

@@ -15,8 +15,9 @@ CORRELATIONS = frozenset({"matthews", "pearson", "spearman"})
 def classification_scores(gold: list[str], predicted: list[str], labels: list[str]) -> dict[str, float]:
     """Return accuracy and f1, 0 to 1, and matthews (Matthews correlation), −1 to 1.
 
-    With two labels, f1 is that of the second one (GLUE's convention: label "1"); otherwise it is the mean over `labels`.
-    A class that is never predicted has f1 0. matthews is 0 if the gold labels or the predictions are all of one class.
+    With two labels, f1 is that of the second one (GLUE's convention: label "1"); otherwise it is the mean over
+    `labels`. A class that is never predicted has f1 0. matthews is 0 if the gold labels or the predictions are all of
+    one class.
 
     Args:
         gold: The gold labels.
@@ -35,7 +36,10 @@ def classification_scores(gold: list[str], predicted: list[str], labels: list[st
 
 
 def regression_scores(gold: list[float], predicted: list[float]) -> dict[str, float]:
-    """Return pearson and spearman, −1 to 1, and mse. The correlations are 0 if either side is constant up to rounding."""
+    """Return pearson and spearman, −1 to 1, and mse.
+
+    The correlations are 0 if either side is constant up to rounding.
+    """
     from scipy import stats
 
     constant = any(np.ptp(side) <= _ROUNDING * np.abs(side).max() for side in (gold, predicted))

@@ -1,4 +1,7 @@
-"""The prediction of each task for one example. `prediction_to_json` gives the JSON object that `bertie predict` prints."""
+"""The prediction of each task for one example.
+
+`prediction_to_json` gives the JSON object that `bertie predict` prints.
+"""
 
 from __future__ import annotations
 
@@ -62,9 +65,9 @@ class SpanCandidate:
 class SpanPrediction:
     """The answer to a question; an empty string means that the context does not answer it.
 
-    start and end are characters of the context, end exclusive. null_score is the score of "no answer" minus the score of
-    the best span. guesses are the n best candidates over all windows, best first; "no answer" is one of them if the task
-    has a threshold.
+    start and end are characters of the context, end exclusive. null_score is the score of "no answer" minus the score
+    of the best span. guesses are the n best candidates over all windows, best first; "no answer" is one of them if the
+    task has a threshold.
     """
 
     id: str

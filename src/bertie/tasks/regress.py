@@ -38,8 +38,7 @@ class Regress:
     label: str = ""
     """Column of the number; empty: detected from the header."""
     truncation: Truncation = "head"
-    """Truncation of long texts: keep the head, the tail, or both (head_tail: a quarter from the head), or read all of it
-    in overlapping windows."""
+    """Part of a long text to read: head, tail, head_tail (a quarter from the head), or all of it in windows."""
     doc_stride: int = 0
     """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
     paired: Fixed[bool | None] = None
@@ -65,7 +64,10 @@ class Regress:
         return TextReader(TextColumns(self.text, self.text_pair, self.label), SCORES, numbers=True, paired=self.paired)
 
     def fit(self, examples: list[Example]) -> Regress:
-        """Return the task, knowing whether examples are pairs. Raises UserError if a number is missing or all are equal."""
+        """Return the task, knowing whether examples are pairs.
+
+        Raises UserError if a number is missing or all are equal.
+        """
         self.validate(examples)
         if len({parse_label_number(example.label) for example in examples}) == 1:
             raise UserError(

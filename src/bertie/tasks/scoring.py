@@ -32,11 +32,11 @@ def score(
     Args:
         task: A task or its kind. If it has no labels, those of the predictions or of the examples are used.
         data: The labeled examples: a file, or Python values, as for `Predictor.evaluate`.
-        predictions: A file of `bertie predict` or the list that `Predictor.predict` returned: one per example in the same
-            order, or by id for questions. Also GLUE's .tsv; for questions SQuAD's {id: answer}; for tags a CoNLL file with
-            the predicted tag in the last column.
-        null_odds: For SQuAD 2.0: how likely "no answer" is for each question, as a dict by id, a JSON file, or a file of
-            `bertie predict` (its null_score). Adds best_exact, best_f1 and their thresholds to the scores.
+        predictions: A file of `bertie predict` or the list that `Predictor.predict` returned: one per example in the
+            same order, or by id for questions. Also GLUE's .tsv; for questions SQuAD's {id: answer}; for tags a CoNLL
+            file with the predicted tag in the last column.
+        null_odds: For SQuAD 2.0: how likely "no answer" is for each question, as a dict by id, a JSON file, or a file
+            of `bertie predict` (its null_score). Adds best_exact, best_f1 and their thresholds to the scores.
         null_threshold: With `null_odds`, questions whose odds are above this count as predicted to have no answer.
         strict: Refuse files with rows that cannot be read, instead of skipping them, and questions of SQuAD 1.1 without a
             prediction, instead of counting them as 0.
@@ -105,7 +105,7 @@ def _in_order(rows: list[Row | UserError], every: list[Any], examples: list[Any]
 def _answers(
     task: Span, rows: list[Row | UserError], every: list[Any], examples: list[Any], where: str, strict: bool
 ) -> dict[str, str]:
-    """Return the predicted answers by id, without predictions for questions that cannot be read or have no gold answers."""
+    """Return the predicted answers by id, but not for questions that cannot be read or have no gold answers."""
     if nameless := [row for row in rows if isinstance(row, Row) and row.values.get("id") is None]:
         raise UserError(f"{nameless[0].place}: no id of the question")
     said = {str(row.values.get("id")): row for row in rows if isinstance(row, Row)}
@@ -159,7 +159,7 @@ def _odds(path: Path) -> list[tuple[str, Any]]:
 
 
 def _with_labels(task: Task, examples: list[Any], rows: list[Row]) -> Task:
-    """Return the task with classes or tags, if it has none: those with a probability in the predictions, or the gold ones."""
+    """Return the task with labels, if it has none: those with a probability in the predictions, or the gold labels."""
     if isinstance(task, Classify) and not task.labels:
         known = rows[0].values.get("probabilities")
         labels = list(known) if isinstance(known, dict) else sorted({e.label for e in examples if e.label is not None})

@@ -1,9 +1,9 @@
 """Extractive question answering, as in SQuAD 1.1 and 2.0 (Devlin et al. 2018, sections 4.2 and 4.3).
 
-A start vector and an end vector score every token. The answer is the span of the context whose start and end scores have
-the largest sum. Long contexts are read in overlapping windows; an answer may start only in the window where its first
-token has the most context on both sides. In SQuAD 2.0, [CLS] stands for "no answer": it is predicted if its score exceeds
-that of the best span by more than τ (`threshold`), which is tuned on the dev questions.
+A start vector and an end vector score every token. The answer is the span of the context whose start and end scores
+have the largest sum. Long contexts are read in overlapping windows; an answer may start only in the window where its
+first token has the most context on both sides. In SQuAD 2.0, [CLS] stands for "no answer": it is predicted if its score
+exceeds that of the best span by more than τ (`threshold`), which is tuned on the dev questions.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class _WindowTarget(NamedTuple):
     may_start: np.ndarray
     """bool [n]: whether an answer may start at a context token in this window, rather than in another one."""
     answer: tuple[int, int] | None
-    """Positions of the first and last token of the gold answer; (0, 0), that is [CLS], if it is not in this window; None if
-    the question cannot be trained on."""
+    """Positions of the first and last token of the gold answer; (0, 0), that is [CLS], if it is not in this window;
+    None if the question cannot be trained on."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,7 @@ class Span:
     context: str = ""
     """Column of the context; empty: context."""
     answers: str = ""
-    """Column of the answer, whose empty cells mean no answer; in .jsonl also a list of answers or SQuAD's object; empty:
-    answers or answer."""
+    """Column of the answer (empty cell: none), in .jsonl also a list or SQuAD's object; empty: answers or answer."""
     doc_stride: int = 128
     """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
     max_query_length: int = 64
@@ -67,8 +66,10 @@ class Span:
     conditional: bool = False
     """Predict the end given the start; in the paper, start and end are independent."""
     threshold: float | None = None
-    """τ of SQuAD 2.0: predict no answer if its score exceeds that of the best span by more than this. finetune tunes it on
-    the dev questions if some questions have no answer. None: always predict an answer."""
+    """τ of SQuAD 2.0, tuned on dev: no answer if its score exceeds the best span's by more than τ.
+
+    None: always answer.
+    """
 
     def __post_init__(self) -> None:
         require_range("task", self, "max_query_length", "max_answer_length", "n_best_size", low=1)
@@ -119,7 +120,10 @@ class Span:
             seen.add(example.id)
 
     def encode(self, examples: list[Question], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
-        """Encode the windows of every question. A gold answer that no tokens of the context cover is a target of None."""
+        """Encode the windows of every question.
+
+        A gold answer that no tokens of the context cover is a target of None.
+        """
         texts = list(
             dict.fromkeys(text for each in examples for text in (each.question, each.context))
         )  # many share one
@@ -219,9 +223,9 @@ class Span:
     def _ends(self, logits_TC: np.ndarray, starts: slice) -> np.ndarray:
         """Return the end scores [start, end] of every token of a window, for a slice of starts.
 
-        logits_TC are the head's outputs without the first column, the start scores. With `conditional`, training takes a
-        softmax over the ends of each start, so the log-probability is the score to add to the start score. Independent
-        ends share one softmax, which does not change the order: there the logit is the score.
+        logits_TC are the head's outputs without the first column, the start scores. With `conditional`, training takes
+        a softmax over the ends of each start, so the log-probability is the score to add to the start score.
+        Independent ends share one softmax, which does not change the order: there the logit is the score.
         """
         ends_T = logits_TC[:, 0]
         if not self.conditional:
@@ -230,7 +234,7 @@ class Span:
         return ends_ST - np.logaddexp.reduce(ends_ST, axis=1, keepdims=True)
 
     def calibrate(self, predictions: list[SpanPrediction], examples: list[Question]) -> Span:
-        """Return the task with the τ that maximizes F1 on these examples, if there are questions with and without answer."""
+        """Return the task with the τ that maximizes F1 on these examples, if some have an answer and some have none."""
         if self.threshold is None or len({bool(example.answers) for example in examples}) < 2:
             return self
         return replace(self, threshold=best_threshold(predictions, examples))
@@ -256,7 +260,7 @@ class Span:
 
 
 def _answer_tokens(example: Question, context: truncation.TokenizedText) -> tuple[int, int] | None:
-    """Return the first and last token of the first gold answer; (−1, −1) without one; None if it is not in the context."""
+    """Return the first and last token of the first gold answer, (−1, −1) without one, None if the context lacks it."""
     if not example.answers:
         return (-1, -1)
     answer = placed(example.answers[0], example.context)

@@ -1,4 +1,4 @@
-"""Exact match and F1 as the official scripts of SQuAD 1.1 and 2.0 compute them, and the threshold τ that maximizes F1."""
+"""Exact match and F1, as the official scripts of SQuAD 1.1 and 2.0 compute them, and the τ that maximizes F1."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize_answer(text: str) -> str:
-    """Return an answer in lower case, without ASCII punctuation and English articles, words separated by single blanks."""
+    """Return an answer in lower case, without ASCII punctuation and English articles, with single blanks."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
@@ -31,7 +31,8 @@ def squad_scores(
     has_answer_ and no_answer_.
 
     Args:
-        answers: The predicted answers by id. A question without one scores 0 in SQuAD 1.1; in 2.0 it counts as no answer.
+        answers: The predicted answers by id. A question without one scores 0 in SQuAD 1.1; in 2.0 it counts as no
+            answer.
         questions: The questions with their gold answers.
         silent: Ids of questions whose prediction counts as no answer, whatever `answers` says.
     """
@@ -95,8 +96,8 @@ def best_threshold(predictions: Sequence[SpanPrediction], questions: Sequence[Qu
 def scores_with_and_without_answer(predictions: Sequence[SpanPrediction], questions: Sequence[Question]) -> np.ndarray:
     """Return exact match and F1 of every question by the rules of SQuAD 2.0, float64 [2, questions, 2].
 
-    The first index is 0 for predicting no answer and 1 for predicting the best span; the last is 0 for exact match and 1
-    for F1.
+    The first index is 0 for predicting no answer and 1 for predicting the best span; the last is 0 for exact match and
+    1 for F1.
     """
     spans = [next((guess.text for guess in found.guesses if guess.text), "") for found in predictions]
     silent = [score_answer("", question, True) for question in questions]

@@ -1,4 +1,7 @@
-"""Token classification: a tag for every word, from a linear layer on its first subword (Devlin et al. 2018, section 5.3)."""
+"""Token classification: a tag for every word, from a linear layer on its first subword (Devlin et al.
+
+2018, section 5.3).
+"""
 
 from __future__ import annotations
 
@@ -47,8 +50,7 @@ class Tag:
     word: int = -1
     """Column of the word in a CoNLL file, from 0; -1: the second (FORM) in .conllu, else the first."""
     tag: int = -1
-    """Column of the tag in a CoNLL file, from 0; negative: from the end, -1 is the last. Required for .conllu: 3 is UPOS, the
-    part of speech."""
+    """Column of the tag in a CoNLL file, from 0; negative: from the end. Required for .conllu, where 3 is UPOS."""
     tokens: str = ""
     """Key of the words in .jsonl; empty: tokens or words."""
     tags: str = ""
@@ -56,8 +58,7 @@ class Tag:
     labels: tuple[str, ...] = ()
     """The tags; empty: the tags of the training examples, sorted."""
     truncation: Truncation = "windows"
-    """Truncation of long sentences: windows reads all of it in overlapping windows; head, tail and head_tail leave words
-    without a prediction."""
+    """Part of a long sentence to read: all of it in windows; head, tail, head_tail leave words without a prediction."""
     doc_stride: int = 0
     """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
 
@@ -103,7 +104,7 @@ class Tag:
         return replace(self, labels=labels)
 
     def validate(self, examples: list[TaggedSentence]) -> None:
-        """Check that every sentence has tags. Warns of words whose gold tag is unknown: their prediction is always wrong.
+        """Check that every sentence has tags. Warns of words with an unknown gold tag: they always count as errors.
 
         Raises:
             UserError: A sentence has no tags, or not a single tag is one of the task's.
@@ -131,8 +132,8 @@ class Tag:
     def encode(self, examples: list[TaggedSentence], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
         """Encode the sentences. `Sequence.offsets` holds word indices instead of characters (see `word_alignment`).
 
-        The target names the words that the sequence predicts. A word in several windows is predicted in the one with the
-        most context on both sides of it.
+        The target names the words that the sequence predicts. A word in several windows is predicted in the one with
+        the most context on both sides of it.
         """
         label_index = {label: i for i, label in enumerate(self.labels)}
         tokenized = word_alignment.tokenize_words(tokenizer, [example.words for example in examples])
@@ -166,7 +167,10 @@ class Tag:
     def decode(
         self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[TaggedSentence]
     ) -> list[TagPrediction]:
-        """Return the tags of each sentence. Truncated words get O, or the first label if there is no O, and probability 0."""
+        """Return the tags of each sentence.
+
+        Truncated words get O, or the first label if there is no O, and probability 0.
+        """
         default = "O" if "O" in self.labels else self.labels[0]
         predictions = [
             TagPrediction(list(each.words), [default] * len(each.words), [0.0] * len(each.words)) for each in examples

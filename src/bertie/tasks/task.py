@@ -1,7 +1,8 @@
 """The contract of a fine-tuning task. Read this page before you add one.
 
 A task is a frozen dataclass in its own file. Its fields are its configuration: they become flags, TOML keys and
-task.json. Its methods turn examples into sequences, sequences into a loss, and head outputs into predictions and scores.
+task.json. Its methods turn examples into sequences, sequences into a loss, and head outputs into predictions and
+scores.
 
 Fine-tuning calls the methods in this order:
 
@@ -10,7 +11,8 @@ Fine-tuning calls the methods in this order:
    examples against it.
 3. `encode` tokenizes all examples into sequences. `training_sequences` selects the ones to train on.
 4. `head` builds the task head.
-5. For every micro-batch, `head_positions` selects the tokens that the head reads, and `targets` gives their gold labels.
+5. For every micro-batch, `head_positions` selects the tokens that the head reads, and `targets` gives their gold
+   labels.
 6. After training, the head's outputs on the dev sequences go to `decode`, which returns one prediction per example.
    A `Calibratable` task is then calibrated on them and decodes once more.
 7. `score` computes the metrics, which are compared with those of `constant_predictions` to detect a failed run.
@@ -44,8 +46,8 @@ Unit = Literal["sequence", "example", "batch"]
 class Reader(Protocol):
     """Reads the examples of one task. The readers are in `tasks/data/`.
 
-    A row that cannot be read is yielded as a `UserError` in its place, so that the caller can skip and count it. An error
-    that concerns the whole file, such as a missing column, is raised.
+    A row that cannot be read is yielded as a `UserError` in its place, so that the caller can skip and count it. An
+    error that concerns the whole file, such as a missing column, is raised.
     """
 
     def read(self, path: Path) -> Iterator[Any | UserError]:
@@ -88,8 +90,8 @@ class Task(Protocol):
     """What fine-tuning, prediction and scoring need from a task.
 
     `examples` are always what the task's reader yields, without errors. `sequences` are always what `encode` returned
-    for them, in the same order. Mark fields that `fit` determines as `tyro.conf.Fixed`: they are stored in task.json but
-    are not flags.
+    for them, in the same order. Mark fields that `fit` determines as `tyro.conf.Fixed`: they are stored in task.json
+    but are not flags.
     """
 
     @property
@@ -107,8 +109,8 @@ class Task(Protocol):
         """What training shuffles and counts as one item of a batch.
 
         "sequence": each sequence by itself. "example": all sequences of an example; they stay in one micro-batch.
-        "batch": all sequences of an example, and the whole batch stays in one micro-batch, because the loss compares its
-        examples with each other.
+        "batch": all sequences of an example, and the whole batch stays in one micro-batch, because the loss compares
+        its examples with each other.
         """
         ...
 
@@ -155,9 +157,9 @@ class Task(Protocol):
             max_length: Most tokens of a sequence, special tokens included.
 
         Returns:
-            Sequences in the order of the examples. `Sequence.example` is the index into `examples`, `part` the number of
-            the window, ending or text, `target` the gold label in a form of the task's own, and `truncated` the number
-            of tokens that were left out.
+            Sequences in the order of the examples. `Sequence.example` is the index into `examples`, `part` the number
+            of the window, ending or text, `target` the gold label in a form of the task's own, and `truncated` the
+            number of tokens that were left out.
 
         Raises:
             UserError: An example does not fit the task, for instance one text where the task needs a pair.

@@ -1,7 +1,7 @@
 """Align words with subwords, and assign each word of a long text to one window.
 
-In this file, `offsets` of tokenized texts and sequences are not characters. They are int32 [n, 2]: the index of the word
-that a token belongs to, and the index of the token within that word.
+In this file, `offsets` of tokenized texts and sequences are not characters. They are int32 [n, 2]: the index of the
+word that a token belongs to, and the index of the token within that word.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from bertie.text.truncation import TokenizedText
 def tokenize_words(tokenizer: Tokenizer, texts: Many[Many[str]]) -> list[TokenizedText]:
     """Tokenize texts that are split into words already.
 
-    A word that the tokenizer removes entirely, such as a control character, becomes [UNK], so that every word has a token.
+    A word that the tokenizer removes entirely, such as a control character, becomes [UNK], so that every word has a
+    token.
     """
     tokenized = []
     for given, encoding in zip(texts, tokenizer.encode_words(texts), strict=True):
@@ -54,7 +55,7 @@ def split_and_tokenize(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[Tok
 
 
 def _with_combining_marks(text: str, end: int) -> int:
-    """Return the end of a word including combining accents after its last letter: BERT may strip them from the token."""
+    """Return the end of a word including combining accents after its last letter: BERT may strip these from tokens."""
     while end < len(text) and unicodedata.combining(text[end]):
         end += 1
     return end

@@ -52,7 +52,7 @@ def watch(seen: list[MicroBatch], monkeypatch: pytest.MonkeyPatch) -> None:
 def test_padded_micro_batches_have_the_same_losses(
     name: str, lstm_hidden_size: int, rows: list[dict[str, str]], start: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Padding avoids that oneDNN compiles matrix products for every new size; filler sequences attend only to themselves."""
+    """Without padding, oneDNN compiles matrix products for every new size. Filler sequences attend to themselves."""
     task, row = CASES[name]
     examples: Rows = [row(each["text"], i) for i, each in enumerate(rows)]
     seen: list[MicroBatch] = []

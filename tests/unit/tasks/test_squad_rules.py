@@ -1,9 +1,9 @@
 """SQuAD scores, compared bit for bit with a plain reimplementation of the published rules.
 
 SQuAD 1.1: exact match and F1 over bags of normalized words, each the best over the gold answers; a question without a
-prediction scores 0. SQuAD 2.0: gold answers that are empty after normalization are dropped, and if none is left, the gold
-answer is empty; if either side has no words, F1 is 1 if both have none, else 0. The scores are also given for the questions
-with and without answer, and for the best thresholds of the odds.
+prediction scores 0. SQuAD 2.0: gold answers that are empty after normalization are dropped, and if none is left, the
+gold answer is empty; if either side has no words, F1 is 1 if both have none, else 0. The scores are also given for the
+questions with and without answer, and for the best thresholds of the odds.
 """
 
 from __future__ import annotations

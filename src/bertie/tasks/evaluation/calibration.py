@@ -1,4 +1,4 @@
-"""Calibration: does the accuracy match the predicted probability? Expected calibration error and reliability diagram."""
+"""Calibration: how well predicted probabilities match the accuracy. Calibration error and reliability diagram."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ class Calibration:
         page.heading("Calibration")
         more = "".join(f"; {name.replace('_', ' ')} {value:.4f}" for name, value in self.more.items())
         page.paragraph(
-            f"Expected calibration error {self.ece:.4f}: the mean difference between predicted probability and accuracy over "
-            f"{BINS} bins of equal width{more}. A dot above the line means that the model is underconfident, below that it is "
-            f"overconfident. The size of a dot grows with the number of {self.unit} in its bin."
+            f"Expected calibration error {self.ece:.4f}: the mean difference between predicted probability and "
+            f"accuracy over {BINS} bins of equal width{more}. A dot above the line means that the model is "
+            f"underconfident, below that it is overconfident. The size of a dot grows with the number of {self.unit} in its bin."
         )
         total = int(self.count.sum())
         about = f"Expected calibration error {self.ece:.4f} over {total:,} {self.unit}"

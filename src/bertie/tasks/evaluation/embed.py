@@ -16,8 +16,8 @@ def evaluate_scored_pairs(
 ) -> Evaluation:
     """Return the evaluation of pairs with scores.
 
-    Like Spearman's correlation, the loss compares ranks: the distance between the rank of a pair's similarity and the rank
-    of its score, as a share of the number of pairs.
+    Like Spearman's correlation, the loss compares ranks: the distance between the rank of a pair's similarity and the
+    rank of its score, as a share of the number of pairs.
     """
     from scipy.stats import rankdata
 
@@ -40,7 +40,7 @@ def evaluate_scored_pairs(
 
 
 def evaluate_retrieval(predictions: list[SimilarityPrediction], examples: list[Example]) -> Evaluation:
-    """Return the evaluation of pairs without scores: the rank of the own second text among all second texts by similarity."""
+    """Return the evaluation of pairs without scores: rank the own second text among all second texts by similarity."""
     ranks, nearest = partner_ranks(*(np.stack([each.vectors[side] for each in predictions]) for side in (0, 1)))
 
     def passage(i: int) -> Passage:

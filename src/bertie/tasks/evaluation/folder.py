@@ -24,11 +24,11 @@ _MARKS = {"gold": "gold", "wrong": "predicted", "right": "predicted and gold"}
 
 @contextmanager
 def evaluation_folder(path: Path, of: str | None = None) -> Iterator[Path]:
-    """Yield a hidden folder to `write` into. On success it is renamed to `path` and replaces an earlier evaluation there.
+    """Yield a hidden folder to `write` into. On success it is renamed to `path`, replacing an earlier evaluation.
 
     Args:
         path: The folder to make.
-        of: The evaluated model and data, as in "of" of scores.json; an earlier evaluation of something else is not replaced.
+        of: The evaluated model and data, as in "of" of scores.json. An evaluation of something else is not replaced.
 
     Raises:
         UsageError: `path` exists and is something else. Raised before anything is written.
@@ -78,7 +78,10 @@ def write(
 
 
 def page(title: str, evaluation: Evaluation, sources: list[str], result: dict[str, Any]) -> str:
-    """Return report.html: the scores, the findings, and the examples with the largest losses. sources: of the examples."""
+    """Return report.html: the scores, the findings, and the examples with the largest losses.
+
+    sources: of the examples.
+    """
     seconds = f", in {result['seconds']:,.1f} s" if "seconds" in result else ""
     report = Page(title, f"{result['examples']:,} examples{seconds}.")
     report.table(("score", "value"), [(name.replace("_", " "), value) for name, value in result["scores"].items()])

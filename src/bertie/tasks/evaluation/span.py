@@ -84,7 +84,10 @@ def question_word(question: str) -> str:
 
 
 def _thresholds(threshold: float, predictions: list[SpanPrediction], examples: list[Question]) -> Curves:
-    """Return the scores as functions of τ, at every τ that changes a prediction. An answer is given if null_score ≤ τ."""
+    """Return the scores as functions of τ, at every τ that changes a prediction.
+
+    An answer is given if null_score ≤ τ.
+    """
     null = np.array([each.null_score for each in predictions])
     silent, answered = scores_with_and_without_answer(predictions, examples)
     order = np.argsort(null, kind="stable")

@@ -20,8 +20,8 @@ def evaluate_tags(
 ) -> Evaluation:
     """Return the evaluation.
 
-    The loss of a sentence is a lower bound of Σ −log p(gold tag) over its words. Predictions have only the probability p of
-    the predicted tag; another gold tag has at most 1 − p.
+    The loss of a sentence is a lower bound of Σ −log p(gold tag) over its words. Predictions have only the probability
+    p of the predicted tag; another gold tag has at most 1 − p.
     """
     gold = [list(example.tags or ()) for example in examples]
     predicted = [each.tags for each in predictions]
