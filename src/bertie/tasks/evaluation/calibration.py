@@ -63,7 +63,8 @@ class Calibration:
         page.paragraph(
             f"Expected calibration error {self.ece:.4f}: the mean difference between predicted probability and "
             f"accuracy over {BINS} bins of equal width{more}. A dot above the line means that the model is "
-            f"underconfident, below that it is overconfident. The size of a dot grows with the number of {self.unit} in its bin."
+            f"underconfident, below that it is overconfident. The size of a dot grows with the number of {self.unit} in "
+            "its bin."
         )
         total = int(self.count.sum())
         about = f"Expected calibration error {self.ece:.4f} over {total:,} {self.unit}"
