@@ -1,4 +1,4 @@
-"""The demo at a twentieth of its size, on Python's documentation, and on a folder of one's own.
+"""The demo at a small scale, on Python's documentation and on another folder.
 
 All but the slow test have fewer sentences to classify: fine-tuning on all of them takes most of the time.
 """
@@ -15,7 +15,7 @@ import pytest
 from bertie.cli import main
 from bertie.demo import corpus
 
-FEWER = {"_TRAIN": 40, "_TEST": 40}  # sentences of a label
+FEWER = {"_MAX_TRAIN": 40, "_MAX_TEST": 40}  # sentences per label
 SMALL = f"""
 import sys
 from bertie.cli import main
@@ -26,7 +26,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def run_demo(out: Path, *start: str) -> Path:
-    """In a process of its own: here every call into bertie.model would have its shapes checked."""
+    """Run the demo in its own process, because pytest checks the shapes of every call into bertie.model."""
     subprocess.run([sys.executable, *start, "demo", "--out", str(out), "--scale", "0.05"], check=True)
     return out
 
@@ -43,64 +43,64 @@ def _fewer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_demo_as_a_user_starts_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    require_whole(run_demo(tmp_path / "out", "-m", "bertie"), capsys)
+def test_demo_in_full(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    require_complete(run_demo(tmp_path / "out", "-m", "bertie"), capsys)
 
 
-def test_demo_goes_the_whole_way(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    require_whole(demo, capsys)
+def test_demo_writes_a_report_and_a_usable_model(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    require_complete(demo, capsys)
 
 
-def require_whole(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def require_complete(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = (demo / "report.html").read_text()
-    for part in ("What it learned from the text", "What that is worth", "What it says", "How it was made", "<svg"):
+    for part in ("Pre-training", "The gain from pre-training", "Predictions at [MASK]", "Run time", "<svg"):
         assert part in page
     comparison = json.loads((demo / "comparison.json").read_text())
     assert set(comparison["accuracy"]) == {"pre-trained", "from scratch"}
     assert comparison["bag_of_words"] > 2 * comparison["majority"] > 0
     assert all(len(values) >= 2 for values in comparison["accuracy"].values())
     assert main(["fill-mask", str(demo / "bert"), "Return the [MASK] of the list.", "--json"]) == 0
-    [guesses] = json.loads(capsys.readouterr().out.splitlines()[-1])["masks"]
-    assert len(guesses) == 5
-    assert guesses[0]["probability"] >= guesses[-1]["probability"] > 0
+    [predictions] = json.loads(capsys.readouterr().out.splitlines()[-1])["masks"]
+    assert len(predictions) == 5
+    assert predictions[0]["probability"] >= predictions[-1]["probability"] > 0
 
 
-def test_demo_learns(demo: Path) -> None:
+def test_demo_lowers_the_training_loss(demo: Path) -> None:
     records = [json.loads(line) for line in (demo / "bert" / "metrics.jsonl").read_text().splitlines()]
     losses = [record["mlm_loss"] for record in records if record["split"] == "train"]
     assert sum(losses[-10:]) / 10 < sum(losses[:10]) / 10 - 0.1
 
 
 @pytest.mark.usefixtures("_fewer")
-def test_demo_again_has_nothing_to_do(demo: Path) -> None:
+def test_a_second_call_repeats_nothing(demo: Path) -> None:
     before = (demo / "bert" / "model.safetensors").stat().st_mtime_ns
     seconds = json.loads((demo / "seconds.json").read_text())
     assert main(["demo", "--out", str(demo), "--scale", "0.05"]) == 0
-    for stage, taken in json.loads((demo / "seconds.json").read_text()).items():  # what was done took what it took
+    for stage, taken in json.loads((demo / "seconds.json").read_text()).items():  # finished stages keep their times
         assert taken < 1.5 * seconds[stage] + 5
         assert taken >= seconds[stage] or stage == "read the text"
     assert (demo / "bert" / "model.safetensors").stat().st_mtime_ns == before
 
 
 @pytest.mark.usefixtures("_fewer")
-def test_demo_of_another_scale_is_refused(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_scale_in_the_same_folder_is_refused(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--out", str(demo), "--scale", "0.1"]) == 2
     assert "another" in capsys.readouterr().err
 
 
-def test_demo_of_text_that_changed_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_changed_text_in_the_same_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, out = tmp_path / "text", tmp_path / "out"
     text.mkdir()
-    out.mkdir()  # an empty folder will do
+    out.mkdir()  # an empty folder is fine
     (text / "a.txt").write_text("One document.\n\nAnother one.\n")
     command = ["demo", "--out", str(out), "--scale", "0.01", "--corpus", str(text)]
-    assert main(command) == 1  # far too little text
+    assert main(command) == 1  # too little text
     (text / "a.txt").write_text("One document.\n\nQuite another one.\n")
     assert main(command) == 2
-    assert "of another text" in capsys.readouterr().err
+    assert "a demo of another text" in capsys.readouterr().err
 
 
-def test_demo_does_not_read_what_it_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_output_folder_inside_the_corpus_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.txt").write_text("One document.\n\nAnother one.\n")
     assert main(["demo", "--out", str(tmp_path / "runs" / "mine"), "--corpus", str(tmp_path)]) == 2
     assert "which is read for text" in capsys.readouterr().err
@@ -108,9 +108,9 @@ def test_demo_does_not_read_what_it_writes(tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.usefixtures("_fewer")
-def test_demo_of_ones_own_text(tmp_path: Path, corpus_folder: Path) -> None:
+def test_demo_of_another_folder(tmp_path: Path, corpus_folder: Path) -> None:
     out = tmp_path / "own"
     assert main(["demo", "--out", str(out), "--scale", "0.02", "--corpus", str(corpus_folder)]) == 0
     page = (out / "report.html").read_text()
-    assert "From which of" in page
+    assert "does a sentence come from?" in page
     assert "[MASK]" in page

@@ -1,4 +1,4 @@
-"""`bertie demo`: the whole way on one small corpus, and a page that shows what came of it."""
+"""`bertie demo`: run every step on one small corpus, and write a report."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import train_tokenizer
 
 VOCABULARY, EPOCHS, SEEDS = 8000, 3, 5
-PROGRAMMERS = (
+SENTENCES = (
     "Return the [MASK] of the list.",
     "If the file does not [MASK], an exception is raised.",
     "The default [MASK] of this argument is None.",
@@ -38,34 +38,42 @@ PROGRAMMERS = (
 
 
 def demo(out: str | Path, corpus: list[Path] | None = None, scale: float = 1.0) -> dict[str, Any]:
-    """Vocabulary, shards, pre-training, fine-tuning and a report, in the folder `out`; stages that are done are kept.
+    """Train a vocabulary and a small BERT, fine-tune it, compare it with baselines, and write a report.
 
-    corpus: the user's files or folders; none: Python's documentation. scale: factor on steps, epochs and seeds.
-    Returns {"report", "run", "seconds", "eval": held-out scores, "accuracy": …, "gain", "gain_error"}.
+    A second call with the same arguments resumes: it keeps finished stages.
+
+    Args:
+        out: Output folder.
+        corpus: Your own files or folders; None: Python's documentation.
+        scale: Factor on the numbers of steps, epochs and seeds.
+
+    Returns:
+        {"report", "run": paths, "seconds": duration, "eval": scores on held-out documents}, and if the text allows a
+        classification task, {"accuracy": per seed, by initial weights, "bag_of_words": accuracy, "gain": mean accuracy
+        pre-trained minus from scratch, "gain_error": its standard error}.
+
+    Raises:
+        UsageError: `out` holds something else, or an argument is out of range.
+        UserError: The text cannot be read, or there is too little of it.
     """
     if not 0 < scale <= 100:
-        raise UsageError(f"--scale {scale:g}: give a positive number, 1 is the usual size")
+        raise UsageError(f"--scale {scale:g}: give a number from 0 (not included) to 100")
     out, paths = Path(out), corpus or []
     if corpus is not None and not corpus:
-        raise UsageError("--corpus names no text: give files or folders, or leave it out for Python's documentation")
+        raise UsageError("--corpus names no text: give files or folders, or remove it for Python's documentation")
     if not (out / "demo.json").is_file():
         storage.require_fresh(out, "the demo")
     sources.require_outside(out, paths)
     seconds: dict[str, float] = {}
     with _timed("read the text", seconds):
         data = folder_data(paths) if paths else python_data()
-        lines = [json.dumps({"text": document.text, "source": document.source}) + "\n" for document in data.documents]
-        content = "".join(lines)
-        everything = repr((content, data.train, data.test))
-        _open_folder(out, {"text": hashlib.sha256(everything.encode()).hexdigest(), "scale": scale})
-        text = out / "corpus.jsonl"
-        storage.write_atomic(text, content)
+        text = _write_corpus(out, data, scale)
     with _timed("train the vocabulary", seconds):
         if not (out / "tokenizer").exists():
             train_tokenizer([text], out / "tokenizer", vocab_size=VOCABULARY, exact=False)
     with _timed("prepare shards", seconds):
         if not (out / "shards").exists():
-            share = max(0.05, min(0.5, 8 / len(data.documents)))  # some held-out documents, however few there are
+            share = max(0.05, min(0.5, 8 / len(data.documents)))  # about 8 held-out documents at least
             prepare([text], Tokenizer.load(out / "tokenizer"), out / "shards", eval_share=share)
     with _timed("pre-train", seconds):
         config = configuration.load(PretrainConfig, "demo", "pretrain")
@@ -75,17 +83,28 @@ def demo(out: str | Path, corpus: list[Path] | None = None, scale: float = 1.0) 
     with _timed("fine-tune and compare", seconds):
         comparison = _comparison(out, data, scale)
     model = load(out / "bert")
-    texts = list(PROGRAMMERS) if not paths else _own_masks(data)
-    guesses = {text: model.fill_mask(text)[0] for text in texts}
-    seconds = _in_all(out, seconds)
-    storage.write_atomic(out / "report.html", page(out, data, comparison, guesses, seconds))
-    _tell(out, trained["eval"], comparison)
+    texts = list(SENTENCES) if not paths else _mask_sentences(data)
+    predictions = {text: model.fill_mask(text)[0] for text in texts}
+    seconds = _add_earlier_calls(out, seconds)
+    storage.write_atomic(out / "report.html", page(out, data, comparison, predictions, seconds))
+    _print_summary(out, trained["eval"], comparison)
     result = {"report": str(out / "report.html"), "run": str(out / "bert"), "seconds": round(sum(seconds.values()), 1)}
     if comparison is not None:
         gain, error = comparison.gain
         result |= {"accuracy": comparison.accuracy, "bag_of_words": comparison.bag_of_words}
         result |= {"gain": gain, "gain_error": error}
     return result | {"eval": trained["eval"]}
+
+
+def _write_corpus(out: Path, data: DemoData, scale: float) -> Path:
+    """Open the output folder and write the documents to corpus.jsonl."""
+    lines = [json.dumps({"text": document.text, "source": document.source}) + "\n" for document in data.documents]
+    content = "".join(lines)
+    fingerprinted = repr((content, data.train, data.test))
+    _open_folder(out, {"text": hashlib.sha256(fingerprinted.encode()).hexdigest(), "scale": scale})
+    text = out / "corpus.jsonl"
+    storage.write_atomic(text, content)
+    return text
 
 
 def _open_folder(out: Path, settings: dict[str, Any]) -> None:
@@ -98,29 +117,31 @@ def _open_folder(out: Path, settings: dict[str, Any]) -> None:
 
 
 def _comparison(out: Path, data: DemoData, scale: float) -> Comparison | None:
-    """None where the text holds no question. Kept in comparison.json, so that a second call has nothing to do."""
+    """Return the comparison, stored in comparison.json for later calls; None if the text does not allow a task."""
     if not data.test:
-        console.info(
-            "no classifier: it tells 2 to 20 files, or else sub-folders, apart, each of at least 4 documents and 50 sentences"
-        )
+        console.info("no classifier: it needs 2 files or subfolders with at least 4 documents and 50 sentences each")
         return None
-    known = out / "comparison.json"
-    if not known.is_file():
+    path = out / "comparison.json"
+    if not path.is_file():
         epochs, seeds = max(1, round(EPOCHS * scale)), max(2, round(SEEDS * min(scale, 1)))
-        so_far = out / "comparison-so-far.json"
-        storage.write_json(known, asdict(compare(data, out / "bert", epochs, seeds, so_far)))
-        so_far.unlink()
-    return Comparison(**storage.read_json(known))
+        partial = out / "comparison-so-far.json"
+        storage.write_json(path, asdict(compare(data, out / "bert", epochs, seeds, partial)))
+        partial.unlink()
+    return Comparison(**storage.read_json(path))
 
 
-def _own_masks(data: DemoData, count: int = 6) -> list[str]:
-    """Sentences, each with its longest word masked, unread by pre-training where there are such; the same for the same text."""
+def _mask_sentences(data: DemoData, count: int = 6) -> list[str]:
+    """Choose sentences and mask the longest word of each.
+
+    The sentences are test sentences, if there are any: pre-training has not seen those. The same text gives the same
+    ones.
+    """
     texts = [example.text for example in data.test] or [
         first for d in data.documents[:1000] for first in split_sentences(d.text)[:1]
     ]
-    fitting = [text for text in texts if 5 <= len(text.split()) <= 20 and len(text) < 200]
-    fitting = fitting or [text.strip()[:40] for text in texts]  # as in scripts without spaces, or without full stops
-    chosen = sorted(fitting, key=lambda text: hashlib.sha256(text.encode()).digest())[:count]
+    short = [text for text in texts if 5 <= len(text.split()) <= 20 and len(text) < 200]
+    short = short or [text.strip()[:40] for text in texts]  # for scripts without spaces, and text without full stops
+    chosen = sorted(short, key=lambda text: hashlib.sha256(text.encode()).digest())[:count]
     return [_masked(text) for text in chosen]
 
 
@@ -139,23 +160,22 @@ def _timed(title: str, seconds: dict[str, float]) -> Iterator[None]:
     seconds[title] = time.monotonic() - started
 
 
-def _in_all(out: Path, seconds: dict[str, float]) -> dict[str, float]:
-    """What the stages took together with the calls before this one, which did what this one did not have to."""
+def _add_earlier_calls(out: Path, seconds: dict[str, float]) -> dict[str, float]:
+    """Add the seconds of earlier calls, which ran the stages that this call did not repeat."""
     path = out / "seconds.json"
-    before = storage.read_json(path) if path.is_file() else {}
-    before.pop("read the text", None)  # every call does that anew
-    together = {stage: taken + before.get(stage, 0.0) for stage, taken in seconds.items()}
-    storage.write_json(path, together)
-    return together
+    earlier = storage.read_json(path) if path.is_file() else {}
+    earlier.pop("read the text", None)  # every call repeats this stage
+    total = {stage: taken + earlier.get(stage, 0.0) for stage, taken in seconds.items()}
+    storage.write_json(path, total)
+    return total
 
 
-def _tell(out: Path, last: dict[str, Any], comparison: Comparison | None) -> None:
-    console.info(f"held-out documents: masked-LM loss {last['mlm_loss']:.2f}, next sentence {last['nsp_accuracy']:.3f}")
+def _print_summary(out: Path, last: dict[str, Any], comparison: Comparison | None) -> None:
+    console.info(f"held-out documents: MLM loss {last['mlm_loss']:.2f} nats, NSP accuracy {last['nsp_accuracy']:.3f}")
     if comparison is not None:
+        console.info("test accuracy (mean over seeds ± 95 % confidence interval):")
         for name, accuracy, *_ in comparison.table():
             console.info(f"  {accuracy:>16}  {name}")
         gain, error = comparison.gain
-        console.info(
-            f"(± is the 95 % interval) pre-training gains {100 * gain:.1f} points, standard error {100 * error:.1f}"
-        )
-    console.info(f'look at {out / "report.html"}; ask {out / "bert"}: bertie fill-mask {out / "bert"} "… [MASK] …"')
+        console.info(f"pre-training gains {100 * gain:.1f} points of accuracy (standard error {100 * error:.1f})")
+    console.info(f'report: {out / "report.html"}; try the model: bertie fill-mask {out / "bert"} "… [MASK] …"')

@@ -1,3 +1,5 @@
+"""The text of the demo and its classification task."""
+
 from __future__ import annotations
 
 import hashlib
@@ -32,7 +34,7 @@ def assert_no_leak(data: DemoData):
     assert test.isdisjoint(seen)
 
 
-def test_python_comes_with_enough_text(data: DemoData):
+def test_python_documentation_is_large_enough(data: DemoData):
     assert sum(len(document.text) for document in data.documents) > 1_500_000
     assert any(document.source.startswith("pydoc_data.topics:") for document in data.documents)
     text = "\n".join(document.text for document in data.documents)
@@ -41,7 +43,7 @@ def test_python_comes_with_enough_text(data: DemoData):
     assert len(data.documents) == len({document.source for document in data.documents})
 
 
-def test_python_gives_a_fair_question(data: DemoData):
+def test_python_data_is_a_balanced_task(data: DemoData):
     train, test = Counter(e.label for e in data.train), Counter(e.label for e in data.test)
     assert train.keys() == test.keys()
     assert 8 <= len(train) <= 12
@@ -54,11 +56,11 @@ def test_python_gives_a_fair_question(data: DemoData):
         assert len(example.text.split()) >= 5
 
 
-def test_python_does_not_leak(data: DemoData):
+def test_python_data_has_no_leak_from_test_to_train(data: DemoData):
     assert_no_leak(data)
 
 
-def test_the_question_can_be_answered_but_not_by_rote(data: DemoData):
+def test_the_task_is_neither_trivial_nor_impossible(data: DemoData):
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.naive_bayes import MultinomialNB
     from sklearn.pipeline import make_pipeline
@@ -68,13 +70,13 @@ def test_the_question_can_be_answered_but_not_by_rote(data: DemoData):
     assert 0.3 < model.score([e.text for e in data.test], [e.label for e in data.test]) < 0.9
 
 
-def test_a_python_without_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_python_without_source_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(corpus.sysconfig, "get_path", lambda _: str(tmp_path))
     with pytest.raises(UserError, match="--corpus"):
         python_data()
 
 
-def test_docstrings_and_comments_are_read_not_imported():
+def test_docstrings_and_comments_are_read_without_importing():
     source = b'''#!/bin/python
 """Module."""
 # One line only.
@@ -91,7 +93,7 @@ class A:
     assert docstrings(b"print 'python 2'") == []
 
 
-def test_prose_without_markup():
+def test_paragraphs_have_no_markup():
     text = """Title of this section
 =====================
 
@@ -127,7 +129,7 @@ f(a, b[, c]) -> d
 
 
 def words(topic: str, number: int) -> str:
-    """A sentence that nothing else says."""
+    """Return a sentence that occurs once."""
     return f"The {topic} number {hashlib.sha256(f'{topic}{number}'.encode()).hexdigest()[:6]} is told here."
 
 
@@ -136,27 +138,27 @@ def write_documents(path: Path, topic: str, count: int) -> None:
     path.write_text("\n\n".join(words(topic, number) for number in range(count)), encoding="utf-8")
 
 
-def test_a_folder_of_files(tmp_path: Path):
+def test_up_to_20_files_are_the_labels(tmp_path: Path):
     for topic in ("cats", "dogs", "eels"):
         write_documents(tmp_path / f"{topic}.txt", topic, 80)
     data = folder_data([tmp_path])
-    assert data.question == "From which of 3 files does a sentence come?"
+    assert data.question == "Which of 3 files does a sentence come from?"
     assert Counter(e.label for e in data.test) == dict.fromkeys(("cats.txt", "dogs.txt", "eels.txt"), 20)
     assert len(data.train) == 180
     assert_no_leak(data)
 
 
-def test_a_folder_of_folders(tmp_path: Path):
+def test_subfolders_are_the_labels_of_more_files(tmp_path: Path):
     for number in range(12):
         for topic in ("cats", "dogs"):
             write_documents(tmp_path / topic / f"{number}.txt", f"{topic} {number}", 10)
     data = folder_data([tmp_path])
-    assert data.question == "From which of 2 folders does a sentence come?"
+    assert data.question == "Which of 2 folders does a sentence come from?"
     assert {e.label for e in data.test} == {"cats", "dogs"}
     assert_no_leak(data)
 
 
-def test_a_folder_without_a_question(tmp_path: Path):
+def test_too_few_labels_give_no_task(tmp_path: Path):
     write_documents(tmp_path / "one.txt", "cats", 100)
     write_documents(tmp_path / "two.txt", "dogs", 10)
     data = folder_data([tmp_path])

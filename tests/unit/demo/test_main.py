@@ -1,10 +1,12 @@
+"""The masked sentences of the demo's report."""
+
 from __future__ import annotations
 
 import pytest
 
 from bertie.contracts import Document
 from bertie.demo.corpus import DemoData
-from bertie.demo.main import _own_masks
+from bertie.demo.main import _mask_sentences
 
 
 @pytest.mark.parametrize(
@@ -16,8 +18,8 @@ from bertie.demo.main import _own_masks
         ("東京都は日本の首都である。" * 40, None),
     ],
 )
-def test_a_mask_in_ones_own_text_is_short_enough_to_be_filled(text: str, expected: str | None) -> None:
-    [masked] = _own_masks(DemoData([Document(text, "a:1")], [], [], ""))
+def test_sentences_of_other_text_are_short_and_have_one_mask(text: str, expected: str | None) -> None:
+    [masked] = _mask_sentences(DemoData([Document(text, "a:1")], [], [], ""))
     assert masked.count("[MASK]") == 1
     assert len(masked) <= 50
     assert len(masked) >= 15
