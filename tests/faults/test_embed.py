@@ -1,4 +1,4 @@
-"""Writing vectors: killed or stopped at any moment, no file of that name is there; the same command again is whole."""
+"""`bertie embed`, killed or interrupted, leaves no output file; the same command then writes a complete one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from killing import holds, wait_for
 
 @pytest.fixture(scope="module")
 def folder(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model, and texts that are computed in several parts."""
+    """A model, and more texts than it embeds before it is killed."""
     folder = tmp_path_factory.mktemp("embed")
     shutil.copytree(pretrained, folder / "model")
     (folder / "many.txt").write_text("the ka du and the longer text of more words\n" * 20_000)
@@ -29,20 +29,20 @@ def command(folder: Path, name: str, out: Path, unit: str) -> list[str]:
     return [sys.executable, "-m", "bertie", "embed", str(folder / "model"), *flags]
 
 
-def heeding() -> None:
-    """What a shell starts in the background ignores Ctrl-C, and so does what that starts."""
+def accept_interrupts() -> None:
+    """Undo what a shell does for background jobs: they and their children ignore Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("unit", ["text", "word"])
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_stopped_while_writing(
+def test_an_interrupted_command_leaves_no_file(
     folder: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, unit: str, stop: signal.Signals
 ) -> None:
-    out, apart = tmp_path / "x.npy", tmp_path_factory.mktemp("held")
-    begun, environment = command(folder, "many.txt", out, unit), holds(apart, apart / "held", "embedding", 2)
-    with subprocess.Popen(begun, stderr=subprocess.PIPE, text=True, preexec_fn=heeding, env=environment) as process:
-        wait_for(apart / "held", process)
+    out, outside = tmp_path / "x.npy", tmp_path_factory.mktemp("held")
+    begun, environment = command(folder, "many.txt", out, unit), holds(outside, outside / "held", "embedding", 2)
+    with subprocess.Popen(begun, stderr=subprocess.PIPE, text=True, preexec_fn=accept_interrupts, env=environment) as process:
+        wait_for(outside / "held", process)
         assert list(tmp_path.glob(".*.tmp-new"))
         os.kill(process.pid, stop)
         process.wait(60)
@@ -61,8 +61,8 @@ def test_stopped_while_writing(
     assert np.isfinite(vectors).all()
 
 
-def test_a_full_disk(folder: Path, small_texts: list[str], tmp_path: Path) -> None:
-    (folder / "other.txt").write_text("\n".join(small_texts))  # vectors that differ do not compress
+def test_a_full_disk_leaves_no_file(folder: Path, small_texts: list[str], tmp_path: Path) -> None:
+    (folder / "other.txt").write_text("\n".join(small_texts))  # different texts: their vectors do not compress
     code = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (10_000,) * 2)\n"

@@ -1,4 +1,4 @@
-"""Text made up for the system tests: three files of short documents, each with words of its own."""
+"""Text for the system tests: three files of short documents, each with its own words."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def corpus_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """refuse(argv, code, *words): the command ends with that exit code and one line on stderr that holds the words.
+    """refuse(argv, code, *words): the command exits with `code` and prints one line with the words to stderr.
 
     Nothing is on stdout, and nothing is left in `tmp_path` that was not there before. Returns the line.
     """

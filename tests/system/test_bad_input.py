@@ -1,4 +1,4 @@
-"""Bad text, bad flags, bad configurations: one clear line each, the right exit code, and nothing half-written."""
+"""Bad text, flags and configurations: each gives one clear line, the right exit code, and no partial output."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ TEXTS: list[tuple[str, bytes, int, str]] = [
 
 
 @pytest.mark.parametrize(("name", "content", "code", "words"), TEXTS, ids=[case[0] for case in TEXTS])
-def test_text_that_is_none(
+def test_files_that_are_not_text(
     refuse: Refuse, tokenizer_folder: Path, tmp_path: Path, out: Path, name: str, content: bytes, code: int, words: str
 ) -> None:
     path = tmp_path / name
@@ -66,7 +66,7 @@ def test_text_that_is_none(
 
 
 @pytest.mark.parametrize("content", [b"", b" \n\n\t\n \r\n", b"\x01\x02\n\n\x03"], ids=["empty", "blanks", "controls"])
-def test_text_without_text(refuse: Refuse, tokenizer_folder: Path, tmp_path: Path, out: Path, content: bytes) -> None:
+def test_files_without_text(refuse: Refuse, tokenizer_folder: Path, tmp_path: Path, out: Path, content: bytes) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes(content)
     refuse(["tokenizer", "train", str(path), "--out", str(out)], 1, "the text is empty")
@@ -93,13 +93,13 @@ def test_paths_that_hold_no_text(refuse: Refuse, tokenizer_folder: Path, tmp_pat
     )
 
 
-def test_no_paths_at_all(refuse: Refuse, tokenizer_folder: Path, out: Path) -> None:
+def test_missing_paths(refuse: Refuse, tokenizer_folder: Path, out: Path) -> None:
     refuse(["tokenizer", "train", "--out", str(out)], 2, "there is no text to read: name files")
     refuse(["prepare", "--tokenizer", str(tokenizer_folder), "--out", str(out)], 2, "there is no text to read")
     refuse(["demo", "--out", str(out), "--corpus"], 2, "--corpus names no text")
 
 
-def test_links_that_lead_round(refuse: Refuse, small_shards: Path, tokenizer_folder: Path, tmp_path: Path) -> None:
+def test_circular_links(refuse: Refuse, small_shards: Path, tokenizer_folder: Path, tmp_path: Path) -> None:
     loop = tmp_path / "loop"
     loop.symlink_to("loop")
     (tmp_path / "text.txt").write_bytes(TWO_DOCUMENTS)
@@ -108,7 +108,7 @@ def test_links_that_lead_round(refuse: Refuse, small_shards: Path, tokenizer_fol
         refuse([*command, "--out", str(loop / "out")], 1, "Symlink loop")
 
 
-def test_a_demo_in_the_way_is_not_read_for(refuse: Refuse, tmp_path: Path) -> None:
+def test_demo_refuses_a_foreign_folder(refuse: Refuse, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "mine").write_text("mine")
@@ -116,7 +116,7 @@ def test_a_demo_in_the_way_is_not_read_for(refuse: Refuse, tmp_path: Path) -> No
         refuse(["demo", "--out", str(tmp_path / name)], 2, "already exists: give the demo another --out")
 
 
-def test_vocabularies_that_cannot_be(refuse: Refuse, tmp_path: Path, out: Path) -> None:
+def test_impossible_vocabularies(refuse: Refuse, tmp_path: Path, out: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_bytes(TWO_DOCUMENTS)
     train = ["tokenizer", "train", str(text), "--out", str(out)]
@@ -141,7 +141,7 @@ def test_corpora_that_cannot_be_split(refuse: Refuse, tokenizer_folder: Path, tm
         refuse([*prepare[:3], str(folder), *prepare[4:]], 2, f"{folder} holds no tokenizer")
 
 
-def test_places_that_cannot_be_written(refuse: Refuse, tokenizer_folder: Path, tmp_path: Path) -> None:
+def test_unwritable_paths(refuse: Refuse, tokenizer_folder: Path, tmp_path: Path) -> None:
     text = tmp_path / "texts" / "text.txt"
     text.parent.mkdir()
     text.write_bytes(TWO_DOCUMENTS)
@@ -294,7 +294,7 @@ def test_configurations(refuse: Refuse, small_shards: Path, tmp_path: Path, out:
     refuse(pretrain(small_shards, out, config=str(tmp_path / "bad.toml")), 2, words)
 
 
-def test_configurations_that_are_no_files(refuse: Refuse, small_shards: Path, tmp_path: Path, out: Path) -> None:
+def test_configurations_that_are_not_files(refuse: Refuse, small_shards: Path, tmp_path: Path, out: Path) -> None:
     (tmp_path / "folder.toml").mkdir()
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     (tmp_path / "loop.toml").symlink_to("loop.toml")
@@ -355,7 +355,7 @@ def test_damaged_manifests_of_shards(refuse: Refuse, small_shards: Path, tmp_pat
 
 
 def test_shards_with_another_tokenizer(refuse: Refuse, small_shards: Path, tmp_path: Path, out: Path) -> None:
-    """Swapped together with its sums: only the fingerprint tells."""
+    """The tokenizer and its checksums are swapped: only the fingerprint differs."""
     from bertie.storage import sha256
     from bertie.text.tokenizer import Tokenizer
 

@@ -1,4 +1,4 @@
-"""Damaged and foreign model folders, examples that do not fit, and wrong use of a model: one clear line each."""
+"""Damaged and foreign model folders, unsuitable examples, and wrong usage: each gives one clear line."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def classifier(data: Path, pretrained: Path, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def model(classifier: Path, tmp_path: Path) -> Path:
-    """A copy to damage, without the manifest that would tell."""
+    """A copy to damage, without the manifest, which would detect the damage."""
     folder = shutil.copytree(classifier, tmp_path / "model")
     (folder / "manifest.json").unlink()
     return folder
@@ -129,7 +129,7 @@ EXAMPLES: list[tuple[str, str, str, int, str]] = [
 
 
 @pytest.mark.parametrize(("side", "name", "content", "code", "words"), EXAMPLES, ids=[case[-1] for case in EXAMPLES])
-def test_examples(
+def test_unsuitable_examples(
     refuse: Refuse,
     data: Path,
     pretrained: Path,
@@ -144,13 +144,13 @@ def test_examples(
     refuse([*finetune(data, pretrained, tmp_path / "out"), "--strict", f"--{side}", str(tmp_path / name)], code, words)
 
 
-def test_examples_that_are_not_there(refuse: Refuse, data: Path, pretrained: Path, tmp_path: Path) -> None:
+def test_missing_example_files(refuse: Refuse, data: Path, pretrained: Path, tmp_path: Path) -> None:
     for side in ("--train", "--dev"):
         command = [*finetune(data, pretrained, tmp_path / "out"), side, str(tmp_path / "nosuch.jsonl")]
         refuse(command, 2, f"no such file: {tmp_path / 'nosuch.jsonl'}")
 
 
-def test_folders_that_hold_no_model(refuse: Refuse, data: Path, small_shards: Path, tmp_path: Path) -> None:
+def test_folders_without_a_model(refuse: Refuse, data: Path, small_shards: Path, tmp_path: Path) -> None:
     for path in (small_shards, data / "train.jsonl"):
         refuse(finetune(data, path, tmp_path / "out"), 2, f"{path} holds no config.json")
     refuse(finetune(data, tmp_path / "nosuch", tmp_path / "out"), 2, f"{tmp_path / 'nosuch'} does not exist")
@@ -159,8 +159,8 @@ def test_folders_that_hold_no_model(refuse: Refuse, data: Path, small_shards: Pa
 
 
 @pytest.mark.parametrize("where", ["http://127.0.0.1:9", "http://nosuch.invalid"])
-def test_a_hub_that_does_not_answer(where: str, tmp_path: Path) -> None:
-    """In a process of its own: the hub's client reads its settings when it is imported."""
+def test_an_unreachable_hub_gives_one_line(where: str, tmp_path: Path) -> None:
+    """Runs in a process of its own, because the hub's client reads its settings on import."""
     settings = {"HF_ENDPOINT": where, "HF_HOME": str(tmp_path)}
     command = [str(Path(sys.executable).with_name("bertie")), "predict", "nobody/nothing", "text"]
     start = time.monotonic()
@@ -168,7 +168,7 @@ def test_a_hub_that_does_not_answer(where: str, tmp_path: Path) -> None:
     assert done.returncode == 2
     [line] = done.stderr.splitlines()
     assert line.startswith("bertie: nobody/nothing is not a folder, and the download from the hub failed: ")
-    assert time.monotonic() - start < 60  # no endless retries; it takes some 3 s
+    assert time.monotonic() - start < 60  # no endless retries; it takes about 3 s
 
 
 CONFIGS: list[tuple[dict[str, Any], str]] = [
@@ -194,8 +194,8 @@ CONFIGS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("change", "words"), CONFIGS, ids=[str(change) for change, _ in CONFIGS])
-def test_config_json_that_is_wrong(refuse: Refuse, model: Path, change: dict[str, Any], words: str) -> None:
-    (model / "task.json").unlink()  # as in what others made
+def test_wrong_config_json(refuse: Refuse, model: Path, change: dict[str, Any], words: str) -> None:
+    (model / "task.json").unlink()  # as in other models
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | change))
     refuse(["predict", str(model), "text"], 1, words, str(model))
@@ -236,7 +236,7 @@ def as_bytes(path: Path) -> None:
         ("task.json", as_bytes, 1, "task.json is damaged"),
     ],
 )
-def test_files_of_a_model_that_are_damaged(
+def test_damaged_model_files(
     refuse: Refuse, model: Path, name: str, damage: Callable[[Path], None], code: int, words: str
 ) -> None:
     damage(model / name)
@@ -245,7 +245,7 @@ def test_files_of_a_model_that_are_damaged(
 
 @pytest.mark.parametrize("damage", [cut, unlink, as_list])
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "vocab.txt"])
-def test_the_manifest_tells(
+def test_the_manifest_detects_damage(
     refuse: Refuse, classifier: Path, tmp_path: Path, name: str, damage: Callable[[Path], None]
 ) -> None:
     folder = shutil.copytree(classifier, tmp_path / "model")
@@ -254,7 +254,7 @@ def test_the_manifest_tells(
 
 
 @pytest.mark.parametrize("content", ["[]", '{"files": []}', '{"files": {"config.json": 3}}', "{}", "", "{"])
-def test_manifests_that_are_wrong(refuse: Refuse, classifier: Path, tmp_path: Path, content: str) -> None:
+def test_wrong_manifests(refuse: Refuse, classifier: Path, tmp_path: Path, content: str) -> None:
     folder = shutil.copytree(classifier, tmp_path / "model")
     (folder / "manifest.json").write_text(content)
     refuse(["predict", str(folder), "text"], 1, f"{folder / 'manifest.json'} is damaged")
@@ -267,14 +267,14 @@ def test_pickled_weights_are_not_read(refuse: Refuse, model: Path) -> None:
     refuse(["predict", str(model), "text"], 1, "in one file, not in several")
 
 
-def test_headers_of_safetensors_that_lie(refuse: Refuse, model: Path) -> None:
+def test_wrong_headers_of_safetensors(refuse: Refuse, model: Path) -> None:
     lie = b'{"a": {"dtype": "F32", "shape": [1000000], "data_offsets": [0, 4]}}'
     for content in (b"\xff" * 8, (2**62).to_bytes(8, "little") + b"{}", len(lie).to_bytes(8, "little") + lie + b"1234"):
         (model / "model.safetensors").write_bytes(content)
         refuse(["predict", str(model), "text"], 1, "model.safetensors is damaged")
 
 
-def test_weights_that_do_not_fit(refuse: Refuse, model: Path) -> None:
+def test_weights_of_another_shape(refuse: Refuse, model: Path) -> None:
     import torch
     from safetensors.torch import load_file, save_file
 
@@ -295,13 +295,13 @@ def test_weights_that_do_not_fit(refuse: Refuse, model: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [0, "long", True, 100000, -5])
-def test_a_length_that_the_model_has_not(refuse: Refuse, model: Path, value: object) -> None:
+def test_a_maximum_length_outside_the_model_is_refused(refuse: Refuse, model: Path, value: object) -> None:
     told = json.loads((model / "task.json").read_text())
     (model / "task.json").write_text(json.dumps({**told, "max_length": value}))
     refuse(["predict", str(model), "text"], 1, "task.json: max_length is", "the model reads 4 to 512 tokens")
 
 
-def test_predict_and_evaluate_used_wrongly(
+def test_wrong_usage_of_predict_and_evaluate(
     refuse: Refuse, data: Path, pretrained: Path, classifier: Path, tmp_path: Path
 ) -> None:
     predict, evaluate = ["predict", str(classifier)], ["evaluate", str(classifier), "--data"]
@@ -320,7 +320,7 @@ def test_predict_and_evaluate_used_wrongly(
     )
 
 
-def test_fill_mask_used_wrongly(refuse: Refuse, pretrained: Path, classifier: Path) -> None:
+def test_wrong_usage_of_fill_mask(refuse: Refuse, pretrained: Path, classifier: Path) -> None:
     fill = ["fill-mask", str(pretrained)]
     refuse([*fill, "no mask"], 2, "there is no [MASK] in the text")
     refuse([*fill, "[mask]"], 2, "there is no [MASK] in the text")
@@ -339,7 +339,7 @@ def predictor(classifier: Path) -> Predictor:
     return bertie.load(classifier, threads=1)
 
 
-def test_texts_that_are_odd_but_texts(predictor: Predictor) -> None:
+def test_unusual_texts_are_accepted(predictor: Predictor) -> None:
     odd = ["", " ", "\0", "\u200b", "[MASK] [SEP]", "x" * 1_000_000, "word " * 200_000, "\N{PILE OF POO}" * 50]
     assert len(predictor.predict(odd)) == len(odd)
     for text, states in zip(odd, predictor.hidden_states(odd), strict=True):
@@ -348,7 +348,7 @@ def test_texts_that_are_odd_but_texts(predictor: Predictor) -> None:
     assert predictor.hidden_states([]) == []
 
 
-def test_values_that_are_no_texts(predictor: Predictor) -> None:
+def test_values_that_are_not_texts(predictor: Predictor) -> None:
     from bertie import UsageError, UserError
 
     with pytest.raises(UsageError, match="expected a list of texts and got one"):
@@ -368,8 +368,8 @@ def test_values_that_are_no_texts(predictor: Predictor) -> None:
         predictor.evaluate([])
 
 
-def test_a_reader_that_has_seen_enough(classifier: Path, tmp_path: Path) -> None:
-    """Like `bertie predict … | head -1`, where more is printed than a pipe holds, and where less is."""
+def test_a_closed_pipe_is_no_error(classifier: Path, tmp_path: Path) -> None:
+    """Like `bertie predict … | head -1`, with more output than a pipe buffers, and with less."""
     rows = [{"text": "the big ship"}] * 3000
     for count in (3000, 3):
         path = write(tmp_path / "many.jsonl", *rows[:count])
@@ -384,7 +384,7 @@ def test_a_reader_that_has_seen_enough(classifier: Path, tmp_path: Path) -> None
         assert process.returncode == 0
 
 
-def test_a_text_a_line_from_a_file_or_a_pipe(classifier: Path, tmp_path: Path) -> None:
+def test_one_text_per_line_from_a_file_or_a_pipe(classifier: Path, tmp_path: Path) -> None:
     texts = ["the big ship", "", "größe"]
     path = tmp_path / "new.txt"
     path.write_text("\n".join(texts), encoding="utf-8")
@@ -397,7 +397,7 @@ def test_a_text_a_line_from_a_file_or_a_pipe(classifier: Path, tmp_path: Path) -
     assert found[0].count(b"\n") == 3
 
 
-def test_standard_output_that_knows_only_ascii(classifier: Path, tmp_path: Path) -> None:
+def test_predictions_are_utf8_in_an_ascii_locale(classifier: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "rows.jsonl", {"text": "the big ship"})
     saved = json.loads((classifier / "config.json").read_text())
     model = shutil.copytree(classifier, tmp_path / "model")
@@ -410,7 +410,7 @@ def test_standard_output_that_knows_only_ascii(classifier: Path, tmp_path: Path)
     assert set(json.loads(done.stdout.decode())["probabilities"]) == {"gro\u00df", "\u9f8d"}
 
 
-def test_arguments_are_utf8_whatever_the_locale(classifier: Path, tmp_path: Path) -> None:
+def test_arguments_are_utf8_in_every_locale(classifier: Path, tmp_path: Path) -> None:
     bertie = str(Path(sys.executable).with_name("bertie"))
     command = [bertie, "predict", str(classifier)]
     plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}
@@ -430,7 +430,7 @@ def test_arguments_are_utf8_whatever_the_locale(classifier: Path, tmp_path: Path
         assert words in line
 
 
-def test_a_wrong_flag_where_stdout_is_closed(classifier: Path) -> None:
+def test_a_wrong_flag_with_stdout_closed(classifier: Path) -> None:
     command = [str(Path(sys.executable).with_name("bertie")), "predict", str(classifier), "--nosuch"]
     done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -438,7 +438,7 @@ def test_a_wrong_flag_where_stdout_is_closed(classifier: Path) -> None:
     assert "unknown argument --nosuch" in line
 
 
-def test_nobody_reads_the_predictions(classifier: Path) -> None:
+def test_predict_with_stdout_closed_is_refused(classifier: Path) -> None:
     command = [str(Path(sys.executable).with_name("bertie")), "predict", str(classifier), "text"]
     done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], capture_output=True, text=True, check=False)
     assert done.returncode == 2

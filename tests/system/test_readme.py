@@ -1,4 +1,4 @@
-"""The README's commands, in their order, on small text; and every shipped TOML."""
+"""The commands of the README, in order, on a small text; and every shipped recipe."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ README = Path(__file__).resolve().parents[2] / "README.md"
 
 
 def commands() -> list[list[str]]:
-    """The `bertie …` lines of the step-by-step block."""
+    """Return the `bertie …` lines of the step-by-step block."""
     block = README.read_text().split("## The whole way, step by step")[1].split("```")[1]
     return [shlex.split(line, comments=True)[1:] for line in block.splitlines() if line.startswith("bertie ")]
 
 
 def test_readme_commands_run(tmp_path: Path, corpus_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As they stand there, but for the text, the size of the vocabulary and the number of steps."""
+    """The commands run unchanged, except for the text, the size of the vocabulary and the number of steps."""
     monkeypatch.chdir(tmp_path)
     glue = tmp_path / "SST-2"
     glue.mkdir()
@@ -54,21 +54,21 @@ def test_readme_commands_run(tmp_path: Path, corpus_folder: Path, monkeypatch: p
 
 
 def documented() -> dict[str, list[str]]:
-    """The `bertie …` lines of README's and the docs' blocks and of the recipes, by file."""
+    """Return the `bertie …` lines of the README, the guides and the recipes, by file."""
     root = README.parent
     found = {}
     for path in (README, *sorted((root / "docs").glob("*.md")), *sorted((root / "recipes").glob("*.sh"))):
         text = path.read_text()
         blocks = "\n".join(text.split("```")[1::2]) if path.suffix == ".md" else text
-        blocks = re.sub(r"\$\{\w+:\+[^}]*\}", "", blocks.replace("\\\n", " "))  # ${STEPS:+what is there if it is set}
-        blocks = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", blocks)  # ${RATE:-what is there if it is not}
+        blocks = re.sub(r"\$\{\w+:\+[^}]*\}", "", blocks.replace("\\\n", " "))  # ${STEPS:+value if it is set}
+        blocks = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", blocks)  # ${RATE:-value if it is not set}
         found[path.name] = re.findall(r"^\s*(?:\[.*\|\| )?bertie (.*?)(?: > .*)?$", blocks, re.MULTILINE)
     return found
 
 
 @pytest.mark.parametrize(("name", "line"), [(name, line) for name, lines in documented().items() for line in lines])
-def test_documented_commands_are_understood(name: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for verb in ("predict", "evaluate"):  # their flags are those of the run's task
+def test_documented_commands_parse(name: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for verb in ("predict", "evaluate"):  # their flags depend on the task of the run
         monkeypatch.setattr(f"bertie.commands.{verb}.read_task", lambda _: Classify())
     verb, argv = cli._verb(shlex.split(line, comments=True))
     assert cli._parse(verb, importlib.import_module(VERBS[verb]), argv), name
@@ -79,7 +79,7 @@ def test_every_guide_has_commands() -> None:
     assert {"README.md", "glue.md", "tasks.md", "text.md", "vectors.md", "own-text.sh"} <= have
 
 
-def test_readme_map_names_files_that_exist() -> None:
+def test_files_in_the_map_of_the_readme_exist() -> None:
     table = README.read_text().split("| Where do I look for … | |")[1].split("To follow one batch")[0]
     for name in re.findall(r"`([\w/]+\.py|[\w/]+/)`", table):
         root = README.parent if name.startswith("docs") else README.parent / "src" / "bertie"
@@ -91,16 +91,16 @@ def test_help_lists_every_verb() -> None:
         assert f"  {verb} " in HELP
 
 
-def test_help_of_half_a_verb(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_an_incomplete_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tokenizer", "--help"]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in told] == [
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines] == [
         ["tokenizer", w] for w in ("train", "extend", "inspect", "encode", "decode")
     ]
     assert main(["tokenizer"]) == 2
 
 
-def test_public_names_are_there() -> None:
+def test_public_names_exist() -> None:
     for name in bertie.__all__:
         assert getattr(bertie, name) is not None
     assert dir(bertie) == bertie.__all__  # what completion offers
@@ -119,7 +119,7 @@ def test_every_pretraining_recipe_builds_and_round_trips(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in config.shipped("pretrain") if name[:4] in ("tiny", "mini", "demo")])
 def test_every_small_recipe_trains(name: str, tmp_path: Path, trained_shards: Path) -> None:
-    steps = 10 if name.endswith("-paper") else 3  # the paper's last phase is a tenth
+    steps = 10 if name.endswith("-paper") else 3  # the last phase of the paper is a tenth of the steps
     flags = {"steps": str(steps), "batch-size": "4", "row-tokens": "512", "eval-every": "2"}
     argv = ["pretrain", name, "--data", str(trained_shards), "--out", str(tmp_path / "run"), "--json"]
     assert main(argv + [word for flag, value in flags.items() for word in (f"--training.{flag}", value)]) == 0

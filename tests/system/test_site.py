@@ -1,4 +1,4 @@
-"""The documentation as a site: it builds without a warning, and it loads nothing from other hosts."""
+"""The documentation site builds without warnings and loads nothing from other hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs of the text room, as a user calls them."""
+"""The commands that prepare text, as a user calls them."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ def texts(tmp_path: Path) -> Path:
     return folder
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[dict, str]:
-    """What a command gives as JSON, and what it says."""
+def run_json(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[dict, str]:
+    """Run a command; return its JSON result and what it printed to stderr."""
     capsys.readouterr()
     assert main([*map(str, words), "--json"]) == 0
     out, said = capsys.readouterr()
     return json.loads(out.splitlines()[-1]), said
 
 
-def test_from_tables_to_shards(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_to_shards(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     field = ("--text-field", "body", "--workers", "1")
     train = ("tokenizer", "train", texts, "--vocab-size", 90, *field)
-    made, said = told(capsys, *train, "--user-tokens", "<url>", "--unused", 2, "--out", tmp_path / "tokenizer")
+    made, said = run_json(capsys, *train, "--user-tokens", "<url>", "--unused", 2, "--out", tmp_path / "tokenizer")
     assert "skipped 1 record: columns that do not match the first line" in said
     assert made["size"] == 90
     assert made["fit"]["pieces_per_word"] > 1
-    likely, _ = told(capsys, *train, "--criterion", "likelihood", "--cased", "--out", tmp_path / "likely")
+    likely, _ = run_json(capsys, *train, "--criterion", "likelihood", "--cased", "--out", tmp_path / "likely")
     assert likely["fingerprint"] != made["fingerprint"]
     flags = ("--tokenizer", tmp_path / "tokenizer", "--eval-share", 0.1, *field)
-    prepared, said = told(capsys, "prepare", texts, *flags, "--min-characters", 27, "--out", tmp_path / "shards")
+    prepared, said = run_json(capsys, "prepare", texts, *flags, "--min-characters", 27, "--out", tmp_path / "shards")
     assert prepared["skipped"] == {"columns that do not match the first line": 1}
     assert "left out" in said
     assert prepared["documents"] == sum(side["documents"] for side in prepared["splits"].values())
-    checked, said = told(capsys, "prepare", "--check", tmp_path / "shards")
+    checked, said = run_json(capsys, "prepare", "--check", tmp_path / "shards")
     assert checked["splits"] == prepared["splits"]
     assert "intact" in said
     file = tmp_path / "shards" / "train" / "00000.tokens.npy"
@@ -57,21 +57,21 @@ def test_from_tables_to_shards(texts: Path, tmp_path: Path, capsys: pytest.Captu
     assert not (tmp_path / "none").exists()
 
 
-def test_check_takes_nothing_else(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_takes_no_other_argument(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prepare", str(texts), "--check", str(tmp_path)]) == 2
     assert main(["prepare", str(texts), "--out", str(tmp_path / "out")]) == 2
     assert "lacks --tokenizer or --out" in capsys.readouterr().err
 
 
-def test_inspecting(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_compares_two_tokenizers(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for size in (70, 110):
         words = ("--vocab-size", size, "--text-field", "body", "--out", tmp_path / str(size))
-        told(capsys, "tokenizer", "train", texts, *words)
+        run_json(capsys, "tokenizer", "train", texts, *words)
     folders = (tmp_path / "70", tmp_path / "110")
-    alone, said = told(capsys, "tokenizer", "inspect", folders[0])
+    alone, said = run_json(capsys, "tokenizer", "inspect", folders[0])
     assert alone["tokenizers"][0]["entries"] == 70
     assert "pieces_per_word" not in alone["tokenizers"][0]
-    both, said = told(capsys, "tokenizer", "inspect", *folders, "--text", texts, "--text-field", "body")
+    both, said = run_json(capsys, "tokenizer", "inspect", *folders, "--text", texts, "--text-field", "body")
     small, large = both["tokenizers"]
     assert small["pieces_per_word"] > large["pieces_per_word"] >= 1
     assert small["whole"] < large["whole"] <= 1
@@ -82,7 +82,7 @@ def test_inspecting(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["tokenizer", "inspect", *map(str, [*folders, *folders])]) == 2
 
 
-def test_encoding_and_decoding(small_tokenizer: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_encode_and_decode(small_tokenizer: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small_tokenizer.save(tmp_path)
     text = small_tokenizer.vocabulary[-1] + " [MASK]"
     assert main(["tokenizer", "encode", str(tmp_path), text, "x"]) == 0
@@ -91,21 +91,21 @@ def test_encoding_and_decoding(small_tokenizer: Tokenizer, tmp_path: Path, capsy
     assert first["ids"][1:-1] == small_tokenizer.encode([text])[0].tolist()
     assert [text[a:b] for a, b in first["offsets"][1:2]] == [small_tokenizer.vocabulary[-1]]
     assert second["text"] == "x"
-    decoded, _ = told(capsys, "tokenizer", "decode", tmp_path, *first["ids"][1:2])
+    decoded, _ = run_json(capsys, "tokenizer", "decode", tmp_path, *first["ids"][1:2])
     assert decoded == {"text": small_tokenizer.vocabulary[-1], "tokens": [small_tokenizer.vocabulary[-1]]}
     assert main(["tokenizer", "decode", str(tmp_path), "9999"]) == 1
     assert "9999 is not an id of this vocabulary" in capsys.readouterr().err
 
 
-def test_extending(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_extend(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ("--text-field", "body")
-    told(capsys, "tokenizer", "train", texts, "--vocab-size", 70, *flags, "--out", tmp_path / "old")
+    run_json(capsys, "tokenizer", "train", texts, "--vocab-size", 70, *flags, "--out", tmp_path / "old")
     (tmp_path / "new.txt").write_text("Dogs number their numbers.\n\n" * 20)
-    made, _ = told(capsys, "tokenizer", "extend", tmp_path / "old", tmp_path / "new.txt", "--out", tmp_path / "new")
+    made, _ = run_json(capsys, "tokenizer", "extend", tmp_path / "old", tmp_path / "new.txt", "--out", tmp_path / "new")
     assert made["size"] == 70 + len(made["added"])
     assert "numbers" in made["added"]
     words = ("--tokenizer", tmp_path / "new", "--out", tmp_path / "shards", "--eval-share", 0.1, *flags)
-    told(capsys, "prepare", texts, *words)
+    run_json(capsys, "prepare", texts, *words)
     opened = open_shards(tmp_path / "shards")
     assert opened.tokenizer.vocabulary[70:] == made["added"]
     assert np.isin(np.arange(70, 70 + len(made["added"])), np.concatenate(opened.train.tokens)).any()

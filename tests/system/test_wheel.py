@@ -1,4 +1,4 @@
-"""The distributions: what they contain, and that the wheel works where there is no checkout."""
+"""The contents of the distributions, and the wheel in an environment without the checkout."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ BUILD = "import sys; from setuptools import build_meta; build_meta.build_sdist(s
 
 
 def tracked(*folders: str) -> set[str]:
-    """The checkout's files in these folders, without what Python caches there."""
+    """List the files of the checkout in these folders, without Python's caches."""
     found = (path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file())
     return {str(path.relative_to(ROOT)) for path in found if path.suffix != ".pyc" and ".egg-info" not in str(path)}
 
 
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy, because setuptools writes beside the sources that it reads."""
+    """Build from a copy, because setuptools writes into the folder of the sources."""
     source, out = tmp_path_factory.mktemp("source") / "copy", tmp_path_factory.mktemp("sdist")
     left_out = shutil.ignore_patterns(".*", "build", "dist", "runs", "*.egg-info", "__pycache__")
     shutil.copytree(ROOT, source, ignore=left_out)
@@ -40,7 +40,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from the source distribution, so that one lacks nothing."""
+    """Build from the source distribution, which tests that nothing is missing in it."""
     out = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--no-index", "--no-deps"]
     subprocess.run([*pip, "--no-build-isolation", "--wheel-dir", str(out), str(sdist)], check=True, capture_output=True)
@@ -50,7 +50,7 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bin folder of a new environment with the wheel. The dependencies come from the environment that runs this test.
+    """Return the bin folder of a new environment with the wheel. The dependencies come from the environment that runs this test.
 
     A .pth file adds that environment's packages. Python ignores .pth files in a folder added this way, so an editable
     install there has no effect.

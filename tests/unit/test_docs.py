@@ -1,4 +1,4 @@
-"""The documentation: links lead somewhere, examples are valid, and the reference is that of the code."""
+"""The documentation: links resolve, examples are valid, and the generated reference is up to date."""
 
 from __future__ import annotations
 
@@ -41,16 +41,17 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.rel
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of code. line: of its first line."""
+    """A fenced block of code."""
 
     language: str
     line: int
+    """Number of its first line."""
     text: str
 
 
 @functools.cache
 def parsed(page: Path) -> tuple[list[tuple[int, str]], list[Block]]:
-    """The numbered lines of prose, and the fenced blocks."""
+    """Split a page into numbered lines of prose and fenced blocks."""
     prose: list[tuple[int, str]] = []
     blocks: list[Block] = []
     fence: re.Match[str] | None = None
@@ -78,7 +79,7 @@ def blocks_of(page: Path, *languages: str) -> list[Block]:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as forges and the site make them."""
+    """Return the anchors of the headings, as GitHub and the site make them."""
     headings = (re.match(r"#{1,6} (.*)", line) for _, line in parsed(page)[0])
     return {re.sub(r"[^\w\- ]", "", found.group(1).strip().lower()).replace(" ", "-") for found in headings if found}
 
@@ -96,8 +97,8 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         if re.match(r"[a-z]+:", target):
             continue
         path, _, anchor = target.partition("#")
-        there = (page.parent / path).resolve() if path else page
-        if not there.exists() or (anchor and anchor not in anchors(there)):
+        target_page = (page.parent / path).resolve() if path else page
+        if not target_page.exists() or (anchor and anchor not in anchors(target_page)):
             broken.append(f"{page.relative_to(ROOT)}:{number}: {target}")
     assert not broken
 
@@ -112,9 +113,9 @@ def test_python_examples_compile(page: Path) -> None:
 
 
 def load_recipe(values: dict[str, Any]) -> list[str]:
-    """Why this is neither a recipe of pre-training nor one of fine-tuning; empty if it is one.
+    """Return why a block is no recipe, for pre-training and for fine-tuning; [] if it is one.
 
-    A block may show a few keys alone: it then extends a shipped recipe.
+    A block may have only a few keys. It then extends a shipped recipe.
     """
     refusals = []
     for group, args in RECIPES.items():
@@ -139,15 +140,15 @@ def test_toml_examples_load(page: Path) -> None:
 
 @functools.cache
 def flags(verb: str) -> dict[str, set[str]]:
-    """The flags of a verb, by the first word that they depend on."""
+    """Return the flags of a verb, by the first word that they depend on."""
     task = {"--task"} if verb in ("finetune", "score") else set()
     return {
         word: {a.name for a in found if not a.positional} | task | EVERYWHERE for word, found in variants(verb).items()
     }
 
 
-def wrong_use(words: list[str]) -> str | None:
-    """What is wrong with the words after `bertie`: an unknown verb, or a flag that it does not have."""
+def usage_error(words: list[str]) -> str | None:
+    """Describe what is wrong with the words after `bertie`: an unknown verb or flag; None: nothing."""
     if not words or words[0] in EVERYWHERE or not re.fullmatch(r"[a-z-]+", words[0]):  # VERB, COMMAND, …
         return None
     verb = next((name for name in (" ".join(words[:2]), words[0]) if name in VERBS), None)
@@ -163,7 +164,7 @@ def wrong_use(words: list[str]) -> str | None:
 
 
 def commands(text: str, prompt: bool) -> Iterator[list[str]]:
-    """The words after `bertie` of each command in a shell's block. prompt: commands are the lines after `$ `."""
+    """Yield the words after `bertie` of each command in a shell block. prompt: commands start with `$ `."""
     for line in text.replace("\\\n", " ").splitlines():
         if prompt and not line.startswith("$ "):
             continue
@@ -177,12 +178,12 @@ def commands(text: str, prompt: bool) -> Iterator[list[str]]:
 def test_shell_examples_use_commands_and_flags_that_exist(page: Path) -> None:
     for block in blocks_of(page, "sh", "bash", "shell", "console"):
         for words in commands(block.text, block.language == "console"):
-            assert wrong_use(words) is None, f"{page.relative_to(ROOT)}:{block.line}: {' '.join(words)}"
+            assert usage_error(words) is None, f"{page.relative_to(ROOT)}:{block.line}: {' '.join(words)}"
 
 
 @each_page
 def test_commands_and_flags_in_the_text_exist(page: Path) -> None:
-    """Checks code in backticks: `bertie …`, and flags with a dot, which no other program has.
+    """Check code in backticks: `bertie …`, and flags with a dot, which no other program has.
 
     The log and the changelog describe earlier versions.
     """
@@ -193,18 +194,19 @@ def test_commands_and_flags_in_the_text_exist(page: Path) -> None:
     for span in re.findall(r"`([^`]+)`", text):
         words = span.split()
         if words[0] == "bertie":
-            assert wrong_use(words[1:]) is None, span
+            assert usage_error(words[1:]) is None, span
         elif re.fullmatch(r"--[a-z0-9-]+(\.[a-z0-9-]+)+(=.*)?", words[0]):
             assert words[0].split("=")[0] in every, span
 
 
-def test_wrong_use_is_found() -> None:
-    assert wrong_use(["pretrain", "mini", "--training.steps", "3"]) is None
-    assert wrong_use(["finetune", "--task", "span", "--task.n-best-size", "3"]) is None
+def test_wrong_usage_is_found() -> None:
+    assert usage_error(["pretrain", "mini", "--training.steps", "3"]) is None
+    assert usage_error(["finetune", "--task", "span", "--task.n-best-size", "3"]) is None
     assert (
-        wrong_use(["finetune", "--task", "tag", "--task.n-best-size", "3"]) == "bertie finetune has no --task.guesses"
+        usage_error(["finetune", "--task", "tag", "--task.n-best-size", "3"])
+        == "bertie finetune has no --task.n-best-size"
     )
-    assert wrong_use(["pretend"]) == "no command 'pretend'"
+    assert usage_error(["pretend"]) == "no command 'pretend'"
     assert list(commands("$ a | bertie predict x\nbertie y", prompt=True)) == [["predict", "x"]]
     assert list(commands("torchrun -m bertie pretrain \\\n mini  # no", prompt=False)) == [["pretrain", "mini"]]
     assert load_recipe({"extends": "mini", "training": {"steps": 3}}) == []
@@ -240,7 +242,7 @@ def test_reference_is_up_to_date() -> None:
     assert generator().out_of_date() == [], "run python docs/generate_reference.py"
 
 
-def test_check_fails_where_a_page_is_out_of_date(tmp_path: Path) -> None:
+def test_check_fails_if_a_page_is_out_of_date(tmp_path: Path) -> None:
     script = tmp_path / "generate_reference.py"
     script.write_text((ROOT / "docs" / "generate_reference.py").read_text(encoding="utf-8"), encoding="utf-8")
     done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The package's metadata agrees with the code, and with the versions that it is tested with."""
+"""The package metadata agrees with the code and with the tested versions of the dependencies."""
 
 from __future__ import annotations
 
