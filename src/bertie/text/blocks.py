@@ -1,4 +1,4 @@
-"""First stage of `prepare`: read files into blocks of documents of about equal size, one work item each later on.
+"""First stage of `prepare`: read files into blocks of documents. Each block is a work item of the last stage.
 
 blocks/00000-00000.txt              documents of file group 0, block 0: UTF-8, separated by NUL bytes
 blocks/00000-00000.documents.npy    hashes of these documents, see `duplicates`

@@ -137,7 +137,7 @@ def window_spans(length: int, max_tokens: int, stride: int) -> list[slice]:
 
 
 def _windows(tokenizer: Tokenizer, parts: Many[TokenizedText], max_tokens: int, doc_stride: int) -> list[Sequence]:
-    """Build windows over the last text; a first text stands in every window."""
+    """Build windows over the last text. A pair's first text is repeated in every window."""
     max_first = max(max_tokens // 2, max_tokens - len(parts[-1].ids))
     first = [_truncate(part, max_first, "head") for part in parts[:-1]]
     first_tokens = sum(len(part.ids) for part in first)

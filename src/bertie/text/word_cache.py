@@ -1,6 +1,6 @@
 """Faster tokenization of running text: cache the tokens of each distinct word.
 
-Text repeats its words, and BERT's rules never look across a space. A "word" here is whatever stands between two spaces.
+Text repeats its words, and BERT's rules never look across a space. In this file, a word is the text between two spaces.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class WordCache:
         tokenizer: The tokenizer.
         matches_across_spaces: Whether the tokenizer has added tokens that match across spaces. bertie creates none, but
             loaded tokenizers may have them. Then the cache is not used.
-        rows: Number of each cached word.
+        rows: cached word -> its number.
         ids: int32 [n], token ids of all cached words, end to end.
         offsets: int32 [n, 2], start and end of these tokens in characters of their word.
         starts: int64 [words + 1], first token of each cached word, and n.

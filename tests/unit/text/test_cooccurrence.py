@@ -27,28 +27,28 @@ def cosine(vectors: np.ndarray, first: int, second: int) -> float:
 def documents() -> list[list[int]]:
     """The neighbors of tokens 0 and 1 are 2 to 9, those of token 10 are 11 to 18. Token 19 never occurs."""
     rng = np.random.default_rng(0)
-    found = []
+    generated = []
     for _ in range(600):
         middle = int(rng.choice([0, 1, 10]))
         near = rng.choice(np.arange(2, 10) if middle < 2 else np.arange(11, 19), 4)
-        found.append([*near[:2], middle, *near[2:]])
-    return [[int(token) for token in document] for document in found]
+        generated.append([*near[:2], middle, *near[2:]])
+    return [[int(token) for token in document] for document in generated]
 
 
 def test_tokens_with_the_same_neighbors_have_similar_vectors(documents: list[list[int]]) -> None:
-    found = cooccurrence_vectors(make_corpus(documents), 20, 8)
-    assert found.shape == (20, 8)
-    assert found.dtype == np.float32
-    assert cosine(found, 0, 1) > 0.9
-    assert cosine(found, 0, 10) < 0.2
-    assert not found[19].any()
+    vectors = cooccurrence_vectors(make_corpus(documents), 20, 8)
+    assert vectors.shape == (20, 8)
+    assert vectors.dtype == np.float32
+    assert cosine(vectors, 0, 1) > 0.9
+    assert cosine(vectors, 0, 10) < 0.2
+    assert not vectors[19].any()
 
 
 def test_tokens_that_never_occur_have_zero_vectors(documents: list[list[int]]) -> None:
     """This includes the first ids, the special tokens of a vocabulary: SVD alone would leave rounding errors there."""
-    found = cooccurrence_vectors(make_corpus([[token + 5 for token in document] for document in documents]), 30, 16)
-    assert not found[[0, 1, 2, 3, 4, 24, 25, 29]].any()
-    assert found[5:24].any(axis=1).all()
+    vectors = cooccurrence_vectors(make_corpus([[token + 5 for token in document] for document in documents]), 30, 16)
+    assert not vectors[[0, 1, 2, 3, 4, 24, 25, 29]].any()
+    assert vectors[5:24].any(axis=1).all()
 
 
 def test_number_of_shards_does_not_matter_and_extra_columns_are_zero(documents: list[list[int]]) -> None:
@@ -71,14 +71,14 @@ def test_cooccurrences_count_by_distance_within_documents() -> None:
 
 def test_positive_pmi_follows_its_definition() -> None:
     counts = np.array([[0, 8.0, 2.0], [8.0, 0, 1.0], [2.0, 1.0, 4.0]], np.float32)
-    found = cooccurrence._positive_pmi(cooccurrence.sparse.csr_matrix(counts)).toarray()
+    pmi = cooccurrence._positive_pmi(cooccurrence.sparse.csr_matrix(counts)).toarray()
     counts[counts <= 1] = 0
     totals = counts.sum(1)
     contexts = totals**0.75 / (totals**0.75).sum()
     with np.errstate(divide="ignore"):
         expected = np.maximum(np.log(counts / totals[:, None] / contexts), 0)
-    assert found == pytest.approx(expected, rel=1e-5)
-    assert 0 < (found > 0).sum() < 6
+    assert pmi == pytest.approx(expected, rel=1e-5)
+    assert 0 < (pmi > 0).sum() < 6
 
 
 def test_vectors_are_deterministic(small_shards: Path) -> None:

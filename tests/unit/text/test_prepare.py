@@ -120,9 +120,9 @@ def test_statistics_and_report(tmp_path: Path, tokenizer: Tokenizer) -> None:
         for key, starts in (("document_tokens", split.document_starts), ("sentence_tokens", split.sentence_starts)):
             lengths = np.diff(starts)
             expected = [int(((lengths >= 1 << power) & (lengths < 2 << power)).sum()) for power in range(12)]
-            found = written["lengths"][name][key]
-            assert found == expected[: len(found)]
-            assert sum(found) == len(lengths)
+            histogram = written["lengths"][name][key]
+            assert histogram == expected[: len(histogram)]
+            assert sum(histogram) == len(lengths)
     page = (tmp_path / "out" / "report.html").read_text()
     for phrase in (
         "not JSON",
@@ -169,11 +169,11 @@ def test_number_of_workers_does_not_change_the_bytes(
     prepare([many_files], tokenizer, tmp_path / "one", executor=LocalExecutor(1), **choices)
     prepare([many_files], tokenizer, tmp_path / "four", executor=LocalExecutor(4), **choices)
     assert contents(tmp_path / "one") == contents(tmp_path / "four")
-    found = texts_of(tmp_path / "one")
+    texts = texts_of(tmp_path / "one")
     counts = storage.read_json(tmp_path / "one" / "statistics.json")["duplicates"]
-    assert found.count("twice.") == (6 if kind == "keep" else 1)
-    assert sum("same paragraph" in text for text in found) == (1 if kind == "paragraphs" else 6)
-    assert sum("number" in text for text in found) == 6
+    assert texts.count("twice.") == (6 if kind == "keep" else 1)
+    assert sum("same paragraph" in text for text in texts) == (1 if kind == "paragraphs" else 6)
+    assert sum("number" in text for text in texts) == 6
     assert (
         counts
         == {
@@ -259,7 +259,7 @@ def test_bad_records_are_counted_and_strict_leaves_nothing_behind(tmp_path: Path
     path.write_bytes(good.encode() + b'{"text": "\xff"}\n')
     with pytest.raises(UserError, match=r"a\.jsonl:301: byte 0xff"):
         prepare([path], tokenizer, tmp_path / "out", reader_options=ReaderOptions(strict=True))
-    assert [found.name for found in tmp_path.iterdir()] == ["a.jsonl"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
     assert prepare([path], tokenizer, tmp_path / "out")["skipped"] == {"not in utf-8": 1}
 
 
@@ -278,7 +278,7 @@ def test_documents_without_tokens_are_counted(tmp_path: Path, tokenizer: Tokeniz
     path = corpus(tmp_path / "a.jsonl", [*TEXTS, "\u200b", "\u200d\n\u200d", "."])
     manifest = prepare([path], tokenizer, tmp_path / "out", eval_share=0.2)
     assert manifest["empty"] == 2
-    assert sum(side["documents"] for side in manifest["splits"].values()) == len(TEXTS) + 1
+    assert sum(split["documents"] for split in manifest["splits"].values()) == len(TEXTS) + 1
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_too_little_text_is_an_error(
     path = corpus(tmp_path / "a.jsonl", texts)
     with pytest.raises(UserError, match=message):
         prepare([path], tokenizer, tmp_path / "out", eval_share=eval_share)
-    assert [found.name for found in tmp_path.iterdir()] == ["a.jsonl"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
 
 
 @pytest.mark.parametrize("eval_share", [1e-9, 1 - 1e-9])
@@ -353,7 +353,7 @@ def test_existing_folder_is_left_alone(tmp_path: Path, tokenizer: Tokenizer) -> 
     (tmp_path / "out" / "mine").touch()
     with pytest.raises(UsageError, match="already exists"):
         prepare([path], tokenizer, tmp_path / "out")
-    assert [found.name for found in (tmp_path / "out").iterdir()] == ["mine"]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
 
 
 def start(texts: list[Path | str], tokenizer: Tokenizer, out: Path, groups: int) -> None:

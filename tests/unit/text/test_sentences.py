@@ -31,8 +31,8 @@ ODD = ".!? \n\r\tAab'\"()…。\u00a0\u2003\u2009\u3000"
 @pytest.mark.parametrize("language", ["en", "de", "ru", "zh", "none"])
 def test_non_ascii_spaces_are_spaces(space: str, language: str) -> None:
     """sentencex panics on such a space between a single capital and a full stop."""
-    found = split_sentences(f"We chose plan B{space}. It worked{space}well.", language)
-    assert " ".join(found) == "We chose plan B . It worked well."
+    sentences = split_sentences(f"We chose plan B{space}. It worked{space}well.", language)
+    assert " ".join(sentences) == "We chose plan B . It worked well."
 
 
 def test_empty_text_has_no_sentences() -> None:
@@ -42,9 +42,9 @@ def test_empty_text_has_no_sentences() -> None:
 @settings(deadline=None)
 @given(st.text(st.one_of(st.sampled_from(ODD), st.characters(exclude_categories=["Cs"]))))
 def test_no_character_but_spaces_is_lost(text: str) -> None:
-    found = split_sentences(text)
-    assert "".join("".join(found).split()) == "".join(text.split())
-    assert all(sentence and sentence == sentence.strip() and "\n" not in sentence for sentence in found)
+    sentences = split_sentences(text)
+    assert "".join("".join(sentences).split()) == "".join(text.split())
+    assert all(sentence and sentence == sentence.strip() and "\n" not in sentence for sentence in sentences)
 
 
 @settings(deadline=None)
@@ -57,6 +57,6 @@ def test_parts_of_a_long_text_concatenate_to_it(text: str, max_characters: int) 
 
 
 def test_text_without_sentence_ends_is_split_between_words() -> None:
-    found = split_sentences("word " * 10_000)
-    assert len(found) == 5
-    assert set(" ".join(found).split()) == {"word"}
+    sentences = split_sentences("word " * 10_000)
+    assert len(sentences) == 5
+    assert set(" ".join(sentences).split()) == {"word"}

@@ -46,19 +46,19 @@ def lines(shared_data: Path) -> list[str]:
 
 
 def test_order_of_the_vocabulary() -> None:
-    found = train(["low lower lowest", "new newer newest"], vocab_size=27)
+    entries = train(["low lower lowest", "new newer newest"], vocab_size=27)
     characters = sorted(set("lowerstn"))
-    assert found[:5] == list(SPECIAL_TOKENS)
-    assert found[5:13] == characters
-    assert found[13:21] == ["##" + character for character in characters]
-    assert len(found) == 27
+    assert entries[:5] == list(SPECIAL_TOKENS)
+    assert entries[5:13] == characters
+    assert entries[13:21] == ["##" + character for character in characters]
+    assert len(entries) == 27
     # ##w ##e occurs four times, every other pair at most three times.
-    assert found[21] == "##we"
+    assert entries[21] == "##we"
 
 
 def test_reserved_entries_follow_the_special_tokens() -> None:
-    found = train(["aa aa"], vocab_size=10, reserved=["<url>", "[unused0]"])
-    assert found[5:] == ["<url>", "[unused0]", "a", "##a", "aa"]
+    entries = train(["aa aa"], vocab_size=10, reserved=["<url>", "[unused0]"])
+    assert entries[5:] == ["<url>", "[unused0]", "a", "##a", "aa"]
 
 
 def test_lowercasing_and_accent_stripping_are_optional() -> None:
@@ -68,14 +68,14 @@ def test_lowercasing_and_accent_stripping_are_optional() -> None:
 
 
 def test_alphabet_keeps_frequent_characters_and_on_ties_lower_code_points() -> None:
-    found = train(["aaaa bb dd cc"] * 2, vocab_size=11, alphabet_limit=3, min_frequency=2)
-    assert found[5:11] == ["a", "b", "c", "##a", "##b", "##c"]
+    entries = train(["aaaa bb dd cc"] * 2, vocab_size=11, alphabet_limit=3, min_frequency=2)
+    assert entries[5:11] == ["a", "b", "c", "##a", "##b", "##c"]
 
 
 def test_words_with_a_character_outside_the_alphabet_are_ignored() -> None:
-    found = train(["aaaa bbbb"] * 5 + ["axb aby"] * 50, vocab_size=13, alphabet_limit=2)
-    assert found[5:9] == ["a", "b", "##a", "##b"]
-    assert not {"ab", "##ab"} & set(found)
+    entries = train(["aaaa bbbb"] * 5 + ["axb aby"] * 50, vocab_size=13, alphabet_limit=2)
+    assert entries[5:9] == ["a", "b", "##a", "##b"]
+    assert not {"ab", "##ab"} & set(entries)
 
 
 def train_naively(counts: dict[str, int], vocab_size: int, criterion: Criterion, min_frequency: int) -> list[str]:
@@ -167,7 +167,7 @@ def test_merges_by_likelihood_follow_the_definition(
 
 def test_parity_with_the_library_given_the_order_of_the_alphabet(lines: list[str]) -> None:
     counts = word_counts.count_words(lines).counts
-    found = wordpiece.train(counts, vocab_size=3000)
+    entries = wordpiece.train(counts, vocab_size=3000)
     alphabet = sorted(set("".join(counts)))
     backend = tokenizers.Tokenizer(models.WordPiece({}, unk_token="[UNK]"))
     backend.normalizer = NormalizerOptions().normalizer()
@@ -180,14 +180,14 @@ def test_parity_with_the_library_given_the_order_of_the_alphabet(lines: list[str
     )
     backend.train_from_iterator(lines, trainer)
     vocabulary = backend.get_vocab()
-    assert found == sorted(vocabulary, key=vocabulary.__getitem__)
+    assert entries == sorted(vocabulary, key=vocabulary.__getitem__)
 
 
 @pytest.mark.parametrize("criterion", ["frequency", "likelihood"])
 def test_no_word_of_the_training_text_is_unknown(lines: list[str], criterion: Criterion) -> None:
-    found = train(lines, vocab_size=2000, criterion=criterion)
-    assert len(found) == len(set(found)) == 2000
-    tokenizer = Tokenizer.build(found)
+    entries = train(lines, vocab_size=2000, criterion=criterion)
+    assert len(entries) == len(set(entries)) == 2000
+    tokenizer = Tokenizer.build(entries)
     assert not any(tokenizer.unk_id in ids for ids in tokenizer.encode(lines))
     pieces = sum(map(len, tokenizer.encode(lines)))
     characters = sum(map(len, lines))
