@@ -41,7 +41,9 @@ def test_an_interrupted_command_leaves_no_file(
 ) -> None:
     out, outside = tmp_path / "x.npy", tmp_path_factory.mktemp("held")
     begun, environment = command(folder, "many.txt", out, unit), holds(outside, outside / "held", "embedding", 2)
-    with subprocess.Popen(begun, stderr=subprocess.PIPE, text=True, preexec_fn=accept_interrupts, env=environment) as process:
+    with subprocess.Popen(
+        begun, stderr=subprocess.PIPE, text=True, preexec_fn=accept_interrupts, env=environment
+    ) as process:
         wait_for(outside / "held", process)
         assert list(tmp_path.glob(".*.tmp-new"))
         os.kill(process.pid, stop)

@@ -20,7 +20,7 @@ import numpy as np
 from bertie import storage
 from bertie.text import blocks, duplicates, shards
 from bertie.text.sentences import split_sentences
-from bertie.text.shards import TokenizedDocuments
+from bertie.text.shard_writer import TokenizedDocuments, write_shard
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.word_cache import WordCache, batches
 
@@ -72,7 +72,7 @@ def _encode(block: Block) -> dict[str, Any]:
     counts = []
     for name, split in ((shards.SPLITS[0], documents.select(~is_eval)), (shards.SPLITS[1], documents.select(is_eval))):
         if len(split.ids):
-            shards.write_shard(block.work / FOLDER / name, block.number, split, cache.tokenizer)
+            write_shard(block.work / FOLDER / name, block.number, split, cache.tokenizer)
         result[name] = _split_counts(split, cache.tokenizer)
         counts.append(np.bincount(split.ids, minlength=cache.tokenizer.size))
     (block.work / FOLDER).mkdir(exist_ok=True)

@@ -25,7 +25,7 @@ from bertie import __version__, console, storage
 from bertie.errors import UsageError
 from bertie.files import sources
 from bertie.files.sources import Source
-from bertie.text import blocks, duplicates, encode, shards, statistics
+from bertie.text import blocks, duplicates, encode, shard_writer, shards, statistics
 from bertie.text.blocks import FileGroup, Filters
 from bertie.text.encode import Block
 from bertie.text.executors import Executor, LocalExecutor
@@ -81,7 +81,7 @@ def prepare(
         folder = _run_stages(job, work, files, corpus)
         storage.write_json(folder / statistics.FILE, corpus.to_json())
         storage.write_atomic(folder / statistics.PAGE, statistics.corpus_page(corpus))
-        manifest = shards.write_manifest(folder, tokenizer, corpus.splits, {**job.settings(), **corpus.counts()})
+        manifest = shard_writer.write_manifest(folder, tokenizer, corpus.splits, {**job.settings(), **corpus.counts()})
         storage.publish(folder, out.resolve())
     return manifest
 
@@ -209,7 +209,7 @@ def _assemble(work: Path, encoded: list[dict[str, Any]], tokenizer: Tokenizer, c
     eval_shards = np.unique(shard_of)
     for shard, value in enumerate(eval_shards):
         parts = [(source / evaluation, number) for number, of in zip(eval_blocks, shard_of, strict=True) if of == value]
-        shards.merge_shards(folder / evaluation, shard, parts)
+        shard_writer.merge_shards(folder / evaluation, shard, parts)
     corpus.add_shards(counts, [len(train_blocks), len(eval_shards)], tokenizer)
     return folder
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -69,28 +68,6 @@ class Corpus:
 
 
 @dataclass(frozen=True, eq=False)
-class TokenizedDocuments:
-    """Tokenized documents, end to end. No document and no sentence is empty.
-
-    Attributes:
-        ids: int32 [n], token ids.
-        sentences: int64 [sentences], tokens of each sentence.
-        documents: int64 [documents], sentences of each document.
-    """
-
-    ids: np.ndarray
-    sentences: np.ndarray
-    documents: np.ndarray
-
-    def select(self, chosen: np.ndarray) -> TokenizedDocuments:
-        """Return the documents for which `chosen`, bool [documents], is true."""
-        sentences = np.repeat(chosen, self.documents)
-        return TokenizedDocuments(
-            self.ids[np.repeat(sentences, self.sentences)], self.sentences[sentences], self.documents[chosen]
-        )
-
-
-@dataclass(frozen=True, eq=False)
 class Shards:
     """A prepared corpus, opened by `open_shards`."""
 
@@ -117,7 +94,7 @@ def open_shards(folder: Path) -> Shards:
             f"{folder / MANIFEST}: format {format_number!r}, but this version of bertie reads {FORMAT}: prepare again"
         )
     try:
-        if manifest.get("sha256") not in (None, _manifest_sha256(manifest)):
+        if manifest.get("sha256") not in (None, manifest_sha256(manifest)):
             raise UserError(f"{folder / MANIFEST} was altered (its content does not match its sha256): prepare again")
         storage.verify(folder, manifest["files"], "prepare again")
         _require_listed(folder, manifest)
@@ -130,7 +107,7 @@ def open_shards(folder: Path) -> Shards:
     return Shards(folder, tokenizer, train, evaluation, manifest)
 
 
-def _manifest_sha256(manifest: dict[str, Any]) -> str:
+def manifest_sha256(manifest: dict[str, Any]) -> str:
     rest = {name: value for name, value in manifest.items() if name != "sha256"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
@@ -163,8 +140,8 @@ def _open_split(folder: Path, counts: dict[str, Any], vocabulary_size: int) -> C
         _check_shard(*parts, vocabulary_size)
     shard_starts = np.cumsum([0, *(len(shard) for shard in tokens)], dtype=np.int64)
     return Corpus(
-        document_starts=_join_starts(documents, shard_starts),
-        sentence_starts=_join_starts(sentences, shard_starts),
+        document_starts=join_starts(documents, shard_starts),
+        sentence_starts=join_starts(sentences, shard_starts),
         unigram_entropy=float(counts["unigram_entropy"]),
         shard_starts=shard_starts,
         tokens=tuple(tokens),
@@ -188,7 +165,7 @@ def _check_shard(
         raise ValueError("tokens, word starts, sentences and documents do not match")
 
 
-def _join_starts(starts: list[np.ndarray], shard_starts: np.ndarray) -> np.ndarray:
+def join_starts(starts: list[np.ndarray], shard_starts: np.ndarray) -> np.ndarray:
     """Turn starts within each shard into starts within the split. The end of a shard is the start of the next."""
     parts = [shard[:-1] + offset for shard, offset in zip(starts, shard_starts[:-1], strict=True)]
     return np.concatenate([*parts, shard_starts[-1:]])
@@ -199,72 +176,6 @@ def array_name(shard: int, kind: str) -> str:
     return f"{shard:05d}.{kind}.npy"
 
 
-def write_shard(folder: Path, shard: int, documents: TokenizedDocuments, tokenizer: Tokenizer) -> None:
-    """Write documents, at least one, as one shard."""
-    sentence_starts = np.concatenate([[0], np.cumsum(documents.sentences)])
-    arrays = (
-        documents.ids.astype(token_dtype(tokenizer.size)),
-        tokenizer.word_starts_table[documents.ids],
-        sentence_starts,
-        sentence_starts[np.concatenate([[0], np.cumsum(documents.documents)])],
-    )
-    _write(folder, shard, arrays)
-
-
-def merge_shards(folder: Path, shard: int, parts: list[tuple[Path, int]]) -> None:
-    """Write several shards, each given as (folder, shard number), as one."""
-    loaded = [[np.load(part / array_name(number, kind)) for kind in ARRAYS] for part, number in parts]
-    tokens, word_starts, sentences, documents = zip(*loaded, strict=True)
-    shard_starts = np.cumsum([0, *map(len, tokens)], dtype=np.int64)
-    arrays = (
-        np.concatenate(tokens),
-        np.concatenate(word_starts),
-        _join_starts(list(sentences), shard_starts),
-        _join_starts(list(documents), shard_starts),
-    )
-    _write(folder, shard, arrays)
-
-
-def _write(folder: Path, shard: int, arrays: tuple[np.ndarray, ...]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for kind, array in zip(ARRAYS, arrays, strict=True):
-        storage.write_array(folder / array_name(shard, kind), array)
-
-
 def token_dtype(vocabulary_size: int) -> np.dtype:
     """Return the dtype of token ids on disk."""
     return np.dtype(np.uint16 if vocabulary_size <= 1 << 16 else np.uint32)
-
-
-def unigram_entropy(counts: np.ndarray) -> float:
-    """Compute the entropy, in nats, of the distribution that is proportional to the counts."""
-    share = counts[counts > 0] / counts.sum()
-    return -math.fsum(share * np.log(share))
-
-
-def write_manifest(
-    folder: Path, tokenizer: Tokenizer, splits: dict[str, dict[str, Any]], settings: dict[str, Any]
-) -> dict[str, Any]:
-    """Write the manifest, which completes the folder: it lists every file with its size and sha256.
-
-    Args:
-        folder: The folder of shards.
-        tokenizer: The tokenizer of the shards.
-        splits: Split name -> counts of the split, see SPLITS. Needs "shards" and "unigram_entropy".
-        settings: Further entries of the manifest.
-
-    Returns:
-        The manifest.
-    """
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    manifest = {
-        "format": FORMAT,
-        "tokenizer": {"fingerprint": tokenizer.fingerprint, "size": tokenizer.size, "lowercase": tokenizer.lowercase},
-        "dtype": token_dtype(tokenizer.size).name,
-        "splits": splits,
-        **settings,
-        "files": storage.checksums(folder, paths),
-    }
-    manifest["sha256"] = _manifest_sha256(manifest)
-    storage.write_json(folder / MANIFEST, manifest)
-    return manifest

@@ -11,7 +11,7 @@ import numpy as np
 
 from bertie.errors import UserError
 from bertie.report import Page
-from bertie.text import shards
+from bertie.text import shard_writer, shards
 from bertie.text.read_counts import ReadCounts
 from bertie.text.tokenizer import Tokenizer
 
@@ -95,7 +95,7 @@ class CorpusStatistics:
             self.splits[name] |= {
                 "shards": number,
                 "unknown": int(split_counts[tokenizer.unk_id]),
-                "unigram_entropy": shards.unigram_entropy(regular),
+                "unigram_entropy": shard_writer.unigram_entropy(regular),
             }
         for token in np.argsort(-counts[0], kind="stable")[:MOST_FREQUENT].tolist():
             self.most_frequent.append([tokenizer.vocabulary[token], int(counts[0, token])])

@@ -11,7 +11,7 @@ import pytest
 
 from bertie import storage
 from bertie.errors import UsageError, UserError
-from bertie.text import shards
+from bertie.text import shard_writer, shards
 from bertie.text.shards import open_shards
 from bertie.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
@@ -30,13 +30,13 @@ def write(folder: Path) -> Path:
         for number, documents in enumerate(parts):
             sentences = [sentence for document in documents for sentence in document]
             ids = np.concatenate(sentences).astype(np.int32)
-            tokenized = shards.TokenizedDocuments(
+            tokenized = shard_writer.TokenizedDocuments(
                 ids, np.array(list(map(len, sentences))), np.array(list(map(len, documents)))
             )
-            shards.write_shard(folder / name, number, tokenized, tokenizer)
+            shard_writer.write_shard(folder / name, number, tokenized, tokenizer)
             counts += np.bincount(ids, minlength=tokenizer.size)
-        splits[name] = {"shards": len(parts), "unigram_entropy": shards.unigram_entropy(counts)}
-    shards.write_manifest(folder, tokenizer, splits, {})
+        splits[name] = {"shards": len(parts), "unigram_entropy": shard_writer.unigram_entropy(counts)}
+    shard_writer.write_manifest(folder, tokenizer, splits, {})
     return folder
 
 
@@ -79,8 +79,8 @@ def test_token_dtype_depends_on_the_vocabulary_size() -> None:
 
 
 def test_unigram_entropy_is_in_nats() -> None:
-    assert shards.unigram_entropy(np.array([3, 0, 3, 3, 3])) == pytest.approx(math.log(4))
-    assert shards.unigram_entropy(np.array([0, 7])) == 0
+    assert shard_writer.unigram_entropy(np.array([3, 0, 3, 3, 3])) == pytest.approx(math.log(4))
+    assert shard_writer.unigram_entropy(np.array([0, 7])) == 0
 
 
 def test_folder_without_shards_is_an_error(tmp_path: Path) -> None:

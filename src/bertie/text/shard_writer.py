@@ -1,0 +1,102 @@
+"""Writing token shards in the format of `text/shards.py`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertie import storage
+from bertie.text.shards import ARRAYS, FORMAT, MANIFEST, array_name, join_starts, manifest_sha256, token_dtype
+from bertie.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, eq=False)
+class TokenizedDocuments:
+    """Tokenized documents, end to end. No document and no sentence is empty.
+
+    Attributes:
+        ids: int32 [n], token ids.
+        sentences: int64 [sentences], tokens of each sentence.
+        documents: int64 [documents], sentences of each document.
+    """
+
+    ids: np.ndarray
+    sentences: np.ndarray
+    documents: np.ndarray
+
+    def select(self, chosen: np.ndarray) -> TokenizedDocuments:
+        """Return the documents for which `chosen`, bool [documents], is true."""
+        sentences = np.repeat(chosen, self.documents)
+        return TokenizedDocuments(
+            self.ids[np.repeat(sentences, self.sentences)], self.sentences[sentences], self.documents[chosen]
+        )
+
+
+def write_shard(folder: Path, shard: int, documents: TokenizedDocuments, tokenizer: Tokenizer) -> None:
+    """Write documents, at least one, as one shard."""
+    sentence_starts = np.concatenate([[0], np.cumsum(documents.sentences)])
+    arrays = (
+        documents.ids.astype(token_dtype(tokenizer.size)),
+        tokenizer.word_starts_table[documents.ids],
+        sentence_starts,
+        sentence_starts[np.concatenate([[0], np.cumsum(documents.documents)])],
+    )
+    _write(folder, shard, arrays)
+
+
+def merge_shards(folder: Path, shard: int, parts: list[tuple[Path, int]]) -> None:
+    """Write several shards, each given as (folder, shard number), as one."""
+    loaded = [[np.load(part / array_name(number, kind)) for kind in ARRAYS] for part, number in parts]
+    tokens, word_starts, sentences, documents = zip(*loaded, strict=True)
+    shard_starts = np.cumsum([0, *map(len, tokens)], dtype=np.int64)
+    arrays = (
+        np.concatenate(tokens),
+        np.concatenate(word_starts),
+        join_starts(list(sentences), shard_starts),
+        join_starts(list(documents), shard_starts),
+    )
+    _write(folder, shard, arrays)
+
+
+def _write(folder: Path, shard: int, arrays: tuple[np.ndarray, ...]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind, array in zip(ARRAYS, arrays, strict=True):
+        storage.write_array(folder / array_name(shard, kind), array)
+
+
+def unigram_entropy(counts: np.ndarray) -> float:
+    """Compute the entropy, in nats, of the distribution that is proportional to the counts."""
+    share = counts[counts > 0] / counts.sum()
+    return -math.fsum(share * np.log(share))
+
+
+def write_manifest(
+    folder: Path, tokenizer: Tokenizer, splits: dict[str, dict[str, Any]], settings: dict[str, Any]
+) -> dict[str, Any]:
+    """Write the manifest, which completes the folder: it lists every file with its size and sha256.
+
+    Args:
+        folder: The folder of shards.
+        tokenizer: The tokenizer of the shards.
+        splits: Split name -> counts of the split, see SPLITS. Needs "shards" and "unigram_entropy".
+        settings: Further entries of the manifest.
+
+    Returns:
+        The manifest.
+    """
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    manifest = {
+        "format": FORMAT,
+        "tokenizer": {"fingerprint": tokenizer.fingerprint, "size": tokenizer.size, "lowercase": tokenizer.lowercase},
+        "dtype": token_dtype(tokenizer.size).name,
+        "splits": splits,
+        **settings,
+        "files": storage.checksums(folder, paths),
+    }
+    manifest["sha256"] = manifest_sha256(manifest)
+    storage.write_json(folder / MANIFEST, manifest)
+    return manifest
