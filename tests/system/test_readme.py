@@ -6,6 +6,9 @@ import importlib
 import json
 import re
 import shlex
+import sys
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,18 +18,26 @@ import torch
 
 import bertie
 from bertie import cli, config
+from bertie.batches.loader import Position
+from bertie.checkpoints.folder import read_checkpoint
+from bertie.checkpoints.training_state import Counters, save_state
 from bertie.cli import HELP, VERBS, main
 from bertie.finetuning.recipe import FinetuneConfig
+from bertie.objectives import MaskedLM, NextSentence
+from bertie.pretraining.feed import Feed
 from bertie.pretraining.initial_weights import new_model
-from bertie.pretraining.recipe import PretrainConfig
+from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
 from bertie.tasks import Classify
+from bertie.text.shards import open_shards
+from bertie.training.distributed import SINGLE_PROCESS
+from bertie.training.loop import LoopSettings, train_steps
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 
 
 def commands() -> list[list[str]]:
     """Return the `bertie …` lines of the step-by-step block."""
-    block = README.read_text().split("## The whole way, step by step")[1].split("```")[1]
+    block = README.read_text().split("## The whole way in six commands")[1].split("```")[1].replace("\\\n", "")
     return [shlex.split(line, comments=True)[1:] for line in block.splitlines() if line.startswith("bertie ")]
 
 
@@ -50,14 +61,14 @@ def test_readme_commands_run(tmp_path: Path, corpus_folder: Path, monkeypatch: p
         argv = [word for word in argv if word not in ("--vocab-size", "30000")]
         assert main(argv + smaller.get(line[0], [])) == 0, " ".join(line)
         verbs.append(line[0])
-    assert set(verbs) == {"tokenizer", "prepare", "pretrain", "fill-mask", "finetune", "evaluate", "predict"}
+    assert set(verbs) == {"tokenizer", "prepare", "pretrain", "finetune", "evaluate", "predict"}
 
 
 def documented() -> dict[str, list[str]]:
     """Return the `bertie …` lines of the README, the guides and the recipes, by file."""
     root = README.parent
     found = {}
-    for path in (README, *sorted((root / "docs").glob("*.md")), *sorted((root / "recipes").glob("*.sh"))):
+    for path in (README, *sorted((root / "docs").rglob("*.md")), *sorted((root / "recipes").glob("*.sh"))):
         text = path.read_text()
         blocks = "\n".join(text.split("```")[1::2]) if path.suffix == ".md" else text
         blocks = re.sub(r"\$\{\w+:\+[^}]*\}", "", blocks.replace("\\\n", " "))  # ${STEPS:+value if it is set}
@@ -76,14 +87,65 @@ def test_documented_commands_parse(name: str, line: str, monkeypatch: pytest.Mon
 
 def test_every_guide_has_commands() -> None:
     have = {name for name, lines in documented().items() if lines}
-    assert {"README.md", "glue.md", "tasks.md", "text.md", "vectors.md", "own-text.sh"} <= have
+    assert {"README.md", "glue.md", "fine-tuning.md", "corpora.md", "vectors.md", "own-text.sh"} <= have
 
 
-def test_files_in_the_map_of_the_readme_exist() -> None:
-    table = README.read_text().split("| Where do I look for … | |")[1].split("To follow one batch")[0]
-    for name in re.findall(r"`([\w/]+\.py|[\w/]+/)`", table):
-        root = README.parent if name.startswith("docs") else README.parent / "src" / "bertie"
-        assert (root / name).exists(), name
+def test_tree_in_the_readme_is_complete() -> None:
+    tree = README.read_text().split("```text\nsrc/bertie/")[1].split("```")[0]
+    listed = set(re.findall(r"── ([\w.]+)/ ", tree))
+    source = README.parent / "src" / "bertie"
+    assert listed == {path.name for path in source.iterdir() if path.is_dir() and path.name != "__pycache__"}
+
+
+def route(title: str) -> list[Path]:
+    """Return the files of a route that the README names, in order."""
+    paragraph = README.read_text().split(f"**{title}**")[1].split("\n\n")[0]
+    return [README.parent / "src" / "bertie" / name for name in re.findall(r"`([\w/]+\.py)`", paragraph)]
+
+
+def files_that_run(work: Callable[[], object]) -> set[Path]:
+    """Return the Python files whose functions run during a call."""
+    found = set()
+    sys.setprofile(lambda frame, *_: found.add(Path(frame.f_code.co_filename)))
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+def test_route_from_disk_to_loss(trained_shards: Path) -> None:
+    files = route("From disk to loss")
+    assert len(files) <= 8
+    assert sum(len(path.read_text().splitlines()) for path in files) <= 1200
+    recipe = config.load(PretrainConfig, "tiny", "pretrain")
+    shards = open_shards(trained_shards)
+    recipe = with_vocab_size(recipe, shards.tokenizer)
+    model = new_model(recipe.model, recipe.objectives, 0)
+    settings = LoopSettings(1, 1e-3, 1.0, 0, "fp32", {"mlm": 1.0, "nsp": 1.0})
+
+    def first_step() -> None:
+        feed = Feed(recipe.resolved_phases, shards, recipe.objectives, 0, 1, 0, SINGLE_PROCESS)
+        with closing(feed.steps(0, Position())) as stream:
+            next(train_steps(model, stream, recipe.optimizer.build(model), recipe.schedule, settings))
+
+    assert set(files) <= files_that_run(first_step)
+
+
+def test_route_from_save_to_automodel(tmp_path: Path, pretrained: Path) -> None:
+    files = route("From save to AutoModel")
+    assert len(files) <= 4
+    checkpoint = read_checkpoint(pretrained)
+    model = new_model(checkpoint.config, (MaskedLM(), NextSentence()), 0)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def save() -> None:
+        save_state(tmp_path, model, optimizer, checkpoint.tokenizer, None, Counters(step=1), 1)
+
+    assert set(files) <= files_that_run(save)
+    transformers = pytest.importorskip("transformers", reason="needs the package transformers")
+    loaded = transformers.AutoModel.from_pretrained(tmp_path / "checkpoints" / "step-00000001")
+    torch.testing.assert_close(loaded.embeddings.word_embeddings.weight, model.encoder.embeddings.word.weight)
 
 
 def test_help_lists_every_verb() -> None:

@@ -117,7 +117,7 @@ def build_model(config: FinetuneConfig, task: Task, size: BertConfig, encoder: E
     head = task.head(size, width)
     model = BertModel(encoder or Encoder(size), {task.kind: head}, reading)
     runtime.reseed_torch(config.seed, seeding.WEIGHTS)
-    # At any width, the initial logits spread as in BERT-base: with smaller ones, short training learns later (LOG.md).
+    # At any width, the initial logits spread as in BERT-base: with smaller ones, short training learns later (docs/log).
     initialize_weights(model.heads, size.initializer_range * math.sqrt(768 / width), cut=math.inf)
     if reading is not None and reading.lstm is not None:
         reading.lstm.reset_parameters()  # PyTorch's default: uniform within ±1 / √size
@@ -230,7 +230,7 @@ def _token_multiple(precision: Literal["fp32", "bf16"], device: torch.device) ->
     """Return the number that the tokens of a micro-batch are padded to a multiple of.
 
     On a CPU, oneDNN compiles a bf16 matrix product for every new shape, which takes 10 ms on processors with AMX.
-    Without padding, a step of a small BERT spent a fifth of its time on that, and its memory grew (LOG.md).
+    Without padding, a step of a small BERT spent a fifth of its time on that, and its memory grew (docs/log).
     """
     return 64 if precision == "bf16" and device.type == "cpu" else 1
 

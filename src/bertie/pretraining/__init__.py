@@ -4,7 +4,8 @@ Read the files in this order:
 
 1. `recipe.py`: every setting of a pre-training.
 2. `pretrain.py`: from a recipe and shards to a finished run folder.
-3. `feed.py`: from corpus rows to micro-batches with masked tokens and labels; `phases.py`: sequence length by step.
+3. `feed.py`: from corpus rows to micro-batches with masked tokens and labels; `phases.py`: sequence length by step;
+   `eval_set.py`: the held-out sequences.
 4. `initial_weights.py`: random weights, or those of another checkpoint.
 5. `dry_run.py`: what a run would need, without writing anything; `compile_layers.py`: torch.compile on a GPU.
 

@@ -8,19 +8,16 @@ from functools import partial
 from itertools import islice
 
 from bertie import seeding
-from bertie.batches.collate import collate, join
-from bertie.batches.layouts import Layout, SentencePairsEpoch
+from bertie.batches.collate import join
 from bertie.batches.loader import Position, Step, StepPlan
 from bertie.batches.prefetch import prefetch
-from bertie.contracts import Batch, MicroBatch, Sequence, Targets
-from bertie.errors import UsageError, UserError
+from bertie.contracts import Batch, MicroBatch, Targets
+from bertie.errors import UsageError
 from bertie.objectives import Objective
 from bertie.pretraining.phases import ResolvedPhase, plan_steps
-from bertie.text.shards import Corpus, Shards
+from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.distributed import Ranks
-
-EVAL_ROW_TOKENS = 4096  # tokens per micro-batch of an evaluation, independent of the rows of training
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,45 +101,3 @@ def label_row(
     for number, objective in enumerate(objectives):
         batch, targets[objective.kind] = objective.label(batch, tokenizer, seeding.generator(seed, *stream, number))
     return batch, targets
-
-
-def eval_batches(
-    objectives: tuple[Objective, ...], layout: Layout, corpus: Corpus, tokenizer: Tokenizer, max_tokens: int
-) -> list[MicroBatch]:
-    """Build the evaluation set: held-out text, with the same masks for every step, run and seed.
-
-    Args:
-        objectives: The objectives, which mask and label.
-        layout: The layout of the sequences.
-        corpus: The held-out documents.
-        tokenizer: The tokenizer of the corpus.
-        max_tokens: Most tokens; the set has at least one sequence.
-
-    Raises:
-        UserError: If the documents are too short for a single sequence.
-    """
-    groups: list[list[Sequence]] = [[]]
-    tokens = 0
-    for sequence in _first_sequences(layout.epoch(corpus, tokenizer, 0, 0), max_tokens):
-        if groups[-1] and tokens + len(sequence) > EVAL_ROW_TOKENS:
-            groups.append([])
-            tokens = 0
-        groups[-1].append(sequence)
-        tokens += len(sequence)
-    if not groups[0]:
-        raise UserError("the held-out documents have only one token each: prepare more text")
-    batches = [collate(group, layout.max_length) for group in groups]
-    return [
-        join([label_row(batch, objectives, tokenizer, 0, seeding.EVAL_LABELS, i)]) for i, batch in enumerate(batches)
-    ]
-
-
-def _first_sequences(epoch: SentencePairsEpoch, max_tokens: int) -> Iterator[Sequence]:
-    """Yield sequences of an epoch, at least one, up to `max_tokens` tokens in total."""
-    tokens = 0
-    for window in range(epoch.windows):
-        for span in epoch.window(window):
-            if tokens and tokens + len(span) > max_tokens:
-                return
-            tokens += len(span)
-            yield epoch.sequence(span)

@@ -21,7 +21,8 @@ from bertie.contracts import Loss, MicroBatch
 from bertie.errors import UsageError, UserError
 from bertie.model.config import BertConfig
 from bertie.pretraining.compile_layers import compile_if_possible
-from bertie.pretraining.feed import Feed, eval_batches
+from bertie.pretraining.eval_set import eval_batches
+from bertie.pretraining.feed import Feed
 from bertie.pretraining.initial_weights import (
     load_initial_optimizer,
     load_initial_weights,

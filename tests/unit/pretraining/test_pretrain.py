@@ -25,9 +25,9 @@ from bertie.errors import UsageError, UserError
 from bertie.model.attention import IMPLEMENTATIONS, eager
 from bertie.model.config import BertConfig
 from bertie.objectives import MaskedLM, NextSentence
-from bertie.pretraining import feed
+from bertie.pretraining import eval_set
 from bertie.pretraining import pretrain as pretrain_module
-from bertie.pretraining.feed import eval_batches
+from bertie.pretraining.eval_set import eval_batches
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.phases import Phase
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
@@ -124,7 +124,7 @@ def test_evaluation_set_is_always_the_same(config: PretrainConfig, small_shards:
     for a, b in zip(first, second, strict=True):
         assert a.batch.input_ids.tolist() == b.batch.input_ids.tolist()
         assert a.rows.tolist() == b.rows.tolist()
-        assert len(a.batch.input_ids) <= feed.EVAL_ROW_TOKENS
+        assert len(a.batch.input_ids) <= eval_set.EVAL_ROW_TOKENS
     assert sum(micro.tokens for micro in first) > 0.9 * int(shards.eval.document_starts[-1])
     assert 900 < sum(micro.tokens for micro in eval_set(1000)) <= 1000
     assert sum(len(micro.batch.kind) for micro in eval_set(1)) == 1  # at least one sequence
@@ -159,7 +159,7 @@ def test_interrupt_saves_a_checkpoint_and_the_next_call_resumes(
 def test_sequence_longer_than_an_evaluation_row_gets_its_own_row(
     config: PretrainConfig, small_shards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "EVAL_ROW_TOKENS", 20)
+    monkeypatch.setattr(eval_set, "EVAL_ROW_TOKENS", 20)
     shards = open_shards(small_shards)
     work = eval_batches(config.objectives, config.layout, shards.eval, shards.tokenizer, 100_000)
     assert max(len(micro.batch.input_ids) for micro in work) == 32
@@ -196,7 +196,7 @@ def test_every_row_and_objective_uses_its_own_random_stream(
         return original(seed, *stream)
 
     monkeypatch.setattr(seeding, "generator", generator)
-    monkeypatch.setattr(feed, "EVAL_ROW_TOKENS", 128)
+    monkeypatch.setattr(eval_set, "EVAL_ROW_TOKENS", 128)
     pretrain(
         replace(config, training=replace(config.training, steps=4, row_tokens=128)), small_shards, tmp_path / "run"
     )

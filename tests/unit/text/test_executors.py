@@ -55,12 +55,18 @@ def test_lost_worker_is_an_error() -> None:
 
 
 PARENT = """
-import signal, threading
+import os, signal, threading
+from concurrent.futures import Future
 from bertie.text.executors import LocalExecutor
 signal.signal(signal.SIGINT, signal.default_int_handler)  # background processes of a shell ignore it
 def work(number):
-    print(number, flush=True)
+    os.write(1, b"%d ready\\n" % number)  # one write: print may write the end of the line separately
     threading.Event().wait()
+result = Future.result
+def waiting(future, timeout=None):
+    os.write(1, b"waiting\\n")
+    return result(future, timeout)
+Future.result = waiting
 list(LocalExecutor(2).run(work, range(8)))
 """
 
@@ -71,11 +77,14 @@ def test_workers_end_with_the_process_that_started_them(signal_number: int) -> N
     command = [sys.executable, "-c", PARENT]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:
         assert parent.stdout is not None
-        assert {parent.stdout.readline(), parent.stdout.readline()} == {b"0\n", b"1\n"}  # both workers are busy
-        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
-        assert len(children) >= 2
-        parent.send_signal(signal_number)
-        parent.wait(30)
+        try:
+            assert {parent.stdout.readline() for _ in range(3)} == {b"0 ready\n", b"1 ready\n", b"waiting\n"}
+            children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+            assert len(children) >= 2
+            parent.send_signal(signal_number)
+            parent.wait(30)
+        finally:
+            parent.kill()
     deadline = time.monotonic() + 30
     while any(Path(f"/proc/{child}").exists() for child in children):
         assert time.monotonic() < deadline, "a worker outlived its parent"
