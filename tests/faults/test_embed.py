@@ -40,7 +40,7 @@ def test_an_interrupted_command_leaves_no_file(
     folder: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, unit: str, stop: signal.Signals
 ) -> None:
     out, outside = tmp_path / "x.npy", tmp_path_factory.mktemp("held")
-    begun, environment = command(folder, "many.txt", out, unit), holds(outside, outside / "held", "embedding", 2)
+    begun, environment = command(folder, "many.txt", out, unit), holds(outside, outside / "held", "embed", 2)
     with subprocess.Popen(
         begun, stderr=subprocess.PIPE, text=True, preexec_fn=accept_interrupts, env=environment
     ) as process:

@@ -222,7 +222,7 @@ def test_examples_that_cannot_be_learned_from_are_refused(rows: list[dict[str, s
     with pytest.raises(UserError, match="every example has the label 'yes'"):
         bertie.finetune(CONFIG, rows[::2], rows, start, threads=1)
     mixed = [Example("in", "the", "yes", "a:1"), Example("in", None, "no", "a:2")]
-    with pytest.raises(UserError, match="a:2: one text, where the examples of training have two"):
+    with pytest.raises(UserError, match="a:2: found one text, but the training examples have two"):
         bertie.finetune(CONFIG, mixed, rows, start, threads=1)
 
 
@@ -234,14 +234,14 @@ def test_numbers_below_their_minimum_are_refused(name: str) -> None:
 
 def test_pairs_in_dev_are_refused_if_training_has_single_texts(start: Path, rows: list[dict[str, str]]) -> None:
     pairs = [{**row, "text_pair": "b"} for row in rows[50:]]
-    with pytest.raises(UserError, match="example 1: two texts, where the examples of training have one"):
+    with pytest.raises(UserError, match="example 1: found two texts, but the training examples have one"):
         bertie.finetune(CONFIG, rows[:50], pairs, start, threads=1)
 
 
 def test_model_of_single_texts_refuses_pairs(start: Path, rows: list[dict[str, str]], tmp_path: Path) -> None:
     bertie.finetune(replace(CONFIG, training=replace(TRAINING, steps=1)), rows[:50], rows[50:], start, tmp_path / "run")
     model = bertie.load(tmp_path / "run", threads=1)
-    with pytest.raises(UserError, match="example 1: two texts, where the examples of training have one"):
+    with pytest.raises(UserError, match="example 1: found two texts, but the training examples have one"):
         model.predict([("a", "b")])
     with pytest.raises(UserError, match="two texts"):
         model.evaluate([{**row, "text_pair": "b"} for row in rows])

@@ -257,7 +257,7 @@ def test_bad_records_are_counted_and_strict_leaves_nothing_behind(tmp_path: Path
     path = tmp_path / "a.jsonl"
     good = "".join(json.dumps({"text": f"{text} Zoë."}, ensure_ascii=False) + "\n" for text in TEXTS)
     path.write_bytes(good.encode() + b'{"text": "\xff"}\n')
-    with pytest.raises(UserError, match=r"a\.jsonl:301: byte 0xff"):
+    with pytest.raises(UserError, match=r"a\.jsonl:301: not UTF-8 \(byte 0xff\)"):
         prepare([path], tokenizer, tmp_path / "out", reader_options=ReaderOptions(strict=True))
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
     assert prepare([path], tokenizer, tmp_path / "out")["skipped"] == {"not in utf-8": 1}

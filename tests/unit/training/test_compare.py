@@ -110,7 +110,7 @@ def test_evaluation_is_that_of_the_saved_weights(tmp_path: Path, capsys: pytest.
     out, err = capsys.readouterr()
     assert [run["eval"]["step"] for run in json.loads(out)["runs"]] == [10, 7]
     assert f"{runs[0]}: step 10, 10,000 tokens, mlm_loss 6.0000" in err
-    assert f"{runs[1]}: step 10, 10,000 tokens, of step 7 mlm_loss 6.3000" in err
+    assert f"{runs[1]}: step 10, 10,000 tokens, at step 7: mlm_loss 6.3000" in err
     assert f"setting: {runs[0]} | {runs[1]}" in err
     assert "Evaluated after step" in (tmp_path / "page.html").read_text()
 
