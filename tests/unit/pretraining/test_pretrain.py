@@ -117,17 +117,17 @@ def test_initial_weights_depend_on_the_seed_only(tiny_config: BertConfig) -> Non
 def test_evaluation_set_is_always_the_same(config: PretrainConfig, small_shards: Path) -> None:
     shards = open_shards(small_shards)
 
-    def eval_set(max_eval_tokens: int) -> list[MicroBatch]:
+    def build(max_eval_tokens: int) -> list[MicroBatch]:
         return eval_batches(config.objectives, config.layout, shards.eval, shards.tokenizer, max_eval_tokens)
 
-    first, second = eval_set(100_000), eval_set(100_000)
+    first, second = build(100_000), build(100_000)
     for a, b in zip(first, second, strict=True):
         assert a.batch.input_ids.tolist() == b.batch.input_ids.tolist()
         assert a.rows.tolist() == b.rows.tolist()
         assert len(a.batch.input_ids) <= eval_set.EVAL_ROW_TOKENS
     assert sum(micro.tokens for micro in first) > 0.9 * int(shards.eval.document_starts[-1])
-    assert 900 < sum(micro.tokens for micro in eval_set(1000)) <= 1000
-    assert sum(len(micro.batch.kind) for micro in eval_set(1)) == 1  # at least one sequence
+    assert 900 < sum(micro.tokens for micro in build(1000)) <= 1000
+    assert sum(len(micro.batch.kind) for micro in build(1)) == 1  # at least one sequence
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
