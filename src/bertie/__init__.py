@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bertie.tasks.scoring import score
     from bertie.text.prepare import prepare
     from bertie.text.tokenizer import Tokenizer
-    from bertie.text.vocabulary import train_tokenizer
+    from bertie.text.vocabulary import extend_tokenizer, train_tokenizer
     from bertie.training.compare import compare
 
 __version__ = "0.1.0"
@@ -39,6 +39,7 @@ __all__ = [
     "compare",
     "demo",
     "embed",
+    "extend_tokenizer",
     "finetune",
     "glue",
     "load",
@@ -56,6 +57,7 @@ _HOMES = {
     "compare": "bertie.training.compare",
     "demo": "bertie.demo.main",
     "embed": "bertie.predict.embed",
+    "extend_tokenizer": "bertie.text.vocabulary",
     "finetune": "bertie.finetuning.finetune",
     "glue": "bertie.finetuning.glue",
     "load": "bertie.predict.predictor",

@@ -29,6 +29,7 @@ from bertie.tasks.task import Calibratable
 from bertie.tasks.task_json import features_from_json, to_task_json
 from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
+from bertie.training.job import TrainingJob
 from bertie.training.loop import LoopSettings, evaluate
 from bertie.training.run_folder import RunFolder
 
@@ -43,7 +44,7 @@ class TrainedRun:
     """Predictions for the dev examples."""
     losses: list[float]
     """Training losses of the steps of this call, without those before an interruption."""
-    job: trainer.TrainingJob
+    job: TrainingJob
     """The training job, with the calibrated task."""
     seconds: float
     """Duration of the training, including the time before an interruption."""
@@ -118,7 +119,7 @@ def build_model(config: FinetuneConfig, task: Task, size: BertConfig, encoder: E
     model = BertModel(encoder or Encoder(size), {task.kind: head}, reading)
     runtime.reseed_torch(config.seed, seeding.WEIGHTS)
     # At any width, the initial logits spread as in BERT-base: with smaller ones, short training learns later (docs/log).
-    initialize_weights(model.heads, size.initializer_range * math.sqrt(768 / width), cut=math.inf)
+    initialize_weights(model.heads, size.initializer_range * math.sqrt(768 / width), truncation=math.inf)
     if reading is not None and reading.lstm is not None:
         reading.lstm.reset_parameters()  # PyTorch's default: uniform within ±1 / √size
     if config.from_scratch:  # else the weights are loaded
@@ -176,7 +177,7 @@ def _job(
     precision: Literal["fp32", "bf16"],
     dev: _DevBatches,
     on_step: Callable[[dict[str, Any]], None],
-) -> trainer.TrainingJob:
+) -> TrainingJob:
     settings, task = config.training, data.task
     units = _units(task, data.train_sequences)
     # A last batch of one pair has no negatives: it is left out, a different pair in each epoch.
@@ -194,7 +195,7 @@ def _job(
                 yield Step(dev.batcher.micro_batches(chosen), Position(position.epoch, step), after)
             position = Position(position.epoch + 1, 0)
 
-    return trainer.TrainingJob(
+    return TrainingJob(
         title="finetune",
         model=model,
         tokenizer=tokenizer,

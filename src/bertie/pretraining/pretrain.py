@@ -146,7 +146,7 @@ class Setup:
                 objective.initialize(model.heads[objective.kind], self.shards.train)
         model.to(runtime.device())
         optimizer = config.optimizer.build(model)
-        if self.initial_checkpoint is not None and config.init_optimizer == "kept":
+        if self.initial_checkpoint is not None and config.init_optimizer == "keep":
             console.info(load_initial_optimizer(self.initial_checkpoint, model, optimizer, config.optimizer.kind))
         measure = partial(rows_that_fit, model, optimizer, self.feed.samples(), precision, ranks)
         rows = settings.micro_batch or (run.micro_batch(measure) if run else measure())

@@ -91,13 +91,13 @@ class PretrainConfig:
     """Random seed of initial weights, layout, masks and dropout."""
     init_from: str = ""
     """Run folder, checkpoint folder or hub id of a model to continue from, in its size; empty: random weights."""
-    init_optimizer: Literal["fresh", "kept"] = "fresh"
-    """Optimizer state with init_from; fresh: initial state; kept: load it from the same checkpoint."""
+    init_optimizer: Literal["reset", "keep"] = "reset"
+    """Optimizer state with init_from; reset: initial state; keep: load it from the same checkpoint."""
 
     def __post_init__(self) -> None:
         require_range("", self, "seed", low=0)
-        if self.init_optimizer == "kept" and not self.init_from:
-            raise UsageError("init_optimizer is kept, but init_from names no checkpoint: set init_from too")
+        if self.init_optimizer == "keep" and not self.init_from:
+            raise UsageError("init_optimizer is keep, but init_from names no checkpoint: set init_from too")
         if self.training.attention == "varlen" and self.model.attention_probs_dropout_prob > 0:
             raise UsageError(
                 f"training.attention is varlen, which does not support dropout, and model.attention_probs_dropout_prob "

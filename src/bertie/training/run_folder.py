@@ -193,7 +193,7 @@ def run_status(path: Path, resolved: dict[str, Any]) -> Literal["new", "begun", 
     old, new = config.read(path / "config.toml"), config.parse(tomli_w.dumps(resolved), "this configuration")
     if difference := first_difference(old, new, CHANGEABLE_ON_RESUME):
         key, there, here = difference
-        longer = f" (to train longer, also --init-from {path} --init-optimizer kept)" * (key == "training.steps")
+        longer = f" (to train longer, also --init-from {path} --init-optimizer keep)" * (key == "training.steps")
         raise UsageError(
             f"{path} already holds another run: {key} is {there!r} there and {here!r} here; "
             f"give another --out{longer}, or the same settings to resume"

@@ -207,7 +207,7 @@ def test_initial_weights_are_truncated_normal(tiny_config: BertConfig) -> None:
 def test_initial_weights_without_truncation() -> None:
     layer = torch.nn.Linear(1000, 100)
     torch.manual_seed(0)
-    initialize_weights(layer, 0.02, cut=math.inf)
+    initialize_weights(layer, 0.02, truncation=math.inf)
     assert layer.weight.abs().max() > 0.08
     assert layer.weight.std().item() == pytest.approx(0.02, rel=0.01)
     assert not layer.bias.any()

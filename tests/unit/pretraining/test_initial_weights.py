@@ -105,7 +105,7 @@ def test_run_continues_with_an_extended_vocabulary(
     config: PretrainConfig, source: Path, extended_shards: Path, tmp_path: Path
 ) -> None:
     result = bertie.pretrain(
-        replace(config, init_from=str(source), init_optimizer="kept"), extended_shards, tmp_path / "run"
+        replace(config, init_from=str(source), init_optimizer="keep"), extended_shards, tmp_path / "run"
     )
     assert result["eval"]["mlm_loss"] < 6
     assert read_checkpoint(tmp_path / "run").tokenizer.size == 503

@@ -217,7 +217,7 @@ def test_contradictory_settings_are_refused(config: PretrainConfig, small_shards
         with pytest.raises(UsageError, match=message):
             pretrain(replace(config, **change), small_shards, out)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="init_from names no checkpoint"):
-        replace(config, init_optimizer="kept")
+        replace(config, init_optimizer="keep")
     with pytest.raises(UsageError, match=r"phases\.1\.max_length is 4"):
         pretrain(replace(config, phases=(Phase(0.5), Phase(0.5, max_length=4))), small_shards, out)
     with pytest.raises(UserError, match=r"lower --training\.batch-size"):
