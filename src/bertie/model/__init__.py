@@ -4,8 +4,10 @@ Read in this order:
 
 1. config.py: the sizes of a BERT.
 2. embeddings.py, layers.py, transformer.py: the encoder.
-3. attention.py: the implementations of attention; attention_loop.py and attention_groups.py have those for CPUs.
-4. heads.py, losses.py, pooling.py: from hidden states to logits, losses and vectors.
+3. attention.py: the implementations of attention. attention_loop.py, attention_groups.py and attention_half.py have those
+   for CPUs.
+4. heads.py, losses.py, pooling.py: from hidden states to logits, losses and vectors. vocabulary_loss.py has the masked-LM
+   loss for bf16 on CPUs.
 5. layer_selection.py, features.py: heads that use other layers than the last one.
 6. bert.py: the encoder with its heads.
 

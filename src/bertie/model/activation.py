@@ -1,8 +1,8 @@
 """GELU. On a CPU, it is computed in pieces whose numbers of rows are powers of two.
 
 oneDNN compiles GELU for each new number of rows and keeps the compiled code. If the number of tokens differs between
-batches, it compiles twice per step. The compiled code also fragments the memory between the activations: a process grew to
-five times the memory that it used (docs/log).
+batches, oneDNN compiles twice per step. The compiled code also lies between the activations and fragments the memory: a
+process grew to five times the memory that it used (docs/log/2026-11-24.md).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from bertie.model.attention_half import grouped_half
 from bertie.model.attention_loop import looped, visible
 from bertie.model.dropout import drop
 
-# Attention weights of a sequence, per thread, below which computing several sequences together is faster (docs/log).
+# Attention weights of a sequence, per thread, below which groups are faster (docs/log/2026-11-23.md).
 MIN_WEIGHTS_PER_THREAD = 8192
 HALVES = (torch.bfloat16, torch.float16)
 
@@ -124,8 +124,8 @@ def automatic(
 ) -> Float[Tensor, "Q N H"]:
     """Choose the fastest implementation for the device.
 
-    On a CPU, this is `grouped_half` in half precision, `grouped` for short sequences, otherwise `looped`. On a GPU, it is
-    `varlen` if it supports the inputs, otherwise `dense`.
+    On a CPU, this is `grouped_half` in half precision. In fp32, it is `grouped` for short sequences and `looped` for long
+    ones. On a GPU, it is `varlen` if it supports the inputs, otherwise `dense`.
     """
     look = {"dropout": dropout, "causal": causal, "window": window}
     if q_QNH.device.type == "cpu":

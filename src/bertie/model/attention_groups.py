@@ -1,8 +1,8 @@
 """Attention on a CPU for short sequences, in groups of similar length, with an explicit backward pass.
 
-For a short sequence, a call per sequence (`attention_loop.py`) costs more than its computation, and there is too little work
-to share among the cores. A group of sequences is gathered from the packed rows into a grid. Little of the grid is padding,
-because the lengths in a group are similar.
+For short sequences, one call per sequence (`attention_loop.py`) costs more time than the computation itself, and has too
+little work for several cores. So a group of sequences is gathered from the packed rows into a padded grid. Little of the grid
+is padding, because the lengths in a group are similar.
 
     Q  packed queries    T  packed keys and values    N  heads    H  head size
     S  sequences of a group    q, t  queries and keys of the longest one    B  = S × N

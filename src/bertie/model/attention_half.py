@@ -1,8 +1,10 @@
-"""Attention on a CPU in half precision: groups of sequences as in `attention_groups.py`, on grids of few shapes.
+"""Attention on a CPU in half precision: groups of sequences as in `attention_groups.py`, on grids with few different shapes.
 
-oneDNN compiles a product for each new shape and keeps it. So queries and keys are padded to a multiple of `MULTIPLE`, and the
-number of sequences in a group is a power of two. Everything is in half precision but softmax, which computes in fp32, and the
-scale of dropout, which the products apply (rounded to bf16, it would be off by 0.2 %).
+oneDNN compiles a matrix product for each new shape and keeps the compiled code. To limit the number of shapes, queries and
+keys are padded to a multiple of `MULTIPLE`, and the number of sequences in a group is a power of two.
+
+Tensors are in half precision. The softmax is computed in fp32 and rounded. The matrix products apply the scale of dropout in
+fp32, because rounding it to bf16 would change it by 0.2 %.
 
     Q  packed queries    T  packed keys and values    N  heads    H  head size
     S  sequences of a group    q, t  padded queries and keys    B  = S × N
@@ -27,7 +29,9 @@ from bertie.model.attention_loop import product, visible
 from bertie.model.dropout import keep_mask, keep_scale, random_lanes
 
 MULTIPLE = 16
-HIDDEN = -1e30  # added to the score of a key that a query does not see: finite, because a padded query may see none
+# Added to the scores of keys that a query must not attend to. It is finite because a padded query may attend to no key, and
+# a softmax over -inf alone is NaN.
+HIDDEN = -1e30
 
 
 def grouped_half(
@@ -41,28 +45,30 @@ def grouped_half(
     causal: bool = False,
     window: int | None = None,
 ) -> Float[Tensor, "Q N H"]:
+    """Compute attention in half precision for groups of sequences with similar lengths (see `attention.Attention`)."""
     plan = _plan_of(q, k, (q_QNH.shape[1], causal, window, q_QNH.dtype))
     return _GroupedHalf.apply(q_QNH, k_TNH, v_TNH, plan, dropout)
 
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """shapes: B, q and t of each group. hidden: what is added to its scores, [B, 1 or q, t], or None. real: 1 for a query and
-    0 for padding, [S, 1, q, 1], or None where there is no padding."""
-
     queries: Side
     keys: Side
     shapes: list[tuple[int, int, int]]
+    """For each group: B, q, t."""
     hidden: list[Tensor | None]
+    """For each group: mask to add to the scores, `HIDDEN` or 0, [B, 1 or q, t]. None if every query attends to every key."""
     real: list[Tensor | None]
+    """For each group: 1 for a query, 0 for padding, [S, 1, q, 1]. None if there is no padding."""
     indices: dict[tuple[int, int, int, int], Tensor] = field(default_factory=dict)
+    """Cache of the indices that `_grid` gathers, by group, side, and the strides of a row and of a head."""
 
 
 _PLANS: WeakKeyDictionary[Ragged, dict[Any, _Plan]] = WeakKeyDictionary()
 
 
 def _plan_of(q: Ragged, k: Ragged, look: tuple[int, bool, int | None, torch.dtype]) -> _Plan:
-    """Made once for all layers where every token is a query; kept as long as the batch."""
+    """Return the plan of a batch. If every token is a query, it is cached as long as the batch exists, for all layers."""
     if q is not k:
         return _plan(q, k, *look)
     plans = _PLANS.setdefault(k, {})
@@ -138,7 +144,10 @@ class _GroupedHalf(torch.autograd.Function):
 
 
 def _grid(x_TNH: Tensor, plan: _Plan, i: int, side: int) -> Float[Tensor, "B q H"]:
-    """A group's rows, gathered head by head from wherever they lie in memory. side: 0 for queries, 1 for keys."""
+    """Gather the rows of group i, head by head, directly from a tensor that need not be contiguous.
+
+    side: 0 for queries, 1 for keys.
+    """
     heads, size = x_TNH.shape[1:]
     if x_TNH.stride(2) != 1 or x_TNH.stride(0) % size or x_TNH.stride(1) % size:
         x_TNH = x_TNH.contiguous()

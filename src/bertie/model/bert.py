@@ -23,7 +23,7 @@ class BertModel(nn.Module):
         Args:
             encoder: The Transformer.
             heads: Heads by the kind of their objective or task.
-            reading: What the heads use of the encoder. None: the last layer.
+            reading: Computes the features of the heads from all layers. None: the heads use the last layer.
         """
         super().__init__()
         self.encoder = encoder

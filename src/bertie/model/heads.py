@@ -70,8 +70,8 @@ class PooledHead(nn.Module):
 class TokenHead(nn.Module):
     """Head for single tokens: dropout and an output layer (Devlin et al. 2018, figure 4 c and d).
 
-    It computes logits for all rows, of which nearly all have a target. The number of rows takes few values, and a new value
-    would be expensive (`finetuning/single_run.py`).
+    It computes logits for all rows, because nearly all have a target. Selecting those with a target first would give a number
+    of rows that differs between batches, and each new number is expensive (`finetuning/single_run.py`).
     """
 
     def __init__(self, width: int, outputs: int, dropout: float, loss: LossOf = cross_entropy):

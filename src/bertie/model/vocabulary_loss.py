@@ -1,8 +1,11 @@
 """The masked-LM loss under autocast on a CPU: product, bias, softmax and their gradients in one function.
 
-Softmax needs fp32, and logits over a vocabulary do not fit the processor's cache: each pass over them costs about 1 % of a
-step of a small BERT. Here a few rows at a time are converted, stay in the cache until the gradient is known up to a factor,
-and are written back over the logits. The backward pass reads them in its products alone (docs/log/bf16-on-avx512.md).
+The softmax needs fp32, and the logits over a vocabulary do not fit into the processor's cache: each pass over them takes
+about 1 % of a step of a small BERT. So the forward pass converts a chunk of rows to fp32 and computes its loss and its
+gradient, up to a constant factor, while the chunk is in the cache. The gradient overwrites the logits. The backward pass only
+needs the matrix products (docs/log/2026-11-24-bf16-on-avx512.md).
+
+    P  predictions    D  hidden size    V  vocabulary entries
 """
 
 from __future__ import annotations
@@ -16,13 +19,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-CHUNK = 1 << 19  # logits that are in fp32 at one time: 2 MiB
+CHUNK = 1 << 19  # number of logits that are converted to fp32 at a time: 2 MiB
 
 
 class HalfVocabularyLoss(torch.autograd.Function):
-    """Σ weight · −log p(label), and Σ weight where the label has the largest logit; both fp32 scalars.
+    """Return the weighted sum of −log p(label) and the weighted number of correct predictions, two fp32 scalars.
 
-    Products are in autocast's precision. The bias is added in fp32: oneDNN takes a third longer for a product with a bias.
+    The matrix products are in autocast's precision. The bias is added to the fp32 logits, because a product with a bias takes
+    oneDNN a third longer.
     """
 
     @staticmethod
@@ -36,13 +40,13 @@ class HalfVocabularyLoss(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         half = torch.get_autocast_dtype("cpu")
         x_PD, matrix_VD, label_P1, weight_P1 = x_PD.to(half), matrix_VD.to(half), label_P[:, None], weight_P[:, None]
-        slope_PV = F.linear(x_PD, matrix_VD)  # first the logits, then chunk by chunk their gradient
+        slope_PV = F.linear(x_PD, matrix_VD)  # the logits; each chunk is then overwritten with its gradient
         slope_V, total, hits = torch.zeros_like(bias_V), bias_V.new_zeros(()), bias_V.new_zeros(())
         for rows in _chunks(slope_PV):
             logits, label, weight = slope_PV[rows].float().add_(bias_V), label_P1[rows], weight_P1[rows]
             peak, own = logits.amax(-1, keepdim=True), logits.gather(1, label)
             p = torch.softmax(logits, -1)
-            # The largest probability is 1 / Σ exp(logit − peak), and never underflows as that of the label may.
+            # The largest probability is 1 / Σ exp(logit − peak). Unlike the probability of the label, it cannot underflow.
             total += ((peak - own - p.amax(-1, keepdim=True).log()) * weight).sum()
             hits += ((own >= peak) * weight).sum()
             p.scatter_add_(1, label, p.new_full((1, 1), -1.0).expand_as(label)).mul_(weight)
@@ -62,7 +66,7 @@ class HalfVocabularyLoss(torch.autograd.Function):
 
 
 def _scaled(factor: float, left: Tensor, right: Tensor) -> Tensor:
-    """factor · left @ right; the factor multiplies sums in fp32."""
+    """Return factor × left @ right. The factor multiplies the fp32 sums, before rounding."""
     return torch.addmm(left.new_empty(()), left, right, beta=0, alpha=factor)
 
 
