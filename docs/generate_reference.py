@@ -285,12 +285,14 @@ def slug(heading: str) -> str:
 
 COMMAND_LINE = """# Command line
 
-`bertie --help` lists the commands. `bertie COMMAND --help` lists the flags of one command, and for a recipe or a
-fine-tuned run their defaults: `bertie pretrain mini --help`. `bertie --version` prints the version.
+`bertie --help` lists the commands, and `bertie COMMAND --help` lists the flags of one command. With the name of a recipe
+or a fine-tuned run, `--help` shows its values as defaults: `bertie pretrain mini --help`. `bertie --version` prints the
+version.
 
 Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted. Results go to stdout, messages to stderr.
 
-A flag whose value ends in "…" takes several words: `--grid.learning-rate 1e-5 3e-5`. A flag without a value is a switch.
+A flag whose value ends in "…" takes several values: `--grid.learning-rate 1e-5 3e-5`. A flag without a value in the
+tables is a switch: giving it turns it on. A default of "none" means that the flag is not set.
 
 Every command has these flags:
 
@@ -298,8 +300,8 @@ Every command has these flags:
 
 RECIPES = """# Recipe keys
 
-`bertie pretrain` and `bertie finetune` read a recipe: a TOML file, or the name of a shipped one. A recipe may extend
-another one and then states only the differences:
+`bertie pretrain` and `bertie finetune` read a recipe: a TOML file, or the name of a shipped one. A recipe can extend
+another recipe. It then contains only the differences:
 
 ```toml
 extends = "mini"  # a shipped recipe, or a file relative to this one
@@ -308,14 +310,15 @@ extends = "mini"  # a shipped recipe, or a file relative to this one
 steps = 10_000
 ```
 
-Tables merge key by key. A table with another `kind` replaces the inherited table. An array replaces the inherited array;
-if its items are tables with a `kind`, each merges with the inherited item of that kind.
+A table is merged with the inherited table, key by key. If its `kind` differs, it replaces the inherited table. An array
+replaces the inherited array. If the items of the array are tables with a `kind`, each item is merged with the inherited
+item of the same kind.
 
 Most keys are also flags: `steps` in `[training]` is `--training.steps`. Flags override the recipe."""
 
 PYTHON = """# Python API
 
-`import bertie` imports nothing else. Each name is imported when you first use it. The built site shows signatures and
+`import bertie` loads nothing else. bertie imports each name when you first use it. The built site shows signatures and
 docstrings here (`make docs`); `help(bertie.load)` shows them in Python."""
 
 CONFIGURATION = """Recipes are frozen dataclasses. [Recipe keys](recipes.md) describes the same fields as TOML keys. Functions

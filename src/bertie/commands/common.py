@@ -16,7 +16,7 @@ class Output:
     """Flags that every verb has."""
 
     json: bool = False
-    """Print the result as one JSON object, the last line of stdout."""
+    """Print the result as one JSON object on the last line of stdout."""
     debug: bool = False
     """Show the traceback if the command fails."""
 
@@ -28,7 +28,7 @@ class ExecutorOptions:
     executor: Literal["local", "ray"] = "local"
     """local: processes on this machine. ray: a Ray cluster with shared files (pip install 'bertie[ray]')."""
     workers: int = 0
-    """Number of processes; 0: one per processor. The result does not depend on it."""
+    """Number of processes; 0: one per processor. The result is the same with any number."""
     ray_address: str = "local"
     """Address of the head of the Ray cluster, or auto; local: start a cluster on this machine."""
 

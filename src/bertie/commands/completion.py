@@ -20,11 +20,11 @@ Shell = Literal["bash", "zsh", "fish"]
 
 @dataclass(frozen=True)
 class Args:
-    """Print a completion script for a shell. It completes verbs, shipped recipes, flags and their values."""
+    """Print a completion script for a shell. It completes commands, shipped recipes, flags and their values."""
 
     shell: Positional[Shell]
-    """Save the output where the shell looks for it: ~/.local/share/bash-completion/completions/bertie for bash,
-    _bertie in a folder of $fpath for zsh, ~/.config/fish/completions/bertie.fish for fish."""
+    """The shell. Save the script where the shell looks for it: ~/.local/share/bash-completion/completions/bertie for
+    bash, _bertie in a folder of $fpath for zsh, ~/.config/fish/completions/bertie.fish for fish."""
     output: OutputFlags = Output()
 
 

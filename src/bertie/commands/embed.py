@@ -28,21 +28,23 @@ class Args:
     texts: Positional[list[str]]
     """Texts; each argument is one text."""
     out: Path
-    """Output file: X.npy ([n, width], in input order) or X.parquet. X.words.parquet lists the words of X.npy."""
+    """Output file: X.npy (an array [vectors, width], in input order) or X.parquet. With --unit word, X.words.parquet
+    lists the words of X.npy."""
     input: Path | None = None
-    """Input file of any size: .txt (one text per line), .tsv, .csv, .jsonl, or one word per line (.conllu and other
-    CoNLL formats). -: stdin, one text per line, held in memory."""
+    """Input file of any size: .txt (one text per line), .tsv, .csv, .jsonl, .parquet, or one word per line (.conllu
+    and other CoNLL formats). -: stdin, one text per line, held in memory."""
     source: Annotated[UnlabeledReader, Flat] = UnlabeledReader()
     unit: Literal["text", "word"] = "text"
     """text: one vector per text. word: one vector per word."""
     pooling: Pooling | None = None
-    """How to pool the vectors of the tokens into one; by default as the model was trained, else mean."""
+    """Pooling of the token vectors into the vector of the text. By default as the model was trained, otherwise mean."""
     word_pooling: WordPooling | None = None
-    """Vector of a word: that of its first piece (the default) or the mean of its pieces. Needs --unit word."""
+    """first (the default): the vector of the word's first piece. mean: the mean of its pieces. Needs --unit word."""
     layers: Fixed = "last"
-    """Layers whose hidden states to use. sum_last_4, concat_last_4 need 4 layers; sum_all excludes the embeddings."""
+    """Layers whose hidden states to use. sum_last_4 and concat_last_4 need a model with 4 or more layers. sum_all
+    excludes the embeddings."""
     dtype: Dtype = "float32"
-    """Type of the numbers; float16 halves the file."""
+    """Data type of the vectors; float16 halves the size of the file."""
     strict: bool = False
     """Fail at the first unreadable row, instead of writing NaN (.parquet: null) for it."""
     output: OutputFlags = Output()

@@ -23,7 +23,7 @@ class Args:
     run: Positional[str]
     """A fine-tuned run, or a fine-tuned model's folder or hub id."""
     data: Path
-    """Labeled examples, in a file format of the training data."""
+    """Labeled examples, in a file format that `bertie finetune` reads."""
     task: AnyTask
     out: Path | None = None
     """Output folder: predictions.jsonl, scores.json (also per class) and report.html (with charts)."""

@@ -21,18 +21,19 @@ class Args:
     """Fine-tune a BERT on labeled examples. Run the same command again to resume."""
 
     config: Positional[str]
-    """A TOML file, or a kind of task: classify, regress, choose, span, tag or embed. --task KIND does the same."""
+    """TOML file, or kind of task: classify, regress, choose, span, tag or embed. --task KIND also sets it."""
     train: Path
-    """Training examples: .tsv (also in GLUE's formats), .csv or .jsonl; .json in SQuAD's format; CoNLL columns."""
+    """Training examples: .tsv (also in GLUE's formats), .csv, .jsonl or .parquet; .json in SQuAD's format; CoNLL
+    columns. .tsv, .csv and .jsonl may be compressed."""
     dev: Path
     """Dev set: labeled examples to score on, in the same formats."""
     model: str
     """Model to start from: a run, a checkpoint folder or a hub id."""
     out: Path
-    """Run folder, the output."""
+    """Output: the run folder."""
     recipe: Annotated[FinetuneConfig, Flat]
     threads: int = 0
-    """Processor threads; 0: as many as when the run was started, or all that this process may use."""
+    """Number of CPU threads; 0: as before in a resumed run, otherwise all that this process may use."""
     output: OutputFlags = Output()
 
 

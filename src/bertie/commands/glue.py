@@ -31,13 +31,14 @@ class Args:
     """Output folder: one run per task, scores.json and submission.zip."""
     recipe: Annotated[FinetuneConfig, Flat]
     tasks: tuple[str, ...] = ()
-    """Some of cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli; by default all. mnli includes the diagnostic set."""
+    """Tasks to run: any of cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli; by default all. mnli includes the
+    diagnostic set."""
     from_mnli: bool = False
     """Train MNLI first, and start RTE, MRPC and STS-B from that run."""
     config: str = "classify"
-    """A TOML file that extends classify, for all tasks."""
+    """TOML file that extends classify. It applies to all tasks."""
     threads: int = 0
-    """Processor threads; 0: as many as when a run was started, or all that this process may use."""
+    """Number of CPU threads; 0: as before in a resumed run, otherwise all that this process may use."""
     output: OutputFlags = Output()
 
 

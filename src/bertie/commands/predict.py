@@ -29,7 +29,8 @@ class Args:
     """Texts; each argument is one text. Use --input for pairs, questions and choices."""
     task: AnyTask
     input: Path | None = None
-    """Input file of any size, in a format of the training data; needs no labels. -: stdin, one text per line."""
+    """File with examples, of any size, in a format that `bertie finetune` reads; labels are not needed. -: stdin, one
+    text per line."""
     strict: bool = False
     """Fail at the first unreadable row, instead of printing {"error": …} for it."""
     output: OutputFlags = Output()

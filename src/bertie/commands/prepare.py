@@ -24,11 +24,12 @@ class Args:
     text: Positional[tuple[str, ...]] = ()
     """.txt, .jsonl, .csv, .tsv or .parquet files (also .gz, .bz2, .xz, .zst), folders, patterns, URLs, hf:DATASET."""
     tokenizer: Path | None = None
-    """Folder of `bertie tokenizer train`, or one with a BERT's vocab.txt or tokenizer.json. Required."""
+    """Tokenizer: the output of `bertie tokenizer train`, or a folder with the vocab.txt or tokenizer.json of a BERT.
+    Required, except with --check."""
     out: Path | None = None
-    """Output folder, the shards. Required."""
+    """Output folder for the shards. Required, except with --check."""
     check: Path | None = None
-    """Only check a folder of shards: compare every file with the manifest. Takes no other argument."""
+    """Only check an existing folder of shards: compare every file with the manifest. Use it without other arguments."""
     eval_share: float = 0.01
     """Share of the documents to hold out, 0 to 1; duplicates are held out together."""
     language: str = "en"

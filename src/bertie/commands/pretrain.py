@@ -18,19 +18,20 @@ from bertie.pretraining.recipe import PretrainConfig
 
 @dataclass(frozen=True)
 class Args:
-    """Pre-train a BERT on token shards. Run the same command again to resume; a finished run stays as it is."""
+    """Pre-train a BERT on token shards. Run the same command again to resume; a finished run is left unchanged."""
 
     config: Positional[str]
-    """A TOML file, or a shipped recipe: tiny, mini, small, medium, base, large; tiny-paper … follow the paper."""
+    """TOML file, or shipped recipe: tiny, mini, small, medium, base or large; with the paper's settings tiny-paper …
+    large-paper."""
     data: Path
     """Token shards: the output of `bertie prepare`."""
     out: Path
-    """Run folder, the output."""
+    """Output: the run folder."""
     recipe: Annotated[PretrainConfig, Flat]
     dry_run: bool = False
-    """Estimate time and memory with three training steps. Writes nothing."""
+    """Estimate time and memory from three training steps, without writing anything."""
     threads: int = 0
-    """Processor threads; 0: as many as when the run was started, or all that this process may use."""
+    """Number of CPU threads; 0: as before in a resumed run, otherwise all that this process may use."""
     output: OutputFlags = Output()
 
 

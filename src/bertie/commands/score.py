@@ -20,12 +20,12 @@ class Args:
     """Score a file of predictions on labeled examples, without a model."""
 
     kind: Positional[str]
-    """Kind of task: classify, regress, choose, span, tag or embed. --task KIND does the same."""
+    """Kind of task: classify, regress, choose, span, tag or embed. --task KIND also sets it."""
     data: Path
     """Labeled examples, in a file format that `bertie finetune` reads."""
     predictions: Path
-    """Output of `bertie predict` (.jsonl); GLUE's index and prediction (.tsv); for span, SQuAD's {id: answer} (.json);
-    for tag, CoNLL columns with the predicted tag in the last one."""
+    """Predictions: output of `bertie predict` (.jsonl), or a GLUE submission with index and prediction (.tsv). For
+    span, also SQuAD's {id: answer} (.json); for tag, also CoNLL columns, the last with the predicted tag."""
     task: AnyTask
     null_odds: Path | None = None
     """For SQuAD 2.0: JSON {id: score of no answer}, or the .jsonl of `bertie predict` (its null_score). Adds the best

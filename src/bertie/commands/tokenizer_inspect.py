@@ -19,7 +19,7 @@ from bertie.text.vocabulary import count_words
 
 @dataclass(frozen=True)
 class Args:
-    """Show the entries of a vocabulary and how it covers a text. Compares two vocabularies side by side."""
+    """Show the entries of a vocabulary and how it covers a text. With two vocabularies, compare them side by side."""
 
     tokenizers: Positional[list[Path]]
     """Folders of one or two tokenizers or models."""

@@ -30,19 +30,19 @@ class Args:
     cased: bool = False
     """Keep case and accents."""
     keep_accents: Literal["strip", "keep"] | None = None
-    """strip or keep accents; by default keep them only with --cased."""
+    """Strip or keep accents. By default, --cased keeps them, and otherwise they are stripped."""
     whole_chinese: bool = False
-    """Do not split every CJK character into a word of its own."""
+    """Do not make every CJK character a word of its own."""
     alphabet_limit: int = 1000
     """Number of characters to keep, most frequent first; words with other characters become [UNK]."""
     min_frequency: int = 2
     """Smallest number of occurrences of a pair of pieces to merge."""
     user_tokens: tuple[str, ...] = ()
-    """Strings that are never split, such as <url>."""
+    """Strings that become entries and are never split, such as <url>."""
     unused: int = 0
     """Number of reserved entries: [unused0], [unused1] …"""
     max_unique_words: int = MAX_UNIQUE_WORDS
-    """Largest number of distinct words to count; beyond it the rarest are dropped. 2 million take about 1.5 GB."""
+    """Maximum number of distinct words to count; beyond it, the rarest are dropped. 2 million take about 1.5 GB."""
     reading: ReaderFlags = ReaderOptions()
     work: ExecutorFlags = ExecutorOptions()
     output: OutputFlags = Output()

@@ -14,7 +14,7 @@ from bertie.training.schedules import Schedule
 
 @dataclass(frozen=True)
 class FinetuneTraining:
-    """The training loop of fine-tuning."""
+    """Settings of the training loop."""
 
     epochs: int = 3
     """Passes over the training examples."""
@@ -29,15 +29,17 @@ class FinetuneTraining:
     reinit_layers: int = 0
     """Number of top layers to initialize randomly, together with the pooler (Zhang et al. 2021)."""
     max_grad_norm: float = 1.0
-    """Gradient clipping: maximum norm of the gradient."""
+    """Maximum gradient norm. Larger gradients are scaled down to it (gradient clipping)."""
     row_tokens: int = 8192
-    """Most tokens of one forward pass; larger batches are split into micro-batches."""
+    """Maximum number of tokens per forward pass, as if all sequences had max_length. Larger batches are split into
+    micro-batches (gradient accumulation)."""
     precision: runtime.Precision = "auto"
-    """Floating-point precision; auto: bf16 if the hardware supports it and it is faster."""
+    """Floating-point precision; auto: bf16 if the hardware supports it and it is faster, otherwise fp32."""
     eval_every: int = 0
     """Steps between evaluations of the dev loss; 0: only at the end."""
     patience: int = 0
-    """Early stopping after this many evaluations without a lower dev loss, with the weights of the lowest; 0: off."""
+    """Early stopping: end the run after this many evaluations without a lower dev loss, and keep the weights with the
+    lowest dev loss; 0: off."""
     checkpoint_every: int = 500
     """Steps between checkpoints; 0: only at the end."""
     keep_checkpoints: int = 1
@@ -57,7 +59,7 @@ class FinetuneTraining:
 
 @dataclass(frozen=True)
 class Grid:
-    """Grid search: values to try, in all combinations. Without values, the one of `training` is used.
+    """Grid search over all combinations of these values. An empty list stands for the value in `training`.
 
     Common choices in the literature: learning rates 3e-6, 1e-5, 2e-5, 3e-5 and 5e-5, batch sizes 2 to 32, 1 to 4
     epochs.
@@ -98,17 +100,19 @@ class FinetuneConfig:
     schedule: Schedule
     """The learning rate schedule."""
     training: FinetuneTraining
-    """The training loop."""
+    """Settings of the training loop."""
     grid: Grid = Grid()
     """Hyperparameters to search."""
     restarts: int = 1
-    """Runs per setting, with random seeds from `seed` on: other initial head weights, another order of the examples."""
+    """Number of runs per setting. Each run has its own random seed (seed, seed + 1, …), and so other initial head
+    weights and another order of the examples."""
     metric: str = ""
     """The dev score that selects the best run; empty: the task's default metric."""
     seed: int = 0
     """Random seed of the initial head weights, the order of the examples, and dropout."""
     max_length: int = 128
-    """Most tokens of a sequence; longer ones are truncated or read in windows (task.truncation; always in span)."""
+    """Maximum sequence length in tokens. Longer texts are truncated or read in windows, as task.truncation says; span
+    always reads them in windows."""
     max_train_examples: int = 0
     """Use a random subset of this many training examples, the same for every seed; 0: all."""
     strict: bool = False
@@ -120,11 +124,12 @@ class FinetuneConfig:
     lstm_hidden_size: int = 0
     """Hidden size, per direction, of a two-layer BiLSTM between encoder and head; 0: no BiLSTM."""
     from_scratch: bool = False
-    """Use only the checkpoint's size and vocabulary, with random initial weights: the baseline without pre-training."""
+    """Use only the size and vocabulary of the checkpoint, with random initial weights: the baseline without
+    pre-training."""
     hidden_dropout_prob: float = 0.1
-    """Dropout of the hidden layers and of the head's input; replaces the checkpoint's value."""
+    """Dropout probability of the hidden layers and of the head's input. It replaces the checkpoint's value."""
     attention_probs_dropout_prob: float = 0.1
-    """Dropout of the attention weights; replaces the checkpoint's value."""
+    """Dropout probability of the attention weights. It replaces the checkpoint's value."""
 
     def __post_init__(self) -> None:
         require_range("", self, "seed", "max_train_examples", low=0)

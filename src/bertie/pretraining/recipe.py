@@ -19,22 +19,22 @@ from bertie.training.schedules import Schedule
 
 @dataclass(frozen=True)
 class PretrainTraining:
-    """The training settings of a pre-training: steps, batches, evaluations, checkpoints, machine."""
+    """Settings of the training loop: steps, batches, evaluations, checkpoints, hardware."""
 
     steps: int
     """Number of optimizer steps."""
     batch_size: int
-    """Sequences per step, if all had full length: a step has about batch_size × max_length tokens."""
+    """Sequences of maximum length per step: a step has about batch_size × max_length tokens, however long the texts are."""
     learning_rate: float
     """Peak learning rate of the schedule."""
     max_grad_norm: float = 1.0
     """Maximum gradient norm. Larger gradients are scaled down to it (gradient clipping)."""
     row_tokens: int = 4096
-    """Tokens per row of packed sequences. The rows of a step are split into ranks and forward passes."""
+    """Approximate number of tokens per row of packed sequences. Ranks and forward passes share the rows of a step."""
     micro_batch: int = 0
     """Rows per forward pass (gradient accumulation); 0: as many as fit into memory on a GPU, 1 on a CPU."""
     precision: runtime.Precision = "auto"
-    """Number format of matrix products; auto: bf16 if the hardware supports it and it is faster, else fp32."""
+    """Floating-point precision; auto: bf16 if the hardware supports it and it is faster, otherwise fp32."""
     eval_every: int = 500
     """Steps between evaluations on held-out documents; 0: only after the last step."""
     max_eval_tokens: int = 131072
@@ -42,7 +42,7 @@ class PretrainTraining:
     checkpoint_every: int = 500
     """Steps between checkpoints; 0: only after the last step."""
     checkpoint_minutes: float = 0.0
-    """Minutes after the last checkpoint at which another one is saved, independent of steps; 0: never."""
+    """Also save a checkpoint this many minutes after the last one, whatever the step; 0: off."""
     keep_checkpoints: int = 2
     """Number of newest checkpoints to keep, in addition to the one with the lowest held-out loss."""
     max_skipped_steps: int = 10
@@ -56,7 +56,7 @@ class PretrainTraining:
     tensorboard: bool = False
     """Also write TensorBoard files to RUN/tensorboard (pip install bertie[track])."""
     workers: int = 0
-    """Processes that prepare batches in advance; 0: none."""
+    """Number of processes that prepare batches in advance; 0: none."""
 
     def __post_init__(self) -> None:
         require_range(
@@ -74,25 +74,26 @@ class PretrainConfig:
     """Everything that decides a pre-training, except for the data, the run folder and the threads."""
 
     model: BertConfig
-    """Size of the model. `vocab_size` may be omitted: it is that of the shards."""
+    """Size of the model. You may omit `vocab_size`: bertie takes it from the shards."""
     layout: Layout
     """How documents become sequences."""
     objectives: tuple[Objective, ...]
     """Pre-training objectives, each of a different kind. Their weighted losses are added."""
     optimizer: Optimizer
-    """Update rule."""
+    """The optimizer."""
     schedule: Schedule
-    """Learning rate schedule."""
+    """The learning rate schedule."""
     training: PretrainTraining
-    """Steps, batches, evaluations, checkpoints, machine."""
+    """Settings of the training loop: steps, batches, evaluations, checkpoints, hardware."""
     phases: tuple[Phase, ...] = ()
     """Parts of the run with their own sequence length and batch size; without phases, both stay constant."""
     seed: int = 0
     """Random seed of initial weights, layout, masks and dropout."""
     init_from: str = ""
-    """Run folder, checkpoint folder or hub id of a model to continue from, in its size; empty: random weights."""
+    """Model to continue from: run folder, checkpoint folder or hub id. Its size replaces that of `model`, except for
+    dropout. Empty: random initial weights."""
     init_optimizer: Literal["reset", "keep"] = "reset"
-    """Optimizer state with init_from; reset: initial state; keep: load it from the same checkpoint."""
+    """Optimizer state with init_from. reset: initial state. keep: state of the same checkpoint."""
 
     def __post_init__(self) -> None:
         require_range("", self, "seed", low=0)

@@ -39,7 +39,8 @@ class Classify:
     labels: tuple[str, ...] = ()
     """The classes; empty: the labels of the training examples, sorted."""
     truncation: Truncation = "head"
-    """Part of a long text to read: head, tail, head_tail (a quarter from the head), or all of it in windows."""
+    """Part to read of a text that is too long. head: the beginning. tail: the end. head_tail: both, a quarter of the
+    tokens from the beginning. windows: all of it, in overlapping windows."""
     doc_stride: int = 0
     """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
     paired: Fixed[bool | None] = None

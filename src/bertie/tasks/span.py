@@ -50,23 +50,24 @@ class Span:
 
     kind: Literal["span"] = "span"
     question: str = ""
-    """Column of the question in .jsonl, .csv and .tsv; empty: question."""
+    """Column of the question, in all formats but SQuAD's .json; empty: question."""
     context: str = ""
     """Column of the context; empty: context."""
     answers: str = ""
-    """Column of the answer (empty cell: none), in .jsonl also a list or SQuAD's object; empty: answers or answer."""
+    """Column of the answer; an empty cell means no answer. In .jsonl, also a list of answers or SQuAD's object. Empty:
+    answers or answer."""
     doc_stride: int = 128
     """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
     max_query_length: int = 64
-    """Most tokens of a question, but no more than half a window; longer questions are truncated."""
+    """Maximum question length in tokens, limited to half a window. Longer questions are truncated."""
     max_answer_length: int = 30
-    """Most tokens of a predicted answer."""
+    """Maximum length of a predicted answer in tokens."""
     n_best_size: int = 20
-    """Number of best spans in a prediction."""
+    """Number of best spans that a prediction lists."""
     conditional: bool = False
-    """Predict the end given the start; in the paper, start and end are independent."""
+    """Predict the end of the answer given its start. In the paper, the two are independent."""
     threshold: float | None = None
-    """τ of SQuAD 2.0, tuned on dev: no answer if its score exceeds the best span's by more than τ.
+    """τ of SQuAD 2.0, tuned on the dev set: predict no answer if its score exceeds that of the best span by more than τ.
 
     None: always answer.
     """

@@ -58,7 +58,8 @@ class Tag:
     labels: tuple[str, ...] = ()
     """The tags; empty: the tags of the training examples, sorted."""
     truncation: Truncation = "windows"
-    """Part of a long sentence to read: all of it in windows; head, tail, head_tail leave words without a prediction."""
+    """Part to read of a sentence that is too long. windows: all of it, in overlapping windows. head, tail, head_tail:
+    only the beginning, the end, or both; other words get no prediction."""
     doc_stride: int = 0
     """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
 

@@ -32,8 +32,8 @@ class Filters:
     max_characters: int = 0
     """Leave out documents with more characters. 0: no limit."""
     duplicates: Literal["keep", "documents", "paragraphs"] = "documents"
-    """Leave out documents that are equal to an earlier one (documents), also equal paragraphs of at least 100
-    characters (paragraphs), or nothing (keep)."""
+    """documents: leave out documents that equal an earlier one. paragraphs: also leave out paragraphs of at least 100
+    characters that equal an earlier one. keep: leave out neither."""
 
     def __post_init__(self) -> None:
         if self.min_characters < 0 or self.max_characters < 0:
