@@ -37,7 +37,7 @@ def main() -> None:
     ours, theirs, *rest = (storage.read_json(Path(path)) for path in sys.argv[1:])
     whole = rest[0] if rest else {"measured": {}}
     print(
-        "| Task | | Seeds | bertie | transformers | Difference | at least theirs − 2 SE | bertie, all examples |\n"
+        "| Task | Metric | Seeds | bertie | transformers | Difference | At most 2 SE below | bertie, full training set |\n"
         + "|---" * 8
         + "|"
     )
