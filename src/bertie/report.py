@@ -30,7 +30,6 @@ SERIES = {
     "light": ("#0072b2", "#d55e00", "#00805f", "#a8517f", "#8a6d00", "#4b5563"),
     "dark": ("#5db4e8", "#f0894d", "#3ecf9f", "#e09ac0", "#e3c04f", "#aab2bf"),
 }
-_PAPER = {"light": "#fcfbf8", "dark": "#17191c"}
 _INK = {"light": ("#1f2328", "#6b7076", "#e3e1da"), "dark": ("#e8e6e1", "#9b9fa6", "#34373d")}  # text, muted, grid
 
 _STYLE = """
@@ -190,29 +189,23 @@ class Page:
     ) -> None:
         """Add a line chart with the y label as its caption.
 
-        `series` has the curves, name -> (xs, ys). `lines` has the baselines, name -> y, drawn as horizontal lines.
+        `series` has the curves, name -> (xs, ys). `lines` has the baselines, name -> y, drawn as horizontal lines. The
+        names are in a legend above the chart, where they hide no curve.
         """
 
         def draw(axes: Axes, theme: str) -> None:
             for (name, (xs, ys)), color in zip(series.items(), _colors(theme, len(series)), strict=True):
                 axes.plot(xs, ys, color=color, linewidth=1.8, label=name, marker="o" if len(xs) == 1 else "")
             for name, level in (lines or {}).items():
-                axes.axhline(level, color=baseline_color(theme), linewidth=1, linestyle=(0, (4, 3)))
-                position = {"xy": (1, level), "xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-                background = {
-                    "facecolor": _PAPER[theme],
-                    "edgecolor": "none",
-                    "pad": 1,
-                }  # hides a curve behind the name
-                text: Any = {"fontsize": 10, "color": baseline_color(theme), "ha": "right", "va": "bottom"}
-                axes.annotate(name, xytext=(0, 4), bbox=background, **text, **position)
+                axes.axhline(level, color=baseline_color(theme), linewidth=1, linestyle=(0, (4, 3)), label=name)
             axes.margins(x=0.02)
             axes.grid(axis="y")
             axes.locator_params(nbins=6)
             axes.set_xlabel(x_label)
-            if len(series) > 1:
-                columns = 3 if max(map(len, series)) < 20 else 1
-                axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.2, handlelength=1.4)
+            names = [*series, *(lines or {})]
+            if len(names) > 1:
+                place: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
+                axes.legend(ncols=_legend_columns(names), columnspacing=1.6, handlelength=1.8, **place)
 
         description = f"{y_label} against {x_label}: {', '.join([*series, *(lines or {})])}"
         self.picture(draw, y_label, description, height=3.2)
@@ -346,6 +339,12 @@ def _part(part: TextSpan) -> str:
 def _colors(theme: str, count: int) -> list[str]:
     palette = SERIES[theme]
     return [palette[index % len(palette)] for index in range(count)]
+
+
+def _legend_columns(names: Sequence[str]) -> int:
+    """Return how many names fit side by side above a chart: 54 characters, and 5 of them for each line sample."""
+    lengths = sorted(map(len, names), reverse=True)
+    return next((columns for columns in (3, 2) if sum(lengths[:columns]) + 5 * columns <= 54), 1)
 
 
 def _figure(draw: Any, caption: str, description: str, height: float) -> str:

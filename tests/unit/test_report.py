@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from bertie.report import Page, TextSpan
+from bertie.report import Page, TextSpan, _legend_columns
 
 EVIL = "<script>alert('x')</script> & \"quotes\" $x_1$"
 VOID = {"meta", "link", "br"}
@@ -104,6 +104,21 @@ def test_percentages_and_dashes_are_aligned_as_numbers():
 def test_a_table_row_of_another_length_is_refused():
     with pytest.raises(ValueError, match="zip"):
         Page("t").table(["a", "b"], [[1, 2, 3]])
+
+
+def test_the_name_of_a_baseline_is_in_the_legend_and_hides_no_curve():
+    page = Page("Report")
+    page.line_chart({"train": ([1, 2], [3.0, 2.0])}, "step", "loss (nats)", lines={"unigram entropy 2.50": 2.5})
+    assert page.html().count("unigram entropy 2.50</text>") == 2  # in the light and the dark chart
+    assert "#fcfbf8" not in page.parts[0]  # the color of the paper
+
+
+@pytest.mark.parametrize(
+    ("names", "columns"),
+    [(["training", "held out", "unigram entropy 7.02"], 3), (["a" * 19] * 3, 2), (["a" * 30] * 3, 1)],
+)
+def test_a_legend_has_the_columns_that_fit(names, columns):
+    assert _legend_columns(names) == columns
 
 
 def test_a_score_chart_shows_mean_and_interval():
