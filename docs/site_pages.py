@@ -17,6 +17,8 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
 }
 LINK = re.compile(r"\[([^\[\]]*)\]\(([^()\s]+)\)")
+IMAGE = re.compile(r'\b(src|srcset)="([^"\s]+)"')  # of <img> and <source>; MkDocs neither moves nor checks them
+EXTERNAL = re.compile(r"[a-z]+:|#")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -33,21 +35,25 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def relink(markdown: str, source: str, page: str) -> str:
-    """Links as the site needs them. A file without a page leaves only the text of its link.
+    """Links and images as the site needs them. A file without a page leaves only the text of its link.
 
     source: where the Markdown is in the repository. page: where it is in the site.
     """
 
-    def replace(found: re.Match[str]) -> str:
-        text, target = found.groups()
-        if re.match(r"[a-z]+:|#", target):
-            return found.group()
+    def moved(target: str) -> str:
         path, _, anchor = target.partition("#")
         there = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
         uri = PAGES.get(there) or (there.removeprefix("docs/") if there.startswith("docs/") else "")
-        if not uri:
-            return text
-        relative = posixpath.relpath(uri, posixpath.dirname(page) or ".")
-        return f"[{text}]({relative}{'#' * bool(anchor)}{anchor})"
+        return posixpath.relpath(uri, posixpath.dirname(page) or ".") + "#" * bool(anchor) + anchor if uri else ""
 
-    return LINK.sub(replace, markdown)
+    def link(found: re.Match[str]) -> str:
+        text, target = found.groups()
+        if EXTERNAL.match(target):
+            return found.group()
+        return f"[{text}]({new})" if (new := moved(target)) else text
+
+    def image(found: re.Match[str]) -> str:
+        attribute, target = found.groups()
+        return found.group() if EXTERNAL.match(target) else f'{attribute}="{moved(target)}"'
+
+    return IMAGE.sub(image, LINK.sub(link, markdown))

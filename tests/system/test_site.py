@@ -37,6 +37,16 @@ def test_site_loads_nothing_from_other_hosts(site: Path) -> None:
         assert not re.findall(r"<link[^>]*\shref=\"?(?:https?:)?//", text), page
 
 
+def test_the_images_of_every_page_exist(site: Path) -> None:
+    found = 0
+    for page in site.rglob("*.html"):
+        for tag in re.findall(r"<(?:img|source)\b[^>]*>", page.read_text(encoding="utf-8")):
+            for target in re.findall(r'\b(?:src|srcset)="([^"]+)"', tag):
+                found += 1
+                assert (page.parent / target).is_file(), f"{page.relative_to(site)}: {target}"
+    assert found > 3
+
+
 def test_site_has_every_public_name_with_its_docstring(site: Path) -> None:
     text = (site / "reference" / "python.html").read_text(encoding="utf-8")
     for name in set(bertie.__all__) - {"__version__"}:
