@@ -79,6 +79,7 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
     train_examples, dev_examples = _examples(train, config), _examples(dev, config)
     if 0 < config.max_train_examples < len(train_examples):
         chosen = seeding.generator(0, seeding.SUBSET).permutation(len(train_examples))[: config.max_train_examples]
+        console.info(f"training on a random subset of {len(chosen):,} of {len(train_examples):,} examples")
         train_examples = [train_examples[i] for i in sorted(chosen)]
     task = config.task.fit(train_examples)
     task.validate(dev_examples)
