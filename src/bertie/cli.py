@@ -49,7 +49,7 @@ Example:
   bertie tokenizer train texts/ --out tokenizer
   bertie prepare texts/ --tokenizer tokenizer --out shards
   bertie pretrain mini --data shards --out runs/mini
-  bertie finetune --task classify --train train.tsv --dev dev.tsv \\
+  bertie finetune classify --train train.tsv --dev dev.tsv \\
       --model runs/mini --out runs/classifier
   bertie predict runs/classifier "A fine film."
 

@@ -46,10 +46,14 @@ def parse(verb: str, args_type: type, argv: list[str], default: Any) -> Any:
         SystemExit: The arguments ask for `--help`, which is now on stdout.
     """
     errors = io.StringIO()
+    # In `bertie finetune span --help`, tyro has already taken the first word and leaves it out of the usage line.
+    recipe = [argv[0]] if default is not None and {"-h", "--help"} & set(argv) and argv[0][0] != "-" else []
     stdout = contextlib.redirect_stdout(sys.stdout or io.StringIO())
     try:
         with _registry(HIDDEN.get(verb, set())), contextlib.redirect_stderr(errors), stdout:
-            return tyro.cli(args_type, args=argv, default=default, config=CONFIG, prog=f"bertie {verb}")
+            return tyro.cli(
+                args_type, args=argv, default=default, config=CONFIG, prog=" ".join(["bertie", verb, *recipe])
+            )
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
