@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 BINS = 15
 MIN_PROBABILITY = 1e-15  # lower bound of probabilities in logarithms
+MEANINGS = {  # further measures, as sentences of the report
+    "log_loss": "Log loss {:.4f} nats: the mean of −log of the gold label's probability.",
+    "brier": "Brier score {:.4f}: the mean squared error of the probabilities, summed over the classes, 0 to 2.",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +63,10 @@ class Calibration:
 
     def draw(self, page: Page) -> None:
         page.heading("Calibration")
-        more = "".join(f"; {name.replace('_', ' ')} {value:.4f}" for name, value in self.more.items())
+        more = "".join(f"{MEANINGS[name].format(value)} " for name, value in self.more.items())
         page.paragraph(
             f"Expected calibration error {self.ece:.4f}: the mean difference between predicted probability and "
-            f"accuracy over {BINS} bins of equal width{more}. A dot above the line means that the model is "
+            f"accuracy over {BINS} bins of equal width. {more}A dot above the line means that the model is "
             f"underconfident, below that it is overconfident. The size of a dot grows with the number of {self.unit} in "
             "its bin."
         )
@@ -105,7 +109,7 @@ def calibration(
     Args:
         confidence: float64 [n], the probability of each prediction.
         correct: bool [n], whether it is correct.
-        more: Other measures of the probabilities, by name.
+        more: Other measures of the probabilities, by their names in MEANINGS.
         unit: The plural noun for what is predicted.
     """
     bins = np.clip(np.searchsorted(np.linspace(0, 1, BINS + 1), confidence, side="left") - 1, 0, BINS - 1)
