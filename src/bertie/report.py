@@ -63,6 +63,7 @@ th.number, td.number { text-align: right; white-space: nowrap; }
 td.word { white-space: nowrap; }
 td:not(.number, .word) { min-width: 8.5rem; overflow-wrap: anywhere; }
 th:last-child, td:last-child { padding-right: 0; }
+@media (max-width: 40rem) { th, td { padding-right: 0.8rem; } th, th.number { white-space: normal; } }
 pre { background: var(--tint); padding: 0.9rem 1.1rem; font-size: 0.8rem; line-height: 1.45; }
 figcaption { color: var(--quiet); margin-bottom: 0.5rem; }
 .guesses { margin: 1.2rem 0 2rem; }
