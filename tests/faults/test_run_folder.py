@@ -90,7 +90,7 @@ def test_another_number_of_threads_warns(nursery: Nursery, shards: Path, halfway
     run = shutil.copytree(halfway, tmp_path / "run")
     code, text = nursery.run([*pretrain_command(shards, run), "--threads", "2"], ["die_after_step", 15])
     assert (code, "resuming" in text) == (-signal.SIGKILL, True)
-    assert f"warning: {run} began with 1 threads and resumes with 2" in text
+    assert f"warning: {run} began with 1 thread and resumes with 2" in text
 
 
 def test_resumed_run_keeps_its_number_of_threads(
@@ -99,7 +99,7 @@ def test_resumed_run_keeps_its_number_of_threads(
     run = shutil.copytree(halfway, tmp_path / "run")
     code, text = nursery.run([*pretrain_command(shards, run), "--threads", "0"])
     assert code == 0
-    assert "1 threads" in text
+    assert "1 thread," in text
     assert "warning" not in text
     assert differences(run, undisturbed) == []
 

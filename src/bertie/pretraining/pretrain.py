@@ -194,7 +194,7 @@ class Setup:
         ranks = f"{self.ranks.count} ranks, " if self.ranks.count > 1 else ""
         return (
             f"{job.model.size:,} parameters, {tokens:,} training tokens, {steps}; {job.settings.precision}, {ranks}"
-            f"{self.threads} threads, {runtime.device()}; unigram entropy of the training text "
+            f"{console.plural(self.threads, 'thread')}, {runtime.device()}; unigram entropy of the training text "
             f"{self.shards.train.unigram_entropy:.2f} nats"
         )
 
@@ -223,7 +223,7 @@ class Setup:
         scores = ", ".join(f"{name} {last[name]:.4g}" for name in last if name.endswith(("_loss", "_accuracy")))
         return (
             f"Pre-trained for {self.config.training.steps:,} steps ({last['tokens']:,} tokens). On held-out documents: "
-            f"{scores} (unigram entropy {self.shards.eval.unigram_entropy:.4g} nats)."
+            f"{scores} (unigram entropy of these documents {self.shards.eval.unigram_entropy:.4g} nats)."
         )
 
 

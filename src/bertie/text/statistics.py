@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bertie.console import plural
 from bertie.errors import UserError
 from bertie.report import Page
 from bertie.text import shard_writer, shards
@@ -151,7 +152,7 @@ def corpus_page(corpus: CorpusStatistics) -> str:
     """Render report.html."""
     train, evaluation = (corpus.splits[name] for name in shards.SPLITS)
     size = sum(file["bytes"] for file in corpus.files)
-    text = f"{corpus.documents:,} documents, {corpus.bytes / 1e6:,.1f} MB of text, from {len(corpus.files):,} files"
+    text = f"{corpus.documents:,} documents, {corpus.bytes / 1e6:,.1f} MB of text, from {plural(len(corpus.files), 'file')}"
     page = Page("Corpus", f"{text} ({size / 1e6:,.1f} MB on disk).")
     rows = [(key, train[key], evaluation[key]) for key in (*COUNTS, "shards")]
     page.table(("", "training", "held out"), rows)

@@ -270,5 +270,5 @@ def run_threads(run: Path, asked: int) -> int:
         raise UserError(f"{environment} is damaged: threads is {saved!r}")
     if saved and asked and saved != asked:
         effect = "results will differ in rounding and, on a CPU, in the dropout masks"
-        console.warn(f"{run} began with {saved} threads and resumes with {asked}: {effect}")
+        console.warn(f"{run} began with {console.plural(saved, 'thread')} and resumes with {asked}: {effect}")
     return runtime.use_threads(asked or saved)
