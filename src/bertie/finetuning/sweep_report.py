@@ -39,13 +39,13 @@ def sweep_page(run: Path, about: str, done: Sweep) -> Page:
     rows = [
         [
             ", ".join(["best"] * (result is best) + ["failed"] * result.failed),
-            *(result.learning_rate, result.batch_size, result.epochs, result.seed),
             *(_cell(part.get(metric)) for part in (result.scores, result.selection_scores, result.report_scores)),
+            *(result.learning_rate, result.batch_size, result.epochs, result.seed),
         ]
         for result in done.results
     ]
     page.table(
-        ["", "Learning rate", "Batch size", "Epochs", "Seed", metric, "Selection half", "Report half"],
+        ["", f"{metric}, all", "Selection half", "Report half", "Learning rate", "Batch size", "Epochs", "Seed"],
         rows,
     )
     page.paragraph(
