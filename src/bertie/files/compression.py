@@ -20,7 +20,8 @@ def decompress(compression: str, raw: IO[bytes]) -> IO[bytes]:
 
     Args:
         compression: One of COMPRESSIONS; with "", `raw` itself is returned.
-        raw: The compressed bytes. A file of several frames, one after the other, is read as a whole.
+        raw: The compressed bytes. A file of several frames, one after the other, is read as a whole. Zero bytes after a
+            frame are padding, as on tapes.
 
     Raises:
         EOFError: while the stream is read, if the file is empty, truncated or damaged.
@@ -79,8 +80,7 @@ class _Frames(RawIOBase):
             if not self.compressed and (self.frame or not self.started):
                 raise self._error("it ends inside a frame" if self.started else "it is empty")
         if self.frame is None:
-            self.compressed = self.compressed.lstrip(b"\0") if self.started else self.compressed  # padding of tapes
-            if not self.compressed:
+            if self.started and not self._skip_padding():
                 return False
             self.frame, self.started = self.start_frame(), True
         try:
@@ -91,6 +91,13 @@ class _Frames(RawIOBase):
         if self.frame.eof:
             self.frame = None
         return True
+
+    def _skip_padding(self) -> bool:
+        """Skip the zero bytes after a frame; return False at the end of the file."""
+        while not (rest := self.compressed.lstrip(b"\0")) and self.compressed:
+            self.compressed = self.raw.read(READ_BYTES)
+        self.compressed = rest
+        return bool(rest)
 
     def _error(self, reason: str) -> EOFError:
         return EOFError(f"truncated, or not really {self.compression}: {reason}")

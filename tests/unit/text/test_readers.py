@@ -310,7 +310,10 @@ def test_damage_after_the_first_frame_is_not_taken_for_the_end(tmp_path: Path, c
         return texts(path)
 
     assert len(read(b"".join(parts))) == 300
-    assert len(read(b"".join(parts) + b"\0" * 512)) == 300  # padding, as on tapes
+    for padding in (bytes(512), bytes(4096), bytes(10_000)):  # as on tapes, also longer than a read
+        assert len(read(padding.join([*parts, b""]))) == 300
+        with pytest.raises(UserError, match="truncated, or not really"):
+            read(parts[0] + padding + b"garbage")
     for at in range(3):
         broken = bytearray(parts[1])
         broken[at] ^= 0xFF
