@@ -30,7 +30,8 @@ def compare(runs: Sequence[str | Path], out: str | Path = "compare.html") -> dic
         "differences": {dotted key of a setting: [its value in each run]}}.
 
     Raises:
-        UsageError: For fewer than two runs, or a folder that is not a run or has no training step yet.
+        UsageError: For fewer than two runs, a folder that is not a run or has no training step yet, or runs that have
+            no loss in common.
         UserError: If metrics.jsonl of a run is damaged.
     """
     folders = [Path(run) for run in runs]
@@ -46,14 +47,14 @@ def compare(runs: Sequence[str | Path], out: str | Path = "compare.html") -> dic
     for folder, records in zip(folders, train, strict=True):
         if not records:
             raise UsageError(f"{folder} contains no training step yet: wait until it has logged one")
+    measures = _common_measures(folders, [records[0] for records in train])
     settings = [flatten(config.read(folder / "config.toml")) for folder in folders]
     keys = sorted({key for values in settings for key in values})
     differences = {key: [values.get(key) for values in settings] for key in keys}
     differences = {key: values for key, values in differences.items() if any(value != values[0] for value in values)}
     summaries = [_summary(*parts) for parts in zip(folders, train, held_out, strict=True)]
-    page = _page(
-        _names(folders), train, held_out, summaries, differences, [describe_machine(folder) for folder in folders]
-    )
+    machines = [describe_machine(folder) for folder in folders]
+    page = _page(_names(folders), train, held_out, measures, summaries, differences, machines)
     storage.write_atomic(Path(out), page.html())
     return {"page": str(out), "runs": summaries, "differences": differences}
 
@@ -66,6 +67,19 @@ def _names(folders: list[Path]) -> list[str]:
         if len(set(names)) == len(names):
             return names
     return [str(folder) for folder in folders]
+
+
+def _common_measures(folders: list[Path], records: Records) -> list[str]:
+    """Return the losses and accuracies that all runs have, in the order of the first run."""
+    common = own = [name for name in records[0] if name.endswith(("_loss", "_accuracy"))]
+    for folder, record in zip(folders, records, strict=True):
+        common = [name for name in common if name in record]
+        if not common:
+            raise UsageError(
+                f"{folder} has no loss in common with the runs before it ({folders[0]}: {', '.join(own)}): "
+                "compare runs of the same objectives or the same task"
+            )
+    return common
 
 
 def _summary(folder: Path, train: Records, held_out: Records) -> dict[str, Any]:
@@ -84,6 +98,7 @@ def _page(
     names: list[str],
     train: list[Records],
     held_out: list[Records],
+    measures: list[str],
     summaries: list[dict[str, Any]],
     differences: dict[str, list[Any]],
     machines: list[str],
@@ -92,9 +107,6 @@ def _page(
         " and ".join(names),
         "Held-out losses of the runs. A run with fewer than two evaluations has a curve of its training losses.",
     )
-    measures = [
-        name for name in train[0][0] if name.endswith(("_loss", "_accuracy")) and all(name in t[0] for t in train)
-    ]
     page.heading("Results")
     rows: list[list[Any]] = [
         ["Steps", *(s["step"] for s in summaries)],

@@ -72,6 +72,19 @@ def test_invalid_runs_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "page.html").exists()
 
 
+@pytest.mark.parametrize("kept", [("mlm", "classify"), ("mlm", "both", "nsp")])
+def test_runs_without_a_common_loss_are_refused(tmp_path: Path, kept: tuple[str, ...]) -> None:
+    runs = [a_run(tmp_path / name, 10, 2, 0.25) for name in kept]
+    for run in runs:
+        text = (run / "metrics.jsonl").read_text()
+        both = text.replace('"mlm_loss"', '"nsp_loss": 1.0, "mlm_loss"')
+        (run / "metrics.jsonl").write_text(both if run.name == "both" else text.replace('"mlm_', f'"{run.name}_'))
+    message = rf"{kept[-1]} has no loss in common with the runs before it \(.*mlm: mlm_loss, mlm_accuracy\): compare"
+    with pytest.raises(UsageError, match=message):
+        compare(runs, tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
+
+
 @pytest.mark.parametrize(
     "line",
     [
