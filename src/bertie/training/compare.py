@@ -14,6 +14,7 @@ from bertie.training.run_folder import flatten, read_metrics
 from bertie.training.run_report import HEAD_NAMES, best_evaluation, describe_machine, smoothed, unit
 
 Records = list[dict[str, Any]]
+_HTML = b"<!doctype html>"
 
 
 def compare(runs: Sequence[str | Path], out: str | Path = "compare.html") -> dict[str, Any]:
@@ -30,13 +31,12 @@ def compare(runs: Sequence[str | Path], out: str | Path = "compare.html") -> dic
         "differences": {dotted key of a setting: [its value in each run]}}.
 
     Raises:
-        UsageError: For fewer than two runs, a folder that is not a run or has no training step yet, or runs that have
-            no loss in common.
+        UsageError: For fewer than two runs, a folder that is not a run or has no training step yet, runs that have no
+            loss in common, or an `out` that exists and is no HTML page.
         UserError: If metrics.jsonl of a run is damaged.
     """
     folders = [Path(run) for run in runs]
-    if Path(out).is_dir():
-        raise UsageError(f"--out {out} is a folder: give the name of a file")
+    _require_page(Path(out))
     if len(folders) < 2:
         raise UsageError("give two or more runs to compare")
     for folder in folders:
@@ -57,6 +57,18 @@ def compare(runs: Sequence[str | Path], out: str | Path = "compare.html") -> dic
     page = _page(_names(folders), train, held_out, measures, summaries, differences, machines)
     storage.write_atomic(Path(out), page.html())
     return {"page": str(out), "runs": summaries, "differences": differences}
+
+
+def _require_page(out: Path) -> None:
+    """Raise a UsageError if `out` exists and is no HTML page, such as a text file or a device, which must not be lost."""
+    if out.is_dir():
+        raise UsageError(f"--out {out} is a folder: give the name of a file")
+    start = b""
+    if out.is_file():
+        with out.open("rb") as file:
+            start = file.read(len(_HTML))
+    if out.exists() and start.lower() != _HTML:
+        raise UsageError(f"{out} already exists and is not an HTML page: choose another --out")
 
 
 def _names(folders: list[Path]) -> list[str]:

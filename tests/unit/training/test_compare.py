@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,19 @@ def test_damaged_metrics_are_refused(tmp_path: Path, line: str) -> None:
     with pytest.raises(UserError, match=r"b/metrics\.jsonl:13 is damaged"):
         compare(runs, tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
+
+
+def test_only_an_html_page_is_replaced(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / name, 10, 2, 0.25) for name in "ab"]
+    (tmp_path / "mine.txt").write_text("mine")
+    os.mkfifo(tmp_path / "pipe")  # a device such as /dev/null, too, would become a file
+    for name in ("mine.txt", "pipe"):
+        with pytest.raises(UsageError, match=f"{name} already exists and is not an HTML page"):
+            compare(runs, tmp_path / name)
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+    assert (tmp_path / "pipe").is_fifo()
+    for _ in range(2):
+        compare(runs, tmp_path / "page.html")
 
 
 def test_diverged_runs_are_compared(tmp_path: Path) -> None:
