@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -53,6 +54,10 @@ def score(
         task = cast(AnyTask, configuration.build(AnyTask, {"kind": task}, "task"))
     if null_odds is not None and not isinstance(task, Span):
         raise UsageError(f"--null-odds needs a span task, but the task is {task.kind}")
+    if math.isnan(null_threshold):
+        raise UsageError("--null-threshold is nan: give a number")
+    if null_odds is None and null_threshold != 1.0:
+        raise UsageError("--null-threshold needs --null-odds, the scores that it is compared with")
     rows = _rows(task, predictions)
     if isinstance(data, str | Path):
         where, every = str(data), list(task.reader.stream(Path(data)))

@@ -230,6 +230,9 @@ def test_score_reads_answers_by_id_and_odds(tmp_path: Path, capsys: pytest.Captu
     silent = bertie.score("span", data, said, null_odds=odds, null_threshold=0.0)["scores"]
     assert silent["exact_match"] == 2 / 3
     assert "best_f1" not in bertie.score("span", data, said)["scores"]
+    for threshold, given, message in ((float("nan"), odds, "is nan: give a number"), (0.0, None, "needs --null-odds")):
+        with pytest.raises(UsageError, match=f"--null-threshold {message}"):
+            bertie.score("span", data, said, null_odds=given, null_threshold=threshold)
     with pytest.raises(UserError, match=r"dev.json: 1 of 3 questions have no prediction: a$"):
         bertie.score("span", data, {"b": "x", "c": ""})  # as SQuAD 2.0's script, which stops
     with pytest.raises(UserError, match=r"predictions for d, which .*dev.json does not have"):
