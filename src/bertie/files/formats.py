@@ -212,7 +212,7 @@ def _parse_parquet(name: str, stream: IO[bytes], field: str | None) -> Iterator[
 
     number = 0
     try:
-        file = parquet.ParquetFile(stream)
+        file = parquet.ParquetFile(stream, page_checksum_verification=True)
         _require_columns(name, file.schema_arrow.names, field)
         columns = None if field is None else [field]
         for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=columns, use_threads=False):
@@ -223,7 +223,9 @@ def _parse_parquet(name: str, stream: IO[bytes], field: str | None) -> Iterator[
             for row in rows:
                 number += 1
                 yield number, row
-    except pyarrow.ArrowException as error:
+    except (pyarrow.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the machine; pyarrow's own have no number
+            raise
         raise UserError(f"{name}: row {number + 1}: truncated, or not really .parquet: {error}") from error
 
 

@@ -116,6 +116,16 @@ def test_parquet_rows_have_all_columns_or_one(tmp_path: Path) -> None:
     assert records("parquet", content, field="n") == [(1, {"n": 1}), (2, {"n": 2}), (3, {"n": 3})]
 
 
+def test_a_parquet_page_that_differs_from_its_checksum_is_an_error(tmp_path: Path) -> None:
+    texts = [f"text {i}" for i in range(100)]
+    plain: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "a.parquet", **plain)
+    content = (tmp_path / "a.parquet").read_bytes()
+    assert len(records("parquet", content)) == 100
+    with pytest.raises(UserError, match=r"a: row 1: truncated, or not really \.parquet"):
+        records("parquet", content.replace(b"text 50", b"test 50"))
+
+
 def test_utf_16_lines_are_decoded_and_the_stream_stays_open() -> None:
     stream = io.BytesIO("\ufeffa\nb\x00\nc".encode("utf-16-le"))
     assert list(decode_lines("a", stream, Encoding("utf-16-le"))) == [(1, "a\n"), (2, NUL_BYTE), (3, "c")]
