@@ -111,7 +111,7 @@ def parse(text: str, where: str) -> dict[str, Any]:
 def read(path: Path) -> dict[str, Any]:
     """Parse a TOML file, without following `extends`. Raises UsageError if it cannot be read or is not TOML."""
     try:
-        return parse(path.read_text(encoding="utf-8"), str(path))
+        return parse(path.read_text(encoding="utf-8-sig"), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}: {error}") from error
 

@@ -193,6 +193,8 @@ def test_a_configuration_is_found_by_name_or_file(tmp_path: Path, monkeypatch: p
         config.load(PretrainConfig, "mine.toml", "pretrain")
     Path("mini").mkdir()  # a folder of that name does not hide the shipped configuration
     assert config.load(PretrainConfig, "mini", "pretrain").model.num_hidden_layers == 4
+    Path("mine.toml").write_bytes(b"\xef\xbb\xbfextends = 'mini'\nseed = 3")  # as editors on Windows save it
+    assert config.load(PretrainConfig, "mine.toml", "pretrain").seed == 3
     Path("mine.toml").write_bytes(b"seed = '\xff'")
     with pytest.raises(UsageError, match=r"mine\.toml"):
         config.load(PretrainConfig, "mine.toml", "pretrain")
