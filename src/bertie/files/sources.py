@@ -240,7 +240,12 @@ def _is_hidden(path: Path) -> bool:
 def require_outside(out: Path, texts: Iterable[str | Path]) -> None:
     """Raise a UsageError if `out` lies in a folder of text, since the next run would read the output as text."""
     for text in texts:
-        if "://" not in str(text) and Path(text).is_dir() and out.resolve().is_relative_to(Path(text).resolve()):
+        if (
+            str(text)
+            and "://" not in str(text)
+            and Path(text).is_dir()
+            and out.resolve().is_relative_to(Path(text).resolve())
+        ):
             raise UsageError(f"{out} lies in {text}, which is read for text: give an --out elsewhere")
 
 

@@ -141,3 +141,4 @@ def test_recursive_patterns_end_at_cyclic_links(tmp_path: Path) -> None:
 def test_malformed_names_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"a data set is hf:ID|has an empty name"):
         find([text])
+    sources.require_outside(Path("out"), [text])  # an empty name is not the current folder
