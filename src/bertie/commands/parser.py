@@ -22,7 +22,7 @@ NOT_SHOWN = ("", "None", "''", "False", "True")  # defaults of switches, and of 
 PHRASES = (  # of tyro, and what bertie says instead
     (r"Error parsing (\S+): invalid literal for int\(\) with base 10: ", r"\1: expected an integer, found "),
     (r"Error parsing (\S+): could not convert string to float: ", r"\1: expected a number, found "),
-    (r"invalid choice ('.*') for argument '(\S+)'. Expected one of \((.*?),?\)\.?", r"\2: expected \3, found \1"),
+    (r"invalid choice ('.*') for argument '(\S+)'. Expected one of \((.*?),?\)\s*\.?", r"\2: expected \3, found \1"),
     (r"Error parsing (\S+): Could not find valid parse for arguments: ", r"\1: cannot parse "),
     (r"Unrecognized options: (\S+?),? ", r"unknown argument \1 "),
     (r"Unrecognized options: ", r"unknown argument "),

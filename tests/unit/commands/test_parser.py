@@ -75,6 +75,10 @@ def test_help_of_glue_lists_no_flag_that_glue_refuses(
             "--optimizer.kind: expected 'adamw', found 'lamb' (set a kind in a TOML file that extends this recipe; "
             "see bertie pretrain --help)",
         ),
+        (
+            "tokenizer train a.txt --out b --executor x",
+            "--executor: expected 'local', 'ray', found 'x' (see bertie tokenizer train --help)",
+        ),
         ("predict", "bertie predict lacks RUN, the first argument"),
         ("runs", "incomplete command 'runs': use bertie runs compare"),
     ],
