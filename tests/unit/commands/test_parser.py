@@ -83,6 +83,9 @@ def test_help_of_glue_lists_no_flag_that_glue_refuses(
         ("runs", "incomplete command 'runs': use bertie runs compare"),
     ],
 )
-def test_errors_are_one_line(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_one_line(
+    line: str, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "82")  # tyro's message of a wrong --executor then breaks before its last period
     assert main(line.split()) == 2
     assert capsys.readouterr().err == f"bertie: {message}\n"
