@@ -235,8 +235,9 @@ def _is_record(record: Any) -> bool:
     progress = [record.get(name) for name in ("step", "tokens", "seconds")]
     progress += [record.get("tokens_per_second")] if record["split"] == "train" else []
     measures = [value for name, value in record.items() if name.endswith(("loss", "_accuracy"))]
-    numbers = progress + [value for value in measures if value is not None]
-    return bool(measures) and all(isinstance(value, int | float) and abs(value) < 2**63 for value in numbers)
+    limits = [(value, 2**63) for value in progress]
+    limits += [(value, 1e39) for value in measures if value is not None]  # a finite loss in float32 is less
+    return bool(measures) and all(isinstance(value, int | float) and abs(value) < limit for value, limit in limits)
 
 
 def _json_number(value: Any) -> Any:

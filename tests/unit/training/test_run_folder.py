@@ -92,6 +92,15 @@ def test_metrics_are_buffered_flushed_and_truncated(tmp_path: Path) -> None:
             run.truncate_metrics(size + 1, digest)
 
 
+def test_the_largest_losses_of_float32_are_read_back(tmp_path: Path) -> None:
+    """Labels near the allowed maximum of 1e15 give a squared error of 1e30."""
+    with open_run(tmp_path / "run") as run:
+        record = {"step": 1, "tokens": 9, "seconds": 0.5, "loss": 1e30, "regress_loss": 3.4e38}
+        run.log({"split": "eval", **record})
+        run.flush()
+        assert read_metrics(run.path, "eval") == [{"split": "eval", **record}]
+
+
 def test_precision_is_decided_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from bertie import runtime
 
