@@ -6,6 +6,7 @@ E  width of a vector (`layer_selection.selected_width`)
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from bertie import config as configuration
 from bertie.contracts import Batch, Sequence
-from bertie.errors import UsageError
+from bertie.errors import UsageError, UserError
 from bertie.model import layer_selection
 from bertie.model.bert import BertModel
 from bertie.model.layer_selection import Fixed
@@ -187,6 +188,8 @@ def _tokenize_words(
 ) -> list[tuple[list[str], np.ndarray, TokenizedText]]:
     """Return the words of each text, their offsets (int32 [words, 2]) and their pieces."""
     plain = [text for text in texts if isinstance(text, str)]
+    if wrong := [text for text in texts if not isinstance(text, Iterable)]:
+        raise UserError(f"{wrong[0]!r} is neither a text nor a list of words")
     lists = [list(text) for text in texts if not isinstance(text, str)]
     if plain and lists:
         raise UsageError("expected texts or lists of words, not both in one call")

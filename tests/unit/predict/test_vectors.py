@@ -139,6 +139,12 @@ def test_word_vectors_pool_the_pieces_of_a_word(predictor: Predictor, layers: Fi
         assert empty.vectors.shape == (0, wanted.shape[1])
 
 
+def test_word_vectors_refuse_what_is_no_text(predictor: Predictor) -> None:
+    wrong: Any = ["a text", None]
+    with pytest.raises(UserError, match="None is neither a text nor a list of words"):
+        predictor.word_vectors(wrong)
+
+
 def test_lists_of_words_have_the_offsets_of_the_joined_text(predictor: Predictor) -> None:
     given = ["ka-du", "longer", "\u200d", "x"]
     none, found = predictor.word_vectors([[], given], word_pooling="mean")
