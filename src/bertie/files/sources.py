@@ -98,10 +98,15 @@ def find(texts: Iterable[str | Path]) -> list[Source]:
     Raises:
         UsageError: if nothing is named, nothing is found, or a file has no known format.
     """
-    texts = list(texts)
+    texts = as_list(texts)
     if not texts:
         raise UsageError(f"there is no text to read: name files ({KNOWN}) or folders of them, before the flags")
     return [source for text in texts for source in _find(str(text))]
+
+
+def as_list(texts: str | Path | Iterable[str | Path]) -> list[str | Path]:
+    """Return what the user named as a list. One name is one text, not the list of its letters."""
+    return [texts] if isinstance(texts, str | Path) else list(texts)
 
 
 def _find(text: str) -> list[Source]:

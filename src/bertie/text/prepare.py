@@ -35,9 +35,9 @@ from bertie.text.tokenizer import Tokenizer
 
 
 def prepare(
-    texts: Iterable[str | Path],
+    texts: str | Path | Iterable[str | Path],
     tokenizer: Tokenizer,
-    out: Path,
+    out: str | Path,
     *,
     eval_share: float = 0.01,
     language: str = "en",
@@ -72,7 +72,7 @@ def prepare(
         UserError: A file cannot be read, or a split has fewer than 2 documents, the minimum for pairs of texts.
         MachineError: A worker was lost. The same call resumes.
     """
-    texts = list(texts)
+    texts, out = sources.as_list(texts), Path(out)
     _require_valid(texts, out, eval_share, shard_bytes)
     job = _Job(tokenizer, eval_share, language, reader_options, filters, executor, shard_bytes)
     files = sources.find(texts)

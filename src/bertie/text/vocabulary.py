@@ -26,8 +26,8 @@ REPORT = "vocabulary.json"
 
 
 def train_tokenizer(
-    texts: Iterable[str | Path],
-    out: Path,
+    texts: str | Path | Iterable[str | Path],
+    out: str | Path,
     *,
     vocab_size: int = 30_000,
     normalization: NormalizerOptions = NormalizerOptions(),
@@ -69,7 +69,7 @@ def train_tokenizer(
         UserError: A file cannot be read, the text is empty, or it is too small to fill `vocab_size`.
         MachineError: A worker was lost.
     """
-    texts = list(texts)
+    texts, out = sources.as_list(texts), Path(out)
     _require_valid(texts, out, max_unique_words)
     reserved = _reserved_entries(user_tokens, unused, vocab_size)
     table = count_words(texts, normalization, user_tokens, max_unique_words, reader_options, executor)
@@ -89,8 +89,8 @@ def train_tokenizer(
 
 def extend_tokenizer(
     tokenizer: Tokenizer,
-    texts: Iterable[str | Path],
-    out: Path,
+    texts: str | Path | Iterable[str | Path],
+    out: str | Path,
     *,
     add: int = 1000,
     min_frequency: int = 5,
@@ -120,7 +120,7 @@ def extend_tokenizer(
             reproduce.
         MachineError: A worker was lost.
     """
-    texts = list(texts)
+    texts, out = sources.as_list(texts), Path(out)
     _require_valid(texts, out)
     if not 1 <= add <= 1_000_000:
         raise UsageError(f"--add {add}: give a number of words from 1 to 1,000,000")

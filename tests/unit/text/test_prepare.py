@@ -106,6 +106,12 @@ def test_manifest_counts_entropy_and_word_starts(tmp_path: Path, tokenizer: Toke
     assert opened.train.tokens[0].dtype == np.uint16
 
 
+def test_text_and_output_may_be_single_strings(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    (tmp_path / "text.txt").write_text("One document.\n\n" + "".join(f"Document {i}.\n\n" for i in range(40)))
+    manifest = prepare(str(tmp_path / "text.txt"), tokenizer, str(tmp_path / "out"), eval_share=0.5)
+    assert sum(split["documents"] for split in manifest["splits"].values()) == 41
+
+
 def test_statistics_and_report(tmp_path: Path, tokenizer: Tokenizer) -> None:
     path = corpus(tmp_path / "a.jsonl", [*TEXTS, TEXTS[0], "x", ""])
     path.write_text(path.read_text() + "no JSON\n")

@@ -56,6 +56,12 @@ def test_transformers_agrees_on_user_tokens(tmp_path: Path, text: Path) -> None:
         assert huggingface(example, add_special_tokens=False)["input_ids"] == trained.encode([example])[0].tolist()
 
 
+def test_text_and_output_may_be_single_strings(tmp_path: Path, text: Path, domain_text: Path) -> None:
+    trained = train_tokenizer(str(text), str(tmp_path / "out"), vocab_size=50, exact=False)
+    extend_tokenizer(trained, str(domain_text), str(tmp_path / "extended"), add=2)
+    assert Tokenizer.load(tmp_path / "extended").size == trained.size + 2
+
+
 @pytest.mark.parametrize("tokens", [["a b"], [""], ["[MASK]"], ["xy", "xy"], ["[unused0]"], ["x"], ["##x"], ["##"]])
 def test_invalid_user_tokens_are_an_error(tmp_path: Path, text: Path, tokens: list[str]) -> None:
     with pytest.raises(UsageError, match="--user-tokens"):
