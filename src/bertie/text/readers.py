@@ -13,7 +13,7 @@ from bertie.contracts import Document
 from bertie.errors import UserError
 from bertie.files import encodings, lines, sources
 from bertie.files.formats import NoHeaderError, Record, read_records, require_field
-from bertie.files.lines import HALF_SURROGATE, NUL_BYTE, OVERSIZE, BadRecord, Line, decode_lines
+from bertie.files.lines import HALF_SURROGATE, NUL_BYTE, OVERSIZE, BadRecord, Line, decode_lines, require_line_feeds
 from bertie.files.sources import HUB, Source
 from bertie.text.read_counts import ReadCounts
 
@@ -82,7 +82,10 @@ def _documents(source: Source, options: ReaderOptions, counts: ReadCounts) -> It
                 encoding, stream = encodings.detect_stream(name, stream)
             counts.encoding(encoding.name.removesuffix("-sig"), name, encoding.guessed)
         if source.format == "txt":
-            yield from _from_lines(name, decode_lines(name, stream, encoding), options.documents == "file", counts)
+            decoded, whole_file = decode_lines(name, stream, encoding), options.documents == "file"
+            if not whole_file:  # else blank lines would not be found
+                decoded = require_line_feeds(name, decoded, may_be_one_line=True)
+            yield from _from_lines(name, decoded, whole_file, counts)
             return
         try:
             records = read_records(source.format, name, stream, encoding, field)

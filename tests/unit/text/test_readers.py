@@ -125,6 +125,14 @@ def test_windows_line_ends_and_the_byte_order_mark_are_removed(tmp_path: Path) -
     assert texts(path) == ["One.", "Two."]
 
 
+def test_a_text_file_whose_lines_end_in_carriage_returns_has_no_blank_lines_and_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", b"One.\r\rTwo.\r")
+    with pytest.raises(UserError, match=r"its lines end in \\r alone"):
+        texts(path)
+    assert texts(path, documents="file") == ["One.\r\rTwo."]
+    assert texts(write(path, b"One.\rStill one.\n\nTwo.\n")) == ["One.\rStill one.", "Two."]
+
+
 @pytest.mark.parametrize("name", ["utf-16", "utf-32"])
 def test_utf_16_and_32_are_detected_by_their_byte_order_mark(tmp_path: Path, name: str) -> None:
     text = "Zeile Ċ eins.\n\nZwei\u0a00.\n\n" * 2000  # a byte 0x0A within characters
