@@ -29,8 +29,7 @@ from bertie.model.attention_loop import product, visible
 from bertie.model.dropout import keep_mask, keep_scale, random_lanes
 
 MULTIPLE = 16
-# Added to the scores of keys that a query must not attend to. It is finite because a padded query may attend to no key, and
-# a softmax over -inf alone is NaN.
+# Added to the scores of keys that a query must not attend to. In fp16 it is -inf.
 HIDDEN = -1e30
 
 
@@ -90,6 +89,8 @@ def _plan(q: Ragged, k: Ragged, heads: int, causal: bool, window: int | None, dt
         unseen = None if no_key is None else no_key.transpose(2, 3)
         if near is not None:
             unseen = ~near if unseen is None else unseen | ~near
+            if no_query is not None:  # its window may hold no key, and a softmax over -inf alone is NaN
+                unseen = unseen & ~no_query
         if unseen is not None:
             unseen = unseen.expand(len(rows), heads, -1, shape[2]).flatten(0, 1).to(dtype).mul_(HIDDEN)
         shapes.append(shape)

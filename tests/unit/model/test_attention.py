@@ -204,6 +204,22 @@ def test_half_precision_on_a_cpu_agrees_with_single_precision(longest: int) -> N
         torch.testing.assert_close(a, b, atol=0.03, rtol=0.03)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("causal", "window"), MASKS)
+def test_padded_queries_without_a_visible_key_change_no_gradient(
+    dtype: torch.dtype, causal: bool, window: int | None
+) -> None:
+    lengths = ragged([17, 3, 38])
+    inputs = [x.detach().to(dtype).requires_grad_() for x in qkv(58)]
+    options = {"dropout": 0.0, "causal": causal, "window": window}
+    found = grouped_half(*inputs, lengths, lengths, **options).float()
+    expected = eager(*(x.float() for x in inputs), lengths, lengths, **options)
+    torch.testing.assert_close(found, expected, atol=0.02, rtol=0.02)
+    gradients = (torch.autograd.grad(output.sum(), inputs) for output in (found, expected))
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b, atol=0.03, rtol=0.03)
+
+
 @settings(max_examples=40, deadline=None)
 @given(lengths=st.lists(st.integers(1, 128), min_size=1, max_size=40))
 def test_half_precision_uses_few_shapes(lengths: list[int]) -> None:
