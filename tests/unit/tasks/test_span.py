@@ -15,7 +15,7 @@ from bertie.errors import UsageError
 from bertie.model.config import BertConfig
 from bertie.model.heads import PAIR_SIZE
 from bertie.tasks.data.rows import valid_examples
-from bertie.tasks.data.squad import Answer, Question
+from bertie.tasks.data.squad import Answer, Question, placed
 from bertie.tasks.predictions import SpanPrediction
 from bertie.tasks.span import Span
 from bertie.tasks.squad_metrics import best_threshold, normalize_answer, squad_scores
@@ -260,6 +260,11 @@ def test_best_threshold_has_the_highest_f1(cases: list[tuple[float, bool, bool]]
     threshold = best_threshold(found, asked)
     assert f1(threshold) == pytest.approx(best)
     assert threshold not in {each.null_score for each in found}  # so a rounding difference changes no answer
+
+
+@pytest.mark.parametrize("text", ["a", " a", "  a "])
+def test_an_answer_without_a_start_is_the_first_occurrence(text: str) -> None:
+    assert placed(Answer(text, -1), "aaa b") == Answer("a", 0)
 
 
 def test_wrong_answer_start_is_corrected_to_the_nearest_occurrence(uncased: Tokenizer) -> None:

@@ -141,10 +141,10 @@ def placed(answer: Answer, context: str) -> Answer | None:
         occurrence of the text; if it is unknown, the first. None if the context does not contain the text.
     """
     text = answer.text.strip()
-    start = answer.start + len(answer.text) - len(answer.text.lstrip())
+    start = -1 if answer.start < 0 else answer.start + len(answer.text) - len(answer.text.lstrip())
     if not text:
         return None
-    if answer.start < 0 or context[start : start + len(text)] != text:
+    if start < 0 or context[start : start + len(text)] != text:
         before, after = context.rfind(text, 0, max(start, 0) + len(text)), context.find(text, max(start, 0))
         start = min((at for at in (before, after) if at >= 0), key=lambda at: abs(at - start), default=-1)
     return Answer(text, start) if start >= 0 else None
