@@ -70,7 +70,7 @@ def atomic_folder(path: Path, replace: bool = False) -> Iterator[Path]:
 
     Args:
         path: Final name. It must not exist, or be an empty folder.
-        replace: If true, `path` may hold files. The new folder replaces it at the end of the block.
+        replace: If true, `path` may hold files. The new folder replaces it at the end of the block, after it is synced.
 
     Yields:
         The hidden folder.
@@ -90,10 +90,7 @@ def atomic_folder(path: Path, replace: bool = False) -> Iterator[Path]:
                 shutil.rmtree(temporary, ignore_errors=True)
                 temporary.mkdir()
                 yield temporary
-                if replace and path.exists():
-                    shutil.rmtree(previous, ignore_errors=True)
-                    os.rename(path, previous)
-                publish(temporary, path)
+                publish(temporary, path, previous if replace and path.exists() else None)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
                 shutil.rmtree(previous, ignore_errors=True)
@@ -135,10 +132,13 @@ def atomic_file(path: Path) -> Iterator[Path]:
         raise MachineError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def publish(folder: Path, path: Path) -> None:
-    """Sync a complete folder to disk, then rename it to `path`."""
+def publish(folder: Path, path: Path, previous: Path | None = None) -> None:
+    """Sync a complete folder to disk, then rename it to `path`. With `previous`, an earlier `path` gets that name first."""
     for entry in [*folder.rglob("*"), folder]:
         fsync(entry)
+    if previous is not None:  # only now: an error of the disk must not cost the earlier folder
+        shutil.rmtree(previous, ignore_errors=True)
+        os.rename(path, previous)
     os.rename(folder, path)
     fsync(path.parent)
 

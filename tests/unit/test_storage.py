@@ -80,6 +80,27 @@ def test_a_full_disk_leaves_no_folder(tmp_path: Path) -> None:
     assert names(tmp_path) == set()
 
 
+def test_a_disk_error_while_a_folder_is_replaced_keeps_the_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replace(content: str) -> None:
+        with storage.atomic_folder(tmp_path / "out", replace=True) as folder:
+            (folder / "a").write_text(content)
+
+    def fail(path: Path) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    replace("first")
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "fsync", fail)
+        with pytest.raises(UserError, match="No space left"):
+            replace("second")
+    assert (tmp_path / "out" / "a").read_text() == "first"
+    replace("third")
+    assert (tmp_path / "out" / "a").read_text() == "third"
+    assert names(tmp_path) == {"out"}
+
+
 def test_a_killed_process_leaves_only_temporary_files(tmp_path: Path) -> None:
     code = (
         "import os, pathlib, sys; from bertie import storage\n"
