@@ -29,8 +29,8 @@ from torch import Tensor
 from bertie import config, runtime, storage
 from bertie.batches.loader import Position, Step
 from bertie.contracts import FILLER, MicroBatch
-from bertie.model.bert import BertModel
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
+from bertie.model.model import Model
 from bertie.pretraining.feed import Feed
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
@@ -117,7 +117,7 @@ def feed(size: str, shards: Path) -> tuple[PretrainConfig, Iterator[Step]]:
     return recipe, made.steps(0, Position())
 
 
-def stepper(model: BertModel, precision: Precision, wait: bool = True) -> Callable[[Step], None]:
+def stepper(model: Model, precision: Precision, wait: bool = True) -> Callable[[Step], None]:
     """Return a function that runs one step of bertie. wait: until the step is finished."""
     waiting: list[Step] = []
     settings = LoopSettings(10_000, 1e-4, 1.0, 0, precision, {"mlm": 1.0, "nsp": 1.0})
@@ -133,7 +133,7 @@ def stepper(model: BertModel, precision: Precision, wait: bool = True) -> Callab
 
 
 def their_stepper(
-    size: BertConfig, precision: Precision, length: int, wait: bool = True, compiled: bool = False
+    size: TransformerConfig, precision: Precision, length: int, wait: bool = True, compiled: bool = False
 ) -> Callable[[Step], None]:
     names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
     names += ("hidden_dropout_prob", "attention_probs_dropout_prob")
@@ -182,7 +182,7 @@ def padded(micro: MicroBatch, length: int) -> dict[str, Tensor]:
     return {name: torch.from_numpy(np.ascontiguousarray(value[real])).long() for name, value in every.items()}
 
 
-def bare_products(size: BertConfig, micro: MicroBatch, precision: Precision) -> Callable[[], None]:
+def bare_products(size: TransformerConfig, micro: MicroBatch, precision: Precision) -> Callable[[], None]:
     """Return a function that runs only the matrix products of a step: [n, k] × [k, m] and its two gradients."""
     width, inner, vocabulary = size.hidden_size, size.intermediate_size, size.vocab_size
     tokens, rows, predicted = len(micro.batch.input_ids), len(micro.rows), len(micro.targets["mlm"].index)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:  # not at run time: pytest's hook has to see bertie.model imported (--jaxtyping-packages)
-    from bertie.model.config import BertConfig
+    from bertie.model.config import TransformerConfig
     from bertie.text.tokenizer import Tokenizer
 
 settings.register_profile("busy", deadline=None)  # slow tests on a busy machine must not fail
@@ -111,11 +111,11 @@ def wiki_shards(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="session")
-def tiny_config() -> BertConfig:
+def tiny_config() -> TransformerConfig:
     """Two layers, hidden size 32, no dropout, for the synthetic vocabulary."""
-    from bertie.model.config import BertConfig
+    from bertie.model.config import TransformerConfig
 
-    return BertConfig(
+    return TransformerConfig(
         num_hidden_layers=2,
         hidden_size=32,
         num_attention_heads=4,
@@ -128,19 +128,22 @@ def tiny_config() -> BertConfig:
 
 
 @pytest.fixture(scope="session")
-def pretrained(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pretrained(
+    tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """A checkpoint with the heads of pre-training. Its random weights are large, so that predictions depend on the text."""
     import torch
 
     from bertie.checkpoints.folder import write_model
-    from bertie.model.bert import BertModel
-    from bertie.model.transformer import Encoder, initialize_weights
+    from bertie.model.encoder import build_encoder
+    from bertie.model.initialization import initialize_weights
+    from bertie.model.model import Model
     from bertie.objectives import MaskedLM, NextSentence
 
     folder = tmp_path_factory.mktemp("pretrained")
     torch.manual_seed(0)
-    encoder = Encoder(tiny_config)
-    model = BertModel(encoder, {o.kind: o.head(tiny_config, encoder) for o in (MaskedLM(), NextSentence())})
+    encoder = build_encoder(tiny_config)
+    model = Model(encoder, {o.kind: o.head(tiny_config, encoder) for o in (MaskedLM(), NextSentence())})
     initialize_weights(model, 0.3)
     write_model(folder, model, small_tokenizer)
     return folder

@@ -73,7 +73,7 @@ class Sequence:
     truncated: int = 0
     """Number of tokens of the example that truncation removed."""
     hidden_states: np.ndarray | None = None
-    """float32: cached output of a frozen encoder for this sequence, as `BertModel.encoder_states` returns it."""
+    """float32: cached output of a frozen encoder for this sequence, as `Model.encoder_states` returns it."""
 
     def __len__(self) -> int:
         """Return n, the number of tokens."""
@@ -176,7 +176,7 @@ class MicroBatch:
     rows: Array
     """int64 [Q]: sorted positions in T at which the last layer is computed."""
     hidden_states: Array | None = None
-    """float32: cached output of a frozen encoder (`BertModel.encoder_states`). None if the encoder has to run."""
+    """float32: cached output of a frozen encoder (`Model.encoder_states`). None if the encoder has to run."""
 
     @classmethod
     def of(cls, batch: Batch, targets: dict[str, Any], multiple: int = 1) -> MicroBatch:

@@ -23,7 +23,7 @@ import pytest
 import bertie
 from bertie.batches.layouts import SentencePairs
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tasks.classify import Classify
@@ -55,7 +55,7 @@ def compare(name: str, rows: list[dict[str, float]]) -> None:
 
 
 @pytest.fixture(scope="module")
-def pretraining(tiny_config: BertConfig) -> PretrainConfig:
+def pretraining(tiny_config: TransformerConfig) -> PretrainConfig:
     training = PretrainTraining(steps=20, batch_size=16, learning_rate=3e-3, row_tokens=256, precision="fp32")
     objectives = (MaskedLM(initialization="unigram"), NextSentence())
     return PretrainConfig(

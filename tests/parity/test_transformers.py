@@ -20,10 +20,10 @@ from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint
 from bertie.checkpoints.huggingface import from_huggingface, to_huggingface
 from bertie.contracts import MicroBatch, Sequence, Targets
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
-from bertie.model.bert import BertModel
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import build_encoder
 from bertie.model.heads import MaskedLMHead, PooledHead
-from bertie.model.transformer import Encoder
+from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tasks.classify import Classify
@@ -64,10 +64,10 @@ def base() -> Any:
 
 
 @pytest.fixture(scope="module")
-def our_base(base: Any, small_tokenizer: Tokenizer) -> BertModel:
-    config = BertConfig(12, 768, 12, 3072, 30522, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    encoder = Encoder(config)
-    model = BertModel(encoder, {o.kind: o.head(config, encoder) for o in OBJECTIVES})
+def our_base(base: Any, small_tokenizer: Tokenizer) -> Model:
+    config = TransformerConfig(12, 768, 12, 3072, 30522, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    encoder = build_encoder(config)
+    model = Model(encoder, {o.kind: o.head(config, encoder) for o in OBJECTIVES})
     weights, unknown = from_huggingface(base.state_dict())
     assert unknown == []
     loaded = load_weights(model, Checkpoint(Path("random"), config, weights, small_tokenizer, (), {}))
@@ -100,7 +100,7 @@ def padded(sequences: list[Sequence]) -> dict[str, Tensor]:
     }
 
 
-def test_logits_of_bert_base_agree(base: Any, our_base: BertModel, sequences: list[Sequence]) -> None:
+def test_logits_of_bert_base_agree(base: Any, our_base: Model, sequences: list[Sequence]) -> None:
     mlm, nsp = our_base.heads["mlm"], our_base.heads["nsp"]
     assert isinstance(mlm, MaskedLMHead)
     assert isinstance(nsp, PooledHead)
@@ -115,9 +115,7 @@ def test_logits_of_bert_base_agree(base: Any, our_base: BertModel, sequences: li
     assert (ours[1] - theirs.seq_relationship_logits).abs().max() < 2e-5
 
 
-def test_gradients_of_all_parameters_of_bert_base_agree(
-    base: Any, our_base: BertModel, sequences: list[Sequence]
-) -> None:
+def test_gradients_of_all_parameters_of_bert_base_agree(base: Any, our_base: Model, sequences: list[Sequence]) -> None:
     """One batch with both objectives in single precision. Losses agree, and gradients within a relative error of 1e-4."""
     rng = np.random.default_rng(1)
     batch = collate(sequences, 64)
@@ -192,7 +190,7 @@ def test_hidden_states_of_minilm_agree(minilm: Path, sentences: list[str]) -> No
 @pytest.fixture(scope="module")
 def run(small_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished pre-training run of a small model."""
-    size = BertConfig(2, 32, 4, 64, max_position_embeddings=64)
+    size = TransformerConfig(2, 32, 4, 64, max_position_embeddings=64)
     settings = PretrainTraining(steps=20, batch_size=16, learning_rate=1e-2, row_tokens=512, precision="fp32")
     config = PretrainConfig(size, SentencePairs(max_length=32), OBJECTIVES, AdamW(), Linear(), settings)
     out = tmp_path_factory.mktemp("parity") / "run"

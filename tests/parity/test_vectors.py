@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import bertie
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
 from bertie.model.layer_selection import Fixed
 from bertie.text.tokenizer import Tokenizer
 
@@ -23,7 +23,7 @@ def _one_thread(one_thread: None) -> None: ...
 
 
 @pytest.fixture(scope="module")
-def tiny(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny(tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model with four layers and random weights."""
     folder = tmp_path_factory.mktemp("tiny")
     torch.manual_seed(0)

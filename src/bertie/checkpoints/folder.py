@@ -24,8 +24,8 @@ from bertie.checkpoints.huggingface import (
 )
 from bertie.checkpoints.model_card import model_card
 from bertie.errors import UsageError, UserError
-from bertie.model.bert import BertModel
-from bertie.model.config import BertConfig
+from bertie.model.encoder import EncoderConfig
+from bertie.model.model import Model
 from bertie.text.tokenizer import Tokenizer
 
 MANIFEST = "manifest.json"
@@ -47,7 +47,7 @@ class Checkpoint:
     """A model folder that was read and checked."""
 
     folder: Path
-    config: BertConfig
+    config: EncoderConfig
     weights: dict[str, Tensor]
     """Weights under bertie's names. The pooler's names start with `pooler.`."""
     tokenizer: Tokenizer
@@ -68,7 +68,7 @@ class Checkpoint:
 
 
 def write_model(
-    folder: Path, model: BertModel, tokenizer: Tokenizer, task: dict[str, Any] | None = None, about: str = ""
+    folder: Path, model: Model, tokenizer: Tokenizer, task: dict[str, Any] | None = None, about: str = ""
 ) -> None:
     """Write config.json, model.safetensors, the tokenizer's files and the model card.
 
@@ -165,7 +165,7 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
     return Checkpoint(folder, config, weights, tokenizer, labels, task)
 
 
-def _require_sizes(folder: Path, config: BertConfig, task: dict[str, Any], weights: dict[str, Tensor]) -> None:
+def _require_sizes(folder: Path, config: EncoderConfig, task: dict[str, Any], weights: dict[str, Tensor]) -> None:
     """Compare the largest tensors with the sizes in config.json and task.json.
 
     The check comes before the model is built, because a wrong size could ask for any amount of memory. `load_weights`
@@ -265,7 +265,7 @@ class LoadResult:
     """Heads of the checkpoint that the model does not have."""
 
 
-def load_weights(model: BertModel, checkpoint: Checkpoint) -> LoadResult:
+def load_weights(model: Model, checkpoint: Checkpoint) -> LoadResult:
     """Copy the weights of a checkpoint into a model, by name.
 
     Heads that the checkpoint lacks keep their initial weights. A head with another number of outputs belongs to another

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bertie import config as configuration
 from bertie.errors import UsageError, UserError
-from bertie.model.config import BertConfig
+from bertie.model.encoder import EncoderConfig
 
 # Pairs (bertie, Hugging Face). Query, key and value, which bertie joins, are handled in the functions below.
 LAYER_MODULES = [
@@ -60,10 +60,10 @@ def to_huggingface(weights: dict[str, Tensor], heads: frozenset[str]) -> dict[st
     """Convert the names of a state dict to Hugging Face's.
 
     Weights without a counterpart in Hugging Face keep bertie's names, which its classes ignore. A bare encoder has no
-    `bert.` prefix, as in `BertModel`.
+    `bert.` prefix, as in `Model`.
 
     Args:
-        weights: State dict of a `BertModel` of bertie.
+        weights: State dict of a `Model` of bertie.
         heads: Kinds of the heads that Hugging Face has a class for. Empty if it does not represent the model.
     """
     table = _table(weights)
@@ -140,7 +140,9 @@ def _clean(name: str) -> str:
     return f"bert.{name}" if re.match(r"(embeddings|encoder|pooler)\.", name) else name
 
 
-def to_config_json(config: BertConfig, heads: frozenset[str], labels: tuple[str, ...], pad_id: int) -> dict[str, Any]:
+def to_config_json(
+    config: EncoderConfig, heads: frozenset[str], labels: tuple[str, ...], pad_id: int
+) -> dict[str, Any]:
     """Return the contents of Hugging Face's config.json.
 
     Args:
@@ -175,7 +177,7 @@ def classifier_kind(values: dict[str, Any], weights: dict[str, Tensor]) -> str:
     return "regress" if bias is not None and bias.shape == (1,) else "classify"
 
 
-def from_config_json(values: dict[str, Any], where: str) -> tuple[BertConfig, tuple[str, ...]]:
+def from_config_json(values: dict[str, Any], where: str) -> tuple[EncoderConfig, tuple[str, ...]]:
     """Convert Hugging Face's config.json. Unknown keys are ignored.
 
     Args:
@@ -194,7 +196,7 @@ def from_config_json(values: dict[str, Any], where: str) -> tuple[BertConfig, tu
     architectures = values.get("architectures") or []
     if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
         raise UserError(f"{where}: architectures is {str(architectures)[:60]}: it must be a list of names")
-    names = {field.name for field in fields(BertConfig)}
+    names = {field.name for field in fields(EncoderConfig)}
     known = {name: value for name, value in values.items() if name in names and value is not None}
     activation = str(known.get("hidden_act", "gelu"))
     if activation not in READ_ACTIVATIONS:
@@ -202,7 +204,7 @@ def from_config_json(values: dict[str, Any], where: str) -> tuple[BertConfig, tu
             f"{where}: hidden_act {activation!r} is not supported: give one of {', '.join(READ_ACTIVATIONS)}"
         )
     try:
-        config = configuration.build(BertConfig, known | {"hidden_act": READ_ACTIVATIONS[activation]}, "")
+        config = configuration.build(EncoderConfig, known | {"hidden_act": READ_ACTIVATIONS[activation]}, "")
         id2label = values.get("id2label") or {}
         labels = tuple(str(id2label[key]) for key in sorted(id2label, key=int))
     except (TypeError, ValueError, IndexError, UsageError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bertie.model.bert import BertModel
+from bertie.model.model import Model
 
 # Heads -> (pipeline tag of the hub, what the model predicts).
 USES = {
@@ -19,7 +19,7 @@ USES = {
 }
 
 
-def model_card(model: BertModel, heads: frozenset[str], labels: tuple[str, ...], about: str) -> str:
+def model_card(model: Model, heads: frozenset[str], labels: tuple[str, ...], about: str) -> str:
     """Return the model card, in Markdown.
 
     Args:

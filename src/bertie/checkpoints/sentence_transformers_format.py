@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from bertie import storage
 from bertie.errors import UserError
-from bertie.model.config import BertConfig
+from bertie.model.encoder import EncoderConfig
 from bertie.model.pooling import Pooling
 
 _POOLING: dict[Pooling, str] = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
@@ -24,7 +24,7 @@ class SentenceEmbedding:
     """Whether the vectors are normalized to length 1."""
 
 
-def write(folder: Path, config: BertConfig, task: dict[str, Any]) -> None:
+def write(folder: Path, config: EncoderConfig, task: dict[str, Any]) -> None:
     """Write the files.
 
     Args:

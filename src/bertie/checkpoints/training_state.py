@@ -25,7 +25,7 @@ from bertie.checkpoints.folder import (
     write_model,
 )
 from bertie.errors import UsageError, UserError, require_range
-from bertie.model.bert import BertModel
+from bertie.model.model import Model
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -69,7 +69,7 @@ class Counters:
 
 def save_state(
     run: Path,
-    model: BertModel,
+    model: Model,
     optimizer: torch.optim.Optimizer,
     tokenizer: Tokenizer,
     task: dict[str, Any] | None,
@@ -109,7 +109,7 @@ def save_state(
         shutil.rmtree(temporary)
 
 
-def _require_disk_space(final: Path, model: BertModel, optimizer: torch.optim.Optimizer) -> None:
+def _require_disk_space(final: Path, model: Model, optimizer: torch.optim.Optimizer) -> None:
     """Raise a UserError if the disk has too little space for a checkpoint."""
     state = [tensor for values in optimizer.state.values() for tensor in values.values()]
     size = sum(tensor.numel() * tensor.element_size() for tensor in (*model.parameters(), *state))
@@ -127,7 +127,7 @@ def has_checkpoint(run: Path) -> bool:
     return bool(list_checkpoints(run))
 
 
-def restore_newest(run: Path, model: BertModel, optimizer: torch.optim.Optimizer) -> Counters | None:
+def restore_newest(run: Path, model: Model, optimizer: torch.optim.Optimizer) -> Counters | None:
     """Load the newest intact checkpoint into the model and the optimizer.
 
     Temporary files of interrupted writes are removed. Newer checkpoints that are damaged are renamed to
@@ -158,7 +158,7 @@ def restore_newest(run: Path, model: BertModel, optimizer: torch.optim.Optimizer
     return None
 
 
-def load_state(folder: Path, model: BertModel, optimizer: torch.optim.Optimizer) -> Counters:
+def load_state(folder: Path, model: Model, optimizer: torch.optim.Optimizer) -> Counters:
     """Load a checkpoint into the model and the optimizer, and return its counters.
 
     Raises:
@@ -186,9 +186,7 @@ def load_state(folder: Path, model: BertModel, optimizer: torch.optim.Optimizer)
     return found
 
 
-def load_optimizer(
-    folder: Path, model: BertModel, optimizer: torch.optim.Optimizer, grown: tuple[str, ...] = ()
-) -> None:
+def load_optimizer(folder: Path, model: Model, optimizer: torch.optim.Optimizer, grown: tuple[str, ...] = ()) -> None:
     """Load only the optimizer's state of a checkpoint, by parameter name.
 
     Args:
@@ -230,7 +228,7 @@ def _require(path: Path) -> None:
         raise UserError(f"{path} is missing: restore it, or give another --out to start over")
 
 
-def _optimizer_tensors(optimizer: torch.optim.Optimizer, model: BertModel) -> dict[str, torch.Tensor]:
+def _optimizer_tensors(optimizer: torch.optim.Optimizer, model: Model) -> dict[str, torch.Tensor]:
     """Return all tensors of the optimizer's state, named `key|parameter name`."""
     return {
         f"{key}|{name}": tensor.detach().cpu().contiguous()

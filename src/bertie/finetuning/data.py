@@ -16,7 +16,7 @@ from bertie.checkpoints.folder import Checkpoint
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
 from bertie.finetuning.recipe import FinetuneConfig
-from bertie.model.transformer import Encoder
+from bertie.model.encoder import Encoder
 from bertie.tasks import Task
 from bertie.tasks.data.rows import first_few, shorten, valid_examples
 from bertie.tasks.encoding import count_truncated

@@ -27,7 +27,7 @@ from bertie.finetuning.sweep import (
     sweep,
 )
 from bertie.finetuning.sweep_report import sweep_page
-from bertie.model.bert import BertModel
+from bertie.model.model import Model
 from bertie.tasks import Task
 from bertie.tasks.evaluation.folder import evaluation_folder
 from bertie.tasks.evaluation.folder import write as write_evaluation
@@ -43,7 +43,7 @@ from bertie.training.run_report import DEV, run_page
 class Finetuned:
     """A fine-tuned model; the best one, if the configuration describes several runs."""
 
-    model: BertModel = field(repr=False)
+    model: Model = field(repr=False)
     """The model, in eval mode."""
     task: Task
     """The task, as the training examples define it."""

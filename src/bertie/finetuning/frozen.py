@@ -16,14 +16,14 @@ from bertie import console
 from bertie.contracts import Batch, Sequence
 from bertie.errors import MachineError, UserError
 from bertie.finetuning.data import TaskData
-from bertie.model.bert import BertModel
+from bertie.model.model import Model
 from bertie.tasks import Task
 from bertie.tasks.inference import head_index, infer
 
 SEQUENCES_AT_ONCE = 128  # sequences whose hidden states are in memory at the same time
 
 
-def cache_hidden_states(data: TaskData, model: BertModel, folder: Path | None) -> TaskData:
+def cache_hidden_states(data: TaskData, model: Model, folder: Path | None) -> TaskData:
     """Compute the hidden states of all sequences with the frozen encoder of `model`.
 
     The states, float32, are in an unnamed temporary file that disappears with the process.
@@ -58,12 +58,12 @@ def cache_hidden_states(data: TaskData, model: BertModel, folder: Path | None) -
     return replace(data, train_sequences=cached[:count], dev_sequences=cached[count:], encoder=model.encoder)
 
 
-def _has_lstm(model: BertModel) -> bool:
+def _has_lstm(model: Model) -> bool:
     """Whether a BiLSTM reads the hidden states: it needs those of all tokens, not only those that the head reads."""
     return model.reading is not None and model.reading.lstm is not None
 
 
-def _states(model: BertModel, task: Task, sequences: list[Sequence]) -> Iterator[np.ndarray]:
+def _states(model: Model, task: Task, sequences: list[Sequence]) -> Iterator[np.ndarray]:
     """Yield the hidden states of each sequence, float32 [rows, ...]."""
 
     def compute(batch: Batch, group: list[Sequence]) -> list[np.ndarray]:

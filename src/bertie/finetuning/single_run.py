@@ -19,10 +19,10 @@ from bertie.contracts import MicroBatch, Sequence
 from bertie.errors import DivergedError, UsageError, UserError
 from bertie.finetuning.data import TaskData
 from bertie.finetuning.recipe import FinetuneConfig
-from bertie.model.bert import BertModel
-from bertie.model.config import BertConfig
+from bertie.model.encoder import Encoder, EncoderConfig, build_encoder
 from bertie.model.heads import PooledHead
-from bertie.model.transformer import Encoder, initialize_weights
+from bertie.model.initialization import initialize_weights
+from bertie.model.model import Model
 from bertie.tasks import Task
 from bertie.tasks.inference import gather_hidden_states, head_index, outputs
 from bertie.tasks.task import Calibratable
@@ -50,7 +50,7 @@ class TrainedRun:
     """Duration of the training, including the time before an interruption."""
 
     @property
-    def model(self) -> BertModel:
+    def model(self) -> Model:
         """The trained model."""
         return self.job.model
 
@@ -100,7 +100,7 @@ def train_run(
     return TrainedRun(task, predictions, losses, replace(job, task=_task_json(config, task)), ended.seconds)
 
 
-def build_model(config: FinetuneConfig, task: Task, size: BertConfig, encoder: Encoder | None = None) -> BertModel:
+def build_model(config: FinetuneConfig, task: Task, size: EncoderConfig, encoder: Encoder | None = None) -> Model:
     """Build the model with a randomly initialized head; with `from_scratch` the encoder is initialized too.
 
     The initial weights are a pure function of the seed.
@@ -116,7 +116,7 @@ def build_model(config: FinetuneConfig, task: Task, size: BertConfig, encoder: E
     reading = features_from_json(_task_json(config, task), size, "the configuration")
     width = reading.width if reading else size.hidden_size
     head = task.head(size, width)
-    model = BertModel(encoder or Encoder(size), {task.kind: head}, reading)
+    model = Model(encoder or build_encoder(size), {task.kind: head}, reading)
     runtime.reseed_torch(config.seed, seeding.WEIGHTS)
     # At any width, the initial logits spread as in BERT-base: with smaller ones, short training learns later (docs/log).
     initialize_weights(model.heads, size.initializer_range * math.sqrt(768 / width), truncation=math.inf)
@@ -127,7 +127,7 @@ def build_model(config: FinetuneConfig, task: Task, size: BertConfig, encoder: E
     return model
 
 
-def require_layers(config: FinetuneConfig, task: Task, size: BertConfig) -> None:
+def require_layers(config: FinetuneConfig, task: Task, size: EncoderConfig) -> None:
     """Check `training.reinit_layers` and `layers`. Raises UsageError if the model has too few layers for them."""
     reinit, count = config.training.reinit_layers, size.num_hidden_layers
     if reinit > count:
@@ -142,7 +142,7 @@ def _task_json(config: FinetuneConfig, task: Task) -> dict[str, Any]:
 
 def initialized_model(
     config: FinetuneConfig, task: Task, checkpoint: Checkpoint, encoder: Encoder | None = None
-) -> tuple[BertModel, str]:
+) -> tuple[Model, str]:
     """Return the model to train, on its device, and a sentence about its initial weights.
 
     Args:
@@ -172,7 +172,7 @@ def initialized_model(
 def _job(
     config: FinetuneConfig,
     data: TaskData,
-    model: BertModel,
+    model: Model,
     tokenizer: Tokenizer,
     precision: Literal["fp32", "bf16"],
     dev: _DevBatches,

@@ -1,15 +1,16 @@
-"""BERT on packed batches: `Batch` → `Hidden` → logits and losses.
+"""Encoders on packed batches: `Batch` → `Hidden` → logits and losses.
 
 Read in this order:
 
-1. config.py: the sizes of a BERT.
-2. embeddings.py, layers.py, transformer.py: the encoder.
+1. encoder.py: the encoders and their configurations.
+2. config.py, embeddings.py, layers.py, transformer.py: the Transformer, which BERT is with the default settings.
 3. attention.py: the implementations of attention. attention_loop.py, attention_groups.py and attention_half.py have those
    for CPUs.
 4. heads.py, losses.py, pooling.py: from hidden states to logits, losses and vectors. vocabulary_loss.py has the masked-LM
    loss for bf16 on CPUs.
 5. layer_selection.py, features.py: heads that use other layers than the last one.
-6. bert.py: the encoder with its heads.
+6. model.py: the encoder with its heads.
 
-activation.py and dropout.py have faster versions of torch's functions for CPUs. flops.py counts the operations of a step.
+initialization.py sets the random initial weights. activation.py and dropout.py have faster versions of torch's functions for
+CPUs. flops.py counts the operations of a step.
 """

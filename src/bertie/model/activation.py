@@ -1,4 +1,4 @@
-"""GELU. On a CPU, it is computed in pieces whose numbers of rows are powers of two.
+"""Activation functions. On a CPU, GELU is computed in pieces whose numbers of rows are powers of two.
 
 oneDNN compiles GELU for each new number of rows and keeps the compiled code. If the number of tokens differs between
 batches, oneDNN compiles twice per step. The compiled code also lies between the activations and fragments the memory: a
@@ -16,11 +16,19 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bertie.model.config import Activation
+from bertie.model.config import GATED, Activation
 
 
-def activation(name: Activation, x_TF: Float[Tensor, "T F"]) -> Float[Tensor, "T F"]:
-    """Return the activation of x, element by element. F: intermediate size."""
+def activation(name: Activation, x_TF: Float[Tensor, "T F"]) -> Float[Tensor, "T G"]:
+    """Return the activation of x, element by element. F: intermediate size.
+
+    G is F. A gated activation returns the activation of the first half, multiplied with the second half: G is F / 2.
+    """
+    if name in GATED:
+        first, second = x_TF.chunk(2, -1)
+        return (F.silu(first) if name == "swiglu" else activation("gelu", first)) * second
+    if name == "relu":
+        return F.relu(x_TF)
     kind = "tanh" if name == "gelu_tanh" else "none"
     if x_TF.device.type == "cpu" and not torch.compiler.is_compiling():  # torch's compiler generates its own GELU
         return _Pieces.apply(x_TF, kind)

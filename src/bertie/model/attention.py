@@ -3,8 +3,8 @@
     T  packed tokens: keys and values    Q  packed queries: T, or fewer if only some rows are needed
     S  sequences    L  length of the longest one    N  heads    H  head size
 
-The queries of a sequence attend to the keys of the same sequence only. `causal` excludes keys at later positions, and
-`window` excludes keys more than `window` positions away. Both require that every token is a query.
+The queries of a sequence attend to the keys of the same sequence only. A `Pattern` excludes some of them, such as keys at
+later positions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from torch import Tensor
 from bertie.contracts import Ragged
 from bertie.model.attention_groups import grouped
 from bertie.model.attention_half import grouped_half
-from bertie.model.attention_loop import looped, visible
+from bertie.model.attention_loop import looped
+from bertie.model.attention_pattern import FULL, Pattern
 from bertie.model.dropout import drop
 
 # Attention weights of a sequence, per thread, below which groups are faster (docs/log/2026-11-23.md).
@@ -41,8 +42,7 @@ class Attention(Protocol):
         k: Ragged,
         *,
         dropout: float,
-        causal: bool = False,
-        window: int | None = None,
+        pattern: Pattern = FULL,
     ) -> Float[Tensor, "Q N H"]: ...
 
 
@@ -54,14 +54,15 @@ def dense(
     k: Ragged,
     *,
     dropout: float,
-    causal: bool = False,
-    window: int | None = None,
+    pattern: Pattern = FULL,
 ) -> Float[Tensor, "Q N H"]:
     """Compute all sequences at once in a padded grid, with torch's kernel for padded batches, which supports dropout."""
     queries, keys = _padding(q, len(q_QNH)), _padding(k, len(k_TNH))
     seen, longest = keys.valid[:, None, None, :], keys.valid.shape[1]
-    if (near := visible(longest, longest, causal, window, q_QNH.device)) is not None:
+    if (near := pattern.visible(longest, longest, q_QNH.device)) is not None:
         seen = (seen & near) | ~queries.valid[:, None, :, None]  # every row needs a visible key, also a padded one
+    if (bias := pattern.bias(q_QNH.shape[1], longest, longest, q_QNH)) is not None:
+        seen = torch.where(seen, bias, -math.inf)
     grids = (_pad(q_QNH, queries), _pad(k_TNH, keys), _pad(v_TNH, keys))
     return _unpad(F.scaled_dot_product_attention(*grids, attn_mask=seen, dropout_p=dropout), queries)
 
@@ -74,8 +75,7 @@ def varlen(
     k: Ragged,
     *,
     dropout: float,
-    causal: bool = False,
-    window: int | None = None,
+    pattern: Pattern = FULL,
 ) -> Float[Tensor, "Q N H"]:
     """Compute FlashAttention directly on the packed rows: on a GPU, in half precision, without dropout."""
     # Imported here because it loads torch's compiler, which takes a third of a command's startup time.
@@ -83,9 +83,11 @@ def varlen(
 
     if dropout:
         raise ValueError("varlen has no dropout")
-    reach = -1 if window is None else window
+    if pattern.alibi:
+        raise ValueError("varlen does not support ALiBi")
+    reach = -1 if pattern.window is None else pattern.window
     cu_seqlens = (q.cu_seqlens.int(), k.cu_seqlens.int())
-    longest, sides = (q.max_seqlen, k.max_seqlen), (reach, 0 if causal else reach)
+    longest, sides = (q.max_seqlen, k.max_seqlen), (reach, 0 if pattern.causal else reach)
     return varlen_attn(q_QNH, k_TNH, v_TNH, *cu_seqlens, *longest, window_size=sides)  # pyright: ignore[reportReturnType]
 
 
@@ -97,15 +99,16 @@ def eager(
     k: Ragged,
     *,
     dropout: float,
-    causal: bool = False,
-    window: int | None = None,
+    pattern: Pattern = FULL,
 ) -> Float[Tensor, "Q N H"]:
     """Compute one sequence after the other by the formula. This is the reference for the tests of the others."""
     outputs = []
     for s in range(len(k.lengths)):
         rows, columns = slice(q.cu_seqlens[s], q.cu_seqlens[s + 1]), slice(k.cu_seqlens[s], k.cu_seqlens[s + 1])
         scores = torch.einsum("qnh,tnh->nqt", q_QNH[rows], k_TNH[columns]) / math.sqrt(q_QNH.shape[-1])
-        if (near := visible(scores.shape[1], scores.shape[2], causal, window, scores.device)) is not None:
+        if (bias := pattern.bias(len(scores), scores.shape[1], scores.shape[2], scores)) is not None:
+            scores = scores + bias
+        if (near := pattern.visible(scores.shape[1], scores.shape[2], scores.device)) is not None:
             scores = scores.masked_fill(~near, -torch.inf)
         outputs.append(torch.einsum("nqt,tnh->qnh", drop(_softmax(scores), dropout), v_TNH[columns]))
     return torch.cat(outputs)
@@ -119,23 +122,21 @@ def automatic(
     k: Ragged,
     *,
     dropout: float,
-    causal: bool = False,
-    window: int | None = None,
+    pattern: Pattern = FULL,
 ) -> Float[Tensor, "Q N H"]:
     """Choose the fastest implementation for the device.
 
     On a CPU, this is `grouped_half` in half precision. In fp32, it is `grouped` for short sequences and `looped` for long
     ones. On a GPU, it is `varlen` if it supports the inputs, otherwise `dense`.
     """
-    look = {"dropout": dropout, "causal": causal, "window": window}
     if q_QNH.device.type == "cpu":
         length = len(k_TNH) / (len(k.cu_seqlens) - 1)
         is_short = k_TNH.shape[1] * length**2 < MIN_WEIGHTS_PER_THREAD * torch.get_num_threads()
         if q_QNH.dtype in HALVES:
-            return grouped_half(q_QNH, k_TNH, v_TNH, q, k, **look)
-        return (grouped if is_short else looped)(q_QNH, k_TNH, v_TNH, q, k, **look)
-    fits = q_QNH.is_cuda and not dropout and q_QNH.dtype in HALVES and q_QNH.shape[-1] % 8 == 0
-    return (varlen if fits else dense)(q_QNH, k_TNH, v_TNH, q, k, **look)
+            return grouped_half(q_QNH, k_TNH, v_TNH, q, k, dropout=dropout, pattern=pattern)
+        return (grouped if is_short else looped)(q_QNH, k_TNH, v_TNH, q, k, dropout=dropout, pattern=pattern)
+    fits = q_QNH.is_cuda and not dropout and not pattern.alibi and q_QNH.dtype in HALVES and q_QNH.shape[-1] % 8 == 0
+    return (varlen if fits else dense)(q_QNH, k_TNH, v_TNH, q, k, dropout=dropout, pattern=pattern)
 
 
 Kind = Literal["automatic", "grouped", "looped", "varlen", "dense", "eager"]

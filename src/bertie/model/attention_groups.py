@@ -21,7 +21,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bertie.contracts import Ragged
-from bertie.model.attention_loop import product, visible
+from bertie.model.attention_loop import product
+from bertie.model.attention_pattern import FULL, Pattern
 from bertie.model.dropout import random_lanes, scaled_mask
 
 # Maximum number of attention weights of a group, so that they remain in the cache. A single sequence may exceed it.
@@ -40,11 +41,10 @@ def grouped(
     k: Ragged,
     *,
     dropout: float,
-    causal: bool = False,
-    window: int | None = None,
+    pattern: Pattern = FULL,
 ) -> Float[Tensor, "Q N H"]:
     """Compute attention for groups of sequences with similar lengths (see `attention.Attention`)."""
-    return _Grouped.apply(q_QNH, k_TNH, v_TNH, _plan_of(q, k, q_QNH.shape[1], causal, window), dropout)
+    return _Grouped.apply(q_QNH, k_TNH, v_TNH, _plan_of(q, k, q_QNH, pattern), dropout)
 
 
 class Side(NamedTuple):
@@ -69,30 +69,32 @@ class _Plan(NamedTuple):
     """For each group: B, q, t."""
     hidden: list[Bool[Tensor, "B q t"] | Bool[Tensor, "B 1 t"] | None]
     """For each group: true where a query must not attend to a key. None if it attends to all."""
+    bias: Float[Tensor, "N q t"] | None
+    """For the longest sequence: what to add to the scores."""
 
 
 _PLANS: WeakKeyDictionary[Ragged, dict[Any, _Plan]] = WeakKeyDictionary()
 
 
-def _plan_of(q: Ragged, k: Ragged, heads: int, causal: bool, window: int | None) -> _Plan:
+def _plan_of(q: Ragged, k: Ragged, q_QNH: Tensor, pattern: Pattern) -> _Plan:
     """Return the plan of a batch. If every token is a query, it is cached as long as the batch exists, for all layers."""
     if q is not k:
-        return _plan(q, k, heads, causal, window)
-    plans, key = _PLANS.setdefault(k, {}), (heads, causal, window)
+        return _plan(q, k, q_QNH, pattern)
+    plans, key = _PLANS.setdefault(k, {}), (q_QNH.shape[1], q_QNH.dtype, pattern)
     if key not in plans:
-        plans[key] = _plan(q, k, *key)
+        plans[key] = _plan(q, k, q_QNH, pattern)
     return plans[key]
 
 
-def _plan(q: Ragged, k: Ragged, heads: int, causal: bool, window: int | None) -> _Plan:
-    q_lengths, k_lengths = q.lengths.numpy(), k.lengths.numpy()
+def _plan(q: Ragged, k: Ragged, q_QNH: Tensor, pattern: Pattern) -> _Plan:
+    heads, q_lengths, k_lengths = q_QNH.shape[1], q.lengths.numpy(), k.lengths.numpy()
     groups = grid_groups(q_lengths, k_lengths, heads)
     queries = grid_side(q.cu_seqlens.numpy(), q_lengths, groups, heads, 1)
     keys = grid_side(k.cu_seqlens.numpy(), k_lengths, groups, heads, KEY_MULTIPLE)
     shapes, hidden = [], []
     for rows, columns, past in zip(queries.rows, keys.rows, keys.past, strict=True):
         shape = (len(rows) * heads, rows.shape[2], columns.shape[2])
-        near = visible(shape[1], shape[2], causal, window, rows.device)
+        near = pattern.visible(shape[1], shape[2], rows.device)
         unseen = None if past is None else past.transpose(2, 3)
         if near is not None:
             unseen = ~near if unseen is None else unseen | ~near
@@ -100,7 +102,8 @@ def _plan(q: Ragged, k: Ragged, heads: int, causal: bool, window: int | None) ->
             unseen = unseen.expand(len(rows), heads, -1, shape[2]).flatten(0, 1)
         shapes.append(shape)
         hidden.append(unseen)
-    return _Plan(queries, keys, shapes, hidden)
+    most_queries, most_keys = (max((shape[side] for shape in shapes), default=0) for side in (1, 2))
+    return _Plan(queries, keys, shapes, hidden, pattern.bias(heads, most_queries, most_keys, q_QNH))
 
 
 def grid_groups(queries: np.ndarray, keys: np.ndarray, heads: int) -> list[np.ndarray]:
@@ -147,6 +150,8 @@ class _Grouped(torch.autograd.Function):
         for i, shape in enumerate(plan.shapes):
             q, k, v = _grid(q_QNH, plan.queries, i), _grid(k_TNH, plan.keys, i), _grid(v_TNH, plan.keys, i)
             scores = product(q, k.transpose(1, 2), scale)
+            if plan.bias is not None:
+                scores.unflatten(0, (-1, len(plan.bias))).add_(plan.bias[:, : shape[1], : shape[2]])
             if (hidden := plan.hidden[i]) is not None:
                 scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)
             own = torch.softmax(scores, -1)

@@ -25,7 +25,8 @@ from torch.autograd.function import once_differentiable
 from bertie.contracts import Ragged
 from bertie.model.activation import powers_of_two
 from bertie.model.attention_groups import Side, cells_of, grid_groups, grid_side, packed
-from bertie.model.attention_loop import product, visible
+from bertie.model.attention_loop import product
+from bertie.model.attention_pattern import FULL, Pattern
 from bertie.model.dropout import keep_mask, keep_scale, random_lanes
 
 MULTIPLE = 16
@@ -41,11 +42,10 @@ def grouped_half(
     k: Ragged,
     *,
     dropout: float,
-    causal: bool = False,
-    window: int | None = None,
+    pattern: Pattern = FULL,
 ) -> Float[Tensor, "Q N H"]:
     """Compute attention in half precision for groups of sequences with similar lengths (see `attention.Attention`)."""
-    plan = _plan_of(q, k, (q_QNH.shape[1], causal, window, q_QNH.dtype))
+    plan = _plan_of(q, k, q_QNH, pattern)
     return _GroupedHalf.apply(q_QNH, k_TNH, v_TNH, plan, dropout)
 
 
@@ -59,6 +59,8 @@ class _Plan:
     """For each group: mask to add to the scores, `HIDDEN` or 0, [B, 1 or q, t]. None if every query attends to every key."""
     real: list[Tensor | None]
     """For each group: 1 for a query, 0 for padding, [S, 1, q, 1]. None if there is no padding."""
+    bias: Float[Tensor, "N q t"] | None
+    """For the longest sequence: what to add to the scores."""
     indices: dict[tuple[int, int, int, int], Tensor] = field(default_factory=dict)
     """Cache of the indices that `_grid` gathers, by group, side, and the strides of a row and of a head."""
 
@@ -66,17 +68,18 @@ class _Plan:
 _PLANS: WeakKeyDictionary[Ragged, dict[Any, _Plan]] = WeakKeyDictionary()
 
 
-def _plan_of(q: Ragged, k: Ragged, look: tuple[int, bool, int | None, torch.dtype]) -> _Plan:
+def _plan_of(q: Ragged, k: Ragged, q_QNH: Tensor, pattern: Pattern) -> _Plan:
     """Return the plan of a batch. If every token is a query, it is cached as long as the batch exists, for all layers."""
     if q is not k:
-        return _plan(q, k, *look)
-    plans = _PLANS.setdefault(k, {})
-    if look not in plans:
-        plans[look] = _plan(q, k, *look)
-    return plans[look]
+        return _plan(q, k, q_QNH, pattern)
+    plans, key = _PLANS.setdefault(k, {}), (q_QNH.shape[1], q_QNH.dtype, pattern)
+    if key not in plans:
+        plans[key] = _plan(q, k, q_QNH, pattern)
+    return plans[key]
 
 
-def _plan(q: Ragged, k: Ragged, heads: int, causal: bool, window: int | None, dtype: torch.dtype) -> _Plan:
+def _plan(q: Ragged, k: Ragged, q_QNH: Tensor, pattern: Pattern) -> _Plan:
+    heads, dtype = q_QNH.shape[1], q_QNH.dtype
     q_lengths, k_lengths = q.lengths.numpy(), k.lengths.numpy()
     alike = grid_groups(q_lengths, k_lengths, heads)
     groups = [group[part] for group in alike for part in powers_of_two(len(group))]
@@ -85,7 +88,7 @@ def _plan(q: Ragged, k: Ragged, heads: int, causal: bool, window: int | None, dt
     shapes, hidden, real = [], [], []
     for rows, columns, no_query, no_key in zip(queries.rows, keys.rows, queries.past, keys.past, strict=True):
         shape = (len(rows) * heads, rows.shape[2], columns.shape[2])
-        near = visible(shape[1], shape[2], causal, window, rows.device)
+        near = pattern.visible(shape[1], shape[2], rows.device)
         unseen = None if no_key is None else no_key.transpose(2, 3)
         if near is not None:
             unseen = ~near if unseen is None else unseen | ~near
@@ -96,7 +99,8 @@ def _plan(q: Ragged, k: Ragged, heads: int, causal: bool, window: int | None, dt
         shapes.append(shape)
         hidden.append(unseen)
         real.append(None if no_query is None else (~no_query).to(dtype))
-    return _Plan(queries, keys, shapes, hidden, real)
+    most_queries, most_keys = (max((shape[side] for shape in shapes), default=0) for side in (1, 2))
+    return _Plan(queries, keys, shapes, hidden, real, pattern.bias(heads, most_queries, most_keys, q_QNH))
 
 
 class _GroupedHalf(torch.autograd.Function):
@@ -107,6 +111,8 @@ class _GroupedHalf(torch.autograd.Function):
         for i, shape in enumerate(plan.shapes):
             q, k, v = _grid(q_QNH, plan, i, 0), _grid(k_TNH, plan, i, 1), _grid(v_TNH, plan, i, 1)
             scores = product(q, k.transpose(1, 2), scale)
+            if plan.bias is not None:
+                scores.unflatten(0, (-1, len(plan.bias))).add_(plan.bias[:, : shape[1], : shape[2]])
             if (hidden := plan.hidden[i]) is not None:
                 scores.add_(hidden)
             own = torch.softmax(scores, -1)

@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bertie.contracts import Ragged
+from bertie.model.attention_pattern import FULL, Pattern
 from bertie.model.dropout import random_lanes, scaled_mask
 
 
@@ -29,25 +30,14 @@ def looped(
     k: Ragged,
     *,
     dropout: float,
-    causal: bool = False,
-    window: int | None = None,
+    pattern: Pattern = FULL,
 ) -> Float[Tensor, "Q N H"]:
     """Compute attention with a loop over the sequences (see `attention.Attention`)."""
     parts = _parts(q, k, q_QNH.shape[1])
     longest = max((part.shape[1] for part in parts), default=0)
-    hidden = visible(longest, longest, causal, window, q_QNH.device)
-    return _Looped.apply(q_QNH, k_TNH, v_TNH, parts, dropout, None if hidden is None else ~hidden)
-
-
-def visible(
-    queries: int, keys: int, causal: bool, window: int | None, device: torch.device
-) -> Bool[Tensor, "q t"] | None:
-    """Return which keys of its own sequence each query attends to. None: all of them."""
-    if not causal and window is None:
-        return None
-    distance = torch.arange(queries, device=device)[:, None] - torch.arange(keys, device=device)
-    seen = distance >= 0 if causal else torch.ones_like(distance, dtype=torch.bool)
-    return seen if window is None else seen & (distance.abs() <= window)
+    seen = pattern.visible(longest, longest, q_QNH.device)
+    bias = pattern.bias(q_QNH.shape[1], longest, longest, q_QNH)
+    return _Looped.apply(q_QNH, k_TNH, v_TNH, parts, dropout, None if seen is None else ~seen, bias)
 
 
 class _Part(NamedTuple):
@@ -85,6 +75,7 @@ class _Looped(torch.autograd.Function):
         parts: list[_Part],
         dropout: float,
         hidden: Tensor | None,  # [longest, longest]: true where a query must not see a key; positions in the sequence
+        bias: Tensor | None,  # [N, longest, longest]: to add to the scores
     ) -> Tensor:
         count = parts[-1].cells.stop if parts else 0
         weights = q_QNH.new_empty(count)
@@ -92,6 +83,8 @@ class _Looped(torch.autograd.Function):
         out_QNH = torch.empty_like(q_QNH, memory_format=torch.contiguous_format)
         for part, q, k, v in _walk(parts, q_QNH, k_TNH, v_TNH):
             scores = product(q, k.transpose(1, 2), 1 / math.sqrt(q.shape[-1]))
+            if bias is not None:
+                scores.add_(bias[:, : part.shape[1], : part.shape[2]])
             if hidden is not None:
                 scores.masked_fill_(hidden[: part.shape[1], : part.shape[2]], -torch.inf)
             own = torch.softmax(scores, -1, out=weights[part.cells].view(part.shape))
@@ -104,7 +97,7 @@ class _Looped(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         q_QNH, k_TNH, v_TNH, weights, lanes = ctx.saved_tensors
         dq_QNH = torch.empty_like(q_QNH, memory_format=torch.contiguous_format)
         dk_TNH, dv_TNH = (torch.zeros_like(x, memory_format=torch.contiguous_format) for x in (k_TNH, v_TNH))
@@ -122,7 +115,7 @@ class _Looped(torch.autograd.Function):
             d_scores = torch.ops.aten._softmax_backward_data(d_own, own, -1, own.dtype)
             dq_QNH[part.rows] = product(d_scores, k, scale).transpose(0, 1)
             dk_TNH[part.columns] = product(d_scores.transpose(1, 2), q, scale).transpose(0, 1)
-        return dq_QNH, dk_TNH, dv_TNH, None, None, None
+        return dq_QNH, dk_TNH, dv_TNH, None, None, None, None
 
 
 def _walk(

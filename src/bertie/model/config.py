@@ -1,19 +1,25 @@
-"""Sizes and hyperparameters of a BERT, under the names that BERT's bert_config.json uses."""
+"""Sizes and settings of a Transformer encoder, as far as possible under the names of BERT's bert_config.json."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from bertie.errors import UsageError, require_range
 
-Activation = Literal["gelu", "gelu_tanh"]
+Activation = Literal["gelu", "gelu_tanh", "relu", "geglu", "swiglu"]
+GATED = ("geglu", "swiglu")
+PositionEmbedding = Literal["learned", "sinusoidal", "rotary", "alibi", "none"]
 
 
 @dataclass(frozen=True)
-class BertConfig:
-    """Sizes and hyperparameters of a BERT. BERT-base has 12 layers of size 768 with 12 heads, intermediate size 3072."""
+class TransformerConfig:
+    """Sizes and settings of a Transformer encoder. The defaults are BERT's.
 
+    BERT-base has 12 layers of size 768 with 12 heads and intermediate size 3072.
+    """
+
+    kind: Literal["transformer"] = field(default="transformer", kw_only=True)
     num_hidden_layers: int
     """Number of Transformer layers."""
     hidden_size: int
@@ -27,10 +33,22 @@ class BertConfig:
     max_position_embeddings: int = 512
     """Maximum sequence length, in tokens."""
     type_vocab_size: int = 2
-    """Number of segment ids (token types)."""
+    """Number of segment ids (token types); 0: no segment embeddings."""
+    embedding_size: int = 0
+    """Size of the embeddings. If it is not hidden_size, a linear layer projects them, as in ELECTRA; 0: hidden_size."""
+    position_embedding: PositionEmbedding = "learned"
+    """How the model knows positions. learned, sinusoidal: vectors added to the word embeddings. rotary: rotation of
+    queries and keys (RoPE). alibi: attention scores fall with the distance. none: not at all."""
+    norm_position: Literal["post", "pre"] = "post"
+    """Place of layer normalization. post: after each residual connection, as in BERT. pre: before each block and after the
+    last layer, as in GPT-2; the embeddings are not normalized."""
+    causal: bool = False
+    """Each token attends only to itself and earlier tokens (a left-to-right model, such as GPT)."""
+    use_bias: bool = True
+    """Bias vectors in linear layers and layer normalization."""
     hidden_act: Activation = "gelu"
     """Activation function. gelu: exact GELU, as in BERT's first release. gelu_tanh: its tanh approximation, as in later
-    releases."""
+    releases. geglu, swiglu: GELU or SiLU of one half of the feed-forward layer, multiplied with the other half."""
     hidden_dropout_prob: float = 0.1
     """Dropout probability after the embeddings and after each attention and feed-forward block."""
     attention_probs_dropout_prob: float = 0.1
@@ -43,7 +61,8 @@ class BertConfig:
     def __post_init__(self) -> None:
         require_range("model", self, "num_hidden_layers", low=1, high=1000)
         sizes = ("hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
-        require_range("model", self, *sizes, "type_vocab_size", low=1, high=1_000_000)
+        require_range("model", self, *sizes, low=1, high=1_000_000)
+        require_range("model", self, "type_vocab_size", "embedding_size", low=0, high=1_000_000)
         require_range("model", self, "vocab_size", "layer_norm_eps", low=0)
         require_range("model", self, "initializer_range", low=0, above=True)
         require_range("model", self, "hidden_dropout_prob", "attention_probs_dropout_prob", low=0, high=0.99)
@@ -52,3 +71,13 @@ class BertConfig:
                 f"model.hidden_size {self.hidden_size} is not a multiple of {self.num_attention_heads} heads: "
                 "change model.hidden_size or model.num_attention_heads"
             )
+        if self.position_embedding == "rotary" and self.hidden_size // self.num_attention_heads % 2:
+            raise UsageError(
+                f"model.position_embedding is rotary, which needs an even head size, and model.hidden_size / "
+                f"model.num_attention_heads is {self.hidden_size // self.num_attention_heads}: change one of them"
+            )
+
+    @property
+    def gated(self) -> bool:
+        """Whether the activation multiplies one half of the feed-forward layer with the other half."""
+        return self.hidden_act in GATED

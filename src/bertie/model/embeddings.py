@@ -6,21 +6,47 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from bertie.contracts import Batch
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
 from bertie.model.dropout import drop
+from bertie.model.positions import SinusoidalEmbedding
 
 
 class Embeddings(nn.Module):
-    """Word, position and segment embeddings, summed, normalized, with dropout."""
+    """Word, position and segment embeddings, summed, normalized, with dropout.
 
-    def __init__(self, config: BertConfig):
+    The configuration decides which of them there are. E is the embedding size; with another hidden size, a linear layer
+    projects the result.
+    """
+
+    def __init__(self, config: TransformerConfig):
         super().__init__()
-        self.word = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size)
-        self.segment = nn.Embedding(config.type_vocab_size, config.hidden_size)
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        size = config.embedding_size or config.hidden_size
+        self.word = nn.Embedding(config.vocab_size, size)
+        self.position = _position_embedding(config, size)
+        self.segment = nn.Embedding(config.type_vocab_size, size) if config.type_vocab_size else None
+        self.norm = _norm(config, size) if config.norm_position == "post" else None
+        self.project = nn.Linear(size, config.hidden_size, config.use_bias) if size != config.hidden_size else None
         self.dropout = config.hidden_dropout_prob
 
     def forward(self, batch: Batch) -> Float[Tensor, "T D"]:
-        x_TD = self.word(batch.input_ids) + self.position(batch.position_ids) + self.segment(batch.token_type_ids)
-        return drop(self.norm(x_TD), self.dropout, self.training)
+        x_TE = self.word(batch.input_ids)
+        if self.position is not None:
+            x_TE = x_TE + self.position(batch.position_ids)
+        if self.segment is not None:
+            x_TE = x_TE + self.segment(batch.token_type_ids)
+        x_TE = drop(x_TE if self.norm is None else self.norm(x_TE), self.dropout, self.training)
+        return x_TE if self.project is None else self.project(x_TE)
+
+
+def _position_embedding(config: TransformerConfig, size: int) -> nn.Module | None:
+    match config.position_embedding:
+        case "learned":
+            return nn.Embedding(config.max_position_embeddings, size)
+        case "sinusoidal":
+            return SinusoidalEmbedding(config.max_position_embeddings, size)
+        case _:
+            return None
+
+
+def _norm(config: TransformerConfig, size: int) -> nn.LayerNorm:
+    return nn.LayerNorm(size, eps=config.layer_norm_eps, bias=config.use_bias)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from bertie.contracts import MicroBatch
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
 
 
-def training_flops(config: BertConfig, micro: MicroBatch) -> float:
+def training_flops(config: TransformerConfig, micro: MicroBatch) -> float:
     """Return the floating-point operations of the matrix products in one forward and backward pass.
 
     A product of [n, k] and [k, m] takes 2·n·k·m operations, and its backward pass twice as many. Counted are:
@@ -31,11 +31,10 @@ def training_flops(config: BertConfig, micro: MicroBatch) -> float:
     lengths = micro.batch.ragged.lengths.astype(np.float64)
     tokens, rows = lengths.sum(), len(micro.rows)
     queries = np.diff(np.searchsorted(micro.rows, micro.batch.ragged.cu_seqlens))  # of each sequence, in the last layer
-    layer = tokens * (4 * width * width + 2 * width * inner) + 2 * width * (lengths**2).sum()
+    feed_forward = width * inner * (3 if config.gated else 2)
+    layer = tokens * (4 * width * width + feed_forward) + 2 * width * (lengths**2).sum()
     last = (
-        tokens * 2 * width * width
-        + rows * (2 * width * width + 2 * width * inner)
-        + 2 * width * (lengths * queries).sum()
+        tokens * 2 * width * width + rows * (2 * width * width + feed_forward) + 2 * width * (lengths * queries).sum()
     )
     predicted = len(micro.targets["mlm"].index) if "mlm" in micro.targets else 0
     head = predicted * (width * width + width * config.vocab_size)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from bertie.contracts import Hidden, Loss, PairTargets, Targets
 from bertie.model.activation import activation
-from bertie.model.config import Activation, BertConfig
+from bertie.model.config import Activation, TransformerConfig
 from bertie.model.dropout import drop
 from bertie.model.losses import cross_entropy, grouped_cross_entropy, squared_error, vocabulary_loss
 from bertie.model.pooling import Pooling, pool
@@ -30,7 +30,7 @@ class MaskedLMHead(nn.Module):
     The output matrix is the matrix of the word embeddings (tied weights).
     """
 
-    def __init__(self, config: BertConfig, word: nn.Embedding):
+    def __init__(self, config: TransformerConfig, word: nn.Embedding):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)

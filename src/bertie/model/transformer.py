@@ -1,4 +1,4 @@
-"""The bidirectional encoder: embeddings and Transformer layers, from a packed `Batch` to `Hidden`."""
+"""The Transformer encoder: embeddings and layers, from a packed `Batch` to `Hidden`."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from torch.utils.checkpoint import checkpoint
 
 from bertie.contracts import Batch, Hidden, Ragged
 from bertie.model.attention import Kind
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
 from bertie.model.embeddings import Embeddings
 from bertie.model.layers import Layer, SelfAttention
+from bertie.model.positions import rotary_angles
 
 
-class Encoder(nn.Module):
-    """BERT's encoder."""
+class TransformerEncoder(nn.Module):
+    """A Transformer encoder: BERT's, with the default settings."""
 
-    def __init__(self, config: BertConfig, attention: Kind = "automatic"):
+    def __init__(self, config: TransformerConfig, attention: Kind = "automatic"):
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(Layer(config, attention) for _ in range(config.num_hidden_layers))
+        norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.use_bias)
+        self.final_norm = norm if config.norm_position == "pre" else None
         self.recompute = False
         """Activation checkpointing: store only each layer's input and recompute the rest in the backward pass. It needs
         less memory and a third more computation."""
@@ -43,11 +46,12 @@ class Encoder(nn.Module):
             Hidden states; `last` is [T, D], or [Q, D] with `rows`.
         """
         x_TD = self.embeddings(batch)
-        outputs = [x_TD]
+        outputs, angles = [x_TD], self._angles(batch)
         for layer in self.layers[:-1]:
-            x_TD = self._apply_layer(layer, x_TD, batch.ragged)
+            x_TD = self._apply_layer(layer, x_TD, batch.ragged, None, angles)
             outputs.append(x_TD)
-        x_QD = self._apply_layer(self.layers[-1], x_TD, batch.ragged, rows)
+        x_QD = self._apply_layer(self.layers[-1], x_TD, batch.ragged, rows, angles)
+        x_QD = x_QD if self.final_norm is None else self.final_norm(x_QD)
         return Hidden(x_QD, (*outputs, x_QD) if all_layers else None)
 
     def compile_layers(self, backend: str | Callable[..., Any] = "inductor") -> None:
@@ -61,14 +65,22 @@ class Encoder(nn.Module):
                 part.attend = torch.compiler.disable(part.attend)  # pyright: ignore[reportAttributeAccessIssue]
         self.call = torch.compile(_call, backend=backend)
 
-    def _apply_layer(self, layer: nn.Module, x_TD: Tensor, ragged: Ragged, rows: Tensor | None = None) -> Tensor:
+    def _angles(self, batch: Batch) -> Tensor | None:
+        """Return the angles of rotary position embeddings, [T, R]. None: the model has other embeddings."""
+        if self.config.position_embedding != "rotary":
+            return None
+        return rotary_angles(batch.position_ids, self.config.hidden_size // self.config.num_attention_heads)
+
+    def _apply_layer(
+        self, layer: nn.Module, x_TD: Tensor, ragged: Ragged, rows: Tensor | None, angles: Tensor | None
+    ) -> Tensor:
         if not torch.is_grad_enabled():
-            return layer(x_TD, ragged, rows)
+            return layer(x_TD, ragged, rows, angles)
         if self.call is not _call:
             _mark_dynamic(ragged.cu_seqlens, rows)
         if self.recompute:
-            return checkpoint(self.call, layer, x_TD, ragged, rows, use_reentrant=False)
-        return self.call(layer, x_TD, ragged, rows)
+            return checkpoint(self.call, layer, x_TD, ragged, rows, angles, use_reentrant=False)
+        return self.call(layer, x_TD, ragged, rows, angles)
 
 
 def _mark_dynamic(*tensors: Tensor | None) -> None:
@@ -80,25 +92,5 @@ def _mark_dynamic(*tensors: Tensor | None) -> None:
             maybe_mark_dynamic(tensor, 0)
 
 
-def _call(layer: nn.Module, x_TD: Tensor, ragged: Ragged, rows: Tensor | None) -> Tensor:
-    return layer(x_TD, ragged, rows)
-
-
-def initialize_weights(module: nn.Module, standard_deviation: float, truncation: float = 2.0) -> None:
-    """Set BERT's random initial weights in place, with torch's generator.
-
-    Matrices have a truncated normal distribution, biases are 0, and the weights of layer norms are 1.
-
-    Args:
-        module: Module to initialize, with all its submodules.
-        standard_deviation: Standard deviation of the normal distribution.
-        truncation: The distribution is truncated at this many standard deviations.
-    """
-    for part in module.modules():
-        if isinstance(part, nn.Linear | nn.Embedding):
-            limit = truncation * standard_deviation
-            nn.init.trunc_normal_(part.weight, std=standard_deviation, a=-limit, b=limit)
-        if isinstance(part, nn.Linear) and part.bias is not None:
-            nn.init.zeros_(part.bias)
-        if isinstance(part, nn.LayerNorm):
-            part.reset_parameters()
+def _call(layer: nn.Module, x_TD: Tensor, ragged: Ragged, rows: Tensor | None, angles: Tensor | None) -> Tensor:
+    return layer(x_TD, ragged, rows, angles)

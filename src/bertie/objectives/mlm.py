@@ -13,9 +13,8 @@ from torch import nn
 from bertie import console
 from bertie.contracts import Batch, Targets
 from bertie.errors import UsageError, require_range
-from bertie.model.config import BertConfig
+from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.heads import MaskedLMHead
-from bertie.model.transformer import Encoder
 from bertie.text.cooccurrence import cooccurrence_vectors
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
@@ -111,6 +110,6 @@ class MaskedLM:
             norm = COOCCURRENCE_NORM * words.norm(dim=1).mean()  # the same for all words: training learns the norms
             words.copy_(torch.where(norms > 0, vectors / norms * norm, words))
 
-    def head(self, config: BertConfig, encoder: Encoder) -> MaskedLMHead:
+    def head(self, config: EncoderConfig, encoder: Encoder) -> MaskedLMHead:
         """Build the head, with the encoder's word embeddings as its output matrix."""
         return MaskedLMHead(config, encoder.embeddings.word)

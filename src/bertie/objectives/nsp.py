@@ -10,9 +10,8 @@ from torch import nn
 
 from bertie.contracts import Batch, Targets
 from bertie.errors import require_range
-from bertie.model.config import BertConfig
+from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.heads import PooledHead
-from bertie.model.transformer import Encoder
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
 
@@ -38,6 +37,6 @@ class NextSentence:
     def initialize(self, head: nn.Module, corpus: Corpus) -> None:
         """Do nothing: random initial weights suit two balanced classes."""
 
-    def head(self, config: BertConfig, encoder: Encoder) -> PooledHead:  # noqa: ARG002
+    def head(self, config: EncoderConfig, encoder: Encoder) -> PooledHead:  # noqa: ARG002
         """Build the head: BERT's pooler and a layer with two outputs."""
         return PooledHead(config.hidden_size, outputs=2, dropout=0.0)

@@ -20,11 +20,11 @@ from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError
 from bertie.files.sources import split_suffix
-from bertie.model.bert import BertModel
+from bertie.model.encoder import build_encoder
 from bertie.model.heads import MaskedLMHead
 from bertie.model.layer_selection import Fixed
+from bertie.model.model import Model
 from bertie.model.pooling import Pooling
-from bertie.model.transformer import Encoder
 from bertie.objectives import Objective
 from bertie.predict.checkpoint_task import checkpoint_task, choose_task, task_json, trained_length
 from bertie.predict.vectors import WordPooling, WordVectors, text_vectors, word_vectors
@@ -88,13 +88,13 @@ def load(source: str | Path, *, task: AnyTask | None = None, threads: int = 0) -
     runtime.use_threads(threads)
     checkpoint = read_checkpoint(source)
     task = choose_task(task, checkpoint)
-    encoder = Encoder(checkpoint.config)
+    encoder = build_encoder(checkpoint.config)
     objectives = [kind() for kind in get_args(Objective)]
     heads = {o.kind: o.head(checkpoint.config, encoder) for o in objectives if o.kind in checkpoint.heads}
     features = features_from_json(checkpoint.task, checkpoint.config, checkpoint.folder / TASK_FILE)
     if task is not None:
         heads[task.kind] = task.head(checkpoint.config, features.width if features else checkpoint.config.hidden_size)
-    model = BertModel(encoder, heads, features).eval()
+    model = Model(encoder, heads, features).eval()
     result = load_weights(model, checkpoint)
     if result.initialized:
         raise UserError(f"{checkpoint.folder}/model.safetensors lacks the weights of {', '.join(result.initialized)}")
@@ -110,7 +110,7 @@ class Predictor:
     """The folder that the model was loaded from."""
     tokenizer: Tokenizer = field(repr=False)
     """Its tokenizer."""
-    model: BertModel = field(repr=False)
+    model: Model = field(repr=False)
     """The encoder and its heads, in evaluation mode."""
     task: Task | None
     """The task that the model was fine-tuned for; None: it was not."""

@@ -20,8 +20,8 @@ from bertie import config as configuration
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError
 from bertie.model import layer_selection
-from bertie.model.bert import BertModel
 from bertie.model.layer_selection import Fixed
+from bertie.model.model import Model
 from bertie.model.pooling import Pooling, pool
 from bertie.tasks import word_alignment
 from bertie.tasks.inference import infer
@@ -47,7 +47,7 @@ class WordVectors:
 
 
 def text_vectors(
-    model: BertModel,
+    model: Model,
     tokenizer: Tokenizer,
     texts: list[str],
     max_length: int,
@@ -91,7 +91,7 @@ def text_vectors(
 
 
 def word_vectors(
-    model: BertModel,
+    model: Model,
     tokenizer: Tokenizer,
     texts: Many[str | Many[str]],
     max_length: int,
@@ -145,7 +145,7 @@ def word_vectors(
     return results
 
 
-def _states(model: BertModel, batch: Batch, rows: Tensor | None, layers: Fixed) -> Tensor:
+def _states(model: Model, batch: Batch, rows: Tensor | None, layers: Fixed) -> Tensor:
     """Return hidden states at sorted positions `rows` (None: all), float32 [P, E]. The last layer runs only there."""
     if layers == "last":
         return model.encoder(batch, rows).last.float()

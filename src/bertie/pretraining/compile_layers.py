@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from bertie import console
-from bertie.model.bert import BertModel
+from bertie.model.model import Model
 from bertie.pretraining.feed import Feed, rows_per_pass
 from bertie.training.memory import is_out_of_memory, one_pass
 
 
-def compile_if_possible(model: BertModel, feed: Feed, precision: Literal["fp32", "bf16"]) -> bool:
+def compile_if_possible(model: Model, feed: Feed, precision: Literal["fp32", "bf16"]) -> bool:
     """Compile the encoder's layers, and run one pass of each phase, since phases may differ in sequence length.
 
     If compilation fails, warn and restore the uncompiled layers.

@@ -13,9 +13,9 @@ from bertie.checkpoints.folder import Checkpoint, list_checkpoints, load_weights
 from bertie.checkpoints.training_state import load_optimizer
 from bertie.errors import UsageError, UserError
 from bertie.model.attention import Kind
-from bertie.model.bert import BertModel
-from bertie.model.config import BertConfig
-from bertie.model.transformer import Encoder, initialize_weights
+from bertie.model.encoder import EncoderConfig, build_encoder
+from bertie.model.initialization import initialize_weights
+from bertie.model.model import Model
 from bertie.objectives import Objective
 from bertie.text.tokenizer import Tokenizer
 
@@ -23,8 +23,8 @@ VOCABULARY_WEIGHTS = ("encoder.embeddings.word.weight", "heads.mlm.bias")  # one
 
 
 def new_model(
-    size: BertConfig, objectives: tuple[Objective, ...], seed: int, attention: Kind = "automatic"
-) -> BertModel:
+    size: EncoderConfig, objectives: tuple[Objective, ...], seed: int, attention: Kind = "automatic"
+) -> Model:
     """Build an encoder and the heads of the objectives, with BERT's random initialization.
 
     Args:
@@ -33,8 +33,8 @@ def new_model(
         seed: The random seed, which alone determines the weights.
         attention: The attention implementation.
     """
-    encoder = Encoder(size, attention)
-    model = BertModel(encoder, {objective.kind: objective.head(size, encoder) for objective in objectives})
+    encoder = build_encoder(size, attention)
+    model = Model(encoder, {objective.kind: objective.head(size, encoder) for objective in objectives})
     runtime.reseed_torch(seed, seeding.WEIGHTS)
     initialize_weights(model, size.initializer_range)
     return model
@@ -72,7 +72,7 @@ def read_initial_checkpoint(source: str | Path, tokenizer: Tokenizer) -> Checkpo
     return replace(checkpoint, weights=weights, tokenizer=tokenizer, config=size)
 
 
-def load_initial_weights(start: Checkpoint, model: BertModel) -> str:
+def load_initial_weights(start: Checkpoint, model: Model) -> str:
     """Load the weights of a checkpoint, as far as the model has them.
 
     Returns:
@@ -86,7 +86,7 @@ def load_initial_weights(start: Checkpoint, model: BertModel) -> str:
     return "; ".join(message)
 
 
-def load_initial_optimizer(start: Checkpoint, model: BertModel, optimizer: torch.optim.Optimizer, kind: str) -> str:
+def load_initial_optimizer(start: Checkpoint, model: Model, optimizer: torch.optim.Optimizer, kind: str) -> str:
     """Load the optimizer state of a checkpoint, or of the newest checkpoint in a run folder.
 
     Args:

@@ -19,7 +19,7 @@ from bertie.checkpoints.folder import MANIFEST, Checkpoint, verify
 from bertie.checkpoints.training_state import has_checkpoint
 from bertie.contracts import Loss, MicroBatch
 from bertie.errors import UsageError, UserError
-from bertie.model.config import BertConfig
+from bertie.model.encoder import EncoderConfig
 from bertie.pretraining.compile_layers import compile_if_possible
 from bertie.pretraining.eval_set import eval_batches
 from bertie.pretraining.feed import Feed
@@ -293,16 +293,16 @@ def _check_attention(settings: PretrainTraining) -> None:
         )
 
 
-def _model_size(config: PretrainConfig, start: Checkpoint | None, out: Path, ranks: Ranks) -> BertConfig:
+def _model_size(config: PretrainConfig, start: Checkpoint | None, out: Path, ranks: Ranks) -> EncoderConfig:
     """Return the size of the model: that of the recipe or, except for dropout, of the checkpoint to continue from."""
     if not config.init_from:
         return config.model
     names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     size = start.config if start else config.model
     if ranks.first and start is None:  # a resumed run has saved the size, and its initial checkpoint may be gone
-        size = configuration.build(BertConfig, configuration.read(out / "config.toml")["model"], "model")
+        size = configuration.build(EncoderConfig, configuration.read(out / "config.toml")["model"], "model")
     size = replace(size, **{name: getattr(config.model, name) for name in names})
-    return configuration.build(BertConfig, ranks.broadcast(configuration.plain(size)), "model")
+    return configuration.build(EncoderConfig, ranks.broadcast(configuration.plain(size)), "model")
 
 
 def _last_eval(run: RunFolder) -> dict[str, Any]:

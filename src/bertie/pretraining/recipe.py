@@ -9,7 +9,7 @@ from bertie import runtime
 from bertie.batches.layouts import Layout
 from bertie.errors import UsageError, require_range
 from bertie.model.attention import Kind
-from bertie.model.config import BertConfig
+from bertie.model.encoder import EncoderConfig
 from bertie.objectives import Objective
 from bertie.pretraining.phases import Phase, ResolvedPhase, resolve_phases
 from bertie.text.tokenizer import Tokenizer
@@ -73,7 +73,7 @@ class PretrainTraining:
 class PretrainConfig:
     """Everything that decides a pre-training, except for the data, the run folder and the threads."""
 
-    model: BertConfig
+    model: EncoderConfig
     """Size of the model. You may omit `vocab_size`: bertie takes it from the shards."""
     layout: Layout
     """How documents become sequences."""

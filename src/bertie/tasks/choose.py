@@ -14,7 +14,7 @@ import numpy as np
 
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UserError
-from bertie.model.config import BertConfig
+from bertie.model.encoder import EncoderConfig
 from bertie.model.heads import PooledHead
 from bertie.model.losses import grouped_cross_entropy
 from bertie.tasks.data.choices import ChoiceColumns, ChoiceExample, ChoiceReader
@@ -89,7 +89,7 @@ class Choose:
     def head_positions(self, sequence: Sequence) -> np.ndarray:  # noqa: ARG002
         return FIRST
 
-    def head(self, config: BertConfig, width: int) -> PooledHead:
+    def head(self, config: EncoderConfig, width: int) -> PooledHead:
         return PooledHead(width, 1, config.hidden_dropout_prob, grouped_cross_entropy)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002

@@ -10,7 +10,7 @@ from tyro.conf import Fixed
 
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError, require_range
-from bertie.model.config import BertConfig
+from bertie.model.encoder import EncoderConfig
 from bertie.model.heads import PooledHead
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import join_names, parse_label, shorten
@@ -114,7 +114,7 @@ class Classify:
     def head_positions(self, sequence: Sequence) -> np.ndarray:  # noqa: ARG002
         return FIRST
 
-    def head(self, config: BertConfig, width: int) -> PooledHead:
+    def head(self, config: EncoderConfig, width: int) -> PooledHead:
         if not self.labels:
             raise UsageError("the task has no classes yet: fit it on training examples, or set task.labels")
         return PooledHead(width, len(self.labels), config.hidden_dropout_prob)

@@ -12,7 +12,7 @@ from tyro.conf import Fixed
 
 from bertie.contracts import Batch, PairTargets, Sequence
 from bertie.errors import UserError, require_range
-from bertie.model.config import BertConfig
+from bertie.model.encoder import EncoderConfig
 from bertie.model.heads import PoolingHead
 from bertie.model.pooling import Pooling, pool
 from bertie.tasks.data.prediction_files import answer_of, require_number
@@ -116,7 +116,7 @@ class Embed:
     def head_positions(self, sequence: Sequence) -> np.ndarray:
         return FIRST if self.pooling == "cls" else np.arange(len(sequence))
 
-    def head(self, config: BertConfig, width: int) -> PoolingHead:  # noqa: ARG002
+    def head(self, config: EncoderConfig, width: int) -> PoolingHead:  # noqa: ARG002
         return PoolingHead(self.pooling, self.scale)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> PairTargets:  # noqa: ARG002

@@ -13,7 +13,7 @@ from bertie import console
 from bertie.batches.collate import collate
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UserError
-from bertie.model.bert import BertModel
+from bertie.model.model import Model
 from bertie.tasks.encoding import count_truncated
 from bertie.tasks.task import Task
 from bertie.text.tokenizer import Tokenizer
@@ -23,7 +23,7 @@ SEQUENCES_AT_ONCE = 1024  # examples that `predictions` reads, computes and yiel
 
 
 def infer(
-    model: BertModel,
+    model: Model,
     sequences: list[Sequence],
     compute: Callable[[Batch, list[Sequence]], list[Result]],
     batch_tokens: int = 8192,
@@ -52,7 +52,7 @@ def infer(
     return [results[i] for i in range(len(sequences))]
 
 
-def outputs(model: BertModel, task: Task, sequences: list[Sequence]) -> list[np.ndarray]:
+def outputs(model: Model, task: Task, sequences: list[Sequence]) -> list[np.ndarray]:
     """Return the outputs of the task head for each sequence: float32 [positions that the head reads, C]."""
     head = model.heads[task.kind]
 
@@ -74,7 +74,7 @@ def gather_hidden_states(sequences: list[Sequence]) -> np.ndarray | None:
 
 
 def predictions(
-    model: BertModel, task: Task, tokenizer: Tokenizer, max_length: int, examples: Iterable[Any]
+    model: Model, task: Task, tokenizer: Tokenizer, max_length: int, examples: Iterable[Any]
 ) -> Iterator[Any]:
     """Yield one prediction per example, in order, lazily and in constant memory.
 

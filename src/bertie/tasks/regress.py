@@ -10,7 +10,7 @@ from tyro.conf import Fixed
 
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UserError, require_range
-from bertie.model.config import BertConfig
+from bertie.model.encoder import EncoderConfig
 from bertie.model.heads import PooledHead
 from bertie.model.losses import squared_error
 from bertie.tasks.data.prediction_files import answer_of, require_number
@@ -98,7 +98,7 @@ class Regress:
     def head_positions(self, sequence: Sequence) -> np.ndarray:  # noqa: ARG002
         return FIRST
 
-    def head(self, config: BertConfig, width: int) -> PooledHead:
+    def head(self, config: EncoderConfig, width: int) -> PooledHead:
         return PooledHead(width, 1, config.hidden_dropout_prob, squared_error)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002

@@ -15,7 +15,7 @@ import numpy as np
 
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError, require_range
-from bertie.model.config import BertConfig
+from bertie.model.encoder import EncoderConfig
 from bertie.model.heads import PAIR_SIZE, ConditionalSpanHead, TokenHead
 from bertie.model.losses import grouped_cross_entropy
 from bertie.tasks.data.prediction_files import answer_of
@@ -154,7 +154,7 @@ class Span:
     def head_positions(self, sequence: Sequence) -> np.ndarray:
         return np.arange(len(sequence))
 
-    def head(self, config: BertConfig, width: int) -> TokenHead | ConditionalSpanHead:  # noqa: ARG002
+    def head(self, config: EncoderConfig, width: int) -> TokenHead | ConditionalSpanHead:  # noqa: ARG002
         return ConditionalSpanHead(width) if self.conditional else TokenHead(width, 2, 0.0, grouped_cross_entropy)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:

@@ -14,7 +14,7 @@ import numpy as np
 from bertie import console
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError, require_range
-from bertie.model.config import BertConfig
+from bertie.model.encoder import EncoderConfig
 from bertie.model.heads import TokenHead
 from bertie.tasks import word_alignment
 from bertie.tasks.data.conll import ConllReader, TagColumns, TaggedSentence
@@ -156,7 +156,7 @@ class Tag:
     def head_positions(self, sequence: Sequence) -> np.ndarray:
         return sequence.target.positions
 
-    def head(self, config: BertConfig, width: int) -> TokenHead:
+    def head(self, config: EncoderConfig, width: int) -> TokenHead:
         if not self.labels:
             raise UsageError("the task has no tags yet: fit it on training examples, or set task.labels")
         return TokenHead(width, len(self.labels), config.hidden_dropout_prob)

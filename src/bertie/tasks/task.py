@@ -36,7 +36,7 @@ from torch import nn
 
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UserError
-from bertie.model.config import BertConfig
+from bertie.model.encoder import EncoderConfig
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.text.tokenizer import Tokenizer
 
@@ -177,7 +177,7 @@ class Task(Protocol):
         """
         ...
 
-    def head(self, config: BertConfig, width: int) -> nn.Module:
+    def head(self, config: EncoderConfig, width: int) -> nn.Module:
         """Build the task head, untrained.
 
         Args:

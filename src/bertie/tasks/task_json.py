@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from bertie import config as configuration
 from bertie.errors import UsageError, UserError
-from bertie.model.config import BertConfig
+from bertie.model.encoder import EncoderConfig
 from bertie.model.features import FeatureExtractor
 from bertie.model.layer_selection import Layers
 from bertie.tasks import AnyTask, Task
@@ -48,7 +48,7 @@ def task_from_json(values: dict[str, Any], where: object) -> AnyTask:
         raise UserError(f"{where} is damaged: {error}") from error
 
 
-def features_from_json(values: dict[str, Any], config: BertConfig, where: object) -> FeatureExtractor | None:
+def features_from_json(values: dict[str, Any], config: EncoderConfig, where: object) -> FeatureExtractor | None:
     """Build the module between encoder and head from the content of task.json, or from a configuration of that form.
 
     Args:

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from bertie import console, runtime
 from bertie.contracts import Loss, MicroBatch
 from bertie.errors import UserError
-from bertie.model.bert import BertModel
+from bertie.model.model import Model
 from bertie.training.rendezvous import fresh_store
 
 T = TypeVar("T")
@@ -99,7 +99,7 @@ class Ranks:
                 for tensor in (parameter.detach(), *optimizer.state[parameter].values()):
                     dist.broadcast(tensor, 0)
 
-    def loss_function(self, model: BertModel) -> LossFunction:
+    def loss_function(self, model: Model) -> LossFunction:
         """Wrap a model so that its backward pass exchanges gradients between ranks."""
         return LossFunction(model, self.count)
 
@@ -111,7 +111,7 @@ class LossFunction:
     and the training loop needs their sums.
     """
 
-    def __init__(self, model: BertModel, ranks: int):
+    def __init__(self, model: Model, ranks: int):
         self._model = DistributedDataParallel(model, gradient_as_bucket_view=True) if ranks > 1 else model
         self.scale = float(ranks)
 

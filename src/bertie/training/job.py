@@ -11,7 +11,7 @@ import torch
 
 from bertie.batches.loader import Position, Step
 from bertie.contracts import Loss
-from bertie.model.bert import BertModel
+from bertie.model.model import Model
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.distributed import SINGLE_PROCESS, Ranks
 from bertie.training.loop import LoopSettings
@@ -24,7 +24,7 @@ class TrainingJob:
 
     title: str
     """Title of the progress bar."""
-    model: BertModel
+    model: Model
     tokenizer: Tokenizer
     """Saved with the model."""
     task: dict[str, Any] | None

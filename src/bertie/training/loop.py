@@ -16,7 +16,7 @@ from torch import Tensor
 from bertie import runtime, seeding
 from bertie.batches.loader import Step
 from bertie.contracts import Loss, MicroBatch
-from bertie.model.bert import BertModel
+from bertie.model.model import Model
 from bertie.training.distributed import SINGLE_PROCESS, Ranks
 from bertie.training.schedules import Schedule
 
@@ -64,7 +64,7 @@ class LoopSettings:
 
 
 def train_steps(
-    model: BertModel,
+    model: Model,
     stream: Iterable[Step],
     optimizer: torch.optim.Optimizer,
     schedule: Schedule,
@@ -141,7 +141,7 @@ def _sum_over_ranks(names: list[str], sums: Tensor, ranks: Ranks) -> dict[str, L
 
 @torch.no_grad()
 def evaluate(
-    model: BertModel,
+    model: Model,
     work: MicroBatches,
     precision: Literal["fp32", "bf16"],
     ranks: Ranks = SINGLE_PROCESS,

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from bertie import runtime
 from bertie.contracts import MicroBatch
-from bertie.model.bert import BertModel
-from bertie.model.config import BertConfig
+from bertie.model.encoder import EncoderConfig
+from bertie.model.model import Model
 from bertie.training.distributed import Ranks
 
 USABLE_SHARE = 0.9  # of a GPU's free memory; the rest is for fragmentation and for what libraries allocate later
@@ -39,7 +39,7 @@ class MemoryEstimate:
 
 
 def estimate_memory(
-    build: Callable[[BertConfig], BertModel], size: BertConfig, micro: MicroBatch, recompute: bool
+    build: Callable[[EncoderConfig], Model], size: EncoderConfig, micro: MicroBatch, recompute: bool
 ) -> MemoryEstimate:
     """Estimate the memory of training on micro-batches of one shape.
 
@@ -65,7 +65,9 @@ def estimate_memory(
     return MemoryEstimate(weights, weights, 2 * weights, activations)
 
 
-def _saved_bytes(build: Callable[[BertConfig], BertModel], size: BertConfig, micro: MicroBatch, recompute: bool) -> int:
+def _saved_bytes(
+    build: Callable[[EncoderConfig], Model], size: EncoderConfig, micro: MicroBatch, recompute: bool
+) -> int:
     """Return the bytes that autograd saves in a forward pass, without the weights."""
     with torch.device("meta"):
         model = build(size)
@@ -90,7 +92,7 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 
 
 def rows_that_fit(
-    model: BertModel,
+    model: Model,
     optimizer: torch.optim.Optimizer,
     samples: Iterable[Callable[[int], MicroBatch]],
     precision: Literal["fp32", "bf16"],
@@ -146,14 +148,14 @@ def largest_fitting(peak: Callable[[int], int], room: int) -> int:
     return max(1, 1 + (room - one) // max(two - one, 1))
 
 
-def _peak_bytes(model: BertModel, micro: MicroBatch, precision: Literal["fp32", "bf16"]) -> int:
+def _peak_bytes(model: Model, micro: MicroBatch, precision: Literal["fp32", "bf16"]) -> int:
     """Return the peak of allocated GPU memory during one pass, weights and gradients included."""
     torch.cuda.reset_peak_memory_stats()
     one_pass(model, micro, precision)
     return torch.cuda.max_memory_allocated()
 
 
-def one_pass(model: BertModel, micro: MicroBatch, precision: Literal["fp32", "bf16"]) -> None:
+def one_pass(model: Model, micro: MicroBatch, precision: Literal["fp32", "bf16"]) -> None:
     """Run a forward and backward pass as in training, and discard the gradients."""
     with runtime.autocast(precision, model.device):
         losses = model(micro.tensors(model.device))

@@ -21,26 +21,26 @@ from bertie.checkpoints.folder import (
     write_model,
 )
 from bertie.errors import UsageError, UserError
-from bertie.model.bert import BertModel
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import build_encoder
 from bertie.model.heads import PooledHead
-from bertie.model.transformer import Encoder
+from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.text.tokenizer import Tokenizer
 
 
-def pretrained(config: BertConfig, seed: int = 0) -> BertModel:
+def pretrained(config: TransformerConfig, seed: int = 0) -> Model:
     torch.manual_seed(seed)
-    encoder = Encoder(config)
-    return BertModel(encoder, {o.kind: o.head(config, encoder) for o in (MaskedLM(), NextSentence())})
+    encoder = build_encoder(config)
+    return Model(encoder, {o.kind: o.head(config, encoder) for o in (MaskedLM(), NextSentence())})
 
 
-def classifier(config: BertConfig, classes: int = 3) -> BertModel:
-    return BertModel(Encoder(config), {"classify": PooledHead(config.hidden_size, classes, 0.1)})
+def classifier(config: TransformerConfig, classes: int = 3) -> Model:
+    return Model(build_encoder(config), {"classify": PooledHead(config.hidden_size, classes, 0.1)})
 
 
 @pytest.fixture
-def folder(tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer) -> Path:
+def folder(tmp_path: Path, tiny_config: TransformerConfig, small_tokenizer: Tokenizer) -> Path:
     """A pre-trained model with a manifest."""
     path = tmp_path / "model"
     path.mkdir()
@@ -54,7 +54,7 @@ def without_manifest(folder: Path) -> Path:
     return folder
 
 
-def test_a_written_model_is_read_back(folder: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:
+def test_a_written_model_is_read_back(folder: Path, tiny_config: TransformerConfig, small_tokenizer: Tokenizer) -> None:
     checkpoint = read_checkpoint(folder)
     assert checkpoint.config == tiny_config
     assert checkpoint.heads == {"mlm", "nsp"}
@@ -82,7 +82,7 @@ def test_a_model_folder_has_its_files_and_a_model_card(folder: Path) -> None:
 
 
 def test_class_names_are_read_back_in_order(
-    tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer
+    tmp_path: Path, tiny_config: TransformerConfig, small_tokenizer: Tokenizer
 ) -> None:
     write_model(tmp_path, classifier(tiny_config), small_tokenizer, {"kind": "classify", "labels": ["b", "a", "c"]})
     checkpoint = read_checkpoint(tmp_path)
@@ -277,7 +277,7 @@ def test_more_layers_than_the_config_has_are_refused(folder: Path) -> None:
         load_weights(pretrained(checkpoint.config), checkpoint)
 
 
-def test_half_precision_weights_are_loaded_as_float32(folder: Path, tiny_config: BertConfig) -> None:
+def test_half_precision_weights_are_loaded_as_float32(folder: Path, tiny_config: TransformerConfig) -> None:
     path = without_manifest(folder) / "model.safetensors"
     save_file({name: tensor.half() for name, tensor in load_file(path).items()}, path)
     model = pretrained(tiny_config, seed=1)
@@ -287,7 +287,7 @@ def test_half_precision_weights_are_loaded_as_float32(folder: Path, tiny_config:
     torch.testing.assert_close(model.encoder.embeddings.word.weight, expected, atol=1e-3, rtol=1e-3)
 
 
-def test_a_task_starts_from_the_encoder_and_the_pooler(folder: Path, tiny_config: BertConfig) -> None:
+def test_a_task_starts_from_the_encoder_and_the_pooler(folder: Path, tiny_config: TransformerConfig) -> None:
     checkpoint = read_checkpoint(folder)
     model = classifier(tiny_config)
     before = model.heads["classify"].state_dict()["out.weight"].clone()
@@ -301,7 +301,7 @@ def test_a_task_starts_from_the_encoder_and_the_pooler(folder: Path, tiny_config
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_the_head_of_another_task_is_not_loaded(
-    tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer, classes: int
+    tmp_path: Path, tiny_config: TransformerConfig, small_tokenizer: Tokenizer, classes: int
 ) -> None:
     write_model(tmp_path, classifier(tiny_config, 3), small_tokenizer, {"kind": "classify", "labels": ["a", "b", "c"]})
     model = classifier(tiny_config, classes)
@@ -311,7 +311,9 @@ def test_the_head_of_another_task_is_not_loaded(
     assert torch.equal(model.heads["classify"].state_dict()["out.weight"], before)
 
 
-def test_a_head_of_another_size_is_dropped(tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:
+def test_a_head_of_another_size_is_dropped(
+    tmp_path: Path, tiny_config: TransformerConfig, small_tokenizer: Tokenizer
+) -> None:
     write_model(tmp_path, classifier(tiny_config, 3), small_tokenizer, {"kind": "classify", "labels": ["a", "b", "c"]})
     loaded = load_weights(classifier(tiny_config, 2), read_checkpoint(tmp_path))
     assert (loaded.initialized, loaded.dropped) == (("heads.classify.out",), ("classify",))

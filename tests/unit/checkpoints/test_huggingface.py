@@ -8,23 +8,23 @@ from torch import Tensor
 
 from bertie.checkpoints.huggingface import from_config_json, from_huggingface, to_config_json, to_huggingface
 from bertie.errors import UserError
-from bertie.model.bert import BertModel
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import build_encoder
 from bertie.model.heads import PooledHead
-from bertie.model.transformer import Encoder
+from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence
 
 KINDS = [frozenset(), frozenset({"mlm"}), frozenset({"nsp"}), frozenset({"mlm", "nsp"}), frozenset({"classify"})]
 
 
-def model_of(config: BertConfig, kinds: frozenset[str]) -> BertModel:
-    encoder = Encoder(config)
+def model_of(config: TransformerConfig, kinds: frozenset[str]) -> Model:
+    encoder = build_encoder(config)
     heads: dict[str, torch.nn.Module] = {
         o.kind: o.head(config, encoder) for o in (MaskedLM(), NextSentence()) if o.kind in kinds
     }
     if "classify" in kinds:
         heads["classify"] = PooledHead(config.hidden_size, 3, 0.1)
-    return BertModel(encoder, heads)
+    return Model(encoder, heads)
 
 
 def pooled(weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -37,7 +37,7 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 
 
 @pytest.mark.parametrize("kinds", KINDS, ids=lambda kinds: "+".join(sorted(kinds)) or "encoder")
-def test_weights_are_read_back(tiny_config: BertConfig, kinds: frozenset[str]) -> None:
+def test_weights_are_read_back(tiny_config: TransformerConfig, kinds: frozenset[str]) -> None:
     weights = model_of(tiny_config, kinds).state_dict()
     theirs = to_huggingface(weights, kinds)
     back, unknown = from_huggingface(theirs)
@@ -46,7 +46,7 @@ def test_weights_are_read_back(tiny_config: BertConfig, kinds: frozenset[str]) -
     assert sum(t.numel() for t in theirs.values()) == sum(t.numel() for t in weights.values())
 
 
-def test_names_are_those_of_bert(tiny_config: BertConfig) -> None:
+def test_names_are_those_of_bert(tiny_config: TransformerConfig) -> None:
     theirs = to_huggingface(model_of(tiny_config, KINDS[3]).state_dict(), KINDS[3])
     layer = "bert.encoder.layer.1"
     for name, shape in {
@@ -71,7 +71,7 @@ def test_names_are_those_of_bert(tiny_config: BertConfig) -> None:
     assert len(theirs) == 5 + 2 * 16 + 2 + 5 + 2
 
 
-def test_query_key_and_value_are_split_in_this_order(tiny_config: BertConfig) -> None:
+def test_query_key_and_value_are_split_in_this_order(tiny_config: TransformerConfig) -> None:
     model = model_of(tiny_config, KINDS[0])
     theirs = to_huggingface(model.state_dict(), KINDS[0])
     qkv = model.encoder.state_dict()["layers.0.attention.qkv.weight"]
@@ -81,7 +81,7 @@ def test_query_key_and_value_are_split_in_this_order(tiny_config: BertConfig) ->
 
 
 @pytest.fixture
-def theirs(tiny_config: BertConfig) -> dict[str, Tensor]:
+def theirs(tiny_config: TransformerConfig) -> dict[str, Tensor]:
     return to_huggingface(model_of(tiny_config, KINDS[3]).state_dict(), KINDS[3])
 
 
@@ -116,7 +116,7 @@ def test_tied_and_derived_tensors_are_ignored(theirs: dict[str, Tensor]) -> None
     assert from_huggingface(theirs | {"bert.surprise.weight": torch.zeros(1)})[1] == ["bert.surprise.weight"]
 
 
-def test_more_than_ten_layers_keep_their_order(tiny_config: BertConfig) -> None:
+def test_more_than_ten_layers_keep_their_order(tiny_config: TransformerConfig) -> None:
     model = model_of(replace(tiny_config, num_hidden_layers=12), KINDS[0])
     for number, layer in enumerate(model.encoder.layers):
         for parameter in layer.parameters():
@@ -127,7 +127,7 @@ def test_more_than_ten_layers_keep_their_order(tiny_config: BertConfig) -> None:
 
 
 @pytest.mark.parametrize("act", ["gelu", "gelu_tanh"])
-def test_a_configuration_is_read_back(tiny_config: BertConfig, act: str) -> None:
+def test_a_configuration_is_read_back(tiny_config: TransformerConfig, act: str) -> None:
     config = replace(tiny_config, hidden_act=act, hidden_dropout_prob=0.25, layer_norm_eps=1e-7)  # type: ignore[arg-type]
     values = to_config_json(config, KINDS[4], ("no", "yes"), pad_id=0)
     assert values["architectures"] == ["BertForSequenceClassification"]
@@ -137,7 +137,7 @@ def test_a_configuration_is_read_back(tiny_config: BertConfig, act: str) -> None
     assert from_config_json(values | {"surprise": 1, "hidden_act": "gelu_new"}, "")[0].hidden_act == "gelu_tanh"
 
 
-def test_class_names_keep_their_order(tiny_config: BertConfig) -> None:
+def test_class_names_keep_their_order(tiny_config: TransformerConfig) -> None:
     labels = tuple(f"c{i}" for i in range(11))
     assert from_config_json(to_config_json(tiny_config, KINDS[4], labels, 0), "")[1] == labels
 
@@ -157,7 +157,7 @@ def test_class_names_keep_their_order(tiny_config: BertConfig) -> None:
     ],
 )
 def test_unsupported_configurations_are_refused(
-    tiny_config: BertConfig, change: dict[str, object], message: str
+    tiny_config: TransformerConfig, change: dict[str, object], message: str
 ) -> None:
     values = to_config_json(tiny_config, KINDS[3], (), 0) | change
     with pytest.raises(UserError, match=message) as raised:

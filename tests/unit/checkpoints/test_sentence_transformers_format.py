@@ -9,7 +9,7 @@ import pytest
 from bertie.checkpoints import sentence_transformers_format
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.errors import UserError
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
 from bertie.model.pooling import Pooling
 
 
@@ -24,7 +24,7 @@ def folder(at: Path, pooling: Any, kinds: tuple[str, ...] = ("Transformer", "Poo
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-def test_written_files_are_read_back(tmp_path: Path, tiny_config: BertConfig, pooling: Pooling) -> None:
+def test_written_files_are_read_back(tmp_path: Path, tiny_config: TransformerConfig, pooling: Pooling) -> None:
     sentence_transformers_format.write(tmp_path, tiny_config, {"pooling": pooling, "max_length": 48})
     assert sentence_transformers_format.read(tmp_path) == SentenceEmbedding(pooling, normalize=False)
     assert sentence_transformers_format.max_sequence_length(tmp_path) == 48

@@ -20,15 +20,15 @@ from bertie.checkpoints.training_state import (
     save_state,
 )
 from bertie.errors import UserError
-from bertie.model.bert import BertModel
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
+from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.initial_weights import new_model
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW, BertAdam, Lamb, Optimizer
 
 
-def trained(config: BertConfig, kind: Optimizer, steps: int) -> tuple[BertModel, torch.optim.Optimizer]:
+def trained(config: TransformerConfig, kind: Optimizer, steps: int) -> tuple[Model, torch.optim.Optimizer]:
     """A model after some steps with random gradients."""
     model = new_model(config, (MaskedLM(), NextSentence()), 0)
     optimizer = kind.build(model)
@@ -36,7 +36,7 @@ def trained(config: BertConfig, kind: Optimizer, steps: int) -> tuple[BertModel,
     return model, optimizer
 
 
-def train(model: BertModel, optimizer: torch.optim.Optimizer, steps: int) -> None:
+def train(model: Model, optimizer: torch.optim.Optimizer, steps: int) -> None:
     torch.manual_seed(steps)
     for _ in range(steps):
         for parameter in model.parameters():
@@ -48,7 +48,7 @@ def train(model: BertModel, optimizer: torch.optim.Optimizer, steps: int) -> Non
 
 @pytest.mark.parametrize("kind", [AdamW(), BertAdam()], ids=lambda kind: kind.kind)
 def test_resuming_reproduces_the_same_weights(
-    tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer, kind: Optimizer
+    tmp_path: Path, tiny_config: TransformerConfig, small_tokenizer: Tokenizer, kind: Optimizer
 ) -> None:
     model, optimizer = trained(tiny_config, kind, 3)
     counters = Counters(step=3, epoch=1, tokens=17)
@@ -62,7 +62,7 @@ def test_resuming_reproduces_the_same_weights(
 
 
 def test_only_the_newest_checkpoints_are_kept(
-    tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer
+    tmp_path: Path, tiny_config: TransformerConfig, small_tokenizer: Tokenizer
 ) -> None:
     model, optimizer = trained(tiny_config, AdamW(), 1)
     assert not has_checkpoint(tmp_path)
@@ -75,7 +75,7 @@ def test_only_the_newest_checkpoints_are_kept(
 
 
 def test_a_full_disk_is_reported_before_anything_is_written(
-    tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tiny_config: TransformerConfig, small_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, optimizer = trained(tiny_config, AdamW(), 1)
     save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(1), keep=1)
@@ -89,7 +89,7 @@ def test_a_full_disk_is_reported_before_anything_is_written(
 
 
 def test_a_checkpoint_of_another_model_is_refused(
-    tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer
+    tmp_path: Path, tiny_config: TransformerConfig, small_tokenizer: Tokenizer
 ) -> None:
     model, optimizer = trained(tiny_config, AdamW(), 1)
     save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(1), keep=1)
@@ -104,7 +104,7 @@ def test_a_checkpoint_of_another_model_is_refused(
 
 @pytest.mark.parametrize("name", ["optimizer.safetensors", "counters.json"])
 def test_a_damaged_file_is_named(
-    tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer, name: str
+    tmp_path: Path, tiny_config: TransformerConfig, small_tokenizer: Tokenizer, name: str
 ) -> None:
     model, optimizer = trained(tiny_config, AdamW(), 1)
     save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(1), keep=1)
@@ -116,7 +116,7 @@ def test_a_damaged_file_is_named(
 
 
 def test_resuming_uses_the_newest_intact_checkpoint(
-    tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, tiny_config: TransformerConfig, small_tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, optimizer = trained(tiny_config, AdamW(), 1)
     for step in (1, 2, 3):
@@ -146,7 +146,7 @@ def test_resuming_uses_the_newest_intact_checkpoint(
 
 
 def test_impossible_counters_are_reported_as_damage(
-    tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer
+    tmp_path: Path, tiny_config: TransformerConfig, small_tokenizer: Tokenizer
 ) -> None:
     model, optimizer = trained(tiny_config, AdamW(), 1)
     save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(1), keep=1)
@@ -160,7 +160,7 @@ def test_impossible_counters_are_reported_as_damage(
 
 @pytest.mark.parametrize("kind", [AdamW(), BertAdam(), Lamb()], ids=lambda kind: kind.kind)
 def test_an_optimizer_state_that_does_not_fit_is_refused(
-    tmp_path: Path, tiny_config: BertConfig, small_tokenizer: Tokenizer, kind: Optimizer
+    tmp_path: Path, tiny_config: TransformerConfig, small_tokenizer: Tokenizer, kind: Optimizer
 ) -> None:
     """A valid checksum does not prevent this. The fused optimizer would read past the end of a short tensor."""
     model, optimizer = trained(tiny_config, kind, 1)

@@ -8,19 +8,20 @@ import pytest
 import torch
 
 from bertie.checkpoints.folder import write_model
-from bertie.model.bert import BertModel
-from bertie.model.config import BertConfig
-from bertie.model.transformer import Encoder, initialize_weights
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import build_encoder
+from bertie.model.initialization import initialize_weights
+from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="session")
-def start(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def start(tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("start")
     torch.manual_seed(0)
-    encoder = Encoder(tiny_config)
-    model = BertModel(encoder, {o.kind: o.head(tiny_config, encoder) for o in (MaskedLM(), NextSentence())})
+    encoder = build_encoder(tiny_config)
+    model = Model(encoder, {o.kind: o.head(tiny_config, encoder) for o in (MaskedLM(), NextSentence())})
     initialize_weights(model, 0.1)
     write_model(folder, model, small_tokenizer)
     return folder

@@ -17,8 +17,8 @@ from bertie.finetuning import finetune as finetuning
 from bertie.finetuning import frozen
 from bertie.finetuning.finetune import Finetuned
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining, Grid
+from bertie.model.encoder import Encoder
 from bertie.model.layer_selection import Layers
-from bertie.model.transformer import Encoder
 from bertie.tasks import Classify, Embed, Tag
 from bertie.training import trainer
 from bertie.training.optimizers import AdamW, BertAdam
@@ -135,7 +135,7 @@ def test_frozen_grid_builds_the_encoder_once_and_writes_no_checkpoints(
     built: list[Encoder] = []
     written: list[int] = []
     original, save = Encoder.__init__, trainer.save_state
-    monkeypatch.setattr(Encoder, "__init__", lambda self, size: (built.append(self), original(self, size))[1])
+    monkeypatch.setattr(Encoder, "__init__", lambda self, *given: (built.append(self), original(self, *given))[1])
     monkeypatch.setattr(trainer, "save_state", lambda *args: (written.append(1), save(*args))[1])
     found = finetune(replace(CONFIG, restarts=4), rows, start, tmp_path / "run")
     assert found.sweep is not None

@@ -21,7 +21,7 @@ from bertie.finetuning.data import load_task_data
 from bertie.finetuning.finetune import Finetuned
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining, Grid
 from bertie.finetuning.sweep import RunResult, Sweep, expand_grid
-from bertie.model.bert import BertModel
+from bertie.model.model import Model
 from bertie.tasks.classify import Classify
 from bertie.tasks.data.texts import Example
 from bertie.tasks.predictions import NumberPrediction
@@ -166,9 +166,9 @@ def test_run_that_diverges_in_its_last_steps_is_not_selected(
 def test_seconds_of_a_run_include_earlier_calls(
     rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forward, passes, clock, late = BertModel.forward, 0, time.monotonic, 0.0
+    forward, passes, clock, late = Model.forward, 0, time.monotonic, 0.0
 
-    def interrupted(model: BertModel, *args: Any) -> Any:
+    def interrupted(model: Model, *args: Any) -> Any:
         nonlocal passes, late
         passes += 1
         if passes == 8:
@@ -176,7 +176,7 @@ def test_seconds_of_a_run_include_earlier_calls(
             os.kill(os.getpid(), signal.SIGINT)
         return forward(model, *args)
 
-    monkeypatch.setattr(BertModel, "forward", interrupted)
+    monkeypatch.setattr(Model, "forward", interrupted)
     monkeypatch.setattr(time, "monotonic", lambda: clock() + late)
     config = replace(CONFIG, restarts=2)
     with pytest.raises(KeyboardInterrupt):

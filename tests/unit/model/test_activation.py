@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import get_args
 
 import pytest
 import torch
@@ -25,7 +24,7 @@ for rows in range(900, 964):
 @pytest.mark.parametrize("device", ["cpu", GPU])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("rows", [0, 1, 7, 64, 300])
-@pytest.mark.parametrize("name", get_args(Activation))
+@pytest.mark.parametrize("name", ["gelu", "gelu_tanh"])
 def test_activation_equals_torchs_gelu(name: Activation, rows: int, dtype: torch.dtype, device: str) -> None:
     generator = torch.Generator().manual_seed(0)
     wide = (3 * torch.randn(rows, 2, 24, generator=generator)).to(device, dtype).requires_grad_()

@@ -16,11 +16,14 @@ from bertie.model import attention_groups
 from bertie.model.attention import IMPLEMENTATIONS, Attention, automatic, dense, eager, varlen
 from bertie.model.attention_groups import grouped
 from bertie.model.attention_half import MULTIPLE, _plan_of, grouped_half
+from bertie.model.attention_pattern import FULL, Pattern, alibi_slopes
 
 ON_CPU = [attention for attention in IMPLEMENTATIONS.values() if attention is not varlen]  # varlen needs a GPU
 ON_CPU.append(grouped_half)  # what "automatic" chooses in half precision on a CPU
 FAST = [attention for attention in ON_CPU if attention is not eager]
-MASKS = [(False, None), (True, None), (False, 2), (True, 2), (False, 0), (True, 40)]
+ALIBI = [Pattern(alibi=True), Pattern(causal=True, alibi=True)]
+WINDOWS = [Pattern(*given) for given in [(False, None), (True, None), (False, 2), (True, 2), (False, 0), (True, 40)]]
+PATTERNS = WINDOWS + ALIBI
 RAGGED = [[1], [5], [3, 1, 7, 2], [1, 1, 1], [16, 1, 16], [9, 40, 20, 1, 38, 21]]
 
 
@@ -37,41 +40,43 @@ def qkv(
     return q, k, v
 
 
-def formula(q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None) -> Tensor:
+def formula(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern) -> Tensor:
     """softmax(Q Kᵀ / √H) V of one sequence, head by head."""
-    heads = []
+    heads, slopes = [], alibi_slopes(q.shape[1])
     for n in range(q.shape[1]):
         scores = q[:, n] @ k[:, n].T / math.sqrt(q.shape[2])
         for i in range(len(q)):
             for j in range(len(q)):
-                if (causal and j > i) or (window is not None and abs(i - j) > window):
+                if pattern.alibi:
+                    scores[i, j] -= slopes[n] * abs(i - j)
+                if (pattern.causal and j > i) or (pattern.window is not None and abs(i - j) > pattern.window):
                     scores[i, j] = -math.inf
         heads.append(torch.softmax(scores, dim=1) @ v[:, n])
     return torch.stack(heads, dim=1)
 
 
-@pytest.mark.parametrize(("causal", "window"), MASKS)
+@pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("lengths", RAGGED, ids=str)
-def test_eager_computes_the_formula_for_each_sequence(lengths: list[int], causal: bool, window: int | None) -> None:
+def test_eager_computes_the_formula_for_each_sequence(lengths: list[int], pattern: Pattern) -> None:
     q, k, v = qkv(sum(lengths), torch.float64)
     parts = zip(*(one.split(lengths) for one in (q, k, v)), strict=True)
-    expected = torch.cat([formula(*part, causal, window) for part in parts])
-    found = eager(q, k, v, ragged(lengths), ragged(lengths), dropout=0.0, causal=causal, window=window)
+    expected = torch.cat([formula(*part, pattern) for part in parts])
+    found = eager(q, k, v, ragged(lengths), ragged(lengths), dropout=0.0, pattern=pattern)
     torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("attention", FAST, ids=lambda attention: attention.__name__)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("lengths", RAGGED, ids=str)
-@pytest.mark.parametrize(("causal", "window"), MASKS)
+@pytest.mark.parametrize("pattern", PATTERNS)
 def test_implementations_agree_with_eager_forward_and_backward(
-    attention: Attention, lengths: list[int], dtype: torch.dtype, causal: bool, window: int | None
+    attention: Attention, lengths: list[int], dtype: torch.dtype, pattern: Pattern
 ) -> None:
     inputs = qkv(sum(lengths), dtype)
     weight = torch.randn(sum(lengths), 3, 4, dtype=dtype, generator=torch.Generator().manual_seed(1))
     found, gradients = [], []
     for attend in (attention, eager):
-        output = attend(*inputs, ragged(lengths), ragged(lengths), dropout=0.0, causal=causal, window=window)
+        output = attend(*inputs, ragged(lengths), ragged(lengths), dropout=0.0, pattern=pattern)
         found.append(output.detach())
         gradients.append(torch.autograd.grad((output * weight).sum(), inputs))
     torch.testing.assert_close(found[0], found[1])
@@ -99,34 +104,36 @@ def test_implementations_agree_with_eager_for_some_query_rows(
 @pytest.mark.parametrize("attention", FAST, ids=lambda attention: attention.__name__)
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 @pytest.mark.parametrize(
-    ("queries", "keys", "causal", "window"),
+    ("queries", "keys", "pattern"),
     [
-        ([4, 1, 3], [4, 1, 3], False, None),
-        ([2, 0, 1], [3, 1, 4], False, None),
-        ([1], [1], False, None),
-        ([4, 1, 3], [4, 1, 3], True, None),
-        ([4, 1, 3], [4, 1, 3], True, 1),
-        ([4, 1, 3], [4, 1, 3], False, 1),
+        ([4, 1, 3], [4, 1, 3], FULL),
+        ([2, 0, 1], [3, 1, 4], FULL),
+        ([1], [1], FULL),
+        ([4, 1, 3], [4, 1, 3], Pattern(causal=True)),
+        ([4, 1, 3], [4, 1, 3], Pattern(causal=True, window=1)),
+        ([4, 1, 3], [4, 1, 3], Pattern(window=1)),
+        ([4, 1, 3], [4, 1, 3], Pattern(alibi=True)),
+        ([4, 1, 3], [4, 1, 3], Pattern(causal=True, alibi=True)),
     ],
 )
 def test_gradients_agree_with_finite_differences(
-    attention: Attention, dropout: float, queries: list[int], keys: list[int], causal: bool, window: int | None
+    attention: Attention, dropout: float, queries: list[int], keys: list[int], pattern: Pattern
 ) -> None:
     q, k, v = qkv(sum(keys), torch.float64, heads=2, size=3)
     q = q[: sum(queries)].detach().requires_grad_()
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         torch.manual_seed(0)
-        options = {"dropout": dropout, "causal": causal, "window": window}
+        options = {"dropout": dropout, "pattern": pattern}
         return attention(q, k, v, ragged(queries), ragged(keys), **options)
 
     assert torch.autograd.gradcheck(attend, (q, k, v))
 
 
-@pytest.mark.parametrize(("causal", "window"), MASKS)
+@pytest.mark.parametrize("pattern", WINDOWS)
 @pytest.mark.parametrize("lengths", RAGGED, ids=str)
 def test_varlen_calls_the_kernel_with_the_right_arguments(
-    lengths: list[int], causal: bool, window: int | None, monkeypatch: pytest.MonkeyPatch
+    lengths: list[int], pattern: Pattern, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel needs a GPU. Here, a function replaces it that follows torch's documentation of its arguments."""
 
@@ -146,21 +153,23 @@ def test_varlen_calls_the_kernel_with_the_right_arguments(
 
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
     arguments = (*qkv(sum(lengths), torch.float64), ragged(lengths), ragged(lengths))
-    options = {"dropout": 0.0, "causal": causal, "window": window}
+    options = {"dropout": 0.0, "pattern": pattern}
     torch.testing.assert_close(varlen(*arguments, **options), eager(*arguments, **options))
     with pytest.raises(ValueError, match="no dropout"):
         varlen(*arguments, dropout=0.1)
+    with pytest.raises(ValueError, match="ALiBi"):
+        varlen(*arguments, dropout=0.0, pattern=Pattern(alibi=True))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize(("causal", "window"), MASKS)
+@pytest.mark.parametrize("pattern", WINDOWS)
 @pytest.mark.parametrize("lengths", RAGGED, ids=str)
-def test_varlen_agrees_with_eager_on_a_gpu(lengths: list[int], causal: bool, window: int | None) -> None:
+def test_varlen_agrees_with_eager_on_a_gpu(lengths: list[int], pattern: Pattern) -> None:
     inputs = [x.detach().cuda().bfloat16().requires_grad_() for x in qkv(sum(lengths), size=64)]
     bounds = Ragged(ragged(lengths).cu_seqlens.cuda(), 40)
     found, gradients = [], []
     for attend in (varlen, eager):
-        output = attend(*inputs, bounds, bounds, dropout=0.0, causal=causal, window=window)
+        output = attend(*inputs, bounds, bounds, dropout=0.0, pattern=pattern)
         found.append(output.detach().float())
         gradients.append(torch.autograd.grad(output.float().square().sum(), inputs))
     torch.testing.assert_close(*found, atol=0.03, rtol=0.02)
@@ -225,7 +234,7 @@ def test_padded_queries_without_a_visible_key_change_no_gradient(
 def test_half_precision_uses_few_shapes(lengths: list[int]) -> None:
     """Each new shape of a product costs a compilation, and memory that is never given back."""
     place, heads = ragged(lengths, 128), 4
-    plan = _plan_of(place, place, (heads, False, None, torch.bfloat16))
+    plan = _plan_of(place, place, torch.empty(sum(lengths), heads, 1, dtype=torch.bfloat16), FULL)
     for batch, queries, keys in plan.shapes:
         sequences = batch // heads
         assert sequences & (sequences - 1) == 0

@@ -10,13 +10,14 @@ SCRIPT = """
 import numpy as np, torch
 from bertie.batches.collate import collate, join
 from bertie.contracts import Sequence, Targets
-from bertie.model.bert import BertModel
-from bertie.model.config import BertConfig
+from bertie.model.model import Model
+from bertie.model.config import TransformerConfig
 from bertie.model.heads import MaskedLMHead
-from bertie.model.transformer import Encoder, initialize_weights
+from bertie.model.encoder import Encoder, build_encoder
+from bertie.model.initialization import initialize_weights
 
 T, graphs = 96, []
-size = BertConfig(4, 32, 2, 64, 500, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+size = TransformerConfig(4, 32, 2, 64, 500, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 def counting(graph, inputs):
     graphs.append(graph)
@@ -24,9 +25,9 @@ def counting(graph, inputs):
 
 def new(recompute):
     torch.manual_seed(0)
-    encoder = Encoder(size, "dense")
+    encoder = build_encoder(size, "dense")
     encoder.recompute = recompute
-    model = BertModel(encoder, {"mlm": MaskedLMHead(size, encoder.embeddings.word)})
+    model = Model(encoder, {"mlm": MaskedLMHead(size, encoder.embeddings.word)})
     initialize_weights(model, 0.1)
     return model
 

@@ -15,24 +15,27 @@ from torch import Tensor
 from bertie.batches.collate import collate
 from bertie.contracts import Batch, Sequence
 from bertie.model import dropout
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
 from bertie.model.dropout import drop, drop_add
+from bertie.model.encoder import Encoder, build_encoder
 from bertie.model.heads import PooledHead
-from bertie.model.transformer import Encoder, initialize_weights
+from bertie.model.initialization import initialize_weights
 from bertie.objectives import MaskedLM, NextSentence
 
 HIDDEN, ATTENTION = 0.2, 0.3
 
 
 @pytest.fixture
-def config(tiny_config: BertConfig) -> BertConfig:
+def config(tiny_config: TransformerConfig) -> TransformerConfig:
     return replace(tiny_config, hidden_dropout_prob=HIDDEN, attention_probs_dropout_prob=ATTENTION)
 
 
 @pytest.fixture
-def encoder(config: BertConfig) -> Encoder:
+def encoder(config: TransformerConfig) -> Encoder:
     torch.manual_seed(0)
-    encoder = Encoder(config, "eager")  # its attention calls `drop`; test_attention.py tests the other implementations
+    encoder = build_encoder(
+        config, "eager"
+    )  # its attention calls `drop`; test_attention.py tests the other implementations
     initialize_weights(encoder, 0.1)
     return encoder
 
@@ -79,7 +82,7 @@ def test_evaluation_applies_no_dropout(encoder: Encoder, batch: Batch, calls: Ca
     assert torch.equal(first, second)
 
 
-def test_only_task_heads_apply_dropout(config: BertConfig, encoder: Encoder, calls: Calls) -> None:
+def test_only_task_heads_apply_dropout(config: TransformerConfig, encoder: Encoder, calls: Calls) -> None:
     """The heads of pre-training have no dropout. A task head applies it to the pooled vector."""
     x = torch.ones(6, 32)
     MaskedLM().head(config, encoder).train().logits(x)
@@ -121,7 +124,7 @@ def test_dropout_is_applied_to_the_right_tensors(
     drop_at(1)  # the output of the attention block
     torch.testing.assert_close(layer(x, ragged), after_attention(x))
     drop_at(2)  # the output of the feed-forward block
-    mixed = layer.attention_norm(x + layer.attention.eval()(x, ragged, None, ragged))
+    mixed = layer.attention_norm(x + layer.attention.eval()(x, ragged, None, ragged, None))
     layer.train()
     drop_at(2)
     torch.testing.assert_close(layer(x, ragged), layer.norm(mixed))

@@ -13,11 +13,12 @@ from bertie.batches.collate import collate, filler
 from bertie.contracts import Batch, MicroBatch, Sequence, Targets
 from bertie.errors import UsageError
 from bertie.model.attention import Kind
-from bertie.model.bert import BertModel
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import Encoder, build_encoder
 from bertie.model.heads import MaskedLMHead, PooledHead
+from bertie.model.initialization import initialize_weights
 from bertie.model.layers import Layer
-from bertie.model.transformer import Encoder, initialize_weights
+from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence
 
 LENGTHS = [7, 1, 20, 64, 2, 33]
@@ -34,17 +35,17 @@ def sequences(lengths: list[int] = LENGTHS) -> list[Sequence]:
     return result
 
 
-def new_encoder(config: BertConfig, attention: Kind = "automatic", standard_deviation: float = 0.1) -> Encoder:
+def new_encoder(config: TransformerConfig, attention: Kind = "automatic", standard_deviation: float = 0.1) -> Encoder:
     """An encoder with larger weights than BERT's initial ones, so that attention is far from uniform."""
     torch.manual_seed(0)
-    encoder = Encoder(config, attention)  # type: ignore[arg-type]
+    encoder = build_encoder(config, attention)  # type: ignore[arg-type]
     initialize_weights(encoder, standard_deviation)
     return encoder.eval()
 
 
-def new_model(config: BertConfig) -> BertModel:
+def new_model(config: TransformerConfig) -> Model:
     encoder = new_encoder(config)
-    model = BertModel(encoder, {o.kind: o.head(config, encoder) for o in OBJECTIVES})
+    model = Model(encoder, {o.kind: o.head(config, encoder) for o in OBJECTIVES})
     initialize_weights(model, 0.1)
     return model.eval()
 
@@ -61,7 +62,7 @@ def random_targets(batch: Batch) -> dict[str, Targets]:
     return {"mlm": mlm, "nsp": NextSentence().label(batch, tokenizer=None, rng=rng)[1]}  # type: ignore[arg-type]
 
 
-def test_packed_sequences_are_encoded_independently(tiny_config: BertConfig) -> None:
+def test_packed_sequences_are_encoded_independently(tiny_config: TransformerConfig) -> None:
     encoder = new_encoder(tiny_config).double()
     inputs = sequences()
     together = encoder(packed(inputs)).last.split(LENGTHS)
@@ -69,14 +70,14 @@ def test_packed_sequences_are_encoded_independently(tiny_config: BertConfig) -> 
         torch.testing.assert_close(found, encoder(packed([sequence])).last)
 
 
-def test_filler_does_not_change_other_sequences(tiny_config: BertConfig) -> None:
+def test_filler_does_not_change_other_sequences(tiny_config: TransformerConfig) -> None:
     encoder = new_encoder(tiny_config).double()
     inputs = sequences()
     without_filler = encoder(packed(inputs)).last
     torch.testing.assert_close(encoder(packed([*inputs, *filler(70, 0, 64)])).last[: sum(LENGTHS)], without_filler)
 
 
-def test_eager_attention_gives_the_same_output(tiny_config: BertConfig) -> None:
+def test_eager_attention_gives_the_same_output(tiny_config: TransformerConfig) -> None:
     batch = packed(sequences())
     torch.testing.assert_close(
         new_encoder(tiny_config, "eager").double()(batch).last, new_encoder(tiny_config).double()(batch).last
@@ -84,7 +85,7 @@ def test_eager_attention_gives_the_same_output(tiny_config: BertConfig) -> None:
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_query_rows_equal_those_rows_of_the_last_layer(tiny_config: BertConfig, layers: int) -> None:
+def test_query_rows_equal_those_rows_of_the_last_layer(tiny_config: TransformerConfig, layers: int) -> None:
     encoder = new_encoder(replace(tiny_config, num_hidden_layers=layers)).double()
     batch = packed(sequences())
     all_rows = encoder(batch).last
@@ -93,7 +94,7 @@ def test_query_rows_equal_those_rows_of_the_last_layer(tiny_config: BertConfig, 
         torch.testing.assert_close(encoder(batch, rows).last, all_rows[rows])
 
 
-def test_query_rows_do_not_change_losses_and_gradients(tiny_config: BertConfig) -> None:
+def test_query_rows_do_not_change_losses_and_gradients(tiny_config: TransformerConfig) -> None:
     """With MicroBatch.of, the last layer runs only at the targets. Running it everywhere gives the same result."""
     model = new_model(tiny_config).double()
     batch = collate([*sequences(), *filler(5, 0, 64)], 64)
@@ -114,7 +115,7 @@ def test_query_rows_do_not_change_losses_and_gradients(tiny_config: BertConfig) 
         torch.testing.assert_close(a, b)
 
 
-def test_all_layers_are_returned_on_request(tiny_config: BertConfig) -> None:
+def test_all_layers_are_returned_on_request(tiny_config: TransformerConfig) -> None:
     encoder = new_encoder(tiny_config)
     batch = packed(sequences())
     hidden = encoder(batch, all_layers=True)
@@ -126,7 +127,7 @@ def test_all_layers_are_returned_on_request(tiny_config: BertConfig) -> None:
     assert encoder(batch).layers is None
 
 
-def test_a_layer_computes_the_formula_of_the_paper(tiny_config: BertConfig) -> None:
+def test_a_layer_computes_the_formula_of_the_paper(tiny_config: TransformerConfig) -> None:
     layer = Layer(tiny_config, "dense")
     initialize_weights(layer, 0.1)
     layer = layer.double().eval()
@@ -155,13 +156,13 @@ def test_a_layer_computes_the_formula_of_the_paper(tiny_config: BertConfig) -> N
     torch.testing.assert_close(layer(x, ragged), expected)
 
 
-def test_gelu_tanh_differs_slightly_from_gelu(tiny_config: BertConfig) -> None:
+def test_gelu_tanh_differs_slightly_from_gelu(tiny_config: TransformerConfig) -> None:
     batch = packed(sequences())
     erf, tanh = (new_encoder(replace(tiny_config, hidden_act=act))(batch).last for act in ("gelu", "gelu_tanh"))
     assert 0 < (erf - tanh).abs().max() < 0.01
 
 
-def test_heads_compute_their_formulas(tiny_config: BertConfig) -> None:
+def test_heads_compute_their_formulas(tiny_config: TransformerConfig) -> None:
     model = new_model(tiny_config)
     hidden = model.encoder(packed(sequences()))
     mlm, nsp = model.heads["mlm"], model.heads["nsp"]
@@ -176,7 +177,7 @@ def test_heads_compute_their_formulas(tiny_config: BertConfig) -> None:
     torch.testing.assert_close(nsp.logits(x), nsp.out(torch.tanh(nsp.pooler(x))))
 
 
-def test_the_output_matrix_is_the_word_embeddings(tiny_config: BertConfig) -> None:
+def test_the_output_matrix_is_the_word_embeddings(tiny_config: TransformerConfig) -> None:
     model = new_model(tiny_config)
     assert not any("word" in name for name, _ in model.heads.named_parameters())
     before = model.heads["mlm"].logits(torch.ones(1, 32))
@@ -184,11 +185,11 @@ def test_the_output_matrix_is_the_word_embeddings(tiny_config: BertConfig) -> No
     assert not torch.equal(model.heads["mlm"].logits(torch.ones(1, 32)), before)
 
 
-def test_initial_weights_are_truncated_normal(tiny_config: BertConfig) -> None:
+def test_initial_weights_are_truncated_normal(tiny_config: TransformerConfig) -> None:
     config = replace(tiny_config, hidden_size=128, intermediate_size=512, vocab_size=2000)
     torch.manual_seed(0)
-    encoder = Encoder(config)
-    model = BertModel(encoder, {o.kind: o.head(config, encoder) for o in OBJECTIVES})
+    encoder = build_encoder(config)
+    model = Model(encoder, {o.kind: o.head(config, encoder) for o in OBJECTIVES})
     initialize_weights(model, 0.02)
     matrices = 0
     for name, parameter in model.named_parameters():
@@ -222,6 +223,6 @@ def test_initial_weights_without_truncation() -> None:
         ({"hidden_size": -4}, r"model\.hidden_size is -4"),
     ],
 )
-def test_impossible_sizes_are_refused(tiny_config: BertConfig, change: dict[str, int], message: str) -> None:
+def test_impossible_sizes_are_refused(tiny_config: TransformerConfig, change: dict[str, int], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         replace(tiny_config, **change)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bertie.batches.collate import collate, join
 from bertie.contracts import MicroBatch, Sequence
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
 from bertie.model.flops import training_flops
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.feed import label_row
@@ -28,7 +28,7 @@ def micro_batch(tokenizer: Tokenizer, lengths: list[int]) -> MicroBatch:
     return join([label_row(collate(sequences, 64), OBJECTIVES, tokenizer, 0, 0)])
 
 
-def test_flops_agree_with_torchs_counter(tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:
+def test_flops_agree_with_torchs_counter(tiny_config: TransformerConfig, small_tokenizer: Tokenizer) -> None:
     """Sequences of one length, because torch's counter includes padding."""
     micro = micro_batch(small_tokenizer, [64] * 8)
     model = new_model(tiny_config, OBJECTIVES, 0)
@@ -38,7 +38,7 @@ def test_flops_agree_with_torchs_counter(tiny_config: BertConfig, small_tokenize
     assert training_flops(tiny_config, micro) == pytest.approx(counter.get_total_flops(), rel=0.03)
 
 
-def test_attention_grows_with_the_square_of_lengths(tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:
+def test_attention_grows_with_the_square_of_lengths(tiny_config: TransformerConfig, small_tokenizer: Tokenizer) -> None:
     deep = replace(tiny_config, num_hidden_layers=11)
     found = []
     for lengths in ([64] * 8, [32] * 16):

@@ -8,12 +8,14 @@ from torch import Tensor
 
 from bertie.errors import UsageError
 from bertie.model import layer_selection
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
 from bertie.model.layer_selection import Fixed, ScalarMix
 
 
-def config(layers: int) -> BertConfig:
-    return BertConfig(num_hidden_layers=layers, hidden_size=6, num_attention_heads=2, intermediate_size=8, vocab_size=9)
+def config(layers: int) -> TransformerConfig:
+    return TransformerConfig(
+        num_hidden_layers=layers, hidden_size=6, num_attention_heads=2, intermediate_size=8, vocab_size=9
+    )
 
 
 def states(layers: int) -> tuple[Tensor, ...]:

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from bertie import config as configuration
-from bertie.model.bert import BertModel
+from bertie.model.encoder import build_encoder
 from bertie.model.heads import PooledHead
-from bertie.model.transformer import Encoder
+from bertie.model.model import Model
 from bertie.pretraining.recipe import PretrainConfig
 
 VOCABULARY = 30522
@@ -22,13 +22,13 @@ def parameters(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def built(name: str) -> tuple[PretrainConfig, BertModel]:
+def built(name: str) -> tuple[PretrainConfig, Model]:
     """The complete pre-training model, without memory for its weights."""
     config = configuration.load(PretrainConfig, name, "pretrain")
     size = replace(config.model, vocab_size=VOCABULARY)
     with torch.device("meta"):
-        encoder = Encoder(size)
-        return config, BertModel(encoder, {o.kind: o.head(size, encoder) for o in config.objectives})
+        encoder = build_encoder(size)
+        return config, Model(encoder, {o.kind: o.head(size, encoder) for o in config.objectives})
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_every_shipped_configuration_builds(name: str) -> None:
     size = config.model
     assert size.hidden_size == 64 * size.num_attention_heads
     assert size.intermediate_size == 4 * size.hidden_size
-    assert config.optimizer.build(BertModel(Encoder(replace(size, vocab_size=9, num_hidden_layers=1)), {}))
+    assert config.optimizer.build(Model(build_encoder(replace(size, vocab_size=9, num_hidden_layers=1)), {}))
     dropout = 0.1 if name.endswith("-paper") else 0.0
     assert size.hidden_dropout_prob == size.attention_probs_dropout_prob == dropout
 

@@ -13,8 +13,9 @@ from bertie.batches.collate import collate, filler
 from bertie.batches.layouts import SentencePairs
 from bertie.batches.loader import Loader, Position, StepPlan, StepShape
 from bertie.contracts import FILLER, Batch, Sequence, Targets
-from bertie.model.config import BertConfig
-from bertie.model.transformer import Encoder, initialize_weights
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import build_encoder
+from bertie.model.initialization import initialize_weights
 from bertie.objectives.mlm import MaskedLM
 from bertie.pretraining.feed import label_row
 from bertie.text.cooccurrence import cooccurrence_vectors
@@ -193,7 +194,9 @@ def test_rows_of_the_loader_have_the_configured_share_of_targets(small_shards: P
     assert selected / ordinary == pytest.approx(0.15, abs=0.01)
 
 
-def test_unigram_initialization_sets_the_bias_to_log_frequencies(tiny_config: BertConfig, small_shards: Path) -> None:
+def test_unigram_initialization_sets_the_bias_to_log_frequencies(
+    tiny_config: TransformerConfig, small_shards: Path
+) -> None:
     corpus: Corpus = open_shards(small_shards).train
     counts = np.bincount(np.concatenate(corpus.tokens), minlength=500)
     frequencies = np.log((counts + 1) / (counts + 1).sum())
@@ -202,7 +205,7 @@ def test_unigram_initialization_sets_the_bias_to_log_frequencies(tiny_config: Be
         (MaskedLM(initialization="unigram"), frequencies),
         (MaskedLM(initialization="cooccurrence"), frequencies),
     ):
-        encoder = Encoder(tiny_config)
+        encoder = build_encoder(tiny_config)
         words = encoder.embeddings.word.weight.detach().clone()
         head = objective.head(tiny_config, encoder)
         objective.initialize(head, corpus)
@@ -210,9 +213,9 @@ def test_unigram_initialization_sets_the_bias_to_log_frequencies(tiny_config: Be
         assert torch.equal(encoder.embeddings.word.weight, words) == (objective.initialization != "cooccurrence")
 
 
-def test_cooccurrence_initialization_sets_the_embeddings(tiny_config: BertConfig, small_shards: Path) -> None:
+def test_cooccurrence_initialization_sets_the_embeddings(tiny_config: TransformerConfig, small_shards: Path) -> None:
     corpus = open_shards(small_shards).train
-    encoder = Encoder(tiny_config)
+    encoder = build_encoder(tiny_config)
     initialize_weights(encoder, 0.02)
     before = encoder.embeddings.word.weight.detach().clone()
     objective = MaskedLM(initialization="cooccurrence")

@@ -13,10 +13,11 @@ from safetensors.torch import load_file, save_file
 import bertie
 from bertie.checkpoints.folder import MODEL_FILES, write_model
 from bertie.errors import UsageError, UserError
-from bertie.model.bert import BertModel
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import build_encoder
 from bertie.model.heads import PooledHead
-from bertie.model.transformer import Encoder, initialize_weights
+from bertie.model.initialization import initialize_weights
+from bertie.model.model import Model
 from bertie.predict.predictor import Predictor
 from bertie.tasks import Classify, Tag
 from bertie.tasks.data.texts import Example
@@ -28,10 +29,10 @@ LABELS = ("bad", "good", "so-so")
 
 
 @pytest.fixture(scope="module")
-def tuned(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tuned(tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tuned")
     torch.manual_seed(1)
-    model = BertModel(Encoder(tiny_config), {"classify": PooledHead(tiny_config.hidden_size, 3, 0.1)})
+    model = Model(build_encoder(tiny_config), {"classify": PooledHead(tiny_config.hidden_size, 3, 0.1)})
     initialize_weights(model, 0.3)
     purpose = {"kind": "classify", "text": "review", "label": "stars", "labels": list(LABELS), "max_length": 20}
     write_model(folder, model, small_tokenizer, purpose)
@@ -43,9 +44,9 @@ def load(folder: Path) -> Predictor:
 
 
 def test_questions_without_ids_get_consecutive_ids(
-    tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path: Path
+    tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
-    model = BertModel(Encoder(tiny_config), {"span": Span().head(tiny_config, tiny_config.hidden_size)})
+    model = Model(build_encoder(tiny_config), {"span": Span().head(tiny_config, tiny_config.hidden_size)})
     write_model(tmp_path, model, small_tokenizer, {"kind": "span", "max_length": 16})
     found = load(tmp_path).predict([("who", "ka")] * (SEQUENCES_AT_ONCE + 3))
     assert [each.id for each in found] == [str(i) for i in range(1, SEQUENCES_AT_ONCE + 4)]
@@ -348,17 +349,17 @@ def test_other_labels_are_refused(tuned: Path, tmp_path: Path) -> None:
 
 
 def test_a_txt_file_for_a_tagger_is_refused(
-    tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path: Path
+    tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     task = Tag(labels=("O", "B-X"))
-    model = BertModel(Encoder(tiny_config), {"tag": task.head(tiny_config, tiny_config.hidden_size)})
+    model = Model(build_encoder(tiny_config), {"tag": task.head(tiny_config, tiny_config.hidden_size)})
     write_model(tmp_path, model, small_tokenizer, {"kind": "tag", "labels": list(task.labels), "max_length": 16})
     (tmp_path / "new.txt").write_text("the cat runs\na red dog\n")
     with pytest.raises(UsageError, match=r"does it hold columns or sentences\? Rename it to .conll"):
         load(tmp_path).predict_file(tmp_path / "new.txt")
 
 
-def test_the_model_is_in_evaluation_mode(pretrained: Path, tiny_config: BertConfig) -> None:
+def test_the_model_is_in_evaluation_mode(pretrained: Path, tiny_config: TransformerConfig) -> None:
     model = load(pretrained)
     assert not model.model.training
     assert model.task is None

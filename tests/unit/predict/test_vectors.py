@@ -15,12 +15,13 @@ import bertie
 from bertie.checkpoints.folder import write_model
 from bertie.errors import UsageError, UserError
 from bertie.model import layer_selection
-from bertie.model.bert import BertModel
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import build_encoder
 from bertie.model.heads import PoolingHead
+from bertie.model.initialization import initialize_weights
 from bertie.model.layer_selection import Fixed
+from bertie.model.model import Model
 from bertie.model.pooling import Pooling
-from bertie.model.transformer import Encoder, initialize_weights
 from bertie.predict.predictor import Predictor
 from bertie.tasks import word_alignment
 from bertie.text.tokenizer import Tokenizer
@@ -29,9 +30,11 @@ POOLED = {"mean": lambda rows: rows.mean(0), "cls": lambda rows: rows[0], "max":
 TEXTS = ["the bat", "", "a longer text of some more words, and a stop.", "  ", "x"]
 
 
-def model(config: BertConfig, tokenizer: Tokenizer, folder: Path, task: dict[str, Any] | None = None) -> Predictor:
+def model(
+    config: TransformerConfig, tokenizer: Tokenizer, folder: Path, task: dict[str, Any] | None = None
+) -> Predictor:
     torch.manual_seed(0)
-    bert = BertModel(Encoder(config), {"embed": PoolingHead(task["pooling"], 20.0)} if task else {})
+    bert = Model(build_encoder(config), {"embed": PoolingHead(task["pooling"], 20.0)} if task else {})
     initialize_weights(bert, 0.3)
     write_model(folder, bert, tokenizer, task)
     return bertie.load(folder, threads=1)
@@ -39,7 +42,7 @@ def model(config: BertConfig, tokenizer: Tokenizer, folder: Path, task: dict[str
 
 @pytest.fixture(scope="module")
 def predictor(
-    tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
+    tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
 ) -> Predictor:
     return model(replace(tiny_config, num_hidden_layers=5), small_tokenizer, tmp_path_factory.mktemp("plain"))
 
@@ -65,7 +68,7 @@ def test_default_is_the_mean_of_the_last_layer(predictor: Predictor) -> None:
 
 @pytest.mark.parametrize("pooling", get_args(Pooling))
 def test_a_run_of_task_embed_pools_as_trained(
-    tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path: Path, pooling: Pooling
+    tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path, pooling: Pooling
 ) -> None:
     found = model(tiny_config, small_tokenizer, tmp_path, {"kind": "embed", "pooling": pooling, "max_length": 10})
     assert np.array_equal(found.embed(TEXTS), found.embed(TEXTS, pooling))
@@ -77,7 +80,7 @@ def test_a_run_of_task_embed_pools_as_trained(
 
 
 def test_sentence_transformers_files_set_pooling_normalization_and_length(
-    tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path: Path
+    tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     model(tiny_config, small_tokenizer, tmp_path)
     kinds = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
@@ -101,7 +104,9 @@ def test_sentence_transformers_files_set_pooling_normalization_and_length(
     assert np.array_equal(found.embed(TEXTS, "cls"), plain)
 
 
-def test_four_layers_need_four_layers(tiny_config: BertConfig, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_four_layers_need_four_layers(
+    tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match="sum_last_4 takes 4 layers, and the model has 2"):
         model(tiny_config, small_tokenizer, tmp_path).embed([], layers="sum_last_4")
 

@@ -10,7 +10,7 @@ import torch
 
 from bertie.batches.layouts import SentencePairs
 from bertie.model import transformer
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.compile_layers import compile_if_possible
 from bertie.pretraining.feed import Feed
@@ -42,7 +42,9 @@ def compiled_as(monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> No
     monkeypatch.setattr(transformer.torch, "compile", lambda _, **__: call)
 
 
-def test_one_pass_of_each_phase_is_run(feed: Feed, tiny_config: BertConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_pass_of_each_phase_is_run(
+    feed: Feed, tiny_config: TransformerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tokens: list[int] = []
 
     def call(layer: torch.nn.Module, x_TD: torch.Tensor, *others: Any) -> torch.Tensor:
@@ -62,7 +64,7 @@ def test_one_pass_of_each_phase_is_run(feed: Feed, tiny_config: BertConfig, monk
 
 
 def test_failed_compilation_restores_uncompiled_layers(
-    feed: Feed, tiny_config: BertConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    feed: Feed, tiny_config: TransformerConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fails(*_: Any) -> torch.Tensor:
         raise RuntimeError("Failed to find C compiler.\nPlease specify one.")
@@ -75,7 +77,7 @@ def test_failed_compilation_restores_uncompiled_layers(
 
 
 def test_out_of_memory_during_compilation_is_raised(
-    feed: Feed, tiny_config: BertConfig, monkeypatch: pytest.MonkeyPatch
+    feed: Feed, tiny_config: TransformerConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: Any) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")

@@ -10,7 +10,7 @@ import pytest
 import bertie
 from bertie.batches.layouts import SentencePairs
 from bertie.errors import UsageError
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.dry_run import dry_run
 from bertie.pretraining.phases import Phase
@@ -20,7 +20,7 @@ from bertie.training.schedules import Linear
 
 
 @pytest.fixture
-def config(tiny_config: BertConfig) -> PretrainConfig:
+def config(tiny_config: TransformerConfig) -> PretrainConfig:
     training = PretrainTraining(
         steps=30,
         batch_size=16,

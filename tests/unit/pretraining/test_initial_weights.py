@@ -13,7 +13,7 @@ import bertie
 from bertie.batches.layouts import SentencePairs
 from bertie.checkpoints.folder import read_checkpoint
 from bertie.errors import UsageError, UserError
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.initial_weights import (
     load_initial_optimizer,
@@ -35,7 +35,7 @@ NEW = ["thean", "##inthe", "☃☃"]
 
 
 @pytest.fixture(scope="module")
-def config(tiny_config: BertConfig) -> PretrainConfig:
+def config(tiny_config: TransformerConfig) -> PretrainConfig:
     size = replace(tiny_config, vocab_size=0)
     return PretrainConfig(size, SentencePairs(max_length=32), OBJECTIVES, AdamW(), Linear(warmup=0.1), TRAINING)
 
@@ -82,7 +82,7 @@ def test_continued_run_begins_with_the_weights_of_the_other_model(
 
 
 def test_added_vocabulary_entries_begin_as_the_mean_of_their_old_pieces(
-    tiny_config: BertConfig, source: Path, extended: Tokenizer
+    tiny_config: TransformerConfig, source: Path, extended: Tokenizer
 ) -> None:
     start, old = read_initial_checkpoint(source, extended), read_checkpoint(source)
     model = new_model(replace(tiny_config, vocab_size=503), OBJECTIVES, 1)
@@ -122,7 +122,9 @@ def test_different_vocabulary_is_refused(source: Path, small_tokenizer: Tokenize
             read_initial_checkpoint(source, tokenizer)
 
 
-def test_optimizer_state_is_loaded_and_extended(tiny_config: BertConfig, source: Path, extended: Tokenizer) -> None:
+def test_optimizer_state_is_loaded_and_extended(
+    tiny_config: TransformerConfig, source: Path, extended: Tokenizer
+) -> None:
     start = read_initial_checkpoint(source, extended)
     model = new_model(replace(tiny_config, vocab_size=503), OBJECTIVES, 1)
     load_initial_weights(start, model)
@@ -154,7 +156,7 @@ def test_new_parameters_keep_the_initial_optimizer_state(
 
 
 def test_unsuitable_optimizer_state_is_refused(
-    tiny_config: BertConfig, source: Path, small_tokenizer: Tokenizer, tmp_path: Path
+    tiny_config: TransformerConfig, source: Path, small_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     model = new_model(tiny_config, OBJECTIVES, 1)
     with pytest.raises(UsageError, match="was trained with adamw"):
@@ -178,7 +180,7 @@ def test_unsuitable_optimizer_state_is_refused(
 
 
 def test_checkpoint_is_found_by_a_relative_path_without_folders(
-    tiny_config: BertConfig, source: Path, small_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    tiny_config: TransformerConfig, source: Path, small_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(source / "checkpoints")
     model = new_model(tiny_config, OBJECTIVES, 1)

@@ -10,7 +10,7 @@ import bertie
 from bertie.batches.layouts import SentencePairs
 from bertie.batches.loader import Position, StepShape
 from bertie.errors import UsageError
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.phases import Phase, phase_index, plan_steps, resolve_phases
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
@@ -85,7 +85,7 @@ def test_plan_from_any_step_equals_the_plan_from_the_start(shards: Shards) -> No
 
 @pytest.mark.usefixtures("one_thread")
 def test_run_of_two_phases_changes_length_and_batch(
-    tiny_config: BertConfig, small_shards: Path, tmp_path: Path
+    tiny_config: TransformerConfig, small_shards: Path, tmp_path: Path
 ) -> None:
     training = PretrainTraining(12, 16, 1e-2, row_tokens=512, precision="fp32", eval_every=4, checkpoint_every=3)
     size = replace(tiny_config, vocab_size=0)

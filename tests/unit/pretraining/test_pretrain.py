@@ -23,7 +23,7 @@ from bertie.checkpoints.folder import read_checkpoint
 from bertie.contracts import Loss, MicroBatch
 from bertie.errors import UsageError, UserError
 from bertie.model.attention import IMPLEMENTATIONS, eager
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining import eval_set
 from bertie.pretraining import pretrain as pretrain_module
@@ -43,7 +43,7 @@ TRAINING = PretrainTraining(
 
 
 @pytest.fixture
-def config(tiny_config: BertConfig) -> PretrainConfig:
+def config(tiny_config: TransformerConfig) -> PretrainConfig:
     size = replace(tiny_config, vocab_size=0)
     return PretrainConfig(
         size, SentencePairs(max_length=32), (MaskedLM(), NextSentence()), AdamW(), Linear(warmup=0.1), TRAINING
@@ -105,7 +105,7 @@ def test_seed_changes_the_run(config: PretrainConfig, small_shards: Path, tmp_pa
     assert first[0] != first[1]
 
 
-def test_initial_weights_depend_on_the_seed_only(tiny_config: BertConfig) -> None:
+def test_initial_weights_depend_on_the_seed_only(tiny_config: TransformerConfig) -> None:
     def weights(seed: int, noise: int) -> torch.Tensor:
         torch.manual_seed(noise)
         return new_model(tiny_config, (MaskedLM(),), seed).encoder.embeddings.word.weight

@@ -13,7 +13,7 @@ import pytest
 import bertie
 from bertie.batches.layouts import SentencePairs
 from bertie.batches.loader import Position
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.phases import Phase
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
@@ -28,7 +28,7 @@ TRAINING = PretrainTraining(
 
 
 @pytest.fixture(scope="module")
-def config(tiny_config: BertConfig) -> PretrainConfig:
+def config(tiny_config: TransformerConfig) -> PretrainConfig:
     """A configuration with dropout and two phases, of which the first needs two epochs."""
     size = replace(tiny_config, vocab_size=0, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     phases = (Phase(0.9), Phase(0.1, max_length=64, batch_size=16))

@@ -4,10 +4,11 @@ import numpy as np
 import torch
 
 from bertie.contracts import Batch, Sequence
-from bertie.model.bert import BertModel
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import build_encoder
 from bertie.model.heads import PooledHead
-from bertie.model.transformer import Encoder, initialize_weights
+from bertie.model.initialization import initialize_weights
+from bertie.model.model import Model
 from bertie.tasks import Classify
 from bertie.tasks.inference import infer, outputs
 
@@ -19,14 +20,14 @@ def sequences(lengths: list[int]) -> list[Sequence]:
     ]
 
 
-def model_of(config: BertConfig) -> BertModel:
+def model_of(config: TransformerConfig) -> Model:
     torch.manual_seed(0)
-    model = BertModel(Encoder(config), {"classify": PooledHead(config.hidden_size, 3, 0.5)})
+    model = Model(build_encoder(config), {"classify": PooledHead(config.hidden_size, 3, 0.5)})
     initialize_weights(model, 0.2)
     return model
 
 
-def test_results_are_in_the_order_of_the_sequences(tiny_config: BertConfig) -> None:
+def test_results_are_in_the_order_of_the_sequences(tiny_config: TransformerConfig) -> None:
     mixed = sequences(np.random.default_rng(1).integers(1, 60, 100).tolist())
     sizes: list[int] = []
 
@@ -42,13 +43,13 @@ def test_results_are_in_the_order_of_the_sequences(tiny_config: BertConfig) -> N
     assert np.mean(sizes[:-1]) > 150
 
 
-def test_sequence_longer_than_a_batch_is_a_batch_of_its_own(tiny_config: BertConfig) -> None:
+def test_sequence_longer_than_a_batch_is_a_batch_of_its_own(tiny_config: TransformerConfig) -> None:
     found = infer(model_of(tiny_config), sequences([50, 3, 50]), lambda batch, _: batch.ragged.lengths.tolist(), 10)
     assert found == [50, 3, 50]
     assert infer(model_of(tiny_config), [], lambda batch, _: batch.ragged.lengths.tolist()) == []
 
 
-def test_outputs_do_not_depend_on_the_batch_and_dropout_is_off(tiny_config: BertConfig) -> None:
+def test_outputs_do_not_depend_on_the_batch_and_dropout_is_off(tiny_config: TransformerConfig) -> None:
     model = model_of(tiny_config).train()
     mixed = sequences([5, 60, 17, 17, 1, 33])
     together = [logits[0] for logits in outputs(model, Classify(), mixed)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bertie.contracts import Hidden, Targets
 from bertie.errors import UsageError
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
 from bertie.model.heads import PAIR_SIZE
 from bertie.tasks.data.rows import valid_examples
 from bertie.tasks.data.squad import Answer, Question, placed
@@ -132,7 +132,7 @@ def end_scores(logits: np.ndarray, conditional: bool) -> np.ndarray:
 
 @pytest.mark.parametrize("conditional", [False, True])
 def test_score_differences_equal_loss_differences(
-    uncased: Tokenizer, tiny_config: BertConfig, conditional: bool
+    uncased: Tokenizer, tiny_config: TransformerConfig, conditional: bool
 ) -> None:
     torch.manual_seed(0)
     asked = question("the cat sat on the mat", "cat")

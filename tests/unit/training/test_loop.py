@@ -11,8 +11,8 @@ import torch
 from bertie.batches.collate import collate, join
 from bertie.batches.loader import Position, Step
 from bertie.contracts import MicroBatch, Sequence
-from bertie.model.bert import BertModel
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
+from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
@@ -45,7 +45,7 @@ def step_of(*batches: MicroBatch) -> Step:
     return Step(list(batches), Position(0, 0), Position(0, 1))
 
 
-def train(model: BertModel, stream: Iterator[Step], settings: LoopSettings, first: int = 0) -> list[StepResult]:
+def train(model: Model, stream: Iterator[Step], settings: LoopSettings, first: int = 0) -> list[StepResult]:
     return list(train_steps(model, stream, AdamW().build(model), Linear(), settings, first))
 
 
@@ -71,7 +71,7 @@ def split(micro: MicroBatch) -> list[MicroBatch]:
     return parts
 
 
-def test_split_into_micro_batches_does_not_change_the_step(micro: MicroBatch, tiny_config: BertConfig) -> None:
+def test_split_into_micro_batches_does_not_change_the_step(micro: MicroBatch, tiny_config: TransformerConfig) -> None:
     """A step of 12 sequences equals a step of 4 and 8 sequences."""
     found, weights = [], []
     for work in ([micro], split(micro)):
@@ -88,7 +88,7 @@ def test_split_into_micro_batches_does_not_change_the_step(micro: MicroBatch, ti
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
 
 
-def test_scale_of_target_weights_does_not_change_the_step(micro: MicroBatch, tiny_config: BertConfig) -> None:
+def test_scale_of_target_weights_does_not_change_the_step(micro: MicroBatch, tiny_config: TransformerConfig) -> None:
     """A window of a long text has the weight 1 / windows. A step of a few windows is as large as any other step."""
     light = replace(micro, targets={name: replace(t, weight=t.weight / 1000) for name, t in micro.targets.items()})
     assert 0 < light.counts["mlm"] < 1
@@ -105,7 +105,7 @@ def test_scale_of_target_weights_does_not_change_the_step(micro: MicroBatch, tin
     assert (float(none.grad_norm), loss_metrics(none.losses, SETTINGS.loss_weights)["loss"]) == (0, 0)
 
 
-def test_steps_match_a_plain_training_loop(micro: MicroBatch, tiny_config: BertConfig) -> None:
+def test_steps_match_a_plain_training_loop(micro: MicroBatch, tiny_config: TransformerConfig) -> None:
     """Compare three steps with mean losses, gradient clipping and torch's AdamW, written out."""
     ours, plain = new_model(tiny_config, OBJECTIVES, 0), new_model(tiny_config, OBJECTIVES, 0)
     found = train(ours, repeat(step_of(micro)), replace(SETTINGS, max_grad_norm=0.1, steps=3))
@@ -126,7 +126,7 @@ def test_steps_match_a_plain_training_loop(micro: MicroBatch, tiny_config: BertC
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
-def test_loss_falls_and_steps_are_counted(micro: MicroBatch, tiny_config: BertConfig) -> None:
+def test_loss_falls_and_steps_are_counted(micro: MicroBatch, tiny_config: TransformerConfig) -> None:
     settings = replace(SETTINGS, steps=60, learning_rate=1e-2)
     progress = train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(micro)), settings)
     assert [p.step for p in progress] == list(range(60))
@@ -136,7 +136,7 @@ def test_loss_falls_and_steps_are_counted(micro: MicroBatch, tiny_config: BertCo
     assert [p.learning_rate for p in progress] == [1e-2 * Linear().factor(step, 60) for step in range(60)]
 
 
-def test_dropout_is_reproducible_and_resumes(micro: MicroBatch, tiny_config: BertConfig) -> None:
+def test_dropout_is_reproducible_and_resumes(micro: MicroBatch, tiny_config: TransformerConfig) -> None:
     """Dropout masks depend on seed, step and micro-batch only: a resumed run draws the same masks."""
     config = replace(tiny_config, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3)
 
@@ -157,7 +157,7 @@ def test_dropout_is_reproducible_and_resumes(micro: MicroBatch, tiny_config: Ber
 
 
 def test_micro_batches_of_a_step_have_their_own_dropout(
-    micro: MicroBatch, tiny_config: BertConfig, monkeypatch: pytest.MonkeyPatch
+    micro: MicroBatch, tiny_config: TransformerConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from bertie import runtime
 
@@ -167,7 +167,9 @@ def test_micro_batches_of_a_step_have_their_own_dropout(
     assert len(seeds) == len(set(seeds)) == 1 + 4  # the initial weights, and two micro-batches of two steps
 
 
-def test_batch_without_targets_of_a_head_has_zero_loss(tiny_config: BertConfig, small_tokenizer: Tokenizer) -> None:
+def test_batch_without_targets_of_a_head_has_zero_loss(
+    tiny_config: TransformerConfig, small_tokenizer: Tokenizer
+) -> None:
     unlabeled = [replace(sequence, kind=-1) for sequence in sequences(4)]
     micro = join([label_row(collate(unlabeled, 64), OBJECTIVES, small_tokenizer, 0, 0)])
     [progress] = train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(micro)), replace(SETTINGS, steps=1))
@@ -175,7 +177,9 @@ def test_batch_without_targets_of_a_head_has_zero_loss(tiny_config: BertConfig, 
     assert torch.isfinite(progress.grad_norm)
 
 
-def test_evaluation_uses_no_dropout_and_does_not_change_the_model(micro: MicroBatch, tiny_config: BertConfig) -> None:
+def test_evaluation_uses_no_dropout_and_does_not_change_the_model(
+    micro: MicroBatch, tiny_config: TransformerConfig
+) -> None:
     model = new_model(replace(tiny_config, hidden_dropout_prob=0.5), OBJECTIVES, 0).train()
     before = [parameter.clone() for parameter in model.parameters()]
     first, second = (evaluate(model, [micro, micro], "fp32") for _ in range(2))
@@ -190,7 +194,7 @@ def test_evaluation_uses_no_dropout_and_does_not_change_the_model(micro: MicroBa
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
 
-def test_bf16_losses_are_close_to_fp32(micro: MicroBatch, tiny_config: BertConfig) -> None:
+def test_bf16_losses_are_close_to_fp32(micro: MicroBatch, tiny_config: TransformerConfig) -> None:
     found = []
     for precision in ("fp32", "bf16"):
         settings = replace(SETTINGS, precision=precision)
@@ -205,7 +209,7 @@ def test_bf16_losses_are_close_to_fp32(micro: MicroBatch, tiny_config: BertConfi
 @pytest.mark.parametrize("kind", [AdamW(), BertAdam(), Lamb()], ids=lambda kind: kind.kind)
 @pytest.mark.parametrize("first", [0, 2], ids=["first step", "later step"])
 def test_step_with_infinite_gradient_changes_nothing(
-    micro: MicroBatch, tiny_config: BertConfig, kind: Optimizer, first: int
+    micro: MicroBatch, tiny_config: TransformerConfig, kind: Optimizer, first: int
 ) -> None:
     model = new_model(tiny_config, OBJECTIVES, 0)
     optimizer = kind.build(model)
@@ -227,7 +231,7 @@ def test_step_with_infinite_gradient_changes_nothing(
     assert all(torch.isfinite(tensor).all() for tensor in states[-1])
 
 
-def test_evaluation_can_be_stopped(micro: MicroBatch, tiny_config: BertConfig) -> None:
+def test_evaluation_can_be_stopped(micro: MicroBatch, tiny_config: TransformerConfig) -> None:
     model = new_model(tiny_config, OBJECTIVES, 0).train()
     asked = iter([False, True])
     assert evaluate(model, [micro, micro, micro], "fp32", should_stop=lambda: next(asked)) is None

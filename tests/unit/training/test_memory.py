@@ -8,8 +8,8 @@ import torch
 
 from bertie.batches.collate import collate, join
 from bertie.contracts import MicroBatch, Sequence
-from bertie.model.bert import BertModel
-from bertie.model.config import BertConfig
+from bertie.model.config import TransformerConfig
+from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
@@ -19,7 +19,7 @@ from bertie.training.memory import estimate_memory, largest_fitting
 OBJECTIVES = (MaskedLM(), NextSentence())
 
 
-def build(size: BertConfig) -> BertModel:
+def build(size: TransformerConfig) -> Model:
     return new_model(size, OBJECTIVES, 0)
 
 
@@ -30,7 +30,7 @@ def micro(small_tokenizer: Tokenizer) -> MicroBatch:
     return join([label_row(collate(sequences, 64), OBJECTIVES, small_tokenizer, 0, 0)])
 
 
-def test_estimate_matches_what_autograd_saves(tiny_config: BertConfig, micro: MicroBatch) -> None:
+def test_estimate_matches_what_autograd_saves(tiny_config: TransformerConfig, micro: MicroBatch) -> None:
     """Compare the estimate, made on the meta device, with the tensors saved by a real forward pass."""
     model, saved = build(tiny_config), {}
     own = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
@@ -49,7 +49,9 @@ def test_estimate_matches_what_autograd_saves(tiny_config: BertConfig, micro: Mi
     assert found.total == found.activations + 4 * found.weights
 
 
-def test_recomputation_keeps_only_the_inputs_of_further_layers(tiny_config: BertConfig, micro: MicroBatch) -> None:
+def test_recomputation_keeps_only_the_inputs_of_further_layers(
+    tiny_config: TransformerConfig, micro: MicroBatch
+) -> None:
     deep = replace(tiny_config, num_hidden_layers=10)
     found = [
         [estimate_memory(build, size, micro, recompute).activations for size in (tiny_config, deep)]
@@ -61,7 +63,7 @@ def test_recomputation_keeps_only_the_inputs_of_further_layers(tiny_config: Bert
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_recomputation_gives_the_same_gradients_bit_for_bit(tiny_config: BertConfig, micro: MicroBatch) -> None:
+def test_recomputation_gives_the_same_gradients_bit_for_bit(tiny_config: TransformerConfig, micro: MicroBatch) -> None:
     gradients = []
     for recompute in (False, True):
         model = new_model(

@@ -5,14 +5,14 @@ import pytest
 import torch
 from torch import nn
 
-from bertie.model.bert import BertModel
-from bertie.model.config import BertConfig
-from bertie.model.transformer import Encoder
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import build_encoder
+from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.training.optimizers import AdamW, BertAdam, Lamb, Optimizer
 
 
-class Model(nn.Module):
+class Small(nn.Module):
     """One matrix and one bias, in double precision, so that rounding errors are negligible."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ def gradients() -> list[dict[str, np.ndarray]]:
 
 
 def trained(optimizer: Optimizer) -> dict[str, np.ndarray]:
-    model = Model()
+    model = Small()
     built = optimizer.build(model)
     for rate, gradient in zip(RATES, gradients(), strict=True):
         for group in built.param_groups:
@@ -49,7 +49,7 @@ def reference(bias_correction: bool) -> dict[str, np.ndarray]:
     update = m / (√v + ε) + decay · w;  w ← w - rate · update, with decay for matrices only.
     """
     found = {}
-    for name, parameter in Model().named_parameters():
+    for name, parameter in Small().named_parameters():
         w, m, v = parameter.detach().numpy().copy(), 0.0, 0.0
         decay = DECAY if name == "matrix" else 0.0
         for step, (rate, gradient) in enumerate(zip(RATES, gradients(), strict=True), 1):
@@ -73,7 +73,7 @@ def test_adam_matches_the_published_algorithm(kind: type[AdamW] | type[BertAdam]
 def test_lamb_matches_the_published_algorithm() -> None:
     """You et al. 2020, algorithm 2: AdamW with its update scaled to the norm of the matrix. φ is the identity."""
     found = trained(Lamb(betas=BETAS, eps=EPS, weight_decay=DECAY))
-    for name, parameter in Model().named_parameters():
+    for name, parameter in Small().named_parameters():
         w, m, v = parameter.detach().numpy().copy(), 0.0, 0.0
         for step, (rate, gradient) in enumerate(zip(RATES, gradients(), strict=True), 1):
             m = BETAS[0] * m + (1 - BETAS[0]) * gradient[name]
@@ -88,7 +88,7 @@ def test_lamb_matches_the_published_algorithm() -> None:
 
 def test_lamb_updates_a_matrix_of_zeros() -> None:
     """A matrix of zeros has norm 0. Its update is not scaled, so that it does not stay at zero."""
-    model = Model()
+    model = Small()
     model.matrix.data.zero_()
     optimizer = Lamb().build(model)
     for group in optimizer.param_groups:
@@ -105,7 +105,7 @@ def test_bias_correction_changes_the_updates() -> None:
 
 def test_bert_adam_counts_steps_in_single_precision() -> None:
     """At the step count that disables bias correction, fp32 must still count, and the correction must be exactly 1."""
-    model = Model().float()
+    model = Small().float()
     optimizer = BertAdam().build(model)
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
@@ -117,10 +117,10 @@ def test_bert_adam_counts_steps_in_single_precision() -> None:
     assert before[0] + 1_000_000 < 2**24
 
 
-def test_weight_decay_applies_to_matrices_only(tiny_config: BertConfig) -> None:
-    encoder = Encoder(tiny_config)
+def test_weight_decay_applies_to_matrices_only(tiny_config: TransformerConfig) -> None:
+    encoder = build_encoder(tiny_config)
     heads = {o.kind: o.head(tiny_config, encoder) for o in (MaskedLM(), NextSentence())}
-    model = BertModel(encoder, heads)
+    model = Model(encoder, heads)
     for kind in (AdamW, BertAdam, Lamb):
         decay = {
             id(parameter): group["weight_decay"]

@@ -7,12 +7,12 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from bertie.contracts import Batch, Hidden, Loss, MicroBatch, Ragged
+from bertie.model.encoder import Encoder
 from bertie.model.features import FeatureExtractor
 from bertie.model.heads import ConditionalSpanHead
-from bertie.model.transformer import Encoder
 
 
-class BertModel(nn.Module):
+class Model(nn.Module):
     """An encoder with its heads."""
 
     encoder: Encoder

@@ -1,0 +1,25 @@
+"""Random initial weights."""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+def initialize_weights(module: nn.Module, standard_deviation: float, truncation: float = 2.0) -> None:
+    """Set BERT's random initial weights in place, with torch's generator.
+
+    Matrices have a truncated normal distribution, biases are 0, and the weights of layer norms are 1.
+
+    Args:
+        module: Module to initialize, with all its submodules.
+        standard_deviation: Standard deviation of the normal distribution.
+        truncation: The distribution is truncated at this many standard deviations.
+    """
+    for part in module.modules():
+        if isinstance(part, nn.Linear | nn.Embedding):
+            limit = truncation * standard_deviation
+            nn.init.trunc_normal_(part.weight, std=standard_deviation, a=-limit, b=limit)
+        if isinstance(part, nn.Linear) and part.bias is not None:
+            nn.init.zeros_(part.bias)
+        if isinstance(part, nn.LayerNorm):
+            part.reset_parameters()

@@ -1,0 +1,42 @@
+"""Positions without weights: sinusoidal embeddings (Vaswani et al. 2017) and rotary ones (RoPE, Su et al. 2021).
+
+T  packed tokens    E  embedding size    N  heads    H  head size    R  pairs of dimensions of a head: H / 2
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+ROTARY_BASE = 10_000.0
+
+
+class SinusoidalEmbedding(nn.Module):
+    """Fixed position embeddings: sines in even dimensions, cosines in odd ones. It has no weights."""
+
+    table: Tensor
+
+    def __init__(self, positions: int, size: int):
+        super().__init__()
+        column = np.arange(size)
+        angles = np.arange(positions)[:, None] / np.power(10_000.0, 2 * (column // 2) / size)
+        table = np.where(column % 2, np.cos(angles), np.sin(angles))
+        self.register_buffer("table", torch.from_numpy(table.astype(np.float32)), persistent=False)
+
+    def forward(self, position_ids: Int[Tensor, " T"]) -> Float[Tensor, "T E"]:
+        return self.table[position_ids]
+
+
+def rotary_angles(position_ids: Int[Tensor, " T"], head_size: int) -> Float[Tensor, "T R"]:
+    """Return the angle by which each pair of dimensions of a query or key is rotated, in radians, fp32."""
+    pair = torch.arange(0, head_size, 2, device=position_ids.device)
+    return position_ids[:, None] * torch.pow(ROTARY_BASE, -pair / head_size)
+
+
+def rotate(x_TNH: Float[Tensor, "T N H"], angles: Float[Tensor, "T R"]) -> Float[Tensor, "T N H"]:
+    """Rotate the pair of dimensions (i, i + R) of every head by its angle."""
+    cos, sin = (part[:, None].to(x_TNH.dtype) for part in (angles.cos(), angles.sin()))
+    first, second = x_TNH.chunk(2, -1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)

@@ -1,0 +1,149 @@
+"""The settings that make another Transformer of BERT's: positions, norm placement, causality, activations, biases."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from bertie.batches.collate import collate
+from bertie.contracts import Batch, Sequence
+from bertie.errors import UsageError
+from bertie.model.attention_pattern import alibi_slopes
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import Encoder, build_encoder
+from bertie.model.initialization import initialize_weights
+from bertie.model.positions import SinusoidalEmbedding, rotary_angles, rotate
+
+BASE = TransformerConfig(3, 16, 4, 24, vocab_size=50, max_position_embeddings=20)
+SWITCHES = [
+    {"position_embedding": "sinusoidal"},
+    {"position_embedding": "rotary"},
+    {"position_embedding": "alibi"},
+    {"position_embedding": "none"},
+    {"type_vocab_size": 0},
+    {"embedding_size": 8},
+    {"norm_position": "pre"},
+    {"causal": True},
+    {"use_bias": False},
+    {"hidden_act": "relu"},
+    {"hidden_act": "geglu"},
+    {"hidden_act": "swiglu"},
+    {"position_embedding": "rotary", "norm_position": "pre", "hidden_act": "geglu", "use_bias": False},
+    {"position_embedding": "alibi", "causal": True, "norm_position": "pre"},
+]
+
+
+def built(**changes: object) -> Encoder:
+    encoder = build_encoder(replace(BASE, **changes))
+    torch.manual_seed(0)
+    initialize_weights(encoder, 0.3)
+    for name, parameter in encoder.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(parameter, std=0.3)
+    return encoder.eval()
+
+
+def sequence(ids: list[int]) -> Sequence:
+    ones = np.zeros(len(ids), np.int32)
+    ones[len(ids) // 2 :] = 1
+    return Sequence(np.array(ids, np.int32), ones, np.ones(len(ids), bool))
+
+
+def batch(*sequences: list[int]) -> Batch:
+    return collate([sequence(ids) for ids in sequences], 20).tensors()
+
+
+@pytest.mark.parametrize("changes", SWITCHES, ids=str)
+def test_rows_and_layers_agree_with_the_whole_output(changes: dict[str, object]) -> None:
+    encoder, packed = built(**changes), batch([1, 2, 3, 4, 5], [6, 7], [8, 9, 10, 11])
+    whole = encoder(packed, all_layers=True)
+    rows = torch.tensor([0, 3, 6, 10])
+    torch.testing.assert_close(encoder(packed, rows).last, whole.last[rows])
+    assert whole.layers is not None
+    assert len(whole.layers) == 4
+    torch.testing.assert_close(whole.layers[-1], whole.last)
+
+
+@pytest.mark.parametrize("changes", SWITCHES, ids=str)
+def test_sequences_do_not_see_each_other(changes: dict[str, object]) -> None:
+    encoder = built(**changes)
+    alone = torch.cat([encoder(batch(ids)).last for ids in ([1, 2, 3, 4, 5], [6, 7])])
+    torch.testing.assert_close(encoder(batch([1, 2, 3, 4, 5], [6, 7])).last, alone)
+
+
+@pytest.mark.parametrize("changes", SWITCHES, ids=str)
+def test_every_parameter_has_a_gradient_and_every_switch_an_effect(changes: dict[str, object]) -> None:
+    encoder, packed = built(**changes), batch([1, 2, 3, 4, 5, 6], [6, 7])
+    encoder(packed).last.square().sum().backward()
+    for name, parameter in encoder.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+    assert not torch.allclose(encoder(packed).last, built()(packed).last)
+
+
+@pytest.mark.parametrize("changes", [change for change in SWITCHES if change.get("causal")], ids=str)
+def test_a_causal_encoder_never_sees_later_tokens(changes: dict[str, object]) -> None:
+    encoder = built(**changes)
+    before, after = encoder(batch([1, 2, 3, 4, 5])).last, encoder(batch([1, 2, 3, 9, 8])).last
+    assert torch.equal(before[:3], after[:3])
+    assert not torch.allclose(before[3], after[3])
+
+
+def test_a_bidirectional_encoder_sees_later_tokens() -> None:
+    encoder = built()
+    assert not torch.allclose(encoder(batch([1, 2, 3])).last[0], encoder(batch([1, 2, 9])).last[0])
+
+
+def test_without_positions_and_segments_the_order_of_tokens_has_no_effect() -> None:
+    encoder = built(position_embedding="none", type_vocab_size=0)
+    torch.testing.assert_close(encoder(batch([1, 2, 3])).last, encoder(batch([3, 2, 1])).last.flip(0))
+
+
+def test_sinusoidal_embeddings_have_the_values_of_the_formula() -> None:
+    table = SinusoidalEmbedding(7, 6)(torch.arange(7))
+    for position, i in ((0, 0), (3, 1), (6, 2)):
+        angle = position / 10_000 ** (2 * i / 6)
+        assert table[position, 2 * i].item() == pytest.approx(math.sin(angle), abs=1e-6)
+        assert table[position, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-6)
+
+
+def test_rotary_scores_depend_on_the_distance_only() -> None:
+    q, k = torch.randn(2, 1, 1, 8)
+    score = {
+        (i, j): (rotate(q, rotary_angles(torch.tensor([i]), 8)) * rotate(k, rotary_angles(torch.tensor([j]), 8))).sum()
+        for i, j in ((0, 3), (7, 10), (3, 0))
+    }
+    torch.testing.assert_close(score[0, 3], score[7, 10])
+    assert not torch.allclose(score[0, 3], score[3, 0])
+
+
+def test_slopes_of_alibi_are_those_of_the_paper() -> None:
+    assert alibi_slopes(8) == [2**-i for i in range(1, 9)]
+    assert alibi_slopes(6) == [2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3]
+
+
+def test_pre_norm_is_the_formula() -> None:
+    encoder, packed = built(norm_position="pre", position_embedding="none", type_vocab_size=0), batch([1, 2, 3])
+    x = encoder.embeddings.word(packed.input_ids)
+    for layer in encoder.layers:
+        x = x + layer.attention(layer.attention_norm(x), packed.ragged, None, packed.ragged, None)
+        x = x + layer.down(F.gelu(layer.up(layer.norm(x))))
+    torch.testing.assert_close(encoder(packed).last, encoder.final_norm(x))
+
+
+@pytest.mark.parametrize(("name", "function"), [("geglu", F.gelu), ("swiglu", F.silu)])
+def test_gated_activations_are_the_formula(name: str, function: object) -> None:
+    from bertie.model.activation import activation
+
+    x = torch.randn(5, 8)
+    torch.testing.assert_close(activation(name, x), function(x[:, :4]) * x[:, 4:])  # type: ignore[operator]
+
+
+def test_rotary_embeddings_need_an_even_head_size() -> None:
+    with pytest.raises(UsageError, match=r"model\.position_embedding is rotary.*is 3"):
+        replace(BASE, hidden_size=12, position_embedding="rotary")
