@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from bertie.contracts import Hidden, Loss, PairTargets, Targets
 from bertie.model.activation import activation
+from bertie.model.chunked_loss import chunked_vocabulary_loss
 from bertie.model.config import Activation, TransformerConfig
 from bertie.model.dropout import drop
 from bertie.model.losses import cross_entropy, grouped_cross_entropy, squared_error, vocabulary_loss
@@ -47,6 +48,20 @@ class MaskedLMHead(nn.Module):
 
     def _transformed(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P D"]:
         return self.norm(activation(self.act, self.dense(x_PD)))
+
+
+class CausalLMHead(nn.Module):
+    """GPT's head: logits over the vocabulary directly from the hidden states, with the matrix of the word embeddings."""
+
+    def __init__(self, word: nn.Embedding):
+        super().__init__()
+        self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
+
+    def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P V"]:
+        return F.linear(x_PD, self.word[0].weight)
+
+    def forward(self, hidden: Hidden, targets: Targets) -> Loss:
+        return chunked_vocabulary_loss(hidden.last[targets.index], self.word[0].weight, targets)
 
 
 class PooledHead(nn.Module):

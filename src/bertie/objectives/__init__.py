@@ -1,6 +1,12 @@
-"""Pre-training objectives, one file each: mlm.py (masked language modeling), nsp.py (next sentence prediction).
+"""Pre-training objectives, one file each.
 
-An objective is a frozen dataclass with its settings and three methods:
+- mlm.py: masked language modeling
+- nsp.py: next sentence prediction
+- clm.py: causal language modeling, as in GPT
+
+An objective is a frozen dataclass with its settings and four methods:
+
+- `check` refuses a model or a layout that does not suit it.
 
 - `label` corrupts a packed row and returns the targets (NumPy, in the loader).
 - `head` builds the module that predicts them.
@@ -11,9 +17,10 @@ To add an objective, add a file here and its name to the union.
 
 from __future__ import annotations
 
+from bertie.objectives.clm import CausalLM
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
 
-Objective = MaskedLM | NextSentence
+Objective = MaskedLM | NextSentence | CausalLM
 
-__all__ = ["MaskedLM", "NextSentence", "Objective"]
+__all__ = ["CausalLM", "MaskedLM", "NextSentence", "Objective"]

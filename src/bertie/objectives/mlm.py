@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from bertie import console
+from bertie.batches.layouts import Layout
 from bertie.contracts import Batch, Targets
 from bertie.errors import UsageError, require_range
 from bertie.model.encoder import Encoder, EncoderConfig
@@ -47,6 +48,14 @@ class MaskedLM:
         if self.mask_replace_prob + self.random_replace_prob > 1:
             raise UsageError(
                 "objectives.mlm: mask_replace_prob and random_replace_prob are more than 1 together: lower one of them"
+            )
+
+    def check(self, model: EncoderConfig, layout: Layout) -> None:  # noqa: ARG002
+        """Raise UsageError if the model is causal."""
+        if model.causal:
+            raise UsageError(
+                "objectives.mlm predicts a token from both sides, and model.causal is true: set model.causal to false, or "
+                'train with the objective kind = "clm"'
             )
 
     def label(self, batch: Batch, tokenizer: Tokenizer, rng: np.random.Generator) -> tuple[Batch, Targets]:

@@ -8,8 +8,9 @@ from typing import Literal
 import numpy as np
 from torch import nn
 
+from bertie.batches.layouts import Layout
 from bertie.contracts import Batch, Targets
-from bertie.errors import require_range
+from bertie.errors import UsageError, require_range
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.heads import PooledHead
 from bertie.text.shards import Corpus
@@ -26,6 +27,19 @@ class NextSentence:
 
     def __post_init__(self) -> None:
         require_range("objectives.nsp", self, "weight", low=0)
+
+    def check(self, model: EncoderConfig, layout: Layout) -> None:
+        """Raise UsageError if the sequences are no sentence pairs, or if [CLS] cannot see them."""
+        if layout.kind != "pairs":
+            raise UsageError(
+                f'objectives.nsp needs sentence pairs, and layout.kind is "{layout.kind}": set it to "pairs", or remove the '
+                "objective"
+            )
+        if model.causal:
+            raise UsageError(
+                "objectives.nsp predicts from [CLS], the first token, which sees no other token if model.causal is true: "
+                "set model.causal to false, or remove the objective"
+            )
 
     def label(self, batch: Batch, tokenizer: Tokenizer, rng: np.random.Generator) -> tuple[Batch, Targets]:  # noqa: ARG002
         """Return the batch unchanged, and one target at the [CLS] of every sequence (P = S). Unlabeled pairs weigh 0."""

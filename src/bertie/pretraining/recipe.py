@@ -99,6 +99,13 @@ class PretrainConfig:
         require_range("", self, "seed", low=0)
         if self.init_optimizer == "keep" and not self.init_from:
             raise UsageError("init_optimizer is keep, but init_from names no checkpoint: set init_from too")
+        for objective in self.objectives:
+            objective.check(self.model, self.layout)
+        if self.training.attention == "varlen" and self.model.position_embedding == "alibi":
+            raise UsageError(
+                "training.attention is varlen, which does not support model.position_embedding alibi: set "
+                "training.attention to automatic, or take another position embedding"
+            )
         if self.training.attention == "varlen" and self.model.attention_probs_dropout_prob > 0:
             raise UsageError(
                 f"training.attention is varlen, which does not support dropout, and model.attention_probs_dropout_prob "
@@ -130,8 +137,8 @@ def with_vocab_size(config: PretrainConfig, tokenizer: Tokenizer) -> PretrainCon
         raise UsageError(
             f"{where} {longest} is more than model.max_position_embeddings {model.max_position_embeddings}"
         )
-    if model.type_vocab_size < 2:
-        raise UsageError(f"model.type_vocab_size is {model.type_vocab_size}: sentence pairs need at least 2")
+    if model.type_vocab_size == 1:
+        raise UsageError("model.type_vocab_size is 1: sentence pairs have 2 segments; set it to 2, or to 0 for none")
     kinds = [objective.kind for objective in config.objectives]
     if not kinds or len(set(kinds)) < len(kinds):
         raise UsageError(f"objectives is {kinds}: give one or more, each of a different kind")

@@ -1,0 +1,58 @@
+"""Causal language modeling, the objective of GPT: predict each token from the tokens before it (Radford et al. 2018)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from torch import nn
+
+from bertie.batches.layouts import Layout
+from bertie.contracts import FILLER, Batch, Targets
+from bertie.errors import UsageError, require_range
+from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.heads import CausalLMHead
+from bertie.text.shards import Corpus
+from bertie.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class CausalLM:
+    """Predict the next token at every position of a sequence. The model must be causal."""
+
+    kind: Literal["clm"] = "clm"
+    weight: float = 1.0
+    """Weight of this loss in the total loss."""
+    allow_bidirectional: bool = False
+    """Allow a model that is not causal. It sees the tokens that it predicts, so its loss goes to zero and it learns
+    nothing. This is for experiments."""
+
+    def __post_init__(self) -> None:
+        require_range("objectives.clm", self, "weight", low=0)
+
+    def check(self, model: EncoderConfig, layout: Layout) -> None:  # noqa: ARG002
+        """Raise UsageError if the model is not causal."""
+        if not model.causal and not self.allow_bidirectional:
+            raise UsageError(
+                "objectives.clm predicts the next token, which a model with model.causal = false sees: set model.causal "
+                "to true, or objectives.clm.allow_bidirectional to true if that is the experiment"
+            )
+
+    def label(self, batch: Batch, tokenizer: Tokenizer, rng: np.random.Generator) -> tuple[Batch, Targets]:  # noqa: ARG002
+        """Return the batch unchanged, and one target per token (P = T).
+
+        The label of a token is the next token of its sequence. The last token of a sequence and filler weigh 0.
+        """
+        positions, cu_seqlens = np.arange(len(batch.input_ids)), batch.ragged.cu_seqlens
+        labels = np.append(batch.input_ids[1:], 0)
+        weight = np.repeat(batch.example != FILLER, batch.ragged.lengths).astype(np.float32)
+        weight[cu_seqlens[1:] - 1] = 0
+        return batch, Targets(positions, labels, weight)
+
+    def initialize(self, head: nn.Module, corpus: Corpus) -> None:
+        """Do nothing: the head has no weights of its own."""
+
+    def head(self, config: EncoderConfig, encoder: Encoder) -> CausalLMHead:  # noqa: ARG002
+        """Build the head, with the encoder's word embeddings as its output matrix."""
+        return CausalLMHead(encoder.embeddings.word)
