@@ -91,8 +91,10 @@ def measure(size: str, length: int, dropout: float, shards: Path, rounds: int) -
             times[name].append(timed(run, steps))
             memory[name] = max(memory[name], torch.cuda.max_memory_allocated() - allocated)
     parts = [work[number * STEPS : (number + 1) * STEPS] for number in range(1, rounds + 1)]  # the first round warms up
-    flops = [sum(training_flops(recipe.model, micro) for step in part for micro in step.batches) for part in parts]
-    tokens = [sum(micro.tokens for step in part for micro in step.batches) for part in parts]
+    flops = [
+        sum(training_flops(recipe.model, micro) for step in part for micro in step.micro_batches) for part in parts
+    ]
+    tokens = [sum(micro.tokens for step in part for micro in step.micro_batches) for part in parts]
     peak = next((value for name, value in PEAKS.items() if name in torch.cuda.get_device_name()), None)
     rate = runtime.matrix_rate("bf16", runtime.device())
     found = {}

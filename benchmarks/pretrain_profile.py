@@ -44,7 +44,7 @@ def main() -> None:
     recipe, steps = feed(args.size, args.shards)
     work = list(islice(steps, WARMUP + args.rounds))
     step = stepper(new_model(recipe.model, recipe.objectives, 0).train(), args.precision)
-    [micro] = work[0].batches
+    [micro] = work[0].micro_batches
     bare = bare_products(recipe.model, micro, args.precision)
     rounds = [(processor_ms(partial(step, one)), processor_ms(bare)) for one in work][WARMUP:]
     gigaflops = training_flops(recipe.model, micro) / 1e9

@@ -79,13 +79,13 @@ def measure(size: str, precision: Precision, shards: Path, rounds: int) -> Figur
     work = list(islice(steps, rounds + 1))
     ours = stepper(new_model(recipe.model, recipe.objectives, 0).train(), precision)
     theirs = their_stepper(recipe.model, precision, 128)
-    [micro] = work[0].batches
+    [micro] = work[0].micro_batches
     bare = bare_products(recipe.model, micro, precision)
     times: list[tuple[float, float, float]] = []
     for step in work:
         times.append((timed(partial(ours, step)), timed(partial(theirs, step)), timed(bare)))
     times = times[1:]  # the first warms up
-    tokens = [micro.tokens for step in work[1:] for micro in step.batches]
+    tokens = [micro.tokens for step in work[1:] for micro in step.micro_batches]
     speeds = [[t / seconds[i] for t, seconds in zip(tokens, times, strict=True)] for i in (0, 1)]
     gc.collect()
     return Figures(
@@ -147,7 +147,7 @@ def their_stepper(
     def step(work: Step) -> None:
         products = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("highest")  # torch's default, which bertie changes on some processors
-        inputs = {name: value.to(device) for name, value in padded(work.batches[0], length).items()}
+        inputs = {name: value.to(device) for name, value in padded(work.micro_batches[0], length).items()}
         with runtime.autocast(precision, device):
             loss = forward(**inputs).loss
         loss.backward()
@@ -177,7 +177,7 @@ def padded(micro: MicroBatch, length: int) -> dict[str, Tensor]:
     chosen = mlm.weight > 0
     at = micro.rows[mlm.index[chosen]]
     labels[rows[at], batch.position_ids[at]] = mlm.label[chosen]
-    nsp = np.where(batch.kind >= 0, batch.kind, -100)
+    nsp = np.where(batch.pair_label >= 0, batch.pair_label, -100)
     every = {**made, "labels": labels, "next_sentence_label": nsp}
     return {name: torch.from_numpy(np.ascontiguousarray(value[real])).long() for name, value in every.items()}
 

@@ -177,7 +177,7 @@ def their_steps(recipe: PretrainConfig, feed: Iterator[Step], shards: Shards) ->
         rate = recipe.training.learning_rate * recipe.schedule.factor(next(numbers), recipe.training.steps)
         for group in optimizer.param_groups:
             group["lr"] = rate
-        [micro] = next(feed).batches
+        [micro] = next(feed).micro_batches
         loss = model(**padded(micro, 128)).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.training.max_grad_norm)

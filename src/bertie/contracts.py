@@ -59,9 +59,9 @@ class Sequence:
     offsets: np.ndarray | None = None
     """int32 [n, 2]: start and end of each token in the source text, in characters. (0, 0) for special tokens.
     None if the caller did not ask for offsets."""
-    kind: int = -1
-    """Label that the layout assigns. For sentence pairs: 0 if B follows A, 1 if B is random (BERT's labels), -1 if
-    the pair has no label."""
+    pair_label: int = -1
+    """Label that the layout assigns to a sentence pair: 0 if B follows A, 1 if B is random (BERT's labels), -1 if there is
+    no label."""
     example: int = -1
     """Index of the example that this sequence encodes. `FILLER` for filler sequences, -1 if there are no examples."""
     part: int = 0
@@ -108,8 +108,8 @@ class Batch:
     """int32 [T]: position of each token in its own sequence, from 0."""
     word_starts: Array
     """bool [T]: true at the first subword of each word."""
-    kind: Array
-    """int32 [S]: `Sequence.kind`."""
+    pair_label: Array
+    """int32 [S]: `Sequence.pair_label`."""
     example: Array
     """int32 [S]: `Sequence.example`."""
     ragged: Ragged
@@ -118,7 +118,7 @@ class Batch:
     def tensors(self, device: torch.device | str = "cpu") -> Batch:
         """Return this batch as tensors on `device`."""
         ragged = Ragged(_move(self.ragged.cu_seqlens, device), self.ragged.max_seqlen)
-        names = ("input_ids", "token_type_ids", "position_ids", "word_starts", "kind", "example")
+        names = ("input_ids", "token_type_ids", "position_ids", "word_starts", "pair_label", "example")
         return Batch(**{name: _move(getattr(self, name), device) for name in names}, ragged=ragged)
 
 

@@ -16,8 +16,8 @@ import bertie
 from bertie import seeding
 from bertie.batches.collate import collate
 from bertie.batches.layouts import SentencePairs
+from bertie.checkpoints.families import bert, family
 from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint
-from bertie.checkpoints.huggingface import from_huggingface, to_huggingface
 from bertie.contracts import MicroBatch, Sequence, Targets
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import TransformerConfig
@@ -68,7 +68,7 @@ def our_base(base: Any, small_tokenizer: Tokenizer) -> Model:
     config = TransformerConfig(12, 768, 12, 3072, 30522, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     encoder = build_encoder(config)
     model = Model(encoder, {o.kind: o.head(config, encoder) for o in OBJECTIVES})
-    weights, unknown = from_huggingface(base.state_dict())
+    weights, unknown = family.from_huggingface(bert.FAMILY, base.state_dict(), ("mlm", "nsp"))
     assert unknown == []
     loaded = load_weights(model, Checkpoint(Path("random"), config, weights, small_tokenizer, (), {}))
     assert (loaded.initialized, loaded.dropped) == ((), ())
@@ -81,7 +81,7 @@ def sequences() -> list[Sequence]:
     result = []
     for n in LENGTHS:
         ids, segments = rng.integers(0, 30522, n).astype(np.int32), (np.arange(n) > n // 2).astype(np.int32)
-        result.append(Sequence(ids, segments, np.ones(n, bool), kind=int(rng.integers(0, 2))))
+        result.append(Sequence(ids, segments, np.ones(n, bool), pair_label=int(rng.integers(0, 2))))
     return result
 
 
@@ -126,7 +126,7 @@ def test_gradients_of_all_parameters_of_bert_base_agree(base: Any, our_base: Mod
         np.append(rng.integers(0, 30522, 12), placeholders),
         np.repeat(np.float32([1, 0]), [12, 3]),
     )
-    nsp = Targets(batch.ragged.cu_seqlens[:-1], batch.kind, np.ones(4, np.float32))
+    nsp = Targets(batch.ragged.cu_seqlens[:-1], batch.pair_label, np.ones(4, np.float32))
     losses = our_base(MicroBatch.of(batch, {"mlm": mlm, "nsp": nsp}).tensors())
     sum(loss.total / loss.count for loss in losses.values()).backward()  # type: ignore[union-attr]
 
@@ -136,15 +136,15 @@ def test_gradients_of_all_parameters_of_bert_base_agree(base: Any, our_base: Mod
     for row, part in enumerate(np.split(flat, np.cumsum(LENGTHS)[:-1])):
         labels[row, : len(part)] = torch.as_tensor(part)
     theirs = base(
-        **padded(sequences), labels=labels, next_sentence_label=torch.as_tensor(batch.kind, dtype=torch.int64)
+        **padded(sequences), labels=labels, next_sentence_label=torch.as_tensor(batch.pair_label, dtype=torch.int64)
     )
     theirs.loss.backward()
     ours = sum(float(loss.total.detach() / loss.count) for loss in losses.values())
     assert ours == pytest.approx(theirs.loss.item(), rel=1e-6)
 
     found = {name: parameter.grad for name, parameter in our_base.named_parameters()}
-    gradients = to_huggingface(
-        {name: gradient for name, gradient in found.items() if gradient is not None}, our_base.kinds
+    gradients = family.to_huggingface(
+        bert.FAMILY, {name: gradient for name, gradient in found.items() if gradient is not None}, our_base.kinds
     )
     expected = {name: parameter.grad for name, parameter in base.named_parameters() if parameter.grad is not None}
     assert gradients.keys() == expected.keys()
@@ -302,7 +302,7 @@ def test_fine_tuning_has_the_same_losses_as_in_transformers(minilm: Path, shared
     theirs = transformers.BertForSequenceClassification.from_pretrained(
         minilm, num_labels=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, attn_implementation="eager"
     )
-    theirs.load_state_dict(to_huggingface(initial.state_dict(), initial.kinds))
+    theirs.load_state_dict(family.to_huggingface(bert.FAMILY, initial.state_dict(), initial.kinds))
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
     not_decayed = [p for name, p in theirs.named_parameters() if "LayerNorm" in name or name.endswith("bias")]
     decayed = [p for name, p in theirs.named_parameters() if "LayerNorm" not in name and not name.endswith("bias")]
@@ -334,4 +334,7 @@ def test_fine_tuning_has_the_same_losses_as_in_transformers(minilm: Path, shared
 def test_transformers_loads_the_same_weights(run: Path) -> None:
     weights = read_checkpoint(run).weights
     theirs = loaded(transformers.AutoModelForPreTraining, run).state_dict()
-    assert all(torch.equal(weights[name], tensor) for name, tensor in from_huggingface(theirs)[0].items())
+    assert all(
+        torch.equal(weights[name], tensor)
+        for name, tensor in family.from_huggingface(bert.FAMILY, theirs, ("mlm", "nsp"))[0].items()
+    )

@@ -24,7 +24,7 @@ def collate(sequences: list[Sequence], max_seqlen: int) -> Batch:
         token_type_ids=np.concatenate([sequence.token_type_ids for sequence in sequences]),
         position_ids=np.arange(cu_seqlens[-1], dtype=np.int32) - np.repeat(cu_seqlens[:-1], lengths),
         word_starts=np.concatenate([sequence.word_starts for sequence in sequences]),
-        kind=np.array([sequence.kind for sequence in sequences], dtype=np.int32),
+        pair_label=np.array([sequence.pair_label for sequence in sequences], dtype=np.int32),
         example=np.array([sequence.example for sequence in sequences], dtype=np.int32),
         ragged=Ragged(cu_seqlens, max_seqlen),
     )
@@ -49,7 +49,7 @@ def join(rows: list[tuple[Batch, dict[str, Targets]]]) -> MicroBatch:
     starts = np.cumsum([0, *(len(batch.input_ids) for batch in batches)], dtype=np.int32)
     cu_seqlens = [batch.ragged.cu_seqlens[1:] + start for batch, start in zip(batches, starts, strict=False)]
     ragged = Ragged(np.concatenate([starts[:1], *cu_seqlens]), batches[0].ragged.max_seqlen)
-    names = ("input_ids", "token_type_ids", "position_ids", "word_starts", "kind", "example")
+    names = ("input_ids", "token_type_ids", "position_ids", "word_starts", "pair_label", "example")
     batch = Batch(**{n: np.concatenate([getattr(b, n) for b in batches]) for n in names}, ragged=ragged)
     shifted = [
         {name: replace(target, index=target.index + start) for name, target in targets.items()}

@@ -97,7 +97,7 @@ class SentencePairsEpoch:
             input_ids=np.concatenate([cls, a_ids, sep, b_ids, sep]).astype(np.int32),
             token_type_ids=token_type_ids,
             word_starts=np.concatenate([[True], a_words, [True], b_words, [True]]),
-            kind=span.kind,
+            pair_label=span.pair_label,
         )
 
 
@@ -107,7 +107,7 @@ class PairSpan:
 
     a: tuple[int, int]
     b: tuple[int, int]
-    kind: int
+    pair_label: int
 
     def __len__(self) -> int:
         return self.a[1] - self.a[0] + self.b[1] - self.b[0] + 3

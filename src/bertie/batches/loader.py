@@ -54,7 +54,7 @@ class Position:
 class Step:
     """The micro-batches of one optimizer step that this rank computes."""
 
-    batches: list[MicroBatch]
+    micro_batches: list[MicroBatch]
     position: Position
     """Position of this step."""
     after: Position
@@ -77,7 +77,7 @@ class StepPlan:
     """Position of the next step."""
 
     @property
-    def batches(self) -> list[Batch]:
+    def all_rows(self) -> list[Batch]:
         """Build all rows."""
         return [self.build_row(number) for number in range(self.rows)]
 

@@ -15,16 +15,12 @@ from torch import Tensor
 
 from bertie import storage
 from bertie.checkpoints import sentence_transformers_format
-from bertie.checkpoints.huggingface import (
-    classifier_kind,
-    from_config_json,
-    from_huggingface,
-    to_config_json,
-    to_huggingface,
-)
+from bertie.checkpoints.families import family_of
+from bertie.checkpoints.families.family import from_huggingface, to_huggingface
+from bertie.checkpoints.huggingface import from_config_json, head_kinds, to_config_json
 from bertie.checkpoints.model_card import model_card
 from bertie.errors import UsageError, UserError
-from bertie.model.encoder import EncoderConfig
+from bertie.model.encoder import EncoderConfig, build_encoder
 from bertie.model.model import Model
 from bertie.text.tokenizer import Tokenizer
 
@@ -83,8 +79,9 @@ def write_model(
     """
     heads = frozenset(model.heads)
     labels = tuple((task or {}).get("labels", ()))
-    hf_heads = heads if model.loads_in_transformers else frozenset()
-    weights = to_huggingface({name: tensor.cpu() for name, tensor in model.state_dict().items()}, hf_heads)
+    family = family_of(model.encoder.config)
+    hf_heads = heads if model.loads_in_transformers and heads in family.architectures else frozenset()
+    weights = to_huggingface(family, {name: tensor.cpu() for name, tensor in model.state_dict().items()}, hf_heads)
     save_tensors(weights, folder / "model.safetensors")
     tokenizer.save(folder, model.encoder.config.max_position_embeddings)
     storage.write_atomic(folder / "README.md", model_card(model, heads, labels, about))
@@ -144,10 +141,10 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
     folder = find_model_folder(source)
     verify(folder)
     values = storage.read_json(folder / "config.json")
-    config, labels = from_config_json(values, str(folder / "config.json"))
+    family, config, labels = from_config_json(values, str(folder / "config.json"))
     task = storage.read_json(folder / TASK_FILE) if (folder / TASK_FILE).is_file() else {}
     tensors = read_tensors(folder / "model.safetensors")
-    weights, _ = from_huggingface(tensors, str(task.get("kind") or classifier_kind(values, tensors)))
+    weights, _ = from_huggingface(family, tensors, head_kinds(family, values, tensors, task))
     tokenizer = Tokenizer.load(folder)
     words = weights.get("encoder.embeddings.word.weight")
     if words is None:
@@ -166,17 +163,13 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
 
 
 def _require_sizes(folder: Path, config: EncoderConfig, task: dict[str, Any], weights: dict[str, Tensor]) -> None:
-    """Compare the largest tensors with the sizes in config.json and task.json.
+    """Compare the tensors of the encoder and of the BiLSTM with the sizes in config.json and task.json.
 
     The check comes before the model is built, because a wrong size could ask for any amount of memory. `load_weights`
     compares the other tensors. Raises UserError.
     """
-    width = config.hidden_size
-    rows = {"word": config.vocab_size, "position": config.max_position_embeddings, "segment": config.type_vocab_size}
-    sizes = {f"encoder.embeddings.{name}.weight": (count, width) for name, count in rows.items()}
-    for layer in range(config.num_hidden_layers):
-        sizes[f"encoder.layers.{layer}.attention.qkv.weight"] = (3 * width, width)
-        sizes[f"encoder.layers.{layer}.up.weight"] = (config.intermediate_size, width)
+    with torch.device("meta"):  # without memory for the weights
+        sizes = {f"encoder.{name}": tuple(t.shape) for name, t in build_encoder(config).state_dict().items()}
     lstm = task.get("lstm_hidden_size")
     if type(lstm) is int and lstm > 0:  # other values are reported when the model is built
         sizes["reading.lstm.weight_hh_l0"] = (4 * lstm, lstm)

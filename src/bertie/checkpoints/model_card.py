@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bertie.checkpoints.families import family_of, own
 from bertie.model.model import Model
 
 # Heads -> (pipeline tag of the hub, what the model predicts).
@@ -10,6 +11,7 @@ USES = {
     frozenset({"mlm"}): ("fill-mask", "masked words"),
     frozenset({"nsp"}): ("text-classification", "whether a second text follows the first"),
     frozenset({"mlm", "nsp"}): ("fill-mask", "masked words, and whether a second text follows the first"),
+    frozenset({"clm"}): ("text-generation", "the next word"),
     frozenset({"classify"}): ("text-classification", "classes"),
     frozenset({"regress"}): ("text-classification", "a number"),
     frozenset({"choose"}): ("multiple-choice", "the best of several endings"),
@@ -50,9 +52,15 @@ def model_card(model: Model, heads: frozenset[str], labels: tuple[str, ...], abo
         f"model = {loader}",
         "```",
         "",
-        "It also loads with transformers' `AutoModel` classes."
-        if model.loads_in_transformers
-        else "transformers' `AutoModel` loads its encoder. Only bertie loads the layers above it.",
+        _other_loaders(model),
         "",
     ]
     return "\n".join(lines)
+
+
+def _other_loaders(model: Model) -> str:
+    if family_of(model.encoder.config).model_type == own.FAMILY.model_type:
+        return "Only bertie loads this model: no class of transformers has its structure."
+    if not model.loads_in_transformers:
+        return "transformers' `AutoModel` loads its encoder. Only bertie loads the layers above it."
+    return "It also loads with transformers' `AutoModel` classes."

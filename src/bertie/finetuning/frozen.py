@@ -41,7 +41,8 @@ def cache_hidden_states(data: TaskData, model: Model, folder: Path | None) -> Ta
         MachineError: The space could not be allocated.
     """
     sequences = [*data.train_sequences, *data.dev_sequences]
-    rows = [len(sequence) if _has_lstm(model) else len(data.task.head_positions(sequence)) for sequence in sequences]
+    pooled = model.encoder.config.pooled_token
+    rows = [len(s) if _has_lstm(model) else len(data.task.head_positions(s, pooled)) for s in sequences]
     ends = np.cumsum([0, *rows])
     cache: np.ndarray | None = None
     with console.progress("encode", len(sequences), "sequences") as bar:
@@ -67,7 +68,7 @@ def _states(model: Model, task: Task, sequences: list[Sequence]) -> Iterator[np.
     """Yield the hidden states of each sequence, float32 [rows, ...]."""
 
     def compute(batch: Batch, group: list[Sequence]) -> list[np.ndarray]:
-        index, sizes = head_index(task, group)
+        index, sizes = head_index(task, group, model.encoder.config.pooled_token)
         states = model.encoder_states(batch, torch.as_tensor(index, device=model.device)).float().cpu().numpy()
         return np.split(states, np.cumsum([len(s) for s in group] if _has_lstm(model) else sizes)[:-1])
 

@@ -19,6 +19,7 @@ from bertie.contracts import MicroBatch, Sequence
 from bertie.errors import DivergedError, UsageError, UserError
 from bertie.finetuning.data import TaskData
 from bertie.finetuning.recipe import FinetuneConfig
+from bertie.model.config import PooledToken
 from bertie.model.encoder import Encoder, EncoderConfig, build_encoder
 from bertie.model.heads import PooledHead
 from bertie.model.initialization import initialize_weights
@@ -83,7 +84,8 @@ def train_run(
     asked = config.training.precision
     precision = run.precision(asked) if run else runtime.resolve_precision(asked, model.device)
     losses: list[float] = []
-    batcher = _MicroBatcher(config, data.task, checkpoint.tokenizer.pad_id, _token_multiple(precision, model.device))
+    pad_id, multiple = checkpoint.tokenizer.pad_id, _token_multiple(precision, model.device)
+    batcher = _MicroBatcher(config, data.task, pad_id, checkpoint.config.pooled_token, multiple)
     dev = _DevBatches(batcher, data, set(calibrate_on.tolist()))
     if config.training.patience and not dev.has_targets():
         raise UserError("training.patience: no dev example has a known gold label, so there is no dev loss to watch")
@@ -243,6 +245,7 @@ class _MicroBatcher:
     config: FinetuneConfig
     task: Task
     pad_id: int
+    pooled: PooledToken
     multiple: int
 
     def micro_batches(self, units: list[list[Sequence]]) -> list[MicroBatch]:
@@ -263,7 +266,7 @@ class _MicroBatcher:
         multiple = self.multiple if states is None else 1  # cached hidden states: the encoder does not run
         padding = -sum(map(len, sequences)) % multiple
         batch = collate(sequences + filler(padding, self.pad_id, limit), limit)
-        index, _ = head_index(self.task, sequences)
+        index, _ = head_index(self.task, sequences, self.pooled)
         micro = MicroBatch.of(batch, {self.task.kind: self.task.targets(batch, sequences, index)}, multiple)
         return replace(micro, hidden_states=states)
 

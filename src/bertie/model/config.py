@@ -9,6 +9,7 @@ from bertie.errors import UsageError, require_range
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "geglu", "swiglu"]
 GATED = ("geglu", "swiglu")
+PooledToken = Literal["first", "last"]
 PositionEmbedding = Literal["learned", "sinusoidal", "rotary", "alibi", "none"]
 
 
@@ -76,6 +77,11 @@ class TransformerConfig:
                 f"model.position_embedding is rotary, which needs an even head size, and model.hidden_size / "
                 f"model.num_attention_heads is {self.hidden_size // self.num_attention_heads}: change one of them"
             )
+
+    @property
+    def pooled_token(self) -> PooledToken:
+        """The token that stands for the whole sequence: [CLS], or in a causal model the last one, which sees all others."""
+        return "last" if self.causal else "first"
 
     @property
     def gated(self) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bertie.contracts import Loss, Targets
-from bertie.model.vocabulary_loss import HalfVocabularyLoss
+from bertie.model.vocabulary_loss_half import HalfVocabularyLoss
 
 
 def cross_entropy(logits_PC: Float[Tensor, "P C"], targets: Targets) -> Loss:

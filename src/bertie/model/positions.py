@@ -5,7 +5,6 @@ T  packed tokens    E  embedding size    N  heads    H  head size    R  pairs of
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -20,10 +19,10 @@ class SinusoidalEmbedding(nn.Module):
 
     def __init__(self, positions: int, size: int):
         super().__init__()
-        column = np.arange(size)
-        angles = np.arange(positions)[:, None] / np.power(10_000.0, 2 * (column // 2) / size)
-        table = np.where(column % 2, np.cos(angles), np.sin(angles))
-        self.register_buffer("table", torch.from_numpy(table.astype(np.float32)), persistent=False)
+        column = torch.arange(size, dtype=torch.float64)
+        angles = torch.arange(positions, dtype=torch.float64)[:, None] / 10_000.0 ** (2 * (column // 2) / size)
+        table = torch.where(column % 2 == 1, angles.cos(), angles.sin())
+        self.register_buffer("table", table.float(), persistent=False)
 
     def forward(self, position_ids: Int[Tensor, " T"]) -> Float[Tensor, "T E"]:
         return self.table[position_ids]

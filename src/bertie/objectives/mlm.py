@@ -94,7 +94,7 @@ class MaskedLM:
         """Return sorted positions in T: round(mlm_probability × n) of each sequence's n ordinary tokens, at least one."""
         positions = np.flatnonzero(~np.isin(batch.input_ids, tokenizer.special_ids))
         sequence = np.searchsorted(batch.ragged.cu_seqlens, positions, side="right") - 1
-        counts = np.bincount(sequence, minlength=len(batch.kind))
+        counts = np.bincount(sequence, minlength=len(batch.pair_label))
         quota = np.maximum(1, np.rint(self.mlm_probability * counts))
         shuffled = np.lexsort((rng.random(len(positions)), sequence))
         rank = np.arange(len(positions)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -43,9 +43,9 @@ class NextSentence:
 
     def label(self, batch: Batch, tokenizer: Tokenizer, rng: np.random.Generator) -> tuple[Batch, Targets]:  # noqa: ARG002
         """Return the batch unchanged, and one target at the [CLS] of every sequence (P = S). Unlabeled pairs weigh 0."""
-        labeled = batch.kind >= 0
+        labeled = batch.pair_label >= 0
         return batch, Targets(
-            batch.ragged.cu_seqlens[:-1], np.where(labeled, batch.kind, 0), labeled.astype(np.float32)
+            batch.ragged.cu_seqlens[:-1], np.where(labeled, batch.pair_label, 0), labeled.astype(np.float32)
         )
 
     def initialize(self, head: nn.Module, corpus: Corpus) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from bertie import config as configuration
 from bertie import storage
@@ -14,6 +14,8 @@ from bertie.errors import UsageError, UserError
 from bertie.tasks import AnyTask
 from bertie.tasks.data.rows import join_names
 from bertie.tasks.task_json import task_from_json
+
+TASK_KINDS = frozenset(kind.kind for kind in get_args(AnyTask))
 
 
 def trained_length(checkpoint: Checkpoint) -> int:
@@ -47,7 +49,7 @@ def checkpoint_task(checkpoint: Checkpoint) -> AnyTask | None:
         task = task_json(checkpoint.folder)
         _require_outputs(checkpoint, task.kind, task.labels)
         return task
-    [kind] = [*(checkpoint.heads - {"mlm", "nsp"}), None][:1]
+    [kind] = [*(checkpoint.heads & TASK_KINDS), None][:1]
     if kind is None:
         return None
     task = configuration.build(AnyTask, {"kind": kind}, "task")

@@ -14,13 +14,14 @@ import numpy as np
 
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UserError
+from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.heads import PooledHead
 from bertie.model.losses import grouped_cross_entropy
 from bertie.tasks.data.choices import ChoiceColumns, ChoiceExample, ChoiceReader
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import parse_index
-from bertie.tasks.encoding import FIRST, by_example, softmax
+from bertie.tasks.encoding import by_example, pooled_position, softmax
 from bertie.tasks.evaluation.choose import evaluate_choices
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.predictions import ChoicePrediction
@@ -86,8 +87,8 @@ class Choose:
     def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
         return sequences
 
-    def head_positions(self, sequence: Sequence) -> np.ndarray:  # noqa: ARG002
-        return FIRST
+    def head_positions(self, sequence: Sequence, pooled: PooledToken) -> np.ndarray:
+        return pooled_position(sequence, pooled)
 
     def head(self, config: EncoderConfig, width: int) -> PooledHead:
         return PooledHead(width, 1, config.hidden_dropout_prob, grouped_cross_entropy)

@@ -10,12 +10,13 @@ from tyro.conf import Fixed
 
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError, require_range
+from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.heads import PooledHead
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import join_names, parse_label, shorten
 from bertie.tasks.data.texts import CLASSES, Example, TextColumns, TextReader
-from bertie.tasks.encoding import FIRST, by_example, cls_targets, encode_texts, softmax
+from bertie.tasks.encoding import by_example, cls_targets, encode_texts, pooled_position, softmax
 from bertie.tasks.evaluation.classify import evaluate_classes
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.metrics import classification_scores
@@ -111,8 +112,8 @@ class Classify:
     def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
         return sequences
 
-    def head_positions(self, sequence: Sequence) -> np.ndarray:  # noqa: ARG002
-        return FIRST
+    def head_positions(self, sequence: Sequence, pooled: PooledToken) -> np.ndarray:
+        return pooled_position(sequence, pooled)
 
     def head(self, config: EncoderConfig, width: int) -> PooledHead:
         if not self.labels:

@@ -12,13 +12,14 @@ from tyro.conf import Fixed
 
 from bertie.contracts import Batch, PairTargets, Sequence
 from bertie.errors import UserError, require_range
+from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.heads import PoolingHead
 from bertie.model.pooling import Pooling, pool
 from bertie.tasks.data.prediction_files import answer_of, require_number
 from bertie.tasks.data.rows import describe_bad_number, parse_label_number, shorten
 from bertie.tasks.data.texts import CLASSES, SCORES, Example, TextColumns, TextReader
-from bertie.tasks.encoding import FIRST
+from bertie.tasks.encoding import pooled_position
 from bertie.tasks.evaluation.embed import evaluate_retrieval, evaluate_scored_pairs, partner_ranks
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.metrics import regression_scores
@@ -113,14 +114,15 @@ class Embed:
     def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
         return sequences
 
-    def head_positions(self, sequence: Sequence) -> np.ndarray:
-        return FIRST if self.pooling == "cls" else np.arange(len(sequence))
+    def head_positions(self, sequence: Sequence, pooled: PooledToken) -> np.ndarray:
+        return pooled_position(sequence, pooled) if self.pooling == "cls" else np.arange(len(sequence))
 
     def head(self, config: EncoderConfig, width: int) -> PoolingHead:  # noqa: ARG002
         return PoolingHead(self.pooling, self.scale)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> PairTargets:  # noqa: ARG002
-        text = np.repeat(np.arange(len(sequences)), [len(self.head_positions(sequence)) for sequence in sequences])
+        positions = [1 if self.pooling == "cls" else len(sequence) for sequence in sequences]
+        text = np.repeat(np.arange(len(sequences)), positions)
         first, second = (np.array([i for i, s in enumerate(sequences) if s.part == part]) for part in (0, 1))
         score = np.array([sequences[i].target or 0.0 for i in first], np.float32)
         return PairTargets(index, text, np.ones(len(first), np.float32), first, second, score, self.scored)

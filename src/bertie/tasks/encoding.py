@@ -10,11 +10,15 @@ import numpy as np
 
 from bertie.contracts import Sequence, Targets
 from bertie.errors import UserError
+from bertie.model.config import PooledToken
 from bertie.tasks.data.texts import Example
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
-FIRST = np.zeros(1, np.int64)  # the position of [CLS], the only one that the head of a sequence-level task reads
+
+def pooled_position(sequence: Sequence, pooled: PooledToken) -> np.ndarray:
+    """Return the only position that the head of a sequence-level task reads, int64 [1]: [CLS] or the last [SEP]."""
+    return np.array([0 if pooled == "first" else len(sequence) - 1], np.int64)
 
 
 def encode_texts(

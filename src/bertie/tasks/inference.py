@@ -13,6 +13,7 @@ from bertie import console
 from bertie.batches.collate import collate
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UserError
+from bertie.model.config import PooledToken
 from bertie.model.model import Model
 from bertie.tasks.encoding import count_truncated
 from bertie.tasks.task import Task
@@ -57,7 +58,7 @@ def outputs(model: Model, task: Task, sequences: list[Sequence]) -> list[np.ndar
     head = model.heads[task.kind]
 
     def compute(batch: Batch, group: list[Sequence]) -> list[np.ndarray]:
-        index, sizes = head_index(task, group)
+        index, sizes = head_index(task, group, model.encoder.config.pooled_token)
         rows = torch.as_tensor(index, device=model.device)
         cached = gather_hidden_states(group)
         states = model.encoder_states(batch, rows) if cached is None else torch.as_tensor(cached, device=model.device)
@@ -114,10 +115,10 @@ def _until_failure(examples: Iterable[Any], failure: list[UserError]) -> Iterato
         failure.append(error)
 
 
-def head_index(task: Task, sequences: list[Sequence]) -> tuple[np.ndarray, list[int]]:
+def head_index(task: Task, sequences: list[Sequence], pooled: PooledToken) -> tuple[np.ndarray, list[int]]:
     """Return the rows of a batch that the task head reads, int64 [P], and their number in each sequence."""
     starts = np.cumsum([0, *(len(sequence) for sequence in sequences)])
-    read = [task.head_positions(sequence) for sequence in sequences]
+    read = [task.head_positions(sequence, pooled) for sequence in sequences]
     index = np.concatenate([positions + start for positions, start in zip(read, starts, strict=False)])
     return index.astype(np.int64), [len(positions) for positions in read]
 

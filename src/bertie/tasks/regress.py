@@ -10,13 +10,14 @@ from tyro.conf import Fixed
 
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UserError, require_range
+from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.heads import PooledHead
 from bertie.model.losses import squared_error
 from bertie.tasks.data.prediction_files import answer_of, require_number
 from bertie.tasks.data.rows import describe_bad_number, parse_label_number
 from bertie.tasks.data.texts import SCORES, Example, TextColumns, TextReader
-from bertie.tasks.encoding import FIRST, by_example, cls_targets, encode_texts
+from bertie.tasks.encoding import by_example, cls_targets, encode_texts, pooled_position
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.evaluation.regress import evaluate_numbers
 from bertie.tasks.metrics import regression_scores
@@ -95,8 +96,8 @@ class Regress:
     def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
         return sequences
 
-    def head_positions(self, sequence: Sequence) -> np.ndarray:  # noqa: ARG002
-        return FIRST
+    def head_positions(self, sequence: Sequence, pooled: PooledToken) -> np.ndarray:
+        return pooled_position(sequence, pooled)
 
     def head(self, config: EncoderConfig, width: int) -> PooledHead:
         return PooledHead(width, 1, config.hidden_dropout_prob, squared_error)

@@ -15,6 +15,7 @@ import numpy as np
 
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError, require_range
+from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.heads import PAIR_SIZE, ConditionalSpanHead, TokenHead
 from bertie.model.losses import grouped_cross_entropy
@@ -151,7 +152,7 @@ class Span:
         """
         return [sequence for sequence in sequences if sequence.target.answer is not None]
 
-    def head_positions(self, sequence: Sequence) -> np.ndarray:
+    def head_positions(self, sequence: Sequence, pooled: PooledToken) -> np.ndarray:  # noqa: ARG002
         return np.arange(len(sequence))
 
     def head(self, config: EncoderConfig, width: int) -> TokenHead | ConditionalSpanHead:  # noqa: ARG002

@@ -14,6 +14,7 @@ import numpy as np
 from bertie import console
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError, require_range
+from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.heads import TokenHead
 from bertie.tasks import word_alignment
@@ -153,7 +154,7 @@ class Tag:
     def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
         return [sequence for sequence in sequences if (sequence.target.tags >= 0).any()]
 
-    def head_positions(self, sequence: Sequence) -> np.ndarray:
+    def head_positions(self, sequence: Sequence, pooled: PooledToken) -> np.ndarray:  # noqa: ARG002
         return sequence.target.positions
 
     def head(self, config: EncoderConfig, width: int) -> TokenHead:

@@ -36,6 +36,7 @@ from torch import nn
 
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UserError
+from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.text.tokenizer import Tokenizer
@@ -170,10 +171,14 @@ class Task(Protocol):
         """Return the sequences to train on: those with a target. Also selects the sequences of the dev loss."""
         ...
 
-    def head_positions(self, sequence: Sequence) -> np.ndarray:
+    def head_positions(self, sequence: Sequence, pooled: PooledToken) -> np.ndarray:
         """Return the positions in the sequence whose hidden states the head reads: int64, sorted.
 
         The last layer is computed only for these tokens.
+
+        Args:
+            sequence: The sequence.
+            pooled: The token that stands for the whole sequence in this encoder.
         """
         ...
 

@@ -93,14 +93,14 @@ def train_steps(
     device, compute_losses = model.device, ranks.loss_function(model)
     names = list(settings.loss_weights)
     for step, work in zip(range(first_step, settings.steps), stream):  # noqa: B905 - the stream has no end
-        own = [[micro.counts[name] for name in names] + [micro.tokens] for micro in work.batches]
+        own = [[micro.counts[name] for name in names] + [micro.tokens] for micro in work.micro_batches]
         *counts, tokens = ranks.sum_values([sum(column) for column in zip(*own, strict=True)])
         scale, weights = compute_losses.scale, settings.loss_weights
         factors = [scale * weights[name] / (count or 1.0) for name, count in zip(names, counts, strict=True)]
         sums = torch.zeros(len(names), 3, dtype=torch.float64, device=device)
-        for number, micro in enumerate(work.batches):
+        for number, micro in enumerate(work.micro_batches):
             runtime.reseed_torch(settings.seed, seeding.DROPOUT, step, work.first + number)
-            with compute_losses.gradient_sync(last=number + 1 == len(work.batches)):
+            with compute_losses.gradient_sync(last=number + 1 == len(work.micro_batches)):
                 with runtime.autocast(settings.precision, device):
                     losses = compute_losses(micro.tensors(device))
                 torch.stack(

@@ -47,7 +47,7 @@ def train_record(job: TrainingJob, result: StepResult, progress: dict[str, Any],
     measures = {"lr": result.learning_rate, "grad_norm": float(result.grad_norm)}
     values = loss_metrics(result.losses, job.settings.loss_weights)
     seconds = max(seconds, 1e-9)
-    flops = sum(training_flops(job.model.encoder.config, micro) for micro in result.work.batches)
+    flops = sum(training_flops(job.model.encoder.config, micro) for micro in result.work.micro_batches)
     peak_rate = runtime.matrix_rate(job.settings.precision, job.model.device)
     speed = {"tokens_per_second": result.tokens / seconds, "utilisation": flops / seconds / peak_rate}
     skipped = {"skipped": True} if result.skipped else {}
@@ -76,8 +76,8 @@ def progress_detail(record: dict[str, Any]) -> str:
 def batch_arrays(work: Step) -> dict[str, Any]:
     """Flatten the micro-batches of a step into named arrays: "0.input_ids", "0.cu_seqlens", "0.mlm.label", …"""
     arrays: dict[str, Any] = {}
-    for number, micro in enumerate(work.batches, work.first):
-        names = ("input_ids", "token_type_ids", "position_ids", "kind", "example")
+    for number, micro in enumerate(work.micro_batches, work.first):
+        names = ("input_ids", "token_type_ids", "position_ids", "pair_label", "example")
         arrays |= {f"{number}.{name}": getattr(micro.batch, name) for name in names}
         arrays |= {f"{number}.cu_seqlens": micro.batch.ragged.cu_seqlens, f"{number}.rows": micro.rows}
         for head, targets in micro.targets.items():

@@ -18,6 +18,7 @@ DEV = "dev"  # subfolder of a fine-tuning run: the evaluation on the dev set
 HEAD_NAMES = {
     "mlm": "masked LM",
     "nsp": "next sentence prediction",
+    "clm": "causal LM",
     "classify": "classification",
     "regress": "regression",
     "choose": "multiple choice",

@@ -8,18 +8,20 @@ from bertie.batches.collate import collate, filler
 from bertie.contracts import FILLER, Sequence
 
 
-def sequence(start: int, length: int, kind: int = -1, example: int = -1) -> Sequence:
+def sequence(start: int, length: int, pair_label: int = -1, example: int = -1) -> Sequence:
     ids = np.arange(start, start + length, dtype=np.int32)
-    return Sequence(ids, ids % 2, ids % 3 == 0, kind=kind, example=example)
+    return Sequence(ids, ids % 2, ids % 3 == 0, pair_label=pair_label, example=example)
 
 
 def test_sequences_are_packed_end_to_end() -> None:
-    batch = collate([sequence(10, 3, kind=1, example=7), sequence(50, 1), sequence(20, 2, kind=0, example=8)], 9)
+    batch = collate(
+        [sequence(10, 3, pair_label=1, example=7), sequence(50, 1), sequence(20, 2, pair_label=0, example=8)], 9
+    )
     assert batch.input_ids.tolist() == [10, 11, 12, 50, 20, 21]
     assert batch.token_type_ids.tolist() == [0, 1, 0, 0, 0, 1]
     assert batch.position_ids.tolist() == [0, 1, 2, 0, 0, 1]
     assert batch.word_starts.tolist() == [False, False, True, False, False, True]
-    assert batch.kind.tolist() == [1, -1, 0]
+    assert batch.pair_label.tolist() == [1, -1, 0]
     assert batch.example.tolist() == [7, -1, 8]
     assert batch.ragged.cu_seqlens.tolist() == [0, 3, 4, 6]
     assert batch.ragged.lengths.tolist() == [3, 1, 2]
@@ -34,4 +36,4 @@ def test_filler_has_the_wanted_number_of_padding_tokens(tokens: int, max_seqlen:
         assert 0 < len(one) <= max_seqlen
         assert set(one.input_ids.tolist()) == {3}
         assert one.example == FILLER
-        assert one.kind == -1
+        assert one.pair_label == -1

@@ -69,8 +69,8 @@ def check(corpus: Corpus, spans: list[PairSpan], max_length: int) -> None:
             assert start < stop
             assert document(corpus, start) == document(corpus, stop - 1)
         same = document(corpus, span.a[0]) == document(corpus, span.b[0])
-        assert same == (span.kind != IS_RANDOM)
-        if span.kind != IS_RANDOM:
+        assert same == (span.pair_label != IS_RANDOM)
+        if span.pair_label != IS_RANDOM:
             assert span.a[1] == span.b[0]
         # Otherwise, a B that begins in mid-sentence after an A that ends with a sentence would reveal the label.
         assert (span.a[1] in sentences) == (span.b[0] in sentences)
@@ -98,7 +98,7 @@ def test_every_corpus_gives_valid_pairs(
     corpus = corpus_of(documents, starts)
     spans = spans_of(SentencePairs("pairs", max_length, short_seq_prob).epoch(corpus, small_tokenizer, seed, 0))
     check(corpus, spans, max_length)
-    random = sum(span.kind == IS_RANDOM for span in spans)
+    random = sum(span.pair_label == IS_RANDOM for span in spans)
     assert random % 2 == 0  # both chunks of a couple exchange their Bs, or neither does
 
 
@@ -114,7 +114,7 @@ def test_nearly_every_token_of_real_text_is_read(wiki: Shards) -> None:
     spans = spans_of(SentencePairs().epoch(wiki.train, wiki.tokenizer, 0, 0))
     check(wiki.train, spans, 128)
     assert read_counts(wiki.train, spans).mean() > 0.99
-    kinds = np.array([span.kind for span in spans])
+    kinds = np.array([span.pair_label for span in spans])
     assert np.mean(kinds == UNLABELED) < 0.001
     # The two chunks of a couple share one coin flip, so the standard error is that of half as many pairs.
     assert np.mean(kinds == IS_RANDOM) == pytest.approx(0.5, abs=3 * 0.5 / np.sqrt(len(kinds) / 2))
@@ -122,7 +122,7 @@ def test_nearly_every_token_of_real_text_is_read(wiki: Shards) -> None:
 
 def test_labels_are_a_fair_coin(shards: Shards) -> None:
     kinds = [
-        span.kind
+        span.pair_label
         for epoch in range(20)
         for span in spans_of(SentencePairs(max_length=32).epoch(shards.train, shards.tokenizer, 0, epoch))
     ]
@@ -180,10 +180,10 @@ def test_excess_chunks_of_one_document_are_unlabeled(small_tokenizer: Tokenizer)
     corpus = corpus_of([[10] * 60, [10, 10], [10, 10]])
     spans = spans_of(SentencePairs(max_length=23, short_seq_prob=0.0).epoch(corpus, small_tokenizer, 0, 0))
     check(corpus, spans, 23)
-    kinds = [span.kind for span in spans]
+    kinds = [span.pair_label for span in spans]
     assert len(kinds) == 32
     assert kinds.count(UNLABELED) == 28
-    labeled = [span for span in spans if span.kind != UNLABELED]
+    labeled = [span for span in spans if span.pair_label != UNLABELED]
     assert {document(corpus, span.a[0]) for span in labeled} == {1, 2, 3}
 
 
@@ -235,7 +235,7 @@ def test_a_sequence_has_special_tokens_and_segments(shards: Shards) -> None:
         assert sequence.input_ids.tolist() == [cls, *a, sep, *b, sep]
         assert sequence.token_type_ids.tolist() == [0] * (len(a) + 2) + [1] * (len(b) + 1)
         assert sequence.word_starts.tolist() == tokenizer.word_starts_table[sequence.input_ids].tolist()
-        assert sequence.kind == span.kind
+        assert sequence.pair_label == span.pair_label
         assert len(sequence) == len(span)
         assert {sequence.input_ids.dtype, sequence.token_type_ids.dtype} == {np.dtype(np.int32)}
 
@@ -257,10 +257,10 @@ def accuracy_from_lengths(split: Shards, max_length: int, epochs: int) -> Iterat
     labeled = []
     for number in range(epochs):
         spans = spans_of(SentencePairs(max_length=max_length).epoch(split.train, split.tokenizer, 0, number))
-        labeled.append([span for span in spans if span.kind != UNLABELED])
+        labeled.append([span for span in spans if span.pair_label != UNLABELED])
     halves = [[s for epoch in half for s in epoch] for half in (labeled[: epochs // 2], labeled[epochs // 2 :])]
     train_x, test_x = (length_features(half) for half in halves)
-    train_y, test_y = (np.array([span.kind for span in half]) for half in halves)
+    train_y, test_y = (np.array([span.pair_label for span in half]) for half in halves)
     for classifier in (
         HistGradientBoostingClassifier(random_state=0),
         RandomForestClassifier(20, min_samples_leaf=20, random_state=0, n_jobs=1),
@@ -285,17 +285,19 @@ def test_lengths_predict_the_label_of_the_original_pairs(wiki: Shards) -> None:
     """The original BERT fills random Bs up to the limit. The same classifiers then predict the label from the lengths."""
     rng = np.random.default_rng(0)
     spans = [
-        span for span in spans_of(SentencePairs().epoch(wiki.train, wiki.tokenizer, 0, 0)) if span.kind != UNLABELED
+        span
+        for span in spans_of(SentencePairs().epoch(wiki.train, wiki.tokenizer, 0, 0))
+        if span.pair_label != UNLABELED
     ]
     original = []
     for span in spans:
         random = rng.random() < 0.5
         room = 125 - (span.a[1] - span.a[0])
         b = (span.b[0], span.b[0] + room) if random else span.b
-        original.append(replace(span, b=b, kind=IS_RANDOM if random else IS_NEXT))
+        original.append(replace(span, b=b, pair_label=IS_RANDOM if random else IS_NEXT))
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    features, label = length_features(original), np.array([span.kind for span in original])
+    features, label = length_features(original), np.array([span.pair_label for span in original])
     half = len(label) // 2
     classifier = HistGradientBoostingClassifier(random_state=0).fit(features[:half], label[:half])
     assert classifier.score(features[half:], label[half:]) > 0.75

@@ -30,12 +30,12 @@ def loader(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> Loader:
 
 
 def arrays(batch: Batch) -> list[list[int]]:
-    names = ("input_ids", "token_type_ids", "position_ids", "word_starts", "kind", "example")
+    names = ("input_ids", "token_type_ids", "position_ids", "word_starts", "pair_label", "example")
     return [getattr(batch, name).tolist() for name in names] + [batch.ragged.cu_seqlens.tolist()]
 
 
 def contents(steps: list[StepPlan]) -> list[list[list[list[int]]]]:
-    return [[arrays(batch) for batch in step.batches] for step in steps]
+    return [[arrays(batch) for batch in step.all_rows] for step in steps]
 
 
 def epoch_of(loader: Loader, epoch: int) -> list[StepPlan]:
@@ -51,7 +51,7 @@ def sequences(steps: list[StepPlan]) -> list[tuple[int, ...]]:
     """The token ids of every sequence except filler."""
     found = []
     for step in steps:
-        for batch in step.batches:
+        for batch in step.all_rows:
             parts = np.split(batch.input_ids, batch.ragged.cu_seqlens[1:-1])
             found += [tuple(p.tolist()) for p, e in zip(parts, batch.example, strict=True) if e != FILLER]
     return found
@@ -77,8 +77,8 @@ def test_step_shape_has_the_tokens_of_the_batch(
 def test_filler_completes_every_row(loader: Loader, shards: Shards) -> None:
     filler_tokens = 0
     for step in epoch_of(loader, 0):
-        assert len(step.batches) == 3
-        for batch in step.batches:
+        assert len(step.all_rows) == 3
+        for batch in step.all_rows:
             assert len(batch.input_ids) == batch.ragged.cu_seqlens[-1] == 512
             assert batch.ragged.max_seqlen == 64
             assert batch.ragged.lengths.max() <= 64
@@ -102,7 +102,7 @@ def test_steps_use_the_packed_rows_in_order(loader: Loader) -> None:
     found = [
         sequences([replace(step, build_row=lambda _, batch=batch: batch, rows=1)])
         for step in steps
-        for batch in step.batches
+        for batch in step.all_rows
     ]
     assert len(found) == len(expected) // 3 * 3
     assert found == expected[: len(found)]
@@ -147,7 +147,7 @@ def test_resuming_does_not_read_earlier_steps(loader: Loader, monkeypatch: pytes
     monkeypatch.setattr(SentencePairsEpoch, "sequence", counted)
     for start in (0, 15):
         lengths_read.clear()
-        assert len(next(loader.steps(Position(1, start))).batches) == 3
+        assert len(next(loader.steps(Position(1, start))).all_rows) == 3
         assert sum(lengths_read) <= 3 * 512
 
 
@@ -177,7 +177,7 @@ def test_filler_is_rare_on_real_text(wiki_shards: Path) -> None:
         loader = Loader(
             opened.train, opened.tokenizer, SentencePairs(max_length=max_length), StepShape(8, 4096), seed=0
         )
-        batches = [batch for step in epoch_of(loader, 0) for batch in step.batches]
+        batches = [batch for step in epoch_of(loader, 0) for batch in step.all_rows]
         filler_tokens = sum(int(batch.ragged.lengths[batch.example == FILLER].sum()) for batch in batches)
         assert len(batches) > 200
         assert 0 < filler_tokens / (4096 * len(batches)) <= 0.005

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertie.checkpoints.huggingface import from_config_json, from_huggingface, to_config_json, to_huggingface
+from bertie.checkpoints.families import bert, family
+from bertie.checkpoints.huggingface import from_config_json, to_config_json
 from bertie.errors import UserError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
@@ -25,6 +26,14 @@ def model_of(config: TransformerConfig, kinds: frozenset[str]) -> Model:
     if "classify" in kinds:
         heads["classify"] = PooledHead(config.hidden_size, 3, 0.1)
     return Model(encoder, heads)
+
+
+def to_huggingface(weights: dict[str, Tensor], kinds: frozenset[str]) -> dict[str, Tensor]:
+    return family.to_huggingface(bert.FAMILY, weights, kinds)
+
+
+def from_huggingface(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+    return family.from_huggingface(bert.FAMILY, weights, ("mlm", "nsp", "classify"))
 
 
 def pooled(weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -133,27 +142,28 @@ def test_a_configuration_is_read_back(tiny_config: TransformerConfig, act: str) 
     assert values["architectures"] == ["BertForSequenceClassification"]
     assert values["id2label"] == {"0": "no", "1": "yes"}
     assert values["label2id"] == {"no": 0, "yes": 1}
-    assert from_config_json(values, "config.json") == (config, ("no", "yes"))
-    assert from_config_json(values | {"surprise": 1, "hidden_act": "gelu_new"}, "")[0].hidden_act == "gelu_tanh"
+    assert from_config_json(values, "config.json") == (bert.FAMILY, config, ("no", "yes"))
+    assert from_config_json(values | {"surprise": 1, "hidden_act": "gelu_new"}, "")[1].hidden_act == "gelu_tanh"
 
 
 def test_class_names_keep_their_order(tiny_config: TransformerConfig) -> None:
     labels = tuple(f"c{i}" for i in range(11))
-    assert from_config_json(to_config_json(tiny_config, KINDS[4], labels, 0), "")[1] == labels
+    assert from_config_json(to_config_json(tiny_config, KINDS[4], labels, 0), "")[2] == labels
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "roberta"}, "model_type is 'roberta'"),
+        ({"model_type": "t5"}, "model_type is 't5'"),
+        ({"model_type": ["bert"]}, "model_type is"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
-        ({"hidden_act": "relu"}, "hidden_act 'relu' is not supported: give one of"),
+        ({"hidden_act": "mish"}, "hidden_act 'mish' is not supported: give one of"),
         ({"hidden_size": None}, "hidden_size"),
         ({"hidden_size": 33}, "not a multiple"),
         ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
-        ({"hidden_size": "wide"}, "not a BERT configuration"),
-        ({"id2label": ["a", "b"]}, "not a BERT configuration"),
-        ({"id2label": {"one": "a"}}, "not a BERT configuration"),
+        ({"hidden_size": "wide"}, "not a bert configuration"),
+        ({"id2label": ["a", "b"]}, "not a bert configuration"),
+        ({"id2label": {"one": "a"}}, "not a bert configuration"),
     ],
 )
 def test_unsupported_configurations_are_refused(

@@ -92,18 +92,22 @@ def test_each_epoch_has_every_example_once_in_another_order(
     finetune(replace(CONFIG, training=replace(TRAINING, row_tokens=24 * 3)), rows, start)
     steps = list(islice(jobs[0].stream(0, Position()), 14))
     epochs = [
-        [int(example) for step in part for micro in step.batches for example in micro.batch.example]
+        [int(example) for step in part for micro in step.micro_batches for example in micro.batch.example]
         for part in (steps[:7], steps[7:])
     ]
     for epoch in epochs:
         assert sorted(epoch) == list(range(50))
     assert epochs[0] != epochs[1]
-    assert [len(micro.batch.kind) for micro in steps[0].batches] == [3, 3, 2]  # 8 examples, 3 per micro-batch
+    assert [len(micro.batch.pair_label) for micro in steps[0].micro_batches] == [
+        3,
+        3,
+        2,
+    ]  # 8 examples, 3 per micro-batch
     assert steps[6].after == Position(1, 0)
     for start_at in (3, 7, 9):
         [again] = islice(jobs[0].stream(start_at, steps[start_at].position), 1)
-        expected = [micro.batch.input_ids.tolist() for micro in steps[start_at].batches]
-        assert [micro.batch.input_ids.tolist() for micro in again.batches] == expected
+        expected = [micro.batch.input_ids.tolist() for micro in steps[start_at].micro_batches]
+        assert [micro.batch.input_ids.tolist() for micro in again.micro_batches] == expected
 
 
 def test_losses_do_not_depend_on_the_micro_batch_size(rows: list[dict[str, str]], start: Path) -> None:
@@ -154,7 +158,7 @@ def test_subset_of_the_examples_is_the_same_for_every_seed(
 
     def record(job: trainer.TrainingJob, _: object) -> Counters:
         steps = islice(job.stream(0, Position()), 3)
-        ids = [micro.batch.input_ids for step in steps for micro in step.batches]
+        ids = [micro.batch.input_ids for step in steps for micro in step.micro_batches]
         parts.append(sorted(np.concatenate(ids).tolist()))
         return Counters()
 

@@ -214,13 +214,11 @@ def test_half_precision_on_a_cpu_agrees_with_single_precision(longest: int) -> N
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize(("causal", "window"), MASKS)
-def test_padded_queries_without_a_visible_key_change_no_gradient(
-    dtype: torch.dtype, causal: bool, window: int | None
-) -> None:
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_padded_queries_without_a_visible_key_change_no_gradient(dtype: torch.dtype, pattern: Pattern) -> None:
     lengths = ragged([17, 3, 38])
     inputs = [x.detach().to(dtype).requires_grad_() for x in qkv(58)]
-    options = {"dropout": 0.0, "causal": causal, "window": window}
+    options = {"dropout": 0.0, "pattern": pattern}
     found = grouped_half(*inputs, lengths, lengths, **options).float()
     expected = eager(*(x.float() for x in inputs), lengths, lengths, **options)
     torch.testing.assert_close(found, expected, atol=0.02, rtol=0.02)

@@ -31,7 +31,7 @@ def sequences(lengths: list[int] = LENGTHS) -> list[Sequence]:
     for n in lengths:
         ids = rng.integers(0, 500, n).astype(np.int32)
         segments = (np.arange(n) > n // 2).astype(np.int32)
-        result.append(Sequence(ids, segments, np.ones(n, bool), kind=int(rng.integers(0, 2))))
+        result.append(Sequence(ids, segments, np.ones(n, bool), pair_label=int(rng.integers(0, 2))))
     return result
 
 

@@ -22,7 +22,7 @@ OBJECTIVES = (MaskedLM(), NextSentence())
 def micro_batch(tokenizer: Tokenizer, lengths: list[int]) -> MicroBatch:
     rng = np.random.default_rng(0)
     sequences = [
-        Sequence(rng.integers(60, 500, n).astype(np.int32), np.zeros(n, np.int32), np.ones(n, bool), kind=0)
+        Sequence(rng.integers(60, 500, n).astype(np.int32), np.zeros(n, np.int32), np.ones(n, bool), pair_label=0)
         for n in lengths
     ]
     return join([label_row(collate(sequences, 64), OBJECTIVES, tokenizer, 0, 0)])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bertie.contracts import Loss, Targets
-from bertie.model import vocabulary_loss as half
+from bertie.model import vocabulary_loss_half as half
 from bertie.model.losses import cross_entropy, vocabulary_loss
 
 

@@ -34,7 +34,7 @@ def rows_of(tokenizer: Tokenizer, count: int, tokens: int = 1024) -> list[Batch]
             n = min(left, int(rng.integers(12, 65)))
             ids = rng.choice(ordinary, n).astype(np.int32)
             ids[[0, n // 2, n - 1]] = [tokenizer.cls_id, tokenizer.sep_id, tokenizer.sep_id]
-            sequences.append(Sequence(ids, np.zeros(n, np.int32), np.ones(n, bool), kind=0))
+            sequences.append(Sequence(ids, np.zeros(n, np.int32), np.ones(n, bool), pair_label=0))
             left -= n
         rows.append(collate([*sequences, *filler(left + 9, tokenizer.pad_id, 64)], 64))
     return rows
@@ -88,7 +88,7 @@ def test_only_ordinary_tokens_are_selected_and_replaced(batches: list[Batch], sm
         # The replacement is [MASK] or an ordinary subword.
         others = np.setdiff1d(small_tokenizer.special_ids, [small_tokenizer.mask_id])
         assert not np.isin(after.input_ids[positions], others).any()
-        for name in ("token_type_ids", "position_ids", "word_starts", "kind", "example", "ragged"):
+        for name in ("token_type_ids", "position_ids", "word_starts", "pair_label", "example", "ragged"):
             assert getattr(after, name) is getattr(batch, name)
 
 
@@ -96,7 +96,7 @@ def test_every_sequence_has_its_share_of_targets(batches: list[Batch], small_tok
     batch = batches[0]
     _, targets = corrupted(MaskedLM(), batch, small_tokenizer)
     owner = np.searchsorted(batch.ragged.cu_seqlens, predicted(targets), side="right") - 1
-    found = np.bincount(owner, minlength=len(batch.kind))
+    found = np.bincount(owner, minlength=len(batch.pair_label))
     ordinary = batch.ragged.lengths - 3
     expected = np.maximum(1, np.rint(0.15 * ordinary))
     is_pair = batch.example != FILLER
@@ -187,7 +187,7 @@ def test_rows_of_the_loader_have_the_configured_share_of_targets(small_shards: P
     loader = Loader(shards.train, shards.tokenizer, SentencePairs(max_length=64), StepShape(2, 2048), seed=0)
     step: StepPlan = next(loader.steps(Position()))
     selected = ordinary = 0
-    for batch in step.batches:
+    for batch in step.all_rows:
         _, targets = corrupted(MaskedLM(), batch, shards.tokenizer)
         selected += int(targets.weight.sum())
         ordinary += int((~np.isin(batch.input_ids, shards.tokenizer.special_ids)).sum())

@@ -10,7 +10,7 @@ from bertie.text.tokenizer import Tokenizer
 
 def pair(length: int, kind: int) -> Sequence:
     return Sequence(
-        np.arange(5, 5 + length, dtype=np.int32), np.zeros(length, np.int32), np.ones(length, bool), kind=kind
+        np.arange(5, 5 + length, dtype=np.int32), np.zeros(length, np.int32), np.ones(length, bool), pair_label=kind
     )
 
 

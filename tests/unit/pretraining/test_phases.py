@@ -73,14 +73,14 @@ def test_plan_from_any_step_equals_the_plan_from_the_start(shards: Shards) -> No
     phases = resolve_phases(TWO, LAYOUT, 16, 512, 40)
     steps = list(plan_steps(phases, shards, 0, 0, Position()))
     assert len(steps) == 40
-    assert [step.batches[0].ragged.max_seqlen for step in steps] == [32] * 30 + [64] * 10
+    assert [step.all_rows[0].ragged.max_seqlen for step in steps] == [32] * 30 + [64] * 10
     assert steps[29].after == steps[30].position == Position(steps[29].position.epoch + 1, 0)
     for first in (1, 29, 30, 31, 39):
         again = list(islice(plan_steps(phases, shards, 0, first, steps[first].position), 3))
         for found, expected in zip(again, steps[first:], strict=False):
             assert found.position == expected.position
             assert found.after == expected.after
-            assert [b.input_ids.tolist() for b in found.batches] == [b.input_ids.tolist() for b in expected.batches]
+            assert [b.input_ids.tolist() for b in found.all_rows] == [b.input_ids.tolist() for b in expected.all_rows]
 
 
 @pytest.mark.usefixtures("one_thread")

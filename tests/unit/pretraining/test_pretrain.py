@@ -127,7 +127,7 @@ def test_evaluation_set_is_always_the_same(config: PretrainConfig, small_shards:
         assert len(a.batch.input_ids) <= eval_set.EVAL_ROW_TOKENS
     assert sum(micro.tokens for micro in first) > 0.9 * int(shards.eval.document_starts[-1])
     assert 900 < sum(micro.tokens for micro in build(1000)) <= 1000
-    assert sum(len(micro.batch.kind) for micro in build(1)) == 1  # at least one sequence
+    assert sum(len(micro.batch.pair_label) for micro in build(1)) == 1  # at least one sequence
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -163,7 +163,7 @@ def test_sequence_longer_than_an_evaluation_row_gets_its_own_row(
     shards = open_shards(small_shards)
     work = eval_batches(config.objectives, config.layout, shards.eval, shards.tokenizer, 100_000)
     assert max(len(micro.batch.input_ids) for micro in work) == 32
-    assert {len(micro.batch.kind) for micro in work if len(micro.batch.input_ids) > 20} == {1}
+    assert {len(micro.batch.pair_label) for micro in work if len(micro.batch.input_ids) > 20} == {1}
 
 
 def test_tokens_per_second_exclude_evaluation(
@@ -212,7 +212,7 @@ def test_contradictory_settings_are_refused(config: PretrainConfig, small_shards
         ({"layout": SentencePairs(max_length=65)}, r"layout\.max_length 65 is more than"),
         ({"objectives": ()}, r"objectives is \[\]"),
         ({"objectives": (MaskedLM(), MaskedLM())}, "each of a different kind"),
-        ({"model": replace(config.model, type_vocab_size=1)}, "sentence pairs need at least 2"),
+        ({"model": replace(config.model, type_vocab_size=1)}, "sentence pairs have 2 segments"),
     ):
         with pytest.raises(UsageError, match=message):
             pretrain(replace(config, **change), small_shards, out)  # type: ignore[arg-type]
@@ -248,7 +248,7 @@ def test_divergence_is_an_error_and_its_batch_is_saved(
     [path] = (tmp_path / "run").glob("bad-step-*.npz")
     assert f"{train[-1]['step']:08d}" in path.name
     saved = np.load(path)
-    for name, size in (("input_ids", 512), ("mlm.label", 77), ("nsp.weight", len(saved["0.kind"]))):
+    for name, size in (("input_ids", 512), ("mlm.label", 77), ("nsp.weight", len(saved["0.pair_label"]))):
         assert len(saved[f"0.{name}"]) == size
 
 

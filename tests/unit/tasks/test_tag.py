@@ -28,7 +28,7 @@ def test_head_reads_the_first_subword_of_each_word(uncased: Tokenizer) -> None:
     [sequence] = TASK.encode([sentence], uncased, 64)
     tokens = uncased.tokens(sequence.input_ids)
     assert tokens == ["[CLS]", "u", ".", "s", ".", "una", "##ffa", "##ble", "[UNK]", "cat", "[SEP]"]
-    assert [tokens[i] for i in TASK.head_positions(sequence)] == ["u", "una", "[UNK]", "cat"]
+    assert [tokens[i] for i in TASK.head_positions(sequence, "first")] == ["u", "una", "[UNK]", "cat"]
     assert sequence.target.tags.tolist() == [0, 2, 1, 2]
 
 

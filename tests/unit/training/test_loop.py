@@ -32,7 +32,7 @@ def sequences(count: int, seed: int = 0) -> list[Sequence]:
     for _ in range(count):
         n = int(rng.integers(8, 40))
         ids = rng.integers(60, 500, n).astype(np.int32)
-        generated.append(Sequence(ids, np.zeros(n, np.int32), np.ones(n, bool), kind=int(rng.integers(0, 2))))
+        generated.append(Sequence(ids, np.zeros(n, np.int32), np.ones(n, bool), pair_label=int(rng.integers(0, 2))))
     return generated
 
 
@@ -55,9 +55,9 @@ def split(micro: MicroBatch) -> list[MicroBatch]:
     border = int(whole.ragged.cu_seqlens[4])
     parts = []
     for low, high, part in ((0, border, slice(0, 4)), (border, len(whole.input_ids), slice(4, 12))):
-        kinds = whole.kind[part]
+        kinds = whole.pair_label[part]
         made = [
-            Sequence(ids, np.zeros(len(ids), np.int32), np.ones(len(ids), bool), kind=int(kind))
+            Sequence(ids, np.zeros(len(ids), np.int32), np.ones(len(ids), bool), pair_label=int(kind))
             for ids, kind in zip(np.split(whole.input_ids, whole.ragged.cu_seqlens[1:-1])[part], kinds, strict=True)
         ]
         targets = {}
@@ -170,7 +170,7 @@ def test_micro_batches_of_a_step_have_their_own_dropout(
 def test_batch_without_targets_of_a_head_has_zero_loss(
     tiny_config: TransformerConfig, small_tokenizer: Tokenizer
 ) -> None:
-    unlabeled = [replace(sequence, kind=-1) for sequence in sequences(4)]
+    unlabeled = [replace(sequence, pair_label=-1) for sequence in sequences(4)]
     micro = join([label_row(collate(unlabeled, 64), OBJECTIVES, small_tokenizer, 0, 0)])
     [progress] = train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(micro)), replace(SETTINGS, steps=1))
     assert float(progress.losses["nsp"].total) == 0

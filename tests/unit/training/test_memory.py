@@ -26,7 +26,7 @@ def build(size: TransformerConfig) -> Model:
 @pytest.fixture
 def micro(small_tokenizer: Tokenizer) -> MicroBatch:
     ids = np.random.default_rng(0).integers(60, 500, (8, 64)).astype(np.int32)
-    sequences = [Sequence(row, np.zeros(64, np.int32), np.ones(64, bool), kind=0) for row in ids]
+    sequences = [Sequence(row, np.zeros(64, np.int32), np.ones(64, bool), pair_label=0) for row in ids]
     return join([label_row(collate(sequences, 64), OBJECTIVES, small_tokenizer, 0, 0)])
 
 

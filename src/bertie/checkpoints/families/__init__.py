@@ -1,0 +1,23 @@
+"""The families of checkpoints, one file each: names of weights and configuration keys, bertie's and Hugging Face's.
+
+To add a family, add a file here and its `FAMILY` to the list.
+"""
+
+from __future__ import annotations
+
+from bertie.checkpoints.families import bert, own
+from bertie.checkpoints.families.family import Family
+from bertie.model.encoder import EncoderConfig
+
+FAMILIES = (bert.FAMILY, own.FAMILY)
+"""All families. The first one that represents an encoder is the format in which it is saved."""
+
+
+def family_of(config: EncoderConfig) -> Family:
+    """Return the family in whose format an encoder is saved."""
+    return next(family for family in FAMILIES if family.fits(config))
+
+
+def family_named(model_type: str) -> Family | None:
+    """Return the family of a config.json. None if bertie does not know it."""
+    return next((family for family in FAMILIES if family.model_type == model_type), None)

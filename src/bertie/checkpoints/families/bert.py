@@ -1,0 +1,102 @@
+"""BERT checkpoints (Devlin et al. 2018)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from typing import Any
+
+from bertie.checkpoints.families.family import Family, Module
+from bertie.errors import UsageError
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import EncoderConfig
+
+LAYER = "bert.encoder.layer.{n}"
+POOLER = Module("pooler", "bert.pooler.dense")
+ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu": "relu"}  # bertie -> Hugging Face
+READ_ACTIVATIONS = {theirs: ours for ours, theirs in ACTIVATIONS.items()} | {"gelu_new": "gelu_tanh"}
+KEYS = (  # keys of config.json that have bertie's names
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act"),
+    *("max_position_embeddings", "type_vocab_size", "hidden_dropout_prob", "attention_probs_dropout_prob"),
+    *("initializer_range", "layer_norm_eps"),
+)
+
+
+def plain_bert(config: EncoderConfig) -> bool:
+    """Return whether an encoder has BERT's structure, whatever its sizes."""
+    if not isinstance(config, TransformerConfig) or config.hidden_act not in ACTIVATIONS:
+        return False
+    defaults = {field.name: field.default for field in fields(TransformerConfig)}
+    return all(getattr(config, name) == default for name, default in defaults.items() if name not in KEYS)
+
+
+def fits(config: EncoderConfig) -> bool:
+    return plain_bert(config) and config.type_vocab_size > 0
+
+
+def to_config(config: EncoderConfig) -> dict[str, Any]:
+    values = {name: value for name, value in asdict(config).items() if name in KEYS}
+    values |= {"hidden_act": ACTIVATIONS[config.hidden_act], "classifier_dropout": None}
+    return values | {"position_embedding_type": "absolute"}
+
+
+def from_config(values: dict[str, Any]) -> dict[str, Any]:
+    if (position := values.get("position_embedding_type", "absolute")) != "absolute":
+        raise UsageError(f"position_embedding_type is {position!r}; bertie supports 'absolute'")
+    return known_keys(values)
+
+
+def known_keys(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the keys of config.json that have bertie's names, with bertie's name of the activation."""
+    known = {name: values[name] for name in KEYS if values.get(name) is not None}
+    activation = str(known.get("hidden_act", "gelu"))
+    if activation not in READ_ACTIVATIONS:
+        raise UsageError(f"hidden_act {activation!r} is not supported: give one of {', '.join(READ_ACTIVATIONS)}")
+    return known | {"hidden_act": READ_ACTIVATIONS[activation]}
+
+
+FAMILY = Family(
+    model_type="bert",
+    base="bert.",
+    encoder=(
+        Module("encoder.embeddings.word", "bert.embeddings.word_embeddings"),
+        Module("encoder.embeddings.position", "bert.embeddings.position_embeddings"),
+        Module("encoder.embeddings.segment", "bert.embeddings.token_type_embeddings"),
+        Module("encoder.embeddings.norm", "bert.embeddings.LayerNorm"),
+        Module(
+            "encoder.layers.{n}.attention.qkv",
+            tuple(f"{LAYER}.attention.self.{part}" for part in ("query", "key", "value")),
+        ),
+        Module("encoder.layers.{n}.attention.out", f"{LAYER}.attention.output.dense"),
+        Module("encoder.layers.{n}.attention_norm", f"{LAYER}.attention.output.LayerNorm"),
+        Module("encoder.layers.{n}.up", f"{LAYER}.intermediate.dense"),
+        Module("encoder.layers.{n}.down", f"{LAYER}.output.dense"),
+        Module("encoder.layers.{n}.norm", f"{LAYER}.output.LayerNorm"),
+        POOLER,
+    ),
+    heads={
+        "mlm": (
+            Module("heads.mlm.dense", "cls.predictions.transform.dense"),
+            Module("heads.mlm.norm", "cls.predictions.transform.LayerNorm"),
+            Module("heads.mlm", "cls.predictions"),
+        ),
+        "nsp": (Module("heads.nsp.out", "cls.seq_relationship"),),
+        "span": (Module("heads.span.out", "qa_outputs"),),
+        **{kind: (Module(f"heads.{kind}.out", "classifier"),) for kind in ("classify", "regress", "choose", "tag")},
+    },
+    architectures={
+        frozenset(): "BertModel",
+        frozenset({"embed"}): "BertModel",
+        frozenset({"mlm"}): "BertForMaskedLM",
+        frozenset({"nsp"}): "BertForNextSentencePrediction",
+        frozenset({"mlm", "nsp"}): "BertForPreTraining",
+        frozenset({"classify"}): "BertForSequenceClassification",
+        frozenset({"regress"}): "BertForSequenceClassification",
+        frozenset({"choose"}): "BertForMultipleChoice",
+        frozenset({"tag"}): "BertForTokenClassification",
+        frozenset({"span"}): "BertForQuestionAnswering",
+    },
+    fits=fits,
+    to_config=to_config,
+    from_config=from_config,
+    ignored=r"position_ids$|^cls\.predictions\.decoder\.",
+)

@@ -1,0 +1,179 @@
+"""What a family of Hugging Face checkpoints needs: a table of module names, and the conversion of its configuration.
+
+One table serves both directions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bertie.model.encoder import EncoderConfig
+
+LAYER = "{n}"
+
+
+class Module(NamedTuple):
+    """A row of the table: a module of bertie and its counterpart. `{n}` stands for the number of a layer."""
+
+    ours: str
+    """bertie's name. The pooler of any head is `pooler`."""
+    theirs: str | tuple[str, ...]
+    """Hugging Face's name; several, if bertie joins them along the first dimension."""
+    transposed: bool = False
+    """Whether Hugging Face stores the transposed matrix."""
+    skipped_rows: int = 0
+    """Number of rows at the beginning of Hugging Face's matrix that no token uses."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of Hugging Face checkpoints."""
+
+    model_type: str
+    """`model_type` in config.json."""
+    base: str
+    """Prefix of the encoder's names. A bare encoder has none."""
+    encoder: tuple[Module, ...]
+    """The modules of the encoder."""
+    architectures: dict[frozenset[str], str]
+    """Hugging Face's class for the kinds of the heads. `frozenset()` is the class of the bare encoder."""
+    fits: Callable[[EncoderConfig], bool]
+    """Whether the family represents an encoder of bertie."""
+    to_config: Callable[[EncoderConfig], dict[str, Any]]
+    """The keys of config.json that describe an encoder."""
+    from_config: Callable[[dict[str, Any]], dict[str, Any]]
+    """The keys of `TransformerConfig`, from config.json. Raises UsageError if bertie does not support the model."""
+    heads: dict[str, tuple[Module, ...]] = field(default_factory=dict)
+    """The modules of each kind of head."""
+    ignored: str = r"position_ids$"
+    """Pattern of the names of tensors that are tied to others or derived from them."""
+
+    def modules(self, kinds: Iterable[str], layers: Iterable[int]) -> list[Module]:
+        """Return the table for the given heads and layers."""
+        rows = [*self.encoder, *(row for kind in kinds for row in self.heads.get(kind, ()))]
+        return [row for pattern in rows for row in _numbered(pattern, layers)]
+
+
+def to_huggingface(family: Family, weights: dict[str, Tensor], heads: frozenset[str]) -> dict[str, Tensor]:
+    """Convert the names of a state dict to Hugging Face's.
+
+    Weights without a counterpart keep bertie's names, which the classes of Hugging Face ignore. A bare encoder has no prefix.
+
+    Args:
+        family: The family.
+        weights: State dict of a `Model`.
+        heads: Kinds of the heads that Hugging Face has a class for. Empty if it does not represent the model.
+
+    Raises:
+        ValueError: If two heads have a pooler, which are one module in Hugging Face's classes.
+    """
+    poolers = {name.split(".")[1] for name in weights if re.match(r"heads\.\w+\.pooler\.", name)}
+    if heads and len(poolers) > 1:
+        raise ValueError(f"the heads {', '.join(sorted(poolers))} each have a pooler, and a checkpoint holds only one")
+    table = {row.ours: row for row in family.modules(heads, _layers_of(weights, r"encoder\.layers\.(\d+)\."))}
+    renamed: dict[str, Tensor] = {}
+    for name, tensor in weights.items():
+        module, leaf = re.sub(r"^heads\.\w+\.pooler\.", "pooler.", name).rsplit(".", 1)
+        row = table.get(module)
+        if row is None or name.startswith("reading.") or (name.startswith("heads.") and not heads):
+            renamed[name] = tensor.contiguous()
+        else:
+            renamed |= {f"{their}.{leaf}": part for their, part in _split(row, leaf, tensor)}
+    if not heads or heads == {"embed"}:
+        return {name.removeprefix(family.base): tensor for name, tensor in renamed.items()}
+    return renamed
+
+
+def from_huggingface(
+    family: Family, weights: dict[str, Tensor], kinds: Iterable[str]
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Convert Hugging Face's weights to bertie's names.
+
+    It also accepts layer norms with `gamma` and `beta`, a missing prefix, and the prefixes of torch.compile and DataParallel.
+
+    Args:
+        family: The family.
+        weights: Tensors by Hugging Face's names.
+        kinds: Kinds of the heads that the checkpoint may have.
+
+    Returns:
+        The weights, with the pooler as `pooler.*`, and the names that do not belong to the family.
+    """
+    rows = family.modules((), [0])
+    starts = tuple({their.removeprefix(family.base).split(".")[0] + "." for row in rows for their in _theirs(row)})
+    cleaned = {_clean(name, family.base, starts): tensor for name, tensor in weights.items()}
+    layer_pattern = next(their for row in family.encoder for their in _theirs(row) if LAYER in their).split(LAYER)[0]
+    layers = _layers_of(cleaned, re.escape(layer_pattern) + r"(\d+)\.")
+    renamed: dict[str, Tensor] = {}
+    names: dict[str, Module] = {}
+    for row in family.modules(kinds, layers):
+        theirs = _theirs(row)
+        if len(theirs) == 1:
+            names[theirs[0]] = row
+            continue
+        for leaf in ("weight", "bias"):
+            found = [cleaned[f"{name}.{leaf}"] for name in theirs if f"{name}.{leaf}" in cleaned]
+            # Scalars cannot be concatenated, and concatenation would silently convert integers to floats.
+            joinable = [tensor for tensor in found if tensor.ndim and tensor.is_floating_point()]
+            if len(joinable) == len(theirs) and len({tensor.shape for tensor in joinable}) == 1:
+                renamed[f"{row.ours}.{leaf}"] = torch.cat([cleaned.pop(f"{name}.{leaf}") for name in theirs])
+        for name in theirs:  # names of tensors that were not joined, for the error message of a later check
+            names[name] = Module(f"{row.ours.rpartition('.')[0]}.{name.rpartition('.')[2]}", name)
+    unknown = []
+    for name, tensor in cleaned.items():
+        module, _, leaf = name.rpartition(".")
+        if row := names.get(module):
+            tensor = tensor[row.skipped_rows :] if row.skipped_rows and tensor.ndim else tensor
+            renamed[f"{row.ours}.{leaf}"] = _transposed(row, leaf, tensor)
+        elif name.startswith(("heads.", "reading.")):
+            renamed[name] = tensor
+        elif not re.search(family.ignored, name):
+            unknown.append(name)
+    return renamed, unknown
+
+
+def _theirs(row: Module) -> tuple[str, ...]:
+    return (row.theirs,) if isinstance(row.theirs, str) else row.theirs
+
+
+def _numbered(pattern: Module, layers: Iterable[int]) -> list[Module]:
+    """Return a row for every layer, if the pattern has a layer number."""
+    if LAYER not in pattern.ours:
+        return [pattern]
+    return [
+        pattern._replace(
+            ours=pattern.ours.replace(LAYER, str(n)),
+            theirs=tuple(their.replace(LAYER, str(n)) for their in _theirs(pattern)),
+        )
+        for n in layers
+    ]
+
+
+def _layers_of(weights: Iterable[str], pattern: str) -> list[int]:
+    return sorted({int(found[1]) for name in weights if (found := re.match(pattern, name))})
+
+
+def _split(row: Module, leaf: str, tensor: Tensor) -> list[tuple[str, Tensor]]:
+    """Return the tensors of Hugging Face that a tensor of bertie becomes, with their modules' names."""
+    theirs = _theirs(row)
+    if row.skipped_rows:
+        tensor = torch.cat([tensor.new_zeros(row.skipped_rows, *tensor.shape[1:]), tensor])
+    parts = tensor.chunk(len(theirs)) if len(theirs) > 1 else (tensor,)
+    return [(their, _transposed(row, leaf, part).contiguous()) for their, part in zip(theirs, parts, strict=True)]
+
+
+def _transposed(row: Module, leaf: str, tensor: Tensor) -> Tensor:
+    return tensor.t().contiguous() if row.transposed and leaf == "weight" and tensor.ndim == 2 else tensor
+
+
+def _clean(name: str, base: str, starts: tuple[str, ...]) -> str:
+    name = re.sub(r"^(_orig_mod\.|module\.)+", "", name)
+    name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
+    name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
+    return f"{base}{name}" if base and name.startswith(starts) else name

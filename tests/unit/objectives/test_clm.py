@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from bertie.batches.collate import collate, filler
+from bertie.batches.layouts import SentencePairs
+from bertie.contracts import MicroBatch, Sequence, Targets
+from bertie.errors import UsageError
+from bertie.model.chunked_loss import chunked_vocabulary_loss
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import build_encoder
+from bertie.model.initialization import initialize_weights
+from bertie.model.losses import cross_entropy
+from bertie.model.model import Model
+from bertie.objectives.clm import CausalLM
+from bertie.objectives.mlm import MaskedLM
+from bertie.objectives.nsp import NextSentence
+from bertie.text.tokenizer import Tokenizer
+
+
+def sequence(ids: list[int]) -> Sequence:
+    return Sequence(np.array(ids, np.int32), np.zeros(len(ids), np.int32), np.ones(len(ids), bool))
+
+
+def test_every_token_predicts_the_next_one_of_its_sequence(small_tokenizer: Tokenizer) -> None:
+    batch = collate([sequence([2, 7, 8, 3]), sequence([2, 9, 3]), *filler(3, small_tokenizer.pad_id, 64)], 64)
+    after, targets = CausalLM().label(batch, small_tokenizer, np.random.default_rng(0))
+    assert after is batch
+    assert targets.index.tolist() == list(range(10))
+    found = [(int(i), int(label)) for i, label, weight in zip(*vars(targets).values(), strict=True) if weight]
+    assert found == [(0, 7), (1, 8), (2, 3), (4, 9), (5, 3)]
+
+
+@pytest.mark.parametrize("chunk", [1, 7 * 50, 1 << 23])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_chunked_loss_agrees_with_cross_entropy(
+    chunk: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertie.model.chunked_loss.CHUNK_LOGITS", chunk)
+    torch.manual_seed(0)
+    x = torch.randn(23, 8, dtype=dtype, requires_grad=True)
+    matrix = torch.randn(50, 8, dtype=dtype, requires_grad=True)
+    targets = Targets(torch.arange(23), torch.randint(50, (23,)), torch.rand(23).round(decimals=1))
+    found, expected = chunked_vocabulary_loss(x, matrix, targets), cross_entropy(x @ matrix.T, targets)
+    torch.testing.assert_close(found.total, expected.total.to(dtype))
+    torch.testing.assert_close(found.hits, expected.hits.to(dtype))
+    gradients = [torch.autograd.grad(3 * loss.total, (x, matrix)) for loss in (found, expected)]
+    torch.testing.assert_close(*gradients)
+    with torch.no_grad():
+        torch.testing.assert_close(chunked_vocabulary_loss(x, matrix, targets).total, found.total.detach())
+
+
+def test_the_chunked_loss_computes_in_half_precision_under_autocast() -> None:
+    torch.manual_seed(0)
+    x, matrix = torch.randn(23, 8, requires_grad=True), torch.randn(50, 8, requires_grad=True)
+    targets = Targets(torch.arange(23), torch.randint(50, (23,)), torch.ones(23))
+    exact = torch.autograd.grad(chunked_vocabulary_loss(x, matrix, targets).total, (x, matrix))
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = chunked_vocabulary_loss(x, matrix, targets)
+    assert loss.total.dtype == torch.float32
+    for found, expected in zip(torch.autograd.grad(loss.total, (x, matrix)), exact, strict=True):
+        assert found.dtype == torch.float32
+        assert (found - expected).norm() < 0.02 * expected.norm()
+
+
+def test_a_causal_model_cannot_copy_and_a_bidirectional_one_can(small_tokenizer: Tokenizer) -> None:
+    """On random text, the causal loss stays near that of guessing. A model that sees the next token goes below it."""
+    rng = np.random.default_rng(0)
+    batches = [collate([sequence(rng.integers(100, 140, 12).tolist()) for _ in range(32)], 16) for _ in range(40)]
+    losses = {}
+    for causal in (True, False):
+        config = TransformerConfig(
+            1, 32, 2, 64, vocab_size=small_tokenizer.size, max_position_embeddings=16, causal=causal,
+            hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, norm_position="pre",
+        )  # fmt: skip
+        encoder = build_encoder(config)
+        model = Model(encoder, {"clm": CausalLM(allow_bidirectional=True).head(config, encoder)})
+        torch.manual_seed(0)
+        initialize_weights(model, 0.05)
+        optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+        for step in range(160):
+            batch, targets = CausalLM().label(batches[step % 40], small_tokenizer, rng)
+            loss = model(MicroBatch.of(batch, {"clm": targets}).tensors())["clm"]
+            optimizer.zero_grad()
+            (loss.total / loss.count).backward()
+            optimizer.step()
+        losses[causal] = float(loss.total / loss.count)
+    assert losses[True] > 0.9 * np.log(40)
+    assert losses[False] < 0.5 * np.log(40)
+
+
+def test_objectives_refuse_models_and_layouts_that_do_not_suit_them() -> None:
+    bidirectional = TransformerConfig(1, 32, 2, 64)
+    causal, layout = replace(bidirectional, causal=True), SentencePairs()
+    CausalLM().check(causal, layout)
+    CausalLM(allow_bidirectional=True).check(bidirectional, layout)
+    with pytest.raises(UsageError, match=r"objectives\.clm .* model\.causal"):
+        CausalLM().check(bidirectional, layout)
+    for objective in (MaskedLM(), NextSentence()):
+        objective.check(bidirectional, layout)
+        with pytest.raises(UsageError, match=rf"objectives\.{objective.kind} .* model\.causal"):
+            objective.check(causal, layout)
