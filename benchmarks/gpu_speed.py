@@ -25,6 +25,7 @@ import transformers
 
 from bertie import config, runtime, storage
 from bertie.batches.loader import Position, Step
+from bertie.model.config import TransformerConfig
 from bertie.model.flops import training_flops
 from bertie.pretraining.compile_layers import compile_if_possible
 from bertie.pretraining.feed import Feed
@@ -79,6 +80,7 @@ def main() -> None:
 def measure(size: str, length: int, dropout: float, shards: Path, rounds: int) -> dict[str, Figures]:
     """Measure bertie, and transformers uncompiled and compiled."""
     recipe, work, rows, compiling, ours = prepare(size, length, dropout, shards, rounds)
+    assert isinstance(recipe.model, TransformerConfig)
     runs: dict[str, Callable[[Step], None]] = {"bertie": ours}
     runs["transformers"] = their_stepper(recipe.model, "bf16", length, wait=False)
     runs["transformers compiled"] = their_stepper(recipe.model, "bf16", length, wait=False, compiled=True)

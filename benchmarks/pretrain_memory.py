@@ -20,6 +20,7 @@ from typing import Any, Literal
 import torch
 
 from bertie import runtime, storage
+from bertie.model.config import TransformerConfig
 from bertie.pretraining.initial_weights import new_model
 from pretrain_speed import BATCH, feed, stepper, their_stepper
 from results import environment
@@ -56,6 +57,7 @@ def above(size: str, who: Literal["bertie", "transformers"], shards: Path) -> in
     if who == "bertie":
         runtime.use_threads()  # it also changes how glibc frees memory, so the peer runs without it
     recipe, steps = feed(size, shards)
+    assert isinstance(recipe.model, TransformerConfig)
     work = list(islice(steps, STEPS))
     torch.nn.functional.linear(torch.ones(512, 512), torch.ones(512, 512))
     before = _resident()

@@ -24,6 +24,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from bertie import runtime, storage
+from bertie.model.config import TransformerConfig
 from bertie.model.flops import training_flops
 from bertie.pretraining.initial_weights import new_model
 from pretrain_speed import BATCH, bare_products, feed, spread, stepper
@@ -42,6 +43,7 @@ def main() -> None:
     args = parser.parse_args()
     threads = runtime.use_threads()
     recipe, steps = feed(args.size, args.shards)
+    assert isinstance(recipe.model, TransformerConfig)
     work = list(islice(steps, WARMUP + args.rounds))
     step = stepper(new_model(recipe.model, recipe.objectives, 0).train(), args.precision)
     [micro] = work[0].micro_batches

@@ -76,6 +76,7 @@ def main() -> None:
 
 def measure(size: str, precision: Precision, shards: Path, rounds: int) -> Figures:
     recipe, steps = feed(size, shards)
+    assert isinstance(recipe.model, TransformerConfig)
     work = list(islice(steps, rounds + 1))
     ours = stepper(new_model(recipe.model, recipe.objectives, 0).train(), precision)
     theirs = their_stepper(recipe.model, precision, 128)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bertie.checkpoints.families import family_of, own
+from bertie.model.config import TransformerConfig
 from bertie.model.model import Model
 
 # Heads -> (pipeline tag of the hub, what the model predicts).
@@ -38,7 +39,8 @@ def model_card(model: Model, heads: frozenset[str], labels: tuple[str, ...], abo
     config = model.encoder.config
     lines = ["---", f"pipeline_tag: {pipeline}", "library_name: bertie", "tags: [bert]", "---", ""]
     lines += ["# BERT model", "", f"Trained with bertie. It predicts {predicts}.", ""]
-    sizes = f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}, {config.num_attention_heads} heads"
+    sizes = f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}"
+    sizes += f", {config.num_attention_heads} heads" if isinstance(config, TransformerConfig) else ""
     lines += [f"- {sizes}"]
     lines += [
         f"- {model.size:,} parameters, vocabulary of {config.vocab_size:,}, up to {config.max_position_embeddings} tokens"

@@ -20,7 +20,7 @@ from bertie.errors import DivergedError, UsageError, UserError
 from bertie.finetuning.data import TaskData
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.config import PooledToken
-from bertie.model.encoder import Encoder, EncoderConfig, build_encoder
+from bertie.model.encoder import Encoder, EncoderConfig, build_encoder, with_dropout
 from bertie.model.heads import PooledHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
@@ -113,8 +113,7 @@ def build_model(config: FinetuneConfig, task: Task, size: EncoderConfig, encoder
         size: The configuration of the checkpoint's encoder; its dropout is replaced.
         encoder: An encoder to share instead of building one.
     """
-    dropout = {name: getattr(config, name) for name in ("hidden_dropout_prob", "attention_probs_dropout_prob")}
-    size = replace(size, **dropout)
+    size = with_dropout(size, config.hidden_dropout_prob, config.attention_probs_dropout_prob)
     reading = features_from_json(_task_json(config, task), size, "the configuration")
     width = reading.width if reading else size.hidden_size
     head = task.head(size, width)

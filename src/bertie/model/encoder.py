@@ -12,12 +12,15 @@ To add an encoder, add a file with a configuration and a module, and their names
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bertie.model.attention import Kind
 from bertie.model.config import TransformerConfig
+from bertie.model.lstm import LstmConfig, LstmEncoder
 from bertie.model.transformer import TransformerEncoder
 
-EncoderConfig = TransformerConfig
-Encoder = TransformerEncoder
+EncoderConfig = TransformerConfig | LstmConfig
+Encoder = TransformerEncoder | LstmEncoder
 
 
 def build_encoder(config: EncoderConfig, attention: Kind = "automatic") -> Encoder:
@@ -27,4 +30,14 @@ def build_encoder(config: EncoderConfig, attention: Kind = "automatic") -> Encod
         config: Its configuration.
         attention: The attention implementation, for encoders with attention.
     """
-    return TransformerEncoder(config, attention)
+    return LstmEncoder(config) if isinstance(config, LstmConfig) else TransformerEncoder(config, attention)
+
+
+def with_dropout(
+    config: EncoderConfig, hidden_dropout_prob: float, attention_probs_dropout_prob: float
+) -> EncoderConfig:
+    """Return the configuration with other dropout probabilities. An encoder without attention has only the first one."""
+    if isinstance(config, LstmConfig):
+        return replace(config, hidden_dropout_prob=hidden_dropout_prob)
+    dropout = {"hidden_dropout_prob": hidden_dropout_prob, "attention_probs_dropout_prob": attention_probs_dropout_prob}
+    return replace(config, **dropout)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequence
 
 from bertie.contracts import Hidden, Ragged
-from bertie.model.config import TransformerConfig
+from bertie.model.encoder import EncoderConfig
 from bertie.model.layer_selection import Layers, ScalarMix, select_layers, selected_width
 
 LSTM_LAYERS = 2
@@ -27,7 +27,7 @@ class FeatureExtractor(nn.Module):
     `select` comes first. It has no weights, so its result is computed only once for a frozen encoder. `forward` follows.
     """
 
-    def __init__(self, config: TransformerConfig, layers: Layers = "last", lstm_hidden_size: int = 0):
+    def __init__(self, config: EncoderConfig, layers: Layers = "last", lstm_hidden_size: int = 0):
         """Create the trainable parts.
 
         Args:

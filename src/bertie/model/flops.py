@@ -6,9 +6,11 @@ import numpy as np
 
 from bertie.contracts import MicroBatch
 from bertie.model.config import TransformerConfig
+from bertie.model.encoder import EncoderConfig
+from bertie.model.lstm import LstmConfig
 
 
-def training_flops(config: TransformerConfig, micro: MicroBatch) -> float:
+def training_flops(config: EncoderConfig, micro: MicroBatch) -> float:
     """Return the floating-point operations of the matrix products in one forward and backward pass.
 
     A product of [n, k] and [k, m] takes 2·n·k·m operations, and its backward pass twice as many. Counted are:
@@ -16,7 +18,7 @@ def training_flops(config: TransformerConfig, micro: MicroBatch) -> float:
     - all layers except the last, at T tokens, including filler;
     - in the last layer, keys and values at T tokens, and everything else at Q rows;
     - attention within each sequence, without padding;
-    - logits over the vocabulary at the P masked positions.
+    - logits over the vocabulary at the P predicted positions.
 
     Not counted are element-wise operations, heads with a few classes, and layers that are recomputed to save memory. The
     result is 0 if the hidden states are cached.
@@ -27,6 +29,14 @@ def training_flops(config: TransformerConfig, micro: MicroBatch) -> float:
     """
     if micro.hidden_states is not None:
         return 0.0
+    products = _lstm(config, micro) if isinstance(config, LstmConfig) else _transformer(config, micro)
+    width, vocabulary = config.hidden_size, config.hidden_size * config.vocab_size
+    heads = {"mlm": width * width + vocabulary, "clm": vocabulary, "bilm": vocabulary}
+    return 6.0 * float(products + sum(len(t.index) * heads.get(name, 0) for name, t in micro.targets.items()))
+
+
+def _transformer(config: TransformerConfig, micro: MicroBatch) -> float:
+    """Return the multiplications of a forward pass through a Transformer."""
     width, inner, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
     lengths = micro.batch.ragged.lengths.astype(np.float64)
     tokens, rows = lengths.sum(), len(micro.rows)
@@ -36,6 +46,12 @@ def training_flops(config: TransformerConfig, micro: MicroBatch) -> float:
     last = (
         tokens * 2 * width * width + rows * (2 * width * width + feed_forward) + 2 * width * (lengths * queries).sum()
     )
-    predicted = len(micro.targets["mlm"].index) if "mlm" in micro.targets else 0
-    head = predicted * (width * width + width * config.vocab_size)
-    return 6.0 * float((layers - 1) * layer + last + head)
+    return float((layers - 1) * layer + last)
+
+
+def _lstm(config: LstmConfig, micro: MicroBatch) -> float:
+    """Return the multiplications of a forward pass through two stacks of LSTMs: gates and projections, without padding."""
+    size, cells = config.hidden_size // 2, config.cell_size
+    projection = cells * size if cells > size else 0
+    per_token = config.num_hidden_layers * 2 * (8 * cells * size + projection)
+    return float(micro.batch.ragged.lengths.astype(np.float64).sum() * per_token)

@@ -64,6 +64,29 @@ class CausalLMHead(nn.Module):
         return chunked_vocabulary_loss(hidden.last[targets.index], self.word[0].weight, targets)
 
 
+class BidirectionalLMHead(nn.Module):
+    """ELMo's head: logits of the next token from one half of the hidden state, and of the previous one from the other.
+
+    The output matrix of both directions is the matrix of the word embeddings.
+    """
+
+    def __init__(self, word: nn.Embedding):
+        super().__init__()
+        self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
+
+    def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P 2 V"]:
+        return F.linear(x_PD.unflatten(1, (2, -1)), self.word[0].weight)
+
+    def forward(self, hidden: Hidden, targets: Targets) -> Loss:
+        """Return the sum of both directions. targets.label and targets.weight: [P, 2]."""
+        losses = []
+        for direction, x_PE in enumerate(hidden.last[targets.index].chunk(2, 1)):
+            part = Targets(targets.index, targets.label[:, direction], targets.weight[:, direction])
+            losses.append(chunked_vocabulary_loss(x_PE, self.word[0].weight, part))
+        ahead, back = losses
+        return Loss(ahead.total + back.total, ahead.count + back.count, ahead.hits + back.hits)
+
+
 class PooledHead(nn.Module):
     """Head for whole sequences: BERT's pooler (dense layer and tanh on [CLS]), dropout, output layer (Devlin et al. 2018,
     figure 4 a and b)."""

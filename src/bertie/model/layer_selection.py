@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from bertie.errors import UsageError
-from bertie.model.config import TransformerConfig
+from bertie.model.encoder import EncoderConfig
 
 Fixed = Literal["embeddings", "second_to_last", "last", "sum_last_4", "concat_last_4", "sum_all"]
 """Selections without weights. "sum_all" sums all layers without the embeddings (the table's "sum all 12 layers")."""
@@ -34,7 +34,7 @@ def require_layers(layers: Layers, count: int) -> None:
         )
 
 
-def selected_width(layers: Layers, config: TransformerConfig) -> int:
+def selected_width(layers: Layers, config: EncoderConfig) -> int:
     """Return E, the size of the selection's result. Raises UsageError if the model has too few layers."""
     require_layers(layers, config.num_hidden_layers)
     return config.hidden_size * (4 if layers == "concat_last_4" else 1)
@@ -60,7 +60,7 @@ class ScalarMix(nn.Module):
     Initially it is their mean.
     """
 
-    def __init__(self, config: TransformerConfig):
+    def __init__(self, config: EncoderConfig):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(config.num_hidden_layers + 1))
         self.gamma = nn.Parameter(torch.ones(1))

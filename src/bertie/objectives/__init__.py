@@ -3,6 +3,7 @@
 - mlm.py: masked language modeling
 - nsp.py: next sentence prediction
 - clm.py: causal language modeling, as in GPT
+- bilm.py: language modeling in both directions, as in ELMo
 
 An objective is a frozen dataclass with its settings and four methods:
 
@@ -17,10 +18,11 @@ To add an objective, add a file here and its name to the union.
 
 from __future__ import annotations
 
+from bertie.objectives.bilm import BidirectionalLM
 from bertie.objectives.clm import CausalLM
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
 
-Objective = MaskedLM | NextSentence | CausalLM
+Objective = MaskedLM | NextSentence | CausalLM | BidirectionalLM
 
-__all__ = ["CausalLM", "MaskedLM", "NextSentence", "Objective"]
+__all__ = ["BidirectionalLM", "CausalLM", "MaskedLM", "NextSentence", "Objective"]

@@ -33,6 +33,11 @@ class CausalLM:
 
     def check(self, model: EncoderConfig, layout: Layout) -> None:  # noqa: ARG002
         """Raise UsageError if the model is not causal."""
+        if model.kind != "transformer":
+            raise UsageError(
+                f'objectives.clm needs a Transformer, and model.kind is "{model.kind}": set it to "transformer", or train '
+                'with the objective kind = "bilm"'
+            )
         if not model.causal and not self.allow_bidirectional:
             raise UsageError(
                 "objectives.clm predicts the next token, which a model with model.causal = false sees: set model.causal "

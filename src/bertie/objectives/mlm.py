@@ -14,6 +14,7 @@ from bertie import console
 from bertie.batches.layouts import Layout
 from bertie.contracts import Batch, Targets
 from bertie.errors import UsageError, require_range
+from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.heads import MaskedLMHead
 from bertie.text.cooccurrence import cooccurrence_vectors
@@ -52,6 +53,11 @@ class MaskedLM:
 
     def check(self, model: EncoderConfig, layout: Layout) -> None:  # noqa: ARG002
         """Raise UsageError if the model is causal."""
+        if not isinstance(model, TransformerConfig):
+            raise UsageError(
+                f'objectives.mlm needs a Transformer, and model.kind is "{model.kind}": set it to "transformer", or train '
+                'with the objective kind = "bilm"'
+            )
         if model.causal:
             raise UsageError(
                 "objectives.mlm predicts a token from both sides, and model.causal is true: set model.causal to false, or "
@@ -121,4 +127,5 @@ class MaskedLM:
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> MaskedLMHead:
         """Build the head, with the encoder's word embeddings as its output matrix."""
+        assert isinstance(config, TransformerConfig)
         return MaskedLMHead(config, encoder.embeddings.word)

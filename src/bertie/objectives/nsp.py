@@ -35,6 +35,11 @@ class NextSentence:
                 f'objectives.nsp needs sentence pairs, and layout.kind is "{layout.kind}": set it to "pairs", or remove the '
                 "objective"
             )
+        if model.kind != "transformer":
+            raise UsageError(
+                f'objectives.nsp predicts from [CLS], the first token, and model.kind "{model.kind}" reads from both ends: '
+                'set model.kind to "transformer", or remove the objective'
+            )
         if model.causal:
             raise UsageError(
                 "objectives.nsp predicts from [CLS], the first token, which sees no other token if model.causal is true: "

@@ -6,6 +6,7 @@ from typing import Literal
 
 from bertie import console
 from bertie.model.model import Model
+from bertie.model.transformer import TransformerEncoder
 from bertie.pretraining.feed import Feed, rows_per_pass
 from bertie.training.memory import is_out_of_memory, one_pass
 
@@ -18,8 +19,11 @@ def compile_if_possible(model: Model, feed: Feed, precision: Literal["fp32", "bf
     Returns:
         Whether the layers are compiled.
     """
-    uncompiled = model.encoder.call
-    model.encoder.compile_layers()
+    encoder = model.encoder
+    if not isinstance(encoder, TransformerEncoder):  # cuDNN's LSTMs are compiled already
+        return False
+    uncompiled = encoder.call
+    encoder.compile_layers()
     try:
         for phase in feed.phases:
             plan = feed.first_step(phase)
@@ -28,7 +32,7 @@ def compile_if_possible(model: Model, feed: Feed, precision: Literal["fp32", "bf
     except Exception as error:  # compilers, drivers and kernels raise many kinds of errors
         if isinstance(error, RuntimeError) and is_out_of_memory(error):
             raise
-        model.encoder.call = uncompiled
+        encoder.call = uncompiled
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         console.warn(f"cannot compile the layers, training continues without compilation: {reason}")
         return False

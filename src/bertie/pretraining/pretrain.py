@@ -19,7 +19,8 @@ from bertie.checkpoints.folder import MANIFEST, Checkpoint, verify
 from bertie.checkpoints.training_state import has_checkpoint
 from bertie.contracts import Loss, MicroBatch
 from bertie.errors import UsageError, UserError
-from bertie.model.encoder import EncoderConfig
+from bertie.model.encoder import EncoderConfig, with_dropout
+from bertie.model.transformer import TransformerEncoder
 from bertie.pretraining.compile_layers import compile_if_possible
 from bertie.pretraining.eval_set import eval_batches
 from bertie.pretraining.feed import Feed
@@ -138,7 +139,8 @@ class Setup:
         chosen = run.precision(asked) if run else runtime.resolve_precision(asked, runtime.device())
         precision: Literal["fp32", "bf16"] = ranks.broadcast(chosen)
         model = new_model(config.model, config.objectives, config.seed, settings.attention)
-        model.encoder.recompute = settings.activation_checkpointing
+        if isinstance(model.encoder, TransformerEncoder):
+            model.encoder.recompute = settings.activation_checkpointing
         if self.initial_checkpoint is not None:
             console.info(load_initial_weights(self.initial_checkpoint, model))
         elif ranks.first and not has_checkpoint(self.out):
@@ -297,11 +299,11 @@ def _model_size(config: PretrainConfig, start: Checkpoint | None, out: Path, ran
     """Return the size of the model: that of the recipe or, except for dropout, of the checkpoint to continue from."""
     if not config.init_from:
         return config.model
-    names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     size = start.config if start else config.model
     if ranks.first and start is None:  # a resumed run has saved the size, and its initial checkpoint may be gone
         size = configuration.build(EncoderConfig, configuration.read(out / "config.toml")["model"], "model")
-    size = replace(size, **{name: getattr(config.model, name) for name in names})
+    attention_dropout = getattr(config.model, "attention_probs_dropout_prob", 0.0)
+    size = with_dropout(size, config.model.hidden_dropout_prob, attention_dropout)
     return configuration.build(EncoderConfig, ranks.broadcast(configuration.plain(size)), "model")
 
 

@@ -9,6 +9,7 @@ from bertie import runtime
 from bertie.batches.layouts import Layout
 from bertie.errors import UsageError, require_range
 from bertie.model.attention import Kind
+from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig
 from bertie.objectives import Objective
 from bertie.pretraining.phases import Phase, ResolvedPhase, resolve_phases
@@ -101,15 +102,13 @@ class PretrainConfig:
             raise UsageError("init_optimizer is keep, but init_from names no checkpoint: set init_from too")
         for objective in self.objectives:
             objective.check(self.model, self.layout)
-        if self.training.attention == "varlen" and self.model.position_embedding == "alibi":
+        if isinstance(self.model, TransformerConfig):
+            _check_attention(self.model, self.training)
+        elif self.training.attention != "automatic" or self.training.activation_checkpointing:
+            key = "activation_checkpointing" if self.training.activation_checkpointing else "attention"
             raise UsageError(
-                "training.attention is varlen, which does not support model.position_embedding alibi: set "
-                "training.attention to automatic, or take another position embedding"
-            )
-        if self.training.attention == "varlen" and self.model.attention_probs_dropout_prob > 0:
-            raise UsageError(
-                f"training.attention is varlen, which does not support dropout, and model.attention_probs_dropout_prob "
-                f"is {self.model.attention_probs_dropout_prob:g}: set it to 0, or training.attention to automatic"
+                f'training.{key} is for Transformers, and model.kind is "{self.model.kind}": remove training.{key}, or set '
+                'model.kind to "transformer"'
             )
 
     @property
@@ -137,9 +136,23 @@ def with_vocab_size(config: PretrainConfig, tokenizer: Tokenizer) -> PretrainCon
         raise UsageError(
             f"{where} {longest} is more than model.max_position_embeddings {model.max_position_embeddings}"
         )
-    if model.type_vocab_size == 1:
+    if isinstance(model, TransformerConfig) and model.type_vocab_size == 1:
         raise UsageError("model.type_vocab_size is 1: sentence pairs have 2 segments; set it to 2, or to 0 for none")
     kinds = [objective.kind for objective in config.objectives]
     if not kinds or len(set(kinds)) < len(kinds):
         raise UsageError(f"objectives is {kinds}: give one or more, each of a different kind")
     return replace(config, model=replace(model, vocab_size=tokenizer.size))
+
+
+def _check_attention(model: TransformerConfig, training: PretrainTraining) -> None:
+    """Raise UsageError if the attention implementation does not support the model."""
+    if training.attention == "varlen" and model.position_embedding == "alibi":
+        raise UsageError(
+            "training.attention is varlen, which does not support model.position_embedding alibi: set "
+            "training.attention to automatic, or take another position embedding"
+        )
+    if training.attention == "varlen" and model.attention_probs_dropout_prob > 0:
+        raise UsageError(
+            f"training.attention is varlen, which does not support dropout, and model.attention_probs_dropout_prob "
+            f"is {model.attention_probs_dropout_prob:g}: set it to 0, or training.attention to automatic"
+        )

@@ -19,6 +19,7 @@ HEAD_NAMES = {
     "mlm": "masked LM",
     "nsp": "next sentence prediction",
     "clm": "causal LM",
+    "bilm": "LM in both directions",
     "classify": "classification",
     "regress": "regression",
     "choose": "multiple choice",

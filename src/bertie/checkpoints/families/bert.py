@@ -30,10 +30,11 @@ def plain_bert(config: EncoderConfig) -> bool:
 
 
 def fits(config: EncoderConfig) -> bool:
-    return plain_bert(config) and config.type_vocab_size > 0
+    return isinstance(config, TransformerConfig) and plain_bert(config) and config.type_vocab_size > 0
 
 
 def to_config(config: EncoderConfig) -> dict[str, Any]:
+    assert isinstance(config, TransformerConfig)
     values = {name: value for name, value in asdict(config).items() if name in KEYS}
     values |= {"hidden_act": ACTIVATIONS[config.hidden_act], "classifier_dropout": None}
     return values | {"position_embedding_type": "absolute"}
@@ -51,7 +52,7 @@ def known_keys(values: dict[str, Any]) -> dict[str, Any]:
     activation = str(known.get("hidden_act", "gelu"))
     if activation not in READ_ACTIVATIONS:
         raise UsageError(f"hidden_act {activation!r} is not supported: give one of {', '.join(READ_ACTIVATIONS)}")
-    return known | {"hidden_act": READ_ACTIVATIONS[activation]}
+    return {"kind": "transformer"} | known | {"hidden_act": READ_ACTIVATIONS[activation]}
 
 
 FAMILY = Family(

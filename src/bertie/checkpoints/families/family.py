@@ -51,6 +51,8 @@ class Family:
     """The keys of `TransformerConfig`, from config.json. Raises UsageError if bertie does not support the model."""
     heads: dict[str, tuple[Module, ...]] = field(default_factory=dict)
     """The modules of each kind of head."""
+    kept: tuple[str, ...] = ("heads.", "reading.")
+    """Prefixes of names that have no counterpart and are the same in both."""
     ignored: str = r"position_ids$"
     """Pattern of the names of tensors that are tied to others or derived from them."""
 
@@ -108,8 +110,8 @@ def from_huggingface(
     rows = family.modules((), [0])
     starts = tuple({their.removeprefix(family.base).split(".")[0] + "." for row in rows for their in _theirs(row)})
     cleaned = {_clean(name, family.base, starts): tensor for name, tensor in weights.items()}
-    layer_pattern = next(their for row in family.encoder for their in _theirs(row) if LAYER in their).split(LAYER)[0]
-    layers = _layers_of(cleaned, re.escape(layer_pattern) + r"(\d+)\.")
+    numbered = {their.split(LAYER)[0] for row in family.encoder for their in _theirs(row) if LAYER in their}
+    layers = _layers_of(cleaned, f"(?:{'|'.join(map(re.escape, sorted(numbered)))})(\\d+)\\.") if numbered else []
     renamed: dict[str, Tensor] = {}
     names: dict[str, Module] = {}
     for row in family.modules(kinds, layers):
@@ -131,7 +133,7 @@ def from_huggingface(
         if row := names.get(module):
             tensor = tensor[row.skipped_rows :] if row.skipped_rows and tensor.ndim else tensor
             renamed[f"{row.ours}.{leaf}"] = _transposed(row, leaf, tensor)
-        elif name.startswith(("heads.", "reading.")):
+        elif name.startswith(family.kept):
             renamed[name] = tensor
         elif not re.search(family.ignored, name):
             unknown.append(name)

@@ -1,0 +1,160 @@
+"""ELMo's language model: separate stacks of forward and backward LSTMs (Peters et al. 2018).
+
+T  packed tokens    Q  query rows    S  sequences    L  length of the longest one
+D  hidden size      E  size of one direction: D / 2
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from bertie.contracts import Batch, Hidden, Ragged
+from bertie.errors import UsageError, require_range
+from bertie.model.config import PooledToken
+from bertie.model.dropout import drop
+
+
+@dataclass(frozen=True)
+class LstmConfig:
+    """Sizes and settings of a two-directional LSTM language model. ELMo has 2 layers of 2 × 512 with 4096 cells each."""
+
+    kind: Literal["lstm"] = field(default="lstm", kw_only=True)
+    num_hidden_layers: int
+    """Number of LSTM layers of each direction."""
+    hidden_size: int
+    """Size of the hidden states: both directions, each with half of it. It must be even."""
+    cell_size: int
+    """Size of the memory cells of each direction. If it is larger than half of hidden_size, a matrix projects it to that."""
+    vocab_size: int = 0
+    """Number of entries of the vocabulary. 0: the size of the tokenizer's vocabulary."""
+    max_position_embeddings: int = 512
+    """Maximum sequence length, in tokens."""
+    hidden_dropout_prob: float = 0.1
+    """Dropout probability of the input of each layer."""
+    initializer_range: float = 0.02
+    """Standard deviation of the initial word embeddings."""
+
+    def __post_init__(self) -> None:
+        require_range("model", self, "num_hidden_layers", low=1, high=100)
+        require_range("model", self, "hidden_size", "cell_size", "max_position_embeddings", low=1, high=1_000_000)
+        require_range("model", self, "vocab_size", low=0)
+        require_range("model", self, "initializer_range", low=0, above=True)
+        require_range("model", self, "hidden_dropout_prob", low=0, high=0.99)
+        if self.hidden_size % 2 or self.cell_size < self.hidden_size // 2:
+            raise UsageError(
+                f"model.hidden_size is {self.hidden_size} and model.cell_size is {self.cell_size}: hidden_size must be "
+                "even, and cell_size at least half of it"
+            )
+
+    @property
+    def causal(self) -> bool:
+        """Whether a token sees no later token. Only half of the hidden state does not."""
+        return False
+
+    @property
+    def pooled_token(self) -> PooledToken:
+        """The token that stands for the whole sequence: the last one, where the forward LSTM has read all others."""
+        return "last"
+
+
+class LstmEmbeddings(nn.Module):
+    """Word embeddings of size E, with dropout. Both directions share them."""
+
+    def __init__(self, config: LstmConfig):
+        super().__init__()
+        self.word = nn.Embedding(config.vocab_size, config.hidden_size // 2)
+
+    def forward(self, batch: Batch) -> Float[Tensor, "T E"]:
+        return self.word(batch.input_ids)
+
+
+class LstmLayer(nn.Module):
+    """A forward and a backward LSTM, each with a projection to size E and a residual connection."""
+
+    def __init__(self, config: LstmConfig):
+        super().__init__()
+        size, cells = config.hidden_size // 2, config.cell_size
+        self.ahead = nn.LSTM(size, cells, proj_size=0 if cells == size else size)
+        self.back = nn.LSTM(size, cells, proj_size=0 if cells == size else size)
+        self.dropout = config.hidden_dropout_prob
+
+    def forward(
+        self, ahead_LSE: Float[Tensor, "L S E"], back_LSE: Float[Tensor, "L S E"], residual: bool
+    ) -> tuple[Float[Tensor, "L S E"], Float[Tensor, "L S E"]]:
+        outputs = []
+        for lstm, x_LSE in ((self.ahead, ahead_LSE), (self.back, back_LSE)):
+            with warnings.catch_warnings():  # torch says that oneDNN has no projections, so it uses its own LSTM
+                warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")
+                y_LSE, _ = lstm(drop(x_LSE, self.dropout, self.training))
+            outputs.append(y_LSE + x_LSE if residual else y_LSE)
+        return outputs[0], outputs[1]
+
+
+class LstmEncoder(nn.Module):
+    """Two stacks of LSTMs over the same embeddings: one reads from the left, the other from the right.
+
+    The stacks never see each other's states. So half of a hidden state depends only on the token and those before it, and the
+    other half on the token and those after it.
+    """
+
+    def __init__(self, config: LstmConfig):
+        super().__init__()
+        self.config = config
+        self.embeddings = LstmEmbeddings(config)
+        self.layers = nn.ModuleList(LstmLayer(config) for _ in range(config.num_hidden_layers))
+
+    def forward(self, batch: Batch, rows: Int[Tensor, " Q"] | None = None, all_layers: bool = False) -> Hidden:
+        """Encode a batch.
+
+        Args:
+            batch: Packed sequences.
+            rows: Sorted positions in T to return. None: all positions.
+            all_layers: If true, also return the embeddings (twice, side by side) and the output of every layer.
+
+        Returns:
+            Hidden states; `last` is [T, D], or [Q, D] with `rows`.
+        """
+        x_TE = self.embeddings(batch)
+        grid = _grid(batch.ragged, len(x_TE))
+        ahead, back = x_TE[grid.ahead], x_TE[grid.back]
+        outputs = [torch.cat([x_TE, x_TE], 1)]
+        for number, layer in enumerate(self.layers):
+            ahead, back = layer(ahead, back, residual=number > 0)
+            if all_layers or number + 1 == len(self.layers):
+                outputs.append(torch.cat([ahead[grid.column, grid.row], back[grid.mirrored, grid.row]], 1))
+        last = outputs[-1] if rows is None else outputs[-1][rows]
+        return Hidden(last, tuple(outputs) if all_layers else None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Grid:
+    """Places of packed tokens in a grid [L, S], whose columns are sequences, read from the left and from the right."""
+
+    ahead: Int[Tensor, "L S"]
+    """Packed row of each place, read from the left. Past the end of a sequence, it is an arbitrary row."""
+    back: Int[Tensor, "L S"]
+    """The same, read from the right."""
+    column: Int[Tensor, " T"]
+    """Place of each token in its sequence, from the left."""
+    mirrored: Int[Tensor, " T"]
+    """Place of each token in its sequence, from the right."""
+    row: Int[Tensor, " T"]
+    """Sequence of each token."""
+
+
+def _grid(ragged: Ragged, tokens: int) -> _Grid:
+    lengths, starts = ragged.lengths, ragged.cu_seqlens[:-1]
+    on_cpu = lengths.device.type == "cpu"  # on a GPU, reading the lengths would make the host wait
+    longest = max(int(lengths.max()), 1) if on_cpu else ragged.max_seqlen
+    place = torch.arange(longest, device=lengths.device)[:, None]
+    ahead = (starts + place).clamp(max=tokens - 1)
+    back = (starts + lengths - 1 - place).clamp(min=0)
+    row = torch.repeat_interleave(torch.arange(len(starts), device=lengths.device), lengths, output_size=tokens)
+    column = torch.arange(tokens, device=lengths.device) - starts[row]
+    return _Grid(ahead, back, column, lengths[row] - 1 - column, row)

@@ -1,0 +1,56 @@
+"""The objective of ELMo: predict the next token from the left and the previous token from the right (Peters et al. 2018)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from torch import nn
+
+from bertie.batches.layouts import Layout
+from bertie.contracts import FILLER, Batch, Targets
+from bertie.errors import UsageError, require_range
+from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.heads import BidirectionalLMHead
+from bertie.text.shards import Corpus
+from bertie.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class BidirectionalLM:
+    """Predict the next token from one half of the hidden state, and the previous token from the other half."""
+
+    kind: Literal["bilm"] = "bilm"
+    weight: float = 1.0
+    """Weight of this loss in the total loss."""
+
+    def __post_init__(self) -> None:
+        require_range("objectives.bilm", self, "weight", low=0)
+
+    def check(self, model: EncoderConfig, layout: Layout) -> None:  # noqa: ARG002
+        """Raise UsageError if the model does not keep the two directions apart."""
+        if model.kind != "lstm":
+            raise UsageError(
+                f'objectives.bilm needs a model that keeps the directions apart, and model.kind is "{model.kind}": set '
+                'model.kind to "lstm", or train with another objective'
+            )
+
+    def label(self, batch: Batch, tokenizer: Tokenizer, rng: np.random.Generator) -> tuple[Batch, Targets]:  # noqa: ARG002
+        """Return the batch unchanged, and two targets per token: `label` and `weight` are [T, 2], next and previous token.
+
+        The last token of a sequence has no next one, the first has no previous one, and filler has neither: weight 0.
+        """
+        ids, cu_seqlens = batch.input_ids, batch.ragged.cu_seqlens
+        weight = np.repeat(batch.example != FILLER, batch.ragged.lengths).astype(np.float32)[:, None].repeat(2, 1)
+        weight[cu_seqlens[1:] - 1, 0] = 0
+        weight[cu_seqlens[:-1], 1] = 0
+        labels = np.stack([np.append(ids[1:], 0), np.append(0, ids[:-1])], 1)
+        return batch, Targets(np.arange(len(ids)), labels, weight)
+
+    def initialize(self, head: nn.Module, corpus: Corpus) -> None:
+        """Do nothing: the head has no weights of its own."""
+
+    def head(self, config: EncoderConfig, encoder: Encoder) -> BidirectionalLMHead:  # noqa: ARG002
+        """Build the head, with the encoder's word embeddings as the output matrix of both directions."""
+        return BidirectionalLMHead(encoder.embeddings.word)
