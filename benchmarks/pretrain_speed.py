@@ -118,10 +118,12 @@ def feed(size: str, shards: Path) -> tuple[PretrainConfig, Iterator[Step]]:
     return recipe, made.steps(0, Position())
 
 
-def stepper(model: Model, precision: Precision, wait: bool = True) -> Callable[[Step], None]:
-    """Return a function that runs one step of bertie. wait: until the step is finished."""
+def stepper(
+    model: Model, precision: Precision, wait: bool = True, weights: dict[str, float] | None = None
+) -> Callable[[Step], None]:
+    """Return a function that runs one step of bertie. wait: until the step is finished. weights: of the losses."""
     waiting: list[Step] = []
-    settings = LoopSettings(10_000, 1e-4, 1.0, 0, precision, {"mlm": 1.0, "nsp": 1.0})
+    settings = LoopSettings(10_000, 1e-4, 1.0, 0, precision, weights or {"mlm": 1.0, "nsp": 1.0})
     loop = train_steps(model, iter(waiting.pop, None), AdamW().build(model), Linear(), settings)
 
     def step(work: Step) -> None:

@@ -37,8 +37,9 @@ def model_card(model: Model, heads: frozenset[str], labels: tuple[str, ...], abo
     if not model.loads_in_transformers:
         pipeline = "feature-extraction"
     config = model.encoder.config
-    lines = ["---", f"pipeline_tag: {pipeline}", "library_name: bertie", "tags: [bert]", "---", ""]
-    lines += ["# BERT model", "", f"Trained with bertie. It predicts {predicts}.", ""]
+    name = {"bert": "BERT", "bertie": "Encoder"}.get(family_of(config).model_type, family_of(config).model_type)
+    lines = ["---", f"pipeline_tag: {pipeline}", "library_name: bertie", f"tags: [{name.lower()}]", "---", ""]
+    lines += [f"# {name} model", "", f"Trained with bertie. It predicts {predicts}.", ""]
     sizes = f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}"
     sizes += f", {config.num_attention_heads} heads" if isinstance(config, TransformerConfig) else ""
     lines += [f"- {sizes}"]
