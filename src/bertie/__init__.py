@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from bertie.finetuning.glue import glue
     from bertie.predict.embed import embed
     from bertie.predict.predictor import Predictor, load
+    from bertie.pretraining.glove import GloveConfig
+    from bertie.pretraining.glove import glove as glove
     from bertie.pretraining.pretrain import pretrain
     from bertie.tasks.scoring import score
     from bertie.text.prepare import prepare
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "GloveConfig",
     "Predictor",
     "Tokenizer",
     "UsageError",
@@ -41,6 +44,7 @@ __all__ = [
     "embed",
     "extend_tokenizer",
     "finetune",
+    "glove",
     "glue",
     "load",
     "prepare",
@@ -59,6 +63,8 @@ _HOMES = {
     "embed": "bertie.predict.embed",
     "extend_tokenizer": "bertie.text.vocabulary",
     "finetune": "bertie.finetuning.finetune",
+    "GloveConfig": "bertie.pretraining.glove",
+    "glove": "bertie.pretraining.glove",
     "glue": "bertie.finetuning.glue",
     "load": "bertie.predict.predictor",
     "prepare": "bertie.text.prepare",

@@ -31,6 +31,7 @@ Prepare text:
 
 Train:
   pretrain             Pre-train a BERT on token shards.
+  glove                Train static GloVe vectors on token shards, as a baseline.
   finetune             Fine-tune a BERT on labeled examples.
   glue                 Fine-tune a BERT on the tasks of GLUE and score them.
 

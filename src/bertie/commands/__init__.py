@@ -15,6 +15,7 @@ VERBS = {
     "tokenizer decode": "bertie.commands.tokenizer_decode",
     "prepare": "bertie.commands.prepare",
     "pretrain": "bertie.commands.pretrain",
+    "glove": "bertie.commands.glove",
     "finetune": "bertie.commands.finetune",
     "glue": "bertie.commands.glue",
     "evaluate": "bertie.commands.evaluate",

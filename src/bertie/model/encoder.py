@@ -17,10 +17,11 @@ from dataclasses import replace
 from bertie.model.attention import Kind
 from bertie.model.config import TransformerConfig
 from bertie.model.lstm import LstmConfig, LstmEncoder
+from bertie.model.static import StaticConfig, StaticEncoder
 from bertie.model.transformer import TransformerEncoder
 
-EncoderConfig = TransformerConfig | LstmConfig
-Encoder = TransformerEncoder | LstmEncoder
+EncoderConfig = TransformerConfig | LstmConfig | StaticConfig
+Encoder = TransformerEncoder | LstmEncoder | StaticEncoder
 
 
 def build_encoder(config: EncoderConfig, attention: Kind = "automatic") -> Encoder:
@@ -30,14 +31,20 @@ def build_encoder(config: EncoderConfig, attention: Kind = "automatic") -> Encod
         config: Its configuration.
         attention: The attention implementation, for encoders with attention.
     """
-    return LstmEncoder(config) if isinstance(config, LstmConfig) else TransformerEncoder(config, attention)
+    match config:
+        case LstmConfig():
+            return LstmEncoder(config)
+        case StaticConfig():
+            return StaticEncoder(config)
+        case _:
+            return TransformerEncoder(config, attention)
 
 
 def with_dropout(
     config: EncoderConfig, hidden_dropout_prob: float, attention_probs_dropout_prob: float
 ) -> EncoderConfig:
     """Return the configuration with other dropout probabilities. An encoder without attention has only the first one."""
-    if isinstance(config, LstmConfig):
+    if not isinstance(config, TransformerConfig):
         return replace(config, hidden_dropout_prob=hidden_dropout_prob)
     dropout = {"hidden_dropout_prob": hidden_dropout_prob, "attention_probs_dropout_prob": attention_probs_dropout_prob}
     return replace(config, **dropout)

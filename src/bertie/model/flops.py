@@ -29,7 +29,11 @@ def training_flops(config: EncoderConfig, micro: MicroBatch) -> float:
     """
     if micro.hidden_states is not None:
         return 0.0
-    products = _lstm(config, micro) if isinstance(config, LstmConfig) else _transformer(config, micro)
+    products = 0.0
+    if isinstance(config, LstmConfig):
+        products = _lstm(config, micro)
+    elif isinstance(config, TransformerConfig):
+        products = _transformer(config, micro)
     width, vocabulary = config.hidden_size, config.hidden_size * config.vocab_size
     heads = {"mlm": width * width + vocabulary, "clm": vocabulary, "bilm": vocabulary}
     return 6.0 * float(products + sum(len(t.index) * heads.get(name, 0) for name, t in micro.targets.items()))

@@ -23,12 +23,12 @@ Fixed = Literal["embeddings", "second_to_last", "last", "sum_last_4", "concat_la
 Layers = Literal[Fixed, "scalar_mix"]
 """All selections. "scalar_mix" is `ScalarMix`, whose weights are trained."""
 
-_MIN_LAYERS = {"second_to_last": 2, "sum_last_4": 4, "concat_last_4": 4}
+_MIN_LAYERS = {"sum_all": 1, "second_to_last": 2, "sum_last_4": 4, "concat_last_4": 4}
 
 
 def require_layers(layers: Layers, count: int) -> None:
     """Raise a UsageError if a model with `count` layers has too few for this selection."""
-    if count < (needed := _MIN_LAYERS.get(layers, 1)):
+    if count < (needed := _MIN_LAYERS.get(layers, 0)):
         raise UsageError(
             f"layers {layers} takes {needed} layers, and the model has {count}: choose another selection, such as last"
         )

@@ -204,7 +204,9 @@ class Predictor:
         if type(top_k) is not int or top_k < 1:
             raise UsageError(f"--top-k {top_k}: give at least 1")
         if "mlm" not in self.model.heads:
-            raise UserError(f"{self.folder} has no masked-LM head: use a model that was pre-trained with the objective mlm and not fine-tuned")
+            raise UserError(
+                f"{self.folder} has no masked-LM head: use a model that was pre-trained with the objective mlm and not fine-tuned"
+            )
         head = cast(MaskedLMHead, self.model.heads["mlm"])
         sequence = self._masked(text)
         positions = np.flatnonzero(sequence.input_ids == self.tokenizer.mask_id)

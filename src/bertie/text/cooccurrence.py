@@ -30,22 +30,25 @@ def cooccurrence_vectors(corpus: Corpus, vocabulary_size: int, width: int) -> np
     """
     from sklearn.utils.extmath import randomized_svd
 
-    pmi = _positive_pmi(_cooccurrence_counts(corpus, vocabulary_size))
+    pmi = _positive_pmi(cooccurrence_counts(corpus, vocabulary_size, WINDOW))
     rank = min(width, vocabulary_size)
     left, singular_values, _ = randomized_svd(pmi, rank, random_state=0)
     left[np.diff(pmi.indptr) == 0] = 0  # empty rows: exactly 0, without rounding errors
     return np.pad(left * np.sqrt(singular_values), ((0, 0), (0, width - rank))).astype(np.float32)
 
 
-def _cooccurrence_counts(corpus: Corpus, size: int) -> sparse.csr_matrix:
-    """Sum 1 / distance over the token pairs within WINDOW in one document: [size, size], symmetric."""
+def cooccurrence_counts(corpus: Corpus, size: int, window: int) -> sparse.csr_matrix:
+    """Sum 1 / distance over the token pairs within `window` tokens in one document: float32 [size, size], symmetric.
+
+    Reads the first shards, up to about MAX_TOKENS tokens.
+    """
     counts = sparse.csr_matrix((size, size), dtype=np.float32)
     for shard, tokens in enumerate(corpus.tokens):
         start, stop = corpus.shard_starts[shard : shard + 2]
         if start >= MAX_TOKENS:
             break
         document = np.searchsorted(corpus.document_starts, np.arange(start, stop), side="right")
-        for distance in range(1, WINDOW + 1):
+        for distance in range(1, window + 1):
             same_document = document[distance:] == document[:-distance]
             pairs = tokens[:-distance][same_document], tokens[distance:][same_document]
             weight = np.full(len(pairs[0]), 1 / distance, np.float32)

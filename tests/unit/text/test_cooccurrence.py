@@ -59,7 +59,9 @@ def test_number_of_shards_does_not_matter_and_extra_columns_are_zero(documents: 
 
 
 def test_cooccurrences_count_by_distance_within_documents() -> None:
-    counts = cooccurrence._cooccurrence_counts(make_corpus([[0, 1, 2, 3, 4, 5], [6, 0]]), 8).toarray()
+    counts = cooccurrence.cooccurrence_counts(
+        make_corpus([[0, 1, 2, 3, 4, 5], [6, 0]]), 8, cooccurrence.WINDOW
+    ).toarray()
     expected = np.zeros((8, 8))
     for i in range(6):
         for j in range(6):

@@ -1,0 +1,30 @@
+"""bertie glove"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro.conf import Positional
+
+from bertie.commands.common import Flat, Output, OutputFlags
+from bertie.pretraining.glove import GloveConfig, glove
+
+
+@dataclass(frozen=True)
+class Args:
+    """Train static GloVe vectors on token shards. Fine-tune with them, or compute vectors, as with any model."""
+
+    shards: Positional[Path]
+    """Token shards: the output of `bertie prepare`."""
+    out: Path
+    """Output: the model folder."""
+    settings: Annotated[GloveConfig, Flat] = GloveConfig()
+    threads: int = 0
+    """Number of CPU threads; 0: all that this process may use."""
+    output: OutputFlags = Output()
+
+
+def run(args: Args) -> dict[str, Any]:
+    return glove(args.shards, args.out, args.settings, threads=args.threads)

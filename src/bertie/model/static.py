@@ -1,0 +1,79 @@
+"""Static word vectors as an encoder: every token has the same vector in every context, as with GloVe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from bertie.contracts import Batch, Hidden
+from bertie.errors import require_range
+from bertie.model.config import PooledToken
+from bertie.model.dropout import drop
+
+
+@dataclass(frozen=True)
+class StaticConfig:
+    """Sizes and settings of static word vectors."""
+
+    kind: Literal["static"] = field(default="static", kw_only=True)
+    hidden_size: int
+    """Size of the vectors."""
+    vocab_size: int = 0
+    """Number of entries of the vocabulary. 0: the size of the tokenizer's vocabulary."""
+    max_position_embeddings: int = 512
+    """Maximum sequence length, in tokens."""
+    hidden_dropout_prob: float = 0.1
+    """Dropout probability of the vectors."""
+    initializer_range: float = 0.02
+    """Standard deviation of the initial vectors."""
+
+    def __post_init__(self) -> None:
+        require_range("model", self, "hidden_size", "max_position_embeddings", low=1, high=1_000_000)
+        require_range("model", self, "vocab_size", low=0)
+        require_range("model", self, "initializer_range", low=0, above=True)
+        require_range("model", self, "hidden_dropout_prob", low=0, high=0.99)
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """Number of layers above the embeddings: none."""
+        return 0
+
+    @property
+    def causal(self) -> bool:
+        """Whether a token sees no later token. It sees no other token at all."""
+        return True
+
+    @property
+    def pooled_token(self) -> PooledToken:
+        """The token that a head for whole texts reads. Its own vector says nothing about the text, a BiLSTM's does."""
+        return "first"
+
+
+class StaticEmbeddings(nn.Module):
+    """Word embeddings, with dropout."""
+
+    def __init__(self, config: StaticConfig):
+        super().__init__()
+        self.word = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.dropout = config.hidden_dropout_prob
+
+    def forward(self, batch: Batch) -> Float[Tensor, "T D"]:
+        return drop(self.word(batch.input_ids), self.dropout, self.training)
+
+
+class StaticEncoder(nn.Module):
+    """Word vectors without any layer above them."""
+
+    def __init__(self, config: StaticConfig):
+        super().__init__()
+        self.config = config
+        self.embeddings = StaticEmbeddings(config)
+        self.layers = nn.ModuleList()
+
+    def forward(self, batch: Batch, rows: Int[Tensor, " Q"] | None = None, all_layers: bool = False) -> Hidden:
+        """Return the vectors of the tokens; see `TransformerEncoder.forward`."""
+        x_TD = self.embeddings(batch)
+        return Hidden(x_TD if rows is None else x_TD[rows], (x_TD,) if all_layers else None)
