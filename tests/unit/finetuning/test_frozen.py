@@ -17,8 +17,8 @@ from bertie.finetuning import finetune as finetuning
 from bertie.finetuning import frozen
 from bertie.finetuning.finetune import Finetuned
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining, Grid
-from bertie.model.encoder import Encoder
 from bertie.model.layer_selection import Layers
+from bertie.model.transformer import TransformerEncoder
 from bertie.tasks import Classify, Embed, Tag
 from bertie.training import trainer
 from bertie.training.optimizers import AdamW, BertAdam
@@ -114,13 +114,13 @@ def test_grid_runs_the_frozen_encoder_once(
     rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[int] = []
-    original = Encoder.forward
+    original = TransformerEncoder.forward
 
-    def counted(self: Encoder, batch: Any, *rest: Any, **named: Any) -> Any:
+    def counted(self: TransformerEncoder, batch: Any, *rest: Any, **named: Any) -> Any:
         calls.append(len(batch.ragged.lengths))
         return original(self, batch, *rest, **named)
 
-    monkeypatch.setattr(Encoder, "forward", counted)
+    monkeypatch.setattr(TransformerEncoder, "forward", counted)
     grid = Grid(learning_rate=(1e-3, 1e-2), epochs=(1, 2))
     found = finetune(replace(CONFIG, grid=grid, restarts=2), rows, start, tmp_path / "run")
     assert found.sweep is not None
@@ -132,16 +132,16 @@ def test_frozen_grid_builds_the_encoder_once_and_writes_no_checkpoints(
     rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Except for early stopping, which needs them."""
-    built: list[Encoder] = []
+    built: list[TransformerEncoder] = []
     written: list[int] = []
-    original, save = Encoder.__init__, trainer.save_state
+    original, save = TransformerEncoder.__init__, trainer.save_state
 
-    def build(self: Encoder, *given: Any) -> None:
+    def build(self: TransformerEncoder, *given: Any) -> None:
         original(self, *given)
         if not self.embeddings.word.weight.is_meta:  # reading a checkpoint builds one without memory, for the shapes
             built.append(self)
 
-    monkeypatch.setattr(Encoder, "__init__", build)
+    monkeypatch.setattr(TransformerEncoder, "__init__", build)
     monkeypatch.setattr(trainer, "save_state", lambda *args: (written.append(1), save(*args))[1])
     found = finetune(replace(CONFIG, restarts=4), rows, start, tmp_path / "run")
     assert found.sweep is not None
