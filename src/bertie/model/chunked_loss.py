@@ -33,34 +33,32 @@ class _ChunkedLoss(torch.autograd.Function):
     def forward(
         ctx: Any, x_PD: Tensor, matrix_VD: Tensor, label_P: Int[Tensor, " P"], weight_P: Float[Tensor, " P"]
     ) -> tuple[Tensor, Tensor]:
-        kind = x_PD.device.type
-        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x_PD.dtype
+        dtype = _product_dtype(x_PD)
         ctx.dtypes, needed = (x_PD.dtype, matrix_VD.dtype), any(ctx.needs_input_grad)
-        with torch.autocast(kind, enabled=False):
-            x_PD, matrix_VD = x_PD.to(dtype), matrix_VD.to(dtype)
-            exact = torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
-            total, hits = x_PD.new_zeros((), dtype=exact), x_PD.new_zeros((), dtype=exact)
-            dx_PD = torch.empty_like(x_PD) if needed else None
-            d_matrix_VD = torch.zeros_like(matrix_VD, dtype=exact) if needed else None
-            rows_per_chunk = max(1, CHUNK_LOGITS // len(matrix_VD))
-            for start in range(0, len(x_PD), rows_per_chunk):
-                rows = slice(start, start + rows_per_chunk)
-                label, weight = label_P[rows, None], weight_P[rows, None].to(exact)
-                logits = F.linear(x_PD[rows], matrix_VD).to(exact)
-                peak, own = logits.amax(-1, keepdim=True), logits.gather(1, label)
-                hits += ((own >= peak) * weight).sum()
-                p = logits.sub_(peak).exp_()
-                mass = p.sum(-1, keepdim=True)
-                total += ((mass.log() + peak - own) * weight).sum()
-                if dx_PD is None or d_matrix_VD is None:
-                    continue
-                p.div_(mass).scatter_add_(1, label, p.new_full((1, 1), -1.0).expand_as(label))
-                slope = p.mul_(weight).to(dtype)
-                torch.mm(slope, matrix_VD, out=dx_PD[rows])
-                if dtype == exact:
-                    d_matrix_VD.addmm_(slope.t(), x_PD[rows])
-                else:
-                    d_matrix_VD += slope.t() @ x_PD[rows]
+        x_PD, matrix_VD = x_PD.to(dtype), matrix_VD.to(dtype)
+        exact = torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
+        total, hits = x_PD.new_zeros((), dtype=exact), x_PD.new_zeros((), dtype=exact)
+        dx_PD = torch.empty_like(x_PD) if needed else None
+        d_matrix_VD = torch.zeros_like(matrix_VD, dtype=exact) if needed else None
+        rows_per_chunk = max(1, CHUNK_LOGITS // len(matrix_VD))
+        for start in range(0, len(x_PD), rows_per_chunk):
+            rows = slice(start, start + rows_per_chunk)
+            label, weight = label_P[rows, None], weight_P[rows, None].to(exact)
+            logits = F.linear(x_PD[rows], matrix_VD).to(exact)
+            peak, own = logits.amax(-1, keepdim=True), logits.gather(1, label)
+            hits += ((own >= peak) * weight).sum()
+            p = logits.sub_(peak).exp_()
+            mass = p.sum(-1, keepdim=True)
+            total += ((mass.log() + peak - own) * weight).sum()
+            if dx_PD is None or d_matrix_VD is None:
+                continue
+            p.div_(mass).scatter_add_(1, label, p.new_full((1, 1), -1.0).expand_as(label))
+            slope = p.mul_(weight).to(dtype)
+            torch.mm(slope, matrix_VD, out=dx_PD[rows])
+            if dtype == exact:
+                d_matrix_VD.addmm_(slope.t(), x_PD[rows])
+            else:
+                d_matrix_VD += slope.t() @ x_PD[rows]
         ctx.save_for_backward(dx_PD, d_matrix_VD)
         ctx.mark_non_differentiable(hits)
         return total, hits
@@ -73,3 +71,10 @@ class _ChunkedLoss(torch.autograd.Function):
         x_dtype, matrix_dtype = ctx.dtypes
         factor = gradients[0]
         return dx_PD.to(x_dtype).mul_(factor), d_matrix_VD.to(matrix_dtype).mul_(factor), None, None
+
+
+def _product_dtype(x: Tensor) -> torch.dtype:
+    """Return the dtype of matrix products with x: that of autocast where it is enabled."""
+    kind = x.device.type
+    enabled = kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if enabled else x.dtype

@@ -67,6 +67,14 @@ def test_the_chunked_loss_computes_in_half_precision_under_autocast() -> None:
         assert (found - expected).norm() < 0.02 * expected.norm()
 
 
+def test_the_chunked_loss_has_shapes_without_data() -> None:
+    """The estimate of memory computes on torch's meta device."""
+    x, matrix = (torch.empty(size, 8, device="meta", requires_grad=True) for size in (23, 50))
+    targets = Targets(*(torch.empty(23, dtype=dtype, device="meta") for dtype in (torch.long, torch.long, torch.float)))
+    chunked_vocabulary_loss(x, matrix, targets).total.backward()
+    assert x.grad is not None
+
+
 def test_a_causal_model_cannot_copy_and_a_bidirectional_one_can(small_tokenizer: Tokenizer) -> None:
     """On random text, the causal loss stays near that of guessing. A model that sees the next token goes below it."""
     rng = np.random.default_rng(0)
