@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 import bertie
-from bertie.batches.layouts import SentencePairs
+from bertie.batches.sentence_pairs import SentencePairs
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence

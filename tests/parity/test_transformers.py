@@ -15,7 +15,7 @@ from torch import Tensor
 import bertie
 from bertie import seeding
 from bertie.batches.collate import collate
-from bertie.batches.layouts import SentencePairs
+from bertie.batches.sentence_pairs import SentencePairs
 from bertie.checkpoints.families import bert, family
 from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint
 from bertie.contracts import MicroBatch, Sequence, Targets

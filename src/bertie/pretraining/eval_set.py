@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bertie import seeding
 from bertie.batches.collate import collate, join
-from bertie.batches.layouts import Layout, SentencePairsEpoch
+from bertie.batches.layouts import Layout, LayoutEpoch
 from bertie.contracts import MicroBatch, Sequence
 from bertie.errors import UserError
 from bertie.objectives import Objective
@@ -48,7 +48,7 @@ def eval_batches(
     ]
 
 
-def _first_sequences(epoch: SentencePairsEpoch, max_tokens: int) -> Iterator[Sequence]:
+def _first_sequences(epoch: LayoutEpoch, max_tokens: int) -> Iterator[Sequence]:
     """Yield sequences of an epoch, at least one, up to `max_tokens` tokens in total."""
     tokens = 0
     for window in range(epoch.windows):

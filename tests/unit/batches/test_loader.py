@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertie.batches import layouts
-from bertie.batches.layouts import PairSpan, SentencePairs, SentencePairsEpoch
+from bertie.batches import sentence_pairs
 from bertie.batches.loader import Loader, Position, StepPlan, StepShape
 from bertie.batches.packing import pack
+from bertie.batches.sentence_pairs import PairSpan, SentencePairs, SentencePairsEpoch
 from bertie.contracts import FILLER, Batch, Sequence
 from bertie.errors import UserError
 from bertie.text.shards import Shards, open_shards
@@ -25,7 +25,7 @@ def shards(small_shards: Path) -> Shards:
 @pytest.fixture
 def loader(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> Loader:
     """Windows of 300 sequences, so that the rows of some steps come from two windows."""
-    monkeypatch.setattr(layouts, "WINDOW", 300)
+    monkeypatch.setattr(sentence_pairs, "WINDOW", 300)
     return Loader(shards.train, shards.tokenizer, SentencePairs(max_length=64), StepShape(3, 512), seed=0)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bertie.batches.collate import collate, filler
-from bertie.batches.layouts import SentencePairs
+from bertie.batches.sentence_pairs import SentencePairs
 from bertie.contracts import MicroBatch, Sequence, Targets
 from bertie.errors import UsageError
 from bertie.model.chunked_loss import chunked_vocabulary_loss

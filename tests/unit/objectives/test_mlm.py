@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertie.batches.collate import collate, filler
-from bertie.batches.layouts import SentencePairs
 from bertie.batches.loader import Loader, Position, StepPlan, StepShape
+from bertie.batches.sentence_pairs import SentencePairs
 from bertie.contracts import FILLER, Batch, Sequence, Targets
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder

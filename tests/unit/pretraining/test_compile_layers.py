@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from bertie.batches.layouts import SentencePairs
+from bertie.batches.sentence_pairs import SentencePairs
 from bertie.model import transformer
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence

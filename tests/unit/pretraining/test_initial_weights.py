@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import bertie
-from bertie.batches.layouts import SentencePairs
+from bertie.batches.sentence_pairs import SentencePairs
 from bertie.checkpoints.folder import read_checkpoint
 from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig

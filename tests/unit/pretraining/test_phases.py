@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import bertie
-from bertie.batches.layouts import SentencePairs
 from bertie.batches.loader import Position, StepShape
+from bertie.batches.sentence_pairs import SentencePairs
 from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence

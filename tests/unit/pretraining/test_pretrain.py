@@ -18,7 +18,7 @@ import torch
 
 import bertie
 from bertie import runtime, seeding
-from bertie.batches.layouts import SentencePairs
+from bertie.batches.sentence_pairs import SentencePairs
 from bertie.checkpoints.folder import read_checkpoint
 from bertie.contracts import Loss, MicroBatch
 from bertie.errors import UsageError, UserError

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import bertie
-from bertie.batches.layouts import SentencePairs
 from bertie.batches.loader import Position
+from bertie.batches.sentence_pairs import SentencePairs
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.phases import Phase

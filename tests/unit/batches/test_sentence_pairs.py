@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertie import seeding
-from bertie.batches import layouts
-from bertie.batches.layouts import IS_NEXT, IS_RANDOM, UNLABELED, PairSpan, SentencePairs, SentencePairsEpoch
+from bertie.batches import sentence_pairs
+from bertie.batches.sentence_pairs import IS_NEXT, IS_RANDOM, UNLABELED, PairSpan, SentencePairs, SentencePairsEpoch
 from bertie.errors import UsageError, UserError
 from bertie.text.shards import Corpus, Shards, open_shards
 from bertie.text.tokenizer import Tokenizer
@@ -132,7 +132,7 @@ def test_labels_are_a_fair_coin(shards: Shards) -> None:
 
 
 def test_pairs_are_a_pure_function_of_seed_epoch_and_window(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layouts, "WINDOW", 200)
+    monkeypatch.setattr(sentence_pairs, "WINDOW", 200)
     layout = SentencePairs(max_length=64)
 
     def windows(seed: int, epoch: int, order: list[int]) -> dict[int, list[PairSpan]]:
@@ -150,7 +150,7 @@ def test_pairs_are_a_pure_function_of_seed_epoch_and_window(shards: Shards, monk
 
 
 def test_every_window_draws_from_its_own_stream(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layouts, "WINDOW", 200)
+    monkeypatch.setattr(sentence_pairs, "WINDOW", 200)
     keys: list[tuple[int, ...]] = []
     original = seeding.generator
 

@@ -1,0 +1,192 @@
+"""The layout of sentence pairs, for next sentence prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from bertie import seeding
+from bertie.batches.spans import WINDOW, last_word_start
+from bertie.contracts import Sequence
+from bertie.errors import UserError, require_range
+from bertie.text.shards import Corpus
+from bertie.text.tokenizer import Tokenizer
+
+IS_NEXT, IS_RANDOM, UNLABELED = 0, 1, -1
+
+
+@dataclass(frozen=True)
+class SentencePairs:
+    """Sentence pairs, [CLS] A [SEP] B [SEP], for next sentence prediction (Devlin et al. 2018, section 3.1 and appendix A.2).
+
+    1. Each document is split into chunks of whole sentences, and each chunk into A and B at a random sentence.
+    2. Two chunks of different documents whose Bs have about the same length form a couple. The longer B is trimmed to the
+       length of the shorter one, by less than a token on average.
+    3. With probability 0.5, the two chunks of a couple exchange their Bs. The label of both pairs is then "random",
+       otherwise "next".
+
+    So the labels are balanced, a random B never comes from A's own document, and an epoch reads every token once, except
+    those that trimming removes. Given the lengths, the label is a coin flip, so a model cannot predict it without reading
+    the text. (In the original BERT, a random B fills the sequence up to the limit, which makes it longer, and 55 % of the
+    pairs are random.)
+    """
+
+    kind: Literal["pairs"] = "pairs"
+    max_length: int = 128
+    """Maximum sequence length in tokens, including [CLS] and both [SEP]."""
+    short_seq_prob: float = 0.1
+    """Probability that a chunk ends at a random shorter length, so that the model also sees short inputs."""
+
+    def __post_init__(self) -> None:
+        require_range("layout", self, "max_length", low=5)  # three special tokens, one token of A and one of B
+        require_range("layout", self, "short_seq_prob", low=0, high=1)
+
+    def epoch(self, corpus: Corpus, tokenizer: Tokenizer, seed: int, epoch: int) -> SentencePairsEpoch:
+        """Split the corpus into chunks and shuffle them, for one epoch.
+
+        Raises:
+            UserError: The corpus has fewer than two documents.
+        """
+        if len(corpus.document_starts) < 3:
+            raise UserError(
+                "next sentence prediction needs at least two documents, because a random B comes from another document"
+            )
+        rng = seeding.generator(seed, seeding.LAYOUT, epoch)
+        starts, stops = _chunks(corpus, self.max_length - 3, self.short_seq_prob, rng)
+        order = rng.permutation(len(starts))
+        return SentencePairsEpoch(corpus, tokenizer, seed, epoch, starts[order], stops[order])
+
+
+@dataclass(frozen=True, eq=False)
+class SentencePairsEpoch:
+    """The chunks of one epoch in shuffled order. Chunk i consists of the tokens starts[i] to stops[i] of the corpus."""
+
+    corpus: Corpus
+    tokenizer: Tokenizer
+    seed: int
+    epoch: int
+    starts: np.ndarray
+    stops: np.ndarray
+
+    @property
+    def windows(self) -> int:
+        """Number of windows. A window is a group of chunks that are paired and packed together."""
+        return -(-len(self.starts) // WINDOW)
+
+    def lengths(self, window: int) -> np.ndarray:
+        """Return int64 [n]: the length in tokens of each sequence of a window, before trimming."""
+        part = slice(window * WINDOW, (window + 1) * WINDOW)
+        return self.stops[part] - self.starts[part] + 3
+
+    def window(self, window: int) -> list[PairSpan]:
+        """Return the pairs of a window. They are a pure function of (seed, epoch, window)."""
+        part = slice(window * WINDOW, (window + 1) * WINDOW)
+        rng = seeding.generator(self.seed, seeding.PAIRS, self.epoch, window)
+        return _pair(self.corpus, self.starts[part], self.stops[part], rng)
+
+    def sequence(self, span: PairSpan) -> Sequence:
+        """Read a pair from the corpus and build its sequence."""
+        (a_ids, a_words), (b_ids, b_words) = self.corpus.slice(*span.a), self.corpus.slice(*span.b)
+        cls, sep = [self.tokenizer.cls_id], [self.tokenizer.sep_id]
+        token_type_ids = np.zeros(len(a_ids) + len(b_ids) + 3, np.int32)
+        token_type_ids[len(a_ids) + 2 :] = 1
+        return Sequence(
+            input_ids=np.concatenate([cls, a_ids, sep, b_ids, sep]).astype(np.int32),
+            token_type_ids=token_type_ids,
+            word_starts=np.concatenate([[True], a_words, [True], b_words, [True]]),
+            pair_label=span.pair_label,
+        )
+
+
+@dataclass(frozen=True)
+class PairSpan:
+    """A pair: the token positions (start, stop) of A and B in the corpus, and the label."""
+
+    a: tuple[int, int]
+    b: tuple[int, int]
+    pair_label: int
+
+    def __len__(self) -> int:
+        return self.a[1] - self.a[0] + self.b[1] - self.b[0] + 3
+
+
+def _chunks(
+    corpus: Corpus, budget: int, short_seq_prob: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Split every document into chunks of whole sentences with at most `budget` tokens.
+
+    Each pass of the loop takes one chunk from every document that is not finished.
+    """
+    start, ends = corpus.document_starts[:-1], corpus.document_starts[1:]
+    starts, stops = [], []
+    while len(start):
+        short = rng.integers(2, budget + 1, len(start))
+        size = np.where(rng.random(len(start)) < short_seq_prob, short, budget)
+        limit = np.minimum(start + size, ends)
+        stop = corpus.sentence_starts[np.searchsorted(corpus.sentence_starts, limit, side="right") - 1]
+        too_long = np.flatnonzero(stop <= start)
+        for i in too_long:  # the sentence is longer than the chunk: split it at a word
+            stop[i] = start[i] + last_word_start(corpus, int(start[i]), int(limit[i]))
+        starts.append(start)
+        stops.append(stop)
+        unfinished = stop < ends
+        start, ends = stop[unfinished], ends[unfinished]
+    start, stop = np.concatenate(starts), np.concatenate(stops)
+    usable = stop - start >= 2  # a chunk of one token cannot be split into A and B
+    return start[usable], stop[usable]
+
+
+def _pair(corpus: Corpus, starts: np.ndarray, stops: np.ndarray, rng: np.random.Generator) -> list[PairSpan]:
+    b_starts, at_sentence = _choose_b_starts(corpus, starts, stops, rng)
+    documents = np.searchsorted(corpus.document_starts, starts, side="right")
+    lengths = stops - b_starts
+    spans = [
+        PairSpan((int(start), int(b_start)), (int(b_start), int(stop)), UNLABELED)
+        for start, b_start, stop in zip(starts, b_starts, stops, strict=True)
+    ]
+    by_length = np.lexsort((rng.random(len(starts)), lengths))
+    for group in (at_sentence, ~at_sentence):  # exchange a B that begins in mid-sentence only for another such B
+        for i, j in _couples(by_length[group[by_length]], documents):
+            trimmed = int(min(lengths[i], lengths[j]))
+            swap = rng.random() < 0.5
+            for own, other in ((i, j), (j, i)):
+                b = int(b_starts[other if swap else own])
+                spans[own] = PairSpan(spans[own].a, (b, b + trimmed), IS_RANDOM if swap else IS_NEXT)
+    return spans
+
+
+def _couples(order: np.ndarray, documents: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Yield pairs of neighbors in `order` that belong to different documents.
+
+    If one document has more chunks than all others together, its excess chunks remain single and thus unlabeled.
+    """
+    waiting: list[int] = []  # all from the same document
+    for i in order:
+        if waiting and documents[waiting[-1]] != documents[i]:
+            yield int(i), waiting.pop()
+        else:
+            waiting.append(int(i))
+
+
+def _choose_b_starts(
+    corpus: Corpus, starts: np.ndarray, stops: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Choose where B begins in each chunk: at a random sentence, or at a random word if no sentence begins inside.
+
+    Returns:
+        int64 [n]: token position of B's start. bool [n]: true if a sentence begins there.
+    """
+    first = np.searchsorted(corpus.sentence_starts, starts, side="right")
+    last = np.searchsorted(corpus.sentence_starts, stops, side="left")
+    draws = rng.random(len(starts))
+    at_sentence = last > first
+    b_starts = corpus.sentence_starts[np.where(at_sentence, first + (draws * (last - first)).astype(np.int64), 0)]
+    for i in np.flatnonzero(~at_sentence):
+        _, words = corpus.slice(int(starts[i]), int(stops[i]))
+        candidates = np.flatnonzero(words[1:]) + 1
+        candidates = candidates if len(candidates) else np.arange(1, len(words))
+        b_starts[i] = starts[i] + candidates[int(draws[i] * len(candidates))]
+    return b_starts, at_sentence
