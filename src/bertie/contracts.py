@@ -60,8 +60,8 @@ class Sequence:
     """int32 [n, 2]: start and end of each token in the source text, in characters. (0, 0) for special tokens.
     None if the caller did not ask for offsets."""
     pair_label: int = -1
-    """Label that the layout assigns to a sentence pair: 0 if B follows A, 1 if B is random (BERT's labels), -1 if there is
-    no label."""
+    """Label that the layout assigns to a sentence pair: 0 if B follows A (BERT's labels), 1 if B is random or precedes A,
+    -1 if there is no label."""
     example: int = -1
     """Index of the example that this sequence encodes. `FILLER` for filler sequences, -1 if there are no examples."""
     part: int = 0

@@ -21,10 +21,11 @@ from typing import Any
 import pytest
 
 import bertie
+from bertie.batches.contiguous import DocSentences
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import TransformerConfig
-from bertie.objectives import MaskedLM, NextSentence
+from bertie.objectives import CausalLM, MaskedLM, NextSentence
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tasks.classify import Classify
 from bertie.training.optimizers import AdamW, BertAdam
@@ -79,6 +80,19 @@ def test_losses_of_pretraining_with_the_recipe_of_the_paper(
     config = replace(pretraining, optimizer=BertAdam(), objectives=(MaskedLM(), NextSentence()), seed=1)
     bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
     compare("pretrain_paper", losses(tmp_path / "run", ("mlm_loss", "nsp_loss", "grad_norm")))
+
+
+def test_losses_of_causal_language_modeling(pretraining: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+    model = replace(pretraining.model, causal=True, norm_position="pre", hidden_act="gelu_tanh", type_vocab_size=0)
+    config = replace(pretraining, model=model, layout=DocSentences(max_length=48), objectives=(CausalLM(),))
+    bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
+    compare("pretrain_clm", losses(tmp_path / "run", ("clm_loss", "grad_norm")))
+
+
+def test_losses_of_sentence_order_prediction(pretraining: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+    config = replace(pretraining, layout=SentencePairs(max_length=48, negatives="swapped"))
+    bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
+    compare("pretrain_sop", losses(tmp_path / "run", ("mlm_loss", "nsp_loss", "grad_norm")))
 
 
 def test_losses_of_fine_tuning(

@@ -206,7 +206,11 @@ FLAGS: list[tuple[str, str, str]] = [
     ("--model.intermediate-size", "-1", "model.intermediate_size is -1"),
     ("--model.vocab-size", "7", "model.vocab_size is 7, but the shards' vocabulary has 500 entries"),
     ("--model.vocab-size", "-7", "model.vocab_size is -7"),
-    ("--model.type-vocab-size", "1", "model.type_vocab_size is 1: sentence pairs have 2 segments"),
+    (
+        "--model.type-vocab-size",
+        "1",
+        'model.type_vocab_size is 1, and layout.kind is "pairs": sentence pairs have 2 segments',
+    ),
     ("--model.max-position-embeddings", "16", "layout.max_length 32 is more than model.max_position_embeddings 16"),
     ("--model.hidden-dropout-prob", "1", "model.hidden_dropout_prob is 1.0: give at least 0, at most 0.99"),
     ("--model.initializer-range", "-1", "model.initializer_range is -1.0"),

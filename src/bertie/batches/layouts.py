@@ -10,10 +10,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bertie.batches.contiguous import DocSentences, FullSentences
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.contracts import Sequence
 
-Layout = SentencePairs
+Layout = SentencePairs | FullSentences | DocSentences
 
 
 class LayoutEpoch(Protocol):

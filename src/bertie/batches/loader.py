@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from bertie.batches.collate import collate, filler
-from bertie.batches.layouts import Layout
+from bertie.batches.layouts import Layout, LayoutEpoch
 from bertie.batches.packing import pack, row_count
 from bertie.contracts import Batch, MicroBatch
 from bertie.errors import UserError
@@ -75,6 +75,8 @@ class StepPlan:
     """Position of this step."""
     after: Position
     """Position of the next step."""
+    source_epoch: int
+    """The epoch whose random numbers this step uses."""
 
     @property
     def all_rows(self) -> list[Batch]:
@@ -91,6 +93,8 @@ class Loader:
     layout: Layout
     shape: StepShape
     seed: int
+    static_epochs: int = 0
+    """Repeat the random numbers of the first epochs, so many; 0: every epoch has its own."""
 
     def steps(self, position: Position) -> Iterator[StepPlan]:
         """Yield steps without end, beginning at `position`. Earlier steps are not read.
@@ -102,7 +106,8 @@ class Loader:
         """
         shape = self.shape
         while True:
-            epoch = self.layout.epoch(self.corpus, self.tokenizer, self.seed, position.epoch)
+            source = position.epoch % self.static_epochs if self.static_epochs else position.epoch
+            epoch: LayoutEpoch = self.layout.epoch(self.corpus, self.tokenizer, self.seed, source)
             per_window = [row_count(epoch.lengths(w), shape.row_tokens) for w in range(epoch.windows)]
             steps = sum(per_window) // shape.rows
             if steps == 0:
@@ -130,5 +135,5 @@ class Loader:
             for step in range(position.step, steps):
                 current, last = Position(position.epoch, step), step + 1 == steps
                 after = Position(position.epoch + 1, 0) if last else Position(position.epoch, step + 1)
-                yield StepPlan(partial(build_row, step), shape.rows, current, after)
+                yield StepPlan(partial(build_row, step), shape.rows, current, after, source)
             position = Position(position.epoch + 1, 0)

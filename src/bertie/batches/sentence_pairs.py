@@ -1,4 +1,4 @@
-"""The layout of sentence pairs, for next sentence prediction."""
+"""The layout of sentence pairs, for next sentence prediction and sentence order prediction."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
 
 IS_NEXT, IS_RANDOM, UNLABELED = 0, 1, -1
+IS_SWAPPED = IS_RANDOM
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,9 @@ class SentencePairs:
     those that trimming removes. Given the lengths, the label is a coin flip, so a model cannot predict it without reading
     the text. (In the original BERT, a random B fills the sequence up to the limit, which makes it longer, and 55 % of the
     pairs are random.)
+
+    With `negatives = "swapped"`, for sentence order prediction (Lan et al. 2019, section 3.1), step 2 does not exist. In
+    step 3, A and B of a chunk change places with probability 0.5, and the label is then "swapped".
     """
 
     kind: Literal["pairs"] = "pairs"
@@ -39,6 +43,8 @@ class SentencePairs:
     """Maximum sequence length in tokens, including [CLS] and both [SEP]."""
     short_seq_prob: float = 0.1
     """Probability that a chunk ends at a random shorter length, so that the model also sees short inputs."""
+    negatives: Literal["random", "swapped"] = "random"
+    """Pairs of label 1. random: B comes from another document, as in BERT. swapped: A follows B, as in ALBERT."""
 
     def __post_init__(self) -> None:
         require_range("layout", self, "max_length", low=5)  # three special tokens, one token of A and one of B
@@ -48,16 +54,17 @@ class SentencePairs:
         """Split the corpus into chunks and shuffle them, for one epoch.
 
         Raises:
-            UserError: The corpus has fewer than two documents.
+            UserError: The corpus has fewer than two documents, and a random B needs another one.
         """
-        if len(corpus.document_starts) < 3:
+        if self.negatives == "random" and len(corpus.document_starts) < 3:
             raise UserError(
                 "next sentence prediction needs at least two documents, because a random B comes from another document"
             )
         rng = seeding.generator(seed, seeding.LAYOUT, epoch)
         starts, stops = _chunks(corpus, self.max_length - 3, self.short_seq_prob, rng)
         order = rng.permutation(len(starts))
-        return SentencePairsEpoch(corpus, tokenizer, seed, epoch, starts[order], stops[order])
+        swapped = self.negatives == "swapped"
+        return SentencePairsEpoch(corpus, tokenizer, seed, epoch, starts[order], stops[order], swapped)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +77,7 @@ class SentencePairsEpoch:
     epoch: int
     starts: np.ndarray
     stops: np.ndarray
+    swapped: bool = False
 
     @property
     def windows(self) -> int:
@@ -85,7 +93,8 @@ class SentencePairsEpoch:
         """Return the pairs of a window. They are a pure function of (seed, epoch, window)."""
         part = slice(window * WINDOW, (window + 1) * WINDOW)
         rng = seeding.generator(self.seed, seeding.PAIRS, self.epoch, window)
-        return _pair(self.corpus, self.starts[part], self.stops[part], rng)
+        pair = _pair_swapped if self.swapped else _pair
+        return pair(self.corpus, self.starts[part], self.stops[part], rng)
 
     def sequence(self, span: PairSpan) -> Sequence:
         """Read a pair from the corpus and build its sequence."""
@@ -155,6 +164,15 @@ def _pair(corpus: Corpus, starts: np.ndarray, stops: np.ndarray, rng: np.random.
             for own, other in ((i, j), (j, i)):
                 b = int(b_starts[other if swap else own])
                 spans[own] = PairSpan(spans[own].a, (b, b + trimmed), IS_RANDOM if swap else IS_NEXT)
+    return spans
+
+
+def _pair_swapped(corpus: Corpus, starts: np.ndarray, stops: np.ndarray, rng: np.random.Generator) -> list[PairSpan]:
+    b_starts, _ = _choose_b_starts(corpus, starts, stops, rng)
+    spans = []
+    for start, middle, stop, swap in zip(starts, b_starts, stops, rng.random(len(starts)) < 0.5, strict=True):
+        a, b = (int(start), int(middle)), (int(middle), int(stop))
+        spans.append(PairSpan(b, a, IS_SWAPPED) if swap else PairSpan(a, b, IS_NEXT))
     return spans
 
 

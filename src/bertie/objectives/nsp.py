@@ -1,4 +1,7 @@
-"""Next sentence prediction (Devlin et al. 2018, section 3.1, task 2). The layout makes the pairs and their labels."""
+"""Next sentence prediction (Devlin et al. 2018, section 3.1, task 2), and sentence order prediction (Lan et al. 2019).
+
+The layout makes the pairs and their labels, so both are one objective with one head.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,11 @@ from bertie.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class NextSentence:
-    """Predict from [CLS] whether B follows A (label 0) or is random (label 1). Unlabeled pairs are ignored."""
+    """Predict from [CLS] whether B follows A (label 0) or not (label 1). Unlabeled pairs are ignored.
+
+    The layout decides what the pairs of label 1 are. layout.negatives = "random": B comes from another document (next
+    sentence prediction, as in BERT). layout.negatives = "swapped": A follows B (sentence order prediction, as in ALBERT).
+    """
 
     kind: Literal["nsp"] = "nsp"
     weight: float = 1.0

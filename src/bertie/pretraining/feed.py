@@ -65,7 +65,7 @@ class Feed:
 
     def micro_batches(self, plan: StepPlan, rows: range, size: int) -> list[MicroBatch]:
         """Build the given rows of a step as micro-batches of `size` rows, masked and labeled."""
-        stream = (seeding.LABELS, plan.position.epoch, plan.position.step)
+        stream = (seeding.LABELS, plan.source_epoch, plan.position.step)
         labeled = [
             label_row(plan.build_row(row), self.objectives, self.shards.tokenizer, self.seed, *stream, row)
             for row in rows

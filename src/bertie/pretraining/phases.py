@@ -36,14 +36,15 @@ class ResolvedPhase:
     layout: Layout
     batch_size: int
     shape: StepShape
+    static_epochs: int = 0
 
     def loader(self, shards: Shards, seed: int) -> Loader:
         """Create the loader of the phase's rows."""
-        return Loader(shards.train, shards.tokenizer, self.layout, self.shape, seed)
+        return Loader(shards.train, shards.tokenizer, self.layout, self.shape, seed, self.static_epochs)
 
 
 def resolve_phases(
-    phases: tuple[Phase, ...], layout: Layout, batch_size: int, row_tokens: int, steps: int
+    phases: tuple[Phase, ...], layout: Layout, batch_size: int, row_tokens: int, steps: int, static_epochs: int = 0
 ) -> list[ResolvedPhase]:
     """Fill in the defaults of phases, and convert their shares to steps.
 
@@ -53,6 +54,7 @@ def resolve_phases(
         batch_size: The default batch size.
         row_tokens: Approximate number of tokens per row.
         steps: Steps of the run.
+        static_epochs: Epochs whose sequences and masks are repeated; 0: none.
 
     Raises:
         UsageError: If the shares do not sum to 1, if a phase has no step, or if its length is invalid.
@@ -74,7 +76,8 @@ def resolve_phases(
         except UsageError as error:
             raise UsageError(str(error).replace("layout", f"phases.{number}")) from error
         size = phase.batch_size or batch_size
-        resolved.append(ResolvedPhase(end_step, own, size, StepShape.of(size, own.max_length, row_tokens)))
+        shape = StepShape.of(size, own.max_length, row_tokens)
+        resolved.append(ResolvedPhase(end_step, own, size, shape, static_epochs))
     return resolved
 
 

@@ -38,6 +38,9 @@ class PretrainTraining:
     """Floating-point precision; auto: bf16 if the hardware supports it and it is faster, otherwise fp32."""
     eval_every: int = 500
     """Steps between evaluations on held-out documents; 0: only after the last step."""
+    static_epochs: int = 0
+    """Repeat the sequences and masks of the first epochs, so many; 0: new ones in every epoch. BERT's release had 10
+    copies of its text."""
     max_eval_tokens: int = 131072
     """Maximum number of held-out tokens per evaluation."""
     checkpoint_every: int = 500
@@ -64,7 +67,7 @@ class PretrainTraining:
             "training", self, "steps", "batch_size", "row_tokens", "max_eval_tokens", "keep_checkpoints", low=1
         )
         require_range("training", self, "learning_rate", "eval_every", "checkpoint_every", "checkpoint_minutes", low=0)
-        require_range("training", self, "micro_batch", low=0)
+        require_range("training", self, "micro_batch", "static_epochs", low=0)
         require_range("training", self, "workers", low=0, high=64)
         require_range("training", self, "max_skipped_steps", low=1)
         require_range("training", self, "max_grad_norm", low=0, above=True)
@@ -102,6 +105,7 @@ class PretrainConfig:
             raise UsageError("init_optimizer is keep, but init_from names no checkpoint: set init_from too")
         for objective in self.objectives:
             objective.check(self.model, self.layout)
+        _check_layout(self.layout, self.model, self.objectives)
         if isinstance(self.model, TransformerConfig):
             _check_attention(self.model, self.training)
         elif self.training.attention != "automatic" or self.training.activation_checkpointing:
@@ -115,7 +119,24 @@ class PretrainConfig:
     def resolved_phases(self) -> list[ResolvedPhase]:
         """The phases with defaults filled in; one phase if there are none. Raises UsageError if they are invalid."""
         settings = self.training
-        return resolve_phases(self.phases, self.layout, settings.batch_size, settings.row_tokens, settings.steps)
+        sizes = (settings.batch_size, settings.row_tokens, settings.steps)
+        return resolve_phases(self.phases, self.layout, *sizes, static_epochs=settings.static_epochs)
+
+
+def _check_layout(layout: Layout, model: EncoderConfig, objectives: tuple[Objective, ...]) -> None:
+    """Raise UsageError if the model or the objectives have no use for the pairs of the layout."""
+    if layout.kind != "pairs":
+        return
+    if isinstance(model, TransformerConfig) and model.type_vocab_size == 1:
+        raise UsageError(
+            'model.type_vocab_size is 1, and layout.kind is "pairs": sentence pairs have 2 segments; set '
+            "model.type_vocab_size to 2, or to 0 for none"
+        )
+    if layout.negatives == "swapped" and all(objective.kind != "nsp" for objective in objectives):
+        raise UsageError(
+            'layout.negatives is "swapped", and objectives has no nsp, which learns the order: add it, or set '
+            'layout.negatives to "random"'
+        )
 
 
 def with_vocab_size(config: PretrainConfig, tokenizer: Tokenizer) -> PretrainConfig:
@@ -136,8 +157,6 @@ def with_vocab_size(config: PretrainConfig, tokenizer: Tokenizer) -> PretrainCon
         raise UsageError(
             f"{where} {longest} is more than model.max_position_embeddings {model.max_position_embeddings}"
         )
-    if isinstance(model, TransformerConfig) and model.type_vocab_size == 1:
-        raise UsageError("model.type_vocab_size is 1: sentence pairs have 2 segments; set it to 2, or to 0 for none")
     kinds = [objective.kind for objective in config.objectives]
     if not kinds or len(set(kinds)) < len(kinds):
         raise UsageError(f"objectives is {kinds}: give one or more, each of a different kind")

@@ -181,3 +181,13 @@ def test_filler_is_rare_on_real_text(wiki_shards: Path) -> None:
         filler_tokens = sum(int(batch.ragged.lengths[batch.example == FILLER].sum()) for batch in batches)
         assert len(batches) > 200
         assert 0 < filler_tokens / (4096 * len(batches)) <= 0.005
+
+
+def test_static_epochs_repeat_the_sequences_of_the_first_epochs(loader: Loader) -> None:
+    static = replace(loader, static_epochs=2)
+    rows = [contents(epoch_of(static, epoch)) for epoch in range(4)]
+    assert rows[2:] == rows[:2]
+    assert rows[0] != rows[1]
+    assert rows[:2] == [contents(epoch_of(loader, epoch)) for epoch in range(2)]
+    assert [next(static.steps(Position(epoch))).source_epoch for epoch in range(4)] == [0, 1, 0, 1]
+    assert next(static.steps(Position(3))).position == Position(3)

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from bertie import seeding
 from bertie.batches import sentence_pairs
-from bertie.batches.sentence_pairs import IS_NEXT, IS_RANDOM, UNLABELED, PairSpan, SentencePairs, SentencePairsEpoch
+from bertie.batches.sentence_pairs import (
+    IS_NEXT,
+    IS_RANDOM,
+    IS_SWAPPED,
+    UNLABELED,
+    PairSpan,
+    SentencePairs,
+    SentencePairsEpoch,
+)
 from bertie.errors import UsageError, UserError
 from bertie.text.shards import Corpus, Shards, open_shards
 from bertie.text.tokenizer import Tokenizer
@@ -238,6 +246,52 @@ def test_a_sequence_has_special_tokens_and_segments(shards: Shards) -> None:
         assert sequence.pair_label == span.pair_label
         assert len(sequence) == len(span)
         assert {sequence.input_ids.dtype, sequence.token_type_ids.dtype} == {np.dtype(np.int32)}
+
+
+def swapped_epoch(shards: Shards, seed: int, epoch: int, max_length: int = 48) -> SentencePairsEpoch:
+    return SentencePairs(max_length=max_length, negatives="swapped").epoch(shards.train, shards.tokenizer, seed, epoch)
+
+
+def test_half_of_the_pairs_are_swapped(shards: Shards) -> None:
+    spans = [span for epoch in range(5) for span in spans_of(swapped_epoch(shards, 0, epoch))]
+    for span in spans:
+        first, second = (span.b, span.a) if span.pair_label == IS_SWAPPED else (span.a, span.b)
+        assert first[0] < first[1] == second[0] < second[1]
+        assert document(shards.train, first[0]) == document(shards.train, second[1] - 1)
+        assert len(span) <= 48
+    labels = np.array([span.pair_label for span in spans])
+    assert set(labels.tolist()) == {0, 1}
+    assert labels.mean() == pytest.approx(0.5, abs=3 * 0.5 / np.sqrt(len(labels)))
+
+
+def test_swapped_pairs_read_every_token_of_their_chunks_once(shards: Shards) -> None:
+    epoch = swapped_epoch(shards, 0, 0)
+    spans = spans_of(epoch)
+    counts = read_counts(shards.train, spans)
+    assert counts.max() == 1
+    assert counts.mean() > 0.99  # a chunk of one token is no pair
+    assert epoch.lengths(0).tolist() == [len(span) for span in epoch.window(0)]  # no trimming
+
+
+def test_swapped_pairs_are_a_pure_function_of_seed_and_epoch(shards: Shards) -> None:
+    first = spans_of(swapped_epoch(shards, 0, 0))
+    assert first == spans_of(swapped_epoch(shards, 0, 0))
+    assert first != spans_of(swapped_epoch(shards, 0, 1))
+    assert first != spans_of(swapped_epoch(shards, 1, 0))
+
+
+def test_a_swapped_sequence_begins_with_the_later_text(shards: Shards) -> None:
+    epoch = swapped_epoch(shards, 0, 0)
+    span = next(span for span in epoch.window(0) if span.pair_label == IS_SWAPPED)
+    (later, _), (earlier, _) = shards.train.slice(*span.a), shards.train.slice(*span.b)
+    assert span.a[0] == span.b[1]
+    cls, sep = shards.tokenizer.cls_id, shards.tokenizer.sep_id
+    assert epoch.sequence(span).input_ids.tolist() == [cls, *later.tolist(), sep, *earlier.tolist(), sep]
+
+
+def test_one_document_suffices_for_swapped_pairs(small_tokenizer: Tokenizer) -> None:
+    corpus = corpus_of([[10, 10, 10]])
+    assert spans_of(SentencePairs(negatives="swapped").epoch(corpus, small_tokenizer, 0, 0))
 
 
 def length_features(spans: list[PairSpan]) -> np.ndarray:

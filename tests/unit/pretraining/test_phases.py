@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -12,9 +13,11 @@ from bertie.batches.sentence_pairs import SentencePairs
 from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence
+from bertie.pretraining.feed import Feed
 from bertie.pretraining.phases import Phase, phase_index, plan_steps, resolve_phases
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.text.shards import Shards, open_shards
+from bertie.training.distributed import SINGLE_PROCESS
 from bertie.training.optimizers import AdamW
 from bertie.training.run_folder import read_metrics
 from bertie.training.schedules import Linear
@@ -96,3 +99,16 @@ def test_run_of_two_phases_changes_length_and_batch(
     assert all(460 < step <= 512 for step in steps[:9])
     assert all(220 < step <= 256 for step in steps[9:])
     assert bertie.load(tmp_path / "run").max_length == 64
+
+
+def test_static_epochs_repeat_the_masks(tiny_config: TransformerConfig, shards: Shards) -> None:
+    def inputs(static_epochs: int, epoch: int) -> list[int]:
+        training = PretrainTraining(12, 16, 1e-2, row_tokens=512, static_epochs=static_epochs)
+        config = PretrainConfig(tiny_config, LAYOUT, (MaskedLM(), NextSentence()), AdamW(), Linear(), training)
+        feed = Feed(config.resolved_phases, shards, config.objectives, 0, 1, 0, SINGLE_PROCESS)
+        with closing(feed.steps(0, Position(epoch, 3))) as steps:
+            return next(steps).micro_batches[0].batch.input_ids.tolist()
+
+    assert inputs(2, 0) == inputs(2, 2) == inputs(0, 0)
+    assert inputs(2, 1) == inputs(2, 5) == inputs(0, 1)
+    assert len({tuple(inputs(0, epoch)) for epoch in range(3)}) == 3

@@ -18,6 +18,7 @@ import torch
 
 import bertie
 from bertie import runtime, seeding
+from bertie.batches.contiguous import DocSentences, FullSentences
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.checkpoints.folder import read_checkpoint
 from bertie.contracts import Loss, MicroBatch
@@ -34,6 +35,7 @@ from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.text.shards import open_shards
 from bertie.training import trainer
 from bertie.training.optimizers import AdamW
+from bertie.training.run_folder import read_metrics
 from bertie.training.run_report import describe_machine
 from bertie.training.schedules import Linear
 
@@ -205,6 +207,18 @@ def test_every_row_and_objective_uses_its_own_random_stream(
         assert len(drawn) == len(set(drawn)) > 30
 
 
+@pytest.mark.parametrize("segments", [0, 1, 2])
+@pytest.mark.parametrize("layout", [FullSentences(max_length=32), DocSentences(max_length=32)])
+def test_layouts_without_pairs_work_with_any_number_of_segments(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path, layout: FullSentences | DocSentences, segments: int
+) -> None:
+    size = replace(config.model, type_vocab_size=segments)
+    short = replace(config.training, steps=2)
+    changed = replace(config, model=size, layout=layout, objectives=(MaskedLM(),), training=short)
+    pretrain(changed, small_shards, tmp_path / "run")
+    assert read_metrics(tmp_path / "run", "eval")[-1]["step"] == 2
+
+
 def test_contradictory_settings_are_refused(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     for change, message in (
@@ -218,6 +232,13 @@ def test_contradictory_settings_are_refused(config: PretrainConfig, small_shards
             pretrain(replace(config, **change), small_shards, out)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="init_from names no checkpoint"):
         replace(config, init_optimizer="keep")
+    swapped = SentencePairs(max_length=32, negatives="swapped")
+    with pytest.raises(UsageError, match=r"layout\.negatives is \"swapped\", and objectives has no nsp"):
+        replace(config, layout=swapped, objectives=(MaskedLM(),))
+    with pytest.raises(UsageError, match=r"objectives\.nsp needs sentence pairs, and layout\.kind"):
+        replace(config, layout=DocSentences())
+    with pytest.raises(UsageError, match=r"training\.static_epochs is -1"):
+        replace(config.training, static_epochs=-1)
     with pytest.raises(UsageError, match=r"phases\.1\.max_length is 4"):
         pretrain(replace(config, phases=(Phase(0.5), Phase(0.5, max_length=4))), small_shards, out)
     with pytest.raises(UserError, match=r"lower --training\.batch-size"):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import bertie
+from bertie.batches.contiguous import DocSentences, FullSentences
 from bertie.batches.loader import Position
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.model.config import TransformerConfig
@@ -88,3 +89,33 @@ def test_run_stopped_twice_resumes_to_the_same_bytes(
     assert metrics(run) == metrics(undisturbed)
     for name in ("model.safetensors", "checkpoints/step-00000024/training_state/optimizer.safetensors"):
         assert (run / name).read_bytes() == (undisturbed / name).read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["full_sentences", "doc_sentences", "swapped", "static"])
+def test_every_layout_resumes_to_the_same_bytes(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    changes: dict[str, dict[str, Any]] = {
+        "full_sentences": {"layout": FullSentences(max_length=32), "objectives": (MaskedLM(),)},
+        "doc_sentences": {"layout": DocSentences(max_length=32), "objectives": (MaskedLM(),)},
+        "swapped": {"layout": SentencePairs(max_length=32, negatives="swapped")},
+        "static": {"training": replace(TRAINING, static_epochs=1)},
+    }
+    changed = replace(config, **changes[kind])
+    bertie.pretrain(changed, small_shards, tmp_path / "undisturbed", threads=1)
+    step = second_epoch_start(changed, small_shards) + 1
+    assert step < 20
+    save, run = trainer.save_state, tmp_path / "run"
+
+    def stopping(*args: Any) -> None:
+        save(*args)
+        if args[5].step == step:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "save_state", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            bertie.pretrain(changed, small_shards, run, threads=1)
+    bertie.pretrain(changed, small_shards, run, threads=1)
+    assert metrics(run) == metrics(tmp_path / "undisturbed")
+    assert (run / "model.safetensors").read_bytes() == (tmp_path / "undisturbed" / "model.safetensors").read_bytes()
