@@ -17,7 +17,7 @@ from bertie import storage
 from bertie.checkpoints import sentence_transformers_format
 from bertie.checkpoints.families import family_of
 from bertie.checkpoints.families.family import from_huggingface, to_huggingface
-from bertie.checkpoints.huggingface import from_config_json, head_kinds, to_config_json
+from bertie.checkpoints.huggingface import from_config_json, head_kinds, padding_id, to_config_json
 from bertie.checkpoints.model_card import model_card
 from bertie.errors import UsageError, UserError
 from bertie.model.encoder import EncoderConfig, build_encoder
@@ -81,9 +81,12 @@ def write_model(
     labels = tuple((task or {}).get("labels", ()))
     family = family_of(model.encoder.config)
     hf_heads = heads if model.loads_in_transformers and heads in family.architectures else frozenset()
-    weights = to_huggingface(family, {name: tensor.cpu() for name, tensor in model.state_dict().items()}, hf_heads)
+    state = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
+    weights = to_huggingface(family, state | family.derived(model.encoder.config), hf_heads, tokenizer.pad_id)
     save_tensors(weights, folder / "model.safetensors")
     tokenizer.save(folder, model.encoder.config.max_position_embeddings)
+    if model.encoder.config.type_vocab_size < 2:
+        _omit_segments(folder / "tokenizer_config.json")
     storage.write_atomic(folder / "README.md", model_card(model, heads, labels, about))
     if task:
         storage.write_json(folder / TASK_FILE, task)
@@ -91,6 +94,11 @@ def write_model(
         sentence_transformers_format.write(folder, model.encoder.config, task)
     # Last, because `find_model_folder` recognizes a model by this file.
     storage.write_json(folder / "config.json", to_config_json(model.encoder.config, hf_heads, labels, tokenizer.pad_id))
+
+
+def _omit_segments(path: Path) -> None:
+    """Make AutoTokenizer return no segment ids, which the classes of models without segments do not take."""
+    storage.write_json(path, storage.read_json(path) | {"model_input_names": ["input_ids", "attention_mask"]})
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
@@ -144,7 +152,9 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
     family, config, labels = from_config_json(values, str(folder / "config.json"))
     task = storage.read_json(folder / TASK_FILE) if (folder / TASK_FILE).is_file() else {}
     tensors = read_tensors(folder / "model.safetensors")
-    weights, _ = from_huggingface(family, tensors, head_kinds(family, values, tensors, task))
+    kinds = head_kinds(family, values, tensors, task)
+    weights, _ = from_huggingface(family, tensors, kinds, padding_id(family, values))
+    config = family.without_derived(config, weights)
     tokenizer = Tokenizer.load(folder)
     words = weights.get("encoder.embeddings.word.weight")
     if words is None:

@@ -31,6 +31,8 @@ def to_config_json(
     architecture = family.architectures.get(heads, family.architectures[frozenset()])
     values = family.to_config(config) | {"architectures": [architecture], "model_type": family.model_type}
     values |= {"dtype": "float32", "pad_token_id": pad_id}
+    if family.positions_after_padding:
+        values["max_position_embeddings"] += pad_id + 1
     if heads == {"regress"}:
         values |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}, "problem_type": "regression"}
     if labels:
@@ -61,7 +63,10 @@ def from_config_json(values: dict[str, Any], where: str) -> tuple[Family, Encode
     if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
         raise UserError(f"{where}: architectures is {str(architectures)[:60]}: it must be a list of names")
     try:
-        config = configuration.build(EncoderConfig, family.from_config(values), "")
+        known = family.from_config(values)
+        if family.positions_after_padding:
+            known["max_position_embeddings"] -= padding_id(family, values) + 1
+        config = configuration.build(EncoderConfig, known, "")
         id2label = values.get("id2label") or {}
         labels = tuple(str(id2label[key]) for key in sorted(id2label, key=int))
     except (TypeError, ValueError, IndexError, UsageError) as error:
@@ -69,6 +74,22 @@ def from_config_json(values: dict[str, Any], where: str) -> tuple[Family, Encode
     if len(set(labels)) < len(labels):
         raise UserError(f"{where}: two classes of id2label have the same name: {', '.join(labels)}")
     return family, config, labels
+
+
+def padding_id(family: Family, values: dict[str, Any]) -> int:
+    """Return the vocabulary id of the padding token.
+
+    Args:
+        family: The family.
+        values: Contents of config.json.
+
+    Raises:
+        UsageError: The positions of the family start after this id, and it is not a number.
+    """
+    pad_id = values.get("pad_token_id", 1 if family.positions_after_padding else 0)
+    if family.positions_after_padding and (type(pad_id) is not int or pad_id < 0):
+        raise UsageError(f"pad_token_id is {pad_id!r}: positions start after it, so it must be a number from 0")
+    return pad_id
 
 
 def head_kinds(
@@ -89,5 +110,6 @@ def head_kinds(
     for kind in ("choose", "tag"):
         if architecture == family.architectures.get(frozenset({kind})):
             return others | {kind}
-    bias = next((weights[name] for name in ("classifier.bias", "classifier.out_proj.bias") if name in weights), None)
+    outputs = [f"{row.theirs}.bias" for row in family.heads.get("regress", ()) if row.ours == "heads.regress.out"]
+    bias = next((weights[name] for name in outputs if name in weights), None)
     return others | {"regress" if bias is not None and bias.shape == (1,) else "classify"}

@@ -21,6 +21,8 @@ USES = {
     frozenset({"embed"}): ("sentence-similarity", "vectors of texts"),
 }
 
+TITLES = {"roberta": "RoBERTa", "gpt2": "GPT-2"}  # of model types
+
 
 def model_card(model: Model, heads: frozenset[str], labels: tuple[str, ...], about: str) -> str:
     """Return the model card, in Markdown.
@@ -37,7 +39,7 @@ def model_card(model: Model, heads: frozenset[str], labels: tuple[str, ...], abo
     if not model.loads_in_transformers:
         pipeline = "feature-extraction"
     config = model.encoder.config
-    name = {"bert": "BERT", "bertie": "Encoder"}.get(family_of(config).model_type, family_of(config).model_type)
+    name = TITLES.get(family_of(config).model_type, "Encoder")
     lines = ["---", f"pipeline_tag: {pipeline}", "library_name: bertie", f"tags: [{name.lower()}]", "---", ""]
     lines += [f"# {name} model", "", f"Trained with bertie. It predicts {predicts}.", ""]
     sizes = f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bertie.contracts import Batch
@@ -33,9 +34,14 @@ class Embeddings(nn.Module):
         if self.position is not None:
             x_TE = x_TE + self.position(batch.position_ids)
         if self.segment is not None:
-            x_TE = x_TE + self.segment(batch.token_type_ids)
+            x_TE = x_TE + self.segment(self._segments(batch))
         x_TE = drop(x_TE if self.norm is None else self.norm(x_TE), self.dropout, self.training)
         return x_TE if self.project is None else self.project(x_TE)
+
+    def _segments(self, batch: Batch) -> Int[Tensor, " T"]:
+        """Return the segment ids: in a model with a single segment, that of every token."""
+        ids = batch.token_type_ids
+        return torch.zeros_like(ids) if self.segment is not None and self.segment.num_embeddings == 1 else ids
 
 
 def _position_embedding(config: TransformerConfig, size: int) -> nn.Module | None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from bertie.model.encoder import EncoderConfig
 
 LAYER = "{n}"
+POSITIONS = "encoder.embeddings.position"
 
 
 class Module(NamedTuple):
@@ -27,8 +28,14 @@ class Module(NamedTuple):
     """Hugging Face's name; several, if bertie joins them along the first dimension."""
     transposed: bool = False
     """Whether Hugging Face stores the transposed matrix."""
-    skipped_rows: int = 0
-    """Number of rows at the beginning of Hugging Face's matrix that no token uses."""
+
+
+def _nothing(config: EncoderConfig) -> dict[str, Tensor]:  # noqa: ARG001
+    return {}
+
+
+def _unchanged(config: EncoderConfig, weights: dict[str, Tensor]) -> EncoderConfig:  # noqa: ARG001
+    return config
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,16 @@ class Family:
     """Prefixes of names that have no counterpart and are the same in both."""
     ignored: str = r"position_ids$"
     """Pattern of the names of tensors that are tied to others or derived from them."""
+    positions_after_padding: bool = False
+    """Whether the first position has the number pad_token_id + 1. The rows of the matrix before it are not used."""
+    derived: Callable[[EncoderConfig], dict[str, Tensor]] = _nothing
+    """Tensors, under bertie's names, that Hugging Face's classes need and bertie's encoder does not have."""
+    without_derived: Callable[[EncoderConfig, dict[str, Tensor]], EncoderConfig] = _unchanged
+    """Removes such tensors from the weights that were read, and returns the configuration of the remaining encoder."""
+
+    def skipped_rows(self, module: str, pad_id: int) -> int:
+        """Return the number of rows at the beginning of Hugging Face's matrix that no token uses."""
+        return pad_id + 1 if self.positions_after_padding and module == POSITIONS else 0
 
     def modules(self, kinds: Iterable[str], layers: Iterable[int]) -> list[Module]:
         """Return the table for the given heads and layers."""
@@ -62,7 +79,9 @@ class Family:
         return [row for pattern in rows for row in _numbered(pattern, layers)]
 
 
-def to_huggingface(family: Family, weights: dict[str, Tensor], heads: frozenset[str]) -> dict[str, Tensor]:
+def to_huggingface(
+    family: Family, weights: dict[str, Tensor], heads: frozenset[str], pad_id: int = 0
+) -> dict[str, Tensor]:
     """Convert the names of a state dict to Hugging Face's.
 
     Weights without a counterpart keep bertie's names, which the classes of Hugging Face ignore. A bare encoder has no prefix.
@@ -71,6 +90,7 @@ def to_huggingface(family: Family, weights: dict[str, Tensor], heads: frozenset[
         family: The family.
         weights: State dict of a `Model`.
         heads: Kinds of the heads that Hugging Face has a class for. Empty if it does not represent the model.
+        pad_id: Vocabulary id of the padding token.
 
     Raises:
         ValueError: If two heads have a pooler, which are one module in Hugging Face's classes.
@@ -86,14 +106,16 @@ def to_huggingface(family: Family, weights: dict[str, Tensor], heads: frozenset[
         if row is None or name.startswith("reading.") or (name.startswith("heads.") and not heads):
             renamed[name] = tensor.contiguous()
         else:
-            renamed |= {f"{their}.{leaf}": part for their, part in _split(row, leaf, tensor)}
+            skipped = tensor.new_zeros(family.skipped_rows(module, pad_id), *tensor.shape[1:])
+            whole = torch.cat([skipped, tensor]) if len(skipped) else tensor
+            renamed |= {f"{their}.{leaf}": part for their, part in _split(row, leaf, whole)}
     if not heads or heads == {"embed"}:
         return {name.removeprefix(family.base): tensor for name, tensor in renamed.items()}
     return renamed
 
 
 def from_huggingface(
-    family: Family, weights: dict[str, Tensor], kinds: Iterable[str]
+    family: Family, weights: dict[str, Tensor], kinds: Iterable[str], pad_id: int = 0
 ) -> tuple[dict[str, Tensor], list[str]]:
     """Convert Hugging Face's weights to bertie's names.
 
@@ -103,6 +125,7 @@ def from_huggingface(
         family: The family.
         weights: Tensors by Hugging Face's names.
         kinds: Kinds of the heads that the checkpoint may have.
+        pad_id: Vocabulary id of the padding token.
 
     Returns:
         The weights, with the pooler as `pooler.*`, and the names that do not belong to the family.
@@ -114,7 +137,7 @@ def from_huggingface(
     layers = _layers_of(cleaned, f"(?:{'|'.join(map(re.escape, sorted(numbered)))})(\\d+)\\.") if numbered else []
     renamed: dict[str, Tensor] = {}
     names: dict[str, Module] = {}
-    for row in family.modules(kinds, layers):
+    for row in _rows_of(family.modules(kinds, layers), cleaned):
         theirs = _theirs(row)
         if len(theirs) == 1:
             names[theirs[0]] = row
@@ -130,14 +153,29 @@ def from_huggingface(
     unknown = []
     for name, tensor in cleaned.items():
         module, _, leaf = name.rpartition(".")
+        if re.search(family.ignored, name):
+            continue
         if row := names.get(module):
-            tensor = tensor[row.skipped_rows :] if row.skipped_rows and tensor.ndim else tensor
+            tensor = tensor[family.skipped_rows(row.ours, pad_id) :] if tensor.ndim else tensor
             renamed[f"{row.ours}.{leaf}"] = _transposed(row, leaf, tensor)
         elif name.startswith(family.kept):
             renamed[name] = tensor
-        elif not re.search(family.ignored, name):
+        else:
             unknown.append(name)
     return renamed, unknown
+
+
+def _rows_of(rows: list[Module], weights: Iterable[str]) -> list[Module]:
+    """Return one row per module of bertie: the last whose counterpart has weights.
+
+    The pooler of a classification head may have another name than that of the encoder.
+    """
+    present = {name.rpartition(".")[0] for name in weights}
+    chosen: dict[str, Module] = {}
+    for row in rows:
+        if row.ours not in chosen or _theirs(row)[0] in present:
+            chosen[row.ours] = row
+    return list(chosen.values())
 
 
 def _theirs(row: Module) -> tuple[str, ...]:
@@ -164,8 +202,6 @@ def _layers_of(weights: Iterable[str], pattern: str) -> list[int]:
 def _split(row: Module, leaf: str, tensor: Tensor) -> list[tuple[str, Tensor]]:
     """Return the tensors of Hugging Face that a tensor of bertie becomes, with their modules' names."""
     theirs = _theirs(row)
-    if row.skipped_rows:
-        tensor = torch.cat([tensor.new_zeros(row.skipped_rows, *tensor.shape[1:]), tensor])
     parts = tensor.chunk(len(theirs)) if len(theirs) > 1 else (tensor,)
     return [(their, _transposed(row, leaf, part).contiguous()) for their, part in zip(theirs, parts, strict=True)]
 

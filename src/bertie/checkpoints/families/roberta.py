@@ -1,0 +1,105 @@
+"""RoBERTa checkpoints (Liu et al. 2019).
+
+The encoder is BERT's with at most one segment. This decides the format: an encoder of BERT's structure with
+type_vocab_size 0 or 1 is saved as RoBERTa, any other as BERT. The class of Hugging Face needs a matrix of segment
+embeddings, so an encoder without one gets a row of zeros.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bertie.checkpoints.families import bert
+from bertie.checkpoints.families.family import Family, Module
+from bertie.checkpoints.families.settings import read_keys, require
+from bertie.model.encoder import EncoderConfig
+
+SEGMENT = "encoder.embeddings.segment.weight"
+DEFAULTS = {
+    **{"vocab_size": 50265, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},
+    **{"intermediate_size": 3072, "max_position_embeddings": 512, "type_vocab_size": 2, "hidden_act": "gelu"},
+}
+WITHOUT_SEGMENTS = "bertie_without_segments"  # key of config.json: the row of zeros is not part of the model
+
+
+def fits(config: EncoderConfig) -> bool:
+    """Return whether the class computes the same. Its heads use GELU whatever the activation of the encoder is."""
+    return bert.plain_bert(config) and config.type_vocab_size < 2 and config.hidden_act == "gelu"
+
+
+def to_config(config: EncoderConfig) -> dict[str, Any]:
+    values = bert.to_config(config) | {"type_vocab_size": 1}
+    return values if config.type_vocab_size else values | {WITHOUT_SEGMENTS: True}
+
+
+def from_config(values: dict[str, Any]) -> dict[str, Any]:
+    require(values, position_embedding_type="absolute", hidden_act="gelu", is_decoder=False, tie_word_embeddings=True)
+    return read_keys(values, {name: name for name in bert.KEYS}, DEFAULTS) | (
+        {"type_vocab_size": 0} if values.get(WITHOUT_SEGMENTS) is True else {}
+    )
+
+
+def derived(config: EncoderConfig) -> dict[str, Tensor]:
+    size = config.embedding_size or config.hidden_size
+    return {} if config.type_vocab_size else {SEGMENT: torch.zeros(1, size)}
+
+
+def without_derived(config: EncoderConfig, weights: dict[str, Tensor]) -> EncoderConfig:
+    """Remove the row of zeros. If another library trained it, it is a part of the model and remains."""
+    if config.type_vocab_size or SEGMENT not in weights:
+        return config
+    if weights[SEGMENT].any():
+        return replace(config, type_vocab_size=1)
+    del weights[SEGMENT]
+    return config
+
+
+def pooled_head(kind: str) -> tuple[Module, ...]:
+    return Module("pooler", "classifier.dense"), Module(f"heads.{kind}.out", "classifier.out_proj")
+
+
+FAMILY = Family(
+    model_type="roberta",
+    base="roberta.",
+    encoder=tuple(
+        row._replace(
+            theirs=row.theirs.replace("bert.", "roberta.", 1)
+            if isinstance(row.theirs, str)
+            else tuple(name.replace("bert.", "roberta.", 1) for name in row.theirs)
+        )
+        for row in bert.FAMILY.encoder
+    ),
+    heads={
+        "mlm": (
+            Module("heads.mlm.dense", "lm_head.dense"),
+            Module("heads.mlm.norm", "lm_head.layer_norm"),
+            Module("heads.mlm", "lm_head"),
+        ),
+        "classify": pooled_head("classify"),
+        "regress": pooled_head("regress"),
+        "choose": (Module("heads.choose.out", "classifier"),),
+        "tag": (Module("heads.tag.out", "classifier"),),
+        "span": (Module("heads.span.out", "qa_outputs"),),
+    },
+    architectures={
+        frozenset(): "RobertaModel",
+        frozenset({"embed"}): "RobertaModel",
+        frozenset({"mlm"}): "RobertaForMaskedLM",
+        frozenset({"classify"}): "RobertaForSequenceClassification",
+        frozenset({"regress"}): "RobertaForSequenceClassification",
+        frozenset({"choose"}): "RobertaForMultipleChoice",
+        frozenset({"tag"}): "RobertaForTokenClassification",
+        frozenset({"span"}): "RobertaForQuestionAnswering",
+    },
+    fits=fits,
+    to_config=to_config,
+    from_config=from_config,
+    ignored=r"position_ids$|^lm_head\.decoder\.",
+    positions_after_padding=True,
+    derived=derived,
+    without_derived=without_derived,
+)

@@ -1,0 +1,358 @@
+"""Models of other families than BERT: equal hidden states and logits in transformers, in both directions."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import bertie
+from bertie.batches.collate import collate
+from bertie.checkpoints.folder import load_weights, read_checkpoint, write_model
+from bertie.contracts import Sequence
+from bertie.errors import UserError
+from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import build_encoder
+from bertie.model.model import Model
+from bertie.objectives import CausalLM, MaskedLM
+from bertie.tasks import Classify
+from bertie.tasks.task_json import to_task_json
+from bertie.text.tokenizer import Tokenizer
+from bertie.training.optimizers import AdamW
+from bertie.training.schedules import Linear
+
+transformers = pytest.importorskip("transformers", reason="needs the package transformers")
+pytestmark = pytest.mark.usefixtures("one_thread")
+LENGTHS = (9, 40, 3, 21)
+KINDS = {
+    "SequenceClassification": "classify",
+    "TokenClassification": "tag",
+    "QuestionAnswering": "span",
+    "MultipleChoice": "choose",
+    "MaskedLM": "mlm",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A small model of transformers."""
+
+    prefix: str
+    """Prefix of its classes."""
+    values: dict[str, Any]
+    """Keys of its configuration."""
+    heads: tuple[str, ...]
+    """Its classes with heads that bertie has."""
+    refused: tuple[dict[str, Any], ...]
+    """Keys of config.json that bertie does not support."""
+    segments: bool = False
+    """Whether the model has two segments."""
+    odd: dict[str, Any] = field(default_factory=dict)
+    """Other sizes and settings."""
+
+    def config(self, **more: Any) -> Any:
+        return getattr(transformers, f"{self.prefix}Config")(vocab_size=500, **self.values | more)
+
+    def model(self, kind: str, **more: Any) -> Any:
+        """Return a model with random weights, biases and norms included. Dropout is off."""
+        torch.manual_seed(0)
+        name = f"{self.prefix}For{kind}" if kind in KINDS else f"{self.prefix}{kind}"
+        model = getattr(transformers, name)(self.config(**more))
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.data.add_(torch.randn_like(parameter) * 0.15)
+        return model.eval()
+
+
+SIZES = {
+    **{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48},
+    "max_position_embeddings": 66,
+}
+CASES = {
+    "roberta": Case(
+        "Roberta",
+        {**SIZES, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
+        ("MaskedLM", "SequenceClassification", "MultipleChoice", "TokenClassification", "QuestionAnswering"),
+        (
+            {"position_embedding_type": "relative_key"},
+            {"hidden_act": "relu"},
+            {"is_decoder": True},
+            {"pad_token_id": None},
+            {"tie_word_embeddings": False},
+        ),
+        odd={"pad_token_id": 3},
+    ),
+    "gpt2": Case(
+        "GPT2",
+        {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "bos_token_id": 0, "eos_token_id": 0},
+        (),
+        (
+            {"scale_attn_by_inverse_layer_idx": True},
+            {"scale_attn_weights": False},
+            {"add_cross_attention": True},
+            {"activation_function": "mish"},
+        ),
+        odd={"activation_function": "relu", "n_inner": 40},
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    transformers.utils.logging.disable_progress_bar()
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> Case:
+    return CASES[request.param]
+
+
+HEADS = [pytest.param(CASES[name], kind, id=f"{name}-{kind}") for name in CASES for kind in CASES[name].heads]
+
+
+def sequences(case: Case) -> list[Sequence]:
+    rng = np.random.default_rng(0)
+    result = []
+    for n in LENGTHS:
+        ids = rng.integers(5, 500, n).astype(np.int32)
+        segments = (np.arange(n) > n // 2).astype(np.int32) * case.segments
+        result.append(Sequence(ids, segments, np.ones(n, bool)))
+    return result
+
+
+def padded(case: Case, pad_id: int) -> dict[str, Tensor]:
+    def rows(arrays: list[np.ndarray], value: int = 0) -> Tensor:
+        tensors = [torch.as_tensor(a, dtype=torch.int64) for a in arrays]
+        return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value)
+
+    given = sequences(case)
+    inputs = {
+        "input_ids": rows([s.input_ids for s in given], pad_id),
+        "attention_mask": rows([np.ones(len(s)) for s in given]),
+    }
+    return inputs | ({"token_type_ids": rows([s.token_type_ids for s in given])} if case.segments else {})
+
+
+def unpadded(states: Tensor) -> Tensor:
+    return torch.cat([row[:n] for row, n in zip(states, LENGTHS, strict=True)])
+
+
+def close(ours: Tensor, theirs: Tensor) -> None:
+    assert ours.std() > 0.01  # the values differ, so that the comparison means something
+    torch.testing.assert_close(ours, theirs, atol=3e-5, rtol=1e-4)
+
+
+def saved(model: Any, folder: Path, tokenizer: Tokenizer) -> Path:
+    """Save a model of transformers with a tokenizer."""
+    folder.mkdir()
+    tokenizer.save(folder)
+    model.save_pretrained(folder)
+    return folder
+
+
+def written(model: Any, folder: Path, task: Any = None) -> Path:
+    """Write a model that bertie loaded to a new folder."""
+    folder.mkdir()
+    write_model(folder, model.model, model.tokenizer, task and to_task_json(task, 32, "last", 0))
+    return folder
+
+
+def loaded(kind: str, folder: Path) -> Any:
+    """Load a model in transformers, which must find all weights that it needs and no others."""
+    auto = getattr(transformers, f"AutoModelFor{kind}" if kind else "AutoModel")
+    model, info = auto.from_pretrained(folder, output_loading_info=True, attn_implementation="eager")
+    missing = {name for name in info["missing_keys"] if not name.startswith("pooler.")}
+    assert not missing
+    assert not info["mismatched_keys"]
+    assert not info["unexpected_keys"]
+    return model.eval()
+
+
+def pad_id_of(model: Any) -> int:
+    return model.config.pad_token_id or 0
+
+
+def compare_layers(case: Case, encoder: Any, theirs: Any) -> None:
+    """Compare the embeddings and the outputs of all layers."""
+    with torch.inference_mode():
+        ours = encoder(collate(sequences(case), 64).tensors(), all_layers=True).layers
+        states = theirs(**padded(case, pad_id_of(theirs)), output_hidden_states=True).hidden_states
+    states = states[-len(ours) :]
+    assert len(ours) == len(states) == 3
+    for our, their in zip(ours, states, strict=True):
+        close(our, unpadded(their))
+
+
+def our_logits(case: Case, model: Model, kind: str) -> Tensor:
+    batch = collate(sequences(case), 64).tensors()
+    with torch.inference_mode():
+        hidden = model.encoder(batch).last
+        pooled = KINDS[kind] in ("classify", "choose")
+        return model.heads[KINDS[kind]].logits(hidden[batch.ragged.cu_seqlens[:-1]] if pooled else hidden)  # type: ignore[operator]
+
+
+def their_logits(case: Case, model: Any, kind: str) -> Tensor:
+    inputs = padded(case, pad_id_of(model))
+    with torch.inference_mode():
+        if kind == "MultipleChoice":
+            return model(**{name: tensor[None] for name, tensor in inputs.items()}).logits.T
+        output = model(**inputs)
+    if kind == "QuestionAnswering":
+        return unpadded(torch.stack([output.start_logits, output.end_logits], -1))
+    return output.logits if kind == "SequenceClassification" else unpadded(output.logits)
+
+
+@pytest.mark.parametrize("variant", ["usual", "odd"])
+def test_hidden_states_agree_in_both_directions(
+    case: Case, variant: str, small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    model = case.model("Model", **(case.odd if variant == "odd" else {}))
+    ours = bertie.load(saved(model, tmp_path / "theirs", small_tokenizer))
+    compare_layers(case, ours.model.encoder, model)
+    compare_layers(case, ours.model.encoder, loaded("", written(ours, tmp_path / "ours")))
+    assert read_checkpoint(tmp_path / "ours").config == ours.model.encoder.config
+    assert json.loads((tmp_path / "ours" / "config.json").read_text())["model_type"] == model.config.model_type
+
+
+@pytest.mark.parametrize(("case", "kind"), HEADS)
+def test_logits_agree_in_both_directions(case: Case, kind: str, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = case.model(kind, **({"num_labels": 3} if KINDS[kind] in ("classify", "tag") else {}))
+    ours = bertie.load(saved(model, tmp_path / "theirs", small_tokenizer))
+    assert ours.model.kinds == {KINDS[kind]}
+    logits = our_logits(case, ours.model, kind)
+    close(logits, their_logits(case, model, kind))
+    again = loaded(kind, written(ours, tmp_path / "ours", ours.task))
+    assert type(again) is type(model)
+    close(logits, their_logits(case, again, kind))
+
+
+def test_a_single_output_is_a_regression(case: Case, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    if "SequenceClassification" not in case.heads:
+        return
+    model = case.model("SequenceClassification", num_labels=1)
+    ours = bertie.load(saved(model, tmp_path / "theirs", small_tokenizer))
+    assert ours.model.kinds == {"regress"}
+    again = loaded("SequenceClassification", written(ours, tmp_path / "ours", ours.task))
+    assert again.config.problem_type == "regression"
+    expected = their_logits(case, model, "SequenceClassification")
+    close(expected, their_logits(case, again, "SequenceClassification"))
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "without"])
+def test_other_prefixes_are_accepted(case: Case, prefix: str, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    folder = saved(case.model("Model"), tmp_path / "theirs", small_tokenizer)
+    expected = read_checkpoint(folder).weights
+    path = folder / "model.safetensors"
+    base = "" if prefix == "without" else f"{prefix}{getattr(transformers, f'{case.prefix}Model').base_model_prefix}."
+    save_file({f"{base}{name}": tensor for name, tensor in load_file(path).items()}, path)
+    found = read_checkpoint(folder).weights
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def test_unsupported_configurations_are_refused(case: Case, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    folder = saved(case.model("Model"), tmp_path / "theirs", small_tokenizer)
+    values = json.loads((folder / "config.json").read_text())
+    for change in case.refused:
+        (folder / "config.json").write_text(json.dumps(values | change))
+        with pytest.raises(UserError, match=next(iter(change))) as raised:
+            read_checkpoint(folder)
+        assert str(folder / "config.json") in str(raised.value)
+
+
+def test_a_model_embeds_and_fills_masks(
+    case: Case, small_tokenizer: Tokenizer, small_texts: list[str], tmp_path: Path
+) -> None:
+    kind = "MaskedLM" if "MaskedLM" in case.heads else "Model"
+    model = bertie.load(saved(case.model(kind), tmp_path / "theirs", small_tokenizer))
+    assert model.embed([text[:40] for text in small_texts[:3]]).shape == (3, 32)
+    if kind == "MaskedLM":
+        assert len(model.fill_mask("The [MASK] is here.")[0]) == 5
+
+
+def test_a_model_is_fine_tuned_and_saved_in_its_format(
+    case: Case, small_tokenizer: Tokenizer, small_texts: list[str], tmp_path: Path
+) -> None:
+    theirs = saved(case.model("Model"), tmp_path / "theirs", small_tokenizer)
+    rows = [
+        {"text": text[:40], "text_pair": text[40:70], "label": ("no", "yes")[i % 2]}
+        for i, text in enumerate(small_texts[:12])
+    ]
+    training = FinetuneTraining(steps=3, batch_size=4, learning_rate=1e-3, precision="fp32")
+    config = FinetuneConfig(Classify(), AdamW(), Linear(), training, max_length=48)
+    out = tmp_path / "tuned"
+    bertie.finetune(config, rows, rows, theirs, out, threads=1)
+    tuned = bertie.load(out)
+    predicted = tuned.predict(rows)
+    compare_layers(case, tuned.model.encoder, encoder_of(out))
+    assert [each.label for each in bertie.load(written(tuned, tmp_path / "again", tuned.task)).predict(rows)] == [
+        each.label for each in predicted
+    ]
+    if "SequenceClassification" not in case.heads:
+        return
+    model, tokenizer = loaded("SequenceClassification", out), transformers.AutoTokenizer.from_pretrained(out)
+    pairs = [row["text"] for row in rows], [row["text_pair"] for row in rows]
+    with torch.inference_mode():
+        expected = model(**tokenizer(*pairs, padding=True, return_tensors="pt")).logits.softmax(-1)
+    found = [list(each.probabilities.values()) for each in predicted]
+    np.testing.assert_allclose(found, expected.numpy(), atol=1e-5)
+
+
+def encoder_of(folder: Path) -> Any:
+    return transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+
+
+def test_causal_language_models_agree(small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    case = CASES["gpt2"]
+    model = case.model("LMHeadModel")
+    checkpoint = read_checkpoint(saved(model, tmp_path / "theirs", small_tokenizer))
+    encoder = build_encoder(checkpoint.config)
+    ours = Model(encoder, {"clm": CausalLM().head(checkpoint.config, encoder)}).eval()
+    assert load_weights(ours, checkpoint).initialized == ()
+    (tmp_path / "ours").mkdir()
+    write_model(tmp_path / "ours", ours, small_tokenizer)
+    again = loaded("CausalLM", tmp_path / "ours")
+    assert type(again) is transformers.GPT2LMHeadModel
+    with torch.inference_mode():
+        logits = ours.heads["clm"].logits(ours.encoder(collate(sequences(case), 64).tensors()).last)  # type: ignore[operator]
+        for theirs in (model, again):
+            close(logits, unpadded(theirs(**padded(case, 0)).logits))
+
+
+@pytest.mark.parametrize("segments", [0, 1, 2])
+def test_at_most_one_segment_makes_a_bert_a_roberta(
+    segments: int, tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """A model without segments gets a row of zeros, which is removed again unless another library trained it."""
+    config = replace(tiny_config, type_vocab_size=segments)
+    encoder = build_encoder(config)
+    model = Model(encoder, {"mlm": MaskedLM().head(config, encoder)})
+    write_model(tmp_path, model, small_tokenizer)
+    theirs = loaded("MaskedLM", tmp_path)
+    assert theirs.config.model_type == ("bert" if segments == 2 else "roberta")
+    assert read_checkpoint(tmp_path).config == config
+    assert load_weights(model, read_checkpoint(tmp_path)).initialized == ()
+    if segments == 0:
+        theirs.roberta.embeddings.token_type_embeddings.weight.data.fill_(0.5)
+    theirs.save_pretrained(tmp_path)
+    assert read_checkpoint(tmp_path).config == replace(config, type_vocab_size=segments or 1)
+
+
+def test_a_bert_with_one_segment_is_read(small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """It becomes a RoBERTa when bertie saves it."""
+    torch.manual_seed(0)
+    model = transformers.BertModel(transformers.BertConfig(vocab_size=500, **SIZES | {"type_vocab_size": 1})).eval()
+    ours = bertie.load(saved(model, tmp_path / "theirs", small_tokenizer))
+    case = CASES["roberta"]
+    compare_layers(case, ours.model.encoder, model)
+    again = loaded("", written(ours, tmp_path / "ours"))
+    assert type(again) is transformers.RobertaModel
+    compare_layers(case, ours.model.encoder, again)
