@@ -16,11 +16,12 @@ from torch import Tensor
 import bertie
 from bertie.batches.collate import collate
 from bertie.checkpoints.folder import load_weights, read_checkpoint, write_model
-from bertie.contracts import Sequence
+from bertie.contracts import Sequence, Targets
 from bertie.errors import UserError
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
+from bertie.model.heads import ReplacedTokenHead
 from bertie.model.model import Model
 from bertie.objectives import CausalLM, MaskedLM
 from bertie.tasks import Classify
@@ -66,8 +67,9 @@ class Case:
         torch.manual_seed(0)
         name = f"{self.prefix}For{kind}" if kind in KINDS else f"{self.prefix}{kind}"
         model = getattr(transformers, name)(self.config(**more))
-        for parameter in model.parameters():
-            if parameter.requires_grad:
+        sinusoidal = more.get("sinusoidal_pos_embds")
+        for key, parameter in model.named_parameters():
+            if not (sinusoidal and "position_embeddings" in key):
                 parameter.data.add_(torch.randn_like(parameter) * 0.15)
         return model.eval()
 
@@ -76,11 +78,12 @@ SIZES = {
     **{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48},
     "max_position_embeddings": 66,
 }
+HEADS_OF_BERT = ("MaskedLM", "SequenceClassification", "MultipleChoice", "TokenClassification", "QuestionAnswering")
 CASES = {
     "roberta": Case(
         "Roberta",
         {**SIZES, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
-        ("MaskedLM", "SequenceClassification", "MultipleChoice", "TokenClassification", "QuestionAnswering"),
+        HEADS_OF_BERT,
         (
             {"position_embedding_type": "relative_key"},
             {"hidden_act": "relu"},
@@ -101,6 +104,26 @@ CASES = {
             {"activation_function": "mish"},
         ),
         odd={"activation_function": "relu", "n_inner": 40},
+    ),
+    "distilbert": Case(
+        "DistilBert",
+        {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 64},
+        HEADS_OF_BERT,
+        ({"activation": "mish"}, {"position_embedding_type": "relative_key"}, {"tie_word_embeddings": False}),
+        odd={"activation": "relu"},
+    ),
+    "electra": Case(
+        "Electra",
+        {**SIZES, "embedding_size": 24},
+        HEADS_OF_BERT,
+        (
+            {"position_embedding_type": "relative_key"},
+            {"hidden_act": "relu"},
+            {"is_decoder": True},
+            {"tie_word_embeddings": False},
+        ),
+        segments=True,
+        odd={"embedding_size": 32, "layer_norm_eps": 1e-6},
     ),
 }
 
@@ -356,3 +379,44 @@ def test_a_bert_with_one_segment_is_read(small_tokenizer: Tokenizer, tmp_path: P
     again = loaded("", written(ours, tmp_path / "ours"))
     assert type(again) is transformers.RobertaModel
     compare_layers(case, ours.model.encoder, again)
+
+
+@pytest.mark.parametrize("name", ["distilbert"])
+def test_sinusoidal_positions_are_computed_unless_they_were_trained(
+    name: str, small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    case = CASES[name]
+    model = case.model("Model", sinusoidal_pos_embds=True)
+    ours = bertie.load(saved(model, tmp_path / "theirs", small_tokenizer))
+    assert ours.model.encoder.config.position_embedding == "sinusoidal"
+    compare_layers(case, ours.model.encoder, model)
+    compare_layers(case, ours.model.encoder, loaded("", written(ours, tmp_path / "ours")))
+    assert read_checkpoint(tmp_path / "ours").config == ours.model.encoder.config
+    model.get_position_embeddings().weight.data.add_(0.1)
+    trained = bertie.load(saved(model, tmp_path / "trained", small_tokenizer))
+    assert trained.model.encoder.config.position_embedding == "learned"
+    compare_layers(case, trained.model.encoder, model)
+
+
+def test_replaced_tokens_are_detected_as_in_electra(small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    case = CASES["electra"]
+    model = case.model("ForPreTraining")
+    checkpoint = read_checkpoint(saved(model, tmp_path / "theirs", small_tokenizer))
+    head = ReplacedTokenHead(checkpoint.config)
+    ours = Model(build_encoder(checkpoint.config), {"rtd": head}).eval()
+    assert load_weights(ours, checkpoint).initialized == ()
+    (tmp_path / "ours").mkdir()
+    write_model(tmp_path / "ours", ours, small_tokenizer)
+    again = loaded("PreTraining", tmp_path / "ours")
+    replaced = (torch.arange(sum(LENGTHS)) % 3 == 0).long()
+    labels = torch.full((len(LENGTHS), max(LENGTHS)), -100)
+    for row, part in zip(labels, replaced.split(LENGTHS), strict=True):
+        row[: len(part)] = part
+    with torch.inference_mode():
+        hidden = ours.encoder(collate(sequences(case), 64).tensors())
+        targets = Targets(torch.arange(sum(LENGTHS)), replaced, torch.ones(sum(LENGTHS)))
+        logits, loss = head.logits(hidden.last)[:, 0], head(hidden, targets)
+        for theirs in (model, again):
+            output = theirs(**padded(case, 0), labels=labels)
+            close(logits, unpadded(output.logits))
+            torch.testing.assert_close(loss.total / loss.count, output.loss)

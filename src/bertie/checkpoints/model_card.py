@@ -12,6 +12,7 @@ USES = {
     frozenset({"mlm"}): ("fill-mask", "masked words"),
     frozenset({"nsp"}): ("text-classification", "whether a second text follows the first"),
     frozenset({"mlm", "nsp"}): ("fill-mask", "masked words, and whether a second text follows the first"),
+    frozenset({"rtd"}): ("feature-extraction", "which tokens were replaced"),
     frozenset({"clm"}): ("text-generation", "the next word"),
     frozenset({"classify"}): ("text-classification", "classes"),
     frozenset({"regress"}): ("text-classification", "a number"),
@@ -21,7 +22,7 @@ USES = {
     frozenset({"embed"}): ("sentence-similarity", "vectors of texts"),
 }
 
-TITLES = {"roberta": "RoBERTa", "gpt2": "GPT-2"}  # of model types
+TITLES = {"bert": "BERT", "roberta": "RoBERTa", "gpt2": "GPT-2", "distilbert": "DistilBERT", "electra": "ELECTRA"}  # of model types
 
 
 def model_card(model: Model, heads: frozenset[str], labels: tuple[str, ...], about: str) -> str:

@@ -9,6 +9,7 @@ from bertie.errors import UsageError, require_range
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "geglu", "swiglu"]
 GATED = ("geglu", "swiglu")
+PoolerActivation = Literal["tanh", "relu", "gelu"]
 PooledToken = Literal["first", "last"]
 PositionEmbedding = Literal["learned", "sinusoidal", "rotary", "alibi", "none"]
 
@@ -50,6 +51,8 @@ class TransformerConfig:
     hidden_act: Activation = "gelu"
     """Activation function. gelu: exact GELU, as in BERT's first release. gelu_tanh: its tanh approximation, as in later
     releases. geglu, swiglu: GELU or SiLU of one half of the feed-forward layer, multiplied with the other half."""
+    pooler_act: PoolerActivation = "tanh"
+    """Activation of the pooler of task heads. tanh: BERT and RoBERTa. relu: DistilBERT. gelu: ELECTRA."""
     hidden_dropout_prob: float = 0.1
     """Dropout probability after the embeddings and after each attention and feed-forward block."""
     attention_probs_dropout_prob: float = 0.1
@@ -77,6 +80,11 @@ class TransformerConfig:
                 f"model.position_embedding is rotary, which needs an even head size, and model.hidden_size / "
                 f"model.num_attention_heads is {self.hidden_size // self.num_attention_heads}: change one of them"
             )
+
+    @property
+    def embedding_width(self) -> int:
+        """Size of the word embeddings."""
+        return self.embedding_size or self.hidden_size
 
     @property
     def pooled_token(self) -> PooledToken:

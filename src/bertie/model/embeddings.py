@@ -21,7 +21,7 @@ class Embeddings(nn.Module):
 
     def __init__(self, config: TransformerConfig):
         super().__init__()
-        size = config.embedding_size or config.hidden_size
+        size = config.embedding_width
         self.word = nn.Embedding(config.vocab_size, size)
         self.position = _position_embedding(config, size)
         self.segment = nn.Embedding(config.type_vocab_size, size) if config.type_vocab_size else None

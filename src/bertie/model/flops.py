@@ -34,8 +34,10 @@ def training_flops(config: EncoderConfig, micro: MicroBatch) -> float:
         products = _lstm(config, micro)
     elif isinstance(config, TransformerConfig):
         products = _transformer(config, micro)
-    width, vocabulary = config.hidden_size, config.hidden_size * config.vocab_size
-    heads = {"mlm": width * width + vocabulary, "clm": vocabulary, "bilm": vocabulary}
+    width = config.hidden_size
+    embedding = config.embedding_width if isinstance(config, TransformerConfig) else width
+    vocabulary = width * config.vocab_size
+    heads = {"mlm": embedding * (width + config.vocab_size), "clm": vocabulary, "bilm": vocabulary}
     return 6.0 * float(products + sum(len(t.index) * heads.get(name, 0) for name, t in micro.targets.items()))
 
 

@@ -1,7 +1,7 @@
 """Heads: from the hidden states of the encoder to logits and losses.
 
 Each head has a method `logits` for prediction. Its `forward(hidden, targets)` returns the `Loss`. Dimensions besides those
-of `contracts`: V vocabulary entries, C outputs, E = PAIR_SIZE.
+of `contracts`: V vocabulary entries, C outputs, E size of the word embeddings or PAIR_SIZE.
 """
 
 from __future__ import annotations
@@ -16,9 +16,15 @@ from torch import Tensor, nn
 from bertie.contracts import Hidden, Loss, PairTargets, Targets
 from bertie.model.activation import activation
 from bertie.model.chunked_loss import chunked_vocabulary_loss
-from bertie.model.config import Activation, TransformerConfig
+from bertie.model.config import Activation, PoolerActivation, TransformerConfig
 from bertie.model.dropout import drop
-from bertie.model.losses import cross_entropy, grouped_cross_entropy, squared_error, vocabulary_loss
+from bertie.model.losses import (
+    binary_cross_entropy,
+    cross_entropy,
+    grouped_cross_entropy,
+    squared_error,
+    vocabulary_loss,
+)
 from bertie.model.pooling import Pooling, pool
 
 LossOf = Callable[[Tensor, Targets], Loss]
@@ -28,13 +34,13 @@ PAIR_SIZE = 64  # size of the vectors whose dot product scores a pair of start a
 class MaskedLMHead(nn.Module):
     """BERT's head for masked language modeling: dense layer, activation, layer norm, then logits over the vocabulary.
 
-    The output matrix is the matrix of the word embeddings (tied weights).
+    The output matrix is the matrix of the word embeddings (tied weights). The dense layer maps to their size.
     """
 
     def __init__(self, config: TransformerConfig, word: nn.Embedding):
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dense = nn.Linear(config.hidden_size, config.embedding_width)
+        self.norm = nn.LayerNorm(config.embedding_width, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.act: Activation = config.hidden_act
         self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
@@ -43,10 +49,10 @@ class MaskedLMHead(nn.Module):
         return F.linear(self._transformed(x_PD), self.word[0].weight, self.bias)
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
-        x_PD = self._transformed(hidden.last[targets.index])
-        return vocabulary_loss(x_PD, self.word[0].weight, self.bias, targets)
+        x_PE = self._transformed(hidden.last[targets.index])
+        return vocabulary_loss(x_PE, self.word[0].weight, self.bias, targets)
 
-    def _transformed(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P D"]:
+    def _transformed(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P E"]:
         return self.norm(activation(self.act, self.dense(x_PD)))
 
 
@@ -88,18 +94,28 @@ class BidirectionalLMHead(nn.Module):
 
 
 class PooledHead(nn.Module):
-    """Head for whole sequences: BERT's pooler (dense layer and tanh on [CLS]), dropout, output layer (Devlin et al. 2018,
-    figure 4 a and b)."""
+    """Head for whole sequences: BERT's pooler (dense layer and activation on [CLS]), dropout, output layer (Devlin et al.
+    2018, figure 4 a and b)."""
 
-    def __init__(self, width: int, outputs: int, dropout: float, loss: LossOf = cross_entropy):
+    def __init__(
+        self,
+        width: int,
+        outputs: int,
+        dropout: float,
+        loss: LossOf = cross_entropy,
+        act: PoolerActivation = "tanh",
+    ):
         super().__init__()
         self.pooler = nn.Linear(width, width)
         self.out = nn.Linear(width, outputs)
         self.dropout = dropout
         self.loss = loss
+        self.act: PoolerActivation = act
 
     def logits(self, first_SD: Float[Tensor, "S D"]) -> Float[Tensor, "S C"]:
-        return self.out(drop(torch.tanh(self.pooler(first_SD)), self.dropout, self.training))
+        x_SD = self.pooler(first_SD)
+        x_SD = torch.tanh(x_SD) if self.act == "tanh" else activation(self.act, x_SD)
+        return self.out(drop(x_SD, self.dropout, self.training))
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
         return self.loss(self.logits(hidden.last[targets.index]), targets)
@@ -123,6 +139,25 @@ class TokenHead(nn.Module):
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
         return self.loss(self.logits(hidden.last)[targets.index], targets)
+
+
+class ReplacedTokenHead(nn.Module):
+    """ELECTRA's head for replaced token detection: dense layer, activation, one output per token (Clark et al. 2020).
+
+    The output is the logit of "another token was here before". Targets have the label 1 for replaced tokens, else 0.
+    """
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.out = nn.Linear(config.hidden_size, 1)
+        self.act: Activation = config.hidden_act
+
+    def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P 1"]:
+        return self.out(activation(self.act, self.dense(x_PD)))
+
+    def forward(self, hidden: Hidden, targets: Targets) -> Loss:
+        return binary_cross_entropy(self.logits(hidden.last[targets.index]), targets)
 
 
 class ConditionalSpanHead(nn.Module):

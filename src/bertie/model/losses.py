@@ -32,6 +32,14 @@ def vocabulary_loss(
     return cross_entropy(F.linear(x_PD, matrix_VD, bias_V), targets)
 
 
+def binary_cross_entropy(logits_P1: Float[Tensor, "P 1"], targets: Targets) -> Loss:
+    """Return the weighted sum of −log p(label), in nats, of two classes, from the logit of class 1, with its hits."""
+    logit_P = logits_P1[:, 0].float()
+    loss_P = F.binary_cross_entropy_with_logits(logit_P, targets.label.float(), reduction="none")
+    hits = (((logit_P.detach() > 0) == (targets.label > 0)) * targets.weight).sum()
+    return Loss((loss_P * targets.weight).sum(), targets.weight.sum(), hits)
+
+
 def squared_error(predicted_P1: Float[Tensor, "P 1"], targets: Targets) -> Loss:
     """Return the weighted sum of squared errors. It has no hits (NaN). targets.label: float [P]."""
     error_P = predicted_P1[:, 0].float() - targets.label

@@ -65,4 +65,4 @@ class NextSentence:
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> PooledHead:  # noqa: ARG002
         """Build the head: BERT's pooler and a layer with two outputs."""
-        return PooledHead(config.hidden_size, outputs=2, dropout=0.0)
+        return PooledHead(config.hidden_size, outputs=2, dropout=0.0, act=config.pooler_act)

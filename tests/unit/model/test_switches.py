@@ -11,11 +11,12 @@ import torch
 import torch.nn.functional as F
 
 from bertie.batches.collate import collate
-from bertie.contracts import Batch, Sequence
+from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError
 from bertie.model.attention_pattern import alibi_slopes
-from bertie.model.config import TransformerConfig
+from bertie.model.config import PoolerActivation, TransformerConfig
 from bertie.model.encoder import Encoder, build_encoder
+from bertie.model.heads import MaskedLMHead, PooledHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.positions import SinusoidalEmbedding, rotary_angles, rotate
 
@@ -84,6 +85,22 @@ def test_every_parameter_has_a_gradient_and_every_switch_an_effect(changes: dict
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
     assert not torch.allclose(encoder(packed).last, built()(packed).last)
+
+
+def test_the_head_of_masked_lm_maps_to_the_embedding_size() -> None:
+    encoder = built(embedding_size=8)
+    head = MaskedLMHead(encoder.config, encoder.embeddings.word)
+    index = torch.tensor([0, 2])
+    hidden = encoder(batch([1, 2, 3]))
+    assert head.logits(hidden.last).shape == (3, 50)
+    head(hidden, Targets(index, torch.tensor([1, 2]), torch.ones(2))).total.backward()
+    assert all(parameter.grad is not None for parameter in head.parameters())
+
+
+@pytest.mark.parametrize(("act", "function"), [("tanh", torch.tanh), ("relu", F.relu), ("gelu", F.gelu)])
+def test_the_pooler_has_the_activation_of_the_configuration(act: PoolerActivation, function: object) -> None:
+    head, x = PooledHead(16, 3, 0.0, act=act), torch.randn(5, 16)
+    torch.testing.assert_close(head.logits(x), head.out(function(head.pooler(x))))  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("changes", [change for change in SWITCHES if change.get("causal")], ids=str)

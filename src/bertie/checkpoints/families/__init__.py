@@ -5,11 +5,11 @@ To add a family, add a file here and its `FAMILY` to the list.
 
 from __future__ import annotations
 
-from bertie.checkpoints.families import bert, gpt2, own, roberta
+from bertie.checkpoints.families import bert, distilbert, electra, gpt2, own, roberta
 from bertie.checkpoints.families.family import Family
 from bertie.model.encoder import EncoderConfig
 
-FAMILIES = (roberta.FAMILY, bert.FAMILY, gpt2.FAMILY, own.FAMILY)
+FAMILIES = (roberta.FAMILY, bert.FAMILY, gpt2.FAMILY, distilbert.FAMILY, electra.FAMILY, own.FAMILY)
 """All families. The first one that represents an encoder is the format in which it is saved."""
 
 

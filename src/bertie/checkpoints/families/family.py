@@ -29,6 +29,12 @@ class Module(NamedTuple):
     transposed: bool = False
     """Whether Hugging Face stores the transposed matrix."""
 
+    def renamed(self, base: str, new: str) -> Module:
+        """Return the row with another prefix of Hugging Face's names."""
+        if isinstance(self.theirs, str):
+            return self._replace(theirs=new + self.theirs.removeprefix(base))
+        return self._replace(theirs=tuple(new + their.removeprefix(base) for their in self.theirs))
+
 
 def _nothing(config: EncoderConfig) -> dict[str, Tensor]:  # noqa: ARG001
     return {}

@@ -44,8 +44,7 @@ def from_config(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def derived(config: EncoderConfig) -> dict[str, Tensor]:
-    size = config.embedding_size or config.hidden_size
-    return {} if config.type_vocab_size else {SEGMENT: torch.zeros(1, size)}
+    return {} if config.type_vocab_size else {SEGMENT: torch.zeros(1, config.embedding_width)}
 
 
 def without_derived(config: EncoderConfig, weights: dict[str, Tensor]) -> EncoderConfig:
@@ -65,14 +64,7 @@ def pooled_head(kind: str) -> tuple[Module, ...]:
 FAMILY = Family(
     model_type="roberta",
     base="roberta.",
-    encoder=tuple(
-        row._replace(
-            theirs=row.theirs.replace("bert.", "roberta.", 1)
-            if isinstance(row.theirs, str)
-            else tuple(name.replace("bert.", "roberta.", 1) for name in row.theirs)
-        )
-        for row in bert.FAMILY.encoder
-    ),
+    encoder=tuple(row.renamed("bert.", "roberta.") for row in bert.FAMILY.encoder),
     heads={
         "mlm": (
             Module("heads.mlm.dense", "lm_head.dense"),

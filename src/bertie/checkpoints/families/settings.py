@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig
+from bertie.model.positions import SinusoidalEmbedding
+
+POSITION = "encoder.embeddings.position.weight"
+HALF_PRECISION = 4e-3  # rounding error of numbers up to 1 in bf16
 
 
 def has_defaults(config: EncoderConfig, free: tuple[str, ...]) -> bool:
@@ -54,3 +61,24 @@ def read_activation(name: Any, key: str, activations: dict[str, str]) -> str:
     if str(name) not in activations:
         raise UsageError(f"{key} {str(name)!r} is not supported: give one of {', '.join(activations)}")
     return activations[str(name)]
+
+
+def sinusoidal_table(config: EncoderConfig) -> dict[str, Tensor]:
+    """Return the matrix of sinusoidal positions, which Hugging Face stores and bertie computes; {} for other positions."""
+    if config.position_embedding != "sinusoidal":
+        return {}
+    return {POSITION: SinusoidalEmbedding(config.max_position_embeddings, config.embedding_width).table.clone()}
+
+
+def without_sinusoidal_table(config: EncoderConfig, weights: dict[str, Tensor]) -> EncoderConfig:
+    """Remove the matrix of sinusoidal positions from weights. A matrix with other values is learned, and remains."""
+    found = weights.get(POSITION)
+    if config.position_embedding != "sinusoidal" or found is None:
+        return config
+    learned = replace(config, position_embedding="learned")
+    if found.shape != (config.max_position_embeddings, config.embedding_width):
+        return learned
+    if not torch.allclose(found.float(), sinusoidal_table(config)[POSITION], atol=HALF_PRECISION):
+        return learned
+    del weights[POSITION]
+    return config

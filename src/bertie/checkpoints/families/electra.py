@@ -1,0 +1,89 @@
+"""ELECTRA checkpoints (Clark et al. 2020), discriminators and generators: BERT's layers, with a projection of the
+embeddings, and a pooler with GELU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bertie.checkpoints.families import bert
+from bertie.checkpoints.families.family import Family, Module
+from bertie.checkpoints.families.settings import has_defaults, read_keys, require
+from bertie.model.encoder import EncoderConfig
+
+DEFAULTS = {
+    **{"vocab_size": 30522, "embedding_size": 128, "hidden_size": 256, "num_hidden_layers": 12},
+    **{"num_attention_heads": 4, "intermediate_size": 1024},
+}
+SUMMARY = {"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"}  # pooler of multiple choice
+
+
+def fits(config: EncoderConfig) -> bool:
+    """Return whether the class computes the same. Its heads use GELU whatever the activation of the encoder is.
+
+    The activation of the pooler distinguishes it from BERT.
+    """
+    return (
+        has_defaults(config, (*bert.KEYS, "embedding_size", "pooler_act"))
+        and (config.hidden_act, config.pooler_act) == ("gelu", "gelu")
+        and config.type_vocab_size > 0
+        and config.embedding_size != config.hidden_size  # it is read back as 0
+    )
+
+
+def to_config(config: EncoderConfig) -> dict[str, Any]:
+    return bert.to_config(config) | {"embedding_size": config.embedding_width, **SUMMARY}
+
+
+def from_config(values: dict[str, Any]) -> dict[str, Any]:
+    require(values, position_embedding_type="absolute", hidden_act="gelu", is_decoder=False, tie_word_embeddings=True)
+    if values.get("architectures") == ["ElectraForMultipleChoice"]:
+        require(values, **SUMMARY)
+    known = read_keys(values, {name: name for name in (*bert.KEYS, "embedding_size")}, DEFAULTS)
+    if known["embedding_size"] == known["hidden_size"]:
+        known["embedding_size"] = 0
+    return known | {"pooler_act": "gelu"}
+
+
+def pooled_head(kind: str) -> tuple[Module, ...]:
+    return Module("pooler", "classifier.dense"), Module(f"heads.{kind}.out", "classifier.out_proj")
+
+
+FAMILY = Family(
+    model_type="electra",
+    base="electra.",
+    encoder=(
+        *(row.renamed("bert.", "electra.") for row in bert.FAMILY.encoder if row != bert.POOLER),
+        Module("encoder.embeddings.project", "electra.embeddings_project"),
+    ),
+    heads={
+        "rtd": (
+            Module("heads.rtd.dense", "discriminator_predictions.dense"),
+            Module("heads.rtd.out", "discriminator_predictions.dense_prediction"),
+        ),
+        "mlm": (
+            Module("heads.mlm.dense", "generator_predictions.dense"),
+            Module("heads.mlm.norm", "generator_predictions.LayerNorm"),
+            Module("heads.mlm", "generator_lm_head"),
+        ),
+        "classify": pooled_head("classify"),
+        "regress": pooled_head("regress"),
+        "choose": (Module("pooler", "sequence_summary.summary"), Module("heads.choose.out", "classifier")),
+        "tag": (Module("heads.tag.out", "classifier"),),
+        "span": (Module("heads.span.out", "qa_outputs"),),
+    },
+    architectures={
+        frozenset(): "ElectraModel",
+        frozenset({"embed"}): "ElectraModel",
+        frozenset({"rtd"}): "ElectraForPreTraining",
+        frozenset({"mlm"}): "ElectraForMaskedLM",
+        frozenset({"classify"}): "ElectraForSequenceClassification",
+        frozenset({"regress"}): "ElectraForSequenceClassification",
+        frozenset({"choose"}): "ElectraForMultipleChoice",
+        frozenset({"tag"}): "ElectraForTokenClassification",
+        frozenset({"span"}): "ElectraForQuestionAnswering",
+    },
+    fits=fits,
+    to_config=to_config,
+    from_config=from_config,
+    ignored=r"position_ids$|^generator_lm_head\.weight$",
+)
