@@ -58,6 +58,8 @@ class Case:
     """Whether the model has two segments."""
     odd: dict[str, Any] = field(default_factory=dict)
     """Other sizes and settings."""
+    names: dict[str, str] = field(default_factory=dict)
+    """Irregular names of classes, without the prefix."""
 
     def config(self, **more: Any) -> Any:
         return getattr(transformers, f"{self.prefix}Config")(vocab_size=500, **self.values | more)
@@ -65,9 +67,9 @@ class Case:
     def model(self, kind: str, **more: Any) -> Any:
         """Return a model with random weights, biases and norms included. Dropout is off."""
         torch.manual_seed(0)
-        name = f"{self.prefix}For{kind}" if kind in KINDS else f"{self.prefix}{kind}"
+        name = f"{self.prefix}{self.names.get(kind, f'For{kind}' if kind in KINDS else kind)}"
         model = getattr(transformers, name)(self.config(**more))
-        sinusoidal = more.get("sinusoidal_pos_embds")
+        sinusoidal = more.get("sinusoidal_pos_embds") or more.get("sinusoidal_embeddings")
         for key, parameter in model.named_parameters():
             if not (sinusoidal and "position_embeddings" in key):
                 parameter.data.add_(torch.randn_like(parameter) * 0.15)
@@ -124,6 +126,14 @@ CASES = {
         ),
         segments=True,
         odd={"embedding_size": 32, "layer_norm_eps": 1e-6},
+    ),
+    "xlm": Case(
+        "XLM",
+        {"emb_dim": 32, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 64},
+        ("MaskedLM", "TokenClassification", "QuestionAnswering"),
+        ({"n_langs": 2}, {"asm": True}, {"is_encoder": False}, {"tie_word_embeddings": False}),
+        odd={"gelu_activation": False, "causal": True},
+        names={"MaskedLM": "WithLMHeadModel", "QuestionAnswering": "ForQuestionAnsweringSimple"},
     ),
 }
 
@@ -381,18 +391,18 @@ def test_a_bert_with_one_segment_is_read(small_tokenizer: Tokenizer, tmp_path: P
     compare_layers(case, ours.model.encoder, again)
 
 
-@pytest.mark.parametrize("name", ["distilbert"])
+@pytest.mark.parametrize(("name", "key"), [("distilbert", "sinusoidal_pos_embds"), ("xlm", "sinusoidal_embeddings")])
 def test_sinusoidal_positions_are_computed_unless_they_were_trained(
-    name: str, small_tokenizer: Tokenizer, tmp_path: Path
+    name: str, key: str, small_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     case = CASES[name]
-    model = case.model("Model", sinusoidal_pos_embds=True)
+    model = case.model("Model", **{key: True})
     ours = bertie.load(saved(model, tmp_path / "theirs", small_tokenizer))
     assert ours.model.encoder.config.position_embedding == "sinusoidal"
     compare_layers(case, ours.model.encoder, model)
     compare_layers(case, ours.model.encoder, loaded("", written(ours, tmp_path / "ours")))
     assert read_checkpoint(tmp_path / "ours").config == ours.model.encoder.config
-    model.get_position_embeddings().weight.data.add_(0.1)
+    next(each for part, each in model.named_parameters() if "position_embeddings" in part).data.add_(0.1)
     trained = bertie.load(saved(model, tmp_path / "trained", small_tokenizer))
     assert trained.model.encoder.config.position_embedding == "learned"
     compare_layers(case, trained.model.encoder, model)

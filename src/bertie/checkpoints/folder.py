@@ -20,6 +20,7 @@ from bertie.checkpoints.families.family import from_huggingface, to_huggingface
 from bertie.checkpoints.huggingface import from_config_json, head_kinds, padding_id, to_config_json
 from bertie.checkpoints.model_card import model_card
 from bertie.errors import UsageError, UserError
+from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig, build_encoder
 from bertie.model.model import Model
 from bertie.text.tokenizer import Tokenizer
@@ -85,7 +86,8 @@ def write_model(
     weights = to_huggingface(family, state | family.derived(model.encoder.config), hf_heads, tokenizer.pad_id)
     save_tensors(weights, folder / "model.safetensors")
     tokenizer.save(folder, model.encoder.config.max_position_embeddings)
-    if model.encoder.config.type_vocab_size < 2:
+    config = model.encoder.config
+    if not isinstance(config, TransformerConfig) or config.type_vocab_size < 2:
         _omit_segments(folder / "tokenizer_config.json")
     storage.write_atomic(folder / "README.md", model_card(model, heads, labels, about))
     if task:

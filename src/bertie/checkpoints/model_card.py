@@ -22,7 +22,14 @@ USES = {
     frozenset({"embed"}): ("sentence-similarity", "vectors of texts"),
 }
 
-TITLES = {"bert": "BERT", "roberta": "RoBERTa", "gpt2": "GPT-2", "distilbert": "DistilBERT", "electra": "ELECTRA"}  # of model types
+TITLES = {
+    "bert": "BERT",
+    "roberta": "RoBERTa",
+    "gpt2": "GPT-2",
+    "distilbert": "DistilBERT",
+    "electra": "ELECTRA",
+    "xlm": "XLM",
+}  # of model types
 
 
 def model_card(model: Model, heads: frozenset[str], labels: tuple[str, ...], about: str) -> str:

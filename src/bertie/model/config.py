@@ -53,6 +53,9 @@ class TransformerConfig:
     releases. geglu, swiglu: GELU or SiLU of one half of the feed-forward layer, multiplied with the other half."""
     pooler_act: PoolerActivation = "tanh"
     """Activation of the pooler of task heads. tanh: BERT and RoBERTa. relu: DistilBERT. gelu: ELECTRA."""
+    mlm_transform: bool = True
+    """The masked-LM head has a dense layer, an activation and layer normalization before the output matrix, as in BERT.
+    false: only the output matrix and a bias, as in XLM."""
     hidden_dropout_prob: float = 0.1
     """Dropout probability after the embeddings and after each attention and feed-forward block."""
     attention_probs_dropout_prob: float = 0.1
@@ -74,6 +77,11 @@ class TransformerConfig:
             raise UsageError(
                 f"model.hidden_size {self.hidden_size} is not a multiple of {self.num_attention_heads} heads: "
                 "change model.hidden_size or model.num_attention_heads"
+            )
+        if not self.mlm_transform and self.embedding_width != self.hidden_size:
+            raise UsageError(
+                f"model.mlm_transform is false, and model.embedding_size {self.embedding_size} is not model.hidden_size "
+                f"{self.hidden_size}: without its dense layer, the masked-LM head needs equal sizes"
             )
         if self.position_embedding == "rotary" and self.hidden_size // self.num_attention_heads % 2:
             raise UsageError(

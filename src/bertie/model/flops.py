@@ -35,9 +35,10 @@ def training_flops(config: EncoderConfig, micro: MicroBatch) -> float:
     elif isinstance(config, TransformerConfig):
         products = _transformer(config, micro)
     width = config.hidden_size
-    embedding = config.embedding_width if isinstance(config, TransformerConfig) else width
+    transformer = isinstance(config, TransformerConfig)
+    embedding, transform = (config.embedding_width, config.mlm_transform) if transformer else (width, True)
     vocabulary = width * config.vocab_size
-    heads = {"mlm": embedding * (width + config.vocab_size), "clm": vocabulary, "bilm": vocabulary}
+    heads = {"mlm": embedding * (width * transform + config.vocab_size), "clm": vocabulary, "bilm": vocabulary}
     return 6.0 * float(products + sum(len(t.index) * heads.get(name, 0) for name, t in micro.targets.items()))
 
 

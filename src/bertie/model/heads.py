@@ -35,12 +35,14 @@ class MaskedLMHead(nn.Module):
     """BERT's head for masked language modeling: dense layer, activation, layer norm, then logits over the vocabulary.
 
     The output matrix is the matrix of the word embeddings (tied weights). The dense layer maps to their size.
+    A configuration can omit everything before that matrix.
     """
 
     def __init__(self, config: TransformerConfig, word: nn.Embedding):
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.embedding_width)
-        self.norm = nn.LayerNorm(config.embedding_width, eps=config.layer_norm_eps)
+        width = config.embedding_width
+        self.dense = nn.Linear(config.hidden_size, width) if config.mlm_transform else None
+        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps) if config.mlm_transform else None
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.act: Activation = config.hidden_act
         self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
@@ -53,6 +55,8 @@ class MaskedLMHead(nn.Module):
         return vocabulary_loss(x_PE, self.word[0].weight, self.bias, targets)
 
     def _transformed(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P E"]:
+        if self.dense is None or self.norm is None:
+            return x_PD
         return self.norm(activation(self.act, self.dense(x_PD)))
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from bertie.contracts import Batch, Hidden, Ragged
 from bertie.errors import UsageError, require_range
-from bertie.model.config import PooledToken
+from bertie.model.config import PooledToken, PoolerActivation
 from bertie.model.dropout import drop
 
 
@@ -56,6 +56,11 @@ class LstmConfig:
     def causal(self) -> bool:
         """Whether a token sees no later token. Only half of the hidden state does not."""
         return False
+
+    @property
+    def pooler_act(self) -> PoolerActivation:
+        """Activation of the pooler of task heads."""
+        return "tanh"
 
     @property
     def pooled_token(self) -> PooledToken:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bertie.contracts import Batch, Hidden
 from bertie.errors import require_range
-from bertie.model.config import PooledToken
+from bertie.model.config import PooledToken, PoolerActivation
 from bertie.model.dropout import drop
 
 
@@ -45,6 +45,11 @@ class StaticConfig:
     def causal(self) -> bool:
         """Whether a token sees no later token. It sees no other token at all."""
         return True
+
+    @property
+    def pooler_act(self) -> PoolerActivation:
+        """Activation of the pooler of task heads."""
+        return "tanh"
 
     @property
     def pooled_token(self) -> PooledToken:

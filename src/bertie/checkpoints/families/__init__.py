@@ -5,16 +5,19 @@ To add a family, add a file here and its `FAMILY` to the list.
 
 from __future__ import annotations
 
-from bertie.checkpoints.families import bert, distilbert, electra, gpt2, own, roberta
+from bertie.checkpoints.families import bert, distilbert, electra, gpt2, own, roberta, xlm
 from bertie.checkpoints.families.family import Family
+from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig
 
-FAMILIES = (roberta.FAMILY, bert.FAMILY, gpt2.FAMILY, distilbert.FAMILY, electra.FAMILY, own.FAMILY)
+FAMILIES = (roberta.FAMILY, bert.FAMILY, gpt2.FAMILY, distilbert.FAMILY, electra.FAMILY, xlm.FAMILY, own.FAMILY)
 """All families. The first one that represents an encoder is the format in which it is saved."""
 
 
 def family_of(config: EncoderConfig) -> Family:
     """Return the family in whose format an encoder is saved."""
+    if not isinstance(config, TransformerConfig):  # the classes of the other families are Transformers
+        return own.FAMILY
     return next(family for family in FAMILIES if family.fits(config))
 
 

@@ -8,7 +8,6 @@ from typing import Any
 from bertie.checkpoints.families.family import Family, Module
 from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
-from bertie.model.encoder import EncoderConfig
 
 LAYER = "bert.encoder.layer.{n}"
 POOLER = Module("pooler", "bert.pooler.dense")
@@ -21,20 +20,19 @@ KEYS = (  # keys of config.json that have bertie's names
 )
 
 
-def plain_bert(config: EncoderConfig) -> bool:
+def plain_bert(config: TransformerConfig) -> bool:
     """Return whether an encoder has BERT's structure, whatever its sizes."""
-    if not isinstance(config, TransformerConfig) or config.hidden_act not in ACTIVATIONS:
+    if config.hidden_act not in ACTIVATIONS:
         return False
     defaults = {field.name: field.default for field in fields(TransformerConfig)}
     return all(getattr(config, name) == default for name, default in defaults.items() if name not in KEYS)
 
 
-def fits(config: EncoderConfig) -> bool:
-    return isinstance(config, TransformerConfig) and plain_bert(config) and config.type_vocab_size > 0
+def fits(config: TransformerConfig) -> bool:
+    return plain_bert(config) and config.type_vocab_size > 0
 
 
-def to_config(config: EncoderConfig) -> dict[str, Any]:
-    assert isinstance(config, TransformerConfig)
+def to_config(config: TransformerConfig) -> dict[str, Any]:
     values = {name: value for name, value in asdict(config).items() if name in KEYS}
     values |= {"hidden_act": ACTIVATIONS[config.hidden_act], "classifier_dropout": None}
     return values | {"position_embedding_type": "absolute"}

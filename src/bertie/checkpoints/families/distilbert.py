@@ -14,7 +14,7 @@ from bertie.checkpoints.families.settings import (
     sinusoidal_table,
     without_sinusoidal_table,
 )
-from bertie.model.encoder import EncoderConfig
+from bertie.model.config import TransformerConfig
 
 LAYER = "distilbert.transformer.layer.{n}"
 KEYS = {  # bertie's names of keys of config.json, and Hugging Face's
@@ -26,7 +26,7 @@ KEYS = {  # bertie's names of keys of config.json, and Hugging Face's
 DEFAULTS = {"vocab_size": 30522, "dim": 768, "n_layers": 6, "n_heads": 12, "hidden_dim": 3072}
 
 
-def fits(config: EncoderConfig) -> bool:
+def fits(config: TransformerConfig) -> bool:
     """Return whether the class represents an encoder. The activation of the pooler distinguishes it from RoBERTa."""
     free = (*KEYS, "hidden_act", "position_embedding", "type_vocab_size", "pooler_act")
     return (
@@ -37,7 +37,7 @@ def fits(config: EncoderConfig) -> bool:
     )
 
 
-def to_config(config: EncoderConfig) -> dict[str, Any]:
+def to_config(config: TransformerConfig) -> dict[str, Any]:
     values = {theirs: getattr(config, ours) for ours, theirs in KEYS.items()}
     return values | {
         "activation": bert.ACTIVATIONS[config.hidden_act],

@@ -8,7 +8,7 @@ from typing import Any
 from bertie.checkpoints.families import bert
 from bertie.checkpoints.families.family import Family, Module
 from bertie.checkpoints.families.settings import has_defaults, read_keys, require
-from bertie.model.encoder import EncoderConfig
+from bertie.model.config import TransformerConfig
 
 DEFAULTS = {
     **{"vocab_size": 30522, "embedding_size": 128, "hidden_size": 256, "num_hidden_layers": 12},
@@ -17,7 +17,7 @@ DEFAULTS = {
 SUMMARY = {"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"}  # pooler of multiple choice
 
 
-def fits(config: EncoderConfig) -> bool:
+def fits(config: TransformerConfig) -> bool:
     """Return whether the class computes the same. Its heads use GELU whatever the activation of the encoder is.
 
     The activation of the pooler distinguishes it from BERT.
@@ -30,7 +30,7 @@ def fits(config: EncoderConfig) -> bool:
     )
 
 
-def to_config(config: EncoderConfig) -> dict[str, Any]:
+def to_config(config: TransformerConfig) -> dict[str, Any]:
     return bert.to_config(config) | {"embedding_size": config.embedding_width, **SUMMARY}
 
 

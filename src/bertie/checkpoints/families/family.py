@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bertie.model.encoder import EncoderConfig
+from bertie.model.config import TransformerConfig
 
 LAYER = "{n}"
 POSITIONS = "encoder.embeddings.position"
@@ -36,11 +36,11 @@ class Module(NamedTuple):
         return self._replace(theirs=tuple(new + their.removeprefix(base) for their in self.theirs))
 
 
-def _nothing(config: EncoderConfig) -> dict[str, Tensor]:  # noqa: ARG001
+def _nothing(config: TransformerConfig) -> dict[str, Tensor]:  # noqa: ARG001
     return {}
 
 
-def _unchanged(config: EncoderConfig, weights: dict[str, Tensor]) -> EncoderConfig:  # noqa: ARG001
+def _unchanged(config: TransformerConfig, weights: dict[str, Tensor]) -> TransformerConfig:  # noqa: ARG001
     return config
 
 
@@ -56,9 +56,9 @@ class Family:
     """The modules of the encoder."""
     architectures: dict[frozenset[str], str]
     """Hugging Face's class for the kinds of the heads. `frozenset()` is the class of the bare encoder."""
-    fits: Callable[[EncoderConfig], bool]
+    fits: Callable[[Any], bool]
     """Whether the family represents an encoder of bertie."""
-    to_config: Callable[[EncoderConfig], dict[str, Any]]
+    to_config: Callable[[Any], dict[str, Any]]
     """The keys of config.json that describe an encoder."""
     from_config: Callable[[dict[str, Any]], dict[str, Any]]
     """The keys of `TransformerConfig`, from config.json. Raises UsageError if bertie does not support the model."""
@@ -70,9 +70,9 @@ class Family:
     """Pattern of the names of tensors that are tied to others or derived from them."""
     positions_after_padding: bool = False
     """Whether the first position has the number pad_token_id + 1. The rows of the matrix before it are not used."""
-    derived: Callable[[EncoderConfig], dict[str, Tensor]] = _nothing
+    derived: Callable[[Any], dict[str, Tensor]] = _nothing
     """Tensors, under bertie's names, that Hugging Face's classes need and bertie's encoder does not have."""
-    without_derived: Callable[[EncoderConfig, dict[str, Tensor]], EncoderConfig] = _unchanged
+    without_derived: Callable[[TransformerConfig, dict[str, Tensor]], TransformerConfig] = _unchanged
     """Removes such tensors from the weights that were read, and returns the configuration of the remaining encoder."""
 
     def skipped_rows(self, module: str, pad_id: int) -> int:

@@ -12,7 +12,7 @@ from bertie.checkpoints.families import bert
 from bertie.checkpoints.families.family import Family, Module
 from bertie.checkpoints.families.settings import has_defaults, read_activation, read_keys, require
 from bertie.errors import UsageError
-from bertie.model.encoder import EncoderConfig
+from bertie.model.config import TransformerConfig
 
 LAYER = "transformer.h.{n}"
 ACTIVATIONS = bert.ACTIVATIONS | {"gelu_tanh": "gelu_new"}
@@ -28,7 +28,7 @@ DEFAULTS = {
 }
 
 
-def fits(config: EncoderConfig) -> bool:
+def fits(config: TransformerConfig) -> bool:
     """Return whether the classes of GPT-2 represent an encoder: left-to-right, pre-norm, without segments."""
     return (
         has_defaults(config, (*KEYS, "hidden_act", "causal", "norm_position", "type_vocab_size"))
@@ -37,7 +37,7 @@ def fits(config: EncoderConfig) -> bool:
     )
 
 
-def to_config(config: EncoderConfig) -> dict[str, Any]:
+def to_config(config: TransformerConfig) -> dict[str, Any]:
     values = {theirs: getattr(config, ours) for ours, theirs in KEYS.items()}
     return values | {
         "activation_function": ACTIVATIONS[config.hidden_act],

@@ -16,7 +16,7 @@ from torch import Tensor
 from bertie.checkpoints.families import bert
 from bertie.checkpoints.families.family import Family, Module
 from bertie.checkpoints.families.settings import read_keys, require
-from bertie.model.encoder import EncoderConfig
+from bertie.model.config import TransformerConfig
 
 SEGMENT = "encoder.embeddings.segment.weight"
 DEFAULTS = {
@@ -26,12 +26,12 @@ DEFAULTS = {
 WITHOUT_SEGMENTS = "bertie_without_segments"  # key of config.json: the row of zeros is not part of the model
 
 
-def fits(config: EncoderConfig) -> bool:
+def fits(config: TransformerConfig) -> bool:
     """Return whether the class computes the same. Its heads use GELU whatever the activation of the encoder is."""
     return bert.plain_bert(config) and config.type_vocab_size < 2 and config.hidden_act == "gelu"
 
 
-def to_config(config: EncoderConfig) -> dict[str, Any]:
+def to_config(config: TransformerConfig) -> dict[str, Any]:
     values = bert.to_config(config) | {"type_vocab_size": 1}
     return values if config.type_vocab_size else values | {WITHOUT_SEGMENTS: True}
 
@@ -43,11 +43,11 @@ def from_config(values: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def derived(config: EncoderConfig) -> dict[str, Tensor]:
+def derived(config: TransformerConfig) -> dict[str, Tensor]:
     return {} if config.type_vocab_size else {SEGMENT: torch.zeros(1, config.embedding_width)}
 
 
-def without_derived(config: EncoderConfig, weights: dict[str, Tensor]) -> EncoderConfig:
+def without_derived(config: TransformerConfig, weights: dict[str, Tensor]) -> TransformerConfig:
     """Remove the row of zeros. If another library trained it, it is a part of the model and remains."""
     if config.type_vocab_size or SEGMENT not in weights:
         return config

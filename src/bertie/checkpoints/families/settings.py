@@ -10,16 +10,15 @@ from torch import Tensor
 
 from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
-from bertie.model.encoder import EncoderConfig
 from bertie.model.positions import SinusoidalEmbedding
 
 POSITION = "encoder.embeddings.position.weight"
 HALF_PRECISION = 4e-3  # rounding error of numbers up to 1 in bf16
 
 
-def has_defaults(config: EncoderConfig, free: tuple[str, ...]) -> bool:
+def has_defaults(config: TransformerConfig, free: tuple[str, ...]) -> bool:
     """Return whether all settings of an encoder are BERT's, except for those that are named."""
-    return isinstance(config, TransformerConfig) and all(
+    return all(
         getattr(config, field.name) == field.default for field in fields(TransformerConfig) if field.name not in free
     )
 
@@ -63,14 +62,14 @@ def read_activation(name: Any, key: str, activations: dict[str, str]) -> str:
     return activations[str(name)]
 
 
-def sinusoidal_table(config: EncoderConfig) -> dict[str, Tensor]:
+def sinusoidal_table(config: TransformerConfig) -> dict[str, Tensor]:
     """Return the matrix of sinusoidal positions, which Hugging Face stores and bertie computes; {} for other positions."""
     if config.position_embedding != "sinusoidal":
         return {}
     return {POSITION: SinusoidalEmbedding(config.max_position_embeddings, config.embedding_width).table.clone()}
 
 
-def without_sinusoidal_table(config: EncoderConfig, weights: dict[str, Tensor]) -> EncoderConfig:
+def without_sinusoidal_table(config: TransformerConfig, weights: dict[str, Tensor]) -> TransformerConfig:
     """Remove the matrix of sinusoidal positions from weights. A matrix with other values is learned, and remains."""
     found = weights.get(POSITION)
     if config.position_embedding != "sinusoidal" or found is None:

@@ -1,0 +1,104 @@
+"""XLM checkpoints (Lample and Conneau 2019) without language embeddings: BERT's layers without segments.
+
+The masked-LM head is the output matrix with a bias. Hugging Face's heads for sequences have another structure than
+bertie's: a model with such a head is saved as an encoder with bertie's names for the head.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bertie.checkpoints.families.family import Family, Module
+from bertie.checkpoints.families.settings import (
+    has_defaults,
+    read_keys,
+    require,
+    sinusoidal_table,
+    without_sinusoidal_table,
+)
+from bertie.errors import UsageError
+from bertie.model.config import TransformerConfig
+
+KEYS = {  # bertie's names of keys of config.json, and Hugging Face's
+    **{"vocab_size": "vocab_size", "hidden_size": "emb_dim", "num_hidden_layers": "n_layers"},
+    **{"num_attention_heads": "n_heads", "max_position_embeddings": "max_position_embeddings"},
+    **{"hidden_dropout_prob": "dropout", "attention_probs_dropout_prob": "attention_dropout"},
+    **{"initializer_range": "init_std", "layer_norm_eps": "layer_norm_eps", "causal": "causal"},
+}
+DEFAULTS = {"vocab_size": 30145, "emb_dim": 2048, "n_layers": 12, "n_heads": 16}
+FREE = ("hidden_act", "position_embedding", "type_vocab_size", "intermediate_size", "mlm_transform")
+
+
+def fits(config: TransformerConfig) -> bool:
+    """Return whether the class represents an encoder. The masked-LM head distinguishes it from RoBERTa."""
+    return (
+        has_defaults(config, (*KEYS, *FREE))
+        and config.hidden_act in ("gelu", "relu")
+        and config.position_embedding in ("learned", "sinusoidal")
+        and config.intermediate_size == 4 * config.hidden_size
+        and (config.type_vocab_size, config.mlm_transform) == (0, False)
+    )
+
+
+def to_config(config: TransformerConfig) -> dict[str, Any]:
+    values = {theirs: getattr(config, ours) for ours, theirs in KEYS.items()}
+    return values | {
+        "gelu_activation": config.hidden_act == "gelu",
+        "sinusoidal_embeddings": config.position_embedding == "sinusoidal",
+        "n_langs": 1,
+        "use_lang_emb": False,
+    }
+
+
+def from_config(values: dict[str, Any]) -> dict[str, Any]:
+    require(values, asm=False, is_encoder=True, tie_word_embeddings=True)
+    if values.get("use_lang_emb", True):
+        require(values, n_langs=1)
+    known = read_keys(values, KEYS, DEFAULTS)
+    if type(known["hidden_size"]) is not int:
+        raise UsageError(f"emb_dim is {known['hidden_size']!r}: it must be a number")
+    return known | {
+        "intermediate_size": 4 * known["hidden_size"],
+        "hidden_act": "gelu" if values.get("gelu_activation", True) else "relu",
+        "position_embedding": "sinusoidal" if values.get("sinusoidal_embeddings") else "learned",
+        "type_vocab_size": 0,
+        "mlm_transform": False,
+    }
+
+
+FAMILY = Family(
+    model_type="xlm",
+    base="transformer.",
+    encoder=(
+        Module("encoder.embeddings.word", "transformer.embeddings"),
+        Module("encoder.embeddings.position", "transformer.position_embeddings"),
+        Module("encoder.embeddings.norm", "transformer.layer_norm_emb"),
+        Module(
+            "encoder.layers.{n}.attention.qkv",
+            tuple(f"transformer.attentions.{{n}}.{part}" for part in ("q_lin", "k_lin", "v_lin")),
+        ),
+        Module("encoder.layers.{n}.attention.out", "transformer.attentions.{n}.out_lin"),
+        Module("encoder.layers.{n}.attention_norm", "transformer.layer_norm1.{n}"),
+        Module("encoder.layers.{n}.up", "transformer.ffns.{n}.lin1"),
+        Module("encoder.layers.{n}.down", "transformer.ffns.{n}.lin2"),
+        Module("encoder.layers.{n}.norm", "transformer.layer_norm2.{n}"),
+    ),
+    heads={
+        "mlm": (Module("heads.mlm", "pred_layer.proj"),),
+        "tag": (Module("heads.tag.out", "classifier"),),
+        "span": (Module("heads.span.out", "qa_outputs"),),
+    },
+    architectures={
+        frozenset(): "XLMModel",
+        frozenset({"embed"}): "XLMModel",
+        frozenset({"mlm"}): "XLMWithLMHeadModel",
+        frozenset({"tag"}): "XLMForTokenClassification",
+        frozenset({"span"}): "XLMForQuestionAnsweringSimple",
+    },
+    fits=fits,
+    to_config=to_config,
+    from_config=from_config,
+    ignored=r"position_ids$|^pred_layer\.proj\.weight$",
+    derived=sinusoidal_table,
+    without_derived=without_sinusoidal_table,
+)
