@@ -63,7 +63,7 @@ def from_config_json(values: dict[str, Any], where: str) -> tuple[Family, Encode
     if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
         raise UserError(f"{where}: architectures is {str(architectures)[:60]}: it must be a list of names")
     try:
-        known = family.from_config(values)
+        known: dict[str, Any] = {"kind": "transformer"} | family.from_config(values)
         if family.positions_after_padding:
             known["max_position_embeddings"] -= padding_id(family, values) + 1
         config = configuration.build(EncoderConfig, known, "")

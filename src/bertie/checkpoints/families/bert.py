@@ -50,7 +50,7 @@ def known_keys(values: dict[str, Any]) -> dict[str, Any]:
     activation = str(known.get("hidden_act", "gelu"))
     if activation not in READ_ACTIVATIONS:
         raise UsageError(f"hidden_act {activation!r} is not supported: give one of {', '.join(READ_ACTIVATIONS)}")
-    return {"kind": "transformer"} | known | {"hidden_act": READ_ACTIVATIONS[activation]}
+    return known | {"hidden_act": READ_ACTIVATIONS[activation]}
 
 
 FAMILY = Family(

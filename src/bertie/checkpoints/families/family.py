@@ -72,7 +72,7 @@ class Family:
     """Whether the first position has the number pad_token_id + 1. The rows of the matrix before it are not used."""
     derived: Callable[[Any], dict[str, Tensor]] = _nothing
     """Tensors, under bertie's names, that Hugging Face's classes need and bertie's encoder does not have."""
-    without_derived: Callable[[TransformerConfig, dict[str, Tensor]], TransformerConfig] = _unchanged
+    without_derived: Callable[[Any, dict[str, Tensor]], Any] = _unchanged
     """Removes such tensors from the weights that were read, and returns the configuration of the remaining encoder."""
 
     def skipped_rows(self, module: str, pad_id: int) -> int:
