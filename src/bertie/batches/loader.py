@@ -77,6 +77,8 @@ class StepPlan:
     """Position of the next step."""
     source_epoch: int
     """The epoch whose random numbers this step uses."""
+    progress: float = 0.0
+    """Fraction of the run's steps that precede this step, in [0, 1). 0 if the step belongs to no run."""
 
     @property
     def all_rows(self) -> list[Batch]:

@@ -63,10 +63,10 @@ def from_config_json(values: dict[str, Any], where: str) -> tuple[Family, Encode
     if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
         raise UserError(f"{where}: architectures is {str(architectures)[:60]}: it must be a list of names")
     try:
-        known: dict[str, Any] = {"kind": "transformer"} | family.from_config(values)
+        settings: dict[str, Any] = {"kind": "transformer"} | family.from_config(values)
         if family.positions_after_padding:
-            known["max_position_embeddings"] -= padding_id(family, values) + 1
-        config = configuration.build(EncoderConfig, known, "")
+            settings["max_position_embeddings"] -= padding_id(family, values) + 1
+        config = configuration.build(EncoderConfig, settings, "")
         id2label = values.get("id2label") or {}
         labels = tuple(str(id2label[key]) for key in sorted(id2label, key=int))
     except (TypeError, ValueError, IndexError, UsageError) as error:

@@ -44,7 +44,13 @@ class CausalLM:
                 "to true, or objectives.clm.allow_bidirectional to true if that is the experiment"
             )
 
-    def label(self, batch: Batch, tokenizer: Tokenizer, rng: np.random.Generator) -> tuple[Batch, Targets]:  # noqa: ARG002
+    def label(
+        self,
+        batch: Batch,
+        tokenizer: Tokenizer,  # noqa: ARG002
+        rng: np.random.Generator,  # noqa: ARG002
+        progress: float = 0.0,  # noqa: ARG002
+    ) -> tuple[Batch, Targets]:
         """Return the batch unchanged, and one target per token (P = T).
 
         The label of a token is the next token of its sequence. The last token of a sequence and filler weigh 0.

@@ -1,4 +1,4 @@
-"""Masked language modeling (Devlin et al. 2018, section 3.1, task 1)."""
+"""Masked language modeling (Devlin et al. 2018, section 3.1, task 1). `masking` selects the tokens."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from bertie.errors import UsageError, require_range
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.heads import MaskedLMHead
+from bertie.objectives.masking import Masking, Selection, select
 from bertie.text.cooccurrence import cooccurrence_vectors
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
@@ -34,10 +35,19 @@ class MaskedLM:
     """Weight of this loss in the total loss."""
     mlm_probability: float = 0.15
     """Share of tokens to predict, at least one per sequence. Special tokens are never selected."""
+    mlm_probability_end: float | None = None
+    """Share of tokens to predict at the end of the run. The share changes linearly from mlm_probability. None: it is
+    constant. The evaluation set always uses mlm_probability."""
+    masking: Masking = "tokens"
+    """Selected units. tokens: single tokens, as in BERT. words: whole words. spans: spans of 1 to 10 words with a geometric
+    distribution of lengths, replaced as a whole (SpanBERT). ngrams: 1 to 3 consecutive words, short ones more often
+    (ALBERT)."""
     mask_replace_prob: float = 0.8
     """Share of the selected tokens that become [MASK]."""
     random_replace_prob: float = 0.1
     """Share of the selected tokens that become a random subword. The rest remain unchanged."""
+    unmasked_sequences: float = 0.0
+    """Share of sequences without any selected token, so that the model also sees texts as fine-tuning shows them."""
     initialization: Literal["random", "unigram", "cooccurrence"] = "random"
     """Initial weights. random: as in BERT. unigram: the output bias is the log frequency of each subword instead of 0.
     cooccurrence: the same bias, and the word embeddings (the output matrix, too) are co-occurrence vectors of the
@@ -46,6 +56,9 @@ class MaskedLM:
     def __post_init__(self) -> None:
         require_range("objectives.mlm", self, "weight", "mask_replace_prob", "random_replace_prob", low=0)
         require_range("objectives.mlm", self, "mlm_probability", low=0, high=1, above=True)
+        if self.mlm_probability_end is not None:
+            require_range("objectives.mlm", self, "mlm_probability_end", low=0, high=1, above=True)
+        require_range("objectives.mlm", self, "unmasked_sequences", low=0, high=0.99)
         if self.mask_replace_prob + self.random_replace_prob > 1:
             raise UsageError(
                 "objectives.mlm: mask_replace_prob and random_replace_prob are more than 1 together: lower one of them"
@@ -64,47 +77,50 @@ class MaskedLM:
                 'train with the objective kind = "clm"'
             )
 
-    def label(self, batch: Batch, tokenizer: Tokenizer, rng: np.random.Generator) -> tuple[Batch, Targets]:
+    def label(
+        self, batch: Batch, tokenizer: Tokenizer, rng: np.random.Generator, progress: float = 0.0
+    ) -> tuple[Batch, Targets]:
         """Corrupt a row and return the targets.
 
-        The number of targets depends only on the row size: P = ceil(mlm_probability × T). If fewer tokens are selected, the
-        remaining targets are placeholders with weight 0.
+        The number of targets depends only on the row size: P = ceil(the larger mlm_probability × T). If fewer tokens are
+        selected, the remaining targets are placeholders with weight 0.
 
         Args:
             batch: A row of T packed tokens. It is not changed.
             tokenizer: For the ids of [MASK] and of the other special tokens.
             rng: Generator for the selection and the replacements.
+            progress: Fraction of the run that is complete, in [0, 1).
 
         Returns:
             The corrupted batch, and the targets with the original tokens.
         """
-        selected = self._select(batch, tokenizer, rng)
-        capacity = math.ceil(self.mlm_probability * len(batch.input_ids))
-        if len(selected) > capacity:  # many very short sequences, each with its minimum of one token
-            selected = np.sort(rng.choice(selected, capacity, replace=False))
+        end = self.mlm_probability if self.mlm_probability_end is None else self.mlm_probability_end
+        share = self.mlm_probability + (end - self.mlm_probability) * progress
+        capacity = math.ceil(max(self.mlm_probability, end) * len(batch.input_ids))
+        unmasked = self.unmasked_sequences
+        selection = select(self.masking, batch, tokenizer.special_ids, share, capacity, rng, unmasked)
+        selected = selection.positions
         labels = batch.input_ids[selected]
+        spare = (0, capacity - len(selected))
+        weight = np.pad(np.ones(len(selected), np.float32), spare)
+        targets = Targets(np.pad(selected, spare), np.pad(labels, spare), weight)
+        return replace(batch, input_ids=self._replaced(batch.input_ids, selection, tokenizer, rng)), targets
 
-        input_ids = batch.input_ids.copy()
-        draw = rng.random(len(selected))
+    def _replaced(
+        self, input_ids: np.ndarray, selection: Selection, tokenizer: Tokenizer, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Return a copy with [MASK] and random subwords at selected tokens. A span gets the same kind of replacement."""
+        replaced, selected = input_ids.copy(), selection.positions
+        if self.masking == "spans":
+            draw = rng.random(int(selection.unit[-1]) + 1 if len(selected) else 0)[selection.unit]
+        else:
+            draw = rng.random(len(selected))
         ordinary = np.setdiff1d(np.arange(tokenizer.size), tokenizer.special_ids)
         random_ids = rng.choice(ordinary, len(selected))
         as_random = (draw >= self.mask_replace_prob) & (draw < self.mask_replace_prob + self.random_replace_prob)
-        input_ids[selected[draw < self.mask_replace_prob]] = tokenizer.mask_id
-        input_ids[selected[as_random]] = random_ids[as_random]
-
-        spare = (0, capacity - len(selected))
-        weight = np.pad(np.ones(len(selected), np.float32), spare)
-        return replace(batch, input_ids=input_ids), Targets(np.pad(selected, spare), np.pad(labels, spare), weight)
-
-    def _select(self, batch: Batch, tokenizer: Tokenizer, rng: np.random.Generator) -> np.ndarray:
-        """Return sorted positions in T: round(mlm_probability × n) of each sequence's n ordinary tokens, at least one."""
-        positions = np.flatnonzero(~np.isin(batch.input_ids, tokenizer.special_ids))
-        sequence = np.searchsorted(batch.ragged.cu_seqlens, positions, side="right") - 1
-        counts = np.bincount(sequence, minlength=len(batch.pair_label))
-        quota = np.maximum(1, np.rint(self.mlm_probability * counts))
-        shuffled = np.lexsort((rng.random(len(positions)), sequence))
-        rank = np.arange(len(positions)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return np.sort(positions[shuffled[rank < quota[sequence]]])
+        replaced[selected[draw < self.mask_replace_prob]] = tokenizer.mask_id
+        replaced[selected[as_random]] = random_ids[as_random]
+        return replaced
 
     def initialize(self, head: nn.Module, corpus: Corpus) -> None:
         """Set the initial output bias and word embeddings in place, as `initialization` says.

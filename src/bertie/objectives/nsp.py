@@ -53,7 +53,13 @@ class NextSentence:
                 "set model.causal to false, or remove the objective"
             )
 
-    def label(self, batch: Batch, tokenizer: Tokenizer, rng: np.random.Generator) -> tuple[Batch, Targets]:  # noqa: ARG002
+    def label(
+        self,
+        batch: Batch,
+        tokenizer: Tokenizer,  # noqa: ARG002
+        rng: np.random.Generator,  # noqa: ARG002
+        progress: float = 0.0,  # noqa: ARG002
+    ) -> tuple[Batch, Targets]:
         """Return the batch unchanged, and one target at the [CLS] of every sequence (P = S). Unlabeled pairs weigh 0."""
         labeled = batch.pair_label >= 0
         return batch, Targets(

@@ -22,6 +22,8 @@ def eval_batches(
 ) -> list[MicroBatch]:
     """Build the evaluation set: held-out text, with the same masks for every step, run and seed.
 
+    Objectives with a schedule label it as at the start of the run (progress 0).
+
     Args:
         objectives: The objectives, which mask and label.
         layout: The layout of the sequences.

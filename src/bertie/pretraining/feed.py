@@ -24,8 +24,9 @@ from bertie.training.distributed import Ranks
 class Feed:
     """The training steps of a run, for this rank.
 
-    Each row is labeled separately, as a pure function of (seed, epoch, step, row). The number of rows per forward pass,
-    the split into ranks and the number of workers therefore do not change the data.
+    Each row is labeled separately, as a pure function of (seed, epoch, step, row) and of the fraction of the run that is
+    complete. The number of rows per forward pass, the split into ranks and the number of workers therefore do not change
+    the data.
     """
 
     phases: list[ResolvedPhase]
@@ -66,8 +67,9 @@ class Feed:
     def micro_batches(self, plan: StepPlan, rows: range, size: int) -> list[MicroBatch]:
         """Build the given rows of a step as micro-batches of `size` rows, masked and labeled."""
         stream = (seeding.LABELS, plan.source_epoch, plan.position.step)
+        tokenizer, progress = self.shards.tokenizer, plan.progress
         labeled = [
-            label_row(plan.build_row(row), self.objectives, self.shards.tokenizer, self.seed, *stream, row)
+            label_row(plan.build_row(row), self.objectives, tokenizer, self.seed, *stream, row, progress=progress)
             for row in rows
         ]
         return [join(labeled[start : start + size]) for start in range(0, len(labeled), size)]
@@ -94,10 +96,26 @@ def rows_per_pass(rows: int, most: int) -> int:
 
 
 def label_row(
-    batch: Batch, objectives: tuple[Objective, ...], tokenizer: Tokenizer, seed: int, *stream: int
+    batch: Batch,
+    objectives: tuple[Objective, ...],
+    tokenizer: Tokenizer,
+    seed: int,
+    *stream: int,
+    progress: float = 0.0,
 ) -> tuple[Batch, dict[str, Targets]]:
-    """Let every objective corrupt a row and set its targets, as a pure function of the seed and the stream."""
+    """Let every objective corrupt a row and set its targets, as a pure function of the seed, stream and progress.
+
+    Args:
+        batch: A packed row.
+        objectives: The objectives, in order. Each sees the row as the one before returned it.
+        tokenizer: The tokenizer of the corpus.
+        seed: The random seed.
+        *stream: Purpose and key of the random numbers.
+        progress: Fraction of the run that is complete, in [0, 1). The evaluation set keeps 0, so that the losses of
+            different steps are comparable.
+    """
     targets: dict[str, Targets] = {}
     for number, objective in enumerate(objectives):
-        batch, targets[objective.kind] = objective.label(batch, tokenizer, seeding.generator(seed, *stream, number))
+        rng = seeding.generator(seed, *stream, number)
+        batch, targets[objective.kind] = objective.label(batch, tokenizer, rng, progress)
     return batch, targets

@@ -101,9 +101,10 @@ def plan_steps(
     step = first
     for phase in phases[phase_index(phases, first) :]:
         for plan in phase.loader(shards, seed).steps(position):
+            progress = step / phases[-1].end_step
             step += 1
             ended = step == phase.end_step
             position = Position(plan.position.epoch + 1, 0) if ended else plan.after
-            yield replace(plan, after=position)
+            yield replace(plan, after=position, progress=progress)
             if ended:
                 break
