@@ -97,6 +97,22 @@ class Ragged:
 
 
 @dataclass(frozen=True, eq=False)
+class MaskedSpans:
+    """Spans that masked language modeling replaced in a row, as NumPy arrays. N: number of their tokens."""
+
+    index: Array
+    """int64 [N]: positions of the tokens in T, sorted."""
+    label: Array
+    """int32 [N]: the original tokens."""
+    first: Array
+    """int64 [N]: position of the first token of each token's span."""
+    last: Array
+    """int64 [N]: position of the last token of each token's span."""
+    capacity: int
+    """Largest N of a row of this size."""
+
+
+@dataclass(frozen=True, eq=False)
 class Batch:
     """Sequences packed end to end, without padding: the input of the encoder."""
 
@@ -114,12 +130,15 @@ class Batch:
     """int32 [S]: `Sequence.example`."""
     ragged: Ragged
     """Boundaries of the sequences in T."""
+    masked_spans: MaskedSpans | None = None
+    """From the objective that masked spans to the objectives after it. Micro-batches do not have it."""
 
     def tensors(self, device: torch.device | str = "cpu") -> Batch:
         """Return this batch as tensors on `device`."""
         ragged = Ragged(_move(self.ragged.cu_seqlens, device), self.ragged.max_seqlen)
         names = ("input_ids", "token_type_ids", "position_ids", "word_starts", "pair_label", "example")
-        return Batch(**{name: _move(getattr(self, name), device) for name in names}, ragged=ragged)
+        arrays: dict[str, Any] = {name: _move(getattr(self, name), device) for name in names}
+        return Batch(**arrays, ragged=ragged)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +157,25 @@ class Targets:
     def tensors(self, device: torch.device | str = "cpu") -> Targets:
         """Return these targets as tensors on `device`."""
         return Targets(**{name: _move(getattr(self, name), device) for name in ("index", "label", "weight")})
+
+
+@dataclass(frozen=True, eq=False)
+class BoundaryTargets:
+    """Tokens of spans, each predicted from the two tokens beside its span and from its position in the span."""
+
+    index: Array
+    """int64 [2P]: positions as in `Targets.index`, two per prediction: the token before the span and the one after it."""
+    label: Array
+    """int64 [P]: gold classes."""
+    weight: Array
+    """float32 [P]: weight of each prediction in the loss, as in `Targets.weight`."""
+    offset: Array
+    """int64 [P]: position of each predicted token in its span, from 0."""
+
+    def tensors(self, device: torch.device | str = "cpu") -> BoundaryTargets:
+        """Return these targets as tensors on `device`."""
+        names = ("index", "label", "weight", "offset")
+        return BoundaryTargets(**{name: _move(getattr(self, name), device) for name in names})
 
 
 @dataclass(frozen=True, eq=False)

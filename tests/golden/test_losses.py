@@ -25,7 +25,7 @@ from bertie.batches.contiguous import DocSentences
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import TransformerConfig
-from bertie.objectives import CausalLM, MaskedLM, NextSentence
+from bertie.objectives import CausalLM, MaskedLM, NextSentence, SpanBoundary
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tasks.classify import Classify
 from bertie.training.optimizers import AdamW, BertAdam
@@ -93,6 +93,20 @@ def test_losses_of_sentence_order_prediction(pretraining: PretrainConfig, small_
     config = replace(pretraining, layout=SentencePairs(max_length=48, negatives="swapped"))
     bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
     compare("pretrain_sop", losses(tmp_path / "run", ("mlm_loss", "nsp_loss", "grad_norm")))
+
+
+def test_losses_of_whole_word_masking(pretraining: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+    config = replace(pretraining, objectives=(MaskedLM(masking="words"), NextSentence()))
+    bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
+    compare("pretrain_words", losses(tmp_path / "run", ("mlm_loss", "nsp_loss", "grad_norm")))
+
+
+def test_losses_of_spans_with_the_span_boundary_objective(
+    pretraining: PretrainConfig, small_shards: Path, tmp_path: Path
+) -> None:
+    config = replace(pretraining, objectives=(MaskedLM(masking="spans"), SpanBoundary(), NextSentence()))
+    bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
+    compare("pretrain_spans", losses(tmp_path / "run", ("mlm_loss", "sbo_loss", "nsp_loss", "grad_norm")))
 
 
 def test_losses_of_fine_tuning(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from bertie.contracts import FILLER, Batch, MicroBatch, Ragged, Sequence, Targets
+from bertie.contracts import FILLER, Batch, MicroBatch, Ragged, Sequence
 
 
 def collate(sequences: list[Sequence], max_seqlen: int) -> Batch:
@@ -41,8 +42,12 @@ def filler(tokens: int, pad_id: int, max_seqlen: int) -> list[Sequence]:
     ]
 
 
-def join(rows: list[tuple[Batch, dict[str, Targets]]]) -> MicroBatch:
-    """Concatenate rows with their targets (whose `index` counts in the row's own tokens) into one micro-batch."""
+def join(rows: list[tuple[Batch, dict[str, Any]]]) -> MicroBatch:
+    """Concatenate rows with their targets into one micro-batch.
+
+    The targets of a head are of any type whose fields are arrays that can be concatenated. `index` counts in the row's own
+    tokens and is shifted. Other fields are not.
+    """
     if len(rows) == 1:
         return MicroBatch.of(*rows[0])
     batches = [batch for batch, _ in rows]
@@ -50,13 +55,14 @@ def join(rows: list[tuple[Batch, dict[str, Targets]]]) -> MicroBatch:
     cu_seqlens = [batch.ragged.cu_seqlens[1:] + start for batch, start in zip(batches, starts, strict=False)]
     ragged = Ragged(np.concatenate([starts[:1], *cu_seqlens]), batches[0].ragged.max_seqlen)
     names = ("input_ids", "token_type_ids", "position_ids", "word_starts", "pair_label", "example")
-    batch = Batch(**{n: np.concatenate([getattr(b, n) for b in batches]) for n in names}, ragged=ragged)
+    arrays: dict[str, Any] = {n: np.concatenate([getattr(b, n) for b in batches]) for n in names}
+    batch = Batch(**arrays, ragged=ragged)
     shifted = [
         {name: replace(target, index=target.index + start) for name, target in targets.items()}
         for (_, targets), start in zip(rows, starts, strict=False)
     ]
     joined = {
-        head: Targets(**{n: np.concatenate([getattr(t[head], n) for t in shifted]) for n in vars(shifted[0][head])})
-        for head in shifted[0]
+        head: replace(first, **{n: np.concatenate([getattr(t[head], n) for t in shifted]) for n in vars(first)})
+        for head, first in shifted[0].items()
     }
     return MicroBatch.of(batch, joined)

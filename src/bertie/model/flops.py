@@ -8,6 +8,7 @@ from bertie.contracts import MicroBatch
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig
 from bertie.model.lstm import LstmConfig
+from bertie.model.span_boundary import POSITION_SIZE
 
 
 def training_flops(config: EncoderConfig, micro: MicroBatch) -> float:
@@ -39,7 +40,10 @@ def training_flops(config: EncoderConfig, micro: MicroBatch) -> float:
     embedding, transform = (config.embedding_width, config.mlm_transform) if transformer else (width, True)
     vocabulary = width * config.vocab_size
     heads = {"mlm": embedding * (width * transform + config.vocab_size), "clm": vocabulary, "bilm": vocabulary}
-    return 6.0 * float(products + sum(len(t.index) * heads.get(name, 0) for name, t in micro.targets.items()))
+    heads["sbo"] = (3 * width + POSITION_SIZE) * width + vocabulary
+    return 6.0 * float(
+        products + sum(len(getattr(t, "label", ())) * heads.get(name, 0) for name, t in micro.targets.items())
+    )
 
 
 def _transformer(config: TransformerConfig, micro: MicroBatch) -> float:

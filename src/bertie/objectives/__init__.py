@@ -2,13 +2,13 @@
 
 - mlm.py: masked language modeling
 - nsp.py: next sentence prediction
+- sbo.py: span boundary objective, as in SpanBERT
 - clm.py: causal language modeling, as in GPT
 - bilm.py: language modeling in both directions, as in ELMo
 
 An objective is a frozen dataclass with its settings and four methods:
 
-- `check` refuses a model or a layout that does not suit it.
-
+- `check` refuses a model, a layout or a combination with other objectives that does not suit it.
 - `label` corrupts a packed row and returns the targets (NumPy, in the loader).
 - `head` builds the module that predicts them.
 - `initialize` sets initial weights that are not random.
@@ -22,7 +22,8 @@ from bertie.objectives.bilm import BidirectionalLM
 from bertie.objectives.clm import CausalLM
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
+from bertie.objectives.sbo import SpanBoundary
 
-Objective = MaskedLM | NextSentence | CausalLM | BidirectionalLM
+Objective = MaskedLM | NextSentence | CausalLM | BidirectionalLM | SpanBoundary
 
-__all__ = ["BidirectionalLM", "CausalLM", "MaskedLM", "NextSentence", "Objective"]
+__all__ = ["BidirectionalLM", "CausalLM", "MaskedLM", "NextSentence", "Objective", "SpanBoundary"]

@@ -28,7 +28,7 @@ class BidirectionalLM:
     def __post_init__(self) -> None:
         require_range("objectives.bilm", self, "weight", low=0)
 
-    def check(self, model: EncoderConfig, layout: Layout) -> None:  # noqa: ARG002
+    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[object, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model does not keep the two directions apart."""
         if model.kind != "lstm":
             raise UsageError(
@@ -36,7 +36,13 @@ class BidirectionalLM:
                 'model.kind to "lstm", or train with another objective'
             )
 
-    def label(self, batch: Batch, tokenizer: Tokenizer, rng: np.random.Generator) -> tuple[Batch, Targets]:  # noqa: ARG002
+    def label(
+        self,
+        batch: Batch,
+        tokenizer: Tokenizer,  # noqa: ARG002
+        rng: np.random.Generator,  # noqa: ARG002
+        progress: float = 0.0,  # noqa: ARG002
+    ) -> tuple[Batch, Targets]:
         """Return the batch unchanged, and two targets per token: `label` and `weight` are [T, 2], next and previous token.
 
         The last token of a sequence has no next one, the first has no previous one, and filler has neither: weight 0.

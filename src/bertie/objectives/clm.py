@@ -31,7 +31,7 @@ class CausalLM:
     def __post_init__(self) -> None:
         require_range("objectives.clm", self, "weight", low=0)
 
-    def check(self, model: EncoderConfig, layout: Layout) -> None:  # noqa: ARG002
+    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[object, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model is not causal."""
         if model.kind != "transformer":
             raise UsageError(

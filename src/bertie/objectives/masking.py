@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from bertie.contracts import Batch
+from bertie.contracts import Batch, MaskedSpans
 
 Masking = Literal["tokens", "words", "spans", "ngrams"]
 
@@ -95,6 +95,13 @@ def select(
     first, length = units.first[chosen], units.length[chosen]
     tokens = _ranges(first, length)
     return Selection(positions[tokens], np.repeat(np.arange(len(first)), length))
+
+
+def spans_of(selection: Selection, labels: np.ndarray, capacity: int) -> MaskedSpans:
+    """Return the selected units with the original tokens, `labels`, for the span boundary objective."""
+    first = np.searchsorted(selection.unit, selection.unit)
+    last = np.searchsorted(selection.unit, selection.unit, side="right") - 1
+    return MaskedSpans(selection.positions, labels, selection.positions[first], selection.positions[last], capacity)
 
 
 def _select_tokens(

@@ -17,7 +17,7 @@ from bertie.errors import UsageError, require_range
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.heads import MaskedLMHead
-from bertie.objectives.masking import Masking, Selection, select
+from bertie.objectives.masking import Masking, Selection, select, spans_of
 from bertie.text.cooccurrence import cooccurrence_vectors
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
@@ -64,7 +64,7 @@ class MaskedLM:
                 "objectives.mlm: mask_replace_prob and random_replace_prob are more than 1 together: lower one of them"
             )
 
-    def check(self, model: EncoderConfig, layout: Layout) -> None:  # noqa: ARG002
+    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[object, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model is causal."""
         if not isinstance(model, TransformerConfig):
             raise UsageError(
@@ -92,7 +92,8 @@ class MaskedLM:
             progress: Fraction of the run that is complete, in [0, 1).
 
         Returns:
-            The corrupted batch, and the targets with the original tokens.
+            The corrupted batch, and the targets with the original tokens. With `masking = "spans"`, the batch also has the
+            spans, for the span boundary objective.
         """
         end = self.mlm_probability if self.mlm_probability_end is None else self.mlm_probability_end
         share = self.mlm_probability + (end - self.mlm_probability) * progress
@@ -104,7 +105,9 @@ class MaskedLM:
         spare = (0, capacity - len(selected))
         weight = np.pad(np.ones(len(selected), np.float32), spare)
         targets = Targets(np.pad(selected, spare), np.pad(labels, spare), weight)
-        return replace(batch, input_ids=self._replaced(batch.input_ids, selection, tokenizer, rng)), targets
+        spans = spans_of(selection, labels, capacity) if self.masking == "spans" else None
+        input_ids = self._replaced(batch.input_ids, selection, tokenizer, rng)
+        return replace(batch, input_ids=input_ids, masked_spans=spans), targets
 
     def _replaced(
         self, input_ids: np.ndarray, selection: Selection, tokenizer: Tokenizer, rng: np.random.Generator

@@ -35,7 +35,7 @@ class NextSentence:
     def __post_init__(self) -> None:
         require_range("objectives.nsp", self, "weight", low=0)
 
-    def check(self, model: EncoderConfig, layout: Layout) -> None:
+    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[object, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the sequences are no sentence pairs, or if [CLS] cannot see them."""
         if layout.kind != "pairs":
             raise UsageError(

@@ -6,12 +6,13 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from typing import Any
 
 from bertie import seeding
 from bertie.batches.collate import join
 from bertie.batches.loader import Position, Step, StepPlan
 from bertie.batches.prefetch import prefetch
-from bertie.contracts import Batch, MicroBatch, Targets
+from bertie.contracts import Batch, MicroBatch
 from bertie.errors import UsageError
 from bertie.objectives import Objective
 from bertie.pretraining.phases import ResolvedPhase, plan_steps
@@ -102,7 +103,7 @@ def label_row(
     seed: int,
     *stream: int,
     progress: float = 0.0,
-) -> tuple[Batch, dict[str, Targets]]:
+) -> tuple[Batch, dict[str, Any]]:
     """Let every objective corrupt a row and set its targets, as a pure function of the seed, stream and progress.
 
     Args:
@@ -114,7 +115,7 @@ def label_row(
         progress: Fraction of the run that is complete, in [0, 1). The evaluation set keeps 0, so that the losses of
             different steps are comparable.
     """
-    targets: dict[str, Targets] = {}
+    targets: dict[str, Any] = {}
     for number, objective in enumerate(objectives):
         rng = seeding.generator(seed, *stream, number)
         batch, targets[objective.kind] = objective.label(batch, tokenizer, rng, progress)

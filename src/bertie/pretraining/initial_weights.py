@@ -19,7 +19,11 @@ from bertie.model.model import Model
 from bertie.objectives import Objective
 from bertie.text.tokenizer import Tokenizer
 
-VOCABULARY_WEIGHTS = ("encoder.embeddings.word.weight", "heads.mlm.bias")  # one row per vocabulary entry
+VOCABULARY_WEIGHTS = (
+    "encoder.embeddings.word.weight",
+    "heads.mlm.bias",
+    "heads.sbo.bias",
+)  # one row per vocabulary entry
 
 
 def new_model(

@@ -104,7 +104,7 @@ class PretrainConfig:
         if self.init_optimizer == "keep" and not self.init_from:
             raise UsageError("init_optimizer is keep, but init_from names no checkpoint: set init_from too")
         for objective in self.objectives:
-            objective.check(self.model, self.layout)
+            objective.check(self.model, self.layout, self.objectives)
         _check_layout(self.layout, self.model, self.objectives)
         if isinstance(self.model, TransformerConfig):
             _check_attention(self.model, self.training)

@@ -11,7 +11,7 @@ from bertie.batches.collate import collate, join
 from bertie.contracts import MicroBatch, Sequence
 from bertie.model.config import TransformerConfig
 from bertie.model.flops import training_flops
-from bertie.objectives import MaskedLM, NextSentence
+from bertie.objectives import MaskedLM, NextSentence, Objective, SpanBoundary
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
 from bertie.text.tokenizer import Tokenizer
@@ -19,19 +19,22 @@ from bertie.text.tokenizer import Tokenizer
 OBJECTIVES = (MaskedLM(), NextSentence())
 
 
-def micro_batch(tokenizer: Tokenizer, lengths: list[int]) -> MicroBatch:
+def micro_batch(tokenizer: Tokenizer, lengths: list[int], objectives: tuple[Objective, ...] = OBJECTIVES) -> MicroBatch:
     rng = np.random.default_rng(0)
     sequences = [
         Sequence(rng.integers(60, 500, n).astype(np.int32), np.zeros(n, np.int32), np.ones(n, bool), pair_label=0)
         for n in lengths
     ]
-    return join([label_row(collate(sequences, 64), OBJECTIVES, tokenizer, 0, 0)])
+    return join([label_row(collate(sequences, 64), objectives, tokenizer, 0, 0)])
 
 
-def test_flops_agree_with_torchs_counter(tiny_config: TransformerConfig, small_tokenizer: Tokenizer) -> None:
+@pytest.mark.parametrize("objectives", [OBJECTIVES, (MaskedLM(masking="spans"), SpanBoundary())])
+def test_flops_agree_with_torchs_counter(
+    objectives: tuple[Objective, ...], tiny_config: TransformerConfig, small_tokenizer: Tokenizer
+) -> None:
     """Sequences of one length, because torch's counter includes padding."""
-    micro = micro_batch(small_tokenizer, [64] * 8)
-    model = new_model(tiny_config, OBJECTIVES, 0)
+    micro = micro_batch(small_tokenizer, [64] * 8, objectives)
+    model = new_model(tiny_config, objectives, 0)
     with FlopCounterMode(display=False) as counter:
         losses = model(micro.tensors())
         torch.stack([loss.total for loss in losses.values()]).sum().backward()

@@ -99,12 +99,12 @@ def test_flops_count_gates_projections_and_logits(small_tokenizer: Tokenizer) ->
 
 def test_models_and_objectives_that_do_not_fit_are_refused() -> None:
     transformer, layout = TransformerConfig(1, 12, 2, 24), SentencePairs()
-    BidirectionalLM().check(CONFIG, layout)
+    BidirectionalLM().check(CONFIG, layout, ())
     with pytest.raises(UsageError, match=r"objectives\.bilm .* model\.kind"):
-        BidirectionalLM().check(transformer, layout)
+        BidirectionalLM().check(transformer, layout, ())
     for objective in (MaskedLM(), NextSentence(), CausalLM()):
         with pytest.raises(UsageError, match=rf"objectives\.{objective.kind} .* model\.kind"):
-            objective.check(CONFIG, layout)
+            objective.check(CONFIG, layout, ())
     with pytest.raises(UsageError, match="hidden_size must be even"):
         LstmConfig(2, 13, 10)
     with pytest.raises(UsageError, match="at least half"):

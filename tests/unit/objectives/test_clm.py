@@ -104,11 +104,11 @@ def test_a_causal_model_cannot_copy_and_a_bidirectional_one_can(small_tokenizer:
 def test_objectives_refuse_models_and_layouts_that_do_not_suit_them() -> None:
     bidirectional = TransformerConfig(1, 32, 2, 64)
     causal, layout = replace(bidirectional, causal=True), SentencePairs()
-    CausalLM().check(causal, layout)
-    CausalLM(allow_bidirectional=True).check(bidirectional, layout)
+    CausalLM().check(causal, layout, ())
+    CausalLM(allow_bidirectional=True).check(bidirectional, layout, ())
     with pytest.raises(UsageError, match=r"objectives\.clm .* model\.causal"):
-        CausalLM().check(bidirectional, layout)
+        CausalLM().check(bidirectional, layout, ())
     for objective in (MaskedLM(), NextSentence()):
-        objective.check(bidirectional, layout)
+        objective.check(bidirectional, layout, ())
         with pytest.raises(UsageError, match=rf"objectives\.{objective.kind} .* model\.causal"):
-            objective.check(causal, layout)
+            objective.check(causal, layout, ())

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import bertie
+from bertie.batches.collate import collate, filler, join
+from bertie.batches.layouts import SentencePairs
+from bertie.checkpoints.folder import write_model
+from bertie.contracts import Batch, MaskedSpans, MicroBatch, Sequence
+from bertie.errors import UsageError
+from bertie.model.config import TransformerConfig
+from bertie.objectives import MaskedLM, NextSentence, SpanBoundary
+from bertie.pretraining.feed import label_row
+from bertie.pretraining.initial_weights import new_model
+from bertie.text.tokenizer import Tokenizer
+
+OBJECTIVES = (MaskedLM(masking="spans"), SpanBoundary(), NextSentence())
+RNG = np.random.default_rng(0)
+
+
+def row(tokenizer: Tokenizer, seed: int, count: int = 4, tokens: int = 200) -> Batch:
+    rng = np.random.default_rng(seed)
+    sequences = []
+    for _ in range(count):
+        ids = rng.integers(100, 500, 40).astype(np.int32)
+        ids[[0, 20, 39]] = [tokenizer.cls_id, tokenizer.sep_id, tokenizer.sep_id]
+        starts = rng.random(40) < 0.8
+        sequences.append(Sequence(ids, np.zeros(40, np.int32), starts, pair_label=int(rng.integers(2))))
+    return collate([*sequences, *filler(tokens - 40 * count, tokenizer.pad_id, 64)], 64)
+
+
+def test_targets_of_two_spans_by_hand(small_tokenizer: Tokenizer) -> None:
+    """The span 3 to 5 and the span 8, in a row with room for 6 targets."""
+    spans = MaskedSpans(*map(np.array, ([3, 4, 5, 8], [50, 51, 52, 60], [3, 3, 3, 8], [5, 5, 5, 8])), capacity=6)
+    batch = replace(row(small_tokenizer, 0), masked_spans=spans)
+    after, targets = SpanBoundary().label(batch, small_tokenizer, RNG)
+    assert after is batch
+    assert targets.index.reshape(-1, 2).tolist() == [[2, 6], [2, 6], [2, 6], [7, 9], [0, 0], [0, 0]]
+    assert targets.label.tolist() == [50, 51, 52, 60, 0, 0]
+    assert targets.offset.tolist() == [0, 1, 2, 0, 0, 0]
+    assert targets.weight.tolist() == [1, 1, 1, 1, 0, 0]
+
+
+def test_tokens_after_the_last_position_have_no_weight(small_tokenizer: Tokenizer) -> None:
+    n = 25
+    spans = MaskedSpans(np.arange(3, 3 + n), np.full(n, 9), np.full(n, 3), np.full(n, 2 + n), capacity=n)
+    _, targets = SpanBoundary().label(replace(row(small_tokenizer, 0), masked_spans=spans), small_tokenizer, RNG)
+    assert targets.weight.tolist() == [1] * 20 + [0] * 5
+    assert targets.offset.max() == 19
+
+
+def test_boundaries_are_not_masked_and_labels_are_the_original_tokens(small_tokenizer: Tokenizer) -> None:
+    for seed in range(20):
+        before = row(small_tokenizer, seed)
+        after, targets = label_row(before, OBJECTIVES, small_tokenizer, seed)
+        mlm, sbo = targets["mlm"], targets["sbo"]
+        real = sbo.weight > 0
+        assert len(sbo.label) == len(mlm.label)
+        assert real.sum() == mlm.weight.sum()
+        assert not np.isin(sbo.index.reshape(-1, 2)[real], mlm.index[mlm.weight > 0]).any()
+        assert (before.input_ids[mlm.index[real]] == sbo.label[real]).all()
+        left = sbo.index.reshape(-1, 2)[real, 0]
+        assert (left + 1 + sbo.offset[real] == mlm.index[real]).all()
+        assert after.input_ids.tolist() != before.input_ids.tolist()
+
+
+def test_head_reads_the_two_boundaries_and_the_position(
+    tiny_config: TransformerConfig, small_tokenizer: Tokenizer
+) -> None:
+    micro = join([label_row(row(small_tokenizer, 1), OBJECTIVES, small_tokenizer, 0)]).tensors()
+    model = new_model(tiny_config, OBJECTIVES, 0).double()
+    hidden = model.head_inputs(model.encoder_states(micro.batch, micro.rows), micro.batch.ragged, micro.rows)
+    head, targets = model.heads["sbo"], micro.targets["sbo"]
+    total = 0.0
+    for number in targets.weight.nonzero()[:, 0].tolist():
+        left, right = hidden.last[targets.index[2 * number]], hidden.last[targets.index[2 * number + 1]]
+        x = torch.cat([left, right, head.position.weight[targets.offset[number]]])
+        x = head.first_norm(torch.nn.functional.gelu(head.first(x)))
+        x = head.second_norm(torch.nn.functional.gelu(head.second(x)))
+        logits = model.encoder.embeddings.word.weight @ x + head.bias
+        total -= float(logits.log_softmax(0)[targets.label[number]].detach())
+    assert float(head(hidden, targets).total.detach()) == pytest.approx(total, rel=1e-9)
+
+
+def test_gradients_do_not_depend_on_the_micro_batches(
+    tiny_config: TransformerConfig, small_tokenizer: Tokenizer
+) -> None:
+    labeled = [label_row(row(small_tokenizer, seed), OBJECTIVES, small_tokenizer, seed) for seed in range(4)]
+    gradients = []
+    for split in ([labeled], [labeled[:1], labeled[1:]], [[one] for one in labeled]):
+        model = new_model(tiny_config, OBJECTIVES, 0).double()
+        for part in split:
+            torch.stack([loss.total for loss in model(join(part).tensors()).values()]).sum().backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    for other in gradients[1:]:
+        torch.testing.assert_close(other, gradients[0], rtol=1e-6, atol=1e-9)
+
+
+def test_eight_sequences_are_learned_by_heart(tiny_config: TransformerConfig, small_tokenizer: Tokenizer) -> None:
+    micro: MicroBatch = join([label_row(row(small_tokenizer, 3, 8, 328), OBJECTIVES, small_tokenizer, 0)]).tensors()
+    model = new_model(tiny_config, OBJECTIVES, 0)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(250):
+        losses = model(micro)
+        optimizer.zero_grad()
+        torch.stack([loss.total / loss.count for loss in losses.values()]).sum().backward()
+        optimizer.step()
+    assert {name: float((loss.total / loss.count).detach()) < 0.05 for name, loss in losses.items()} == dict.fromkeys(
+        ("mlm", "sbo", "nsp"), True
+    )
+
+
+def test_recipes_without_masked_spans_are_refused(tiny_config: TransformerConfig) -> None:
+    sbo, spans, layout = SpanBoundary(), MaskedLM(masking="spans"), SentencePairs()
+    sbo.check(tiny_config, layout, (spans, sbo))
+    for objectives in ((sbo,), (MaskedLM(), sbo), (MaskedLM(masking="words"), sbo), (sbo, spans)):
+        with pytest.raises(UsageError, match=r"objectives\.sbo .* masking = \"spans\" before it"):
+            sbo.check(tiny_config, layout, objectives)
+
+
+def test_a_saved_model_loads_with_its_heads(
+    tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    model = new_model(tiny_config, OBJECTIVES, 0)
+    write_model(tmp_path, model, small_tokenizer)
+    loaded = bertie.load(tmp_path).model
+    assert loaded.kinds == {"mlm", "sbo", "nsp"}
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor)
