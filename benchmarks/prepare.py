@@ -138,7 +138,7 @@ def prepare_bertie(files: list[Path], work: Path) -> dict[str, float]:
 
 
 def prepare_tokenizers(files: list[Path], work: Path) -> dict[str, float]:
-    backend = Tokenizer.load(work / "tokenizer").backend
+    backend = Tokenizer.load(work / "tokenizer").backend.engine
     seconds = 0.0
     started = time.monotonic()
     documents: list[str] = []

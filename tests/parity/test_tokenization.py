@@ -149,7 +149,9 @@ def test_special_tokens_in_a_text_are_ordinary_text(tokenizer: Tokenizer) -> Non
 def test_known_differences_from_the_published_algorithm(text: str, published: list[str], expected: list[str]) -> None:
     tokenizer = Tokenizer.build(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
     assert words(text, lowercase=True) == published
-    found = tokenizer.backend.pre_tokenizer.pre_tokenize_str(tokenizer.backend.normalizer.normalize_str(text))
+    found = tokenizer.backend.engine.pre_tokenizer.pre_tokenize_str(
+        tokenizer.backend.engine.normalizer.normalize_str(text)
+    )
     assert [word for word, _ in found] == expected
 
 

@@ -34,6 +34,8 @@ MODEL_FILES = (
     "tokenizer_config.json",
     "special_tokens_map.json",
     "vocab.txt",
+    "vocab.json",
+    "merges.txt",
 )
 TASK_FILES = (TASK_FILE, *sentence_transformers_format.FILES)  # only in folders of fine-tuned models
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # accepted dtypes of weights

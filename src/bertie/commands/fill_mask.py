@@ -19,7 +19,7 @@ class Args:
     run: Positional[str]
     """A pre-trained run, or a model's folder or hub id."""
     text: Positional[str]
-    """Text with at least one [MASK]."""
+    """Text with at least one [MASK], or <mask> for a byte-level BPE vocabulary."""
     top_k: int = 5
     """Number of predictions per [MASK]."""
     output: OutputFlags = Output()

@@ -24,7 +24,7 @@ class Args:
     text: Positional[tuple[str, ...]] = ()
     """.txt, .jsonl, .csv, .tsv or .parquet files (also .gz, .bz2, .xz, .zst), folders, patterns, URLs, hf:DATASET."""
     tokenizer: Path | None = None
-    """Tokenizer: the output of `bertie tokenizer train`, or a folder with the vocab.txt or tokenizer.json of a BERT.
+    """Tokenizer: the output of `bertie tokenizer train`, or a folder with the tokenizer of a BERT, RoBERTa or GPT-2.
     Required, except with --check."""
     out: Path | None = None
     """Output folder for the shards. Required, except with --check."""

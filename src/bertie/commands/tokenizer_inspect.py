@@ -32,7 +32,7 @@ class Args:
 
 ROWS = {  # title of a row: key and format of the value
     "entries": ("entries", ",d"),
-    "continuations (##)": ("continuing", ",d"),
+    "entries inside words": ("continuing", ",d"),
     "entries used in the text": ("used", ",d"),
     "words in the text": ("words", ",d"),
     "pieces per word": ("pieces_per_word", ".4f"),

@@ -17,12 +17,14 @@ from bertie.text.word_counts import MAX_UNIQUE_WORDS
 
 @dataclass(frozen=True)
 class Args:
-    """Train a WordPiece vocabulary. The same text gives the same vocabulary on every run and machine."""
+    """Train a WordPiece or byte-level BPE vocabulary. The same text gives the same vocabulary on every run and machine."""
 
     text: Positional[list[str]]
     """.txt, .jsonl, .csv, .tsv or .parquet files (also .gz, .bz2, .xz, .zst), folders, patterns, URLs, hf:DATASET."""
     out: Path
     """Output folder: vocab.txt, tokenizer.json, tokenizer_config.json, vocabulary.json (coverage of the text)."""
+    algorithm: Literal["wordpiece", "bpe"] = "wordpiece"
+    """BERT's WordPiece, or byte-level BPE as in RoBERTa, which keeps text as it is and has no [UNK]."""
     vocab_size: int = 30_000
     """Number of entries, special tokens included."""
     criterion: Literal["frequency", "likelihood"] = "frequency"
@@ -50,7 +52,16 @@ class Args:
 
 def run(args: Args) -> dict[str, Any]:
     strip = {"strip": True, "keep": False, None: None}[args.keep_accents]
-    names = ("vocab_size", "criterion", "alphabet_limit", "min_frequency", "user_tokens", "unused", "max_unique_words")
+    names = (
+        "algorithm",
+        "vocab_size",
+        "criterion",
+        "alphabet_limit",
+        "min_frequency",
+        "user_tokens",
+        "unused",
+        "max_unique_words",
+    )
     tokenizer = train_tokenizer(
         args.text,
         args.out,

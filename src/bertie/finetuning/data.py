@@ -20,6 +20,7 @@ from bertie.model.encoder import Encoder
 from bertie.tasks import Task
 from bertie.tasks.data.rows import first_few, shorten, valid_examples
 from bertie.tasks.encoding import count_truncated
+from bertie.text.truncation import special_tokens
 
 Examples = str | Path | Iterable[Any]
 
@@ -74,8 +75,9 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
         UsageError: The configuration does not fit the model or the examples.
     """
     limit = checkpoint.config.max_position_embeddings
-    if not 4 <= config.max_length <= limit:
-        raise UsageError(f"max_length is {config.max_length}: the model reads 4 to {limit} tokens")
+    shortest = special_tokens(checkpoint.tokenizer, 2) + 1
+    if not shortest <= config.max_length <= limit:
+        raise UsageError(f"max_length is {config.max_length}: the model reads {shortest} to {limit} tokens")
     train_examples, dev_examples = _examples(train, config), _examples(dev, config)
     if 0 < config.max_train_examples < len(train_examples):
         chosen = seeding.generator(0, seeding.SUBSET).permutation(len(train_examples))[: config.max_train_examples]
@@ -89,7 +91,7 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
         if truncated := count_truncated(sequences):
             console.warn(f"truncated {truncated:,} of {len(examples):,} {name} examples to {config.max_length} tokens")
         special = {checkpoint.tokenizer.cls_id, checkpoint.tokenizer.sep_id}
-        if empty := len({s.example for s in sequences if len(s) <= 3 and special.issuperset(s.input_ids.tolist())}):
+        if empty := len({s.example for s in sequences if len(s) <= 4 and special.issuperset(s.input_ids.tolist())}):
             console.warn(f"{empty:,} of {len(examples):,} {name} examples have no text")
     used = {sequence.example for sequence in train_sequences}
     if skipped := [each.source for number, each in enumerate(train_examples) if number not in used]:

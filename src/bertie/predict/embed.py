@@ -21,7 +21,7 @@ from bertie.predict.vectors import WordPooling
 from bertie.tasks.data.rows import SHOWN, STDIN, first_few, require_list
 from bertie.tasks.data.unlabeled import Text, UnlabeledReader
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
-from bertie.text.tokenizer import require_texts
+from bertie.text.valid_texts import require_texts
 
 MAX_CHARACTERS = 1 << 18  # of the texts of a block; a block has at most SEQUENCES_AT_ONCE texts
 

@@ -189,7 +189,7 @@ class Predictor:
         """Predict the tokens at every [MASK].
 
         Args:
-            text: A text with at least one [MASK].
+            text: A text with at least one [MASK], or the mask token of the vocabulary, such as <mask>.
             top_k: Number of predictions per [MASK].
 
         Returns:
@@ -211,7 +211,8 @@ class Predictor:
         sequence = self._masked(text)
         positions = np.flatnonzero(sequence.input_ids == self.tokenizer.mask_id)
         if not len(positions):
-            raise UsageError("there is no [MASK] in the text: write [MASK] for each token to predict")
+            mask = self.tokenizer.special.mask
+            raise UsageError(f"there is no {mask} in the text: write {mask} for each token to predict")
 
         def compute(batch: Batch, _: list[Sequence]) -> list[np.ndarray]:
             rows = torch.as_tensor(positions, device=self.model.device)
@@ -341,8 +342,11 @@ class Predictor:
 
     def _masked(self, text: str) -> Sequence:
         """Encode a text with its literal [MASK] as mask tokens. Elsewhere [MASK] in a text is plain text."""
-        parts = [self.tokenizer.encode([part])[0] for part in text.split("[MASK]")]
         mask = np.array([self.tokenizer.mask_id], np.int32)
+        texts = text.split(self.tokenizer.vocabulary[self.tokenizer.mask_id])
+        if self.tokenizer.algorithm == "bpe":  # the mask of RoBERTa stands for a word with the space before it
+            texts = [*(part.rstrip() for part in texts[:-1]), texts[-1]]
+        parts = [self.tokenizer.encode([part])[0] for part in texts]
         middle = np.concatenate([parts[0], *(piece for part in parts[1:] for piece in (mask, part))])
         if len(middle) > self.max_length - 2:
             raise UserError(

@@ -134,6 +134,8 @@ def _example(micro: MicroBatch, tokenizer: Tokenizer) -> str:
     """Return the first sequence as the model reads it, truncated to one line."""
     ids = micro.batch.input_ids[: int(micro.batch.ragged.cu_seqlens[1])]
     text = " ".join(tokenizer.vocabulary[i] for i in ids).replace(" ##", "")
+    if tokenizer.algorithm == "bpe":
+        text = tokenizer.decode(ids.tolist())
     return text if len(text) <= 160 else f"{text[:159]}…"
 
 

@@ -59,7 +59,10 @@ def read_initial_checkpoint(source: str | Path, tokenizer: Tokenizer) -> Checkpo
     """
     checkpoint = read_checkpoint(source)
     old = checkpoint.tokenizer
-    if tokenizer.vocabulary[: old.size] != old.vocabulary or tokenizer.rules != old.rules:
+    if tokenizer.vocabulary[: old.size] != old.vocabulary or (tokenizer.rules, tokenizer.merges) != (
+        old.rules,
+        old.merges,
+    ):
         raise UsageError(
             f"the text was prepared with another vocabulary than that of {source}: prepare it with --tokenizer "
             f"{source}, or with a vocabulary that has the same entries first and then additional ones"

@@ -130,16 +130,18 @@ class Span:
             dict.fromkeys(text for each in examples for text in (each.question, each.context))
         )  # many share one
         tokenized = dict(zip(texts, truncation.tokenize(tokenizer, texts, offsets=True), strict=True))
+        special = truncation.special_tokens(tokenizer, 2)
         sequences = []
         for number, example in enumerate(examples):
             question, context = tokenized[example.question], tokenized[example.context]
-            query = question.take(slice(min(self.max_query_length, (max_length - 3) // 2)))
-            spans = truncation.window_spans(len(context.ids), max_length - len(query.ids) - 3, self.doc_stride)
+            query = question.take(slice(min(self.max_query_length, (max_length - special) // 2)))
+            spans = truncation.window_spans(len(context.ids), max_length - len(query.ids) - special, self.doc_stride)
             answer = _answer_tokens(example, context)
             may_start = _most_context(spans, len(context.ids))
             for part, span in enumerate(spans):
                 sequence = truncation.add_special_tokens(tokenizer, [query, context.take(span)])
-                first, last = len(query.ids) + 2, len(query.ids) + 2 + span.stop - span.start
+                first = len(query.ids) + special - 1
+                last = first + span.stop - span.start
                 target = _WindowTarget(first, last, may_start[part], _within(answer, span, first))
                 truncated = len(question.ids) - len(query.ids)
                 sequences.append(replace(sequence, example=number, part=part, target=target, truncated=truncated))

@@ -37,6 +37,8 @@ def tokenize_words(tokenizer: Tokenizer, texts: Many[Many[str]]) -> list[Tokeniz
 def split_and_tokenize(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[TokenizedText, np.ndarray]]:
     """Tokenize raw texts. Their words are those of BERT's pre-tokenization: split at whitespace and punctuation.
 
+    With byte-level BPE they are those of GPT-2's pattern, and tokens of white space alone are left out.
+
     Returns:
         For each text its tokens, and int32 [words, 2], the characters where each word starts and ends.
 
@@ -46,7 +48,14 @@ def split_and_tokenize(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[Tok
     tokenized = []
     for text, encoding in zip(texts, tokenizer.encode_with_offsets(texts), strict=True):
         ids, offsets = np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int32).reshape(-1, 2)
-        _, starts, words = np.unique(np.array(encoding.word_ids, np.int32), return_index=True, return_inverse=True)
+        word_ids = np.array(encoding.word_ids, np.int32)
+        if tokenizer.algorithm == "bpe":
+            text_of_word = dict.fromkeys(encoding.word_ids, "")
+            for word, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True):
+                text_of_word[word] += text[start:end]
+            kept = np.array([bool(text_of_word[word].strip()) for word in encoding.word_ids], bool)
+            ids, offsets, word_ids = ids[kept], offsets[kept], word_ids[kept]
+        _, starts, words = np.unique(word_ids, return_index=True, return_inverse=True)
         lasts = np.append(starts[1:], len(ids))[: len(starts)] - 1
         ends = [_with_combining_marks(text, end) for end in offsets[lasts, 1].tolist()]
         places = np.stack([offsets[starts, 0], np.array(ends, np.int32)], 1)

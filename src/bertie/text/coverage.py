@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertie.text.tokenizer import CONTINUATION, SPECIAL_TOKENS, Tokenizer
+from bertie.text.tokenizer import Tokenizer
 
 BATCH_WORDS = 100_000  # words to encode at a time
 
@@ -52,20 +52,20 @@ def count_pieces(tokenizer: Tokenizer, words: list[str]) -> tuple[np.ndarray, np
     pieces = np.zeros(len(words), np.int64)
     unknown = np.zeros(len(words), bool)
     used = np.zeros(tokenizer.size, bool)
+    unk_id = tokenizer.unk_id if tokenizer.special.unk else None
     for start in range(0, len(words), BATCH_WORDS):
         for number, ids in enumerate(tokenizer.encode(words[start : start + BATCH_WORDS]), start):
             pieces[number] = len(ids)
-            unknown[number] = tokenizer.unk_id in ids
+            unknown[number] = unk_id in ids
             used[ids] = True
     return pieces, unknown, used
 
 
 def longest_entries(tokenizer: Tokenizer, limit: int = 10) -> list[str]:
     """Return the entries with the most characters, without special tokens and [unused…] entries."""
-    entries = [
-        entry for entry in tokenizer.vocabulary if entry not in SPECIAL_TOKENS and not entry.startswith("[unused")
-    ]
-    return sorted(entries, key=lambda entry: (-len(entry.removeprefix(CONTINUATION)), entry))[:limit]
+    special, mark = set(tokenizer.special.names().values()), tokenizer.backend.word_mark
+    entries = [entry for entry in tokenizer.vocabulary if entry not in special and not entry.startswith("[unused")]
+    return sorted(entries, key=lambda entry: (-len(entry.removeprefix(mark)), entry))[:limit]
 
 
 def compare_tokenizers(

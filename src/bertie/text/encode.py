@@ -132,7 +132,7 @@ def tokenize_documents(texts: Iterable[str], cache: WordCache, language: str) ->
     sentence_tokens: list[np.ndarray] = []
     document_sentences: list[np.ndarray] = []
     for batch in batches(texts):
-        split = [split_sentences(text, language) for text in batch]
+        split = [_sentences(text, language, cache.tokenizer) for text in batch]
         # Batch again: a single text may be as large as a file.
         encoded = [cache.encode(chunk) for chunk in batches(chain.from_iterable(split))]
         tokens = np.concatenate([np.zeros(0, np.int64), *(lengths for _, lengths in encoded)])
@@ -149,6 +149,18 @@ def tokenize_documents(texts: Iterable[str], cache: WordCache, language: str) ->
     return tokenized, np.flatnonzero(documents)
 
 
+def _sentences(text: str, language: str, tokenizer: Tokenizer) -> list[str]:
+    """Split a text into sentences.
+
+    A token of byte-level BPE includes the space before its word. There, the sentences of a line, except the first, keep
+    the space before them, so that the line has the same tokens as without splitting.
+    """
+    if tokenizer.algorithm == "wordpiece":
+        return split_sentences(text, language)
+    lines = (split_sentences(line, language) for line in text.splitlines())
+    return [f" {sentence}" if number else sentence for line in lines for number, sentence in enumerate(line)]
+
+
 def _split_counts(split: TokenizedDocuments, tokenizer: Tokenizer) -> dict[str, Any]:
     """Count one split. "document_tokens" and "sentence_tokens" are histograms of lengths, see `_length_histogram`."""
     starts = np.cumsum(split.documents) - split.documents
@@ -157,7 +169,7 @@ def _split_counts(split: TokenizedDocuments, tokenizer: Tokenizer) -> dict[str, 
         "documents": len(split.documents),
         "sentences": len(split.sentences),
         "tokens": len(split.ids),
-        "words": int(tokenizer.word_starts_table[split.ids].sum()),
+        "words": int(tokenizer.word_starts(split.ids, np.cumsum(split.sentences) - split.sentences).sum()),
         "document_tokens": _length_histogram(np.array(document_tokens, np.int64)),
         "sentence_tokens": _length_histogram(split.sentences),
     }

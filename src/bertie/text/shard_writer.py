@@ -41,7 +41,7 @@ def write_shard(folder: Path, shard: int, documents: TokenizedDocuments, tokeniz
     sentence_starts = np.concatenate([[0], np.cumsum(documents.sentences)])
     arrays = (
         documents.ids.astype(token_dtype(tokenizer.size)),
-        tokenizer.word_starts_table[documents.ids],
+        tokenizer.word_starts(documents.ids, sentence_starts[:-1]),
         sentence_starts,
         sentence_starts[np.concatenate([[0], np.cumsum(documents.documents)])],
     )

@@ -95,7 +95,7 @@ class CorpusStatistics:
             regular[tokenizer.special_ids] = 0
             self.splits[name] |= {
                 "shards": number,
-                "unknown": int(split_counts[tokenizer.unk_id]),
+                "unknown": int(split_counts[tokenizer.unk_id]) if tokenizer.special.unk else 0,
                 "unigram_entropy": shard_writer.unigram_entropy(regular),
             }
         for token in np.argsort(-counts[0], kind="stable")[:MOST_FREQUENT].tolist():

@@ -1,4 +1,4 @@
-"""BERT's tokenizer: the library `tokenizers` with BERT's normalizer, word splitter and greedy WordPiece."""
+"""The tokenizer: text to token ids and back, with BERT's WordPiece or the byte-level BPE of GPT-2 and RoBERTa."""
 
 from __future__ import annotations
 
@@ -12,39 +12,38 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tokenizers
 from tokenizers import AddedToken, Encoding
 
 from bertie import console, storage
 from bertie.errors import UsageError, UserError
-from bertie.text import tokenizer_backend
-from bertie.text.tokenizer_backend import (
-    CLS,
+from bertie.text import bpe_backend, wordpiece_backend
+from bertie.text.bpe_backend import BPEBackend, ByteLevel
+from bertie.text.special_tokens import SpecialTokens
+from bertie.text.valid_texts import invalid_text, require_texts
+from bertie.text.wordpiece_backend import (
     CONTINUATION,
-    MASK,
     MAX_WORD_CHARACTERS,
-    PAD,
-    SEP,
     SPECIAL_TOKENS,
-    UNK,
     NormalizerOptions,
+    WordPieceBackend,
 )
+
+__all__ = ["CONTINUATION", "MAX_WORD_CHARACTERS", "SPECIAL_TOKENS", "ByteLevel", "NormalizerOptions", "Tokenizer"]
+Backend = WordPieceBackend | BPEBackend
 
 
 @dataclass(frozen=True, eq=False)
 class Tokenizer:
-    """BERT's WordPiece tokenizer: text to token ids and back.
+    """A tokenizer, WordPiece or byte-level BPE: text to token ids and back.
 
     Create one with `bertie.train_tokenizer`, `Tokenizer.load` or `Tokenizer.build`. V is the vocabulary size. Special
     tokens in a text, such as "[MASK]", are ordinary text; `encode` never adds special tokens.
 
     Attributes:
-        backend: The tokenizer of the library `tokenizers` that does the work.
-        lowercase: Whether text is lowercased.
+        backend: What depends on the algorithm.
     """
 
-    backend: tokenizers.Tokenizer
-    lowercase: bool
+    backend: Backend
 
     @classmethod
     def build(
@@ -53,7 +52,7 @@ class Tokenizer:
         normalization: NormalizerOptions = NormalizerOptions(),
         user_tokens: Many[str | AddedToken] = (),
     ) -> Tokenizer:
-        """Build a tokenizer from a vocabulary.
+        """Build a WordPiece tokenizer from a vocabulary.
 
         Args:
             vocabulary: The entries in id order, with the five special tokens among them.
@@ -64,28 +63,47 @@ class Tokenizer:
         Raises:
             UserError: A special token is missing.
         """
-        return cls._wrap(tokenizer_backend.build(vocabulary, normalization, "the vocabulary", user_tokens))
+        return cls(wordpiece_backend.build(vocabulary, normalization, "the vocabulary", user_tokens))
+
+    @classmethod
+    def build_bpe(
+        cls, vocabulary: list[str], merges: Many[tuple[str, str]], user_tokens: Many[str | AddedToken] = ()
+    ) -> Tokenizer:
+        """Build a byte-level BPE tokenizer with RoBERTa's special tokens.
+
+        Args:
+            vocabulary: The entries in id order, with RoBERTa's five special tokens among them.
+            merges: The pairs of entries to merge, in order.
+            user_tokens: Entries, such as "<url>", that are matched anywhere in the text before it is split into words.
+        """
+        ids = {entry: i for i, entry in enumerate(vocabulary)}
+        return cls(bpe_backend.build(ids, merges, user_tokens=user_tokens))
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
         """Load a tokenizer from a folder of bertie, Hugging Face or Google.
 
-        Reads tokenizer.json, without its truncation and padding. If that file is missing, reads vocab.txt. The
-        normalization is then that of tokenizer_config.json. If that does not specify the case, the tokenizer lowercases
-        unless an entry of the vocabulary has uppercase letters.
+        Reads tokenizer.json, without its truncation and padding. If that file is missing, reads vocab.txt (WordPiece),
+        or vocab.json and merges.txt (byte-level BPE). The normalization of vocab.txt is that of tokenizer_config.json.
+        If that does not specify the case, the tokenizer lowercases unless an entry of the vocabulary has uppercase
+        letters. The special tokens of byte-level BPE are those of tokenizer_config.json or special_tokens_map.json, or
+        else RoBERTa's; with GPT-2's vocabulary, <|endoftext|> starts and ends sequences and is the padding.
 
         Args:
-            folder: A folder with tokenizer.json or vocab.txt.
+            folder: A folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt.
 
         Raises:
-            UsageError: The folder has neither file.
-            UserError: A file is damaged, or is not BERT's tokenizer.
+            UsageError: The folder has no such file.
+            UserError: A file is damaged, or is not a tokenizer that bertie supports.
         """
-        if (folder / "tokenizer.json").is_file():
-            tokenizer = cls._wrap(tokenizer_backend.load_json(folder / "tokenizer.json"))
+        path = folder / "tokenizer.json"
+        if path.is_file() and bpe_backend.is_bpe_json(path):
+            return cls(bpe_backend.load_json(path))
+        if path.is_file():
+            tokenizer = cls(wordpiece_backend.load_json(path))
             vocabulary_path = folder / "vocab.txt"
             if vocabulary_path.is_file() and (
-                set(tokenizer_backend.read_entries(vocabulary_path)) - set(tokenizer.vocabulary)
+                set(wordpiece_backend.read_entries(vocabulary_path)) - set(tokenizer.vocabulary)
             ):
                 console.warn(
                     f"{folder}/vocab.txt has entries that tokenizer.json lacks, and tokenizer.json takes precedence: "
@@ -93,41 +111,33 @@ class Tokenizer:
                 )
             return tokenizer
         if (folder / "vocab.txt").is_file():
-            return cls._wrap(tokenizer_backend.load_vocabulary(folder))
-        raise UsageError(f"{folder} holds no tokenizer: it has neither tokenizer.json nor vocab.txt")
-
-    @classmethod
-    def _wrap(cls, backend: tokenizers.Tokenizer) -> Tokenizer:
-        return cls(backend, backend.normalizer.lowercase)
+            return cls(wordpiece_backend.load_vocabulary(folder))
+        if (folder / "vocab.json").is_file():
+            return cls(bpe_backend.load_vocabulary(folder))
+        raise UsageError(f"{folder} holds no tokenizer: it has neither tokenizer.json, vocab.txt nor vocab.json")
 
     def save(self, folder: Path, model_max_length: int = 512) -> None:
         """Write the tokenizer to a folder that Hugging Face's AutoTokenizer reads too.
 
-        Writes vocab.txt, tokenizer.json, tokenizer_config.json and special_tokens_map.json.
+        Writes vocab.txt, or vocab.json and merges.txt; tokenizer.json, tokenizer_config.json, special_tokens_map.json.
 
         Args:
             folder: Where to write. It is created if it does not exist.
             model_max_length: Length in tokens at which AutoTokenizer truncates with `truncation=True`.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        names = {f"{token.strip('[]').lower()}_token": token for token in SPECIAL_TOKENS}
-        config = {
-            "tokenizer_class": "BertTokenizer",
-            "do_lower_case": self.lowercase,
-            "strip_accents": self.backend.normalizer.strip_accents,
-            "tokenize_chinese_chars": self.backend.normalizer.handle_chinese_chars,
-            "model_max_length": model_max_length,
-            **names,
-        }
-        storage.write_atomic(folder / "vocab.txt", "".join(f"{word}\n" for word in self.vocabulary))
-        storage.write_atomic(folder / "tokenizer.json", self.backend.to_str(pretty=True) + "\n")
+        names = self.special.names()
+        config = {**self.backend.config(), "model_max_length": model_max_length, **names}
+        for name, content in self.backend.vocabulary_files(self.vocabulary).items():
+            storage.write_atomic(folder / name, content)
+        storage.write_atomic(folder / "tokenizer.json", self.backend.engine.to_str(pretty=True) + "\n")
         storage.write_json(folder / "tokenizer_config.json", config)
         storage.write_json(folder / "special_tokens_map.json", names)
 
     @cached_property
     def vocabulary(self) -> list[str]:
         """The vocabulary entries in id order, [V]."""
-        ids = self.backend.get_vocab(with_added_tokens=True)
+        ids = self.backend.engine.get_vocab(with_added_tokens=True)
         return sorted(ids, key=ids.__getitem__)
 
     @property
@@ -135,40 +145,80 @@ class Tokenizer:
         """Vocabulary size V, special tokens included."""
         return len(self.vocabulary)
 
+    @property
+    def algorithm(self) -> str:
+        """The algorithm, "wordpiece" or "bpe"."""
+        return self.backend.algorithm
+
+    @property
+    def lowercase(self) -> bool:
+        """Whether text is lowercased."""
+        return isinstance(self.normalization, NormalizerOptions) and self.normalization.lowercase
+
+    @property
+    def special(self) -> SpecialTokens:
+        """The special token of each role: [CLS], [SEP] … for WordPiece, <s>, </s> … for RoBERTa."""
+        return self.backend.special
+
     @cached_property
     def pad_id(self) -> int:
-        """Id of [PAD]."""
-        return self.vocabulary.index(PAD)
+        """Id of the padding token. Raises UserError if there is none, like the next four."""
+        return self._special_id("padding token", self.special.pad)
 
     @cached_property
     def unk_id(self) -> int:
-        """Id of [UNK]."""
-        return self.vocabulary.index(UNK)
+        """Id of the unknown token."""
+        return self._special_id("token for unknown words", self.special.unk)
 
     @cached_property
     def cls_id(self) -> int:
-        """Id of [CLS]."""
-        return self.vocabulary.index(CLS)
+        """Id of the token that starts a sequence."""
+        return self.vocabulary.index(self.special.cls)
 
     @cached_property
     def sep_id(self) -> int:
-        """Id of [SEP]."""
-        return self.vocabulary.index(SEP)
+        """Id of the token that ends a text."""
+        return self.vocabulary.index(self.special.sep)
 
     @cached_property
     def mask_id(self) -> int:
-        """Id of [MASK]."""
-        return self.vocabulary.index(MASK)
+        """Id of the mask token."""
+        return self._special_id("mask token", self.special.mask)
+
+    def _special_id(self, role: str, token: str | None) -> int:
+        if token is None:
+            raise UserError(
+                f"this tokenizer has no {role}, which masked language models and padded batches may need: take another "
+                "tokenizer, or for GPT-2's an objective without a mask, such as clm"
+            )
+        return self.vocabulary.index(token)
 
     @cached_property
     def special_ids(self) -> np.ndarray:
-        """Ids of the five special tokens, int32 [5], sorted."""
-        return np.sort(np.array([self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id], np.int32))
+        """Ids of the special tokens, int32 [at most 5], sorted."""
+        ids = {self.vocabulary.index(token) for token in self.special.names().values()}
+        return np.array(sorted(ids), np.int32)
 
     @cached_property
     def word_starts_table(self) -> np.ndarray:
-        """Whether each entry starts a word, bool [V]: false for entries that continue one ("##…")."""
-        return np.array([not entry.startswith(CONTINUATION) for entry in self.vocabulary])
+        """Whether each entry starts a word, bool [V].
+
+        WordPiece: false for entries that continue a word ("##…"). Byte-level BPE: true for special tokens and entries
+        that begin with white space ("Ġ…", "Ċ…"). The first token of a text starts a word too: see `word_starts`.
+        """
+        return np.array([self.backend.starts_word(entry) for entry in self.vocabulary])
+
+    def word_starts(self, ids: np.ndarray, texts: np.ndarray) -> np.ndarray:
+        """Return whether each token starts a word, bool [n].
+
+        Args:
+            ids: Token ids, [n].
+            texts: Positions of the first tokens of texts, which start words in byte-level BPE.
+        """
+        starts = self.word_starts_table[ids]
+        if isinstance(self.backend, BPEBackend):
+            starts[texts] = True
+        return starts
 
     @cached_property
     def user_tokens(self) -> list[str]:
@@ -178,24 +228,28 @@ class Tokenizer:
     @property
     def added_tokens(self) -> list[AddedToken]:
         """The user tokens with their matching options (`normalized`, `single_word`, `lstrip`, `rstrip`)."""
-        added = self.backend.get_added_tokens_decoder()
+        added = self.backend.engine.get_added_tokens_decoder()
         return [added[i] for i in sorted(added) if not added[i].special]
 
     @property
-    def normalization(self) -> NormalizerOptions:
-        """The normalization of text. `word_counts.count_words` needs it to count the words that this tokenizer sees."""
-        normalizer = self.backend.normalizer
-        return NormalizerOptions(normalizer.lowercase, normalizer.strip_accents, normalizer.handle_chinese_chars)
+    def normalization(self) -> NormalizerOptions | ByteLevel:
+        """How text is read. `word_counts.count_words` needs it to count the words that this tokenizer sees."""
+        return self.backend.normalization
 
-    @cached_property
+    @property
     def rules(self) -> list[Any]:
-        """Every setting besides the vocabulary and the user tokens that determines ids, for comparisons."""
-        normalizer = self.backend.normalizer
-        # None means "strip accents if lowercasing": it must compare equal to the bool with the same effect.
-        strip = normalizer.lowercase if normalizer.strip_accents is None else normalizer.strip_accents
-        max_word_characters = self.backend.model.max_input_chars_per_word
-        flags = [normalizer.lowercase, strip, normalizer.handle_chinese_chars, normalizer.clean_text]
-        return [*flags, max_word_characters]
+        """Every setting besides vocabulary, merges and user tokens that determines ids, for comparisons."""
+        return self.backend.rules
+
+    @property
+    def merges(self) -> list[str]:
+        """The merges of byte-level BPE in order, such as "Ġ t". WordPiece has none."""
+        return self.backend.merges
+
+    @property
+    def separators(self) -> int:
+        """Separator tokens between the two texts of a pair: 1 in BERT's format, 2 in RoBERTa's."""
+        return self.backend.separators
 
     def with_vocabulary(self, vocabulary: list[str]) -> Tokenizer:
         """Return a tokenizer with the same normalization and user tokens and another vocabulary.
@@ -204,43 +258,30 @@ class Tokenizer:
             vocabulary: The entries in id order, with the special tokens and user tokens among them.
 
         Raises:
-            UserError: This tokenizer has settings that `Tokenizer.build` does not support.
+            UserError: This tokenizer has settings that `Tokenizer.build` does not support, or is byte-level BPE.
         """
-        *_, clean_text, max_word_characters = self.rules
-        if not clean_text or max_word_characters != MAX_WORD_CHARACTERS:
-            raise UserError(
-                "this tokenizer keeps control characters, or its maximum word length is not BERT's "
-                f"{MAX_WORD_CHARACTERS} characters: bertie cannot change its vocabulary"
-            )
+        self.backend.require_reproducible()
+        assert isinstance(self.normalization, NormalizerOptions)
         return Tokenizer.build(vocabulary, self.normalization, self.added_tokens)
 
     @cached_property
     def fingerprint(self) -> str:
         """sha256 of all that determines ids: tokenizers with equal fingerprints give the same ids for every text."""
         flags = [[t.content, t.normalized, t.single_word, t.lstrip, t.rstrip] for t in self.added_tokens]
-        content = [self.vocabulary, self.rules, *([flags] if flags else [])]
+        merges = [self.merges] if self.algorithm == "bpe" else []
+        content = [self.vocabulary, self.rules, *merges, *([flags] if flags else [])]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def split_entry(self, entry: str) -> list[int]:
         """Split an entry of another vocabulary into the pieces of this one.
 
         Args:
-            entry: A word or a continuation, such as "foreshore" or "##ability".
+            entry: A word or a continuation, such as "foreshore" or "##ability"; "Ġforeshore" for byte-level BPE.
 
         Returns:
-            The ids of the pieces, found by WordPiece's greedy longest match, or [unk_id].
+            The ids of the pieces, or [unk_id] if WordPiece finds none.
         """
-        known = self.backend.get_vocab(with_added_tokens=True)
-        ids, start, prefix = [], 0, ""
-        if entry.startswith(CONTINUATION) and len(entry) > len(CONTINUATION):
-            entry, prefix = entry.removeprefix(CONTINUATION), CONTINUATION
-        while start < len(entry):
-            stop = next((stop for stop in range(len(entry), start, -1) if prefix + entry[start:stop] in known), None)
-            if stop is None:
-                return [self.unk_id]
-            ids.append(known[prefix + entry[start:stop]])
-            start, prefix = stop, CONTINUATION
-        return ids
+        return self.backend.split_entry(entry)
 
     def encode(self, texts: list[str]) -> list[np.ndarray]:
         """Tokenize texts, without adding special tokens.
@@ -257,9 +298,9 @@ class Tokenizer:
         try:
             if any(isinstance(text, list | tuple) for text in texts):  # the library would take it for a pair
                 raise TypeError
-            encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
+            encodings = self.backend.engine.encode_batch_fast(texts, add_special_tokens=False)
         except TypeError as error:
-            raise _invalid_text(texts) from error
+            raise invalid_text(texts) from error
         return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
     def encode_with_offsets(self, texts: list[str]) -> list[Encoding]:
@@ -269,7 +310,8 @@ class Tokenizer:
             texts: The texts.
 
         Returns:
-            One `tokenizers.Encoding` per text, with `ids`, `offsets` (characters of the text) and `word_ids`.
+            One `tokenizers.Encoding` per text, with `ids`, `offsets` (characters of the text, without the space before
+            a word) and `word_ids`.
 
         Raises:
             UserError: A text is not a valid string.
@@ -277,9 +319,9 @@ class Tokenizer:
         try:
             if any(isinstance(text, list | tuple) for text in texts):  # the library would take it for a pair
                 raise TypeError
-            return self.backend.encode_batch(texts, add_special_tokens=False)
+            return self.backend.engine.encode_batch(texts, add_special_tokens=False)
         except TypeError as error:
-            raise _invalid_text(texts) from error
+            raise invalid_text(texts) from error
 
     def encode_words(self, texts: Iterable[Many[str]]) -> list[Encoding]:
         """Tokenize texts that are already split into words, without adding special tokens.
@@ -294,10 +336,13 @@ class Tokenizer:
             UserError: A word is not a valid string.
         """
         texts = [list(words) for words in texts]
+        if self.algorithm == "bpe":  # a word in a text follows a space, which is part of its first token
+            require_texts(word for words in texts for word in words)
+            texts = [[word if word.startswith(" ") else f" {word}" for word in words] for words in texts]
         try:
-            return self.backend.encode_batch(texts, is_pretokenized=True, add_special_tokens=False)
+            return self.backend.engine.encode_batch(texts, is_pretokenized=True, add_special_tokens=False)
         except TypeError as error:
-            raise _invalid_text([word for words in texts for word in words]) from error
+            raise invalid_text([word for words in texts for word in words]) from error
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return the vocabulary entry of each id."""
@@ -317,22 +362,4 @@ class Tokenizer:
         ids = list(ids)
         if invalid := [i for i in ids if not 0 <= i < self.size]:
             raise UserError(f"{invalid[0]} is not an id of this vocabulary: ids run from 0 to {self.size - 1}")
-        return self.backend.decode(ids, skip_special_tokens=False)
-
-
-def require_texts(texts: Iterable[Any]) -> None:
-    """Raise UserError, naming the first offender, unless all texts are strings without lone surrogates."""
-    for text in texts:
-        if not isinstance(text, str):
-            raise UserError(f"{text!r:.60} is not a text but of type {type(text).__name__}: give a string")
-        if not storage.is_unicode(text):
-            raise UserError(f"the text {text[:60]!a} contains half of a surrogate pair, which is not a character")
-
-
-def _invalid_text(texts: list[Any]) -> UserError:
-    """Return the error that names the invalid text: the library rejects a batch without saying which text it is."""
-    try:
-        require_texts(texts)
-    except UserError as error:
-        return error
-    return UserError("the tokenizer rejected the texts")
+        return self.backend.engine.decode(ids, skip_special_tokens=False)

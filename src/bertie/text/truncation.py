@@ -1,6 +1,6 @@
 """Model inputs of limited length from texts of any length: truncation, or overlapping windows.
 
-max_tokens    tokens of text that fit into a sequence: its maximum length without [CLS] and [SEP]
+max_tokens    tokens of text that fit into a sequence: its maximum length without special tokens
 doc_stride    tokens from the start of a window to the start of the next, as in Google's code for SQuAD
 """
 
@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from bertie.contracts import Sequence
-from bertie.text.tokenizer import Tokenizer, require_texts
+from bertie.text.tokenizer import Tokenizer
+from bertie.text.valid_texts import require_texts
 from bertie.text.word_cache import WordCache, batches
 
 Truncation = Literal["head", "tail", "head_tail", "windows"]
@@ -54,20 +55,33 @@ def tokenize(tokenizer: Tokenizer, texts: list[str], offsets: bool = False) -> l
     return tokenized
 
 
+def special_tokens(tokenizer: Tokenizer, texts: int) -> int:
+    """Return the number of special tokens in a sequence of one text or two."""
+    return 1 + texts + (texts - 1) * (tokenizer.separators - 1)
+
+
 def add_special_tokens(tokenizer: Tokenizer, parts: Many[TokenizedText]) -> Sequence:
-    """Build the sequence [CLS] A [SEP], or [CLS] A [SEP] B [SEP], of one text or two."""
-    size = 1 + sum(len(part.ids) + 1 for part in parts)
+    """Build the sequence [CLS] A [SEP], or [CLS] A [SEP] B [SEP], of one text or two.
+
+    RoBERTa's tokenizers have <s> A </s></s> B </s>, without token types.
+    """
+    size = special_tokens(tokenizer, len(parts)) + sum(len(part.ids) for part in parts)
     ids, token_type_ids = np.empty(size, np.int32), np.zeros(size, np.int32)
     offsets = None if any(part.offsets is None for part in parts) else np.zeros((size, 2), np.int32)
     ids[0], start = tokenizer.cls_id, 1
+    starts = []
     for number, part in enumerate(parts):
+        if number and tokenizer.separators == 2:
+            ids[start] = tokenizer.sep_id
+            start += 1
         end = start + len(part.ids)
         ids[start:end], ids[end] = part.ids, tokenizer.sep_id
-        token_type_ids[start : end + 1] = number
+        token_type_ids[start : end + 1] = number if tokenizer.separators == 1 else 0
+        starts.append(start)
         if offsets is not None and part.offsets is not None:
             offsets[start:end] = part.offsets
         start = end + 1
-    return Sequence(ids, token_type_ids, tokenizer.word_starts_table[ids], offsets)
+    return Sequence(ids, token_type_ids, tokenizer.word_starts(ids, np.array(starts)), offsets)
 
 
 def to_sequences(
@@ -94,7 +108,7 @@ def to_sequences(
         One sequence, or the windows in order: `part` is the number of the window, `weight` 1 / windows, and `truncated`
         the number of tokens that were left out.
     """
-    max_tokens = max_length - len(parts) - 1
+    max_tokens = max_length - special_tokens(tokenizer, len(parts))
     lengths = [len(part.ids) for part in parts]
     if sum(lengths) <= max_tokens:
         return [add_special_tokens(tokenizer, parts)]

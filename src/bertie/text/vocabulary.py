@@ -7,32 +7,35 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bertie import console, storage
 from bertie.errors import UsageError, UserError
 from bertie.files import sources
 from bertie.files.sources import Source
-from bertie.text import word_counts, wordpiece
+from bertie.text import bpe, word_counts, wordpiece
 from bertie.text.coverage import measure_coverage
 from bertie.text.executors import Executor, LocalExecutor
 from bertie.text.merges import Criterion
 from bertie.text.read_counts import ReadCounts
 from bertie.text.readers import ReaderOptions, read_sources
-from bertie.text.tokenizer import CONTINUATION, SPECIAL_TOKENS, NormalizerOptions, Tokenizer
+from bertie.text.tokenizer import CONTINUATION, SPECIAL_TOKENS, ByteLevel, NormalizerOptions, Tokenizer
 from bertie.text.word_counts import MAX_UNIQUE_WORDS, WordCounts
 
+Algorithm = Literal["wordpiece", "bpe"]
 REPORT = "vocabulary.json"
+ALPHABET_LIMIT = 1000
 
 
 def train_tokenizer(
     texts: str | Path | Iterable[str | Path],
     out: str | Path,
     *,
+    algorithm: Algorithm = "wordpiece",
     vocab_size: int = 30_000,
     normalization: NormalizerOptions = NormalizerOptions(),
     criterion: Criterion = "frequency",
-    alphabet_limit: int = 1000,
+    alphabet_limit: int = ALPHABET_LIMIT,
     min_frequency: int = 2,
     user_tokens: Sequence[str] = (),
     unused: int = 0,
@@ -41,18 +44,18 @@ def train_tokenizer(
     reader_options: ReaderOptions = ReaderOptions(),
     executor: Executor = LocalExecutor(),
 ) -> Tokenizer:
-    """Train a WordPiece vocabulary on text files and write it, as a tokenizer, to a new folder.
+    """Train a WordPiece or byte-level BPE vocabulary on text files and write it, as a tokenizer, to a new folder.
 
-    The same text gives the same bytes on every run and machine. If an error occurs, `out` is not created.
-    vocabulary.json in `out` reports how well the vocabulary covers the text.
+    The same text gives the same bytes on every run and machine. vocabulary.json reports how well it covers the text.
 
     Args:
         texts: .txt, .jsonl, .csv, .tsv or .parquet files, also compressed; folders, patterns, URLs, hf:DATASET.
         out: Folder to create. It must not exist.
+        algorithm: "wordpiece", or "bpe" (byte-level, with RoBERTa's special tokens), which keeps text as it is.
         vocab_size: Number of entries, special tokens included.
-        normalization: How the tokenizer normalizes text: case, accents, CJK characters.
-        criterion: Pair to merge next: the most frequent one, or the one that most increases the text's likelihood.
-        alphabet_limit: Number of characters to keep, the most frequent. Words with other characters become [UNK].
+        normalization: How WordPiece normalizes text: case, accents, CJK characters.
+        criterion: Pair to merge next: the most frequent one, or (WordPiece) the one with the highest likelihood.
+        alphabet_limit: Number of characters WordPiece keeps, the most frequent. Words with others become [UNK].
         min_frequency: Pairs with fewer occurrences are not merged.
         user_tokens: Strings, such as "<url>", that become entries and are matched anywhere in the raw text.
         unused: Number of entries [unused0], [unused1], … to reserve.
@@ -65,26 +68,47 @@ def train_tokenizer(
         The tokenizer, as `Tokenizer.load(out)` loads it.
 
     Raises:
-        UsageError: An argument is invalid, `out` exists, a file is missing, or `vocab_size` cannot hold the alphabet.
+        UsageError: An argument is invalid or does not apply to the algorithm, `out` exists, or a file is missing.
         UserError: A file cannot be read, the text is empty, or it is too small to fill `vocab_size`.
         MachineError: A worker was lost.
     """
     texts, out = sources.as_list(texts), Path(out)
     _require_valid(texts, out, max_unique_words)
     reserved = _reserved_entries(user_tokens, unused, vocab_size)
-    table = count_words(texts, normalization, user_tokens, max_unique_words, reader_options, executor)
-    entries = wordpiece.train(
-        table.counts,
-        vocab_size=vocab_size,
-        criterion=criterion,
-        alphabet_limit=alphabet_limit,
-        min_frequency=min_frequency,
-        reserved=reserved,
-        exact=exact,
-    )
-    tokenizer = Tokenizer.build(entries, normalization, user_tokens)
-    _save(tokenizer, out, table, {"criterion": criterion, "min_frequency": min_frequency})
+    common: Any = {"vocab_size": vocab_size, "min_frequency": min_frequency, "reserved": reserved, "exact": exact}
+    rules = _bytelevel(normalization, criterion, alphabet_limit, user_tokens) if algorithm == "bpe" else normalization
+    table = count_words(texts, rules, user_tokens, max_unique_words, reader_options, executor)
+    if algorithm == "bpe":
+        tokenizer = Tokenizer.build_bpe(*bpe.train(table.counts, **common), user_tokens)
+    else:
+        entries = wordpiece.train(table.counts, criterion=criterion, alphabet_limit=alphabet_limit, **common)
+        tokenizer = Tokenizer.build(entries, normalization, user_tokens)
+    setting = {"algorithm": algorithm} if algorithm == "bpe" else {"criterion": criterion}
+    _save(tokenizer, out, table, {**setting, "min_frequency": min_frequency})
     return tokenizer
+
+
+def _bytelevel(
+    normalization: NormalizerOptions, criterion: Criterion, alphabet_limit: int, user_tokens: Sequence[str]
+) -> ByteLevel:
+    """Return the rules of byte-level BPE, or raise UsageError if an option does not apply to it."""
+    if normalization != NormalizerOptions():
+        raise UsageError(
+            "--cased, --keep-accents and --whole-chinese do not apply to --algorithm bpe, which keeps text as it is: "
+            "omit them"
+        )
+    if criterion != "frequency":
+        raise UsageError(
+            f"--criterion {criterion} does not apply to --algorithm bpe, which merges by frequency: omit it"
+        )
+    if alphabet_limit != ALPHABET_LIMIT:
+        raise UsageError("--alphabet-limit does not apply to --algorithm bpe, whose alphabet is the 256 bytes: omit it")
+    for token in user_tokens:
+        if not token.isascii():
+            raise UsageError(f"--user-tokens {token!r}: with --algorithm bpe, give ASCII characters only")
+        if token in bpe.ROBERTA_ORDER:
+            raise UsageError(f"--user-tokens {token!r} is already in the vocabulary")
+    return ByteLevel()
 
 
 def extend_tokenizer(
@@ -120,6 +144,7 @@ def extend_tokenizer(
             reproduce.
         MachineError: A worker was lost.
     """
+    tokenizer.backend.require_reproducible()
     texts, out = sources.as_list(texts), Path(out)
     _require_valid(texts, out)
     if not 1 <= add <= 1_000_000:
@@ -164,8 +189,8 @@ def _save(tokenizer: Tokenizer, out: Path, table: WordCounts, settings: dict[str
         storage.write_json(folder / REPORT, report)
     console.info(
         f"{tokenizer.size:,} entries, {coverage.used:,} of them occur in the text; "
-        f"{coverage.pieces_per_word:.3f} pieces per word; {coverage.whole:.1%} of words are a single entry, "
-        f"{coverage.unknown:.3%} are [UNK]"
+        f"{coverage.pieces_per_word:.3f} pieces per word; {coverage.whole:.1%} of words are a single entry"
+        + (f", {coverage.unknown:.3%} are [UNK]" if tokenizer.algorithm == "wordpiece" else "")
     )
 
 
@@ -174,7 +199,7 @@ class _Group:
     """Work item: some files whose words to count."""
 
     files: tuple[Source, ...]
-    normalization: NormalizerOptions
+    normalization: NormalizerOptions | ByteLevel
     user_tokens: tuple[str, ...]
     limit: int
     reader_options: ReaderOptions
@@ -182,7 +207,7 @@ class _Group:
 
 def count_words(
     texts: Iterable[str | Path],
-    normalization: NormalizerOptions,
+    normalization: NormalizerOptions | ByteLevel,
     user_tokens: Sequence[str] = (),
     limit: int = MAX_UNIQUE_WORDS,
     reader_options: ReaderOptions = ReaderOptions(),
@@ -192,7 +217,7 @@ def count_words(
 
     Args:
         texts: Files, as for `train_tokenizer`.
-        normalization: How to normalize text before words are counted.
+        normalization: How to normalize text before words are counted, or `ByteLevel`.
         user_tokens: Strings that are not part of words.
         limit: Number of distinct words to keep. Beyond it, the rarest words are dropped.
         reader_options: How to read the files.

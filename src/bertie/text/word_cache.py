@@ -1,6 +1,7 @@
 """Faster tokenization of running text: cache the tokens of each distinct word.
 
-Text repeats its words, and BERT's rules never look across a space. In this file, a word is the text between two spaces.
+Text repeats its words, and the rules of tokenizers never look across a space between words. In this file, a word is the
+text between two spaces; for byte-level BPE, it includes the space before it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from itertools import chain
 import numpy as np
 
 from bertie.errors import UserError
-from bertie.text.tokenizer import Tokenizer
+from bertie.text.bpe_backend import split_at_spaces
+from bertie.text.tokenizer import ByteLevel, Tokenizer
 
 BATCH_CHARACTERS = 1 << 20  # characters of text to tokenize at a time
 BATCH_TEXTS = 1000  # new words to tokenize as one text: every text costs about 10 microseconds
@@ -25,8 +27,9 @@ class WordCache:
 
     Attributes:
         tokenizer: The tokenizer.
-        matches_across_spaces: Whether the tokenizer has added tokens that match across spaces. bertie creates none, but
-            loaded tokenizers may have them. Then the cache is not used.
+        matches_across_spaces: Whether the tokenizer has added tokens that match across spaces, or puts a space before
+            texts. bertie creates none, but loaded tokenizers may. Then the cache is not used.
+        gap: Characters between two words of a text: 1, or 0 if words include the space.
         rows: cached word -> its number.
         ids: int32 [n], token ids of all cached words, end to end.
         offsets: int32 [n, 2], start and end of these tokens in characters of their word.
@@ -35,6 +38,7 @@ class WordCache:
 
     tokenizer: Tokenizer
     matches_across_spaces: bool = field(init=False)
+    gap: int = field(init=False)
     rows: dict[str, int] = field(default_factory=dict)
     ids: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     offsets: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int32))
@@ -43,7 +47,8 @@ class WordCache:
     def __post_init__(self) -> None:
         self.matches_across_spaces = any(
             token.lstrip or token.rstrip or len(token.content.split()) > 1 for token in self.tokenizer.added_tokens
-        )
+        ) or self.tokenizer.normalization == ByteLevel(add_prefix_space=True)
+        self.gap = 1 if self.tokenizer.algorithm == "wordpiece" else 0
 
     def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Tokenize texts.
@@ -73,7 +78,7 @@ class WordCache:
             offsets = np.array([pair for encoding in encodings for pair in encoding.offsets], np.int32).reshape(-1, 2)
             return ids, offsets, np.array([len(encoding) for encoding in encodings], np.int64)
         split, words, lengths, tokens = self._look_up(texts)
-        sizes = np.fromiter(map(len, words), np.int64, len(words)) + 1  # with the space that follows
+        sizes = np.fromiter(map(len, words), np.int64, len(words)) + self.gap
         begins = np.cumsum(sizes) - sizes
         word_counts = np.fromiter(map(len, split), np.int64, len(split))
         begins -= np.repeat(begins[np.cumsum(word_counts) - word_counts], word_counts)  # relative to the text
@@ -89,7 +94,11 @@ class WordCache:
         """
         if len(self.rows) > MAX_CACHED_WORDS:
             self.rows, self.ids, self.offsets, self.starts = {}, self.ids[:0], self.offsets[:0], self.starts[:1]
-        split = [text.split(" ") for text in texts]
+        try:
+            split = [text.split(" ") if self.gap else split_at_spaces(text) for text in texts]
+        except TypeError:  # not a text
+            self.tokenizer.encode(texts)
+            raise
         words = list(chain.from_iterable(split))
         try:
             self._add(list(set(words).difference(self.rows)))
@@ -109,8 +118,11 @@ class WordCache:
 
     def _add(self, words: list[str]) -> None:
         """Tokenize new words, many joined to one text, and add them to the cache. Offsets tell the words apart."""
+        if not self.gap:
+            self._add_with_spaces(words)
+            return
         batched = [words[start : start + BATCH_TEXTS] for start in range(0, len(words), BATCH_TEXTS)]
-        ids, offsets, counts = [self.ids], [self.offsets], [np.zeros(0, np.int64)]
+        ids, offsets, counts = [], [], []
         encodings = self.tokenizer.encode_with_offsets([" ".join(batch) for batch in batched])
         for batch, encoding in zip(batched, encodings, strict=True):
             spans = np.array(encoding.offsets, np.int32).reshape(-1, 2)
@@ -119,8 +131,21 @@ class WordCache:
             ids.append(np.array(encoding.ids, np.int32))
             offsets.append(spans - begins[word, None])
             counts.append(np.bincount(word, minlength=len(batch)))
+        self._append(words, ids, offsets, counts)
+
+    def _add_with_spaces(self, words: list[str]) -> None:
+        """Tokenize new words one by one: byte-level BPE would join them differently in a text."""
+        encodings = self.tokenizer.encode_with_offsets(words)
+        ids = [np.array(encoding.ids, np.int32) for encoding in encodings]
+        offsets = [np.array(encoding.offsets, np.int32).reshape(-1, 2) for encoding in encodings]
+        self._append(words, ids, offsets, [np.array(list(map(len, ids)), np.int64)])
+
+    def _append(
+        self, words: list[str], ids: list[np.ndarray], offsets: list[np.ndarray], counts: list[np.ndarray]
+    ) -> None:
         self.rows.update(zip(words, range(len(self.rows), len(self.rows) + len(words)), strict=True))
-        self.ids, self.offsets = np.concatenate(ids), np.concatenate(offsets)
+        self.ids, self.offsets = np.concatenate([self.ids, *ids]), np.concatenate([self.offsets, *offsets])
+        counts = [np.zeros(0, np.int64), *counts]
         self.starts = np.concatenate([self.starts, self.starts[-1] + np.cumsum(np.concatenate(counts))])
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from tokenizers import pre_tokenizers
 
+from bertie.text.bpe_backend import split_at_spaces
 from bertie.text.sentences import split_long_text
-from bertie.text.tokenizer import MAX_WORD_CHARACTERS, NormalizerOptions
+from bertie.text.tokenizer import MAX_WORD_CHARACTERS, ByteLevel, NormalizerOptions
 
 COUNT_BATCH = 1 << 24  # characters of text to count before normalization
 NORMALIZE_BATCH = 1 << 16  # characters per call of the normalizer, which uses about 150 bytes for each
@@ -51,31 +52,40 @@ class WordCounts:
 
 def count_words(
     texts: Iterable[str],
-    normalization: NormalizerOptions = NormalizerOptions(),
+    normalization: NormalizerOptions | ByteLevel = NormalizerOptions(),
     user_tokens: Sequence[str] = (),
     limit: int = MAX_UNIQUE_WORDS,
 ) -> WordCounts:
     """Count the words of texts: what BERT's normalizer and word splitter leave between user tokens.
 
-    Words of more than MAX_WORD_CHARACTERS, which the tokenizer turns into [UNK], are left out.
+    Words of more than MAX_WORD_CHARACTERS, which WordPiece turns into [UNK], are left out. For byte-level BPE, words are
+    those of GPT-2's pattern, with the space before them.
 
     Args:
         texts: The texts.
-        normalization: How to normalize them.
+        normalization: How to normalize them, or `ByteLevel`.
         user_tokens: Strings that are not part of words.
         limit: Number of distinct words to keep, see `WordCounts`.
     """
     table = WordCounts(limit)
     if user_tokens:
         user_token = re.compile("|".join(map(re.escape, sorted(user_tokens, key=len, reverse=True))))
-        texts = (user_token.sub(" ", text) for text in texts)
-    for strings in _count_strings(texts):
-        table.add(_normalize(strings, normalization))
+        if isinstance(normalization, ByteLevel):
+            texts = (part for text in texts for part in user_token.split(text))
+        else:
+            texts = (user_token.sub(" ", text) for text in texts)
+    bytelevel = isinstance(normalization, ByteLevel)
+    for strings in _count_strings(texts, split_at_spaces if bytelevel else _split_between_spaces):
+        table.add(_split_bytelevel(strings) if bytelevel else _normalize(strings, normalization))
     return table
 
 
-def _count_strings(texts: Iterable[str]) -> Iterator[Counter[str]]:
-    """Count the strings between spaces, for COUNT_BATCH characters at a time.
+def _split_between_spaces(text: str) -> list[str]:
+    return text.replace("\n", " ").split(" ")
+
+
+def _count_strings(texts: Iterable[str], split: Callable[[str], list[str]]) -> Iterator[Counter[str]]:
+    """Count the strings that `split` returns, for COUNT_BATCH characters at a time.
 
     Only distinct strings are then normalized: far fewer than there are words in the text.
     """
@@ -83,7 +93,7 @@ def _count_strings(texts: Iterable[str]) -> Iterator[Counter[str]]:
     size = 0
     for text in texts:
         for part in split_long_text(text, NORMALIZE_BATCH):
-            counts.update(part.replace("\n", " ").split(" "))
+            counts.update(split(part))
         size += len(text)
         if size >= COUNT_BATCH:
             yield counts
@@ -107,4 +117,14 @@ def _normalize(strings: Counter[str], normalization: NormalizerOptions) -> Count
             for word, number in in_line.items():
                 if len(word) <= MAX_WORD_CHARACTERS:
                     words[word] += number * count
+    return words
+
+
+def _split_bytelevel(strings: Counter[str]) -> Counter[str]:
+    """Split counted strings by GPT-2's pattern."""
+    splitter = ByteLevel().splitter()
+    words: Counter[str] = Counter()
+    for string, count in strings.items():
+        for _, (start, end) in splitter.pre_tokenize_str(string):
+            words[string[start:end]] += count
     return words

@@ -1,18 +1,20 @@
-"""The backend of `Tokenizer`: a tokenizer of the library `tokenizers`, built or loaded with BERT's settings."""
+"""WordPiece, one of the two algorithms of `Tokenizer`: the library `tokenizers` with BERT's settings."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 from bertie import storage
 from bertie.errors import UserError
+from bertie.text.special_tokens import SpecialTokens, without_automatic_changes
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION = "##"
@@ -43,9 +45,81 @@ class NormalizerOptions:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class WordPieceBackend:
+    """A WordPiece tokenizer. `BPEBackend` has the same attributes and methods.
+
+    Attributes:
+        engine: The tokenizer of the library `tokenizers` that does the work.
+    """
+
+    engine: tokenizers.Tokenizer
+    algorithm: ClassVar = "wordpiece"
+    special: ClassVar = SpecialTokens(CLS, SEP, PAD, UNK, MASK)
+    word_mark: ClassVar = CONTINUATION
+    separators: ClassVar = 1
+    merges: ClassVar[list[str]] = []
+
+    @property
+    def normalization(self) -> NormalizerOptions:
+        """The normalization of text."""
+        normalizer = self.engine.normalizer
+        return NormalizerOptions(normalizer.lowercase, normalizer.strip_accents, normalizer.handle_chinese_chars)
+
+    @cached_property
+    def rules(self) -> list[Any]:
+        """Every setting besides the vocabulary and the user tokens that determines ids, for comparisons."""
+        normalizer = self.engine.normalizer
+        # None means "strip accents if lowercasing": it must compare equal to the bool with the same effect.
+        strip = normalizer.lowercase if normalizer.strip_accents is None else normalizer.strip_accents
+        max_word_characters = self.engine.model.max_input_chars_per_word
+        flags = [normalizer.lowercase, strip, normalizer.handle_chinese_chars, normalizer.clean_text]
+        return [*flags, max_word_characters]
+
+    def starts_word(self, entry: str) -> bool:
+        """Return whether an entry starts a word: false for entries that continue one ("##…")."""
+        return not entry.startswith(CONTINUATION)
+
+    def config(self) -> dict[str, Any]:
+        """Return the entries of tokenizer_config.json, without the special tokens."""
+        return {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": self.engine.normalizer.lowercase,
+            "strip_accents": self.engine.normalizer.strip_accents,
+            "tokenize_chinese_chars": self.engine.normalizer.handle_chinese_chars,
+        }
+
+    def vocabulary_files(self, vocabulary: list[str]) -> dict[str, str]:
+        """Return the files that list the vocabulary: name -> contents."""
+        return {"vocab.txt": "".join(f"{word}\n" for word in vocabulary)}
+
+    def require_reproducible(self) -> None:
+        """Raise UserError if the tokenizer has settings that `build` does not support."""
+        *_, clean_text, max_word_characters = self.rules
+        if not clean_text or max_word_characters != MAX_WORD_CHARACTERS:
+            raise UserError(
+                "this tokenizer keeps control characters, or its maximum word length is not BERT's "
+                f"{MAX_WORD_CHARACTERS} characters: bertie cannot change its vocabulary"
+            )
+
+    def split_entry(self, entry: str) -> list[int]:
+        """Split an entry of another vocabulary: WordPiece's greedy longest match, or [UNK]."""
+        known = self.engine.get_vocab(with_added_tokens=True)
+        ids, start, prefix = [], 0, ""
+        if entry.startswith(CONTINUATION) and len(entry) > len(CONTINUATION):
+            entry, prefix = entry.removeprefix(CONTINUATION), CONTINUATION
+        while start < len(entry):
+            stop = next((stop for stop in range(len(entry), start, -1) if prefix + entry[start:stop] in known), None)
+            if stop is None:
+                return [known[UNK]]
+            ids.append(known[prefix + entry[start:stop]])
+            start, prefix = stop, CONTINUATION
+        return ids
+
+
 def build(
     entries: list[str], normalization: NormalizerOptions, source: str, user_tokens: Sequence[str | AddedToken] = ()
-) -> tokenizers.Tokenizer:
+) -> WordPieceBackend:
     """Build a backend from a vocabulary.
 
     Args:
@@ -74,18 +148,10 @@ def build(
     backend.add_special_tokens(list(SPECIAL_TOKENS))
     added = [token if isinstance(token, AddedToken) else AddedToken(token, normalized=False) for token in user_tokens]
     backend.add_tokens(added)
-    return _finish(backend)
+    return WordPieceBackend(without_automatic_changes(backend))
 
 
-def _finish(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """Turn off truncation, padding and the recognition of special tokens in text."""
-    backend.no_truncation()
-    backend.no_padding()
-    backend.encode_special_tokens = True
-    return backend
-
-
-def load_json(path: Path) -> tokenizers.Tokenizer:
+def load_json(path: Path) -> WordPieceBackend:
     """Load tokenizer.json, without its truncation and padding.
 
     Raises:
@@ -110,7 +176,7 @@ def load_json(path: Path) -> tokenizers.Tokenizer:
     _require_special(vocabulary, str(path.parent))
     if sorted(vocabulary.values()) != list(range(len(vocabulary))):
         raise UserError(f"{path}: the ids of its {len(vocabulary)} tokens do not run from 0 to {len(vocabulary) - 1}")
-    return _finish(backend)
+    return WordPieceBackend(without_automatic_changes(backend))
 
 
 def read_entries(path: Path) -> list[str]:
@@ -121,7 +187,7 @@ def read_entries(path: Path) -> list[str]:
         raise UserError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
 
 
-def load_vocabulary(folder: Path) -> tokenizers.Tokenizer:
+def load_vocabulary(folder: Path) -> WordPieceBackend:
     """Build a backend from vocab.txt and, if it exists, tokenizer_config.json.
 
     Raises:

@@ -1,0 +1,84 @@
+"""Training of byte-level BPE: start from bytes and merge the most frequent pair until the vocabulary is full."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bertie import console
+from bertie.errors import UsageError, UserError
+from bertie.text.bpe_backend import BYTE_CHARACTERS, ROBERTA_ORDER
+from bertie.text.merges import PAIR_BASE, FrequencyQueue, SegmentedWords
+
+
+def train(
+    counts: Mapping[str, int],
+    *,
+    vocab_size: int,
+    min_frequency: int = 2,
+    reserved: Sequence[str] = (),
+    exact: bool = True,
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """Train a vocabulary on word counts. The same counts give the same vocabulary.
+
+    Args:
+        counts: word -> occurrences, from `word_counts.count_words` with `ByteLevel`.
+        vocab_size: Number of entries.
+        min_frequency: Pairs with fewer occurrences are not merged.
+        reserved: Entries that follow the special tokens.
+        exact: Raise an error if the text is too small to fill `vocab_size`.
+
+    Returns:
+        The entries in id order (special tokens, `reserved`, the 256 bytes, merges), and the pairs merged, in order.
+
+    Raises:
+        UsageError: An argument is out of range, or `vocab_size` cannot hold the bytes.
+        UserError: The text is empty or, with `exact`, too small to fill `vocab_size`.
+    """
+    pieces = [*ROBERTA_ORDER, *reserved, *BYTE_CHARACTERS]
+    for flag, value, least in (("--vocab-size", vocab_size, len(pieces)), ("--min-frequency", min_frequency, 1)):
+        if not least <= value < PAIR_BASE:
+            raise UsageError(
+                f"{flag} {value}: give a number from {least} to {PAIR_BASE - 1:,}"
+                + (" (byte-level BPE has 256 bytes and its special tokens as entries)" if least > 1 else "")
+            )
+    if not counts:
+        raise UserError("the text is empty: give text to train a vocabulary on")
+    merges = _merge(pieces, _segment_words(counts, len(pieces) - 256, vocab_size), vocab_size, min_frequency)
+    if exact and len(pieces) < vocab_size:
+        lower = f", or lower --min-frequency (now {min_frequency})" if min_frequency > 1 else ""
+        raise UserError(
+            f"the text fills a vocabulary of only {len(pieces)} entries: "
+            f"use --vocab-size {len(pieces)} or give more text{lower}"
+        )
+    return pieces, merges
+
+
+def _segment_words(counts: Mapping[str, int], first: int, vocab_size: int) -> SegmentedWords:
+    """Segment words into bytes. first: id of the first byte entry."""
+    encoded = [word.encode() for word in counts]
+    # GPT-2 writes printable bytes as their Latin-1 character, the others as the characters from U+0100 in order.
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    order = [*printable, *(byte for byte in range(256) if byte not in printable)]
+    id_of_byte = np.zeros(256, np.int32)
+    id_of_byte[order] = np.arange(first, first + 256)
+    piece = id_of_byte[np.frombuffer(b"".join(encoded), np.uint8)]
+    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    return SegmentedWords(piece, lengths, np.fromiter(counts.values(), np.int64, len(counts)), vocab_size)
+
+
+def _merge(pieces: list[str], words: SegmentedWords, vocab_size: int, min_frequency: int) -> list[tuple[str, str]]:
+    """Merge pairs and append the new pieces to `pieces`, until there are `vocab_size` or no pair is left."""
+    ids = {piece: index for index, piece in enumerate(pieces)}
+    queue, merges = FrequencyQueue(words, min_frequency), []
+    with console.progress("merge pieces", vocab_size, "entries", done=len(pieces)) as bar:
+        while len(pieces) < vocab_size and (pair := queue.pop()) is not None:
+            left, right = pieces[pair // PAIR_BASE], pieces[pair % PAIR_BASE]
+            merges.append((left, right))
+            if left + right not in ids:  # another pair may have given the same piece before
+                ids[left + right] = len(pieces)
+                pieces.append(left + right)
+                bar.advance()
+            queue.update(words.merge(pair, ids[left + right]), pair)
+    return merges

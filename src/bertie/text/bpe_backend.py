@@ -1,0 +1,263 @@
+"""Byte-level BPE, one of the two algorithms of `Tokenizer`: the tokenizer of GPT-2 and RoBERTa.
+
+Text is split into words by GPT-2's pattern; a word includes the space before it. The bytes of a word are written as
+256 printable characters ("Ġ" is the space, "Ċ" the line end) and merged in the order of the merges (Radford et al.
+2019; Sennrich et al. 2016). Every text has tokens, and tokens decode to exactly their text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import tokenizers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
+
+from bertie import storage
+from bertie.errors import UserError
+from bertie.text.special_tokens import SpecialTokens, without_automatic_changes
+
+ROBERTA = SpecialTokens(cls="<s>", sep="</s>", pad="<pad>", unk="<unk>", mask="<mask>")
+ROBERTA_ORDER = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # of their ids in a new vocabulary
+END_OF_TEXT = "<|endoftext|>"  # GPT-2's only special token
+BYTE_CHARACTERS = tuple(sorted(pre_tokenizers.ByteLevel.alphabet()))  # in GPT-2's id order
+WORD_BEGINNINGS = ("Ġ", "Ċ", "ĉ", "č")  # space, line end, tab, carriage return
+# A single space between two other characters always starts a word of GPT-2's pattern.
+_SPACE = re.compile(r"(?<=\S)(?= \S)")
+
+
+@dataclass(frozen=True)
+class ByteLevel:
+    """How byte-level BPE reads text. It has no normalization.
+
+    Attributes:
+        add_prefix_space: Put a space before a text that does not start with one.
+    """
+
+    add_prefix_space: bool = False
+
+    def splitter(self) -> Any:
+        """Return the splitter of text into words, of the library `tokenizers`."""
+        return pre_tokenizers.ByteLevel(add_prefix_space=self.add_prefix_space)
+
+
+def split_at_spaces(text: str) -> list[str]:
+    """Split a text before spaces that always start a word. The parts concatenate to the text."""
+    return _SPACE.split(text)
+
+
+@dataclass(frozen=True, eq=False)
+class BPEBackend:
+    """A byte-level BPE tokenizer. `WordPieceBackend` has the same attributes and methods.
+
+    Attributes:
+        engine: The tokenizer of the library `tokenizers` that does the work.
+        special: The special tokens.
+    """
+
+    engine: tokenizers.Tokenizer
+    special: SpecialTokens
+    algorithm: ClassVar = "bpe"
+    word_mark: ClassVar = "Ġ"
+
+    @property
+    def normalization(self) -> ByteLevel:
+        """How text is read."""
+        return ByteLevel(self.engine.pre_tokenizer.add_prefix_space)
+
+    @cached_property
+    def separators(self) -> int:
+        """Number of separator tokens between two texts: 2 in RoBERTa's format, <s> A </s></s> B </s>."""
+        return 2 if self.engine.num_special_tokens_to_add(is_pair=True) == 4 else 1
+
+    @cached_property
+    def merges(self) -> list[str]:
+        """The merges in order, each as the two pieces with a space between them."""
+        return [" ".join(pair) for pair in self._model["merges"]]
+
+    @cached_property
+    def _model(self) -> dict[str, Any]:
+        return json.loads(self.engine.to_str())["model"]
+
+    @cached_property
+    def rules(self) -> list[Any]:
+        """Every setting besides vocabulary, merges and user tokens that determines ids, for comparisons."""
+        names = [f"{role}={token}" for role, token in self.special.names().items()]
+        whole_words = bool(self.engine.model.ignore_merges)
+        return ["bpe", self.engine.pre_tokenizer.add_prefix_space, whole_words, self.separators, *names]
+
+    def starts_word(self, entry: str) -> bool:
+        """Return whether an entry starts a word: it begins with a space or a line end, or is a special token."""
+        return entry.startswith(WORD_BEGINNINGS) or entry in self.special.names().values()
+
+    def config(self) -> dict[str, Any]:
+        """Return the entries of tokenizer_config.json, without the special tokens."""
+        roberta = self.separators == 2
+        config = {
+            "tokenizer_class": "RobertaTokenizer" if roberta else "GPT2Tokenizer",
+            "add_prefix_space": self.engine.pre_tokenizer.add_prefix_space,
+            "bos_token": self.special.cls,
+            "eos_token": self.special.sep,
+        }
+        return {**config, "trim_offsets": True} if roberta else config
+
+    def vocabulary_files(self, vocabulary: list[str]) -> dict[str, str]:  # noqa: ARG002 - WordPiece needs it
+        """Return the files that list the vocabulary: name -> contents."""
+        merges = "".join(f"{merge}\n" for merge in self.merges)
+        vocab = dict(sorted(self._model["vocab"].items(), key=lambda item: item[1]))
+        return {
+            "vocab.json": json.dumps(vocab, ensure_ascii=False) + "\n",
+            "merges.txt": f"#version: 0.2\n{merges}",
+        }
+
+    def require_reproducible(self) -> None:
+        """Raise UserError: entries of byte-level BPE come from merges, so words cannot be appended."""
+        raise UserError(
+            "this tokenizer is byte-level BPE, whose entries come from merges: bertie adds words only to WordPiece "
+            "vocabularies. Train a new vocabulary with `bertie tokenizer train --algorithm bpe`"
+        )
+
+    def split_entry(self, entry: str) -> list[int]:
+        """Split an entry of another vocabulary into the ids of the pieces of its text."""
+        text = self.engine.decoder.decode([entry])
+        return self.engine.encode(text, add_special_tokens=False).ids
+
+
+def build(
+    vocabulary: dict[str, int],
+    merges: Sequence[tuple[str, str]],
+    special: SpecialTokens = ROBERTA,
+    user_tokens: Sequence[str | AddedToken] = (),
+    add_prefix_space: bool = False,
+) -> BPEBackend:
+    """Build a backend from a vocabulary and merges.
+
+    Args:
+        vocabulary: entry -> id, with the special tokens.
+        merges: The merges in order.
+        special: The special tokens.
+        user_tokens: Entries to match in the raw text.
+        add_prefix_space: Put a space before a text that does not start with one.
+    """
+    engine = tokenizers.Tokenizer(models.BPE(vocabulary, list(merges)))
+    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    engine.decoder = decoders.ByteLevel()
+    cls, sep = ((token, vocabulary[token]) for token in (special.cls, special.sep))
+    if cls == sep:
+        engine.post_processor = processors.ByteLevel(trim_offsets=True)
+    else:
+        engine.post_processor = processors.RobertaProcessing(
+            sep, cls, trim_offsets=True, add_prefix_space=add_prefix_space
+        )
+    names = dict.fromkeys(special.names().values())
+    # Hugging Face's <mask> takes the space before it, as in "Paris is <mask>."
+    engine.add_special_tokens([AddedToken(name, lstrip=name == special.mask, normalized=False) for name in names])
+    added = [token if isinstance(token, AddedToken) else AddedToken(token, normalized=False) for token in user_tokens]
+    engine.add_tokens(added)
+    return BPEBackend(without_automatic_changes(engine), special)
+
+
+def is_bpe_json(path: Path) -> bool:
+    """Return whether a tokenizer.json describes BPE. A damaged file does not."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return content["model"]["type"] == "BPE"
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def load_json(path: Path) -> BPEBackend:
+    """Load tokenizer.json, without its truncation and padding, and with the special tokens of the files beside it.
+
+    Raises:
+        UserError: The file is damaged, or is not a byte-level BPE like GPT-2's.
+    """
+    try:
+        engine = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing narrower
+        raise UserError(f"{path} is damaged or is not a tokenizer: {error}") from error
+    splitter, model = engine.pre_tokenizer, engine.model
+    unusual = {
+        "a normalizer": engine.normalizer is not None,
+        "another word splitter": not isinstance(splitter, pre_tokenizers.ByteLevel) or not splitter.use_regex,
+        "another decoder": not isinstance(engine.decoder, decoders.ByteLevel),
+        "marks at the parts of words": bool(model.continuing_subword_prefix or model.end_of_word_suffix),
+        "dropout": bool(model.dropout),
+        "byte fallback": bool(model.byte_fallback),
+    }
+    if found := [name for name, present in unusual.items() if present]:
+        raise UserError(f"{path} is not byte-level BPE like GPT-2's and RoBERTa's: it has {', '.join(found)}")
+    vocabulary = engine.get_vocab(with_added_tokens=True)
+    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
+        raise UserError(f"{path}: the ids of its {len(vocabulary)} tokens do not run from 0 to {len(vocabulary) - 1}")
+    special = _read_roles(path.parent, vocabulary)
+    if isinstance(engine.post_processor, processors.ByteLevel):  # GPT-2's file keeps the space in the offsets
+        engine.post_processor = processors.ByteLevel(trim_offsets=True)
+    return BPEBackend(without_automatic_changes(engine), special)
+
+
+def load_vocabulary(folder: Path) -> BPEBackend:
+    """Build a backend from vocab.json, merges.txt and, if it exists, tokenizer_config.json.
+
+    Raises:
+        UserError: A file is damaged or missing, or the vocabulary has no special token to start a sequence with.
+    """
+    vocabulary = storage.read_json(folder / "vocab.json")
+    if not isinstance(vocabulary, dict) or sorted(map(str, vocabulary.values())) != sorted(
+        map(str, range(len(vocabulary)))
+    ):
+        raise UserError(f"{folder / 'vocab.json'} is damaged: its ids do not run from 0 to one below their number")
+    path = folder / "merges.txt"
+    if not path.is_file():
+        raise UserError(f"{folder} has vocab.json but no merges.txt: byte-level BPE needs both")
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+    merges = []
+    for number, line in enumerate(lines, start=1):
+        if not line or (number == 1 and line.startswith("#version")):
+            continue
+        pair = line.split(" ")
+        if len(pair) != 2 or not {*pair, "".join(pair)} <= vocabulary.keys():
+            raise UserError(f"{path}:{number}: expected two pieces that vocab.json has, with their merge: {line!r}")
+        merges.append((pair[0], pair[1]))
+    add_prefix_space = bool(_read_config(folder).get("add_prefix_space", False))
+    return build(vocabulary, merges, _read_roles(folder, vocabulary), add_prefix_space=add_prefix_space)
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    """Return the entries of special_tokens_map.json and tokenizer_config.json. The latter take precedence."""
+    paths = [folder / "special_tokens_map.json", folder / "tokenizer_config.json"]
+    merged: dict[str, Any] = {}
+    for path in paths:
+        content = storage.read_json(path) if path.is_file() else {}
+        if not isinstance(content, dict):
+            raise UserError(f"{path} is damaged: it holds no JSON object")
+        merged |= {name: value for name, value in content.items() if value is not None}
+    return merged
+
+
+def _read_roles(folder: Path, vocabulary: dict[str, int]) -> SpecialTokens:
+    """Find the special tokens: those that the files name, or RoBERTa's, or GPT-2's <|endoftext|> for every role."""
+    config = _read_config(folder)
+
+    def find(names: tuple[str, ...], known: tuple[str | None, ...]) -> str | None:
+        given = (config.get(name) for name in names)
+        named = (value.get("content") if isinstance(value, dict) else value for value in given)
+        return next((token for token in (*named, *known) if isinstance(token, str) and token in vocabulary), None)
+
+    cls = find(("cls_token", "bos_token"), (ROBERTA.cls, END_OF_TEXT))
+    sep = find(("sep_token", "eos_token"), (ROBERTA.sep, END_OF_TEXT))
+    if cls is None or sep is None:
+        raise UserError(
+            f"{folder} has no special token to start or end a sequence with, such as <s> and </s>, or {END_OF_TEXT}: "
+            "name them as cls_token and sep_token in tokenizer_config.json"
+        )
+    pad = find(("pad_token",), (ROBERTA.pad, END_OF_TEXT))
+    return SpecialTokens(cls, sep, pad, find(("unk_token",), (ROBERTA.unk,)), find(("mask_token",), (ROBERTA.mask,)))

@@ -1,0 +1,40 @@
+"""The roles of a tokenizer's special tokens, and the settings that both algorithms share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tokenizers
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """The vocabulary entry of each role. None: the tokenizer has no token for it.
+
+    Attributes:
+        cls: Starts a sequence.
+        sep: Ends a text.
+        pad: Fills rows.
+        unk: Stands for text without an entry.
+        mask: Hides a token.
+    """
+
+    cls: str
+    sep: str
+    pad: str | None
+    unk: str | None
+    mask: str | None
+
+    def names(self) -> dict[str, str]:
+        """Return the roles under Hugging Face's names, without missing ones."""
+        roles = {"pad": self.pad, "unk": self.unk, "cls": self.cls, "sep": self.sep, "mask": self.mask}
+        return {f"{role}_token": token for role, token in roles.items() if token is not None}
+
+
+def without_automatic_changes(engine: tokenizers.Tokenizer) -> Any:
+    """Turn off truncation, padding and the recognition of special tokens in text, and return the engine."""
+    engine.no_truncation()
+    engine.no_padding()
+    engine.encode_special_tokens = True
+    return engine
