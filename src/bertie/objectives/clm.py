@@ -11,6 +11,7 @@ from torch import nn
 from bertie.batches.layouts import Layout
 from bertie.contracts import FILLER, Batch, Targets
 from bertie.errors import UsageError, require_range
+from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.heads import CausalLMHead
 from bertie.text.shards import Corpus
@@ -33,10 +34,15 @@ class CausalLM:
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[object, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model is not causal."""
-        if model.kind != "transformer":
+        if not isinstance(model, TransformerConfig):
             raise UsageError(
                 f'objectives.clm needs a Transformer, and model.kind is "{model.kind}": set it to "transformer", or train '
                 'with the objective kind = "bilm"'
+            )
+        if model.embedding_size not in (0, model.hidden_size):
+            raise UsageError(
+                f"objectives.clm predicts with the matrix of the word embeddings, and model.embedding_size is "
+                f"{model.embedding_size}: set it to 0, which means model.hidden_size"
             )
         if not model.causal and not self.allow_bidirectional:
             raise UsageError(

@@ -108,6 +108,8 @@ def test_objectives_refuse_models_and_layouts_that_do_not_suit_them() -> None:
     CausalLM(allow_bidirectional=True).check(bidirectional, layout, ())
     with pytest.raises(UsageError, match=r"objectives\.clm .* model\.causal"):
         CausalLM().check(bidirectional, layout, ())
+    with pytest.raises(UsageError, match=r"objectives\.clm .* model\.embedding_size is 16"):
+        CausalLM().check(replace(causal, embedding_size=16), layout, ())
     for objective in (MaskedLM(), NextSentence()):
         objective.check(bidirectional, layout, ())
         with pytest.raises(UsageError, match=rf"objectives\.{objective.kind} .* model\.causal"):
