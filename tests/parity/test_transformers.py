@@ -22,8 +22,9 @@ from bertie.contracts import MicroBatch, Sequence, Targets
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
-from bertie.model.heads import MaskedLMHead, PooledHead
+from bertie.model.heads import PooledHead
 from bertie.model.model import Model
+from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tasks.classify import Classify

@@ -185,7 +185,7 @@ CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"layer_norm_eps": "small"}, "layer_norm_eps: expected float, got 'small'"),
     ({"hidden_act": ["gelu"]}, "hidden_act"),
     ({"hidden_act": "mish"}, "hidden_act 'mish' is not supported: give one of gelu"),
-    ({"model_type": "t5"}, "model_type is 't5'; bertie reads bert"),
+    ({"model_type": "t5"}, "model_type is 't5'; bertie reads roberta, bert"),
     ({"id2label": ["x", "y"]}, "not a bert configuration"),
     ({"id2label": {"a": "x"}}, "not a bert configuration"),
     ({"id2label": {"0": "x"}}, "config.json names 1 labels and the head has 2 outputs"),

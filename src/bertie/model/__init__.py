@@ -6,8 +6,8 @@ Read in this order:
 2. config.py, embeddings.py, layers.py, transformer.py: the Transformer, which BERT is with the default settings.
 3. attention.py: the implementations of attention. attention_loop.py, attention_groups.py and attention_half.py have those
    for CPUs.
-4. heads.py, losses.py, pooling.py: from hidden states to logits, losses and vectors. vocabulary_loss_half.py has the masked-LM
-   loss for bf16 on CPUs.
+4. heads.py, vocabulary_heads.py, losses.py, pooling.py: from hidden states to logits, losses and vectors.
+   vocabulary_loss_half.py has the masked-LM loss for bf16 on CPUs.
 5. layer_selection.py, features.py: heads that use other layers than the last one.
 6. model.py: the encoder with its heads.
 

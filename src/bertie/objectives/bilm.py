@@ -12,7 +12,7 @@ from bertie.batches.layouts import Layout
 from bertie.contracts import FILLER, Batch, Targets
 from bertie.errors import UsageError, require_range
 from bertie.model.encoder import Encoder, EncoderConfig
-from bertie.model.heads import BidirectionalLMHead
+from bertie.model.vocabulary_heads import BidirectionalLMHead
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
 

@@ -13,7 +13,7 @@ from bertie.contracts import FILLER, Batch, Targets
 from bertie.errors import UsageError, require_range
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig
-from bertie.model.heads import CausalLMHead
+from bertie.model.vocabulary_heads import CausalLMHead
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
 

@@ -16,7 +16,7 @@ from bertie.contracts import Batch, Targets
 from bertie.errors import UsageError, require_range
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig
-from bertie.model.heads import MaskedLMHead
+from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.objectives.masking import Masking, Selection, select, spans_of
 from bertie.text.cooccurrence import cooccurrence_vectors
 from bertie.text.shards import Corpus

@@ -21,10 +21,10 @@ from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError
 from bertie.files.sources import split_suffix
 from bertie.model.encoder import build_encoder
-from bertie.model.heads import MaskedLMHead
 from bertie.model.layer_selection import Fixed
 from bertie.model.model import Model
 from bertie.model.pooling import Pooling
+from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.objectives import Objective
 from bertie.predict.checkpoint_task import checkpoint_task, choose_task, task_json, trained_length
 from bertie.predict.vectors import WordPooling, WordVectors, text_vectors, word_vectors

@@ -12,7 +12,7 @@ from bertie.batches.collate import collate, join
 from bertie.contracts import Sequence, Targets
 from bertie.model.model import Model
 from bertie.model.config import TransformerConfig
-from bertie.model.heads import MaskedLMHead
+from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.model.encoder import Encoder, build_encoder
 from bertie.model.initialization import initialize_weights
 

@@ -15,10 +15,11 @@ from bertie.errors import UsageError
 from bertie.model.attention import Kind
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, build_encoder
-from bertie.model.heads import MaskedLMHead, PooledHead
+from bertie.model.heads import PooledHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.layers import Layer
 from bertie.model.model import Model
+from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.objectives import MaskedLM, NextSentence
 
 LENGTHS = [7, 1, 20, 64, 2, 33]

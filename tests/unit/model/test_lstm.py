@@ -13,10 +13,10 @@ from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.flops import training_flops
-from bertie.model.heads import BidirectionalLMHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.lstm import LstmConfig, LstmEncoder
 from bertie.model.model import Model
+from bertie.model.vocabulary_heads import BidirectionalLMHead
 from bertie.objectives import BidirectionalLM, CausalLM, MaskedLM, NextSentence
 from bertie.text.tokenizer import Tokenizer
 

@@ -16,9 +16,10 @@ from bertie.errors import UsageError
 from bertie.model.attention_pattern import alibi_slopes
 from bertie.model.config import PoolerActivation, TransformerConfig
 from bertie.model.encoder import Encoder, build_encoder
-from bertie.model.heads import MaskedLMHead, PooledHead
+from bertie.model.heads import PooledHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.positions import SinusoidalEmbedding, rotary_angles, rotate
+from bertie.model.vocabulary_heads import MaskedLMHead
 
 BASE = TransformerConfig(3, 16, 4, 24, vocab_size=50, max_position_embeddings=20)
 SWITCHES = [

@@ -377,7 +377,8 @@ def test_max_length_is_that_of_pretraining(pretrained: Path, tmp_path: Path) -> 
     step = tmp_path / "checkpoints" / "step-00000001"
     step.mkdir(parents=True)
     for name in MODEL_FILES:
-        (step / name).write_bytes((pretrained / name).read_bytes())
+        if (pretrained / name).is_file():  # WordPiece and byte-level BPE have different files
+            (step / name).write_bytes((pretrained / name).read_bytes())
     assert load(step).max_length == 24
 
 

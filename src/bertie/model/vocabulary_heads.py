@@ -1,0 +1,84 @@
+"""Heads that predict tokens: logits over the vocabulary with the matrix of the word embeddings.
+
+Each head has a method `logits` for prediction. Its `forward(hidden, targets)` returns the `Loss`. Dimensions besides those
+of `contracts`: V vocabulary entries, E size of the word embeddings.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from bertie.contracts import Hidden, Loss, Targets
+from bertie.model.activation import activation
+from bertie.model.chunked_loss import chunked_vocabulary_loss
+from bertie.model.config import Activation, TransformerConfig
+from bertie.model.losses import vocabulary_loss
+
+
+class MaskedLMHead(nn.Module):
+    """BERT's head for masked language modeling: dense layer, activation, layer norm, then logits over the vocabulary.
+
+    The output matrix is the matrix of the word embeddings (tied weights). The dense layer maps to their size.
+    A configuration can omit everything before that matrix.
+    """
+
+    def __init__(self, config: TransformerConfig, word: nn.Embedding):
+        super().__init__()
+        width = config.embedding_width
+        self.dense = nn.Linear(config.hidden_size, width) if config.mlm_transform else None
+        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps) if config.mlm_transform else None
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        self.act: Activation = config.hidden_act
+        self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
+
+    def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P V"]:
+        return F.linear(self._transformed(x_PD), self.word[0].weight, self.bias)
+
+    def forward(self, hidden: Hidden, targets: Targets) -> Loss:
+        x_PE = self._transformed(hidden.last[targets.index])
+        return vocabulary_loss(x_PE, self.word[0].weight, self.bias, targets)
+
+    def _transformed(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P E"]:
+        if self.dense is None or self.norm is None:
+            return x_PD
+        return self.norm(activation(self.act, self.dense(x_PD)))
+
+
+class CausalLMHead(nn.Module):
+    """GPT's head: logits over the vocabulary directly from the hidden states, with the matrix of the word embeddings."""
+
+    def __init__(self, word: nn.Embedding):
+        super().__init__()
+        self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
+
+    def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P V"]:
+        return F.linear(x_PD, self.word[0].weight)
+
+    def forward(self, hidden: Hidden, targets: Targets) -> Loss:
+        return chunked_vocabulary_loss(hidden.last[targets.index], self.word[0].weight, targets)
+
+
+class BidirectionalLMHead(nn.Module):
+    """ELMo's head: logits of the next token from one half of the hidden state, and of the previous one from the other.
+
+    The output matrix of both directions is the matrix of the word embeddings.
+    """
+
+    def __init__(self, word: nn.Embedding):
+        super().__init__()
+        self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
+
+    def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P 2 V"]:
+        return F.linear(x_PD.unflatten(1, (2, -1)), self.word[0].weight)
+
+    def forward(self, hidden: Hidden, targets: Targets) -> Loss:
+        """Return the sum of both directions. targets.label and targets.weight: [P, 2]."""
+        losses = []
+        for direction, x_PE in enumerate(hidden.last[targets.index].chunk(2, 1)):
+            part = Targets(targets.index, targets.label[:, direction], targets.weight[:, direction])
+            losses.append(chunked_vocabulary_loss(x_PE, self.word[0].weight, part))
+        ahead, back = losses
+        return Loss(ahead.total + back.total, ahead.count + back.count, ahead.hits + back.hits)
