@@ -40,10 +40,8 @@ def training_flops(config: EncoderConfig, micro: MicroBatch) -> float:
     embedding, transform = (config.embedding_width, config.mlm_transform) if transformer else (width, True)
     vocabulary = width * config.vocab_size
     heads = {"mlm": embedding * (width * transform + config.vocab_size), "clm": vocabulary, "bilm": vocabulary}
-    heads["sbo"] = (3 * width + POSITION_SIZE) * width + vocabulary
-    return 6.0 * float(
-        products + sum(len(getattr(t, "label", ())) * heads.get(name, 0) for name, t in micro.targets.items())
-    )
+    heads["sbo"] = (2 * width + POSITION_SIZE) * width + embedding * (width + config.vocab_size)
+    return 6.0 * float(products + sum(len(t.label) * heads.get(name, 0) for name, t in micro.targets.items()))
 
 
 def _transformer(config: TransformerConfig, micro: MicroBatch) -> float:

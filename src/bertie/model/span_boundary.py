@@ -27,8 +27,8 @@ class SpanBoundaryHead(nn.Module):
         self.position = nn.Embedding(POSITIONS, POSITION_SIZE)
         self.first = nn.Linear(2 * width + POSITION_SIZE, width)
         self.first_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        self.second = nn.Linear(width, width)
-        self.second_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.second = nn.Linear(width, config.embedding_width)
+        self.second_norm = nn.LayerNorm(config.embedding_width, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
 
@@ -36,6 +36,6 @@ class SpanBoundaryHead(nn.Module):
         boundaries_PX = hidden.last[targets.index].view(len(targets.label), -1)  # X = 2 D
         x_PX = torch.cat([boundaries_PX, self.position(targets.offset).to(boundaries_PX.dtype)], 1)
         x_PD = self.first_norm(F.gelu(self.first(x_PX)))
-        x_PD = self.second_norm(F.gelu(self.second(x_PD)))
+        x_PE = self.second_norm(F.gelu(self.second(x_PD)))  # E = size of the word embeddings
         own = Targets(targets.index[::2], targets.label, targets.weight)
-        return vocabulary_loss(x_PD, self.word[0].weight, self.bias, own)
+        return vocabulary_loss(x_PE, self.word[0].weight, self.bias, own)

@@ -11,9 +11,9 @@ from torch import nn
 from bertie.batches.layouts import Layout
 from bertie.contracts import FILLER, Batch, Targets
 from bertie.errors import UsageError, require_range
-from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.vocabulary_heads import CausalLMHead
+from bertie.objectives.requirements import require_transformer
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
 
@@ -34,17 +34,13 @@ class CausalLM:
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[object, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model is not causal."""
-        if not isinstance(model, TransformerConfig):
-            raise UsageError(
-                f'objectives.clm needs a Transformer, and model.kind is "{model.kind}": set it to "transformer", or train '
-                'with the objective kind = "bilm"'
-            )
-        if model.embedding_size not in (0, model.hidden_size):
+        transformer = require_transformer(self.kind, model)
+        if transformer.embedding_width != transformer.hidden_size:
             raise UsageError(
                 f"objectives.clm predicts with the matrix of the word embeddings, and model.embedding_size is "
-                f"{model.embedding_size}: set it to 0, which means model.hidden_size"
+                f"{transformer.embedding_size}: set it to 0, which means model.hidden_size"
             )
-        if not model.causal and not self.allow_bidirectional:
+        if not transformer.causal and not self.allow_bidirectional:
             raise UsageError(
                 "objectives.clm predicts the next token, which a model with model.causal = false sees: set model.causal "
                 "to true, or objectives.clm.allow_bidirectional to true if that is the experiment"

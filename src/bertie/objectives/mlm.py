@@ -14,10 +14,10 @@ from bertie import console
 from bertie.batches.layouts import Layout
 from bertie.contracts import Batch, Targets
 from bertie.errors import UsageError, require_range
-from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.objectives.masking import Masking, Selection, select, spans_of
+from bertie.objectives.requirements import require_transformer
 from bertie.text.cooccurrence import cooccurrence_vectors
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
@@ -65,13 +65,8 @@ class MaskedLM:
             )
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[object, ...]) -> None:  # noqa: ARG002
-        """Raise UsageError if the model is causal."""
-        if not isinstance(model, TransformerConfig):
-            raise UsageError(
-                f'objectives.mlm needs a Transformer, and model.kind is "{model.kind}": set it to "transformer", or train '
-                'with the objective kind = "bilm"'
-            )
-        if model.causal:
+        """Raise UsageError if the model is causal, or no Transformer."""
+        if require_transformer(self.kind, model).causal:
             raise UsageError(
                 "objectives.mlm predicts a token from both sides, and model.causal is true: set model.causal to false, or "
                 'train with the objective kind = "clm"'
@@ -146,5 +141,4 @@ class MaskedLM:
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> MaskedLMHead:
         """Build the head, with the encoder's word embeddings as its output matrix."""
-        assert isinstance(config, TransformerConfig)
-        return MaskedLMHead(config, encoder.embeddings.word)
+        return MaskedLMHead(require_transformer(self.kind, config), encoder.embeddings.word)

@@ -16,6 +16,7 @@ from bertie.contracts import Batch, Targets
 from bertie.errors import UsageError, require_range
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.heads import PooledHead
+from bertie.objectives.requirements import require_transformer
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
 
@@ -42,12 +43,7 @@ class NextSentence:
                 f'objectives.nsp needs sentence pairs, and layout.kind is "{layout.kind}": set it to "pairs", or remove the '
                 "objective"
             )
-        if model.kind != "transformer":
-            raise UsageError(
-                f'objectives.nsp predicts from [CLS], the first token, and model.kind "{model.kind}" reads from both ends: '
-                'set model.kind to "transformer", or remove the objective'
-            )
-        if model.causal:
+        if require_transformer(self.kind, model).causal:
             raise UsageError(
                 "objectives.nsp predicts from [CLS], the first token, which sees no other token if model.causal is true: "
                 "set model.causal to false, or remove the objective"

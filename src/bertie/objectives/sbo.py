@@ -16,10 +16,10 @@ from torch import nn
 from bertie.batches.layouts import Layout
 from bertie.contracts import Batch, BoundaryTargets
 from bertie.errors import UsageError, require_range
-from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.span_boundary import POSITIONS, SpanBoundaryHead
 from bertie.objectives.mlm import MaskedLM
+from bertie.objectives.requirements import require_transformer
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
 
@@ -82,5 +82,4 @@ class SpanBoundary:
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> SpanBoundaryHead:
         """Build the head, with the encoder's word embeddings as its output matrix."""
-        assert isinstance(config, TransformerConfig)  # mlm, which it needs, refuses others
-        return SpanBoundaryHead(config, encoder.embeddings.word)
+        return SpanBoundaryHead(require_transformer(self.kind, config), encoder.embeddings.word)

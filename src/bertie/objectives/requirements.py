@@ -1,0 +1,17 @@
+"""Checks of the model that several objectives share."""
+
+from __future__ import annotations
+
+from bertie.errors import UsageError
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import EncoderConfig
+
+
+def require_transformer(kind: str, model: EncoderConfig) -> TransformerConfig:
+    """Return the configuration of a Transformer. Raise UsageError, which names the objective, for another encoder."""
+    if not isinstance(model, TransformerConfig):
+        raise UsageError(
+            f'objectives.{kind} needs a Transformer, and model.kind is "{model.kind}": set model.kind to "transformer", or '
+            f"remove objectives.{kind}"
+        )
+    return model
