@@ -130,14 +130,21 @@ class Batch:
     """int32 [S]: `Sequence.example`."""
     ragged: Ragged
     """Boundaries of the sequences in T."""
+    original_ids: Array | None = None
+    """int32 [T]: `input_ids` before masked language modeling, for the objectives after it. Micro-batches do not have it."""
     masked_spans: MaskedSpans | None = None
     """From the objective that masked spans to the objectives after it. Micro-batches do not have it."""
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """The arrays that the encoder and the heads read, by name: one value per token or per sequence."""
+        names = ("input_ids", "token_type_ids", "position_ids", "word_starts", "pair_label", "example")
+        return {name: array for name in names if (array := getattr(self, name)) is not None}
 
     def tensors(self, device: torch.device | str = "cpu") -> Batch:
         """Return this batch as tensors on `device`."""
         ragged = Ragged(_move(self.ragged.cu_seqlens, device), self.ragged.max_seqlen)
-        names = ("input_ids", "token_type_ids", "position_ids", "word_starts", "pair_label", "example")
-        arrays: dict[str, Any] = {name: _move(getattr(self, name), device) for name in names}
+        arrays: dict[str, Any] = {name: _move(array, device) for name, array in self.arrays.items()}
         return Batch(**arrays, ragged=ragged)
 
 
@@ -271,6 +278,8 @@ class Hidden:
     """[Q, D]: output of the last layer at the query rows. [T, D] if the caller named no rows."""
     layers: tuple[Tensor, ...] | None = None
     """Output of the embeddings and of every layer, lowest first, each [T, D]. None if the caller did not ask for it."""
+    batch: Batch | None = None
+    """The batch that was encoded, as tensors, for heads that run a second encoder on it. None outside of `Model`."""
 
 
 @dataclass(frozen=True, eq=False)

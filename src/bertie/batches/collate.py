@@ -54,8 +54,7 @@ def join(rows: list[tuple[Batch, dict[str, Any]]]) -> MicroBatch:
     starts = np.cumsum([0, *(len(batch.input_ids) for batch in batches)], dtype=np.int32)
     cu_seqlens = [batch.ragged.cu_seqlens[1:] + start for batch, start in zip(batches, starts, strict=False)]
     ragged = Ragged(np.concatenate([starts[:1], *cu_seqlens]), batches[0].ragged.max_seqlen)
-    names = ("input_ids", "token_type_ids", "position_ids", "word_starts", "pair_label", "example")
-    arrays: dict[str, Any] = {n: np.concatenate([getattr(b, n) for b in batches]) for n in names}
+    arrays: dict[str, Any] = {n: np.concatenate([getattr(b, n) for b in batches]) for n in batches[0].arrays}
     batch = Batch(**arrays, ragged=ragged)
     shifted = [
         {name: replace(target, index=target.index + start) for name, target in targets.items()}

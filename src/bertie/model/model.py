@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
@@ -33,7 +35,7 @@ class Model(nn.Module):
     def forward(self, micro: MicroBatch) -> dict[str, Loss]:
         """Return the losses of a micro-batch by head."""
         states = self.encoder_states(micro.batch, micro.rows) if micro.hidden_states is None else micro.hidden_states
-        hidden = self.head_inputs(states, micro.batch.ragged, micro.rows)
+        hidden = replace(self.head_inputs(states, micro.batch.ragged, micro.rows), batch=micro.batch)
         return {name: self.heads[name](hidden, targets) for name, targets in micro.targets.items()}
 
     def encoder_states(self, batch: Batch, rows: Int[Tensor, " Q"]) -> Tensor:
