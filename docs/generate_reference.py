@@ -23,10 +23,11 @@ from bertie import config
 from bertie.commands import USUAL, VERBS
 from bertie.commands.common import Output
 from bertie.commands.flags import REQUIRED, Argument, field_docs, literals, variants
+from bertie.lab.config import Axis, Budget, LabConfig, LabTask, Text, Variant
 
 FOLDER = Path(__file__).parent / "reference"
 GENERATED = "<!-- Written by docs/generate_reference.py from the code. Edit the code, then run `make docs`. -->\n"
-TYPES = {int: "integer", float: "float", str: "string", bool: "boolean", Path: "path"}
+TYPES = {dict[str, Any]: "table", int: "integer", float: "float", str: "string", bool: "boolean", Path: "path"}
 
 
 def pages() -> dict[str, str]:
@@ -140,7 +141,14 @@ def recipes() -> str:
         for field, hint in typing.get_type_hints(recipe).items():
             if members := tables(hint):
                 parts += list(table_section(title, field, hint, members, described))
+    parts += ["## Lab files", f"Shipped files: {', '.join(code(name) for name in config.shipped('lab'))}."]
+    parts.append(key_table(LabConfig, "Lab"))
+    for head, owner in LAB_TABLES.items():
+        parts += [f"### Lab: `{head}`", prose(owner), key_table(owner, "Lab")]
     return "\n\n".join(filter(None, parts))
+
+
+LAB_TABLES = {"[text]": Text, "[budget]": Budget, "[[tasks]]": LabTask, "[[axes]]": Axis, "[[variants]]": Variant}
 
 
 def table_section(title: str, key: str, hint: Any, members: list[type], described: dict[type, str]) -> Iterator[str]:
@@ -300,7 +308,7 @@ Every command has these flags:
 
 RECIPES = """# Recipe keys
 
-`bertie pretrain` and `bertie finetune` read a recipe: a TOML file, or the name of a shipped one. A recipe can extend
+`bertie pretrain`, `bertie finetune` and `bertie lab` read a TOML file, or the name of a shipped one. A recipe can extend
 another recipe. It then contains only the differences:
 
 ```toml

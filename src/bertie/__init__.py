@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bertie.errors import UsageError, UserError
     from bertie.finetuning.finetune import finetune
     from bertie.finetuning.glue import glue
+    from bertie.lab.lab import run_lab
     from bertie.predict.embed import embed
     from bertie.predict.predictor import Predictor, load
     from bertie.pretraining.glove import GloveConfig
@@ -49,6 +50,7 @@ __all__ = [
     "load",
     "prepare",
     "pretrain",
+    "run_lab",
     "score",
     "train_tokenizer",
 ]
@@ -69,6 +71,7 @@ _HOMES = {
     "load": "bertie.predict.predictor",
     "prepare": "bertie.text.prepare",
     "pretrain": "bertie.pretraining.pretrain",
+    "run_lab": "bertie.lab.lab",
     "score": "bertie.tasks.scoring",
     "train_tokenizer": "bertie.text.vocabulary",
 }

@@ -34,6 +34,7 @@ Train:
   glove                Train static GloVe vectors on token shards, as a baseline.
   finetune             Fine-tune a BERT on labeled examples.
   glue                 Fine-tune a BERT on the tasks of GLUE and score them.
+  lab                  Compare variants of pre-training on your text and tasks.
 
 Use a model:
   evaluate             Score a fine-tuned model on labeled examples.
@@ -58,7 +59,7 @@ Text is read from .txt, .jsonl, .csv, .tsv and .parquet files (also compressed: 
 .bz2, .xz, .zst), from folders, glob patterns, URLs, and data sets: hf:DATASET.
 `bertie --version` prints the version."""
 
-RESUMING = ("demo", "pretrain", "finetune", "glue", "prepare")
+RESUMING = ("demo", "pretrain", "finetune", "glue", "lab", "prepare")
 
 
 def main(argv: list[str] | None = None) -> int:

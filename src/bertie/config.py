@@ -63,13 +63,16 @@ def build(kind: Any, value: Any, where: str) -> Any:
     """Convert TOML values to a typed value.
 
     Args:
-        kind: Wanted type: a dataclass, a union of dataclasses with a `kind`, a tuple, a dict, a Literal or a scalar type.
+        kind: Wanted type: a dataclass, a union of dataclasses with a `kind`, a tuple, a dict, a Literal, a scalar type, or
+            `Any` for values that are checked later.
         value: TOML values.
         where: Dotted key of the value, for messages; "" for the top level.
 
     Raises:
         UsageError: The value does not have this type. The message names the key.
     """
+    if kind is Any:
+        return value
     origin = typing.get_origin(kind)
     if origin in (Union, types.UnionType):
         return _build_union([choice for choice in typing.get_args(kind) if choice is not type(None)], value, where)
@@ -92,12 +95,19 @@ def build(kind: Any, value: Any, where: str) -> Any:
     return value
 
 
-def plain(config: Any) -> Any:
-    """Convert a configuration to TOML values: dataclasses to tables, tuples to arrays. Fields with None are omitted."""
+def plain(config: Any, defaults: bool = True) -> Any:
+    """Convert a configuration to TOML values: dataclasses to tables, tuples to arrays. Fields with None are omitted.
+
+    Args:
+        config: The configuration.
+        defaults: Whether to include fields that have their default value. `kind` is always included.
+    """
     if dataclasses.is_dataclass(config):
-        pairs = ((field.name, getattr(config, field.name)) for field in dataclasses.fields(config))
-        return {name: plain(value) for name, value in pairs if value is not None}
-    return [plain(item) for item in config] if isinstance(config, tuple) else config
+        fields = dataclasses.fields(config)
+        shown = [f for f in fields if defaults or f.name == "kind" or getattr(config, f.name) != f.default]
+        pairs = ((field.name, getattr(config, field.name)) for field in shown)
+        return {name: plain(value, defaults) for name, value in pairs if value is not None}
+    return [plain(item, defaults) for item in config] if isinstance(config, tuple) else config
 
 
 def parse(text: str, where: str) -> dict[str, Any]:
@@ -145,10 +155,11 @@ def _resolve_extends(
     if parent.resolve() in chain:
         raise UsageError(f"{where}: extends {name!r}, which extends this file in turn: remove one of the two")
     inherited = _resolve_extends(read(parent), parent.parent, str(parent), group, (*chain, parent.resolve()))
-    return _merge(inherited, {key: value for key, value in values.items() if key != "extends"})
+    return merge(inherited, {key: value for key, value in values.items() if key != "extends"})
 
 
-def _merge(parent: dict[str, Any], child: dict[str, Any]) -> dict[str, Any]:
+def merge(parent: dict[str, Any], child: dict[str, Any]) -> dict[str, Any]:
+    """Merge a table into the table that it extends. See the rules at the top of this file."""
     return parent | {key: _merge_value(parent.get(key), value) for key, value in child.items()}
 
 
@@ -160,7 +171,7 @@ def _merge_value(parent: Any, child: Any) -> Any:
         return [_merge_value(by_kind.get(item.get("kind")) if isinstance(item, dict) else None, item) for item in child]
     if not isinstance(child, dict) or not isinstance(parent, dict):
         return child
-    return _merge(parent, child) if child.get("kind", parent.get("kind")) == parent.get("kind") else child
+    return merge(parent, child) if child.get("kind", parent.get("kind")) == parent.get("kind") else child
 
 
 def _build_dataclass(kind: Any, value: Any, where: str) -> Any:

@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import tomllib
 import typing
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ from bertie.commands.finetune import Args as FinetuneArgs
 from bertie.commands.flags import variants
 from bertie.commands.pretrain import Args as PretrainArgs
 from bertie.errors import UsageError
+from bertie.lab.config import LabConfig, Text
+from bertie.lab.plan import make_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -112,11 +115,14 @@ def test_python_examples_compile(page: Path) -> None:
 
 
 def load_recipe(values: dict[str, Any]) -> list[str]:
-    """Return why a block is no recipe, for pre-training and for fine-tuning; [] if it is one.
+    """Return why a block is no recipe, for pre-training and for fine-tuning, and no lab file; [] if it is one.
 
-    A block may have only a few keys. It then extends a shipped recipe.
+    A recipe may have only a few keys. It then extends a shipped recipe.
     """
     refusals = []
+    if "axes" in values:
+        plan_with_any_files(config.load(LabConfig, values, "lab"))
+        return []
     for group, args in RECIPES.items():
         recipe = typing.get_type_hints(args)["recipe"]
         if not set(values) - {"extends"} <= {field.name for field in dataclasses.fields(recipe)}:
@@ -128,6 +134,16 @@ def load_recipe(values: dict[str, Any]) -> list[str]:
         except UsageError as error:
             refusals.append(f"{group}: {error}")
     return refusals
+
+
+def plan_with_any_files(lab: LabConfig) -> None:
+    """Plan a lab whose files need not exist."""
+    with tempfile.TemporaryDirectory() as folder:
+        text = config.build(Text, lab.text, "text")
+        for name in (*text.inputs, *(file for task in lab.tasks for file in (task.train, task.dev))):
+            (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
+            (Path(folder) / name).touch()
+        make_plan(lab, Path(folder))
 
 
 @each_page

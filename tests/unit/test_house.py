@@ -27,6 +27,7 @@ ROOMS = (
     ("finetuning",),
     ("predict",),
     ("demo",),
+    ("lab",),
     ("commands",),
     ("cli",),
     ("__main__",),

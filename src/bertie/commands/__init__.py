@@ -18,6 +18,7 @@ VERBS = {
     "glove": "bertie.commands.glove",
     "finetune": "bertie.commands.finetune",
     "glue": "bertie.commands.glue",
+    "lab": "bertie.commands.lab",
     "evaluate": "bertie.commands.evaluate",
     "score": "bertie.commands.score",
     "predict": "bertie.commands.predict",

@@ -86,20 +86,7 @@ class RayExecutor:
             import ray.exceptions
         except ImportError as error:
             raise UsageError("--executor ray needs Ray: pip install 'bertie[ray]'") from error
-        _require_reachable(self.address)
-        owns_cluster = not ray.is_initialized()
-        if owns_cluster:
-            cpus = (self.workers or threads.cpu_quota()) if self.address == "local" else None
-            try:
-                ray.init(
-                    self.address,
-                    num_cpus=cpus,
-                    include_dashboard=False,
-                    log_to_driver=False,
-                    logging_level=logging.ERROR,
-                )
-            except (ConnectionError, RuntimeError, ValueError) as error:
-                raise UserError(f"no Ray cluster at {self.address}: {' '.join(str(error).split())[:200]}") from error
+        owns_cluster = connect_ray(self.address, self.workers or threads.cpu_quota())
         try:
             # A cluster may have more processors than `workers`: never submit more items than that.
             ahead = self.workers or ITEMS_PER_WORKER * int(ray.cluster_resources().get("CPU", 1))
@@ -113,6 +100,37 @@ class RayExecutor:
         finally:
             if owns_cluster:
                 ray.shutdown()
+
+
+def connect_ray(address: str, cpus: int) -> bool:
+    """Connect this process to a Ray cluster.
+
+    Args:
+        address: Address of the cluster's head node, "auto", or "local" to start a cluster on this machine.
+        cpus: Number of processors of a cluster that is started here.
+
+    Returns:
+        Whether it was not connected before, so that the caller has to end the connection.
+
+    Raises:
+        UserError: There is no such cluster.
+    """
+    import ray
+
+    _require_reachable(address)
+    if ray.is_initialized():
+        return False
+    try:
+        ray.init(
+            address,
+            num_cpus=cpus if address == "local" else None,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise UserError(f"no Ray cluster at {address}: {' '.join(str(error).split())[:200]}") from error
+    return True
 
 
 def _require_reachable(address: str) -> None:

@@ -1,0 +1,43 @@
+"""bertie lab"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro.conf import Positional
+
+from bertie.commands.common import Flat, Output, OutputFlags
+from bertie.lab.lab import run_lab
+from bertie.lab.launchers import Work
+
+
+@dataclass(frozen=True)
+class Args:
+    """Compare variants of pre-training: train, fine-tune and score all of them, several seeds each.
+
+    Run the same command again to resume, and after a change of the file to compute what is new.
+    """
+
+    config: Positional[str]
+    """Lab file (TOML), or a shipped one: see the documentation."""
+    out: Path
+    """Output: the folder of the lab, with report.html, results.md and results.json."""
+    data: Path = Path()
+    """Folder to which the paths in the lab file are relative."""
+    steps: Path | None = None
+    """Folder of the steps: vocabularies, shards, models, scores. Labs with the same folder share what they have in common.
+    By default OUT/steps."""
+    seeds: tuple[int, ...] = ()
+    """Random seeds, in place of those of the lab file."""
+    dry_run: bool = False
+    """Prepare the text, time a few training steps, and print the cells and the estimated hours. Nothing is trained."""
+    work: Annotated[Work, Flat] = Work()
+    output: OutputFlags = Output()
+
+
+def run(args: Args) -> dict[str, Any]:
+    return run_lab(
+        args.config, args.data, args.out, seeds=args.seeds, work=args.work, steps=args.steps or "", dry=args.dry_run
+    )

@@ -1,0 +1,125 @@
+"""The keys of a lab file (TOML). Field docstrings are the documentation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from bertie.errors import UsageError, require_range
+from bertie.text.tokenizer import NormalizerOptions
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The length of every pre-training. It replaces training.steps of the recipes."""
+
+    amount: float
+    """Optimizer steps, tokens (filler included), floating-point operations, or seconds of training steps."""
+    unit: Literal["steps", "tokens", "flops", "seconds"]
+    """What is equal in all cells. flops are counted from the first rows of the text, seconds measured on a few steps."""
+
+    def __post_init__(self) -> None:
+        require_range("budget", self, "amount", low=0, high=1e30, above=True)
+
+
+@dataclass(frozen=True)
+class Text:
+    """The text, its vocabulary and its shards."""
+
+    inputs: tuple[str, ...]
+    """Text files or folders, relative to the data folder."""
+    text_field: str = "text"
+    """Key or column of the text, in all files but .txt."""
+    algorithm: Literal["wordpiece", "bpe"] = "wordpiece"
+    """Kind of vocabulary: WordPiece, or byte-level BPE."""
+    vocab_size: int = 8000
+    """Number of entries of the vocabulary."""
+    cased: bool = False
+    """Keep case and accents."""
+    eval_share: float = 0.01
+    """Share of the documents that are held out."""
+    language: str = "en"
+    """Language of the text for sentence splitting, a two-letter code."""
+
+    @property
+    def normalization(self) -> NormalizerOptions:
+        """How WordPiece normalizes the text."""
+        return NormalizerOptions(lowercase=not self.cased)
+
+
+@dataclass(frozen=True)
+class LabTask:
+    """A task on which the pre-trained models are fine-tuned and scored."""
+
+    name: str
+    """Name in tables."""
+    train: str
+    """Training examples: a file, relative to the data folder."""
+    dev: str
+    """Examples to score."""
+    finetune: dict[str, Any]
+    """A fine-tuning recipe, as in a TOML file of `bertie finetune`. It usually extends the one of its kind of task."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What a variant changes. Its tables are merged into those of the base, as in a TOML file that extends another one."""
+
+    name: str
+    """Name in tables."""
+    text: dict[str, Any] = field(default_factory=dict)
+    """Changes of `text`."""
+    pretrain: dict[str, Any] = field(default_factory=dict)
+    """Changes of `pretrain`."""
+    glove: dict[str, Any] | None = None
+    """Settings of GloVe vectors, which take the place of pre-training."""
+    finetune: dict[str, Any] = field(default_factory=dict)
+    """Changes of the fine-tuning recipe of every task."""
+    checkpoint: int = 0
+    """Fine-tune the checkpoint after this many steps of pre-training; 0: the final model."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Alternatives, one of which each cell has."""
+
+    name: str
+    """Name in tables."""
+    variants: tuple[Variant, ...]
+    """The alternatives. Differences are relative to the first one."""
+
+
+@dataclass(frozen=True)
+class LabConfig:
+    """A lab file. Its cells are all combinations of the variants of its axes, each with every seed."""
+
+    title: str
+    """Title of the page."""
+    question: str
+    """What the comparison is to find out. Shown below the title."""
+    text: dict[str, Any]
+    """The text, its vocabulary and its shards."""
+    pretrain: dict[str, Any]
+    """A pre-training recipe, as in a TOML file of `bertie pretrain`. It usually extends a shipped one."""
+    axes: tuple[Axis, ...]
+    """What is varied."""
+    tasks: tuple[LabTask, ...] = ()
+    """Tasks for fine-tuning. Without tasks, only the losses of pre-training are compared."""
+    seeds: tuple[int, ...] = (0,)
+    """Random seeds. Each is used for pre-training and for fine-tuning."""
+    budget: Budget | None = None
+    """The length of every pre-training. Without it, each recipe's training.steps."""
+
+    def __post_init__(self) -> None:
+        for what, names in (
+            ("axes", [axis.name for axis in self.axes]),
+            ("tasks", [task.name for task in self.tasks]),
+            ("seeds", list(self.seeds)),
+            *((f"axes.{axis.name}.variants", [variant.name for variant in axis.variants]) for axis in self.axes),
+        ):
+            if len(set(names)) < len(names):
+                raise UsageError(f"{what}: the same name occurs twice in {', '.join(map(str, names))}")
+            if not names and what != "tasks":
+                raise UsageError(f"{what} is empty: give at least one")
+        if min(self.seeds) < 0:
+            raise UsageError(f"seeds has {min(self.seeds)}: give numbers from 0")

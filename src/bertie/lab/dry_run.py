@@ -1,0 +1,112 @@
+"""`bertie lab --dry-run`: the cells of a lab, and how long they would take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bertie import config as configuration
+from bertie import console
+from bertie.errors import UserError
+from bertie.finetuning.recipe import FinetuneConfig
+from bertie.lab.budget import flops_per_step, seconds_per_step, tokens_per_step
+from bertie.lab.launchers import Launcher
+from bertie.lab.schedule import Schedule
+from bertie.lab.steps import SHARDS, FinetuneStep, GloveStep, MeasureStep, PretrainStep, ShardsStep
+from bertie.pretraining.pretrain import set_up
+from bertie.pretraining.recipe import PretrainConfig
+from bertie.tasks.data.rows import valid_examples
+from bertie.text.shards import open_shards
+from bertie.text.tokenizer import Tokenizer
+from bertie.training.distributed import SINGLE_PROCESS
+
+SAMPLE = 200  # examples whose tokens are counted
+SCORING = 0.34  # cost of a token in a forward pass alone, relative to training
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What a pre-training costs."""
+
+    seconds: float
+    """All its steps."""
+    tokens_per_second: float
+
+
+def dry_run(schedule: Schedule, launcher: Launcher) -> dict[str, Any]:
+    """Prepare the text, time a few training steps of each model, and print the cells and the estimated hours.
+
+    Evaluations and GloVe vectors are not part of the estimate. Fine-tuning is estimated from its number of tokens and the
+    speed of pre-training.
+
+    Returns:
+        {"steps": number of unfinished steps, "hours": of all of them, if `workers` of them run at a time}.
+    """
+    plan = schedule.plan
+    schedule.run(launcher, {name for name, step in plan.steps.items() if isinstance(step, ShardsStep)})
+    if schedule.failed:
+        raise UserError(next(iter(schedule.failed.values())))
+    speeds: dict[str, Speed] = {}
+    seconds = {}
+    for cell in plan.cells:
+        step = plan.steps[cell.model]
+        key = repr(replace(step, recipe=step.recipe | {"seed": 0})) if isinstance(step, PretrainStep) else ""
+        if isinstance(step, PretrainStep) and key not in speeds:
+            console.info(f"timing {', '.join(cell.variants)}")
+            speeds[key] = _speed(schedule, step)
+        speed = speeds.get(key, next(iter(speeds.values()), Speed(0.0, 1e4)))
+        seconds[cell.model] = speed.seconds if key else 0.0
+        for name in cell.tasks.values():
+            seconds[name] = _finetuning_seconds(schedule, name, speed)
+    todo = {name: value for name, value in seconds.items() if not schedule.finished(name)}
+    for cell in plan.cells:
+        own = [seconds[cell.model], *(seconds[name] for name in cell.tasks.values())]
+        console.info(f"{cell.name}: {own[0] / 60:.1f} min of pre-training, {sum(own[1:]) / 60:.1f} min of fine-tuning")
+    hours = sum(todo.values()) / 3600 / launcher.slots
+    console.info(
+        f"{console.plural(len(plan.cells), 'cell')}, {console.plural(len(todo), 'step')} to do: about {hours:.1f} hours with "
+        f"{launcher.slots} at a time"
+    )
+    return {"steps": len(todo), "hours": hours}
+
+
+def _speed(schedule: Schedule, step: PretrainStep) -> Speed:
+    """Time the first steps of a pre-training."""
+    recipe = configuration.build(PretrainConfig, step.recipe, "")
+    folder = schedule.steps / step.shards / SHARDS
+    with console.silenced():
+        setup = set_up(recipe, folder, schedule.steps / "dry-run", schedule.threads, SINGLE_PROCESS)
+        cost = seconds_per_step(setup)
+    measure = schedule.plan.steps.get(step.measure)
+    steps = float(recipe.training.steps)
+    if isinstance(measure, MeasureStep):
+        per_step = flops_per_step(setup) if measure.budget.unit == "flops" else cost
+        steps = measure.budget.amount / per_step
+    return Speed(steps * cost, tokens_per_step(recipe) / cost)
+
+
+def _finetuning_seconds(schedule: Schedule, name: str, speed: Speed) -> float:
+    step = schedule.plan.steps[name]
+    assert isinstance(step, FinetuneStep)
+    model = schedule.plan.steps[step.model]
+    assert isinstance(model, PretrainStep | GloveStep)
+    recipe = configuration.build(FinetuneConfig, step.recipe, "")
+    tokenizer = open_shards(schedule.steps / model.shards / SHARDS).tokenizer
+    training, settings = _length(step.train, recipe, tokenizer), recipe.training
+    used = min(recipe.max_train_examples or training.examples, training.examples)
+    seen = settings.steps * settings.batch_size or settings.epochs * used
+    dev = _length(step.dev, recipe, tokenizer)
+    return (seen * training.tokens + dev.examples * dev.tokens * SCORING) / speed.tokens_per_second
+
+
+class _Length(NamedTuple):
+    examples: int
+    tokens: float  # mean per example
+
+
+def _length(path: str, recipe: FinetuneConfig, tokenizer: Tokenizer) -> _Length:
+    with console.silenced():
+        examples: list[Any] = valid_examples(recipe.task.reader.read(Path(path)), path)
+        sample = recipe.task.fit(examples).encode(examples[:SAMPLE], tokenizer, recipe.max_length)
+    return _Length(len(examples), sum(map(len, sample)) / len(examples[:SAMPLE]))

@@ -1,0 +1,187 @@
+"""Where the processes of a lab run: on this machine, as jobs of Slurm, or on a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from bertie import console, runtime, threads
+from bertie.errors import UsageError
+
+
+class Job(Protocol):
+    """A process that was started."""
+
+    def exit_code(self) -> int | None:
+        """Return its exit code; None while it runs."""
+        ...
+
+    def stop(self) -> None:
+        """Ask it to stop, and wait. A training saves a checkpoint first."""
+        ...
+
+
+class Launcher(Protocol):
+    """Starts the process of a step."""
+
+    @property
+    def slots(self) -> int:
+        """The number of processes that may run at a time."""
+        ...
+
+    def start(self, arguments: Sequence[str], log: Path) -> Job:
+        """Start `python -m bertie.lab.worker ARGUMENTS`, with its output in `log`."""
+        ...
+
+    def close(self) -> None:
+        """Release what the launcher holds."""
+        ...
+
+
+@dataclass(frozen=True)
+class ProcessLauncher:
+    """Processes of this machine, behind a command that may run them elsewhere, such as srun."""
+
+    slots: int
+    prefix: tuple[str, ...] = ()
+    """The command in front of theirs."""
+
+    def start(self, arguments: Sequence[str], log: Path) -> Job:
+        own = () if self.prefix else (str(os.getpid()),)  # the process ends when this one is killed
+        command = [*self.prefix, sys.executable, "-m", "bertie.lab.worker", *arguments, *own]
+        with open(log, "ab") as file:
+            # In a group of its own: Ctrl-C in a terminal reaches only this process, which stops the others.
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+            )
+        return _Process(process)
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class _Process:
+    process: subprocess.Popen[bytes]
+
+    def exit_code(self) -> int | None:
+        return self.process.poll()
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait()
+
+
+@dataclass(frozen=True)
+class RayLauncher:
+    """Processes on the machines of a Ray cluster, which all see the same files."""
+
+    slots: int
+    threads: int
+    gpus: int
+    """GPUs of each process."""
+    ray: Any
+
+    def start(self, arguments: Sequence[str], log: Path) -> Job:
+        command = [sys.executable, "-m", "bertie.lab.worker", *arguments]
+        remote = self.ray.remote(_run_command).options(num_cpus=self.threads, num_gpus=self.gpus, max_retries=0)
+        return _RayTask(self.ray, remote.remote(command, str(log)))
+
+    def close(self) -> None:
+        self.ray.shutdown()
+
+
+@dataclass(frozen=True)
+class _RayTask:
+    ray: Any
+    task: Any
+
+    def exit_code(self) -> int | None:
+        done, _ = self.ray.wait([self.task], timeout=0)
+        if not done:
+            return None
+        try:
+            return self.ray.get(self.task)
+        except self.ray.exceptions.RayError as error:
+            console.warn(f"Ray lost a step: {str(error).splitlines()[0]}")
+            return 1
+
+    def stop(self) -> None:
+        self.ray.cancel(self.task, force=True)
+
+
+def _run_command(command: list[str], log: str) -> int:
+    """Run a command on a machine of the cluster. It ends when the worker process of Ray ends."""
+    with open(log, "ab") as file:
+        return subprocess.run([*command, str(os.getpid())], stdout=file, stderr=file, check=False).returncode
+
+
+@dataclass(frozen=True)
+class Work:
+    """Where and how the steps of a lab run."""
+
+    executor: Literal["local", "slurm", "ray"] = "local"
+    """Where steps run. local: processes on this machine. slurm: jobs, with srun. ray: a Ray cluster. The machines share
+    the files."""
+    workers: int = 0
+    """Number of steps to run at a time. 0: as many as the machine or cluster has processors for, but one at a time on a
+    machine with a GPU, one per GPU on Ray, and 16 under Slurm."""
+    threads: int = 1
+    """CPU threads of each step. One is best for small models, several for large ones."""
+    slurm_options: str = ""
+    """Options of srun, such as "--partition gpu --gpus 1 --time 4:00:00"."""
+    ray_address: str = "local"
+    """Address of the head of the Ray cluster, or auto; local: start a cluster on this machine."""
+
+    def __post_init__(self) -> None:
+        if self.workers < 0:
+            raise UsageError(f"--workers {self.workers}: give a number of processes, or 0 for the default")
+        if not 1 <= self.threads <= runtime.MAX_THREADS:
+            raise UsageError(f"--threads {self.threads}: give a number from 1 to {runtime.MAX_THREADS}")
+        if self.slurm_options and self.executor != "slurm":
+            raise UsageError(f"--slurm-options needs --executor slurm, and it is {self.executor}")
+        if self.ray_address != "local" and self.executor != "ray":
+            raise UsageError(f"--ray-address {self.ray_address} needs --executor ray, and it is {self.executor}")
+
+    def launcher(self) -> Launcher:
+        """Return what starts the steps.
+
+        Raises:
+            UsageError: The machine lacks what it needs.
+            UserError: There is no Ray cluster at the address.
+        """
+        match self.executor:
+            case "local":
+                available = max(1, threads.cpu_quota() // self.threads)
+                return ProcessLauncher(self.workers or (1 if runtime.device().type == "cuda" else available))
+            case "slurm":
+                if shutil.which("srun") is None:
+                    raise UsageError("--executor slurm needs srun: start bertie lab on a machine of the cluster")
+                options = ("--ntasks=1", f"--cpus-per-task={self.threads}", "--kill-on-bad-exit")
+                return ProcessLauncher(self.workers or 16, ("srun", *options, *shlex.split(self.slurm_options)))
+            case "ray":
+                return _ray_launcher(self.workers, self.threads, self.ray_address)
+
+
+def _ray_launcher(slots: int, cpu_threads: int, address: str) -> RayLauncher:
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError as error:
+        raise UsageError("--executor ray needs Ray: pip install 'bertie[ray]'") from error
+    from bertie.text.executors import connect_ray
+
+    connect_ray(address, threads.cpu_quota())
+    resources = ray.cluster_resources()
+    gpus = int(resources.get("GPU", 0))
+    available = gpus or max(1, int(resources.get("CPU", 1)) // cpu_threads)
+    return RayLauncher(slots or available, cpu_threads, min(gpus, 1), ray)

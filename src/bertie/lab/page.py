@@ -1,0 +1,145 @@
+"""The results of a lab as a page (report.html) and as tables in Markdown (results.md)."""
+
+from __future__ import annotations
+
+import math
+
+from bertie.console import plural
+from bertie.lab.bootstrap import Estimate
+from bertie.lab.config import LabConfig
+from bertie.lab.results import MEAN, Measured, Results, Row
+from bertie.report import Page
+from bertie.training.run_report import HEAD_NAMES
+
+METHOD = (
+    "The first row is the reference. A difference is the mean over the seeds minus that of the reference, with a 95 % "
+    "bootstrap interval. Dev examples are resampled together for both sides, and seeds for each side. With a single seed, the "
+    "interval covers the choice of the dev examples only, not the variation between runs. Losses and accuracies of "
+    "pre-training have no interval with a single seed."
+)
+Table = tuple[list[str], list[list[str]]]
+
+
+def report(config: LabConfig, results: Results, machine: str) -> Page:
+    """Return the page of a lab.
+
+    Args:
+        config: The lab file.
+        results: Its results so far.
+        machine: A sentence about hardware and versions.
+    """
+    page = Page(config.title, config.question)
+    if results.missing:
+        page.paragraph(
+            f"Not finished: {plural(results.missing, 'cell')} of the lab {_have(results.missing)} no result yet."
+        )
+    page.heading("Scores")
+    page.paragraph(f"Mean ± standard deviation over {plural(len(config.seeds), 'seed')}.")
+    page.table(*score_table(config, results))
+    page.heading("Differences to the first row")
+    page.paragraph(METHOD)
+    page.table(*difference_table(config, results))
+    for row in results.rows:
+        for error in row.failed:
+            page.paragraph(f"Failed: {row.name}: {error}")
+    page.heading("Tasks")
+    for measure in [name for name in results.measures if name in results.tasks or name == MEAN]:
+        rows = {row.name: row.measures[measure] for row in results.rows if measure in row.measures}
+        scores = {name: (each.mean.value, _half_width(each.mean)) for name, each in rows.items()}
+        page.score_chart(scores, label(measure, results), {name: each.values for name, each in rows.items()})
+    page.heading("Pre-training")
+    _curves(page, results)
+    page.table(*cost_table(config, results))
+    page.paragraph(machine)
+    return page
+
+
+def markdown(config: LabConfig, results: Results, machine: str) -> str:
+    """Return the tables of a lab in Markdown."""
+    parts = [f"# {config.title}", config.question, "## Scores", _markdown(*score_table(config, results))]
+    parts += ["## Differences to the first row", METHOD, _markdown(*difference_table(config, results))]
+    return "\n\n".join([*parts, "## Pre-training", _markdown(*cost_table(config, results)), machine]) + "\n"
+
+
+def score_table(config: LabConfig, results: Results) -> Table:
+    """Return header and rows of the scores."""
+    header = [*(axis.name for axis in config.axes), *(label(name, results) for name in results.measures)]
+    return header, [[*row.variants, *(_score(row, name) for name in results.measures)] for row in results.rows]
+
+
+def difference_table(config: LabConfig, results: Results) -> Table:
+    """Return header and rows of the differences to the first row. A star marks intervals without 0."""
+    shown = [name for name in results.measures if any(_difference(row, name) for row in results.rows)]
+    header = [*(axis.name for axis in config.axes), *(label(name, results) for name in shown)]
+    rows = [[*row.variants, *(_shown_difference(_difference(row, name)) for name in shown)] for row in results.rows[1:]]
+    return header, rows
+
+
+def cost_table(config: LabConfig, results: Results) -> Table:
+    """Return header and rows of the sizes and costs of the models."""
+    header = [*(axis.name for axis in config.axes), "Parameters", "Million tokens", "Minutes"]
+    rows = []
+    for row in results.rows:
+        tokens = "–" if row.tokens is None else f"{row.tokens / 1e6:.3g}"
+        minutes = "–" if row.minutes is None else f"{row.minutes:.1f}"
+        parameters = "–" if row.parameters is None else f"{row.parameters:,}"
+        rows.append([*row.variants, parameters, tokens, minutes])
+    return header, rows
+
+
+def label(measure: str, results: Results) -> str:
+    """Return the heading of a measure: "SST-2, accuracy" or "masked LM, loss"."""
+    if measure in results.tasks:
+        return f"{measure}, {results.tasks[measure].replace('_', ' ')}"
+    if measure == MEAN:
+        return MEAN
+    head, kind = measure.rsplit("_", 1)
+    return f"{HEAD_NAMES.get(head, head)}, {kind}"
+
+
+def _score(row: Row, name: str) -> str:
+    measured = row.measures.get(name)
+    if measured is None:
+        return "–"
+    text = _number(measured.mean.value) + (f" ± {_number(measured.sd)}" if measured.sd is not None else "")
+    return text + f" ({measured.no_better} failed)" * (measured.no_better > 0)
+
+
+def _difference(row: Row, name: str) -> Estimate | None:
+    measured: Measured | None = row.measures.get(name)
+    return measured.difference if measured else None
+
+
+def _shown_difference(found: Estimate | None) -> str:
+    if found is None:
+        return "–"
+    if found.low is None or found.high is None:
+        return f"{found.value:+.3f}"
+    return f"{found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]" + " *" * found.significant
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def _half_width(estimate: Estimate) -> float:
+    return math.nan if estimate.low is None or estimate.high is None else (estimate.high - estimate.low) / 2
+
+
+def _curves(page: Page, results: Results) -> None:
+    """Add a chart for each held-out loss that a row has at several steps."""
+    names = dict.fromkeys(name for row in results.rows for name in row.curves)
+    for name in names:
+        curves = {row.name: row.curves[name] for row in results.rows if len(row.curves.get(name, ([],))[0]) > 1}
+        distinct = {str(curve): (title, curve) for title, curve in reversed(curves.items())}
+        if distinct:
+            page.line_chart(dict(reversed(distinct.values())), "million tokens", f"{label(name, results)}, first seed")
+
+
+def _have(count: int) -> str:
+    return "has" if count == 1 else "have"
+
+
+def _markdown(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

@@ -1,0 +1,213 @@
+"""From a lab file to its cells and steps. What several cells need in common is one step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from bertie import config as configuration
+from bertie import storage
+from bertie.errors import UsageError
+from bertie.files import sources
+from bertie.finetuning.recipe import FinetuneConfig
+from bertie.lab.budget import known_steps, with_steps
+from bertie.lab.config import LabConfig, LabTask, Text, Variant
+from bertie.lab.steps import (
+    FinetuneStep,
+    GloveStep,
+    MeasureStep,
+    PretrainStep,
+    ShardsStep,
+    Step,
+    VocabularyStep,
+    step_id,
+)
+from bertie.pretraining.glove import GloveConfig
+from bertie.pretraining.recipe import PretrainConfig
+
+FILE = "plan.json"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination of variants with one seed."""
+
+    variants: tuple[str, ...]
+    """The name of the variant of each axis."""
+    seed: int
+    """The random seed."""
+    model: str
+    """The step that trains the model."""
+    checkpoint: int
+    """The checkpoint that is fine-tuned, by its number of steps; 0: the final model."""
+    tasks: dict[str, str]
+    """The fine-tuning step of each task."""
+
+    @property
+    def name(self) -> str:
+        """The name in messages."""
+        return f"{', '.join(self.variants)}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All cells of a lab and the steps that they need."""
+
+    cells: tuple[Cell, ...]
+    steps: dict[str, Step]
+    """The steps by id, each after those that it needs."""
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """The combinations of variants, in order. Each has one cell per seed."""
+        return list(dict.fromkeys(cell.variants for cell in self.cells))
+
+
+def make_plan(config: LabConfig, data: Path) -> Plan:
+    """Plan a lab.
+
+    Args:
+        config: The lab file.
+        data: The folder to which the paths in it are relative.
+
+    Raises:
+        UsageError: The settings of a cell are wrong, or a file is missing. The message names the cell.
+    """
+    cells: list[Cell] = []
+    steps: dict[str, Step] = {}
+    combinations = list(product(*(axis.variants for axis in config.axes)))
+    # All seeds of a model use its checkpoints, so that a seed added later does not repeat them.
+    kept = {_pretraining_key(config, variants) for variants in combinations if _checkpoint(variants)}
+    for variants, seed in product(combinations, config.seeds):
+        name = ", ".join(variant.name for variant in variants)
+        try:
+            keep = _pretraining_key(config, variants) in kept
+            cells.append(_Cell(config, data, variants, seed, keep, steps).plan())
+        except UsageError as error:
+            raise UsageError(f"{name}: {error}") from error
+    return Plan(tuple(cells), steps)
+
+
+def _pretraining_key(config: LabConfig, variants: tuple[Variant, ...]) -> str:
+    """Everything that decides a pre-training, except for the seed."""
+    merged = [_merged(config, variants, name) for name in ("text", "pretrain")]
+    return repr((merged, [variant.glove for variant in variants]))
+
+
+def _merged(config: LabConfig, variants: tuple[Variant, ...], table: str) -> dict[str, Any]:
+    return reduce(configuration.merge, (getattr(variant, table) for variant in variants), getattr(config, table))
+
+
+def _checkpoint(variants: tuple[Variant, ...]) -> int:
+    """Return the checkpoint that the variants name; 0: none does."""
+    named = [variant.checkpoint for variant in variants if variant.checkpoint]
+    if len(named) > 1:
+        raise UsageError("two variants name a checkpoint: let only one axis do so")
+    return named[0] if named else 0
+
+
+@dataclass(frozen=True, eq=False)
+class _Cell:
+    """A cell that is being planned. It adds its steps to `steps`."""
+
+    config: LabConfig
+    data: Path
+    variants: tuple[Variant, ...]
+    seed: int
+    keep_checkpoints: bool
+    steps: dict[str, Step]
+
+    def plan(self) -> Cell:
+        shards = self._shards()
+        model, checkpoint = self._model(shards), _checkpoint(self.variants)
+        tasks = {task.name: self._finetuning(task, model, checkpoint) for task in self.config.tasks}
+        return Cell(tuple(variant.name for variant in self.variants), self.seed, model, checkpoint, tasks)
+
+    def _add(self, step: Step) -> str:
+        name = step_id(step)
+        self.steps.setdefault(name, step)
+        return name
+
+    def _shards(self) -> str:
+        text = configuration.build(Text, _merged(self.config, self.variants, "text"), "text")
+        text = replace(text, inputs=tuple(_located(self.data, name) for name in text.inputs))
+        files = tuple(f"{file.path} {file.size} {file.stamp}" for file in sources.find(text.inputs))
+        vocabulary = self._add(VocabularyStep(text, files))
+        return self._add(ShardsStep(text, vocabulary))
+
+    def _model(self, shards: str) -> str:
+        settings = [variant.glove for variant in self.variants if variant.glove is not None]
+        if settings:
+            glove = configuration.build(GloveConfig, settings[-1] | {"seed": self.seed}, "glove")
+            if _checkpoint(self.variants):
+                raise UsageError("glove has no checkpoints, and the variant has checkpoint: remove one of them")
+            return self._add(GloveStep(configuration.plain(glove, defaults=False), shards))
+        recipe = configuration.load(PretrainConfig, _merged(self.config, self.variants, "pretrain"), "pretrain")
+        budget, measure = self.config.budget, ""
+        if (steps := known_steps(budget, recipe)) is not None:
+            recipe = with_steps(recipe, steps)
+        elif budget is not None:
+            measured = configuration.plain(replace(recipe, seed=0), defaults=False)
+            measure = self._add(MeasureStep(measured, budget, shards))
+        self._require_checkpoint(recipe, bool(measure))
+        settings = configuration.plain(replace(recipe, seed=self.seed), defaults=False)
+        return self._add(PretrainStep(settings, shards, self.keep_checkpoints, measure))
+
+    def _require_checkpoint(self, recipe: PretrainConfig, measured: bool) -> None:
+        """Raise UsageError if the run will not have the checkpoint of the cell."""
+        checkpoint, training = _checkpoint(self.variants), recipe.training
+        if not checkpoint:
+            return
+        if measured:
+            raise UsageError(
+                "checkpoint counts steps, which this budget does not fix: set budget.unit to steps or tokens"
+            )
+        every, last = training.checkpoint_every, training.steps
+        if checkpoint > last or (checkpoint != last and (not every or checkpoint % every)):
+            raise UsageError(
+                f"checkpoint is {checkpoint}, and a run of {last} steps has one after every {every}: choose one of those, "
+                "or change training.checkpoint_every"
+            )
+        needed = -(-last // (every or last))
+        if training.keep_checkpoints < needed:
+            raise UsageError(
+                f"training.keep_checkpoints is {training.keep_checkpoints}, and the run writes {needed} checkpoints: set it "
+                f"to {needed}, so that the one after step {checkpoint} remains"
+            )
+
+    def _finetuning(self, task: LabTask, model: str, checkpoint: int) -> str:
+        merged = reduce(configuration.merge, (variant.finetune for variant in self.variants), task.finetune)
+        recipe = configuration.load(FinetuneConfig, merged, "finetune")
+        if recipe.grid.learning_rate or recipe.grid.batch_size or recipe.grid.epochs or recipe.restarts > 1:
+            raise UsageError(f"{task.name}: a lab has an axis instead of grid and restarts: remove them")
+        settings = configuration.plain(replace(recipe, seed=self.seed), defaults=False)
+        train, dev = (_located(self.data, name) for name in (task.train, task.dev))
+        files = tuple(_file_state(Path(path)) for path in (train, dev))
+        return self._add(FinetuneStep(settings, train, dev, files, model, checkpoint))
+
+
+def _located(data: Path, name: str) -> str:
+    """Return an input with its folder. URLs and data sets of the hub have none."""
+    return name if ":" in name else str((data / name).absolute())
+
+
+def _file_state(path: Path) -> str:
+    if not path.is_file():
+        raise UsageError(f"no such file: {path}: check --data, the folder that holds the data of the lab")
+    status = path.stat()
+    return f"{status.st_size} {status.st_mtime_ns}"
+
+
+def save_plan(plan: Plan, path: Path) -> None:
+    """Write plan.json, from which the processes of the steps read what to do."""
+    cells = [configuration.plain(cell) for cell in plan.cells]
+    steps = {name: configuration.plain(step) for name, step in plan.steps.items()}
+    storage.write_json(path, {"cells": cells, "steps": steps})
+
+
+def read_step(path: Path, name: str) -> Step:
+    """Read a step of plan.json."""
+    return configuration.build(Step, storage.read_json(path)["steps"][name], name)

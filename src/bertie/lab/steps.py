@@ -1,0 +1,256 @@
+"""The kinds of steps of a lab. Each is a frozen dataclass that names its settings and the steps that it needs.
+
+A step has a folder, `STEPS/ID`, which only its own process writes. `run` resumes what an earlier process left there. A step is
+finished when its folder has result.json, which `worker` writes last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+from safetensors import safe_open
+
+from bertie import config as configuration
+from bertie import storage
+from bertie.checkpoints.folder import MANIFEST
+from bertie.finetuning.finetune import finetune
+from bertie.finetuning.recipe import FinetuneConfig
+from bertie.finetuning.sweep import has_failed
+from bertie.lab.budget import measured_steps, with_steps
+from bertie.lab.config import Budget, Text
+from bertie.pretraining.glove import GloveConfig, glove
+from bertie.pretraining.pretrain import pretrain
+from bertie.pretraining.recipe import PretrainConfig
+from bertie.tasks import AnyTask, Task
+from bertie.tasks.data.rows import valid_examples
+from bertie.tasks.evaluation.folder import PREDICTIONS
+from bertie.tasks.example_sums import example_sums
+from bertie.text.executors import LocalExecutor
+from bertie.text.prepare import prepare
+from bertie.text.readers import ReaderOptions
+from bertie.text.tokenizer import Tokenizer
+from bertie.text.vocabulary import train_tokenizer
+from bertie.training.run_folder import read_metrics
+from bertie.training.run_report import DEV
+
+RESULT = "result.json"
+RUN, SUMS = "run", "sums.npy"
+TOKENIZER, SHARDS = "tokenizer", "shards"
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where a step runs."""
+
+    steps: Path
+    """The folder of all steps."""
+    step: str
+    """The id of this one."""
+    threads: int
+    """Number of CPU threads."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of this step."""
+        return self.steps / self.step
+
+    def of(self, step: str) -> Path:
+        """Return the folder of another step."""
+        return self.steps / step
+
+
+@dataclass(frozen=True)
+class VocabularyStep:
+    """Train the vocabulary."""
+
+    text: Text
+    files: tuple[str, ...]
+    """The text files with their sizes and dates: another text is another step."""
+    kind: Literal["vocabulary"] = "vocabulary"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ()
+
+    def run(self, at: Workplace) -> dict[str, Any]:
+        if not (at.folder / TOKENIZER).exists():
+            train_tokenizer(
+                self.text.inputs,
+                at.folder / TOKENIZER,
+                algorithm=self.text.algorithm,
+                vocab_size=self.text.vocab_size,
+                normalization=self.text.normalization,
+                reader_options=ReaderOptions(text_field=self.text.text_field),
+                executor=LocalExecutor(at.threads),
+            )
+        return {"entries": Tokenizer.load(at.folder / TOKENIZER).size}
+
+
+@dataclass(frozen=True)
+class ShardsStep:
+    """Tokenize the text."""
+
+    text: Text
+    vocabulary: str
+    kind: Literal["shards"] = "shards"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (self.vocabulary,)
+
+    def run(self, at: Workplace) -> dict[str, Any]:
+        if not (at.folder / SHARDS).exists():
+            prepare(
+                self.text.inputs,
+                Tokenizer.load(at.of(self.vocabulary) / TOKENIZER),
+                at.folder / SHARDS,
+                eval_share=self.text.eval_share,
+                language=self.text.language,
+                reader_options=ReaderOptions(text_field=self.text.text_field),
+                executor=LocalExecutor(at.threads),
+            )
+        return {"splits": storage.read_json(at.folder / SHARDS / "manifest.json")["splits"]}
+
+
+@dataclass(frozen=True)
+class MeasureStep:
+    """Turn a budget in floating-point operations or seconds into a number of optimizer steps, equal for all seeds."""
+
+    recipe: dict[str, Any]
+    budget: Budget
+    shards: str
+    kind: Literal["measure"] = "measure"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (self.shards,)
+
+    def run(self, at: Workplace) -> dict[str, Any]:
+        recipe = configuration.build(PretrainConfig, self.recipe, "")
+        return {"steps": measured_steps(self.budget, recipe, at.of(self.shards) / SHARDS, at.threads)}
+
+
+@dataclass(frozen=True)
+class PretrainStep:
+    """Pre-train a model."""
+
+    recipe: dict[str, Any]
+    shards: str
+    keep_checkpoints: bool
+    """Whether a cell uses a checkpoint of this run. Otherwise they are deleted at the end."""
+    measure: str = ""
+    """The step that determines training.steps; empty: the recipe has them."""
+    kind: Literal["pretrain"] = "pretrain"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (self.shards, *filter(None, [self.measure]))
+
+    def run(self, at: Workplace) -> dict[str, Any]:
+        recipe = configuration.build(PretrainConfig, self.recipe, "")
+        if self.measure:
+            recipe = with_steps(recipe, storage.read_json(at.of(self.measure) / RESULT)["steps"])
+        run = at.folder / RUN
+        pretrain(recipe, at.of(self.shards) / SHARDS, run, threads=at.threads)
+        last = read_metrics(run, "train")[-1]
+        cost = {"steps": recipe.training.steps, "tokens": last["tokens"], "seconds": last["seconds"]}
+        return {"parameters": _parameters(run), **cost, "evaluations": read_metrics(run, "eval")}
+
+
+@dataclass(frozen=True)
+class GloveStep:
+    """Train GloVe vectors."""
+
+    settings: dict[str, Any]
+    shards: str
+    kind: Literal["glove"] = "glove"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (self.shards,)
+
+    def run(self, at: Workplace) -> dict[str, Any]:
+        run = at.folder / RUN
+        if not (run / MANIFEST).is_file():
+            glove(
+                at.of(self.shards) / SHARDS,
+                run,
+                configuration.build(GloveConfig, self.settings, "glove"),
+                threads=at.threads,
+            )
+        return {"parameters": _parameters(run), "evaluations": []}
+
+
+@dataclass(frozen=True)
+class FinetuneStep:
+    """Fine-tune a model on a task, and score it."""
+
+    recipe: dict[str, Any]
+    train: str
+    dev: str
+    files: tuple[str, ...]
+    """The two files with their sizes and dates."""
+    model: str
+    """The step that trained the model."""
+    checkpoint: int = 0
+    """Use the checkpoint after this many steps; 0: the final model."""
+    kind: Literal["finetune"] = "finetune"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (self.model,)
+
+    def run(self, at: Workplace) -> dict[str, Any]:
+        recipe, run = configuration.build(FinetuneConfig, self.recipe, ""), at.folder / RUN
+        model = at.of(self.model) / RUN
+        if self.checkpoint:
+            model = model / "checkpoints" / f"step-{self.checkpoint:08d}"
+        tuned = finetune(recipe, self.train, self.dev, model, run, threads=at.threads)
+        examples = valid_examples(recipe.task.reader.read(Path(self.dev)), self.dev, recipe.strict)
+        found = _read_predictions(tuned.task, examples, run / DEV / PREDICTIONS)
+        scores = tuned.task.score(found, examples)
+        metric = recipe.metric or next(name for name in (tuned.task.metric, *scores) if name in scores)
+        sums = example_sums(cast(AnyTask, tuned.task), found, examples, metric)
+        if sums is not None:
+            np.save(at.folder / SUMS, sums[1])
+        result = {"metric": metric, "scores": scores, "formula": sums[0] if sums else None}
+        result |= {"failed": has_failed(metric, scores, tuned.task, examples)}
+        return result | {"seconds": read_metrics(run, "train")[-1]["seconds"]}
+
+
+Step = VocabularyStep | ShardsStep | MeasureStep | PretrainStep | GloveStep | FinetuneStep
+
+
+def step_id(step: Step) -> str:
+    """Return the name of the step's folder: its kind, and a hash of its settings and of those of the steps it needs.
+
+    Settings with their default value do not count, so a new setting of bertie does not change the names.
+    """
+    text = json.dumps(configuration.plain(step, defaults=False), sort_keys=True)
+    return f"{step.kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def tidy(step: Step, at: Workplace) -> None:
+    """Delete what no other step reads, after the result is saved: checkpoints, and the weights of fine-tuned models."""
+    if isinstance(step, FinetuneStep) or (isinstance(step, PretrainStep) and not step.keep_checkpoints):
+        shutil.rmtree(at.folder / RUN / "checkpoints", ignore_errors=True)
+    if isinstance(step, FinetuneStep):
+        (at.folder / RUN / "model.safetensors").unlink(missing_ok=True)
+
+
+def _parameters(model: Path) -> int:
+    """Return the number of weights in a model folder."""
+    with safe_open(model / "model.safetensors", "np") as file:
+        return sum(int(np.prod(file.get_slice(name).get_shape())) for name in file.keys())  # noqa: SIM118 - no mapping
+
+
+def _read_predictions(task: Task, examples: list[Any], path: Path) -> list[Any]:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    pairs = zip(lines, examples, strict=True)
+    return [task.read_prediction(json.loads(line), example, str(path)) for line, example in pairs]

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bertie.lab.bootstrap import SAMPLES, difference, estimate, resampled_scores
+
+
+def rows(values: np.ndarray) -> np.ndarray:
+    return np.stack([values, np.ones_like(values)], 1)
+
+
+def scores(*values: np.ndarray) -> np.ndarray:
+    return np.stack([resampled_scores("mean", rows(each), 0) for each in values], 1)
+
+
+def test_the_interval_of_a_mean_has_the_width_of_theory() -> None:
+    values = np.random.default_rng(0).normal(2.0, 1.0, 400)
+    found = estimate([float(values.mean())], scores(values))
+    assert found.low is not None
+    assert found.high is not None
+    assert found.value == pytest.approx(values.mean())
+    assert found.high - found.low == pytest.approx(2 * 1.96 * values.std() / 20, rel=0.1)
+
+
+def test_the_same_predictions_do_not_differ() -> None:
+    hits = np.random.default_rng(0).random(300) < 0.7
+    same = scores(hits.astype(float))
+    found = difference([0.7], [0.7], same, same)
+    assert (found.value, found.low, found.high) == (0, 0, 0)
+    assert not found.significant
+
+
+def test_examples_are_resampled_together() -> None:
+    """Two models that differ on few examples: the interval is narrower than with independent samples."""
+    rng = np.random.default_rng(0)
+    hits = (rng.random(500) < 0.6).astype(float)
+    better = hits.copy()
+    better[rng.choice(np.flatnonzero(hits == 0), 15, replace=False)] = 1
+    found = difference([better.mean()], [hits.mean()], scores(better), scores(hits))
+    assert found.low is not None
+    assert found.high is not None
+    assert found.significant
+    assert found.value == pytest.approx(15 / 500)
+    assert found.high - found.low == pytest.approx(2 * 1.96 * np.sqrt(0.03 * 0.97 / 500), rel=0.15)
+
+
+def test_the_variation_between_seeds_is_part_of_the_interval() -> None:
+    """Without examples, the standard error is the standard deviation over seeds by the root of their number."""
+    values = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    found = estimate(values, None)
+    assert found.low is not None
+    assert found.high is not None
+    assert (found.high - found.low) / (2 * 1.96) == pytest.approx(np.std(values, ddof=1) / np.sqrt(6), rel=0.1)
+
+
+def test_one_seed_without_examples_has_no_interval() -> None:
+    found = difference([0.5], [0.4], None, None)
+    assert (found.low, found.high, found.significant) == (None, None, False)
+    assert found.value == pytest.approx(0.1)
+
+
+def test_a_real_difference_is_found_and_chance_is_not() -> None:
+    """In repeated experiments without a difference, about one interval in twenty excludes 0."""
+    rng = np.random.default_rng(1)
+    false_alarms = 0
+    for _ in range(200):
+        a, b = (rng.random(200) < 0.5).astype(float), (rng.random(200) < 0.5).astype(float)
+        false_alarms += difference([a.mean()], [b.mean()], scores(a), scores(b)).significant
+    assert 2 <= false_alarms <= 22
+    a, b = (rng.random(2000) < 0.6).astype(float), (rng.random(2000) < 0.5).astype(float)
+    assert difference([a.mean()], [b.mean()], scores(a), scores(b)).significant
+
+
+def test_samples_are_the_same_in_every_process() -> None:
+    values = np.arange(50.0)
+    first = resampled_scores("mean", rows(values), 3)
+    assert first.shape == (SAMPLES,)
+    assert np.array_equal(first, resampled_scores("mean", rows(values), 3))
+    assert not np.array_equal(first, resampled_scores("mean", rows(values), 4))

@@ -1,0 +1,233 @@
+"""Labs that run for real: results, resuming, failures, launchers, and the page."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+import bertie
+from bertie.errors import UsageError
+from bertie.lab.launchers import Work
+
+File = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def finished(lab_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the lab of `lab_file` after a run."""
+    out = tmp_path_factory.mktemp("labs") / "done"
+    result = bertie.run_lab(small(), lab_data, out)
+    assert result["failed"] == 0
+    return out
+
+
+def small() -> File:
+    from tests.unit.lab.conftest import lab_file  # the fixture's own function
+
+    return lab_file.__wrapped__()  # pyright: ignore[reportFunctionMemberAccess]
+
+
+def results(out: Path) -> Any:
+    """The scores in results.json, without times."""
+    rows = json.loads((out / "results.json").read_text())["rows"]
+    return [{**row, "minutes": None} for row in rows]
+
+
+def states(steps: Path) -> dict[str, int]:
+    """When each result was written."""
+    return {path.parent.name: path.stat().st_mtime_ns for path in steps.glob("*/result.json")}
+
+
+def test_a_lab_writes_scores_differences_and_a_page(finished: Path) -> None:
+    bert, no_nsp = results(finished)
+    assert bert["variants"] == ["BERT"]
+    assert set(bert["measures"]) == {"mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy", "and"}
+    assert set(no_nsp["measures"]) == {"mlm_loss", "mlm_accuracy", "and"}
+    score = no_nsp["measures"]["and"]
+    assert score["difference"]["value"] == pytest.approx(score["values"][0] - bert["measures"]["and"]["values"][0])
+    assert score["mean"]["low"] <= score["mean"]["value"] <= score["mean"]["high"]
+    assert bert["measures"]["mlm_loss"]["difference"] is None  # the first row is the reference
+    tables = (finished / "results.md").read_text()
+    assert "| objective | masked LM, loss |" in tables
+    assert "| no NSP |" in tables
+    page = (finished / "report.html").read_text()
+    assert all(text in page for text in ("Objectives", "Does it help?", "no NSP", "and, accuracy"))
+    assert not list((finished / "steps").glob("finetune-*/run/model.safetensors"))  # only what others need is kept
+    assert not list((finished / "steps").glob("*/run/checkpoints"))
+
+
+def test_a_finished_lab_computes_nothing_again_and_a_new_variant_only_itself(finished: Path, lab_data: Path) -> None:
+    before = states(finished / "steps")
+    file = small()
+    file["axes"][0]["variants"].append({"name": "frozen", "finetune": {"frozen": True}})
+    assert len(bertie.run_lab(file, lab_data, finished)["rows"]) == 3
+    after = states(finished / "steps")
+    assert before.items() <= after.items()
+    assert len(after) == len(before) + 1
+    bertie.run_lab(small(), lab_data, finished)
+    assert states(finished / "steps") == after
+
+
+@pytest.mark.slow
+def test_labs_share_steps(finished: Path, lab_data: Path, tmp_path: Path) -> None:
+    file = small()
+    file["axes"][0]["variants"].pop()
+    before = states(finished / "steps")
+    bertie.run_lab(file, lab_data, tmp_path / "other", steps=finished / "steps")
+    assert states(finished / "steps") == before
+    assert not (tmp_path / "other" / "steps").exists()
+    assert len(results(tmp_path / "other")) == 1
+
+
+def command(data: Path, out: Path, file: Path) -> list[str]:
+    return [sys.executable, "-m", "bertie", "lab", str(file), "--data", str(data), "--out", str(out), "--json"]
+
+
+@pytest.mark.parametrize("stop", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+def test_a_stopped_lab_resumes_and_ends_with_the_same_scores(
+    stop: signal.Signals, finished: Path, lab_data: Path, tmp_path: Path
+) -> None:
+    file, out = tmp_path / "lab.toml", tmp_path / "out"
+    file.write_text(tomli_w.dumps(small()))
+    process = subprocess.Popen(command(lab_data, out, file), stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    while not list((out / "steps").glob("pretrain-*/log.txt")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    done = states(out / "steps")
+    process.send_signal(stop)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == (130 if stop == signal.SIGTERM else -signal.SIGKILL)
+    assert (b"run the same command again" in errors) == (stop == signal.SIGTERM)
+    assert not workers_of(out)
+    again = subprocess.run(command(lab_data, out, file), capture_output=True, timeout=200, check=True)
+    assert json.loads(again.stdout)["failed"] == 0
+    assert done.items() <= states(out / "steps").items()
+    assert results(out) == [row for row in results(finished) if row["variants"] != ["frozen"]][:2]
+
+
+def workers_of(out: Path) -> list[str]:
+    """Processes of steps that still run, some time after their parent has ended."""
+    for _ in range(50):
+        listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
+        running = [line for line in listed if "bertie.lab.worker" in line and str(out) in line]
+        if not running:
+            break
+        time.sleep(0.1)
+    return running
+
+
+@pytest.mark.slow
+def test_a_failed_step_is_reported_and_repeated(lab_data: Path, tmp_path: Path) -> None:
+    file = small()
+    file["axes"][0]["variants"][1] = {"name": "too large", "pretrain": {"training": {"batch_size": 100_000}}}
+    first = bertie.run_lab(file, lab_data, tmp_path / "out")
+    assert first["failed"] == 2  # the pre-training, and the fine-tuning that needs it
+    good, bad = results(tmp_path / "out")
+    assert good["measures"]["and"]["values"]
+    assert bad["measures"] == {}
+    assert any("seed 0: " in error and "lower --training.batch-size" in error for error in bad["failed"])
+    assert "Failed: too large" in (tmp_path / "out" / "report.html").read_text()
+    before = states(tmp_path / "out" / "steps")
+    assert bertie.run_lab(file, lab_data, tmp_path / "out")["failed"] == 2
+    assert states(tmp_path / "out" / "steps") == before
+
+
+def test_a_dry_run_estimates_and_trains_nothing(
+    lab_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found = bertie.run_lab(small(), lab_data, tmp_path / "out", dry=True)
+    assert (found["cells"], found["steps"]) == (2, 4)
+    assert 0 < found["hours"] < 1
+    assert {name.split("-")[0] for name in states(tmp_path / "out" / "steps")} == {"vocabulary", "shards"}
+    shown = capfd.readouterr().err
+    assert "no NSP, seed 0: " in shown
+    assert "hours" in shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", ["flops", "seconds"])
+def test_a_measured_budget_has_the_same_steps_for_all_seeds(lab_data: Path, tmp_path: Path, unit: str) -> None:
+    file = small() | {
+        "seeds": [0, 1],
+        "tasks": [],
+        "budget": {"unit": unit, "amount": 2.0 if unit == "seconds" else 2e7},
+    }
+    file["axes"][0]["variants"].pop()
+    bertie.run_lab(file, lab_data, tmp_path / "out")
+    steps = [json.loads(path.read_text()) for path in (tmp_path / "out" / "steps").glob("pretrain-*/result.json")]
+    assert len(steps) == 2
+    assert len({step["steps"] for step in steps}) == 1
+    assert all(step["steps"] > 1 for step in steps)
+
+
+@pytest.mark.slow
+def test_slurm_jobs_get_their_options(lab_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for srun notes its options and runs the command."""
+    srun = tmp_path / "bin" / "srun"
+    srun.parent.mkdir()
+    srun.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/jobs\nwhile [ "${{1#--}}" != "$1" ]; do shift; done\nexec "$@"\n'
+    )
+    srun.chmod(srun.stat().st_mode | stat.S_IEXEC)
+    monkeypatch.setenv("PATH", f"{srun.parent}:{os.environ['PATH']}")
+    file = small() | {"tasks": []}
+    file["axes"][0]["variants"].pop()
+    bertie.run_lab(
+        file, lab_data, tmp_path / "out", executor="slurm", slurm_options="--partition=gpu --gpus=1", threads=2
+    )
+    jobs = (tmp_path / "jobs").read_text().splitlines()
+    assert len(jobs) == 3  # vocabulary, shards, pre-training
+    assert all(
+        job.startswith("--ntasks=1 --cpus-per-task=2 --kill-on-bad-exit --partition=gpu --gpus=1 ") for job in jobs
+    )
+    assert results(tmp_path / "out")[0]["measures"].keys() == {"mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy"}
+
+
+@pytest.mark.slow
+def test_ray_runs_the_steps(lab_data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="needs the package ray")
+    file = small() | {"tasks": []}
+    file["axes"][0]["variants"].pop()
+    assert bertie.run_lab(file, lab_data, tmp_path / "out", work=Work(executor="ray", workers=1))["failed"] == 0
+    assert results(tmp_path / "out")[0]["measures"]["mlm_loss"]["values"]
+
+
+def test_wrong_calls_are_refused(lab_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = small()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for options, message in (
+        ({"slurm_options": "--gpus 1"}, "needs --executor slurm"),
+        ({"ray_address": "auto"}, "needs --executor ray"),
+        ({"workers": -1}, "--workers -1"),
+        ({"threads": 0}, "--threads 0"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            Work(**options)
+    for values, message in (
+        ({"out": tmp_path / "other"}, "already exists"),
+        ({"work": Work(executor="slurm")}, "needs srun"),
+        ({"seeds": (1, 1)}, "twice"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            bertie.run_lab(**({"config": copy.deepcopy(file), "data": lab_data, "out": tmp_path / "out"} | values))
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_processes_cannot_run_the_same_lab(finished: Path, lab_data: Path) -> None:
+    from bertie.lab.schedule import only_process
+
+    with only_process(finished / "steps"), pytest.raises(UsageError, match="another process"):
+        bertie.run_lab(small(), lab_data, finished)

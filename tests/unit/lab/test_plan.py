@@ -1,0 +1,204 @@
+"""Which cells and steps a lab file has, and which files are refused."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertie import config
+from bertie.errors import UsageError, UserError
+from bertie.lab.budget import tokens_per_step
+from bertie.lab.checks import check
+from bertie.lab.config import LabConfig
+from bertie.lab.plan import Plan, make_plan, read_step, save_plan
+from bertie.lab.steps import FinetuneStep, GloveStep, MeasureStep, PretrainStep
+from bertie.pretraining.recipe import PretrainConfig
+
+File = dict[str, Any]
+
+
+def planned(file: File, data: Path) -> Plan:
+    return make_plan(config.load(LabConfig, file, "lab"), data)
+
+
+def kinds(plan: Plan) -> Counter[str]:
+    return Counter(step.kind for step in plan.steps.values())
+
+
+def variant(file: File, **values: Any) -> File:
+    """Add a variant."""
+    file["axes"][0]["variants"].append({"name": f"variant {len(file['axes'][0]['variants'])}", **values})
+    return file
+
+
+def recipe(plan: Plan, cell: int) -> PretrainConfig:
+    step = plan.steps[plan.cells[cell].model]
+    assert isinstance(step, PretrainStep)
+    return config.build(PretrainConfig, step.recipe, "")
+
+
+def test_cells_are_all_combinations_and_share_what_they_have_in_common(lab_file: File, lab_data: Path) -> None:
+    lab_file |= {"seeds": [0, 1, 2]}
+    lab_file["axes"].append(
+        {"name": "head", "variants": [{"name": "plain"}, {"name": "frozen", "finetune": {"frozen": True}}]}
+    )
+    plan = planned(lab_file, lab_data)
+    assert [(cell.variants, cell.seed) for cell in plan.cells][:4] == [
+        (("BERT", "plain"), 0),
+        (("BERT", "plain"), 1),
+        (("BERT", "plain"), 2),
+        (("BERT", "frozen"), 0),
+    ]
+    # One vocabulary and one set of shards for all; a pre-training for both heads; a fine-tuning for each cell.
+    assert kinds(plan) == {"vocabulary": 1, "shards": 1, "pretrain": 6, "finetune": 12}
+
+
+def test_needs_come_first(lab_file: File, lab_data: Path) -> None:
+    plan = planned(lab_file, lab_data)
+    names = list(plan.steps)
+    for name, step in plan.steps.items():
+        assert all(names.index(need) < names.index(name) for need in step.needs)
+
+
+def test_variants_are_merged_like_files_that_extend_others(lab_file: File, lab_data: Path) -> None:
+    plan = planned(variant(lab_file, pretrain={"model": {"causal": True}, "objectives": [{"kind": "clm"}]}), lab_data)
+    assert [objective.kind for objective in recipe(plan, 0).objectives] == ["mlm", "nsp"]
+    assert [objective.kind for objective in recipe(plan, 1).objectives] == ["mlm"]
+    assert recipe(plan, 1).objectives[0] == recipe(plan, 0).objectives[0]  # the parent's settings of mlm remain
+    assert recipe(plan, 2).model.causal
+    assert recipe(plan, 2).model.hidden_size == 16
+
+
+def test_the_seed_reaches_both_trainings(lab_file: File, lab_data: Path) -> None:
+    plan = planned(lab_file | {"seeds": [7]}, lab_data)
+    finetunings = [step for step in plan.steps.values() if isinstance(step, FinetuneStep)]
+    assert recipe(plan, 0).seed == 7
+    assert {step.recipe["seed"] for step in finetunings} == {7}
+
+
+def test_a_plan_can_be_saved(lab_file: File, lab_data: Path, tmp_path: Path) -> None:
+    plan = planned(variant(lab_file, glove={"epochs": 2}), lab_data)
+    save_plan(plan, tmp_path / "plan.json")
+    assert {name: read_step(tmp_path / "plan.json", name) for name in plan.steps} == plan.steps
+
+
+def test_the_name_of_a_step_depends_on_its_settings_and_inputs_only(lab_file: File, lab_data: Path) -> None:
+    before = planned(copy.deepcopy(lab_file), lab_data)
+    lab_file["title"], lab_file["axes"][0]["variants"][0]["name"] = "Another title", "base"
+    lab_file["pretrain"]["seed"] = 5  # replaced by the seed of the lab
+    lab_file["pretrain"]["model"]["use_bias"] = True  # the default
+    assert list(planned(copy.deepcopy(lab_file), lab_data).steps) == list(before.steps)
+    lab_file["text"]["vocab_size"] = 310  # changes everything
+    assert not set(planned(lab_file, lab_data).steps) & set(before.steps)
+
+
+@pytest.mark.parametrize(("unit", "amount", "steps"), [("steps", 4, 4), ("tokens", 1280, 10), ("tokens", 1300, 10)])
+def test_a_budget_replaces_the_number_of_steps(
+    lab_file: File, lab_data: Path, unit: str, amount: float, steps: int
+) -> None:
+    lab_file["budget"] = {"unit": unit, "amount": amount}
+    assert tokens_per_step(recipe(planned(lab_file, lab_data), 0)) == 4 * 32
+    assert recipe(planned(lab_file, lab_data), 0).training.steps == steps
+
+
+@pytest.mark.parametrize("unit", ["flops", "seconds"])
+def test_a_budget_that_must_be_measured_is_a_step_for_all_seeds(lab_file: File, lab_data: Path, unit: str) -> None:
+    plan = planned(lab_file | {"seeds": [0, 1], "budget": {"unit": unit, "amount": 1e9}}, lab_data)
+    assert kinds(plan)["measure"] == 2
+    assert all(step.measure for step in plan.steps.values() if isinstance(step, PretrainStep))
+    assert {step.budget.unit for step in plan.steps.values() if isinstance(step, MeasureStep)} == {unit}
+
+
+def test_glove_takes_the_place_of_pre_training(lab_file: File, lab_data: Path) -> None:
+    plan = planned(variant(lab_file, glove={"hidden_size": 8}, finetune={"lstm_hidden_size": 8}), lab_data)
+    step = plan.steps[plan.cells[2].model]
+    assert isinstance(step, GloveStep)
+    assert step.settings == {"hidden_size": 8}
+    check(plan)
+
+
+def test_checkpoints_of_one_run_are_fine_tuned(lab_file: File, lab_data: Path) -> None:
+    lab_file["axes"][0]["variants"] = [{"name": str(step), "checkpoint": step} for step in (2, 4)]
+    plan = planned(lab_file, lab_data)
+    assert kinds(plan) == {"vocabulary": 1, "shards": 1, "pretrain": 1, "finetune": 2}
+    [run] = [step for step in plan.steps.values() if isinstance(step, PretrainStep)]
+    assert run.keep_checkpoints
+
+
+REFUSED: list[tuple[str, Any, str]] = [
+    ("checkpoint", {"checkpoint": 3}, "a run of 4 steps has one after every 2"),
+    ("checkpoint", {"checkpoint": 6}, "a run of 4 steps has one after every 2"),
+    ("kept", {"checkpoint": 2, "pretrain": {"training": {"keep_checkpoints": 1}}}, "training.keep_checkpoints"),
+    ("glove", {"checkpoint": 2, "glove": {}}, "remove one of them"),
+    ("key", {"pretrain": {"modle": {}}}, "did you mean 'model'"),
+    ("combination", {"pretrain": {"model": {"causal": True}}}, "model.causal"),
+    ("finetune", {"finetune": {"epochs": 3}}, "epochs"),
+    ("grid", {"finetune": {"restarts": 3}}, "restarts"),
+    ("text", {"text": {"inputs": ["missing.jsonl"]}}, "no such file"),
+    ("glove key", {"glove": {"size": 3}}, "size"),
+]
+
+
+@pytest.mark.parametrize(("values", "message"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+def test_a_wrong_variant_is_refused_by_name(lab_file: File, lab_data: Path, values: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        planned(variant(lab_file, **values), lab_data)
+    assert "variant 2" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+CANNOT_RUN: list[tuple[Any, str]] = [
+    ({"pretrain": {"model": {"max_position_embeddings": 16}}}, "layout.max_length 32"),
+    ({"pretrain": {"model": {"vocab_size": 200}}}, "text.vocab_size is 300"),
+    ({"finetune": {"max_length": 1024}}, "max_length of fine-tuning"),
+    ({"finetune": {"layers": "concat_last_4"}}, "layers"),
+    ({"finetune": {"metric": "bleu"}}, "metric is 'bleu'"),
+    ({"finetune": {"task": {"label": "stars"}}}, "stars"),
+]
+
+
+@pytest.mark.parametrize(("values", "message"), CANNOT_RUN)
+def test_a_cell_that_cannot_run_is_refused_before_the_first_one(
+    lab_file: File, lab_data: Path, values: Any, message: str
+) -> None:
+    plan = planned(variant(lab_file, **values), lab_data)
+    with pytest.raises(UserError, match=message) as caught:
+        check(plan)
+    assert str(caught.value).startswith("variant 2, seed 0: ")
+
+
+def test_a_file_of_the_task_with_unknown_classes_is_refused(lab_file: File, lab_data: Path, tmp_path: Path) -> None:
+    (tmp_path / "dev.tsv").write_text("sentence\tlabel\nthe\tmaybe\n")
+    lab_file["tasks"][0]["dev"] = str(tmp_path / "dev.tsv")
+    with pytest.raises(UserError, match=r"BERT, seed 0: .*maybe"):
+        check(planned(lab_file, lab_data))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seeds": []}, "seeds is empty"),
+        ({"seeds": [1, 1]}, "seeds: the same name occurs twice"),
+        ({"seeds": [-1]}, "seeds has -1"),
+        ({"axes": []}, "axes is empty"),
+        ({"axes": [{"name": "a", "variants": []}]}, "axes.a.variants is empty"),
+        ({"axes": [{"name": "a", "variants": [{"name": "x"}, {"name": "x"}]}]}, "axes.a.variants: the same name"),
+        ({"budget": {"unit": "hours", "amount": 1}}, "budget.unit"),
+        ({"budget": {"unit": "steps", "amount": 0}}, "budget.amount"),
+        ({"budget": {"unit": "tokens", "amount": 3}}, "less than one step"),
+        ({"titel": "x"}, "did you mean 'title'"),
+    ],
+)
+def test_a_wrong_file_is_refused(lab_file: File, lab_data: Path, changes: File, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        planned(lab_file | changes, lab_data)
+
+
+@pytest.mark.parametrize("name", config.shipped("lab"))
+def test_every_shipped_lab_can_run(name: str, shared_data: Path) -> None:
+    plan = make_plan(config.load(LabConfig, name, "lab"), shared_data)
+    check(plan)

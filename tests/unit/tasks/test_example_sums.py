@@ -1,0 +1,118 @@
+"""The formulas on sums of rows equal the scores of the tasks, also on samples of the examples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertie.tasks import AnyTask, Choose, Classify, Regress, Span, Tag
+from bertie.tasks.data.choices import ChoiceExample
+from bertie.tasks.data.conll import TaggedSentence
+from bertie.tasks.data.squad import Answer, Question
+from bertie.tasks.data.texts import Example
+from bertie.tasks.example_sums import FORMULAS, example_sums
+from bertie.tasks.predictions import (
+    ChoicePrediction,
+    ClassPrediction,
+    NumberPrediction,
+    SpanPrediction,
+    TagPrediction,
+)
+
+TAGS = ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")
+
+
+def text(label: Any) -> Example:
+    return Example("text", None, label, "here")
+
+
+def made(kind: str, rng: np.random.Generator, n: int) -> tuple[AnyTask, list[Any], list[Any]]:
+    """A task with n random predictions and examples."""
+    if kind in ("two classes", "three classes"):
+        labels = ("a", "b", "c")[: 2 if kind == "two classes" else 3]
+        found = [ClassPrediction(str(rng.choice(labels)), {}) for _ in range(n)]
+        return Classify(labels=labels), found, [text(str(rng.choice(labels))) for _ in range(n)]
+    if kind == "choose":
+        examples = [ChoiceExample("c", "", ["x", "y"], int(rng.integers(2)), "here") for _ in range(n)]
+        return Choose(), [ChoicePrediction(int(rng.integers(2)), []) for _ in range(n)], examples
+    if kind == "regress":
+        gold = rng.normal(size=n) + 100
+        return Regress(), [NumberPrediction(float(x)) for x in gold + rng.normal(size=n)], [text(str(x)) for x in gold]
+    if kind in ("span", "span with unanswerable questions"):
+        words = ["red", "the red", "blue house", "a blue house", "green"]
+        gold = [(Answer(str(rng.choice(words)), 0),) for _ in range(n)]
+        if kind != "span":
+            gold = [() if rng.random() < 0.3 else answer for answer in gold] + [()]
+            gold = gold[-n:]
+        answers = [str(rng.choice([*words, ""])) for _ in range(n)]
+        found = [SpanPrediction(str(i), answer, 0, 0, 1.0, 0.0, []) for i, answer in enumerate(answers)]
+        return Span(), found, [Question(str(i), "q", "c", each, "here") for i, each in enumerate(gold)]
+    sizes = rng.integers(1, 6, n)
+    gold, guessed = ([[str(tag) for tag in rng.choice(TAGS, size)] for size in sizes] for _ in range(2))
+    found = [TagPrediction(["w"] * len(tags), tags, []) for tags in guessed]
+    return Tag(labels=TAGS), found, [TaggedSentence(["w"] * len(tags), tags, "here") for tags in gold]
+
+
+CASES = [
+    ("two classes", "accuracy"),
+    ("two classes", "f1"),
+    ("two classes", "matthews"),
+    ("three classes", "accuracy"),
+    ("three classes", "f1"),
+    ("choose", "accuracy"),
+    ("regress", "pearson"),
+    ("regress", "spearman"),
+    ("regress", "mse"),
+    ("span", "f1"),
+    ("span", "exact_match"),
+    ("span with unanswerable questions", "f1"),
+    ("tag", "f1"),
+    ("tag", "accuracy"),
+]
+
+
+@pytest.mark.parametrize(("kind", "metric"), CASES)
+@given(seed=st.integers(0, 1000))
+def test_the_sum_over_all_examples_gives_the_score(kind: str, metric: str, seed: int) -> None:
+    task, found, examples = made(kind, np.random.default_rng(seed), 12)
+    sums = example_sums(task, found, examples, metric)
+    assert sums is not None
+    formula, rows = sums
+    score = task.score(found, examples)[metric]
+    assert FORMULAS[formula](rows.sum(0, keepdims=True))[0] == pytest.approx(score, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric"), [case for case in CASES if case[1] != "spearman" and "three" not in case[0]]
+)
+@given(seed=st.integers(0, 1000))
+def test_a_sample_has_the_score_of_its_examples(kind: str, metric: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    task, found, examples = made(kind, rng, 12)
+    sums = example_sums(task, found, examples, metric)
+    assert sums is not None
+    formula, rows = sums
+    chosen = rng.integers(0, 12, 12)
+    if kind == "span with unanswerable questions":
+        chosen[0] = 11  # the last question has no answer: the rules of SQuAD 2.0 apply to the sample, too
+    if kind.startswith("span"):  # a question may occur only once in a file: give the copies ids of their own
+        copies = [
+            (SpanPrediction(str(n), found[i].answer, 0, 0, 1.0, 0.0, []), examples[i]) for n, i in enumerate(chosen)
+        ]
+        parts = (
+            [c[0] for c in copies],
+            [Question(str(n), "q", "c", e.answers, "here") for n, (_, e) in enumerate(copies)],
+        )
+    else:
+        parts = [found[i] for i in chosen], [examples[i] for i in chosen]
+    sample = FORMULAS[formula](rows[chosen].sum(0, keepdims=True))[0]
+    assert sample == pytest.approx(task.score(*parts)[metric], abs=1e-9)
+
+
+def test_a_score_without_a_formula_has_no_sums() -> None:
+    task, found, examples = made("three classes", np.random.default_rng(0), 12)
+    assert example_sums(task, found, examples, "matthews") is None
