@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from bertie import config, runtime, storage
 from bertie.batches.loader import Position, Step
-from bertie.model.flops import training_flops
+from bertie.model.flops import model_flops
 from bertie.pretraining.feed import Feed
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
@@ -82,7 +82,7 @@ def prepare(name: str, shards: Path, steps: int) -> Run:
     model = new_model(recipe.model, recipe.objectives, 0).train()
     weights = {objective.kind: objective.weight for objective in recipe.objectives}
     work = list(islice(feed.steps(0, Position()), steps))
-    flops = sum(training_flops(recipe.model, micro) for step in work for micro in step.micro_batches)
+    flops = sum(model_flops(model, micro) for step in work for micro in step.micro_batches)
     return Run(stepper(model, "fp32", weights=weights), work, flops)
 
 

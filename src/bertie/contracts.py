@@ -186,6 +186,25 @@ class BoundaryTargets:
 
 
 @dataclass(frozen=True, eq=False)
+class ReplacementTargets:
+    """Tokens to tell apart after ELECTRA's generator has filled the masks. There is one target per token, in order: P = T."""
+
+    index: Array
+    """int64 [P]: positions as in `Targets.index`."""
+    label: Array
+    """int64 [P]: tokens before masking. A token that differs from it after filling is replaced."""
+    weight: Array
+    """float32 [P]: weight of each prediction in the loss, as in `Targets.weight`."""
+    draw: Array
+    """float32 [P]: uniform random number in [0, 1). At a masked token, it selects the generator's sample."""
+
+    def tensors(self, device: torch.device | str = "cpu") -> ReplacementTargets:
+        """Return these targets as tensors on `device`."""
+        names = ("index", "label", "weight", "draw")
+        return ReplacementTargets(**{name: _move(getattr(self, name), device) for name in names})
+
+
+@dataclass(frozen=True, eq=False)
 class PairTargets:
     """Pairs of texts for a contrastive loss, or for a loss on the cosine of each pair."""
 

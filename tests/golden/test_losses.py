@@ -25,7 +25,7 @@ from bertie.batches.contiguous import DocSentences
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import TransformerConfig
-from bertie.objectives import CausalLM, MaskedLM, NextSentence, SpanBoundary
+from bertie.objectives import CausalLM, MaskedLM, NextSentence, ReplacedToken, SpanBoundary
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tasks.classify import Classify
 from bertie.training.optimizers import AdamW, BertAdam
@@ -107,6 +107,13 @@ def test_losses_of_spans_with_the_span_boundary_objective(
     config = replace(pretraining, objectives=(MaskedLM(masking="spans"), SpanBoundary(), NextSentence()))
     bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
     compare("pretrain_spans", losses(tmp_path / "run", ("mlm_loss", "sbo_loss", "nsp_loss", "grad_norm")))
+
+
+def test_losses_of_replaced_token_detection(pretraining: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+    model = replace(pretraining.model, embedding_size=24, pooler_act="gelu")
+    config = replace(pretraining, model=model, objectives=(MaskedLM(random_replace_prob=0.0), ReplacedToken()))
+    bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
+    compare("pretrain_rtd", losses(tmp_path / "run", ("mlm_loss", "rtd_loss", "grad_norm")))
 
 
 def test_losses_of_fine_tuning(

@@ -23,7 +23,8 @@ from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.heads import ReplacedTokenHead
 from bertie.model.model import Model
-from bertie.objectives import CausalLM, MaskedLM
+from bertie.objectives import CausalLM, MaskedLM, ReplacedToken
+from bertie.pretraining.initial_weights import new_model
 from bertie.tasks import Classify
 from bertie.tasks.task_json import to_task_json
 from bertie.text.tokenizer import Tokenizer
@@ -430,3 +431,30 @@ def test_replaced_tokens_are_detected_as_in_electra(small_tokenizer: Tokenizer, 
             output = theirs(**padded(case, 0), labels=labels)
             close(logits, unpadded(output.logits))
             torch.testing.assert_close(loss.total / loss.count, output.loss)
+
+
+def test_a_model_with_a_generator_loads_as_a_discriminator(small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """transformers ignores the weights of the generator. What it saves again is a discriminator without one."""
+    case = CASES["electra"]
+    checkpoint = read_checkpoint(saved(case.model("ForPreTraining"), tmp_path / "theirs", small_tokenizer))
+    ours = new_model(replace(checkpoint.config, initializer_range=0.2), (MaskedLM(), ReplacedToken()), 0).eval()
+    (tmp_path / "ours").mkdir()
+    write_model(tmp_path / "ours", ours, small_tokenizer)
+    kinds = {"AutoModel": "ElectraModel", "AutoModelForPreTraining": "ElectraForPreTraining"}
+    for auto, name in kinds.items():
+        model, info = getattr(transformers, auto).from_pretrained(
+            tmp_path / "ours", output_loading_info=True, attn_implementation="eager"
+        )
+        assert type(model).__name__ == name
+        assert not info["missing_keys"]
+        assert all(key.startswith(("generator.", "heads.mlm.", "discriminator")) for key in info["unexpected_keys"])
+        model.eval()
+        with torch.inference_mode():
+            hidden = ours.encoder(collate(sequences(case), 64).tensors()).last
+            if auto == "AutoModel":
+                close(hidden, unpadded(model(**padded(case, 0)).last_hidden_state))
+            else:
+                close(ours.heads["rtd"].logits(hidden)[:, 0], unpadded(model(**padded(case, 0)).logits))  # type: ignore[operator]
+                model.save_pretrained(tmp_path / "ours")
+    again = read_checkpoint(tmp_path / "ours")
+    assert (again.generator, again.heads) == (None, {"rtd"})

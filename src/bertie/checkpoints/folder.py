@@ -21,6 +21,7 @@ from bertie.checkpoints.huggingface import from_config_json, head_kinds, padding
 from bertie.checkpoints.model_card import model_card
 from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
+from bertie.model.electra import build_generator, generator_config, generator_sizes
 from bertie.model.encoder import EncoderConfig, build_encoder
 from bertie.model.model import Model
 from bertie.text.tokenizer import Tokenizer
@@ -38,6 +39,7 @@ MODEL_FILES = (
     "merges.txt",
 )
 TASK_FILES = (TASK_FILE, *sentence_transformers_format.FILES)  # only in folders of fine-tuned models
+ABOVE_ENCODER = ("heads.", "reading.", "generator.")  # prefixes of weights that do not belong to the encoder
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # accepted dtypes of weights
 
 
@@ -54,6 +56,8 @@ class Checkpoint:
     """Class names of the classification head, if any."""
     task: dict[str, Any]
     """Contents of task.json, the task for which the model was fine-tuned. Empty for models of other libraries."""
+    generator: TransformerConfig | None = None
+    """Configuration of the generator, which a pre-training of ELECTRA saves with the encoder."""
 
     @property
     def heads(self) -> frozenset[str]:
@@ -62,8 +66,13 @@ class Checkpoint:
 
     def without_heads(self) -> Checkpoint:
         """Return only the encoder and the pooler, from which another task can start."""
-        weights = {n: tensor for n, tensor in self.weights.items() if not n.startswith(("heads.", "reading."))}
-        return replace(self, weights=weights)
+        weights = {n: tensor for n, tensor in self.weights.items() if not n.startswith(ABOVE_ENCODER)}
+        return replace(self, weights=weights, generator=None)
+
+    def without_generator(self) -> Checkpoint:
+        """Return the checkpoint without its generator and the masked-LM head, whose size is the generator's."""
+        weights = {n: tensor for n, tensor in self.weights.items() if not n.startswith(("generator.", "heads.mlm."))}
+        return replace(self, weights=weights, generator=None)
 
 
 def write_model(
@@ -80,9 +89,9 @@ def write_model(
         task: Contents of task.json, with "labels" and "max_length" if the task has them. None for a pre-trained model.
         about: Section of the model card, in Markdown.
     """
-    heads = frozenset(model.heads)
     labels = tuple((task or {}).get("labels", ()))
     family = family_of(model.encoder.config)
+    heads = model.encoder_heads
     hf_heads = heads if model.loads_in_transformers and heads in family.architectures else frozenset()
     state = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
     weights = to_huggingface(family, state | family.derived(model.encoder.config), hf_heads, tokenizer.pad_id)
@@ -96,8 +105,10 @@ def write_model(
         storage.write_json(folder / TASK_FILE, task)
     if task and task["kind"] == "embed":
         sentence_transformers_format.write(folder, model.encoder.config, task)
-    # Last, because `find_model_folder` recognizes a model by this file.
-    storage.write_json(folder / "config.json", to_config_json(model.encoder.config, hf_heads, labels, tokenizer.pad_id))
+    values = to_config_json(model.encoder.config, hf_heads, labels, tokenizer.pad_id)
+    if model.generator is not None:
+        values["generator"] = generator_sizes(model.generator.config)
+    storage.write_json(folder / "config.json", values)  # last, because `find_model_folder` recognizes a model by it
 
 
 def _omit_segments(path: Path) -> None:
@@ -159,6 +170,7 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
     kinds = head_kinds(family, values, tensors, task)
     weights, _ = from_huggingface(family, tensors, kinds, padding_id(family, values))
     config = family.without_derived(config, weights)
+    generator = _read_generator(folder, config, values, weights)
     tokenizer = Tokenizer.load(folder)
     words = weights.get("encoder.embeddings.word.weight")
     if words is None:
@@ -172,18 +184,51 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
             f"{folder}: the vocabulary has {tokenizer.size} entries and the model only {len(words)}: "
             "restore the files that belong together"
         )
-    _require_sizes(folder, config, task, weights)
-    return Checkpoint(folder, config, weights, tokenizer, labels, task)
+    _require_sizes(folder, config, generator, task, weights)
+    return Checkpoint(folder, config, weights, tokenizer, labels, task, generator)
 
 
-def _require_sizes(folder: Path, config: EncoderConfig, task: dict[str, Any], weights: dict[str, Tensor]) -> None:
-    """Compare the tensors of the encoder and of the BiLSTM with the sizes in config.json and task.json.
+def _read_generator(
+    folder: Path, config: EncoderConfig, values: dict[str, Any], weights: dict[str, Tensor]
+) -> TransformerConfig | None:
+    """Return the configuration of the generator; None if there are no weights of one.
+
+    Args:
+        folder: Folder of the model, for messages.
+        config: Configuration of the encoder.
+        values: Contents of config.json.
+        weights: Weights under bertie's names.
+
+    Raises:
+        UserError: config.json does not describe the generator of these weights.
+    """
+    if not any(name.startswith("generator.") for name in weights):
+        return None
+    sizes = values.get("generator")
+    if not isinstance(sizes, dict) or not isinstance(config, TransformerConfig):
+        raise UserError(f"{folder}/config.json does not describe the generator that is in the weights")
+    try:
+        return generator_config(config, sizes)
+    except UsageError as error:
+        raise UserError(f"{folder}/config.json: {error}") from error
+
+
+def _require_sizes(
+    folder: Path,
+    config: EncoderConfig,
+    generator: TransformerConfig | None,
+    task: dict[str, Any],
+    weights: dict[str, Tensor],
+) -> None:
+    """Compare the tensors of the encoder, the generator and the BiLSTM with the sizes in config.json and task.json.
 
     The check comes before the model is built, because a wrong size could ask for any amount of memory. `load_weights`
     compares the other tensors. Raises UserError.
     """
     with torch.device("meta"):  # without memory for the weights
-        sizes = {f"encoder.{name}": tuple(t.shape) for name, t in build_encoder(config).state_dict().items()}
+        encoder = build_encoder(config)
+        model = Model(encoder, {}, generator=build_generator(generator, encoder))
+    sizes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     lstm = task.get("lstm_hidden_size")
     if type(lstm) is int and lstm > 0:  # other values are reported when the model is built
         sizes["reading.lstm.weight_hh_l0"] = (4 * lstm, lstm)
@@ -269,23 +314,26 @@ class LoadResult:
     initialized: tuple[str, ...]
     """Modules of the model without weights in the checkpoint. They keep their initial weights."""
     dropped: tuple[str, ...]
-    """Heads of the checkpoint that the model does not have."""
+    """Heads of the checkpoint that the model does not have, and "generator" if its generator is another one."""
 
 
 def load_weights(model: Model, checkpoint: Checkpoint) -> LoadResult:
     """Copy the weights of a checkpoint into a model, by name.
 
     Heads that the checkpoint lacks keep their initial weights. A head with another number of outputs belongs to another
-    task: it is not loaded, and the result names it.
+    task: it is not loaded, and the result names it. So is a generator of another size, with its head.
 
     Raises:
         UserError: The checkpoint's encoder does not fit the model.
     """
+    own = None if model.generator is None else generator_sizes(model.generator.config)
+    theirs = None if checkpoint.generator is None else generator_sizes(checkpoint.generator)
+    weights = checkpoint.weights if own == theirs else checkpoint.without_generator().weights
     initialized, used = set(), set()
     for name, tensor in model.state_dict().items():
-        source = name if name in checkpoint.weights else name.split(".", 2)[-1]  # heads.X.pooler.w -> pooler.w
-        found = checkpoint.weights.get(source)
-        is_head = name.startswith(("heads.", "reading."))
+        source = name if name in weights else name.split(".", 2)[-1]  # heads.X.pooler.w -> pooler.w
+        found = weights.get(source)
+        is_head = name.startswith(ABOVE_ENCODER)
         if found is not None and found.shape == tensor.shape:
             tensor.copy_(found)
             used.add(source)
@@ -299,4 +347,5 @@ def load_weights(model: Model, checkpoint: Checkpoint) -> LoadResult:
             f"{checkpoint.folder}: config.json describes a model without {layers[0]}, which is in the weights"
         )
     dropped = {name.split(".")[1] for name in unused if name.startswith("heads.")}
+    dropped |= {"generator" for name in unused if name.startswith("generator.")}
     return LoadResult(tuple(sorted(initialized)), tuple(sorted(dropped)))

@@ -56,6 +56,8 @@ def model_card(model: Model, heads: frozenset[str], labels: tuple[str, ...], abo
     lines += [
         f"- {model.size:,} parameters, vocabulary of {config.vocab_size:,}, up to {config.max_position_embeddings} tokens"
     ]
+    if model.generator is not None:
+        lines += ["- with the generator of its pre-training, which predicts masked words; only bertie loads it"]
     lines += [f"- classes: {', '.join(labels)}"] if labels else []
     lines += ["", about.strip(), ""] if about.strip() else [""]
     loader = 'bertie.load("this folder")'

@@ -26,7 +26,10 @@ class Args:
 
 
 def run(args: Args) -> dict[str, Any]:
-    predictions = load(args.run).fill_mask(args.text, args.top_k)
+    predictor = load(args.run)
+    predictions = predictor.fill_mask(args.text, args.top_k)
+    if predictor.model.generator is not None:
+        console.info("predictions of the generator, because an ELECTRA itself predicts no tokens")
     for position in predictions:
         console.info("  ".join(f"{token.token} {token.probability:.3f}" for token in position))
     return {"masks": [[asdict(token) for token in position] for position in predictions]}

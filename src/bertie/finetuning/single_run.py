@@ -163,6 +163,7 @@ def initialized_model(
     initialize_weights(nn.ModuleList([*layers[len(layers) - reinit :], *poolers]), checkpoint.config.initializer_range)
     heads = f"{' and '.join(sorted(checkpoint.heads))} head{'s' * (len(checkpoint.heads) > 1)}"
     dropped = f"; dropped its {heads}" if checkpoint.heads else ""
+    dropped += " and its generator" if checkpoint.generator else ""
     random = [*loaded.initialized]
     if reinit:
         random += [f"the top {console.plural(reinit, 'layer')}", *["the pooler" for _ in poolers]]

@@ -30,18 +30,40 @@ class Embeddings(nn.Module):
         self.dropout = config.hidden_dropout_prob
 
     def forward(self, batch: Batch) -> Float[Tensor, "T D"]:
+        x_TE = self.before_projection(batch)
+        return x_TE if self.project is None else self.project(x_TE)
+
+    def before_projection(self, batch: Batch) -> Float[Tensor, "T E"]:
         x_TE = self.word(batch.input_ids)
         if self.position is not None:
             x_TE = x_TE + self.position(batch.position_ids)
         if self.segment is not None:
             x_TE = x_TE + self.segment(self._segments(batch))
-        x_TE = drop(x_TE if self.norm is None else self.norm(x_TE), self.dropout, self.training)
-        return x_TE if self.project is None else self.project(x_TE)
+        return drop(x_TE if self.norm is None else self.norm(x_TE), self.dropout, self.training)
 
     def _segments(self, batch: Batch) -> Int[Tensor, " T"]:
         """Return the segment ids: in a model with a single segment, that of every token."""
         ids = batch.token_type_ids
         return torch.zeros_like(ids) if self.segment is not None and self.segment.num_embeddings == 1 else ids
+
+
+class SharedEmbeddings(nn.Module):
+    """The embeddings of another encoder, with a projection of its own to another hidden size."""
+
+    def __init__(self, embeddings: Embeddings, config: TransformerConfig):
+        super().__init__()
+        self.owner = (embeddings,)  # in a tuple, so that it is not a submodule: the other encoder owns and saves it
+        size = embeddings.word.embedding_dim
+        self.project = nn.Linear(size, config.hidden_size, config.use_bias) if size != config.hidden_size else None
+
+    @property
+    def word(self) -> nn.Embedding:
+        """The word embeddings."""
+        return self.owner[0].word
+
+    def forward(self, batch: Batch) -> Float[Tensor, "T D"]:
+        x_TE = self.owner[0].before_projection(batch)
+        return x_TE if self.project is None else self.project(x_TE)
 
 
 def _position_embedding(config: TransformerConfig, size: int) -> nn.Module | None:

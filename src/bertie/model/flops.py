@@ -8,10 +8,16 @@ from bertie.contracts import MicroBatch
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig
 from bertie.model.lstm import LstmConfig
+from bertie.model.model import Model
 from bertie.model.span_boundary import POSITION_SIZE
 
 
-def training_flops(config: EncoderConfig, micro: MicroBatch) -> float:
+def model_flops(model: Model, micro: MicroBatch) -> float:
+    """Return the `training_flops` of a model with all its parts."""
+    return training_flops(model.encoder.config, micro, None if model.generator is None else model.generator.config)
+
+
+def training_flops(config: EncoderConfig, micro: MicroBatch, generator: TransformerConfig | None = None) -> float:
     """Return the floating-point operations of the matrix products in one forward and backward pass.
 
     A product of [n, k] and [k, m] takes 2·n·k·m operations, and its backward pass twice as many. Counted are:
@@ -27,6 +33,7 @@ def training_flops(config: EncoderConfig, micro: MicroBatch) -> float:
     Args:
         config: Configuration of the encoder.
         micro: Micro-batch of NumPy arrays.
+        generator: Configuration of ELECTRA's generator, if there is one. Its last layer runs at the masked positions.
     """
     if micro.hidden_states is not None:
         return 0.0
@@ -34,28 +41,39 @@ def training_flops(config: EncoderConfig, micro: MicroBatch) -> float:
     if isinstance(config, LstmConfig):
         products = _lstm(config, micro)
     elif isinstance(config, TransformerConfig):
-        products = _transformer(config, micro)
+        products = _transformer(config, micro, micro.rows)
+    if generator is not None:
+        products += _transformer(generator, micro, micro.rows[np.unique(micro.targets["mlm"].index)])
     width = config.hidden_size
     transformer = isinstance(config, TransformerConfig)
-    embedding, transform = (config.embedding_width, config.mlm_transform) if transformer else (width, True)
+    embedding = config.embedding_width if transformer else width
     vocabulary = width * config.vocab_size
-    heads = {"mlm": embedding * (width * transform + config.vocab_size), "clm": vocabulary, "bilm": vocabulary}
+    heads = {"clm": vocabulary, "bilm": vocabulary, "rtd": width * width}
+    heads["mlm"] = _masked_lm(generator or config) if transformer else 0
     heads["sbo"] = (2 * width + POSITION_SIZE) * width + embedding * (width + config.vocab_size)
     return 6.0 * float(products + sum(len(t.label) * heads.get(name, 0) for name, t in micro.targets.items()))
 
 
-def _transformer(config: TransformerConfig, micro: MicroBatch) -> float:
-    """Return the multiplications of a forward pass through a Transformer."""
+def _masked_lm(config: TransformerConfig) -> int:
+    """Return the multiplications of a prediction of the masked-LM head."""
+    transform = config.hidden_size * config.embedding_width if config.mlm_transform else 0
+    return transform + config.embedding_width * config.vocab_size
+
+
+def _transformer(config: TransformerConfig, micro: MicroBatch, positions: np.ndarray) -> float:
+    """Return the multiplications of a forward pass through a Transformer, with the last layer at some positions."""
     width, inner, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
     lengths = micro.batch.ragged.lengths.astype(np.float64)
-    tokens, rows = lengths.sum(), len(micro.rows)
-    queries = np.diff(np.searchsorted(micro.rows, micro.batch.ragged.cu_seqlens))  # of each sequence, in the last layer
+    tokens, rows = lengths.sum(), len(positions)
+    queries = np.diff(np.searchsorted(positions, micro.batch.ragged.cu_seqlens))  # of each sequence, in the last layer
     feed_forward = width * inner * (3 if config.gated else 2)
     layer = tokens * (4 * width * width + feed_forward) + 2 * width * (lengths**2).sum()
     last = (
         tokens * 2 * width * width + rows * (2 * width * width + feed_forward) + 2 * width * (lengths * queries).sum()
     )
-    return float((layers - 1) * layer + last)
+    embedding = config.embedding_width
+    projection = tokens * embedding * width if embedding != width else 0
+    return float(projection + (layers - 1) * layer + last)
 
 
 def _lstm(config: LstmConfig, micro: MicroBatch) -> float:

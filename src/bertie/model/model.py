@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
 from bertie.contracts import Batch, Hidden, Loss, MicroBatch, Ragged
+from bertie.model.electra import fill_masks
 from bertie.model.encoder import Encoder
 from bertie.model.features import FeatureExtractor
 from bertie.model.heads import ConditionalSpanHead
+from bertie.model.transformer import TransformerEncoder
+from bertie.model.vocabulary_heads import MaskedLMHead
 
 
 class Model(nn.Module):
@@ -19,24 +23,36 @@ class Model(nn.Module):
 
     encoder: Encoder
 
-    def __init__(self, encoder: Encoder, heads: dict[str, nn.Module], reading: FeatureExtractor | None = None):
+    def __init__(
+        self,
+        encoder: Encoder,
+        heads: dict[str, nn.Module],
+        reading: FeatureExtractor | None = None,
+        generator: TransformerEncoder | None = None,
+    ):
         """Combine an encoder with its heads.
 
         Args:
             encoder: The Transformer.
             heads: Heads by the kind of their objective or task.
             reading: Computes the features of the heads from all layers. None: the heads use the last layer.
+            generator: ELECTRA's generator, which fills masks before the encoder reads a batch in training. It has the
+                head of masked language modeling.
         """
         super().__init__()
         self.encoder = encoder
         self.heads = nn.ModuleDict(heads)
         self.reading = reading
+        self.generator = generator
 
     def forward(self, micro: MicroBatch) -> dict[str, Loss]:
         """Return the losses of a micro-batch by head."""
+        losses: dict[str, Loss] = {}
+        if self.generator is not None:
+            losses["mlm"], micro = fill_masks(self.generator, cast(MaskedLMHead, self.heads["mlm"]), micro)
         states = self.encoder_states(micro.batch, micro.rows) if micro.hidden_states is None else micro.hidden_states
         hidden = replace(self.head_inputs(states, micro.batch.ragged, micro.rows), batch=micro.batch)
-        return {name: self.heads[name](hidden, targets) for name, targets in micro.targets.items()}
+        return losses | {name: self.heads[name](hidden, targets) for name, targets in micro.targets.items()}
 
     def encoder_states(self, batch: Batch, rows: Int[Tensor, " Q"]) -> Tensor:
         """Run the encoder and return the hidden states that the heads need. A frozen encoder's states can be cached.
@@ -56,6 +72,25 @@ class Model(nn.Module):
     def head_inputs(self, states: Tensor, ragged: Ragged, rows: Int[Tensor, " Q"]) -> Hidden:
         """Return the input of the heads, computed from the result of `encoder_states`."""
         return Hidden(states if self.reading is None else self.reading(states, ragged, rows))
+
+    @property
+    def transformers(self) -> list[TransformerEncoder]:
+        """The encoder and the generator, as far as they are there and are Transformers."""
+        return [part for part in (self.encoder, self.generator) if isinstance(part, TransformerEncoder)]
+
+    def recompute_layers(self, recompute: bool) -> None:
+        """Turn activation checkpointing on or off (`TransformerEncoder.recompute`)."""
+        for transformer in self.transformers:
+            transformer.recompute = recompute
+
+    @property
+    def encoder_heads(self) -> frozenset[str]:
+        """Kinds of the heads that read the encoder, and not the generator."""
+        return frozenset(kind for kind in self.heads if self.encoder_of(kind) is self.encoder)
+
+    def encoder_of(self, kind: str) -> Encoder:
+        """Return the encoder whose hidden states a head reads. Masked language modeling reads the generator's."""
+        return self.encoder if self.generator is None or kind != "mlm" else self.generator
 
     @property
     def device(self) -> torch.device:

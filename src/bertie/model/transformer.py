@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from bertie.contracts import Batch, Hidden, Ragged
 from bertie.model.attention import Kind
 from bertie.model.config import TransformerConfig
-from bertie.model.embeddings import Embeddings
+from bertie.model.embeddings import Embeddings, SharedEmbeddings
 from bertie.model.layers import Layer, SelfAttention
 from bertie.model.positions import rotary_angles
 
@@ -21,10 +21,19 @@ from bertie.model.positions import rotary_angles
 class TransformerEncoder(nn.Module):
     """A Transformer encoder: BERT's, with the default settings."""
 
-    def __init__(self, config: TransformerConfig, attention: Kind = "automatic"):
+    def __init__(
+        self, config: TransformerConfig, attention: Kind = "automatic", embeddings: SharedEmbeddings | None = None
+    ):
+        """Create the modules.
+
+        Args:
+            config: Sizes and settings.
+            attention: The attention implementation.
+            embeddings: Embeddings of another encoder to share. None: the encoder has its own.
+        """
         super().__init__()
         self.config = config
-        self.embeddings = Embeddings(config)
+        self.embeddings = embeddings or Embeddings(config)
         self.layers = nn.ModuleList(Layer(config, attention) for _ in range(config.num_hidden_layers))
         norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.use_bias)
         self.final_norm = norm if config.norm_position == "pre" else None

@@ -20,12 +20,14 @@ from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError
 from bertie.files.sources import split_suffix
+from bertie.model.electra import build_generator
 from bertie.model.encoder import build_encoder
 from bertie.model.layer_selection import Fixed
 from bertie.model.model import Model
 from bertie.model.pooling import Pooling
 from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.objectives import Objective
+from bertie.objectives.heads import build_heads
 from bertie.predict.checkpoint_task import checkpoint_task, choose_task, task_json, trained_length
 from bertie.predict.vectors import WordPooling, WordVectors, text_vectors, word_vectors
 from bertie.tasks import AnyTask, Embed, Tag, Task
@@ -89,12 +91,13 @@ def load(source: str | Path, *, task: AnyTask | None = None, threads: int = 0) -
     checkpoint = read_checkpoint(source)
     task = choose_task(task, checkpoint)
     encoder = build_encoder(checkpoint.config)
+    generator = build_generator(checkpoint.generator, encoder)
     objectives = [kind() for kind in get_args(Objective)]
-    heads = {o.kind: o.head(checkpoint.config, encoder) for o in objectives if o.kind in checkpoint.heads}
+    heads = build_heads([o for o in objectives if o.kind in checkpoint.heads], encoder, generator)
     features = features_from_json(checkpoint.task, checkpoint.config, checkpoint.folder / TASK_FILE)
     if task is not None:
         heads[task.kind] = task.head(checkpoint.config, features.width if features else checkpoint.config.hidden_size)
-    model = Model(encoder, heads, features).eval()
+    model = Model(encoder, heads, features, generator).eval()
     result = load_weights(model, checkpoint)
     if result.initialized:
         raise UserError(f"{checkpoint.folder}/model.safetensors lacks the weights of {', '.join(result.initialized)}")
@@ -186,7 +189,7 @@ class Predictor:
         )
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[list[MaskPrediction]]:
-        """Predict the tokens at every [MASK].
+        """Predict the tokens at every [MASK]. In an ELECTRA with a generator, the generator predicts them.
 
         Args:
             text: A text with at least one [MASK], or the mask token of the vocabulary, such as <mask>.
@@ -216,7 +219,7 @@ class Predictor:
 
         def compute(batch: Batch, _: list[Sequence]) -> list[np.ndarray]:
             rows = torch.as_tensor(positions, device=self.model.device)
-            logits = head.logits(self.model.encoder(batch, rows).last)
+            logits = head.logits(self.model.encoder_of("mlm")(batch, rows).last)
             return [logits.float().softmax(-1).cpu().numpy()]
 
         [probabilities] = infer(self.model, [sequence], compute)

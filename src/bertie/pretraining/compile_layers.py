@@ -6,24 +6,23 @@ from typing import Literal
 
 from bertie import console
 from bertie.model.model import Model
-from bertie.model.transformer import TransformerEncoder
 from bertie.pretraining.feed import Feed, rows_per_pass
 from bertie.training.memory import is_out_of_memory, one_pass
 
 
 def compile_if_possible(model: Model, feed: Feed, precision: Literal["fp32", "bf16"]) -> bool:
-    """Compile the encoder's layers, and run one pass of each phase, since phases may differ in sequence length.
+    """Compile the layers of the encoder and of a generator, and run one pass of each phase, since their lengths may differ.
 
     If compilation fails, warn and restore the uncompiled layers.
 
     Returns:
         Whether the layers are compiled.
     """
-    encoder = model.encoder
-    if not isinstance(encoder, TransformerEncoder):  # cuDNN's LSTMs are compiled already
+    if not model.transformers:  # cuDNN's LSTMs are compiled already
         return False
-    uncompiled = encoder.call
-    encoder.compile_layers()
+    uncompiled = [transformer.call for transformer in model.transformers]
+    for transformer in model.transformers:
+        transformer.compile_layers()
     try:
         for phase in feed.phases:
             plan = feed.first_step(phase)
@@ -32,7 +31,8 @@ def compile_if_possible(model: Model, feed: Feed, precision: Literal["fp32", "bf
     except Exception as error:  # compilers, drivers and kernels raise many kinds of errors
         if isinstance(error, RuntimeError) and is_out_of_memory(error):
             raise
-        encoder.call = uncompiled
+        for transformer, call in zip(model.transformers, uncompiled, strict=True):
+            transformer.call = call
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         console.warn(f"cannot compile the layers, training continues without compilation: {reason}")
         return False

@@ -13,10 +13,12 @@ from bertie.checkpoints.folder import Checkpoint, list_checkpoints, load_weights
 from bertie.checkpoints.training_state import load_optimizer
 from bertie.errors import UsageError, UserError
 from bertie.model.attention import Kind
+from bertie.model.electra import build_generator
 from bertie.model.encoder import EncoderConfig, build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
-from bertie.objectives import Objective
+from bertie.objectives import Objective, ReplacedToken
+from bertie.objectives.heads import build_heads
 from bertie.text.tokenizer import Tokenizer
 
 VOCABULARY_WEIGHTS = (
@@ -38,7 +40,9 @@ def new_model(
         attention: The attention implementation.
     """
     encoder = build_encoder(size, attention)
-    model = Model(encoder, {objective.kind: objective.head(size, encoder) for objective in objectives})
+    sizes = [objective.generator(size) for objective in objectives if isinstance(objective, ReplacedToken)]
+    generator = build_generator(sizes[0] if sizes else None, encoder, attention)
+    model = Model(encoder, build_heads(objectives, encoder, generator), generator=generator)
     runtime.reseed_torch(seed, seeding.WEIGHTS)
     initialize_weights(model, size.initializer_range)
     return model
@@ -87,9 +91,12 @@ def load_initial_weights(start: Checkpoint, model: Model) -> str:
     """
     loaded = load_weights(model, start)
     message = [f"continuing from {start.folder}"]
-    initialized = sorted({name.split(".")[1] for name in loaded.initialized})
-    for label, heads in (("dropped", loaded.dropped), ("randomly initialized", initialized)):
-        message += [f"{label}: {', '.join(heads)} head{'s' * (len(heads) > 1)}"] if heads else []
+    initialized = {name.split(".")[1] if name.startswith("heads.") else "generator" for name in loaded.initialized}
+    for label, names in (("dropped", {*loaded.dropped}), ("randomly initialized", initialized)):
+        heads = sorted(names - {"generator"})
+        parts = ["generator"] if "generator" in names else []
+        parts += [f"{', '.join(heads)} head{'s' * (len(heads) > 1)}"] if heads else []
+        message += [f"{label}: {' and '.join(parts)}"] if parts else []
     return "; ".join(message)
 
 

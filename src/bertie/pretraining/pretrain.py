@@ -20,7 +20,6 @@ from bertie.checkpoints.training_state import has_checkpoint
 from bertie.contracts import Loss, MicroBatch
 from bertie.errors import UsageError, UserError
 from bertie.model.encoder import EncoderConfig, with_dropout
-from bertie.model.transformer import TransformerEncoder
 from bertie.pretraining.compile_layers import compile_if_possible
 from bertie.pretraining.eval_set import eval_batches
 from bertie.pretraining.feed import Feed
@@ -139,8 +138,7 @@ class Setup:
         chosen = run.precision(asked) if run else runtime.resolve_precision(asked, runtime.device())
         precision: Literal["fp32", "bf16"] = ranks.broadcast(chosen)
         model = new_model(config.model, config.objectives, config.seed, settings.attention)
-        if isinstance(model.encoder, TransformerEncoder):
-            model.encoder.recompute = settings.activation_checkpointing
+        model.recompute_layers(settings.activation_checkpointing)
         if self.initial_checkpoint is not None:
             console.info(load_initial_weights(self.initial_checkpoint, model))
         elif ranks.first and not has_checkpoint(self.out):

@@ -13,7 +13,6 @@ from bertie import runtime
 from bertie.contracts import MicroBatch
 from bertie.model.encoder import EncoderConfig
 from bertie.model.model import Model
-from bertie.model.transformer import TransformerEncoder
 from bertie.training.distributed import Ranks
 
 USABLE_SHARE = 0.9  # of a GPU's free memory; the rest is for fragmentation and for what libraries allocate later
@@ -72,8 +71,7 @@ def _saved_bytes(
     """Return the bytes that autograd saves in a forward pass, without the weights."""
     with torch.device("meta"):
         model = build(size)
-    if isinstance(model.encoder, TransformerEncoder):
-        model.encoder.recompute = recompute
+    model.recompute_layers(recompute)
     weights = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
     saved: dict[int, Tensor] = {}  # by storage; references keep a storage's address from being reused
 

@@ -9,7 +9,7 @@ from bertie import runtime
 from bertie.batches.loader import Step
 from bertie.checkpoints.training_state import Counters
 from bertie.contracts import Loss
-from bertie.model.flops import training_flops
+from bertie.model.flops import model_flops
 from bertie.training.job import TrainingJob
 from bertie.training.loop import StepResult
 
@@ -47,7 +47,7 @@ def train_record(job: TrainingJob, result: StepResult, progress: dict[str, Any],
     measures = {"lr": result.learning_rate, "grad_norm": float(result.grad_norm)}
     values = loss_metrics(result.losses, job.settings.loss_weights)
     seconds = max(seconds, 1e-9)
-    flops = sum(training_flops(job.model.encoder.config, micro) for micro in result.work.micro_batches)
+    flops = sum(model_flops(job.model, micro) for micro in result.work.micro_batches)
     peak_rate = runtime.matrix_rate(job.settings.precision, job.model.device)
     speed = {"tokens_per_second": result.tokens / seconds, "utilisation": flops / seconds / peak_rate}
     skipped = {"skipped": True} if result.skipped else {}

@@ -21,6 +21,7 @@ HEAD_NAMES = {
     "clm": "causal LM",
     "bilm": "LM in both directions",
     "sbo": "span boundary",
+    "rtd": "replaced token detection",
     "classify": "classification",
     "regress": "regression",
     "choose": "multiple choice",

@@ -10,8 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from bertie.batches.collate import collate, join
 from bertie.contracts import MicroBatch, Sequence
 from bertie.model.config import TransformerConfig
-from bertie.model.flops import training_flops
-from bertie.objectives import MaskedLM, NextSentence, Objective, SpanBoundary
+from bertie.model.flops import model_flops, training_flops
+from bertie.objectives import MaskedLM, NextSentence, Objective, ReplacedToken, SpanBoundary
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
 from bertie.text.tokenizer import Tokenizer
@@ -28,7 +28,9 @@ def micro_batch(tokenizer: Tokenizer, lengths: list[int], objectives: tuple[Obje
     return join([label_row(collate(sequences, 64), objectives, tokenizer, 0, 0)])
 
 
-@pytest.mark.parametrize("objectives", [OBJECTIVES, (MaskedLM(masking="spans"), SpanBoundary())])
+@pytest.mark.parametrize(
+    "objectives", [OBJECTIVES, (MaskedLM(masking="spans"), SpanBoundary()), (MaskedLM(), ReplacedToken())]
+)
 def test_flops_agree_with_torchs_counter(
     objectives: tuple[Objective, ...], tiny_config: TransformerConfig, small_tokenizer: Tokenizer
 ) -> None:
@@ -38,7 +40,7 @@ def test_flops_agree_with_torchs_counter(
     with FlopCounterMode(display=False) as counter:
         losses = model(micro.tensors())
         torch.stack([loss.total for loss in losses.values()]).sum().backward()
-    assert training_flops(tiny_config, micro) == pytest.approx(counter.get_total_flops(), rel=0.03)
+    assert model_flops(model, micro) == pytest.approx(counter.get_total_flops(), rel=0.03)
 
 
 def test_attention_grows_with_the_square_of_lengths(tiny_config: TransformerConfig, small_tokenizer: Tokenizer) -> None:

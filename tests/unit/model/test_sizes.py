@@ -13,6 +13,7 @@ from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.heads import PooledHead
 from bertie.model.model import Model
+from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig
 
 VOCABULARY = 30522
@@ -72,3 +73,15 @@ def test_shipped_configurations_have_the_published_sizes() -> None:
             size = configuration.load(PretrainConfig, name + recipe, "pretrain").model
             assert (size.num_hidden_layers, size.hidden_size) == (layers, width)
             assert size.max_position_embeddings == 512
+
+
+def test_sizes_of_the_electras_of_the_paper() -> None:
+    """Clark et al. 2020, table 1: 14 million parameters for small and 110 million for base, without the generator."""
+    for name, millions, generator in (("electra-small-paper", 14, 64), ("electra-base-paper", 110, 256)):
+        recipe = configuration.load(PretrainConfig, name, "pretrain")
+        with torch.device("meta"):
+            model = new_model(replace(recipe.model, vocab_size=VOCABULARY), recipe.objectives, 0)
+        assert round(parameters(model.encoder) / 1e6) in (millions, millions - 1)
+        assert model.generator is not None
+        assert model.generator.config.hidden_size == generator
+        assert model.generator.config.num_hidden_layers == 12

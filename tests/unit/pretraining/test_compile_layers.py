@@ -11,7 +11,7 @@ import torch
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.model import transformer
 from bertie.model.config import TransformerConfig
-from bertie.objectives import MaskedLM, NextSentence
+from bertie.objectives import MaskedLM, NextSentence, ReplacedToken
 from bertie.pretraining.compile_layers import compile_if_possible
 from bertie.pretraining.feed import Feed
 from bertie.pretraining.initial_weights import new_model
@@ -85,3 +85,23 @@ def test_out_of_memory_during_compilation_is_raised(
     compiled_as(monkeypatch, fails)
     with pytest.raises(torch.OutOfMemoryError):
         compile_if_possible(new_model(replace(tiny_config, vocab_size=500), OBJECTIVES, 0), feed, "fp32")
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_the_generator_is_compiled_with_the_encoder(
+    feed: Feed, tiny_config: TransformerConfig, monkeypatch: pytest.MonkeyPatch, works: bool
+) -> None:
+    widths: list[int] = []
+
+    def call(layer: torch.nn.Module, x_TD: torch.Tensor, *others: Any) -> torch.Tensor:
+        widths.append(x_TD.shape[1])
+        if not works and len(widths) == 4:
+            raise RuntimeError("Failed to find C compiler.")
+        return layer(x_TD, *others)
+
+    compiled_as(monkeypatch, call)
+    objectives = (MaskedLM(), ReplacedToken(generator_size=0.5))
+    model = new_model(replace(tiny_config, vocab_size=500), objectives, 0)
+    assert compile_if_possible(model, replace(feed, objectives=objectives), "fp32") is works
+    assert widths == ([16, 16, 32, 32] * 2 if works else [16, 16, 32, 32])  # two layers each, in each of two phases
+    assert {part.call for part in model.transformers} == {call if works else transformer._call}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from bertie.batches.collate import collate, join
 from bertie.contracts import MicroBatch, Sequence
 from bertie.model.config import TransformerConfig
 from bertie.model.model import Model
-from bertie.objectives import MaskedLM, NextSentence
+from bertie.objectives import MaskedLM, NextSentence, Objective, ReplacedToken
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
 from bertie.text.tokenizer import Tokenizer
@@ -19,20 +20,31 @@ from bertie.training.memory import estimate_memory, largest_fitting
 OBJECTIVES = (MaskedLM(), NextSentence())
 
 
-def build(size: TransformerConfig) -> Model:
-    return new_model(size, OBJECTIVES, 0)
+ELECTRA = (MaskedLM(), ReplacedToken(generator_size=0.5))
+
+
+def build(size: TransformerConfig, objectives: tuple[Objective, ...] = OBJECTIVES) -> Model:
+    return new_model(size, objectives, 0)
+
+
+def labeled(tokenizer: Tokenizer, objectives: tuple[Objective, ...]) -> MicroBatch:
+    ids = np.random.default_rng(0).integers(60, 500, (8, 64)).astype(np.int32)
+    sequences = [Sequence(row, np.zeros(64, np.int32), np.ones(64, bool), pair_label=0) for row in ids]
+    return join([label_row(collate(sequences, 64), objectives, tokenizer, 0, 0)])
 
 
 @pytest.fixture
 def micro(small_tokenizer: Tokenizer) -> MicroBatch:
-    ids = np.random.default_rng(0).integers(60, 500, (8, 64)).astype(np.int32)
-    sequences = [Sequence(row, np.zeros(64, np.int32), np.ones(64, bool), pair_label=0) for row in ids]
-    return join([label_row(collate(sequences, 64), OBJECTIVES, small_tokenizer, 0, 0)])
+    return labeled(small_tokenizer, OBJECTIVES)
 
 
-def test_estimate_matches_what_autograd_saves(tiny_config: TransformerConfig, micro: MicroBatch) -> None:
+@pytest.mark.parametrize("objectives", [OBJECTIVES, ELECTRA])
+def test_estimate_matches_what_autograd_saves(
+    tiny_config: TransformerConfig, small_tokenizer: Tokenizer, objectives: tuple[Objective, ...]
+) -> None:
     """Compare the estimate, made on the meta device, with the tensors saved by a real forward pass."""
-    model, saved = build(tiny_config), {}
+    micro, build_model = labeled(small_tokenizer, objectives), partial(build, objectives=objectives)
+    model, saved = build_model(tiny_config), {}
     own = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
 
     def record(tensor: torch.Tensor) -> torch.Tensor:
@@ -42,7 +54,7 @@ def test_estimate_matches_what_autograd_saves(tiny_config: TransformerConfig, mi
     with torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor):
         model(micro.tensors())
     expected = sum(tensor.untyped_storage().nbytes() for key, tensor in saved.items() if key not in own)
-    found = estimate_memory(build, tiny_config, micro, recompute=False)
+    found = estimate_memory(build_model, tiny_config, micro, recompute=False)
     # On the meta device, as on a GPU, the queries of the last layer are padded to a grid.
     assert expected <= found.activations < 1.3 * expected
     assert found.weights == 4 * model.size
@@ -63,13 +75,15 @@ def test_recomputation_keeps_only_the_inputs_of_further_layers(
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_recomputation_gives_the_same_gradients_bit_for_bit(tiny_config: TransformerConfig, micro: MicroBatch) -> None:
-    gradients = []
+@pytest.mark.parametrize("objectives", [OBJECTIVES, ELECTRA])
+def test_recomputation_gives_the_same_gradients_bit_for_bit(
+    tiny_config: TransformerConfig, small_tokenizer: Tokenizer, objectives: tuple[Objective, ...]
+) -> None:
+    gradients, micro = [], labeled(small_tokenizer, objectives)
     for recompute in (False, True):
-        model = new_model(
-            replace(tiny_config, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2), OBJECTIVES, 0
-        )
-        model.encoder.recompute = recompute
+        model = build(replace(tiny_config, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2), objectives)
+        model.recompute_layers(recompute)
+        assert all(transformer.recompute is recompute for transformer in model.transformers)
         torch.manual_seed(1)
         losses = model.train()(micro.tensors())
         torch.stack([loss.total for loss in losses.values()]).sum().backward()

@@ -64,7 +64,7 @@ class Family:
     """The keys of `TransformerConfig`, from config.json. Raises UsageError if bertie does not support the model."""
     heads: dict[str, tuple[Module, ...]] = field(default_factory=dict)
     """The modules of each kind of head."""
-    kept: tuple[str, ...] = ("heads.", "reading.")
+    kept: tuple[str, ...] = ("heads.", "reading.", "generator.")
     """Prefixes of names that have no counterpart and are the same in both."""
     ignored: str = r"position_ids$"
     """Pattern of the names of tensors that are tied to others or derived from them."""

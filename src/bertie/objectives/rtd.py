@@ -1,0 +1,95 @@
+"""Replaced token detection, the objective of ELECTRA (Clark et al. 2020).
+
+A small masked language model, the generator, replaces masked tokens by samples from its predictions. The encoder tells for
+each token whether it is the original one. The recipe has the objective `mlm`, which trains the generator, and after it
+`rtd`, which trains the encoder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from torch import nn
+
+from bertie.batches.layouts import Layout
+from bertie.contracts import Batch, ReplacementTargets
+from bertie.errors import UsageError, require_range
+from bertie.model.config import TransformerConfig
+from bertie.model.electra import generator_config
+from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.heads import ReplacedTokenHead
+from bertie.objectives.requirements import require_transformer
+from bertie.text.shards import Corpus
+from bertie.text.tokenizer import Tokenizer
+
+PARTNERS = ("mlm", "nsp", "rtd")
+
+
+@dataclass(frozen=True)
+class ReplacedToken:
+    """Predict which tokens a generator has replaced. The objective mlm, which must come first, trains the generator."""
+
+    kind: Literal["rtd"] = "rtd"
+    weight: float = 50.0
+    """Weight of this loss in the total loss."""
+    generator_size: float = 0.25
+    """Width of the generator, as a fraction of the model's: hidden size, attention heads and feed-forward size. The
+    embeddings are those of the model."""
+    generator_layers: int = 0
+    """Number of layers of the generator; 0: as many as the model."""
+
+    def __post_init__(self) -> None:
+        require_range("objectives.rtd", self, "weight", "generator_layers", low=0)
+        require_range("objectives.rtd", self, "generator_size", low=0, high=1, above=True)
+
+    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[object, ...]) -> None:  # noqa: ARG002
+        """Raise UsageError if there is no generator to train, or if another objective needs the masks."""
+        require_transformer(self.kind, model)
+        kinds = [getattr(other, "kind", "") for other in objectives]
+        if "mlm" not in kinds[: kinds.index(self.kind) if self.kind in kinds else None]:
+            raise UsageError(
+                "objectives.rtd detects tokens that a generator has replaced, and objectives.mlm trains the generator: put "
+                'an objective with kind = "mlm" before it'
+            )
+        if others := [kind for kind in kinds if kind not in PARTNERS]:
+            raise UsageError(
+                f"objectives.rtd lets the model read samples in place of masks, which objectives.{others[0]} is not made "
+                f"for: remove objectives.{others[0]} or objectives.rtd"
+            )
+
+    def generator(self, config: EncoderConfig) -> TransformerConfig:
+        """Return the configuration of the generator. Its heads have an even size, which rotary positions need."""
+        model = require_transformer(self.kind, config)
+        heads = max(1, round(model.num_attention_heads * self.generator_size))
+        width = heads * max(2, 2 * round(model.hidden_size * self.generator_size / heads / 2))
+        inner = max(1, round(model.intermediate_size * width / model.hidden_size))
+        sizes = {"hidden_size": width, "num_attention_heads": heads, "intermediate_size": inner}
+        return generator_config(model, sizes | {"num_hidden_layers": self.generator_layers or model.num_hidden_layers})
+
+    def label(
+        self,
+        batch: Batch,
+        tokenizer: Tokenizer,
+        rng: np.random.Generator,
+        progress: float = 0.0,  # noqa: ARG002
+    ) -> tuple[Batch, ReplacementTargets]:
+        """Return the batch unchanged, and one target per token (P = T). Special tokens and filler weigh 0.
+
+        Raises:
+            ValueError: If no objective has masked the batch.
+        """
+        if batch.original_ids is None:
+            raise ValueError("the batch has no tokens from before masking")
+        ordinary = ~np.isin(batch.original_ids, tokenizer.special_ids)
+        draw = rng.random(len(ordinary), np.float32)
+        positions = np.arange(len(ordinary))
+        return batch, ReplacementTargets(positions, batch.original_ids, ordinary.astype(np.float32), draw)
+
+    def initialize(self, head: nn.Module, corpus: Corpus) -> None:
+        """Do nothing: the head starts with random weights."""
+
+    def head(self, config: EncoderConfig, encoder: Encoder) -> ReplacedTokenHead:  # noqa: ARG002
+        """Build the head of the encoder. The generator has that of masked language modeling."""
+        return ReplacedTokenHead(require_transformer(self.kind, config))

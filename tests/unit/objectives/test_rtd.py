@@ -1,0 +1,442 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import bertie
+from bertie import config as configuration
+from bertie.batches.collate import collate, filler, join
+from bertie.batches.contiguous import FullSentences
+from bertie.batches.layouts import SentencePairs
+from bertie.checkpoints.folder import load_weights, read_checkpoint, write_model
+from bertie.contracts import Batch, MicroBatch, Sequence
+from bertie.errors import UsageError, UserError
+from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
+from bertie.model.config import TransformerConfig
+from bertie.model.electra import distinct_rows, fill_masks, sample
+from bertie.model.model import Model
+from bertie.objectives import CausalLM, MaskedLM, NextSentence, ReplacedToken, SpanBoundary
+from bertie.pretraining.feed import label_row
+from bertie.pretraining.initial_weights import load_initial_weights, new_model
+from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
+from bertie.tasks import Classify
+from bertie.text.tokenizer import Tokenizer
+from bertie.training import trainer
+from bertie.training.loop import evaluate
+from bertie.training.optimizers import AdamW
+from bertie.training.schedules import Linear
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+OBJECTIVES = (MaskedLM(random_replace_prob=0.0), ReplacedToken(generator_size=0.5))
+
+
+@pytest.fixture(scope="module")
+def config(tiny_config: TransformerConfig) -> TransformerConfig:
+    """An encoder that is saved as an ELECTRA."""
+    return replace(tiny_config, embedding_size=24, pooler_act="gelu")
+
+
+def row(tokenizer: Tokenizer, seed: int, count: int = 4, tokens: int = 200) -> Batch:
+    rng = np.random.default_rng(seed)
+    sequences = []
+    for _ in range(count):
+        ids = rng.integers(100, 500, 40).astype(np.int32)
+        ids[[0, 20, 39]] = [tokenizer.cls_id, tokenizer.sep_id, tokenizer.sep_id]
+        sequences.append(Sequence(ids, (np.arange(40) > 20).astype(np.int32), np.ones(40, bool)))
+    return collate([*sequences, *filler(tokens - 40 * count, tokenizer.pad_id, 64)], 64)
+
+
+def labeled(tokenizer: Tokenizer, *seeds: int, objectives: tuple[Any, ...] = OBJECTIVES, count: int = 4) -> MicroBatch:
+    tokens = 40 * count + 40
+    return join([label_row(row(tokenizer, seed, count, tokens), objectives, tokenizer, seed) for seed in seeds])
+
+
+def filled(model: Model, micro: MicroBatch) -> MicroBatch:
+    """Return what the encoder reads, and the labels of its head."""
+    return fill_masks(model.generator, model.heads["mlm"], micro)[1]  # type: ignore[arg-type]
+
+
+@contextmanager
+def constant_generator(model: Model, token: int) -> Iterator[None]:
+    """Let the generator predict one token everywhere."""
+    bias: Tensor = model.heads["mlm"].bias  # type: ignore[assignment]
+    bias.data[token] = 1e4
+    yield
+    bias.data[token] = 0
+
+
+def test_every_ordinary_token_has_a_target(small_tokenizer: Tokenizer) -> None:
+    before = row(small_tokenizer, 0)
+    masked, _ = MaskedLM().label(before, small_tokenizer, np.random.default_rng(0))
+    after, targets = ReplacedToken().label(masked, small_tokenizer, np.random.default_rng(0))
+    assert after is masked
+    assert targets.index.tolist() == list(range(200))
+    assert targets.label.tolist() == before.input_ids.tolist() != masked.input_ids.tolist()
+    special = {n for start in (0, 40, 80, 120) for n in (start, start + 20, start + 39)} | set(range(160, 200))
+    assert set(np.flatnonzero(targets.weight == 0)) == special
+    assert targets.draw.dtype == np.float32
+    assert 0 <= targets.draw.min() < 0.1 < 0.9 < targets.draw.max() < 1
+    with pytest.raises(ValueError, match="before masking"):
+        ReplacedToken().label(before, small_tokenizer, np.random.default_rng(0))
+
+
+def test_samples_by_hand() -> None:
+    logits = torch.tensor([0.1, 0.0, 0.2, 0.7]).log().expand(6, 4)
+    draws = torch.tensor([0.0, 0.09, 0.1, 0.29, 0.31, 1 - 2**-24])
+    assert sample(logits, draws).tolist() == [0, 0, 2, 2, 3, 3]
+    assert sample(torch.tensor([[-200.0, 0.0, -200.0]]), torch.tensor([0.5])).tolist() == [1]
+    assert sample(logits.bfloat16(), draws).tolist()[0] == 0
+
+
+def test_samples_have_the_predicted_frequencies() -> None:
+    p = torch.tensor([0.02, 0.5, 0.0, 0.3, 0.18])
+    draws = torch.from_numpy(np.random.default_rng(0).random(20_000, np.float32))
+    found = Counter(sample(p.log().expand(20_000, 5), draws).tolist())
+    assert found[2] == 0
+    for entry, probability in enumerate(p.tolist()):
+        assert found[entry] / 20_000 == pytest.approx(probability, abs=0.01)
+
+
+def test_distinct_rows_by_hand() -> None:
+    """The placeholders of masked language modeling share position 0. Their rows go to positions without a target."""
+    assert distinct_rows(torch.tensor([5, 2, 7]), 9).tolist() == [2, 5, 7]
+    assert distinct_rows(torch.tensor([5, 2, 0, 0, 0]), 9).tolist() == [0, 1, 2, 3, 5]
+    assert distinct_rows(torch.tensor([1, 1]), 2).tolist() == [0, 1]
+
+
+def test_the_generator_fills_masked_tokens_only(config: TransformerConfig, small_tokenizer: Tokenizer) -> None:
+    numpy = labeled(small_tokenizer, 0, 1)
+    micro = numpy.tensors()
+    model = new_model(config, OBJECTIVES, 0)
+    masked, tokens = micro.targets["mlm"], micro.targets["rtd"]
+    chosen = masked.index[masked.weight > 0]
+    assert 0 < len(chosen) < len(masked.index)  # there are placeholders, too
+    with constant_generator(model, 123):
+        after = filled(model, micro)
+    expected = tokens.label.clone()
+    expected[chosen] = 123
+    assert torch.equal(after.batch.input_ids, expected)
+    replaced = after.targets["rtd"]
+    assert replaced.label.sum() == (tokens.label[chosen] != 123).sum() == len(chosen)
+    assert torch.equal(replaced.label.nonzero()[:, 0], chosen.sort().values)
+    assert torch.equal(replaced.weight, tokens.weight)
+    assert set(after.targets) == {"rtd"}
+    assert (micro.batch.input_ids.numpy() == numpy.batch.input_ids).all()  # the input is not changed
+
+
+def test_a_sample_that_is_the_original_token_counts_as_original(
+    config: TransformerConfig, small_tokenizer: Tokenizer
+) -> None:
+    micro = labeled(small_tokenizer, 0).tensors()
+    model = new_model(config, OBJECTIVES, 0)
+    masked, tokens = micro.targets["mlm"], micro.targets["rtd"]
+    chosen = masked.index[masked.weight > 0]
+    original = int(tokens.label[chosen[0]])
+    with constant_generator(model, original):
+        replaced = filled(model, micro).targets["rtd"].label
+    assert replaced[chosen[0]] == 0
+    assert replaced[chosen].tolist() == (tokens.label[chosen] != original).long().tolist()
+    assert replaced.sum() >= len(chosen) - 2
+
+
+def test_random_replacements_of_masked_lm_never_reach_the_encoder(
+    config: TransformerConfig, small_tokenizer: Tokenizer
+) -> None:
+    objectives = (MaskedLM(mask_replace_prob=0.1, random_replace_prob=0.8), ReplacedToken())
+    micro = labeled(small_tokenizer, 0, objectives=objectives).tensors()
+    model = new_model(config, objectives, 0)
+    masked, tokens = micro.targets["mlm"], micro.targets["rtd"]
+    with constant_generator(model, 123):
+        after = filled(model, micro)
+    rest = torch.ones(len(tokens.label), dtype=torch.bool).index_fill(0, masked.index[masked.weight > 0], False)
+    assert torch.equal(after.batch.input_ids[rest], tokens.label[rest])
+    assert (after.batch.input_ids[~rest] == 123).all()
+
+
+def test_the_original_tokens_reach_the_encoder_only_as_samples(
+    config: TransformerConfig, small_tokenizer: Tokenizer
+) -> None:
+    """With other original tokens behind the same masks, the encoder reads the same tokens."""
+    objectives = (MaskedLM(mask_replace_prob=1.0, random_replace_prob=0.0), ReplacedToken())
+    micro = labeled(small_tokenizer, 0, objectives=objectives).tensors()
+    model = new_model(config, objectives, 0)
+    masked, tokens = micro.targets["mlm"], micro.targets["rtd"]
+    other_label = (masked.label + 7) % 500
+    other_tokens = tokens.label.index_copy(0, masked.index, (tokens.label[masked.index] + 7) % 500)
+    changed = {"mlm": replace(masked, label=other_label), "rtd": replace(tokens, label=other_tokens)}
+    before, after = filled(model, micro), filled(model, replace(micro, targets=changed))
+    assert torch.equal(before.batch.input_ids, after.batch.input_ids)
+    assert not torch.equal(before.targets["rtd"].label, after.targets["rtd"].label)
+
+
+def test_losses_are_those_of_separate_models(config: TransformerConfig, small_tokenizer: Tokenizer) -> None:
+    """The last layer of the generator runs at the masked tokens only, and gives the same loss as at all tokens."""
+    micro = labeled(small_tokenizer, 0, 1).tensors()
+    model = new_model(config, OBJECTIVES, 0).double()
+    losses = model(micro)
+    hidden = model.generator(micro.batch)  # type: ignore[misc]
+    expected = model.heads["mlm"](hidden, micro.targets["mlm"])
+    torch.testing.assert_close(losses["mlm"].total, expected.total, rtol=1e-12, atol=0)
+    assert (losses["mlm"].hits, losses["mlm"].count) == (expected.hits, expected.count)
+    after = filled(model, micro)
+    logits = model.heads["rtd"].logits(model.encoder(after.batch).last)[:, 0]  # type: ignore[operator]
+    weight, replaced = after.targets["rtd"].weight, after.targets["rtd"].label
+    total = torch.nn.functional.binary_cross_entropy_with_logits(logits, replaced.double(), weight, reduction="sum")
+    assert losses["rtd"].total.item() == pytest.approx(total.item(), rel=1e-6)
+    assert losses["rtd"].count == weight.sum()
+    assert losses["rtd"].hits == (((logits > 0) == (replaced > 0)) * weight).sum()
+
+
+def test_no_gradient_flows_through_the_samples(config: TransformerConfig, small_tokenizer: Tokenizer) -> None:
+    micro = labeled(small_tokenizer, 0).tensors()
+    model = new_model(config, OBJECTIVES, 0)
+    model(micro)["rtd"].total.backward()
+    owned = [*model.generator.parameters(), *model.heads["mlm"].parameters()]  # type: ignore[union-attr]
+    assert all(parameter.grad is None for parameter in owned)
+    assert all(parameter.grad is not None for parameter in model.encoder.parameters())
+    model.zero_grad()
+    model(micro)["mlm"].total.backward()
+    assert all(parameter.grad is not None for parameter in owned)
+    shared = {"embeddings.word.weight", "embeddings.position.weight", "embeddings.segment.weight"}
+    shared |= {"embeddings.norm.weight", "embeddings.norm.bias"}
+    assert {name for name, parameter in model.encoder.named_parameters() if parameter.grad is not None} == shared
+
+
+def test_gradients_do_not_depend_on_the_micro_batches(config: TransformerConfig, small_tokenizer: Tokenizer) -> None:
+    """The samples, too, are the same: their random numbers belong to the rows."""
+    splits = ([[0, 1, 2, 3]], [[0], [1, 2, 3]], [[0], [1], [2], [3]])
+    gradients = []
+    for split in splits:
+        model = new_model(config, OBJECTIVES, 0).double()
+        for part in split:
+            losses = model(labeled(small_tokenizer, *part).tensors())
+            torch.stack([loss.total for loss in losses.values()]).sum().backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    for other in gradients[1:]:
+        torch.testing.assert_close(other, gradients[0], rtol=1e-6, atol=1e-9)
+
+
+def test_evaluation_is_repeatable_and_leaves_the_random_numbers_of_training(
+    config: TransformerConfig, small_tokenizer: Tokenizer
+) -> None:
+    model = new_model(replace(config, hidden_dropout_prob=0.1), OBJECTIVES, 0)
+    work = [labeled(small_tokenizer, 0), labeled(small_tokenizer, 1)]
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    first, second = evaluate(model, work, "fp32"), evaluate(model, work, "fp32")
+    assert first
+    assert second
+    assert torch.equal(torch.get_rng_state(), before)
+    assert {name: loss.total for name, loss in first.items()} == {name: loss.total for name, loss in second.items()}
+
+
+def train(model: Model, micro: MicroBatch, steps: int, weights: dict[str, float]) -> dict[str, tuple[float, float]]:
+    """Train on one micro-batch, and return the last mean loss and accuracy of each head."""
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    losses = {}
+    for _ in range(steps):
+        losses = model(micro)
+        optimizer.zero_grad()
+        torch.stack([weights[name] * loss.total / loss.count for name, loss in losses.items()]).sum().backward()
+        optimizer.step()
+    return {
+        name: (float((loss.total / loss.count).detach()), float(loss.hits / loss.count))
+        for name, loss in losses.items()
+    }
+
+
+def test_eight_sequences_are_learned_by_heart(config: TransformerConfig, small_tokenizer: Tokenizer) -> None:
+    model = new_model(config, OBJECTIVES, 0)
+    found = train(model, labeled(small_tokenizer, 3, count=8).tensors(), 250, {"mlm": 1.0, "rtd": 1.0})
+    assert found["mlm"][0] < 0.05
+    assert found["rtd"][0] < 0.05
+    assert found["rtd"][1] > 0.99
+
+
+def test_replaced_tokens_are_detected_while_the_generator_stays_bad(
+    config: TransformerConfig, small_tokenizer: Tokenizer
+) -> None:
+    """The generator is not trained, so that nearly all samples are wrong."""
+    model, micro = new_model(config, OBJECTIVES, 0), labeled(small_tokenizer, 3, count=8).tensors()
+    model.generator.requires_grad_(False)  # type: ignore[union-attr]
+    share = float(filled(model, micro).targets["rtd"].label.sum() / micro.targets["rtd"].weight.sum())
+    assert share > 0.1
+    assert train(model, micro, 250, {"mlm": 0.0, "rtd": 1.0})["rtd"][1] > 0.99
+
+
+def test_sizes_of_the_generators_of_the_paper() -> None:
+    """Clark et al. 2020, table 6: 64 wide with one head for small, 256 with four for base and large."""
+    small = TransformerConfig(12, 256, 4, 1024, embedding_size=128)
+    base, large = TransformerConfig(12, 768, 12, 3072), TransformerConfig(24, 1024, 16, 4096)
+    for config, size, wanted in (
+        (small, 0.25, (12, 64, 1, 256, 128)),
+        (base, 0.333, (12, 256, 4, 1024, 768)),
+        (large, 0.25, (24, 256, 4, 1024, 1024)),
+    ):
+        found = ReplacedToken(generator_size=size).generator(config)
+        sizes = (found.num_hidden_layers, found.hidden_size, found.num_attention_heads, found.intermediate_size)
+        assert (*sizes, found.embedding_width) == wanted
+    assert ReplacedToken(generator_layers=3).generator(small).num_hidden_layers == 3
+
+
+def test_recipes_that_do_not_fit_are_refused(config: TransformerConfig) -> None:
+    rtd, mlm, layout = ReplacedToken(), MaskedLM(), SentencePairs()
+    rtd.check(config, layout, (mlm, rtd))
+    rtd.check(config, layout, (mlm, NextSentence(), rtd))
+    for objectives in ((rtd,), (rtd, mlm), (NextSentence(), rtd)):
+        with pytest.raises(UsageError, match=r"objectives\.mlm trains the generator: put .* before it"):
+            rtd.check(config, layout, objectives)
+    for other in (SpanBoundary(), CausalLM()):
+        with pytest.raises(UsageError, match=rf"remove objectives\.{other.kind} or objectives\.rtd"):
+            rtd.check(config, layout, (mlm, other, rtd))
+    lstm = configuration.load(PretrainConfig, "mini-elmo", "pretrain").model
+    with pytest.raises(UsageError, match=r'objectives\.rtd needs a Transformer, and model\.kind is "lstm"'):
+        rtd.check(lstm, layout, (mlm, rtd))
+    for name, value in (("generator_size", 0.0), ("generator_size", 1.5), ("generator_layers", -1), ("weight", -1.0)):
+        with pytest.raises(UsageError, match=rf"objectives\.rtd\.{name}"):
+            ReplacedToken(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"embedding_size": 0}, {"position_embedding": "rotary", "norm_position": "pre"}, {"mlm_transform": False}],
+    ids=["electra", "equal-sizes", "rotary", "bare-head"],
+)
+def test_a_saved_model_loads_with_its_generator(
+    config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    if "mlm_transform" in changes:
+        changes |= {"embedding_size": 0}
+    model = new_model(replace(config, **changes), OBJECTIVES, 0).eval()
+    write_model(tmp_path, model, small_tokenizer)
+    loaded = bertie.load(tmp_path).model
+    assert loaded.kinds == {"mlm", "rtd"}
+    assert loaded.state_dict().keys() == model.state_dict().keys()
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor)
+    micro = labeled(small_tokenizer, 0).tensors()
+    with torch.no_grad():
+        for name, loss in model(micro).items():
+            assert loaded(micro)[name].total == loss.total
+
+
+def test_damaged_sizes_of_a_generator_are_reported(
+    config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    write_model(tmp_path, new_model(config, OBJECTIVES, 0), small_tokenizer)
+    path = tmp_path / "config.json"
+    values = bertie.storage.read_json(path)
+    assert values["generator"] == {
+        **{"num_hidden_layers": 2, "hidden_size": 16},
+        **{"num_attention_heads": 2, "intermediate_size": 32},
+    }
+    for damage, message in (
+        (None, "does not describe the generator"),
+        ({"hidden_size": 16}, r"generator\.num_hidden_layers is None"),
+        (values["generator"] | {"hidden_size": "16"}, r"generator\.hidden_size is '16'"),
+        (values["generator"] | {"hidden_size": 15}, "not a multiple of 2 heads"),
+        (values["generator"] | {"hidden_size": 10**6}, r"generator\.\S+ should be"),
+    ):
+        bertie.storage.write_json(path, values | {"generator": damage})
+        with pytest.raises(UserError, match=message):
+            read_checkpoint(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def recipe(config: TransformerConfig) -> PretrainConfig:
+    training = PretrainTraining(
+        steps=8, batch_size=32, learning_rate=3e-3, row_tokens=512, precision="fp32", eval_every=3, checkpoint_every=5
+    )
+    training = replace(training, max_eval_tokens=2048)
+    size = replace(config, vocab_size=0, hidden_dropout_prob=0.1)
+    return PretrainConfig(size, FullSentences(max_length=32), OBJECTIVES, AdamW(), Linear(), training)
+
+
+@pytest.fixture(scope="module")
+def run(recipe: PretrainConfig, small_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("electra") / "run"
+    bertie.pretrain(recipe, small_shards, folder, threads=1)
+    return folder
+
+
+def test_a_stopped_run_resumes_to_the_same_bytes(
+    recipe: PretrainConfig, run: Path, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control: without the generator's saved weights, the result is another one."""
+    save = trainer.save_state
+
+    def stopping(*args: Any) -> None:
+        save(*args)
+        if args[5].step == 5:
+            raise KeyboardInterrupt
+
+    def losing(folder: Path, model: Model, optimizer: Any) -> Any:
+        first = [tensor.clone() for tensor in model.generator.state_dict().values()]  # type: ignore[union-attr]
+        counters = restore(folder, model, optimizer)
+        for tensor, value in zip(model.generator.state_dict().values(), first, strict=True):  # type: ignore[union-attr]
+            tensor.copy_(value)
+        return counters
+
+    restore = trainer.restore_newest
+    for name, damage, equal in (("resumed", restore, True), ("control", losing, False)):
+        with monkeypatch.context() as patch:
+            patch.setattr(trainer, "save_state", stopping)
+            with pytest.raises(KeyboardInterrupt):
+                bertie.pretrain(recipe, small_shards, tmp_path / name, threads=1)
+        with monkeypatch.context() as patch:
+            patch.setattr(trainer, "restore_newest", damage)
+            bertie.pretrain(recipe, small_shards, tmp_path / name, threads=1)
+        for file in ("model.safetensors", "checkpoints/step-00000008/training_state/optimizer.safetensors"):
+            assert ((tmp_path / name / file).read_bytes() == (run / file).read_bytes()) is equal
+
+
+def test_fill_mask_asks_the_generator(run: Path) -> None:
+    model = bertie.load(run)
+    [found] = model.fill_mask("The [MASK] in the", top_k=500)
+    assert sum(prediction.probability for prediction in found) == pytest.approx(1, abs=1e-4)
+    sequence = model._masked("The [MASK] in the")
+    hidden = model.model.generator(collate([sequence], 64).tensors())  # type: ignore[misc]
+    [position] = np.flatnonzero(sequence.input_ids == model.tokenizer.mask_id)
+    p = model.model.heads["mlm"].logits(hidden.last)[position].softmax(-1)  # type: ignore[operator]
+    assert found[0].probability == pytest.approx(float(p.detach().max()), rel=1e-4)
+
+
+def test_fine_tuning_drops_the_generator(run: Path, small_texts: list[str], tmp_path: Path) -> None:
+    training = FinetuneTraining(steps=2, batch_size=8, learning_rate=1e-3, precision="fp32")
+    config = FinetuneConfig(Classify(), AdamW(), Linear(), training, max_length=32)
+    rows = [{"text": text[:60], "label": "ab"[i % 2]} for i, text in enumerate(small_texts[:24])]
+    tuned = bertie.finetune(config, rows[:16], rows[16:], run, tmp_path / "tuned", threads=1)
+    assert tuned.model.generator is None
+    assert tuned.model.kinds == {"classify"}
+    assert not any(name.startswith("generator") for name in read_checkpoint(tmp_path / "tuned").weights)
+    assert bertie.load(run).embed(["The end"]).shape == (1, 32)
+
+
+def test_a_run_continues_from_another_with_or_without_its_generator(
+    run: Path, config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    start = read_checkpoint(run)
+    same = new_model(start.config, OBJECTIVES, 1)
+    assert load_initial_weights(start, same) == f"continuing from {run}"
+    smaller = new_model(start.config, (OBJECTIVES[0], ReplacedToken(generator_layers=1)), 1)
+    message = load_initial_weights(start, smaller)
+    assert (
+        message
+        == f"continuing from {run}; dropped: generator and mlm head; randomly initialized: generator and mlm head"
+    )
+    plain = new_model(start.config, (MaskedLM(),), 1)
+    before = plain.heads["mlm"].state_dict()["bias"].clone()
+    message = load_initial_weights(start, plain)
+    assert message == f"continuing from {run}; dropped: generator and mlm, rtd heads; randomly initialized: mlm head"
+    assert torch.equal(plain.heads["mlm"].state_dict()["bias"], before)
+    write_model(tmp_path, plain, small_tokenizer)
+    assert load_weights(new_model(config, OBJECTIVES, 1), read_checkpoint(tmp_path)).dropped == ("mlm",)
