@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from bertie import config, runtime, storage
 from bertie.batches.loader import Position, Step
+from bertie.model.encoder import spell_entries
 from bertie.model.flops import model_flops
 from bertie.pretraining.feed import Feed
 from bertie.pretraining.initial_weights import new_model
@@ -80,6 +81,7 @@ def prepare(name: str, shards: Path, steps: int) -> Run:
     recipe = with_vocab_size(load(name), opened.tokenizer)
     feed = Feed(recipe.resolved_phases, opened, recipe.objectives, 0, 1, 0, SINGLE_PROCESS)
     model = new_model(recipe.model, recipe.objectives, 0).train()
+    spell_entries(model.encoder, opened.tokenizer)
     weights = {objective.kind: objective.weight for objective in recipe.objectives}
     work = list(islice(feed.steps(0, Position()), steps))
     flops = sum(model_flops(model, micro) for step in work for micro in step.micro_batches)

@@ -152,7 +152,7 @@ LAB_TABLES = {"[text]": Text, "[budget]": Budget, "[[tasks]]": LabTask, "[[axes]
 
 
 def table_section(title: str, key: str, hint: Any, members: list[type], described: dict[type, str]) -> Iterator[str]:
-    """One table of a recipe, with each kind that it may have."""
+    """One table of a recipe, with each kind that it may have, and the tables inside it. key: its dotted key."""
     head = f"[[{key}]]" if typing.get_origin(hint) is tuple else f"[{key}]"
     heading = f"{title}: `{head}`"
     yield f"### {heading}"
@@ -166,22 +166,29 @@ def table_section(title: str, key: str, hint: Any, members: list[type], describe
         if len(members) > 1:
             yield f"#### `{head}` of kind `{kind_name(member)}`"
         yield prose(member)
-        yield key_table(member, title)
+        yield key_table(member, title, f"{key}.")
+    for member in members:
+        for field, inner in typing.get_type_hints(member).items():
+            if nested := tables(inner):
+                yield from table_section(title, f"{key}.{field}", inner, nested, described)
 
 
-def key_table(owner: type, title: str) -> str:
-    """The keys of one table. Tables inside it have a section of their own."""
+def key_table(owner: type, title: str, prefix: str = "") -> str:
+    """The keys of one table. Tables inside it have a section of their own. prefix: the dotted key of the table."""
     hints, docs = typing.get_type_hints(owner), field_docs(owner)
     rows = []
     for field in dataclasses.fields(owner):  # type: ignore[arg-type]
         nested = tables(hints[field.name])
         if nested:
-            head = f"[[{field.name}]]" if typing.get_origin(hints[field.name]) is tuple else f"[{field.name}]"
+            name = prefix + field.name
+            head = f"[[{name}]]" if typing.get_origin(hints[field.name]) is tuple else f"[{name}]"
             kind = f"[{'tables' if head.startswith('[[') else 'table'}](#{slug(f'{title}: {head}')})"
         else:
             kind = type_name(hints[field.name])
         value = field_default(field)
         told = "its defaults" if dataclasses.is_dataclass(value) else shown(value)
+        if len(nested) > 1 and dataclasses.is_dataclass(value):
+            told = f"kind {code(kind_name(type(value)))}"
         rows.append([code(field.name), kind, told, cell(docs.get(field.name, ""))])
     return table(["Key", "Type", "Default", "Meaning"], rows)
 
@@ -191,6 +198,14 @@ def tables(hint: Any) -> list[type]:
     if dataclasses.is_dataclass(hint):
         return [typing.cast(type, hint)]
     return [member for part in typing.get_args(hint) for member in tables(part)]
+
+
+def tables_within(owner: type) -> Iterator[type]:
+    """A dataclass, and all dataclasses among the types of its fields and of theirs."""
+    yield owner
+    for hint in typing.get_type_hints(owner).values():
+        for member in tables(hint):
+            yield from tables_within(member)
 
 
 def field_default(field: dataclasses.Field[Any]) -> Any:
@@ -223,8 +238,7 @@ def python() -> str:
     seen: dict[type, None] = {}
     for group in ("pretrain", "finetune"):
         recipe = typing.get_type_hints(importlib.import_module(VERBS[group]).Args)["recipe"]
-        for owner in (recipe, *(member for hint in typing.get_type_hints(recipe).values() for member in tables(hint))):
-            seen[owner] = None
+        seen |= dict.fromkeys(tables_within(recipe))
     for owner in seen:
         members = ", ".join(field.name for field in dataclasses.fields(owner))  # type: ignore[arg-type]
         parts.append(f"::: {owner.__module__}.{owner.__qualname__}\n    options:\n      members: [{members}]")

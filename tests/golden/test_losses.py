@@ -24,8 +24,17 @@ import bertie
 from bertie.batches.contiguous import DocSentences
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
+from bertie.model.characters import Characters, Input, Subwords
 from bertie.model.config import TransformerConfig
-from bertie.objectives import CausalLM, MaskedLM, NextSentence, ReplacedToken, SpanBoundary
+from bertie.model.lstm import LstmConfig
+from bertie.objectives import (
+    BidirectionalLM,
+    CausalLM,
+    MaskedLM,
+    NextSentence,
+    ReplacedToken,
+    SpanBoundary,
+)
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tasks.classify import Classify
 from bertie.training.optimizers import AdamW, BertAdam
@@ -114,6 +123,23 @@ def test_losses_of_replaced_token_detection(pretraining: PretrainConfig, small_s
     config = replace(pretraining, model=model, objectives=(MaskedLM(random_replace_prob=0.0), ReplacedToken()))
     bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
     compare("pretrain_rtd", losses(tmp_path / "run", ("mlm_loss", "rtd_loss", "grad_norm")))
+
+
+@pytest.mark.parametrize(
+    ("name", "vectors"),
+    [
+        ("pretrain_bilm", Subwords()),
+        ("pretrain_characters", Characters(filters=(4, 4, 8, 16), character_size=8, max_characters=12)),
+    ],
+)
+def test_losses_of_elmo(
+    name: str, vectors: Input, pretraining: PretrainConfig, small_shards: Path, tmp_path: Path
+) -> None:
+    model = LstmConfig(2, 32, 24, max_position_embeddings=64, hidden_dropout_prob=0.0, input=vectors)
+    layout = DocSentences(max_length=48)
+    config = replace(pretraining, model=model, layout=layout, objectives=(BidirectionalLM(),))
+    bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
+    compare(name, losses(tmp_path / "run", ("bilm_loss", "grad_norm")))
 
 
 def test_losses_of_fine_tuning(

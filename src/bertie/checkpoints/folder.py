@@ -20,9 +20,11 @@ from bertie.checkpoints.families.family import from_huggingface, to_huggingface
 from bertie.checkpoints.huggingface import from_config_json, head_kinds, padding_id, to_config_json
 from bertie.checkpoints.model_card import model_card
 from bertie.errors import UsageError, UserError
+from bertie.model.characters import Characters
 from bertie.model.config import TransformerConfig
 from bertie.model.electra import build_generator, generator_config, generator_sizes
-from bertie.model.encoder import EncoderConfig, build_encoder
+from bertie.model.encoder import EncoderConfig, build_encoder, spell_entries
+from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
 from bertie.text.tokenizer import Tokenizer
 
@@ -172,20 +174,28 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
     config = family.without_derived(config, weights)
     generator = _read_generator(folder, config, values, weights)
     tokenizer = Tokenizer.load(folder)
-    words = weights.get("encoder.embeddings.word.weight")
-    if words is None:
-        raise UserError(f"{folder}/model.safetensors holds no BERT encoder")
     for name, tensor in weights.items():
         if not tensor.ndim:
             raise UserError(f"{folder}/model.safetensors is damaged: {name} is a single number")
         _require_dtype(folder / "model.safetensors", name, tensor)
-    if tokenizer.size > len(words):
-        raise UserError(
-            f"{folder}: the vocabulary has {tokenizer.size} entries and the model only {len(words)}: "
-            "restore the files that belong together"
-        )
+    _require_vocabulary(folder, config, weights, tokenizer)
     _require_sizes(folder, config, generator, task, weights)
     return Checkpoint(folder, config, weights, tokenizer, labels, task, generator)
+
+
+def _require_vocabulary(folder: Path, config: EncoderConfig, weights: dict[str, Tensor], tokenizer: Tokenizer) -> None:
+    """Compare the number of entries of the vocabulary and of the encoder. Raises UserError, also if there is no encoder."""
+    spelled = isinstance(config, LstmConfig) and isinstance(config.input, Characters)
+    words = weights.get("encoder.embeddings." + ("characters.symbols" if spelled else "word.weight"))
+    if words is None:
+        raise UserError(f"{folder}/model.safetensors holds no BERT encoder")
+    entries = config.vocab_size if spelled else len(words)
+    if tokenizer.size > entries or (spelled and tokenizer.size < entries):
+        less = "only " * (tokenizer.size > entries)
+        raise UserError(
+            f"{folder}: the vocabulary has {tokenizer.size} entries and the model {less}{entries}: "
+            "restore the files that belong together"
+        )
 
 
 def _read_generator(
@@ -318,7 +328,7 @@ class LoadResult:
 
 
 def load_weights(model: Model, checkpoint: Checkpoint) -> LoadResult:
-    """Copy the weights of a checkpoint into a model, by name.
+    """Copy the weights of a checkpoint into a model, by name, and set the spelling of its entries if it reads characters.
 
     Heads that the checkpoint lacks keep their initial weights. A head with another number of outputs belongs to another
     task: it is not loaded, and the result names it. So is a generator of another size, with its head.
@@ -346,6 +356,7 @@ def load_weights(model: Model, checkpoint: Checkpoint) -> LoadResult:
         raise UserError(
             f"{checkpoint.folder}: config.json describes a model without {layers[0]}, which is in the weights"
         )
+    spell_entries(model.encoder, checkpoint.tokenizer)
     dropped = {name.split(".")[1] for name in unused if name.startswith("heads.")}
     dropped |= {"generator" for name in unused if name.startswith("generator.")}
     return LoadResult(tuple(sorted(initialized)), tuple(sorted(dropped)))

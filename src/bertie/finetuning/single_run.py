@@ -20,7 +20,7 @@ from bertie.errors import DivergedError, UsageError, UserError
 from bertie.finetuning.data import TaskData
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.config import PooledToken
-from bertie.model.encoder import Encoder, EncoderConfig, build_encoder, with_dropout
+from bertie.model.encoder import Encoder, EncoderConfig, build_encoder, spell_entries, with_dropout
 from bertie.model.heads import PooledHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
@@ -156,6 +156,7 @@ def initialized_model(
     layers = model.encoder.layers
     model.encoder.requires_grad_(not config.frozen)
     if config.from_scratch:
+        spell_entries(model.encoder, checkpoint.tokenizer)
         return model.to(runtime.device()), f"random initial weights, with the size of {checkpoint.folder}"
     loaded = load_weights(model, checkpoint.without_heads())
     runtime.reseed_torch(config.seed, seeding.WEIGHTS, 1)

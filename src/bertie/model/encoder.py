@@ -3,7 +3,7 @@
 Every encoder turns a packed `Batch` into `Hidden`. It has
 
 - `config`: its configuration;
-- `embeddings.word`: the word embeddings, `nn.Embedding` [V, E];
+- `embeddings.word`: the word embeddings, `nn.Embedding` [V, E], unless it computes them from characters;
 - `layers`: its layers, lowest first;
 - `forward(batch, rows, all_layers)`, as documented in `TransformerEncoder`.
 
@@ -19,6 +19,7 @@ from bertie.model.config import TransformerConfig
 from bertie.model.lstm import LstmConfig, LstmEncoder
 from bertie.model.static import StaticConfig, StaticEncoder
 from bertie.model.transformer import TransformerEncoder
+from bertie.text.tokenizer import Tokenizer
 
 EncoderConfig = TransformerConfig | LstmConfig | StaticConfig
 Encoder = TransformerEncoder | LstmEncoder | StaticEncoder
@@ -38,6 +39,15 @@ def build_encoder(config: EncoderConfig, attention: Kind = "automatic") -> Encod
             return StaticEncoder(config)
         case _:
             return TransformerEncoder(config, attention)
+
+
+def spell_entries(encoder: Encoder, tokenizer: Tokenizer) -> None:
+    """Set the spelling of the vocabulary's entries in an encoder that computes vectors from characters.
+
+    Others need none. The spelling is no weight, so every encoder needs this call before it can run.
+    """
+    if isinstance(encoder, LstmEncoder) and encoder.embeddings.characters is not None:
+        encoder.embeddings.characters.spell(tokenizer)
 
 
 def with_dropout(

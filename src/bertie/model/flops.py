@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bertie.contracts import MicroBatch
+from bertie.model.characters import Characters
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig
 from bertie.model.lstm import LstmConfig
@@ -25,7 +26,8 @@ def training_flops(config: EncoderConfig, micro: MicroBatch, generator: Transfor
     - all layers except the last, at T tokens, including filler;
     - in the last layer, keys and values at T tokens, and everything else at Q rows;
     - attention within each sequence, without padding;
-    - logits over the vocabulary at the P predicted positions.
+    - logits over the vocabulary at the P predicted positions;
+    - a CNN over characters once for each distinct token.
 
     Not counted are element-wise operations, heads with a few classes, and layers that are recomputed to save memory. The
     result is 0 if the hidden states are cached.
@@ -81,4 +83,15 @@ def _lstm(config: LstmConfig, micro: MicroBatch) -> float:
     size, cells = config.hidden_size // 2, config.cell_size
     projection = cells * size if cells > size else 0
     per_token = config.num_hidden_layers * 2 * (8 * cells * size + projection)
-    return float(micro.batch.ragged.lengths.astype(np.float64).sum() * per_token)
+    tokens = micro.batch.ragged.lengths.astype(np.float64).sum()
+    if not isinstance(config.input, Characters):
+        return float(tokens * per_token)
+    return float(tokens * per_token + len(np.unique(micro.batch.input_ids)) * _characters(config.input, size))
+
+
+def _characters(config: Characters, size: int) -> int:
+    """Return the multiplications of a CNN over the characters of one entry."""
+    positions = [config.max_characters - width + 1 for width in range(1, len(config.filters) + 1)]
+    filters = sum(n * count * width for width, (n, count) in enumerate(zip(positions, config.filters, strict=True), 1))
+    highways = config.highway_layers * 2 * config.features**2
+    return config.character_size * filters + highways + config.features * size

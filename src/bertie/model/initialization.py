@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from torch import nn
 
+from bertie.model.characters import CharacterCNN
+
 
 def initialize_weights(module: nn.Module, standard_deviation: float, truncation: float = 2.0) -> None:
     """Set BERT's random initial weights in place, with torch's generator.
 
     Matrices have a truncated normal distribution, biases are 0, and the weights of layer norms are 1.
-    LSTMs have PyTorch's default: a uniform distribution within ±1 / √size.
+    LSTMs and filters over characters have PyTorch's default: a uniform distribution within ±1 / √size.
 
     Args:
         module: Module to initialize, with all its submodules.
@@ -22,5 +24,5 @@ def initialize_weights(module: nn.Module, standard_deviation: float, truncation:
             nn.init.trunc_normal_(part.weight, std=standard_deviation, a=-limit, b=limit)
         if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)
-        if isinstance(part, nn.LayerNorm | nn.LSTM):
+        if isinstance(part, nn.LayerNorm | nn.LSTM | nn.Conv1d | CharacterCNN):
             part.reset_parameters()

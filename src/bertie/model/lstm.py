@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from bertie.contracts import Batch, Hidden, Ragged
 from bertie.errors import UsageError, require_range
+from bertie.model.characters import CharacterCNN, Characters, Input, Subwords
 from bertie.model.config import PooledToken, PoolerActivation
 from bertie.model.dropout import drop
 
@@ -38,7 +39,9 @@ class LstmConfig:
     hidden_dropout_prob: float = 0.1
     """Dropout probability of the input of each layer."""
     initializer_range: float = 0.02
-    """Standard deviation of the initial word embeddings."""
+    """Standard deviation of the initial embeddings, and of the initial matrices of a character CNN."""
+    input: Input = Subwords()
+    """The source of the vectors of tokens: an embedding of each subword, or a CNN over its characters."""
 
     def __post_init__(self) -> None:
         require_range("model", self, "num_hidden_layers", low=1, high=100)
@@ -69,14 +72,23 @@ class LstmConfig:
 
 
 class LstmEmbeddings(nn.Module):
-    """Word embeddings of size E, with dropout. Both directions share them."""
+    """Vectors of size E of the tokens, which both directions share."""
+
+    word: nn.Embedding
+    """The embeddings of the entries, [V, E]. A model with characters has none."""
+    characters: CharacterCNN | None
+    """Computes the vectors from characters, or None."""
 
     def __init__(self, config: LstmConfig):
         super().__init__()
-        self.word = nn.Embedding(config.vocab_size, config.hidden_size // 2)
+        size, source, self.characters = config.hidden_size // 2, config.input, None
+        if isinstance(source, Characters):
+            self.characters = CharacterCNN(source, config.vocab_size, size)
+        else:
+            self.word = nn.Embedding(config.vocab_size, size)
 
     def forward(self, batch: Batch) -> Float[Tensor, "T E"]:
-        return self.word(batch.input_ids)
+        return self.word(batch.input_ids) if self.characters is None else self.characters(batch.input_ids)
 
 
 class LstmLayer(nn.Module):

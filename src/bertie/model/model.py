@@ -95,7 +95,7 @@ class Model(nn.Module):
     @property
     def device(self) -> torch.device:
         """Device of the weights."""
-        return self.encoder.embeddings.word.weight.device
+        return next(self.encoder.parameters()).device
 
     @property
     def size(self) -> int:

@@ -64,12 +64,13 @@ class CausalLMHead(nn.Module):
 class BidirectionalLMHead(nn.Module):
     """ELMo's head: logits of the next token from one half of the hidden state, and of the previous one from the other.
 
-    The output matrix of both directions is the matrix of the word embeddings.
+    Both directions have the same output matrix: that of the word embeddings, or one of its own, as in ELMo.
     """
 
-    def __init__(self, word: nn.Embedding):
+    def __init__(self, word: nn.Embedding, tied: bool = True):
         super().__init__()
         self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
+        self.output = None if tied else word
 
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P 2 V"]:
         return F.linear(x_PD.unflatten(1, (2, -1)), self.word[0].weight)

@@ -12,6 +12,7 @@ from bertie.batches.layouts import Layout
 from bertie.contracts import FILLER, Batch, Targets
 from bertie.errors import UsageError, require_range
 from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.lstm import LstmEncoder
 from bertie.model.vocabulary_heads import BidirectionalLMHead
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
@@ -55,8 +56,10 @@ class BidirectionalLM:
         return batch, Targets(np.arange(len(ids)), labels, weight)
 
     def initialize(self, head: nn.Module, corpus: Corpus) -> None:
-        """Do nothing: the head has no weights of its own."""
+        """Do nothing: the initial weights of an own output matrix are random."""
 
-    def head(self, config: EncoderConfig, encoder: Encoder) -> BidirectionalLMHead:  # noqa: ARG002
-        """Build the head, with the encoder's word embeddings as the output matrix of both directions."""
+    def head(self, config: EncoderConfig, encoder: Encoder) -> BidirectionalLMHead:
+        """Build the head. The output matrix of both directions is that of the encoder's word embeddings, if it has any."""
+        if isinstance(encoder, LstmEncoder) and encoder.embeddings.characters is not None:
+            return BidirectionalLMHead(nn.Embedding(config.vocab_size, config.hidden_size // 2), tied=False)
         return BidirectionalLMHead(encoder.embeddings.word)

@@ -25,6 +25,7 @@ VOCABULARY_WEIGHTS = (
     "encoder.embeddings.word.weight",
     "heads.mlm.bias",
     "heads.sbo.bias",
+    "heads.bilm.output.weight",
 )  # one row per vocabulary entry
 
 

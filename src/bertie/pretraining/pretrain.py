@@ -19,7 +19,8 @@ from bertie.checkpoints.folder import MANIFEST, Checkpoint, verify
 from bertie.checkpoints.training_state import has_checkpoint
 from bertie.contracts import Loss, MicroBatch
 from bertie.errors import UsageError, UserError
-from bertie.model.encoder import EncoderConfig, with_dropout
+from bertie.model.encoder import EncoderConfig, spell_entries, with_dropout
+from bertie.model.model import Model
 from bertie.pretraining.compile_layers import compile_if_possible
 from bertie.pretraining.eval_set import eval_batches
 from bertie.pretraining.feed import Feed
@@ -137,8 +138,7 @@ class Setup:
         asked = settings.precision
         chosen = run.precision(asked) if run else runtime.resolve_precision(asked, runtime.device())
         precision: Literal["fp32", "bf16"] = ranks.broadcast(chosen)
-        model = new_model(config.model, config.objectives, config.seed, settings.attention)
-        model.recompute_layers(settings.activation_checkpointing)
+        model = self._new_model()
         if self.initial_checkpoint is not None:
             console.info(load_initial_weights(self.initial_checkpoint, model))
         elif ranks.first and not has_checkpoint(self.out):
@@ -182,6 +182,14 @@ class Setup:
             ranks=ranks,
         )
         return job, feed.micro_batch
+
+    def _new_model(self) -> Model:
+        """Build the model with random initial weights, on the CPU."""
+        config, settings = self.config, self.config.training
+        model = new_model(config.model, config.objectives, config.seed, settings.attention)
+        spell_entries(model.encoder, self.shards.tokenizer)
+        model.recompute_layers(settings.activation_checkpointing)
+        return model
 
     def description(self, job: TrainingJob) -> str:
         """Describe in one line what is about to be trained."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from bertie import console
 from bertie.errors import UsageError, UserError
-from bertie.text.bpe_backend import BYTE_CHARACTERS, ROBERTA_ORDER
+from bertie.text.bpe_backend import BYTE_CHARACTERS, BYTE_ORDER, ROBERTA_ORDER
 from bertie.text.merges import PAIR_BASE, FrequencyQueue, SegmentedWords
 
 
@@ -58,11 +58,8 @@ def train(
 def _segment_words(counts: Mapping[str, int], first: int, vocab_size: int) -> SegmentedWords:
     """Segment words into bytes. first: id of the first byte entry."""
     encoded = [word.encode() for word in counts]
-    # GPT-2 writes printable bytes as their Latin-1 character, the others as the characters from U+0100 in order.
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    order = [*printable, *(byte for byte in range(256) if byte not in printable)]
     id_of_byte = np.zeros(256, np.int32)
-    id_of_byte[order] = np.arange(first, first + 256)
+    id_of_byte[list(BYTE_ORDER)] = np.arange(first, first + 256)
     piece = id_of_byte[np.frombuffer(b"".join(encoded), np.uint8)]
     lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
     return SegmentedWords(piece, lengths, np.fromiter(counts.values(), np.int64, len(counts)), vocab_size)

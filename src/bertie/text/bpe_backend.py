@@ -26,6 +26,10 @@ ROBERTA = SpecialTokens(cls="<s>", sep="</s>", pad="<pad>", unk="<unk>", mask="<
 ROBERTA_ORDER = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # of their ids in a new vocabulary
 END_OF_TEXT = "<|endoftext|>"  # GPT-2's only special token
 BYTE_CHARACTERS = tuple(sorted(pre_tokenizers.ByteLevel.alphabet()))  # in GPT-2's id order
+# GPT-2 writes printable bytes as their Latin-1 character, the others as the characters from U+0100 in order.
+_PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+BYTE_ORDER = (*_PRINTABLE, *(byte for byte in range(256) if byte not in _PRINTABLE))  # the bytes of BYTE_CHARACTERS
+_BYTE_OF = dict(zip(BYTE_CHARACTERS, BYTE_ORDER, strict=True))
 WORD_BEGINNINGS = ("Ġ", "Ċ", "ĉ", "č")  # space, line end, tab, carriage return
 # A single space between two other characters always starts a word of GPT-2's pattern.
 _SPACE = re.compile(r"(?<=\S)(?= \S)")
@@ -121,6 +125,15 @@ class BPEBackend:
             "this tokenizer is byte-level BPE, whose entries come from merges: bertie adds words only to WordPiece "
             "vocabularies. Train a new vocabulary with `bertie tokenizer train --algorithm bpe`"
         )
+
+    def spelling(self, entry: str) -> bytes:
+        """Return the bytes that an entry stands for. Entries that are no such pieces, such as user tokens, are text."""
+        added = entry in self._added or not all(character in _BYTE_OF for character in entry)
+        return entry.encode() if added else bytes(_BYTE_OF[character] for character in entry)
+
+    @cached_property
+    def _added(self) -> set[str]:
+        return {token.content for token in self.engine.get_added_tokens_decoder().values()}
 
     def split_entry(self, entry: str) -> list[int]:
         """Split an entry of another vocabulary into the ids of the pieces of its text."""

@@ -283,6 +283,13 @@ class Tokenizer:
         """
         return self.backend.split_entry(entry)
 
+    def spelling(self, entry: str) -> bytes:
+        """Return the text of an entry as bytes of UTF-8, without marks of word boundaries.
+
+        An entry of byte-level BPE may be a part of a character, and includes the space before a word.
+        """
+        return self.backend.spelling(entry)
+
     def encode(self, texts: list[str]) -> list[np.ndarray]:
         """Tokenize texts, without adding special tokens.
 

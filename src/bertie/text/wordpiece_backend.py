@@ -80,6 +80,10 @@ class WordPieceBackend:
         """Return whether an entry starts a word: false for entries that continue one ("##…")."""
         return not entry.startswith(CONTINUATION)
 
+    def spelling(self, entry: str) -> bytes:
+        """Return the text of an entry as UTF-8, without the mark of entries that continue a word."""
+        return (entry.removeprefix(CONTINUATION) or entry).encode()
+
     def config(self) -> dict[str, Any]:
         """Return the entries of tokenizer_config.json, without the special tokens."""
         return {

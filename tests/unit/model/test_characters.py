@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from bertie.batches.collate import collate
+from bertie.contracts import Batch, MicroBatch, Sequence, Targets
+from bertie.errors import UsageError
+from bertie.model.characters import ENTRIES_MULTIPLE, GATE_BIAS, CharacterCNN, Characters
+from bertie.model.encoder import build_encoder, spell_entries
+from bertie.model.flops import training_flops
+from bertie.model.initialization import initialize_weights
+from bertie.model.lstm import LstmConfig, LstmEncoder
+from bertie.model.model import Model
+from bertie.objectives import BidirectionalLM
+from bertie.text.spelling import spelling_table
+from bertie.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertie.training.memory import estimate_memory
+
+WORDS = ["abcd", "abce", "##abcd", "b", *(f"w{i}" for i in range(300))]
+SETTINGS = Characters(filters=(3, 4, 5), character_size=4, max_characters=8)
+SIZE = len(SPECIAL_TOKENS) + len(WORDS)
+CONFIG = LstmConfig(
+    2, 12, 10, vocab_size=SIZE, max_position_embeddings=16, hidden_dropout_prob=0.0, input=SETTINGS
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.build([*SPECIAL_TOKENS, *WORDS])
+
+
+def cnn(tokenizer: Tokenizer, settings: Characters = SETTINGS) -> CharacterCNN:
+    made = CharacterCNN(settings, SIZE, 6)
+    torch.manual_seed(0)
+    initialize_weights(made, 0.5)
+    made.spell(tokenizer)
+    return made
+
+
+def encoder_of(tokenizer: Tokenizer) -> LstmEncoder:
+    encoder = build_encoder(CONFIG)
+    torch.manual_seed(0)
+    initialize_weights(encoder, 0.5)
+    spell_entries(encoder, tokenizer)
+    assert isinstance(encoder, LstmEncoder)
+    return encoder.eval()
+
+
+def language_model(config: LstmConfig, tokenizer: Tokenizer) -> Model:
+    encoder = build_encoder(config)
+    model = Model(encoder, {"bilm": BidirectionalLM().head(config, encoder)})
+    torch.manual_seed(0)
+    initialize_weights(model, 0.3)
+    spell_entries(encoder, tokenizer)
+    return model
+
+
+def sequences(*ids: list[int]) -> list[Sequence]:
+    return [Sequence(np.array(s, np.int32), np.zeros(len(s), np.int32), np.ones(len(s), bool)) for s in ids]
+
+
+def batch(*ids: list[int]) -> Batch:
+    return collate(sequences(*ids), 16).tensors()
+
+
+def test_vectors_are_those_of_the_definition(tokenizer: Tokenizer) -> None:
+    """Every product and maximum in a loop over numbers."""
+    made, entry = cnn(tokenizer), 5
+    weights = {name: tensor.double().numpy() for name, tensor in made.state_dict().items()}
+    spelled = [weights["symbols"][i] for i in spelling_table(tokenizer, 8)[entry]]
+    features = []
+    for width in (1, 2, 3):
+        filters, biases = weights[f"filters.{width - 1}.weight"], weights[f"filters.{width - 1}.bias"]
+        for one, bias in zip(filters, biases, strict=True):
+            read = [
+                bias + sum(one[c, k] * spelled[start + k][c] for k in range(width) for c in range(4))
+                for start in range(8 - width + 1)
+            ]
+            features.append(max(0.0, *read))
+    for layer in range(2):
+        matrix, bias = weights[f"highways.{layer}.weight"], weights[f"highways.{layer}.bias"]
+        sums = [b + sum(m * x for m, x in zip(row, features, strict=True)) for row, b in zip(matrix, bias, strict=True)]
+        gates = [1 / (1 + math.exp(-(s + GATE_BIAS))) for s in sums[12:]]
+        features = [g * max(0.0, new) + (1 - g) * x for g, new, x in zip(gates, sums[:12], features, strict=True)]
+    expected = weights["project.weight"] @ np.array(features) + weights["project.bias"]
+    torch.testing.assert_close(made(torch.tensor([9, entry, 9]))[1].double(), torch.from_numpy(expected))
+
+
+def test_a_vector_depends_on_the_characters_of_its_own_entry(tokenizer: Tokenizer) -> None:
+    made, ids = cnn(tokenizer), [5, 6, 7, 8]
+    alone = torch.cat([made(torch.tensor([i])) for i in ids])
+    together = made(torch.tensor([*ids[::-1], *range(SIZE), *ids]))[-4:]
+    torch.testing.assert_close(alone, together)
+    assert all(float((alone[a] - alone[b]).detach().abs().max()) > 1e-3 for a in range(4) for b in range(a))
+    made.table[5] = made.table[6]  # "abcd" is spelled like "abce"
+    torch.testing.assert_close(made(torch.tensor(ids)), alone[[1, 1, 2, 3]])
+
+
+def test_each_distinct_entry_is_computed_once(tokenizer: Tokenizer) -> None:
+    made, seen = cnn(tokenizer), []
+    made.project.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
+    for ids, entries in (([7] * 500, ENTRIES_MULTIPLE), (list(range(70)) * 2, 2 * ENTRIES_MULTIPLE)):
+        assert made(torch.tensor(ids)).shape == (len(ids), 6)
+        assert seen.pop() == entries
+    made.to("meta")(torch.zeros(500, dtype=torch.int64, device="meta"))
+    assert seen.pop() == SIZE  # without reading the ids: at most the vocabulary
+
+
+def test_an_encoder_without_a_vocabulary_does_not_run() -> None:
+    encoder = build_encoder(CONFIG)
+    with pytest.raises(IndexError):
+        encoder(batch([1, 2]))
+
+
+def test_no_half_sees_the_tokens_that_it_predicts(tokenizer: Tokenizer) -> None:
+    encoder = encoder_of(tokenizer)
+    before = encoder(batch([21, 22, 23, 24, 25])).last
+    for changed in range(5):
+        ids = [21, 22, 23, 24, 25]
+        ids[changed] = 5
+        same = (encoder(batch(ids)).last - before).abs().view(5, 2, 6).amax(2) < 1e-6
+        for token in range(5):
+            assert bool(same[token, 0]) == (token < changed)
+            assert bool(same[token, 1]) == (token > changed)
+
+
+def test_gradients_do_not_depend_on_the_split_into_micro_batches(tokenizer: Tokenizer) -> None:
+    rng = np.random.default_rng(0)
+    made = sequences(*(rng.integers(5, SIZE, n).tolist() for n in (9, 3, 16, 5)))
+    found = []
+    for parts in ([made], [made[:1], made[1:3], made[3:]]):
+        model = language_model(CONFIG, tokenizer).double()
+        for part in parts:
+            packed, targets = BidirectionalLM().label(collate(part, 16), tokenizer, rng)
+            model(MicroBatch.of(packed, {"bilm": targets}).tensors())["bilm"].total.backward()
+        found.append([parameter.grad for parameter in model.parameters()])
+    for whole, split in zip(*found, strict=True):
+        torch.testing.assert_close(whole, split)
+
+
+def test_the_output_matrix_is_the_heads_own(tokenizer: Tokenizer) -> None:
+    model = language_model(CONFIG, tokenizer)
+    head, own = model.heads["bilm"], model.state_dict()["heads.bilm.output.weight"]
+    assert own.shape == (SIZE, 6)
+    hidden = model.encoder(batch([5, 6, 7]))
+    targets = Targets(torch.arange(3), torch.tensor([[6, 0], [7, 5], [0, 6]]), torch.tensor([[1.0, 0], [1, 1], [0, 1]]))
+    log = torch.log_softmax(hidden.last.view(3, 2, 6) @ own.T, 2)
+    expected = -(log[0, 0, 6] + log[1, 0, 7] + log[1, 1, 5] + log[2, 1, 6])
+    torch.testing.assert_close(head(hidden, targets).total, expected)
+    tied = replace(CONFIG, input=LstmConfig(2, 12, 10).input)
+    assert not list(language_model(tied, tokenizer).heads.parameters())
+
+
+def test_overfits_a_few_sequences(tokenizer: Tokenizer) -> None:
+    config = replace(CONFIG, hidden_size=64, cell_size=48, input=replace(SETTINGS, filters=(16, 16, 32)))
+    model, rng = language_model(config, tokenizer), np.random.default_rng(0)
+    made = sequences(*([10 + i, *rng.integers(20, 60, 9), 70 + i] for i in range(8)))  # the ends name the sequence
+    packed, targets = BidirectionalLM().label(collate(made, 16), tokenizer, rng)
+    micro = MicroBatch.of(packed, {"bilm": targets}).tensors()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(70):
+        loss = model(micro)["bilm"]
+        optimizer.zero_grad()
+        (loss.total / loss.count).backward()
+        optimizer.step()
+    assert float((loss.total / loss.count).detach()) < 0.05
+
+
+def test_flops_agree_with_torchs_counter(tokenizer: Tokenizer) -> None:
+    ids = list(range(ENTRIES_MULTIPLE)) * 2
+    packed, targets = BidirectionalLM().label(collate(sequences(ids), len(ids)), tokenizer, np.random.default_rng(0))
+    micro = MicroBatch.of(packed, {"bilm": targets})
+    with FlopCounterMode(display=False) as counter:
+        cnn(tokenizer)(torch.tensor(ids))
+    without = replace(CONFIG, input=LstmConfig(2, 12, 10).input)
+    assert training_flops(CONFIG, micro) - training_flops(without, micro) == 3 * counter.get_total_flops()
+
+
+def test_memory_is_estimated_without_a_vocabulary(tokenizer: Tokenizer) -> None:
+    packed, targets = BidirectionalLM().label(collate(sequences([5, 6]), 16), tokenizer, np.random.default_rng(0))
+    micro = MicroBatch.of(packed, {"bilm": targets})
+    found = estimate_memory(lambda size: language_model(size, tokenizer), CONFIG, micro, recompute=False)  # pyright: ignore[reportArgumentType]
+    assert found.weights == 4 * language_model(CONFIG, tokenizer).size
+    assert found.activations > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"filters": ()}, r"model\.input\.filters has 0 widths"),
+        ({"filters": (3,) * 9, "max_characters": 8}, r"filters has 9 widths, and model\.input\.max_characters is 8"),
+        ({"filters": (3, 0)}, r"model\.input\.filters is \[3, 0\]: give 1 to"),
+        ({"max_characters": 2}, r"model\.input\.max_characters is 2: give at least 3"),
+        ({"character_size": 0}, r"model\.input\.character_size"),
+    ],
+)
+def test_impossible_settings_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Characters(**changes)  # pyright: ignore[reportArgumentType]
