@@ -10,6 +10,7 @@ from tyro.conf import Positional
 from bertie import console
 from bertie.commands.common import Output, OutputFlags
 from bertie.predict.predictor import load
+from bertie.text.special_tokens import printable
 
 
 @dataclass(frozen=True)
@@ -28,5 +29,5 @@ class Args:
 def run(args: Args) -> dict[str, Any]:
     predictions = load(args.run).fill_mask(args.text, args.top_k)
     for position in predictions:
-        console.info("  ".join(f"{token.token} {token.probability:.3f}" for token in position))
+        console.info("  ".join(f"{printable(token.token)} {token.probability:.3f}" for token in position))
     return {"masks": [[asdict(token) for token in position] for position in predictions]}
