@@ -7,6 +7,7 @@ Python.
 from __future__ import annotations
 
 import unicodedata
+from dataclasses import replace
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -126,6 +127,14 @@ def test_offsets_point_at_the_text_of_each_token(tokenizer: Tokenizer, lines: li
             before = (start, stop)
             tokens += 1
     assert tokens > 100_000
+
+
+def test_punctuation_that_is_dropped_is_that_of_the_published_algorithm(tokenizer: Tokenizer, lines: list[str]) -> None:
+    vocabulary = frozenset(tokenizer.vocabulary)
+    dropping = Tokenizer.build(tokenizer.vocabulary, replace(tokenizer.normalization, drop_punctuation=True))
+    for line, ids in zip(lines, dropping.encode(lines), strict=True):
+        kept = [word for word in words(line, tokenizer.lowercase) if not _is_punctuation(word[0])]
+        assert dropping.tokens(ids) == [piece for word in kept for piece in subwords(word, vocabulary, 100)], line
 
 
 def test_special_tokens_in_a_text_are_ordinary_text(tokenizer: Tokenizer) -> None:

@@ -109,3 +109,21 @@ def test_extend(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     opened = open_shards(tmp_path / "shards")
     assert opened.tokenizer.vocabulary[70:] == made["added"]
     assert np.isin(np.arange(70, 70 + len(made["added"])), np.concatenate(opened.train.tokens)).any()
+
+
+def test_vocabulary_of_line_breaks_without_punctuation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = tmp_path / "text.jsonl"
+    lines = [json.dumps({"text": f"Cat {n}, again.\nIt sat\n\non mat {n}!"}) for n in range(60)]
+    texts.write_text("\n".join(lines))
+    flags = ("--vocab-size", 60, "--drop-punctuation", "--line-breaks", "--user-tokens", "C++")
+    run_json(capsys, "tokenizer", "train", texts, *flags, "--out", tmp_path / "tokenizer")
+    run_json(
+        capsys, "prepare", texts, "--tokenizer", tmp_path / "tokenizer", "--eval-share", 0.2, "--out", tmp_path / "out"
+    )
+    opened = open_shards(tmp_path / "out")
+    assert opened.tokenizer.vocabulary[5:7] == ["\n", "C++"]
+    assert not {",", ".", "!"} & set(opened.tokenizer.vocabulary)
+    text = opened.tokenizer.decode(opened.train.slice(0, int(opened.train.document_starts[1]))[0])
+    assert text.replace(" ", "").count("\n") == 3
+    assert main(["tokenizer", "encode", str(tmp_path / "tokenizer"), "cat,\nC++."]) == 0
+    assert json.loads(capsys.readouterr().out)["tokens"] == ["[CLS]", "cat", "\n", "C++", "[SEP]"]

@@ -10,6 +10,7 @@ from tyro.conf import Positional
 from bertie import console
 from bertie.commands.common import Output, OutputFlags
 from bertie.predict.predictor import load
+from bertie.text.special_tokens import printable
 
 
 @dataclass(frozen=True)
@@ -31,5 +32,5 @@ def run(args: Args) -> dict[str, Any]:
     if predictor.model.generator is not None:
         console.info("predictions of the generator, because an ELECTRA itself predicts no tokens")
     for position in predictions:
-        console.info("  ".join(f"{token.token} {token.probability:.3f}" for token in position))
+        console.info("  ".join(f"{printable(token.token)} {token.probability:.3f}" for token in position))
     return {"masks": [[asdict(token) for token in position] for position in predictions]}

@@ -10,6 +10,7 @@ from tyro.conf import Positional
 
 from bertie import console, storage
 from bertie.commands.common import ExecutorFlags, ExecutorOptions, Output, OutputFlags, ReaderFlags, ReaderOptions
+from bertie.text.special_tokens import LINE_BREAK
 from bertie.text.tokenizer import NormalizerOptions
 from bertie.text.vocabulary import REPORT, train_tokenizer
 from bertie.text.word_counts import MAX_UNIQUE_WORDS
@@ -35,12 +36,16 @@ class Args:
     """Strip or keep accents. By default, --cased keeps them, and otherwise they are stripped."""
     whole_chinese: bool = False
     """Do not make every CJK character a word of its own."""
+    drop_punctuation: bool = False
+    """Treat punctuation as space: it separates words and has no tokens."""
     alphabet_limit: int = 1000
     """Number of characters to keep, most frequent first; words with other characters become [UNK]."""
     min_frequency: int = 2
     """Smallest number of occurrences of a pair of pieces to merge."""
     user_tokens: tuple[str, ...] = ()
     """Strings that become entries and are never split, such as <url>."""
+    line_breaks: bool = False
+    """Add an entry for the line break: `prepare` then keeps line breaks, and models see lines and paragraphs."""
     unused: int = 0
     """Number of reserved entries: [unused0], [unused1] …"""
     max_unique_words: int = MAX_UNIQUE_WORDS
@@ -58,14 +63,14 @@ def run(args: Args) -> dict[str, Any]:
         "criterion",
         "alphabet_limit",
         "min_frequency",
-        "user_tokens",
         "unused",
         "max_unique_words",
     )
     tokenizer = train_tokenizer(
         args.text,
         args.out,
-        normalization=NormalizerOptions(not args.cased, strip, not args.whole_chinese),
+        normalization=NormalizerOptions(not args.cased, strip, not args.whole_chinese, args.drop_punctuation),
+        user_tokens=[*[LINE_BREAK] * args.line_breaks, *args.user_tokens],
         reader_options=args.reading,
         executor=args.work.build(),
         **{name: getattr(args, name) for name in names},

@@ -43,7 +43,7 @@ class WordVectors:
     offsets: np.ndarray
     """int32 [words, 2]: start and end of each word, in characters."""
     vectors: np.ndarray
-    """float32 [words, E]."""
+    """float32 [words, E]. 0 for words without tokens: punctuation in a list of words, if the tokenizer drops it."""
 
 
 def text_vectors(

@@ -21,6 +21,7 @@ from bertie.pretraining.feed import rows_per_pass
 from bertie.pretraining.phases import ResolvedPhase
 from bertie.pretraining.pretrain import Setup, set_up
 from bertie.pretraining.recipe import PretrainConfig
+from bertie.text.special_tokens import printable
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.distributed import process_group
 from bertie.training.job import TrainingJob
@@ -136,6 +137,7 @@ def _example(micro: MicroBatch, tokenizer: Tokenizer) -> str:
     text = " ".join(tokenizer.vocabulary[i] for i in ids).replace(" ##", "")
     if tokenizer.algorithm == "bpe":
         text = tokenizer.decode(ids.tolist())
+    text = printable(text)
     return text if len(text) <= 160 else f"{text[:159]}…"
 
 

@@ -171,7 +171,8 @@ class Tag:
     ) -> list[TagPrediction]:
         """Return the tags of each sentence.
 
-        Truncated words get O, or the first label if there is no O, and probability 0.
+        Truncated words, and punctuation that the tokenizer drops, get O, or the first label if there is no O, and
+        probability 0.
         """
         default = "O" if "O" in self.labels else self.labels[0]
         predictions = [

@@ -12,7 +12,7 @@ from collections.abc import Sequence as Many
 import numpy as np
 
 from bertie.contracts import Sequence
-from bertie.text.tokenizer import Tokenizer
+from bertie.text.tokenizer import NormalizerOptions, Tokenizer
 from bertie.text.truncation import TokenizedText
 
 
@@ -20,13 +20,15 @@ def tokenize_words(tokenizer: Tokenizer, texts: Many[Many[str]]) -> list[Tokeniz
     """Tokenize texts that are split into words already.
 
     A word that the tokenizer removes entirely, such as a control character, becomes [UNK], so that every word has a
-    token.
+    token. With a tokenizer that drops punctuation, such a word has no token: the model must not see where it was.
     """
+    dropped = isinstance(tokenizer.normalization, NormalizerOptions) and tokenizer.normalization.drop_punctuation
     tokenized = []
     for given, encoding in zip(texts, tokenizer.encode_words(texts), strict=True):
         words = np.array(encoding.word_ids, np.int32)
         ids = np.array(encoding.ids, np.int32)
-        if missing := sorted(set(range(len(given))) - set(words.tolist())):
+        missing = sorted(set(range(len(given))) - set(words.tolist()))
+        if missing and not dropped:
             at = np.searchsorted(words, missing)
             words = np.insert(words, at, missing)
             ids = np.insert(ids, at, tokenizer.unk_id)
@@ -37,7 +39,8 @@ def tokenize_words(tokenizer: Tokenizer, texts: Many[Many[str]]) -> list[Tokeniz
 def split_and_tokenize(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[TokenizedText, np.ndarray]]:
     """Tokenize raw texts. Their words are those of BERT's pre-tokenization: split at whitespace and punctuation.
 
-    With byte-level BPE they are those of GPT-2's pattern, and tokens of white space alone are left out.
+    With byte-level BPE they are those of GPT-2's pattern. Tokens of white space alone, such as the line break, are left
+    out.
 
     Returns:
         For each text its tokens, and int32 [words, 2], the characters where each word starts and ends.
@@ -49,7 +52,7 @@ def split_and_tokenize(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[Tok
     for text, encoding in zip(texts, tokenizer.encode_with_offsets(texts), strict=True):
         ids, offsets = np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int32).reshape(-1, 2)
         word_ids = np.array(encoding.word_ids, np.int32)
-        if tokenizer.algorithm == "bpe":
+        if tokenizer.algorithm == "bpe" or tokenizer.line_break_id is not None:
             text_of_word = dict.fromkeys(encoding.word_ids, "")
             for word, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True):
                 text_of_word[word] += text[start:end]

@@ -20,7 +20,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 
 from bertie import storage
 from bertie.errors import UserError
-from bertie.text.special_tokens import SpecialTokens, without_automatic_changes
+from bertie.text.special_tokens import LINE_BREAK, SpecialTokens, without_automatic_changes
 
 ROBERTA = SpecialTokens(cls="<s>", sep="</s>", pad="<pad>", unk="<unk>", mask="<mask>")
 ROBERTA_ORDER = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # of their ids in a new vocabulary
@@ -30,7 +30,7 @@ BYTE_CHARACTERS = tuple(sorted(pre_tokenizers.ByteLevel.alphabet()))  # in GPT-2
 _PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 BYTE_ORDER = (*_PRINTABLE, *(byte for byte in range(256) if byte not in _PRINTABLE))  # the bytes of BYTE_CHARACTERS
 _BYTE_OF = dict(zip(BYTE_CHARACTERS, BYTE_ORDER, strict=True))
-WORD_BEGINNINGS = ("Ġ", "Ċ", "ĉ", "č")  # space, line end, tab, carriage return
+WORD_BEGINNINGS = ("Ġ", "Ċ", "ĉ", "č", LINE_BREAK)  # space, line end, tab, carriage return
 # A single space between two other characters always starts a word of GPT-2's pattern.
 _SPACE = re.compile(r"(?<=\S)(?= \S)")
 

@@ -21,6 +21,7 @@ from bertie import storage
 from bertie.text import blocks, duplicates, shards
 from bertie.text.sentences import split_sentences
 from bertie.text.shard_writer import TokenizedDocuments, write_shard
+from bertie.text.special_tokens import LINE_BREAK
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.word_cache import WordCache, batches
 
@@ -125,6 +126,8 @@ class _FilteredDocuments:
 def tokenize_documents(texts: Iterable[str], cache: WordCache, language: str) -> tuple[TokenizedDocuments, np.ndarray]:
     """Split texts into sentences and tokenize them. Sentences and texts without tokens are left out.
 
+    A line break that has a token is part of the sentence before it. A sentence of line breaks alone is left out too.
+
     Returns:
         The tokenized documents, and the index of each document among the texts, int64 [documents].
     """
@@ -135,6 +138,8 @@ def tokenize_documents(texts: Iterable[str], cache: WordCache, language: str) ->
         split = [_sentences(text, language, cache.tokenizer) for text in batch]
         # Batch again: a single text may be as large as a file.
         encoded = [cache.encode(chunk) for chunk in batches(chain.from_iterable(split))]
+        if (line_break := cache.tokenizer.line_break_id) is not None:
+            encoded = [_without_lone_breaks(*chunk, line_break) for chunk in encoded]
         tokens = np.concatenate([np.zeros(0, np.int64), *(lengths for _, lengths in encoded)])
         document = np.repeat(np.arange(len(batch)), np.fromiter(map(len, split), np.int64, len(split)))
         ids += [chunk_ids for chunk_ids, _ in encoded]
@@ -153,12 +158,27 @@ def _sentences(text: str, language: str, tokenizer: Tokenizer) -> list[str]:
     """Split a text into sentences.
 
     A token of byte-level BPE includes the space before its word. There, the sentences of a line, except the first, keep
-    the space before them, so that the line has the same tokens as without splitting.
+    the space before them, so that the line has the same tokens as without splitting. If line breaks have a token, a
+    sentence ends with those that follow it.
     """
-    if tokenizer.algorithm == "wordpiece":
+    line_breaks = tokenizer.line_break_id is not None
+    if tokenizer.algorithm == "wordpiece" and not line_breaks:
         return split_sentences(text, language)
-    lines = (split_sentences(line, language) for line in text.splitlines())
-    return [f" {sentence}" if number else sentence for line in lines for number, sentence in enumerate(line)]
+    space = " " if tokenizer.algorithm == "bpe" else ""
+    sentences: list[str] = []
+    for line in text.splitlines(keepends=True):
+        found = split_sentences(line, language)
+        sentences += [f"{space}{sentence}" if number else sentence for number, sentence in enumerate(found)]
+        if line_breaks and sentences and line.endswith(LINE_BREAK):
+            sentences[-1] += LINE_BREAK
+    return sentences
+
+
+def _without_lone_breaks(ids: np.ndarray, tokens: np.ndarray, line_break: int) -> tuple[np.ndarray, np.ndarray]:
+    """Leave out the tokens of sentences that have only line breaks, and return ids and tokens of each sentence."""
+    sentence = np.repeat(np.arange(len(tokens)), tokens)
+    has_words = np.bincount(sentence[ids != line_break], minlength=len(tokens)) > 0
+    return ids[has_words[sentence]], np.where(has_words, tokens, 0)
 
 
 def _split_counts(split: TokenizedDocuments, tokenizer: Tokenizer) -> dict[str, Any]:

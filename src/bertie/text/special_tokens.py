@@ -7,6 +7,14 @@ from typing import Any
 
 import tokenizers
 
+# The entry of a line break, in vocabularies that have one. It is a user token, so no other text becomes this entry.
+LINE_BREAK = "\n"
+
+
+def printable(entry: str) -> str:
+    """Return an entry for people and for vocab.txt, which has one entry per line: a line break as a backslash and an n."""
+    return entry.replace(LINE_BREAK, r"\n")
+
 
 @dataclass(frozen=True)
 class SpecialTokens:

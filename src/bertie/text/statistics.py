@@ -14,6 +14,7 @@ from bertie.errors import UserError
 from bertie.report import Page
 from bertie.text import shard_writer, shards
 from bertie.text.read_counts import ReadCounts
+from bertie.text.special_tokens import printable
 from bertie.text.tokenizer import Tokenizer
 
 FILE, PAGE = "statistics.json", "report.html"
@@ -176,7 +177,7 @@ def corpus_page(corpus: CorpusStatistics) -> str:
     page.heading("Most frequent tokens")
     page.table(
         ("token", "occurrences", "share, %"),
-        [(token, count, 100 * count / tokens) for token, count in corpus.most_frequent],
+        [(printable(token), count, 100 * count / tokens) for token, count in corpus.most_frequent],
     )
     return page.html()
 

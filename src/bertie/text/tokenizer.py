@@ -18,7 +18,7 @@ from bertie import console, storage
 from bertie.errors import UsageError, UserError
 from bertie.text import bpe_backend, wordpiece_backend
 from bertie.text.bpe_backend import BPEBackend, ByteLevel
-from bertie.text.special_tokens import SpecialTokens
+from bertie.text.special_tokens import LINE_BREAK, SpecialTokens
 from bertie.text.valid_texts import invalid_text, require_texts
 from bertie.text.wordpiece_backend import (
     CONTINUATION,
@@ -57,8 +57,8 @@ class Tokenizer:
         Args:
             vocabulary: The entries in id order, with the five special tokens among them.
             normalization: How to normalize text.
-            user_tokens: Entries, such as "<url>", that are matched anywhere in the raw text before it is normalized and
-                split into words.
+            user_tokens: Entries, such as "<url>" or LINE_BREAK, that are matched anywhere in the raw text before it is
+                normalized and split into words.
 
         Raises:
             UserError: A special token is missing.
@@ -224,6 +224,11 @@ class Tokenizer:
     def user_tokens(self) -> list[str]:
         """Entries that are matched in the raw text before it is split into words, in id order."""
         return [token.content for token in self.added_tokens]
+
+    @cached_property
+    def line_break_id(self) -> int | None:
+        """Id of the line break, or None: then line breaks are white space, and `prepare` leaves them out."""
+        return self.vocabulary.index(LINE_BREAK) if LINE_BREAK in self.user_tokens else None
 
     @property
     def added_tokens(self) -> list[AddedToken]:

@@ -19,6 +19,7 @@ from bertie.text.executors import Executor, LocalExecutor
 from bertie.text.merges import Criterion
 from bertie.text.read_counts import ReadCounts
 from bertie.text.readers import ReaderOptions, read_sources
+from bertie.text.special_tokens import LINE_BREAK, printable
 from bertie.text.tokenizer import CONTINUATION, SPECIAL_TOKENS, ByteLevel, NormalizerOptions, Tokenizer
 from bertie.text.word_counts import MAX_UNIQUE_WORDS, WordCounts
 
@@ -53,11 +54,12 @@ def train_tokenizer(
         out: Folder to create. It must not exist.
         algorithm: "wordpiece", or "bpe" (byte-level, with RoBERTa's special tokens), which keeps text as it is.
         vocab_size: Number of entries, special tokens included.
-        normalization: How WordPiece normalizes text: case, accents, CJK characters.
+        normalization: How WordPiece normalizes text: case, accents, CJK characters, punctuation.
         criterion: Pair to merge next: the most frequent one, or (WordPiece) the one with the highest likelihood.
         alphabet_limit: Number of characters WordPiece keeps, the most frequent. Words with others become [UNK].
         min_frequency: Pairs with fewer occurrences are not merged.
-        user_tokens: Strings, such as "<url>", that become entries and are matched anywhere in the raw text.
+        user_tokens: Strings, such as "<url>", that become entries and are matched anywhere in the raw text. With the
+            line break, "\\n", among them, `prepare` keeps line breaks, and models see lines and paragraphs.
         unused: Number of entries [unused0], [unused1], … to reserve.
         max_unique_words: Number of distinct words to count, at least 1,000. Beyond it, the rarest are dropped.
         exact: Whether a text too small to fill `vocab_size` is an error. False: the vocabulary gets smaller.
@@ -94,8 +96,8 @@ def _bytelevel(
     """Return the rules of byte-level BPE, or raise UsageError if an option does not apply to it."""
     if normalization != NormalizerOptions():
         raise UsageError(
-            "--cased, --keep-accents and --whole-chinese do not apply to --algorithm bpe, which keeps text as it is: "
-            "omit them"
+            "--cased, --keep-accents, --whole-chinese and --drop-punctuation do not apply to --algorithm bpe, which "
+            "keeps text as it is: omit them"
         )
     if criterion != "frequency":
         raise UsageError(
@@ -265,6 +267,10 @@ def _reserved_entries(user_tokens: Sequence[str], unused: int, vocab_size: int) 
         raise UsageError(f"--unused {unused}: give a number from 0 to below --vocab-size {vocab_size}")
     reserved = [*user_tokens, *(f"[unused{number}]" for number in range(unused))]
     for token in user_tokens:
+        if token == LINE_BREAK:
+            continue
+        if token == printable(LINE_BREAK):
+            raise UsageError(f"--user-tokens {token} is a backslash and an n: for the line break, use --line-breaks")
         if not token or token.split() != [token]:
             raise UsageError(f"--user-tokens {token!r}: give a string without spaces")
         if len(token) == 1 or token.startswith(CONTINUATION):

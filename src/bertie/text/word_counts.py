@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from tokenizers import pre_tokenizers
 
 from bertie.text.bpe_backend import split_at_spaces
 from bertie.text.sentences import split_long_text
@@ -106,7 +105,7 @@ def _normalize(strings: Counter[str], normalization: NormalizerOptions) -> Count
 
     Neither step looks across a space. Strings with equal counts are therefore joined and processed in one call.
     """
-    normalizer, splitter = normalization.normalizer(), pre_tokenizers.BertPreTokenizer()
+    normalizer, splitter = normalization.normalizer(), normalization.splitter()
     by_count: dict[int, list[str]] = {}
     for string, count in strings.items():
         by_count.setdefault(count, []).append(string)

@@ -14,7 +14,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from bertie import storage
 from bertie.errors import UserError
-from bertie.text.special_tokens import SpecialTokens, without_automatic_changes
+from bertie.text.special_tokens import LINE_BREAK, SpecialTokens, printable, without_automatic_changes
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION = "##"
@@ -29,11 +29,14 @@ class NormalizerOptions:
         lowercase: Lowercase the text.
         strip_accents: Remove accents. None: only if `lowercase`.
         split_chinese: Make every CJK character a word of its own.
+        drop_punctuation: Treat punctuation as space: it separates words and has no tokens. BERT's definition: Unicode
+            punctuation, and all ASCII characters that are not letters, digits or space.
     """
 
     lowercase: bool = True
     strip_accents: bool | None = None
     split_chinese: bool = True
+    drop_punctuation: bool = False
 
     def normalizer(self) -> Any:
         """Return the corresponding normalizer of the library `tokenizers`."""
@@ -43,6 +46,11 @@ class NormalizerOptions:
             strip_accents=self.strip_accents,
             lowercase=self.lowercase,
         )
+
+    def splitter(self) -> Any:
+        """Return the corresponding splitter of normalized text into words, of the library `tokenizers`."""
+        bert = pre_tokenizers.BertPreTokenizer()
+        return pre_tokenizers.Sequence([pre_tokenizers.Punctuation("removed"), bert]) if self.drop_punctuation else bert
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +72,8 @@ class WordPieceBackend:
     def normalization(self) -> NormalizerOptions:
         """The normalization of text."""
         normalizer = self.engine.normalizer
-        return NormalizerOptions(normalizer.lowercase, normalizer.strip_accents, normalizer.handle_chinese_chars)
+        flags = (normalizer.lowercase, normalizer.strip_accents, normalizer.handle_chinese_chars)
+        return NormalizerOptions(*flags, _drops_punctuation(self.engine))
 
     @cached_property
     def rules(self) -> list[Any]:
@@ -74,7 +83,9 @@ class WordPieceBackend:
         strip = normalizer.lowercase if normalizer.strip_accents is None else normalizer.strip_accents
         max_word_characters = self.engine.model.max_input_chars_per_word
         flags = [normalizer.lowercase, strip, normalizer.handle_chinese_chars, normalizer.clean_text]
-        return [*flags, max_word_characters]
+        # Named only if it is in force, so that the fingerprints of other tokenizers stay as they were without the option.
+        punctuation = ["drop_punctuation"] if self.normalization.drop_punctuation else []
+        return [*punctuation, *flags, max_word_characters]
 
     def starts_word(self, entry: str) -> bool:
         """Return whether an entry starts a word: false for entries that continue one ("##…")."""
@@ -86,16 +97,21 @@ class WordPieceBackend:
 
     def config(self) -> dict[str, Any]:
         """Return the entries of tokenizer_config.json, without the special tokens."""
-        return {
+        config = {
             "tokenizer_class": "BertTokenizer",
             "do_lower_case": self.engine.normalizer.lowercase,
             "strip_accents": self.engine.normalizer.strip_accents,
             "tokenize_chinese_chars": self.engine.normalizer.handle_chinese_chars,
         }
+        if self.normalization.drop_punctuation:  # BertTokenizer ignores the splitter of tokenizer.json
+            inputs = ["input_ids", "token_type_ids", "attention_mask"]
+            changed = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs}
+            return config | changed | {"drop_punctuation": True}
+        return config
 
     def vocabulary_files(self, vocabulary: list[str]) -> dict[str, str]:
         """Return the files that list the vocabulary: name -> contents."""
-        return {"vocab.txt": "".join(f"{word}\n" for word in vocabulary)}
+        return {"vocab.txt": "".join(f"{printable(word)}\n" for word in vocabulary)}
 
     def require_reproducible(self) -> None:
         """Raise UserError if the tokenizer has settings that `build` does not support."""
@@ -142,7 +158,7 @@ def build(
     )
     backend = tokenizers.Tokenizer(model)
     backend.normalizer = normalization.normalizer()
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.pre_tokenizer = normalization.splitter()
     backend.decoder = decoders.WordPiece(prefix=CONTINUATION)
     backend.post_processor = processors.TemplateProcessing(
         single=f"{CLS} $A {SEP}",
@@ -166,7 +182,8 @@ def load_json(path: Path) -> WordPieceBackend:
     except Exception as error:  # the library raises nothing narrower
         raise UserError(f"{path} is damaged or is not a tokenizer: {error}") from error
     parts = (backend.model, backend.normalizer, backend.pre_tokenizer)
-    kinds = (models.WordPiece, normalizers.BertNormalizer, pre_tokenizers.BertPreTokenizer)
+    splitter = pre_tokenizers.Sequence if _drops_punctuation(backend) else pre_tokenizers.BertPreTokenizer
+    kinds = (models.WordPiece, normalizers.BertNormalizer, splitter)
     for part, kind in zip(parts, kinds, strict=True):
         if not isinstance(part, kind):
             name = type(part).__name__ if part is not None else "none"
@@ -183,10 +200,17 @@ def load_json(path: Path) -> WordPieceBackend:
     return WordPieceBackend(without_automatic_changes(backend))
 
 
+def _drops_punctuation(engine: tokenizers.Tokenizer) -> bool:
+    """Return whether the engine's splitter is that of `NormalizerOptions.drop_punctuation`."""
+    splitter, expected = engine.pre_tokenizer, NormalizerOptions(drop_punctuation=True).splitter()
+    return isinstance(splitter, pre_tokenizers.Sequence) and splitter.__getstate__() == expected.__getstate__()
+
+
 def read_entries(path: Path) -> list[str]:
-    """Read vocab.txt: one entry per line, in id order."""
+    """Read vocab.txt: one entry per line, in id order. The line break is written as a backslash and an n."""
     try:
-        return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # not splitlines: U+2028 is a token
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # not splitlines: U+2028 is a token
+        return [LINE_BREAK if line == printable(LINE_BREAK) else line for line in lines]
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
 
@@ -211,12 +235,15 @@ def load_vocabulary(folder: Path) -> WordPieceBackend:
     lowercase = config.get("do_lower_case", not cased)
     try:
         normalization = NormalizerOptions(
-            lowercase, config.get("strip_accents"), config.get("tokenize_chinese_chars", True)
+            lowercase,
+            config.get("strip_accents"),
+            config.get("tokenize_chinese_chars", True),
+            config.get("drop_punctuation", False),
         )
         normalization.normalizer()
     except TypeError as error:
         raise UserError(f"{config_path} is damaged: {' '.join(str(error).split())}") from error
-    return build(entries, normalization, str(folder))
+    return build(entries, normalization, str(folder), [LINE_BREAK] if LINE_BREAK in entries else [])
 
 
 def _require_special(vocabulary: dict[str, int], source: str) -> None:

@@ -16,10 +16,12 @@ from bertie.contracts import FILLER, Batch, Sequence, Targets
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
+from bertie.objectives.masking import Masking
 from bertie.objectives.mlm import MaskedLM
 from bertie.pretraining.feed import label_row
 from bertie.text.cooccurrence import cooccurrence_vectors
 from bertie.text.shards import Corpus, open_shards
+from bertie.text.special_tokens import LINE_BREAK
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -227,3 +229,20 @@ def test_cooccurrence_initialization_sets_the_embeddings(tiny_config: Transforme
     assert torch.equal(after[~known], before[~known])
     assert after[known].norm(dim=1) == pytest.approx(4 * float(before.norm(dim=1).mean()), rel=1e-4)
     assert torch.cosine_similarity(after[known], vectors[known]).min() > 0.9999
+
+
+@pytest.mark.parametrize("masking", ["tokens", "words", "spans", "ngrams"])
+def test_line_breaks_are_predicted_like_other_tokens(small_tokenizer: Tokenizer, masking: Masking) -> None:
+    tokenizer = Tokenizer.build([*small_tokenizer.vocabulary, LINE_BREAK], user_tokens=[LINE_BREAK])
+    selected = replaced = total = 0
+    for number, batch in enumerate(rows_of(tokenizer, 20)):
+        ordinary = np.flatnonzero(~np.isin(batch.input_ids, tokenizer.special_ids))
+        batch.input_ids[ordinary[::20]] = tokenizer.line_break_id
+        after, targets = corrupted(MaskedLM(masking=masking), batch, tokenizer, number)
+        breaks = batch.input_ids == tokenizer.line_break_id
+        total += breaks.sum()
+        selected += breaks[predicted(targets)].sum()
+        replaced += (after.input_ids[breaks] == tokenizer.mask_id).sum()
+    assert total > 500
+    assert selected / total == pytest.approx(0.15, abs=0.05)
+    assert replaced / selected == pytest.approx(0.8, abs=0.1)

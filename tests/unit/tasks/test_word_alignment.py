@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from bertie.tasks import word_alignment
-from bertie.text.tokenizer import Tokenizer
+from bertie.text.special_tokens import LINE_BREAK
+from bertie.text.tokenizer import NormalizerOptions, Tokenizer
+from bertie.text.truncation import to_sequences
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +61,34 @@ def test_word_that_the_tokenizer_removes_becomes_unk(tokenizer: Tokenizer) -> No
     assert pieces.offsets is not None
     assert [tokenizer.tokens([i])[0] for i in pieces.ids] == ["a", "[UNK]", "playing", "[UNK]"]
     assert pieces.offsets.tolist() == [[0, 0], [1, 0], [2, 0], [3, 0]]
+
+
+@pytest.fixture(scope="module")
+def richer(tokenizer: Tokenizer) -> Tokenizer:
+    """A tokenizer without punctuation and with line breaks."""
+    normalization = NormalizerOptions(drop_punctuation=True)
+    return Tokenizer.build([*tokenizer.vocabulary, LINE_BREAK], normalization, [LINE_BREAK])
+
+
+def test_dropped_punctuation_has_no_token(richer: Tokenizer) -> None:
+    texts = [["``", "a", ",", "play-ing", "…", "b"], ["!", "?"]]
+    first, second = word_alignment.tokenize_words(richer, texts)
+    assert first.offsets is not None
+    assert richer.tokens(first.ids) == ["a", "play", "ing", "b"]
+    assert first.offsets.tolist() == [[1, 0], [3, 0], [3, 1], [5, 0]]
+    assert second.ids.shape == (0,)
+    assert second.offsets is not None
+    assert second.offsets.shape == (0, 2)
+    [window] = to_sequences(richer, [first], 16, "windows")
+    assert word_alignment.best_windows([window], len(texts[0])).tolist() == [-1, 0, -1, 0, -1, 0]
+
+
+def test_line_breaks_and_dropped_punctuation_are_no_words(tokenizer: Tokenizer, richer: Tokenizer) -> None:
+    text = "\nHello, (Café-cafe\u0301)!\n\n[PAR] x\n"
+    [(pieces, places)] = word_alignment.split_and_tokenize(richer, [text])
+    assert [text[start:end] for start, end in places.tolist()] == ["Hello", "Café", "cafe\u0301", "PAR", "x"]
+    assert richer.tokens(pieces.ids) == ["hello", "cafe", "cafe", "par", "x"]
+    breaking = Tokenizer.build([*tokenizer.vocabulary, LINE_BREAK], user_tokens=[LINE_BREAK])
+    [(pieces, places)] = word_alignment.split_and_tokenize(breaking, ["a.\n\nb"])
+    assert breaking.tokens(pieces.ids) == ["a", ".", "b"]
+    assert places.tolist() == [[0, 1], [1, 2], [4, 5]]

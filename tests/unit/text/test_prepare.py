@@ -12,11 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bertie import storage
 from bertie.errors import MachineError, UsageError, UserError
 from bertie.files import sources
-from bertie.text import blocks, duplicates, encode, word_counts, wordpiece
+from bertie.text import blocks, bpe, duplicates, encode, word_counts, wordpiece
 from bertie.text import prepare as module
 from bertie.text.blocks import Filters
 from bertie.text.executors import LocalExecutor
@@ -24,7 +26,8 @@ from bertie.text.prepare import prepare
 from bertie.text.readers import ReaderOptions
 from bertie.text.sentences import split_sentences
 from bertie.text.shards import Corpus, open_shards
-from bertie.text.tokenizer import Tokenizer
+from bertie.text.tokenizer import NormalizerOptions, Tokenizer
+from bertie.text.word_cache import WordCache
 
 TEXTS = [f"Cat {i} sat on the mat. It was {i * i} years old!\nThen it went home." for i in range(300)]
 
@@ -112,6 +115,43 @@ def test_text_and_output_may_be_single_strings(tmp_path: Path, tokenizer: Tokeni
     assert sum(split["documents"] for split in manifest["splits"].values()) == 41
 
 
+def test_line_breaks_end_the_sentence_before_them(tmp_path: Path, richer: Tokenizer) -> None:
+    odd = "Head\n\n***\r\n\u200b\nFirst. Second! \n Third (…)\n!"
+    path = corpus(tmp_path / "a.jsonl", [*TEXTS, odd])
+    prepare([path], richer, tmp_path / "out", eval_share=0.2)
+    opened = open_shards(tmp_path / "out")
+    found = [document for split in (opened.train, opened.eval) for document in documents(split)]
+    decoded = [[richer.decode(sentence) for sentence in document] for document in found]
+    assert len(found) == len(TEXTS) + 1
+    # A sentence of line breaks alone is left out.
+    assert [line.split(" ")[-1] for line in next(lines for lines in decoded if len(lines) == 4)] == [
+        "\n", "first", "\n", "\n"
+    ]  # fmt: skip
+    for document in found:
+        assert (document[0][-1] == richer.line_break_id) == (len(document) == 4)
+        assert len(document) == 4 or [sentence.count(richer.line_break_id) for sentence in document] == [0, 1, 0]
+    assert r">\n</td>" in (tmp_path / "out" / "report.html").read_text()
+
+
+LINE = st.lists(st.sampled_from(["Cat 7 sat!", "It was, Mr. Mat.", "  ", "then…", "x y.  Z"]), min_size=1, max_size=3)
+
+
+@pytest.mark.parametrize("algorithm", ["wordpiece", "bpe"])
+@given(st.lists(LINE.map(" ".join), max_size=6), st.sampled_from(["\n", "\r\n", "\n\n", "\n \n"]))
+def test_shards_have_the_tokens_of_texts_with_line_breaks(
+    tokenizer: Tokenizer, algorithm: str, lines: list[str], line_end: str
+) -> None:
+    """The sentences of a document have the tokens that the tokenizer gives to its whole text, as in fine-tuning."""
+    if algorithm == "wordpiece":
+        breaking = Tokenizer.build([*tokenizer.vocabulary, "\n"], user_tokens=["\n"])
+    else:
+        breaking = Tokenizer.build_bpe([*bpe.ROBERTA_ORDER, "\n", *bpe.BYTE_CHARACTERS], [], ["\n"])
+    stripped = [" ".join(line.split()) for line in line_end.join(lines).strip().split("\n")]
+    text = "\n".join(stripped).strip()
+    found, _ = encode.tokenize_documents([text], WordCache(breaking), "en")
+    assert found.ids.tolist() == breaking.encode([text])[0].tolist()
+
+
 def test_statistics_and_report(tmp_path: Path, tokenizer: Tokenizer) -> None:
     path = corpus(tmp_path / "a.jsonl", [*TEXTS, TEXTS[0], "x", ""])
     path.write_text(path.read_text() + "no JSON\n")
@@ -165,19 +205,32 @@ def many_files(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("kind", ["keep", "documents", "paragraphs"])
+@pytest.fixture(scope="module")
+def richer(tokenizer: Tokenizer) -> Tokenizer:
+    """A tokenizer without punctuation and with line breaks."""
+    return Tokenizer.build([*tokenizer.vocabulary, "\n"], NormalizerOptions(drop_punctuation=True), ["\n"])
+
+
+@pytest.mark.parametrize("kind", ["keep", "documents", "paragraphs", "richer"])
 def test_number_of_workers_does_not_change_the_bytes(
-    tmp_path: Path, many_files: Path, tokenizer: Tokenizer, kind: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    many_files: Path,
+    tokenizer: Tokenizer,
+    richer: Tokenizer,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sources, "MIN_GROUP_BYTES", 10_000)
     monkeypatch.setattr(duplicates, "PART_BYTES", 500)
+    if kind == "richer":
+        tokenizer, kind = richer, "paragraphs"
     choices = {"eval_share": 0.2, "shard_bytes": 2_000, "filters": Filters(duplicates=kind)}  # pyright: ignore[reportArgumentType]
     prepare([many_files], tokenizer, tmp_path / "one", executor=LocalExecutor(1), **choices)
     prepare([many_files], tokenizer, tmp_path / "four", executor=LocalExecutor(4), **choices)
     assert contents(tmp_path / "one") == contents(tmp_path / "four")
     texts = texts_of(tmp_path / "one")
     counts = storage.read_json(tmp_path / "one" / "statistics.json")["duplicates"]
-    assert texts.count("twice.") == (6 if kind == "keep" else 1)
+    assert texts.count("twice") + texts.count("twice.") == (6 if kind == "keep" else 1)
     assert sum("same paragraph" in text for text in texts) == (1 if kind == "paragraphs" else 6)
     assert sum("number" in text for text in texts) == 6
     assert (

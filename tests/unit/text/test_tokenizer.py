@@ -6,9 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tokenizers import AddedToken
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, pre_tokenizers
 
 from bertie.errors import UsageError, UserError
+from bertie.text import bpe_backend
+from bertie.text.special_tokens import LINE_BREAK
 from bertie.text.tokenizer import SPECIAL_TOKENS, NormalizerOptions, Tokenizer
 from bertie.text.truncation import encode
 
@@ -93,8 +97,13 @@ def test_truncated_text_keeps_its_separator(small: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_saved_tokenizer_loads_from_either_file(tmp_path: Path, lowercase: bool) -> None:
-    saved = Tokenizer.build(VOCABULARY, NormalizerOptions(lowercase))
+@pytest.mark.parametrize("drop_punctuation", [True, False])
+@pytest.mark.parametrize("more", [[], [LINE_BREAK]])
+def test_saved_tokenizer_loads_from_either_file(
+    tmp_path: Path, lowercase: bool, drop_punctuation: bool, more: list[str]
+) -> None:
+    normalization = NormalizerOptions(lowercase, drop_punctuation=drop_punctuation)
+    saved = Tokenizer.build([*VOCABULARY, *more], normalization, more)
     saved.save(tmp_path / "all")
     from_json = Tokenizer.load(tmp_path / "all")
     (tmp_path / "vocabulary").mkdir()
@@ -104,8 +113,11 @@ def test_saved_tokenizer_loads_from_either_file(tmp_path: Path, lowercase: bool)
     for loaded in (from_json, from_vocabulary):
         assert loaded.fingerprint == saved.fingerprint
         assert loaded.lowercase == lowercase
-        assert loaded.vocabulary == VOCABULARY
-        assert loaded.tokens(loaded.encode(["Thé [MASK] cat"])[0]) == saved.tokens(saved.encode(["Thé [MASK] cat"])[0])
+        assert loaded.normalization == normalization
+        assert loaded.vocabulary == [*VOCABULARY, *more]
+        assert loaded.line_break_id == (len(VOCABULARY) if more else None)
+        text = "Thé [MASK]\ncat"
+        assert loaded.tokens(loaded.encode([text])[0]) == saved.tokens(saved.encode([text])[0])
 
 
 def test_entries_of_vocab_txt_that_tokenizer_json_lacks_are_a_warning(
@@ -127,6 +139,13 @@ def test_fingerprint_depends_on_casing_and_vocabulary() -> None:
     assert first != Tokenizer.build(VOCABULARY, NormalizerOptions(lowercase=False)).fingerprint
     assert first != Tokenizer.build([*VOCABULARY[:-2], VOCABULARY[-1], VOCABULARY[-2]]).fingerprint
     assert first == Tokenizer.build(list(VOCABULARY)).fingerprint
+    assert first != Tokenizer.build(VOCABULARY, NormalizerOptions(drop_punctuation=True)).fingerprint
+
+
+def test_fingerprint_stays_the_same_between_versions() -> None:
+    """Shards and checkpoints hold it."""
+    fingerprint = Tokenizer.build(VOCABULARY).fingerprint
+    assert fingerprint == "80c134905832db2c3157197915a4d657a155a6da87c64ff1b6146f87bf63ef76"
 
 
 def test_truncation_and_padding_of_tokenizer_json_are_ignored(tmp_path: Path, small: Tokenizer) -> None:
@@ -239,3 +258,97 @@ def test_fingerprint_depends_on_the_options_of_added_tokens(small: Tokenizer) ->
         True,
         False,
     ]
+
+
+def test_dropped_punctuation_separates_words(small: Tokenizer) -> None:
+    dropping = Tokenizer.build(VOCABULARY, NormalizerOptions(drop_punctuation=True), user_tokens=["e!"])
+    text = "the,cat … [MASK]'中-国' e! $un_affable$"
+    [encoding] = dropping.encode_with_offsets([text])
+    words = [text[start:stop] for start, stop in encoding.offsets]
+    assert words == ["the", "cat", "MASK", "中", "国", "e!", "un", "affable"]
+    assert dropping.tokens(encoding.ids)[:3] == ["the", "cat", "mask"]
+    assert dropping.vocabulary == [*small.vocabulary, "e!"]
+
+
+def test_line_break_is_a_token_and_its_name_in_a_text_is_not() -> None:
+    tokenizer = Tokenizer.build([*VOCABULARY, LINE_BREAK], user_tokens=[LINE_BREAK])
+    text = "the cat\n\r\n [PAR] \\n the\u2028cat\n"
+    [encoding] = tokenizer.encode_with_offsets([text])
+    assert [place for place, i in zip(encoding.offsets, encoding.ids, strict=True) if i == tokenizer.line_break_id] == [
+        (place, place + 1) for place, character in enumerate(text) if character == "\n"
+    ]
+    assert tokenizer.word_starts_table[tokenizer.line_break_id]
+    assert tokenizer.line_break_id not in tokenizer.special_ids
+
+
+SPLITTERS = (
+    pre_tokenizers.Sequence([pre_tokenizers.Punctuation("removed")]),
+    pre_tokenizers.Sequence([pre_tokenizers.Punctuation("isolated"), pre_tokenizers.BertPreTokenizer()]),
+    pre_tokenizers.Whitespace(),
+)
+
+
+@pytest.mark.parametrize("splitter", SPLITTERS, ids=["shorter", "isolated", "other"])
+def test_other_splitters_are_refused(tmp_path: Path, small: Tokenizer, splitter: object) -> None:
+    small.save(tmp_path)
+    small.backend.engine.pre_tokenizer = splitter
+    (tmp_path / "tokenizer.json").write_text(small.backend.engine.to_str())
+    with pytest.raises(UserError, match="in place of BertPreTokenizer"):
+        Tokenizer.load(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def richer(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Tokenizer, object]]:
+    """Tokenizers without punctuation, with line breaks, and with both, and as AutoTokenizer loads them."""
+    from transformers import AutoTokenizer
+
+    ours = [
+        Tokenizer.build([*VOCABULARY, *breaks], NormalizerOptions(lowercase, drop_punctuation=drop), breaks)
+        for lowercase in (True, False)
+        for drop, breaks in ((True, []), (False, [LINE_BREAK]), (True, [LINE_BREAK]))
+    ]
+    bpe = [*bpe_backend.ROBERTA_ORDER, LINE_BREAK, *bpe_backend.BYTE_CHARACTERS]
+    loaded = []
+    for tokenizer in [*ours, Tokenizer.build_bpe(bpe, [], [LINE_BREAK])]:
+        folder = tmp_path_factory.mktemp("richer")
+        tokenizer.save(folder)
+        loaded.append((tokenizer, AutoTokenizer.from_pretrained(folder, split_special_tokens=True)))
+    return loaded
+
+
+RICH = st.text(
+    st.one_of(st.sampled_from("a,be.!$中国 É\u0301\u00a0\u2028\r\n\n\t„“…"), st.characters(exclude_categories=["Cs"]))
+)
+
+
+@given(st.lists(st.tuples(RICH, RICH), min_size=1, max_size=4))
+def test_transformers_agrees_on_punctuation_and_line_breaks(
+    richer: list[tuple[Tokenizer, object]], pairs: list[tuple[str, str]]
+) -> None:
+    first, second = [a for a, _ in pairs], [b for _, b in pairs]
+    for ours, theirs in richer:
+        expected = theirs(first, second, return_offsets_mapping=True)  # pyright: ignore[reportCallIssue]
+        sequences = encode(ours, first, second, max_length=100_000)
+        assert [sequence.input_ids.tolist() for sequence in sequences] == expected["input_ids"]
+        if ours.algorithm == "wordpiece":
+            assert [sequence.token_type_ids.tolist() for sequence in sequences] == expected["token_type_ids"]
+        offsets = [[tuple(pair) for pair in sequence.offsets.tolist()] for sequence in sequences]
+        assert offsets == expected["offset_mapping"]
+
+
+@given(RICH)
+def test_offsets_without_punctuation_are_those_of_the_words(text: str) -> None:
+    """Dropping punctuation leaves out the tokens of punctuation and changes nothing else."""
+    found, expected = (
+        Tokenizer.build(VOCABULARY, NormalizerOptions(drop_punctuation=drop)).encode_with_offsets([text])[0]
+        for drop in (True, False)
+    )
+    normalized = Tokenizer.build(VOCABULARY).backend.engine.normalizer.normalize_str
+    is_punctuation = pre_tokenizers.Punctuation("removed").pre_tokenize_str
+    words = [
+        number
+        for number, (start, stop) in enumerate(expected.offsets)
+        if is_punctuation(normalized(text[start:stop]).strip())
+    ]
+    assert found.ids == [expected.ids[number] for number in words]
+    assert found.offsets == [expected.offsets[number] for number in words]

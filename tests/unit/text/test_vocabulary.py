@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,9 @@ from bertie.files import sources
 from bertie.text.coverage import compare_tokenizers, longest_entries, measure_coverage
 from bertie.text.executors import LocalExecutor
 from bertie.text.readers import ReaderOptions
+from bertie.text.special_tokens import LINE_BREAK
 from bertie.text.tokenizer import SPECIAL_TOKENS, NormalizerOptions, Tokenizer
-from bertie.text.vocabulary import REPORT, count_words, extend_tokenizer, train_tokenizer
+from bertie.text.vocabulary import REPORT, Algorithm, count_words, extend_tokenizer, train_tokenizer
 
 TEXT = "The cat sat on the mat. The cats sat on mats, and the mat was flat.\n\n" * 30
 DOMAIN = "Myocarditis and endocarditis: the <url> cat has carditis. Ωmega Ωmega Ωmega Ωmega Ωmega.\n\n" * 10
@@ -62,7 +64,9 @@ def test_text_and_output_may_be_single_strings(tmp_path: Path, text: Path, domai
     assert Tokenizer.load(tmp_path / "extended").size == trained.size + 2
 
 
-@pytest.mark.parametrize("tokens", [["a b"], [""], ["[MASK]"], ["xy", "xy"], ["[unused0]"], ["x"], ["##x"], ["##"]])
+@pytest.mark.parametrize(
+    "tokens", [["a b"], [""], ["[MASK]"], ["xy", "xy"], ["[unused0]"], ["x"], ["##x"], ["##"], [" "], [r"\n"]]
+)
 def test_invalid_user_tokens_are_an_error(tmp_path: Path, text: Path, tokens: list[str]) -> None:
     with pytest.raises(UsageError, match="--user-tokens"):
         train_tokenizer([text], tmp_path / "out", user_tokens=tokens, unused=1)
@@ -139,3 +143,30 @@ def test_coverage_of_a_vocabulary() -> None:
 def test_invalid_numbers_are_an_error(tmp_path: Path, text: Path, choice: dict[str, int]) -> None:
     with pytest.raises(UsageError, match=r"--(unused|min-frequency)"):
         train_tokenizer([text], tmp_path / "out", **choice)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("algorithm", ["wordpiece", "bpe"])
+def test_line_breaks_get_an_entry(tmp_path: Path, text: Path, domain_text: Path, algorithm: Algorithm) -> None:
+    size = 70 if algorithm == "wordpiece" else 300
+    options: Any = {"vocab_size": size, "exact": False, "algorithm": algorithm, "unused": 1}
+    plain = train_tokenizer([text], tmp_path / "plain", user_tokens=["<url>"], **options)
+    trained = train_tokenizer([text], tmp_path / "out", user_tokens=[LINE_BREAK, "<url>"], **options)
+    assert Tokenizer.load(tmp_path / "out").fingerprint == trained.fingerprint
+    assert trained.vocabulary[5:8] == [LINE_BREAK, "<url>", "[unused0]"]
+    assert plain.line_break_id is None
+    tokens = trained.tokens(trained.encode(["the cat\n\nsat"])[0])
+    assert tokens.count(LINE_BREAK) == 2
+    if algorithm == "wordpiece":
+        assert (tmp_path / "out" / "vocab.txt").read_text().split("\n")[5] == r"\n"
+        extended = extend_tokenizer(trained, [domain_text], tmp_path / "extended", add=2)
+        assert extended.line_break_id == trained.line_break_id == 5
+
+
+def test_vocabulary_without_punctuation(tmp_path: Path, text: Path, domain_text: Path) -> None:
+    normalization = NormalizerOptions(drop_punctuation=True)
+    trained = train_tokenizer([text], tmp_path / "out", vocab_size=60, exact=False, normalization=normalization)
+    assert not {",", ".", "##,", "##."} & set(trained.vocabulary)
+    assert storage.read_json(tmp_path / "out" / REPORT)["fit"]["words"] == 30 * 16  # 19 with punctuation
+    assert extend_tokenizer(trained, [domain_text], tmp_path / "new", add=2).normalization == normalization
+    with pytest.raises(UsageError, match="--drop-punctuation do not apply to --algorithm bpe"):
+        train_tokenizer([text], tmp_path / "bpe", algorithm="bpe", normalization=normalization)

@@ -13,13 +13,14 @@ from tokenizers import AddedToken
 from bertie.errors import UserError
 from bertie.text import word_cache as module
 from bertie.text import word_counts, wordpiece
+from bertie.text.special_tokens import LINE_BREAK
 from bertie.text.tokenizer import NormalizerOptions, Tokenizer
 from bertie.text.word_cache import WordCache
 
 TEXTS = [f"Cat {i} sat on the mat. It was {i * i} years old!\nThen it went home." for i in range(300)]
 ODD = st.text(
     st.one_of(
-        st.sampled_from("aB é\u0301\u00a0\u2028\u200b\x00\x1c\x85\t\r,.[]#中ß한İ"),
+        st.sampled_from("aB é\u0301\u00a0\u2028\u200b\x00\x1c\x85\t\r\n,.[]#中ß한İ"),
         st.characters(exclude_categories=["Cs"]),
     )
 )
@@ -45,10 +46,14 @@ def assert_same_as_tokenizer(cache: WordCache, texts: list[str]) -> None:
 
 
 @settings(deadline=None, max_examples=300)
-@given(st.lists(ODD, max_size=6), st.booleans())
-def test_cache_gives_the_same_ids_and_offsets(texts: list[str], lowercase: bool) -> None:
+@given(st.lists(ODD, max_size=6), st.booleans(), st.booleans(), st.booleans())
+def test_cache_gives_the_same_ids_and_offsets(
+    texts: list[str], lowercase: bool, drop_punctuation: bool, line_breaks: bool
+) -> None:
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abé,.[]#中ßB", "##a", "##b", "##é", "##\u0301", "##B"]
-    cache = WordCache(Tokenizer.build(vocabulary, NormalizerOptions(lowercase), user_tokens=["##B"]))
+    user_tokens = ["##B", LINE_BREAK] if line_breaks else ["##B"]
+    normalization = NormalizerOptions(lowercase, drop_punctuation=drop_punctuation)
+    cache = WordCache(Tokenizer.build([*vocabulary, *user_tokens[1:]], normalization, user_tokens))
     for _ in range(2):
         assert_same_as_tokenizer(cache, texts)
 

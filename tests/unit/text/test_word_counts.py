@@ -20,13 +20,14 @@ ODD = st.text(
 
 
 @settings(deadline=None)
-@given(st.lists(ODD, max_size=6), st.booleans())
-def test_words_are_those_of_the_normalizer_and_splitter(texts: list[str], lowercase: bool) -> None:
-    normalization = NormalizerOptions(lowercase)
+@given(st.lists(ODD, max_size=6), st.booleans(), st.booleans())
+def test_words_are_those_of_the_normalizer_and_splitter(texts: list[str], lowercase: bool, drop: bool) -> None:
+    normalization = NormalizerOptions(lowercase, drop_punctuation=drop)
+    splitter, punctuation = pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Punctuation("removed")
     expected: Counter[str] = Counter()
     for text in texts:
-        split = pre_tokenizers.BertPreTokenizer().pre_tokenize_str(normalization.normalizer().normalize_str(text))
-        expected.update(word for word, _ in split)
+        split = splitter.pre_tokenize_str(normalization.normalizer().normalize_str(text))
+        expected.update(word for word, _ in split if not drop or punctuation.pre_tokenize_str(word))
     assert count_words(texts, normalization).counts == expected
 
 
