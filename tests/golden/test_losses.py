@@ -25,7 +25,7 @@ from bertie.batches.contiguous import DocSentences
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import TransformerConfig
-from bertie.objectives import CausalLM, MaskedLM, NextSentence, ReplacedToken, SpanBoundary
+from bertie.objectives import CausalLM, Distillation, MaskedLM, NextSentence, ReplacedToken, SpanBoundary
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tasks.classify import Classify
 from bertie.training.optimizers import AdamW, BertAdam
@@ -114,6 +114,17 @@ def test_losses_of_replaced_token_detection(pretraining: PretrainConfig, small_s
     config = replace(pretraining, model=model, objectives=(MaskedLM(random_replace_prob=0.0), ReplacedToken()))
     bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
     compare("pretrain_rtd", losses(tmp_path / "run", ("mlm_loss", "rtd_loss", "grad_norm")))
+
+
+def test_losses_of_distillation(
+    pretraining: PretrainConfig, pretrained: Path, small_shards: Path, tmp_path: Path
+) -> None:
+    """The teacher has large random weights."""
+    model = replace(pretraining.model, num_hidden_layers=1, type_vocab_size=0, pooler_act="relu")
+    distil = Distillation(teacher=str(pretrained), initialization="random")
+    config = replace(pretraining, model=model, objectives=(MaskedLM(weight=2.0), distil))
+    bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
+    compare("pretrain_distil", losses(tmp_path / "run", ("mlm_loss", "distil_loss", "grad_norm")))
 
 
 def test_losses_of_fine_tuning(
