@@ -4,12 +4,14 @@
 
 Each recipe trains on rows of the same number of tokens, in fp32, without dropout. Each round times one step of every recipe in
 turn, in processor time. `time` is the ratio to the step of `mini` in the same round: lowest, median, highest. `operations` is
-the ratio of the matrix products, and `excess` the ratio of the two: an excess of 1 costs what its operations cost.
+the ratio of the matrix products, and `excess` the ratio of the two: an excess of 1 costs what its operations cost. The teacher
+of `mini-distil` is `mini` with random weights.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +21,7 @@ from typing import Any, NamedTuple
 
 from bertie import config, runtime, storage
 from bertie.batches.loader import Position, Step
+from bertie.checkpoints.folder import read_checkpoint, write_model
 from bertie.model.encoder import spell_entries
 from bertie.model.flops import model_flops
 from bertie.pretraining.feed import Feed
@@ -80,7 +83,13 @@ def prepare(name: str, shards: Path, steps: int) -> Run:
     opened = open_shards(shards)
     recipe = with_vocab_size(load(name), opened.tokenizer)
     feed = Feed(recipe.resolved_phases, opened, recipe.objectives, 0, 1, 0, SINGLE_PROCESS)
-    model = new_model(recipe.model, recipe.objectives, 0).train()
+    teacher = None
+    if any(objective.kind == "distil" for objective in recipe.objectives):
+        mini = with_vocab_size(load(REFERENCE), opened.tokenizer)
+        with tempfile.TemporaryDirectory() as folder:
+            write_model(Path(folder), new_model(mini.model, mini.objectives, 0), opened.tokenizer)
+            teacher = read_checkpoint(folder)
+    model = new_model(recipe.model, recipe.objectives, 0, teacher=teacher).train()
     spell_entries(model.encoder, opened.tokenizer)
     weights = {objective.kind: objective.weight for objective in recipe.objectives}
     work = list(islice(feed.steps(0, Position()), steps))

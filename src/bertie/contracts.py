@@ -132,6 +132,8 @@ class Batch:
     """Boundaries of the sequences in T."""
     original_ids: Array | None = None
     """int32 [T]: `input_ids` before masked language modeling, for the objectives after it. Micro-batches do not have it."""
+    masked_targets: Targets | None = None
+    """Targets of masked language modeling, for the objectives after it. Micro-batches do not have it."""
     masked_spans: MaskedSpans | None = None
     """From the objective that masked spans to the objectives after it. Micro-batches do not have it."""
 
@@ -299,6 +301,8 @@ class Hidden:
     """Output of the embeddings and of every layer, lowest first, each [T, D]. None if the caller did not ask for it."""
     batch: Batch | None = None
     """The batch that was encoded, as tensors, for heads that run a second encoder on it. None outside of `Model`."""
+    rows: Tensor | None = None
+    """int64 [Q]: the query rows, for the same heads. None outside of `Model`."""
 
 
 @dataclass(frozen=True, eq=False)

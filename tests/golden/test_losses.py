@@ -30,6 +30,7 @@ from bertie.model.lstm import LstmConfig
 from bertie.objectives import (
     BidirectionalLM,
     CausalLM,
+    Distillation,
     MaskedLM,
     NextSentence,
     ReplacedToken,
@@ -140,6 +141,17 @@ def test_losses_of_elmo(
     config = replace(pretraining, model=model, layout=layout, objectives=(BidirectionalLM(),))
     bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
     compare(name, losses(tmp_path / "run", ("bilm_loss", "grad_norm")))
+
+
+def test_losses_of_distillation(
+    pretraining: PretrainConfig, pretrained: Path, small_shards: Path, tmp_path: Path
+) -> None:
+    """The teacher has large random weights."""
+    model = replace(pretraining.model, num_hidden_layers=1, type_vocab_size=0, pooler_act="relu")
+    distil = Distillation(teacher=str(pretrained), initialization="random")
+    config = replace(pretraining, model=model, objectives=(MaskedLM(weight=2.0), distil))
+    bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
+    compare("pretrain_distil", losses(tmp_path / "run", ("mlm_loss", "distil_loss", "grad_norm")))
 
 
 def test_losses_of_fine_tuning(

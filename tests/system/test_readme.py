@@ -19,7 +19,7 @@ import torch
 import bertie
 from bertie import cli, config
 from bertie.batches.loader import Position
-from bertie.checkpoints.folder import read_checkpoint
+from bertie.checkpoints.folder import read_checkpoint, write_model
 from bertie.checkpoints.training_state import Counters, save_state
 from bertie.cli import HELP, VERBS, main
 from bertie.finetuning.recipe import FinetuneConfig
@@ -187,6 +187,7 @@ def test_every_small_recipe_trains(name: str, tmp_path: Path, trained_shards: Pa
     steps = 10 if name.endswith("-paper") else 3  # the last phase of the paper is a tenth of the steps
     flags = {"steps": str(steps), "batch-size": "4", "row-tokens": "512", "eval-every": "2"}
     argv = ["pretrain", name, "--data", str(trained_shards), "--out", str(tmp_path / "run"), "--json"]
+    argv += ["--objectives.1.teacher", str(untrained_mini(trained_shards, tmp_path))] if name == "mini-distil" else []
     assert main(argv + [word for flag, value in flags.items() for word in (f"--training.{flag}", value)]) == 0
     records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [record["step"] for record in records if record["split"] == "train"] == list(range(1, steps + 1))
@@ -194,6 +195,15 @@ def test_every_small_recipe_trains(name: str, tmp_path: Path, trained_shards: Pa
     kinds = {objective.kind for objective in config.load(PretrainConfig, name, "pretrain").objectives}
     wanted = {"split", "step", "epoch", "tokens", "seconds", "loss", "lr", "grad_norm", "tokens_per_second"}
     assert wanted | {f"{kind}_{score}" for kind in kinds for score in ("loss", "accuracy")} <= set(records[0])
+
+
+def untrained_mini(shards: Path, folder: Path) -> Path:
+    """Write a BERT-mini with the vocabulary of the shards and random weights."""
+    tokenizer = open_shards(shards).tokenizer
+    recipe = with_vocab_size(config.load(PretrainConfig, "mini", "pretrain"), tokenizer)
+    (folder / "mini").mkdir()
+    write_model(folder / "mini", new_model(recipe.model, recipe.objectives, 0), tokenizer)
+    return folder / "mini"
 
 
 @pytest.mark.parametrize("name", config.shipped("finetune"))

@@ -33,7 +33,7 @@ class _ChunkedLoss(torch.autograd.Function):
     def forward(
         ctx: Any, x_PD: Tensor, matrix_VD: Tensor, label_P: Int[Tensor, " P"], weight_P: Float[Tensor, " P"]
     ) -> tuple[Tensor, Tensor]:
-        dtype = _product_dtype(x_PD)
+        dtype = product_dtype(x_PD)
         ctx.dtypes, needed = (x_PD.dtype, matrix_VD.dtype), any(ctx.needs_input_grad)
         x_PD, matrix_VD = x_PD.to(dtype), matrix_VD.to(dtype)
         exact = torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
@@ -73,7 +73,7 @@ class _ChunkedLoss(torch.autograd.Function):
         return dx_PD.to(x_dtype).mul_(factor), d_matrix_VD.to(matrix_dtype).mul_(factor), None, None
 
 
-def _product_dtype(x: Tensor) -> torch.dtype:
+def product_dtype(x: Tensor) -> torch.dtype:
     """Return the dtype of matrix products with x: that of autocast where it is enabled."""
     kind = x.device.type
     enabled = kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind)

@@ -15,10 +15,17 @@ from bertie.model.span_boundary import POSITION_SIZE
 
 def model_flops(model: Model, micro: MicroBatch) -> float:
     """Return the `training_flops` of a model with all its parts."""
-    return training_flops(model.encoder.config, micro, None if model.generator is None else model.generator.config)
+    generator = None if model.generator is None else model.generator.config
+    teacher = None if model.teacher is None else model.teacher.encoder.config
+    return training_flops(model.encoder.config, micro, generator, teacher)
 
 
-def training_flops(config: EncoderConfig, micro: MicroBatch, generator: TransformerConfig | None = None) -> float:
+def training_flops(
+    config: EncoderConfig,
+    micro: MicroBatch,
+    generator: TransformerConfig | None = None,
+    teacher: TransformerConfig | None = None,
+) -> float:
     """Return the floating-point operations of the matrix products in one forward and backward pass.
 
     A product of [n, k] and [k, m] takes 2·n·k·m operations, and its backward pass twice as many. Counted are:
@@ -36,6 +43,7 @@ def training_flops(config: EncoderConfig, micro: MicroBatch, generator: Transfor
         config: Configuration of the encoder.
         micro: Micro-batch of NumPy arrays.
         generator: Configuration of ELECTRA's generator, if there is one. Its last layer runs at the masked positions.
+        teacher: Configuration of the teacher of a distillation, if there is one. It has no backward pass.
     """
     if micro.hidden_states is not None:
         return 0.0
@@ -52,8 +60,13 @@ def training_flops(config: EncoderConfig, micro: MicroBatch, generator: Transfor
     vocabulary = width * config.vocab_size
     heads = {"clm": vocabulary, "bilm": vocabulary, "rtd": width * width}
     heads["mlm"] = _masked_lm(generator or config) if transformer else 0
+    heads["distil"] = heads["mlm"]
     heads["sbo"] = (2 * width + POSITION_SIZE) * width + embedding * (width + config.vocab_size)
-    return 6.0 * float(products + sum(len(t.label) * heads.get(name, 0) for name, t in micro.targets.items()))
+    training = 6.0 * float(products + sum(len(t.label) * heads.get(name, 0) for name, t in micro.targets.items()))
+    if teacher is None:
+        return training
+    imitated = len(micro.targets["distil"].label) * _masked_lm(teacher)
+    return training + 2.0 * (_transformer(teacher, micro, micro.rows) + imitated)
 
 
 def _masked_lm(config: TransformerConfig) -> int:

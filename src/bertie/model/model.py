@@ -10,6 +10,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from bertie.contracts import Batch, Hidden, Loss, MicroBatch, Ragged
+from bertie.model.distillation import DistillationHead, MaskedModel
 from bertie.model.electra import fill_masks
 from bertie.model.encoder import Encoder
 from bertie.model.features import FeatureExtractor
@@ -51,7 +52,7 @@ class Model(nn.Module):
         if self.generator is not None:
             losses["mlm"], micro = fill_masks(self.generator, cast(MaskedLMHead, self.heads["mlm"]), micro)
         states = self.encoder_states(micro.batch, micro.rows) if micro.hidden_states is None else micro.hidden_states
-        hidden = replace(self.head_inputs(states, micro.batch.ragged, micro.rows), batch=micro.batch)
+        hidden = replace(self.head_inputs(states, micro.batch.ragged, micro.rows), batch=micro.batch, rows=micro.rows)
         return losses | {name: self.heads[name](hidden, targets) for name, targets in micro.targets.items()}
 
     def encoder_states(self, batch: Batch, rows: Int[Tensor, " Q"]) -> Tensor:
@@ -85,8 +86,13 @@ class Model(nn.Module):
 
     @property
     def encoder_heads(self) -> frozenset[str]:
-        """Kinds of the heads that read the encoder, and not the generator."""
-        return frozenset(kind for kind in self.heads if self.encoder_of(kind) is self.encoder)
+        """Kinds of the heads with weights that read the encoder, and not the generator. Distillation has no weights."""
+        return frozenset(kind for kind in self.heads if kind != "distil" and self.encoder_of(kind) is self.encoder)
+
+    @property
+    def teacher(self) -> MaskedModel | None:
+        """The teacher of a distillation. It is not part of the model: it is neither trained nor saved."""
+        return next((head.teacher for head in self.heads.values() if isinstance(head, DistillationHead)), None)
 
     def encoder_of(self, kind: str) -> Encoder:
         """Return the encoder whose hidden states a head reads. Masked language modeling reads the generator's."""

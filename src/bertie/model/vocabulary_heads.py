@@ -35,13 +35,14 @@ class MaskedLMHead(nn.Module):
         self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
 
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P V"]:
-        return F.linear(self._transformed(x_PD), self.word[0].weight, self.bias)
+        return F.linear(self.transformed(x_PD), self.word[0].weight, self.bias)
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
-        x_PE = self._transformed(hidden.last[targets.index])
+        x_PE = self.transformed(hidden.last[targets.index])
         return vocabulary_loss(x_PE, self.word[0].weight, self.bias, targets)
 
-    def _transformed(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P E"]:
+    def transformed(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P E"]:
+        """Return the vectors whose products with the word embeddings are the logits, except for the bias."""
         if self.dense is None or self.norm is None:
             return x_PD
         return self.norm(activation(self.act, self.dense(x_PD)))

@@ -6,6 +6,7 @@
 - clm.py: causal language modeling, as in GPT
 - bilm.py: language modeling in both directions, as in ELMo
 - rtd.py: replaced token detection, as in ELECTRA
+- distil.py: knowledge distillation, as in DistilBERT
 
 An objective is a frozen dataclass with its settings and four methods:
 
@@ -21,11 +22,21 @@ from __future__ import annotations
 
 from bertie.objectives.bilm import BidirectionalLM
 from bertie.objectives.clm import CausalLM
+from bertie.objectives.distil import Distillation
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
 from bertie.objectives.rtd import ReplacedToken
 from bertie.objectives.sbo import SpanBoundary
 
-Objective = MaskedLM | NextSentence | CausalLM | BidirectionalLM | SpanBoundary | ReplacedToken
+Objective = MaskedLM | NextSentence | CausalLM | BidirectionalLM | SpanBoundary | ReplacedToken | Distillation
 
-__all__ = ["BidirectionalLM", "CausalLM", "MaskedLM", "NextSentence", "Objective", "ReplacedToken", "SpanBoundary"]
+__all__ = [
+    "BidirectionalLM",
+    "CausalLM",
+    "Distillation",
+    "MaskedLM",
+    "NextSentence",
+    "Objective",
+    "ReplacedToken",
+    "SpanBoundary",
+]

@@ -102,7 +102,8 @@ class MaskedLM:
         targets = Targets(np.pad(selected, spare), np.pad(labels, spare), weight)
         spans = spans_of(selection, labels, capacity) if self.masking == "spans" else None
         input_ids = self._replaced(batch.input_ids, selection, tokenizer, rng)
-        return replace(batch, input_ids=input_ids, original_ids=batch.input_ids, masked_spans=spans), targets
+        handed_on = {"original_ids": batch.input_ids, "masked_targets": targets, "masked_spans": spans}
+        return replace(batch, input_ids=input_ids, **handed_on), targets
 
     def _replaced(
         self, input_ids: np.ndarray, selection: Selection, tokenizer: Tokenizer, rng: np.random.Generator

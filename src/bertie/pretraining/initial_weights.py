@@ -19,6 +19,7 @@ from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.objectives import Objective, ReplacedToken
 from bertie.objectives.heads import build_heads
+from bertie.pretraining.teacher import connect_teacher
 from bertie.text.tokenizer import Tokenizer
 
 VOCABULARY_WEIGHTS = (
@@ -30,7 +31,11 @@ VOCABULARY_WEIGHTS = (
 
 
 def new_model(
-    size: EncoderConfig, objectives: tuple[Objective, ...], seed: int, attention: Kind = "automatic"
+    size: EncoderConfig,
+    objectives: tuple[Objective, ...],
+    seed: int,
+    attention: Kind = "automatic",
+    teacher: Checkpoint | None = None,
 ) -> Model:
     """Build an encoder and the heads of the objectives, with BERT's random initialization.
 
@@ -39,6 +44,7 @@ def new_model(
         objectives: The objectives, each with a head.
         seed: The random seed, which alone determines the weights.
         attention: The attention implementation.
+        teacher: The teacher of a distillation, which training needs.
     """
     encoder = build_encoder(size, attention)
     sizes = [objective.generator(size) for objective in objectives if isinstance(objective, ReplacedToken)]
@@ -46,6 +52,8 @@ def new_model(
     model = Model(encoder, build_heads(objectives, encoder, generator), generator=generator)
     runtime.reseed_torch(seed, seeding.WEIGHTS)
     initialize_weights(model, size.initializer_range)
+    if teacher is not None:
+        connect_teacher(model, teacher, attention)
     return model
 
 

@@ -32,6 +32,7 @@ from bertie.pretraining.initial_weights import (
 )
 from bertie.pretraining.phases import phase_index
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining, with_vocab_size
+from bertie.pretraining.teacher import read_teacher
 from bertie.text.shards import Shards, open_shards
 from bertie.training import trainer
 from bertie.training.distributed import Ranks, process_group
@@ -115,6 +116,8 @@ class Setup:
     """The evaluation set of each phase."""
     initial_checkpoint: Checkpoint | None
     """The checkpoint of `init_from`; None on ranks other than 0, and for a run that has checkpoints of its own."""
+    teacher: Checkpoint | None
+    """The teacher of a distillation; None in other pre-trainings, and for a finished run."""
     out: Path
     threads: int
     ranks: Ranks
@@ -138,13 +141,9 @@ class Setup:
         asked = settings.precision
         chosen = run.precision(asked) if run else runtime.resolve_precision(asked, runtime.device())
         precision: Literal["fp32", "bf16"] = ranks.broadcast(chosen)
-        model = self._new_model()
-        if self.initial_checkpoint is not None:
-            console.info(load_initial_weights(self.initial_checkpoint, model))
-        elif ranks.first and not has_checkpoint(self.out):
-            for objective in config.objectives:
-                objective.initialize(model.heads[objective.kind], self.shards.train)
-        model.to(runtime.device())
+        if run is not None and self.teacher is not None:
+            run.require_teacher(storage.sha256(self.teacher.folder / "model.safetensors"))
+        model = self._initial_model()
         optimizer = config.optimizer.build(model)
         if self.initial_checkpoint is not None and config.init_optimizer == "keep":
             console.info(load_initial_optimizer(self.initial_checkpoint, model, optimizer, config.optimizer.kind))
@@ -183,13 +182,18 @@ class Setup:
         )
         return job, feed.micro_batch
 
-    def _new_model(self) -> Model:
-        """Build the model with random initial weights, on the CPU."""
+    def _initial_model(self) -> Model:
+        """Build the model with its initial weights, on its device."""
         config, settings = self.config, self.config.training
-        model = new_model(config.model, config.objectives, config.seed, settings.attention)
+        model = new_model(config.model, config.objectives, config.seed, settings.attention, self.teacher)
         spell_entries(model.encoder, self.shards.tokenizer)
         model.recompute_layers(settings.activation_checkpointing)
-        return model
+        if self.initial_checkpoint is not None:
+            console.info(load_initial_weights(self.initial_checkpoint, model))
+        elif self.ranks.first and not has_checkpoint(self.out):
+            for objective in config.objectives:
+                objective.initialize(model.heads[objective.kind], self.shards.train)
+        return model.to(runtime.device())
 
     def description(self, job: TrainingJob) -> str:
         """Describe in one line what is about to be trained."""
@@ -209,7 +213,7 @@ class Setup:
     def memory_estimate(self, micro: MicroBatch) -> MemoryEstimate:
         """Estimate the memory of training on micro-batches of one shape."""
         config = self.config
-        build = partial(new_model, objectives=config.objectives, seed=0)
+        build = partial(new_model, objectives=config.objectives, seed=0, teacher=self.teacher)
         return estimate_memory(build, config.model, micro, config.training.activation_checkpointing)
 
     def out_of_memory_advice(self, micro_batch: int) -> str:
@@ -254,7 +258,8 @@ def set_up(config: PretrainConfig | str | dict[str, Any], data: Path, out: Path,
     _require_same(config, ranks)
     threads = runtime.use_threads(ranks.broadcast(run_threads(out, threads)))
     shards = open_shards(data)
-    begun = ranks.broadcast(has_checkpoint(out) or (out / MANIFEST).is_file())
+    finished = ranks.broadcast((out / MANIFEST).is_file())
+    begun = ranks.broadcast(has_checkpoint(out)) or finished
     start = (
         read_initial_checkpoint(config.init_from, shards.tokenizer)
         if config.init_from and ranks.first and not begun
@@ -262,6 +267,7 @@ def set_up(config: PretrainConfig | str | dict[str, Any], data: Path, out: Path,
     )
     config = with_vocab_size(replace(config, model=_model_size(config, start, out, ranks)), shards.tokenizer)
     _check_attention(config.training)
+    teacher = None if finished else read_teacher(config, shards.tokenizer)
     max_tokens = config.training.max_eval_tokens
     eval_sets = [
         eval_batches(config.objectives, phase.layout, shards.eval, shards.tokenizer, max_tokens)
@@ -271,7 +277,7 @@ def set_up(config: PretrainConfig | str | dict[str, Any], data: Path, out: Path,
         for phase in config.resolved_phases:  # refuses a corpus that is too small before the run folder is created
             next(phase.loader(shards, config.seed).steps(Position()))
     feed = Feed(config.resolved_phases, shards, config.objectives, config.seed, 1, config.training.workers, ranks)
-    setup = Setup(config, shards, feed, eval_sets, start, out, threads, ranks)
+    setup = Setup(config, shards, feed, eval_sets, start, teacher, out, threads, ranks)
     if ranks.broadcast(setup.fingerprint) != setup.fingerprint:
         raise UsageError(f"{shards.folder} differs from the shards of rank 0: give every machine the same shards")
     return setup

@@ -23,6 +23,7 @@ class MemoryEstimate:
     """Memory of training in fp32, in bytes."""
 
     weights: int
+    """Of the model, and of the teacher of a distillation."""
     gradients: int
     optimizer: int
     activations: int
@@ -61,8 +62,10 @@ def estimate_memory(
         )
         activations += two_layers - one_layer
     with torch.device("meta"):
-        weights = 4 * build(size).size
-    return MemoryEstimate(weights, weights, 2 * weights, activations)
+        model = build(size)
+    weights = 4 * model.size
+    frozen = 0 if model.teacher is None else 4 * sum(p.numel() for part in model.teacher for p in part.parameters())
+    return MemoryEstimate(weights + frozen, weights, 2 * weights, activations)
 
 
 def _saved_bytes(
@@ -72,7 +75,8 @@ def _saved_bytes(
     with torch.device("meta"):
         model = build(size)
     model.recompute_layers(recompute)
-    weights = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+    parts = (model, *(model.teacher or ()))
+    weights = {parameter.untyped_storage()._cdata for part in parts for parameter in part.parameters()}
     saved: dict[int, Tensor] = {}  # by storage; references keep a storage's address from being reused
 
     def record(tensor: Tensor) -> Tensor:

@@ -144,6 +144,13 @@ class RunFolder:
                 f"{self.path} was made from other data or another model: give the same ones, or another --out"
             )
 
+    def require_teacher(self, fingerprint: str) -> None:
+        """Raise UsageError if the run began with other weights of the teacher. The first call saves the fingerprint."""
+        if self._decide_once("teacher", lambda: fingerprint) != fingerprint:
+            raise UsageError(
+                f"{self.path} began with other weights of objectives.distil.teacher: restore them, or give another --out"
+            )
+
     def _decide_once(self, name: str, decide: Callable[[], Any]) -> Any:
         """Return the value of `name` in environment.json; if it is missing, decide and save it."""
         environment = storage.read_json(self.path / "environment.json")

@@ -22,6 +22,7 @@ HEAD_NAMES = {
     "bilm": "LM in both directions",
     "sbo": "span boundary",
     "rtd": "replaced token detection",
+    "distil": "distillation",
     "classify": "classification",
     "regress": "regression",
     "choose": "multiple choice",

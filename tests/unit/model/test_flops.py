@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -8,10 +10,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from bertie.batches.collate import collate, join
+from bertie.checkpoints.folder import read_checkpoint
 from bertie.contracts import MicroBatch, Sequence
 from bertie.model.config import TransformerConfig
 from bertie.model.flops import model_flops, training_flops
-from bertie.objectives import MaskedLM, NextSentence, Objective, ReplacedToken, SpanBoundary
+from bertie.objectives import Distillation, MaskedLM, NextSentence, Objective, ReplacedToken, SpanBoundary
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
 from bertie.text.tokenizer import Tokenizer
@@ -50,3 +53,18 @@ def test_attention_grows_with_the_square_of_lengths(tiny_config: TransformerConf
         micro = micro_batch(small_tokenizer, lengths)
         found.append(training_flops(deep, micro) - training_flops(tiny_config, micro))
     assert found[0] - found[1] == 9 * 12 * 32 * (8 * 64**2 - 16 * 32**2)
+
+
+@pytest.mark.parametrize("positions", ["all", "masked"])
+def test_a_teacher_counts_with_its_forward_pass(
+    positions: Literal["all", "masked"], tiny_config: TransformerConfig, pretrained: Path, small_tokenizer: Tokenizer
+) -> None:
+    objectives = (MaskedLM(), Distillation(positions=positions))
+    micro = micro_batch(small_tokenizer, [64] * 8, objectives)
+    student = replace(tiny_config, num_hidden_layers=1, type_vocab_size=0)
+    model = new_model(student, objectives, 0, teacher=read_checkpoint(pretrained))
+    with FlopCounterMode(display=False) as counter:
+        losses = model(micro.tensors())
+        torch.stack([loss.total for loss in losses.values()]).sum().backward()
+    uncounted = 2 * len(micro.targets["distil"].label) * 500 * 32  # torch's counter does not know addmm_
+    assert model_flops(model, micro) == pytest.approx(counter.get_total_flops() + uncounted, rel=0.01)

@@ -2,16 +2,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from bertie.batches.collate import collate, join
+from bertie.checkpoints.folder import Checkpoint, read_checkpoint
 from bertie.contracts import MicroBatch, Sequence
 from bertie.model.config import TransformerConfig
 from bertie.model.model import Model
-from bertie.objectives import MaskedLM, NextSentence, Objective, ReplacedToken
+from bertie.objectives import Distillation, MaskedLM, NextSentence, Objective, ReplacedToken
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
 from bertie.text.tokenizer import Tokenizer
@@ -23,8 +25,10 @@ OBJECTIVES = (MaskedLM(), NextSentence())
 ELECTRA = (MaskedLM(), ReplacedToken(generator_size=0.5))
 
 
-def build(size: TransformerConfig, objectives: tuple[Objective, ...] = OBJECTIVES) -> Model:
-    return new_model(size, objectives, 0)
+def build(
+    size: TransformerConfig, objectives: tuple[Objective, ...] = OBJECTIVES, teacher: Checkpoint | None = None
+) -> Model:
+    return new_model(size, objectives, 0, teacher=teacher)
 
 
 def labeled(tokenizer: Tokenizer, objectives: tuple[Objective, ...]) -> MicroBatch:
@@ -59,6 +63,21 @@ def test_estimate_matches_what_autograd_saves(
     assert expected <= found.activations < 1.3 * expected
     assert found.weights == 4 * model.size
     assert found.total == found.activations + 4 * found.weights
+
+
+def test_the_weights_of_a_teacher_count_without_gradients(
+    tiny_config: TransformerConfig, small_tokenizer: Tokenizer, pretrained: Path
+) -> None:
+    objectives, teacher = (MaskedLM(), Distillation()), read_checkpoint(pretrained)
+    micro = labeled(small_tokenizer, objectives)
+    found = estimate_memory(partial(build, objectives=objectives, teacher=teacher), tiny_config, micro, False)
+    model = build(tiny_config, objectives, teacher)
+    assert model.teacher is not None
+    teacher_size = sum(parameter.numel() for part in model.teacher for parameter in part.parameters())
+    assert teacher_size > 20_000
+    assert found.gradients == 4 * model.size
+    assert found.weights == 4 * (model.size + teacher_size)
+    assert found.total == found.activations + 4 * found.gradients + 4 * teacher_size
 
 
 def test_recomputation_keeps_only_the_inputs_of_further_layers(

@@ -1,0 +1,404 @@
+from __future__ import annotations
+
+import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import bertie
+from bertie.batches.collate import collate, filler, join
+from bertie.batches.contiguous import FullSentences
+from bertie.batches.layouts import SentencePairs
+from bertie.checkpoints.folder import Checkpoint, read_checkpoint, write_model
+from bertie.contracts import Batch, MicroBatch, Sequence
+from bertie.errors import UsageError, UserError
+from bertie.model.config import TransformerConfig
+from bertie.model.distillation import DistillationHead, spaced
+from bertie.model.initialization import initialize_weights
+from bertie.model.model import Model
+from bertie.model.soft_targets import Logits, divergence
+from bertie.objectives import CausalLM, Distillation, MaskedLM, NextSentence, ReplacedToken
+from bertie.pretraining.feed import label_row
+from bertie.pretraining.initial_weights import new_model
+from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
+from bertie.pretraining.teacher import read_teacher
+from bertie.text.tokenizer import Tokenizer
+from bertie.training import trainer
+from bertie.training.optimizers import AdamW
+from bertie.training.schedules import Linear
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+OBJECTIVES = (MaskedLM(), Distillation(initialization="random"))
+
+
+@pytest.fixture(scope="module")
+def teacher(pretrained: Path) -> Checkpoint:
+    """Two layers, 32 wide, with segments."""
+    return read_checkpoint(pretrained)
+
+
+@pytest.fixture(scope="module")
+def size(tiny_config: TransformerConfig) -> TransformerConfig:
+    """A student that is saved as a DistilBERT."""
+    return replace(tiny_config, num_hidden_layers=1, type_vocab_size=0, pooler_act="relu")
+
+
+def row(tokenizer: Tokenizer, seed: int, count: int = 4) -> Batch:
+    rng = np.random.default_rng(seed)
+    sequences = []
+    for _ in range(count):
+        ids = rng.integers(100, 500, 30).astype(np.int32)
+        ids[[0, 29]] = [tokenizer.cls_id, tokenizer.sep_id]
+        sequences.append(Sequence(ids, np.zeros(30, np.int32), np.ones(30, bool)))
+    return collate([*sequences, *filler(20, tokenizer.pad_id, 64)], 64)
+
+
+def labeled(tokenizer: Tokenizer, *seeds: int, objectives: tuple[Any, ...] = OBJECTIVES, count: int = 4) -> MicroBatch:
+    return join([label_row(row(tokenizer, seed, count), objectives, tokenizer, seed) for seed in seeds])
+
+
+def random_logits(rows: int, size: int, entries: int, dtype: torch.dtype, grad: bool) -> Logits:
+    shapes = ((rows, size), (entries, size), (entries,))
+    return Logits(*(torch.randn(shape, dtype=dtype).requires_grad_(grad) for shape in shapes))
+
+
+def test_targets_are_at_all_tokens_or_at_the_masked_ones(small_tokenizer: Tokenizer) -> None:
+    masked, mlm = MaskedLM().label(row(small_tokenizer, 0), small_tokenizer, np.random.default_rng(0))
+    after, targets = Distillation().label(masked, small_tokenizer, np.random.default_rng(0))
+    assert after is masked
+    assert targets.index.tolist() == list(range(140))
+    assert targets.weight.tolist() == [1] * 120 + [0] * 20
+    after, targets = Distillation(positions="masked").label(masked, small_tokenizer, np.random.default_rng(0))
+    assert after is masked
+    assert targets.index.tolist() == mlm.index.tolist()
+    assert targets.weight.tolist() == mlm.weight.tolist()
+    with pytest.raises(ValueError, match="masked language modeling"):
+        Distillation().label(row(small_tokenizer, 0), small_tokenizer, np.random.default_rng(0))
+
+
+def test_a_divergence_by_hand() -> None:
+    """At temperature 2, the teacher's probabilities are 0.2 and 0.8 and the student's are 0.5 and 0.5."""
+    x, matrix = torch.ones(1, 1), torch.tensor([[1.0], [1.0]])
+    theirs = Logits(x, torch.zeros(2, 1), 2 * torch.tensor([0.2, 0.8]).log())
+    total, hits = divergence(Logits(x, matrix, torch.zeros(2)), theirs, torch.tensor([3.0]), 2.0)
+    assert float(total) == pytest.approx(3 * (0.2 * math.log(0.2 / 0.5) + 0.8 * math.log(0.8 / 0.5)), rel=1e-5)
+    assert hits == 3  # the student's two entries are equally probable
+    _, hits = divergence(Logits(x, matrix, torch.tensor([0.1, 0.0])), theirs, torch.tensor([3.0]), 2.0)
+    assert hits == 0
+
+
+@pytest.mark.parametrize("chunk", [1, 7 * 50, 1 << 23])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_divergence_agrees_with_torch(chunk: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertie.model.chunked_loss.CHUNK_LOGITS", chunk)
+    torch.manual_seed(0)
+    ours, theirs = random_logits(23, 8, 50, dtype, True), random_logits(23, 6, 50, dtype, False)
+    weight = torch.rand(23).round(decimals=1).to(dtype)
+    total, hits = divergence(ours, theirs, weight, 2.0)
+    logits, target = ours.x @ ours.matrix.T + ours.bias, theirs.x @ theirs.matrix.T + theirs.bias
+    log_q, log_p = (logits / 2).log_softmax(1), (target / 2).log_softmax(1)
+    expected = (F.kl_div(log_q, log_p, log_target=True, reduction="none").sum(1) * weight).sum()
+    torch.testing.assert_close(total, expected)
+    torch.testing.assert_close(hits, ((logits.argmax(1) == target.argmax(1)) * weight).sum())
+    gradients = [torch.autograd.grad(3 * loss, list(ours)) for loss in (total, expected)]
+    torch.testing.assert_close(*gradients)
+    with torch.no_grad():
+        torch.testing.assert_close(divergence(ours, theirs, weight, 2.0)[0], total.detach())
+
+
+def test_the_divergence_uses_half_precision_products_under_autocast() -> None:
+    torch.manual_seed(0)
+    ours, theirs = random_logits(23, 8, 50, torch.float32, True), random_logits(23, 8, 50, torch.float32, False)
+    exact = divergence(ours, theirs, torch.ones(23), 2.0)[0]
+    with torch.autocast("cpu", torch.bfloat16):
+        total, _ = divergence(ours, theirs, torch.ones(23), 2.0)
+    assert total.dtype == torch.float32
+    assert total != exact
+    torch.testing.assert_close(total, exact, rtol=0.02, atol=0)
+    gradients = [torch.autograd.grad(loss, list(ours)) for loss in (total, exact)]
+    for found, expected in zip(*gradients, strict=True):
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found, expected, rtol=0.1, atol=0.02 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("positions", ["all", "masked"])
+def test_the_loss_is_that_of_the_paper(
+    size: TransformerConfig, teacher: Checkpoint, small_tokenizer: Tokenizer, positions: Any
+) -> None:
+    """As in the release: means over the tokens, with the weights 5 and 1 and temperature 2."""
+    objectives = (MaskedLM(), Distillation(positions=positions))
+    micro = labeled(small_tokenizer, 0, 1, objectives=objectives).tensors()
+    model = new_model(size, objectives, 0, teacher=teacher)
+    assert model.teacher is not None
+    loss, targets = model(micro)["distil"], micro.targets["distil"]
+    index = micro.rows[targets.index[targets.weight > 0]]
+    ours, theirs = model.encoder(micro.batch).last[index], model.teacher.encoder(micro.batch).last[index]
+    log_q = (model.heads["mlm"].logits(ours) / 2).log_softmax(1)  # type: ignore[operator]
+    p = (model.teacher.head.logits(theirs) / 2).softmax(1)
+    soft = F.kl_div(log_q, p, reduction="batchmean") * 2**2
+    cosine = F.cosine_embedding_loss(ours, theirs, torch.ones(len(ours)))
+    torch.testing.assert_close(loss.total / loss.count, 5 * soft + cosine)
+    assert loss.count == len(index) == (240 if positions == "all" else micro.targets["mlm"].weight.sum())
+    assert loss.hits == (log_q.argmax(1) == p.argmax(1)).sum()
+
+
+def test_a_copy_of_the_teacher_has_no_loss(teacher: Checkpoint, small_tokenizer: Tokenizer) -> None:
+    """The student has dropout in training, the teacher never has."""
+    size = replace(teacher.config, hidden_dropout_prob=0.5)  # type: ignore[type-var]
+    dropping = replace(teacher, config=size)
+    objectives = (MaskedLM(), Distillation())
+    model = new_model(size, objectives, 0, teacher=dropping).train()
+    objectives[1].initialize(model.heads["distil"], None)  # type: ignore[arg-type]
+    micro = labeled(small_tokenizer, 0).tensors()
+    assert float((loss := model(micro)["distil"]).total.detach() / loss.count) > 0.1
+    loss = model.eval()(micro)["distil"]
+    assert float(loss.total.detach() / loss.count) == pytest.approx(0, abs=1e-5)
+    assert loss.hits == loss.count
+
+
+def test_the_teacher_is_not_part_of_the_model(
+    size: TransformerConfig, teacher: Checkpoint, small_tokenizer: Tokenizer
+) -> None:
+    model, alone = new_model(size, OBJECTIVES, 0, teacher=teacher), new_model(size, OBJECTIVES, 0)
+    assert model.teacher is not None
+    assert model.size == alone.size
+    assert model.state_dict().keys() == alone.state_dict().keys()
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, alone.state_dict()[name])
+    before = [parameter.clone() for part in model.teacher for parameter in part.parameters()]
+    optimizer = AdamW().build(model)
+    optimizer.param_groups[0]["lr"] = 1e-2
+    torch.stack([loss.total for loss in model.train()(labeled(small_tokenizer, 0).tensors()).values()]).sum().backward()
+    optimizer.step()
+    after = [parameter for part in model.teacher for parameter in part.parameters()]
+    assert all(torch.equal(*pair) for pair in zip(before, after, strict=True))
+    assert all(parameter.grad is None and not parameter.requires_grad for parameter in after)
+    assert not any(module.training for part in model.teacher for module in part.modules())
+    assert {parameter.dtype for part in model.double().teacher or () for parameter in part.parameters()} == {
+        torch.float64
+    }
+
+
+def test_gradients_do_not_depend_on_the_micro_batches(
+    size: TransformerConfig, teacher: Checkpoint, small_tokenizer: Tokenizer
+) -> None:
+    gradients = []
+    for split in ([[0, 1, 2, 3]], [[0], [1, 2, 3]], [[0], [1], [2], [3]]):
+        model = new_model(size, OBJECTIVES, 0, teacher=teacher).double()
+        for part in split:
+            losses = model(labeled(small_tokenizer, *part).tensors())
+            torch.stack([loss.total for loss in losses.values()]).sum().backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    for other in gradients[1:]:
+        torch.testing.assert_close(other, gradients[0], rtol=1e-5, atol=1e-7)
+
+
+def test_the_answers_of_a_teacher_to_eight_sequences_are_learned_by_heart(
+    tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """The student begins with the teacher's embeddings and head, and with random layers."""
+    theirs = new_model(tiny_config, (MaskedLM(),), 0)
+    initialize_weights(theirs, 0.1)
+    write_model(tmp_path, theirs, small_tokenizer)
+    micro = labeled(small_tokenizer, 3, count=8).tensors()
+    model = new_model(tiny_config, OBJECTIVES, 1, teacher=read_checkpoint(tmp_path))
+    Distillation().initialize(model.heads["distil"], None)  # type: ignore[arg-type]
+    initialize_weights(model.encoder.layers, 0.02)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    first = last = model(micro)["distil"]
+    for step in range(250):
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-2 * (1 - step / 250)
+        last = model(micro)["distil"]
+        optimizer.zero_grad()
+        (last.total / last.count).backward()
+        optimizer.step()
+    assert float((first.total / first.count).detach()) > 0.05
+    assert float((last.total / last.count).detach()) < 0.002
+    assert float(last.hits / last.count) > 0.9
+
+
+def test_layers_are_evenly_spaced() -> None:
+    assert spaced(12, 6) == [0, 2, 4, 7, 9, 11]  # as in DistilBERT's release
+    assert spaced(4, 2) == [0, 3]
+    assert spaced(5, 5) == [0, 1, 2, 3, 4]
+    assert spaced(3, 1) == [0]
+
+
+def test_the_student_begins_with_weights_of_the_teacher(
+    tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    theirs = new_model(replace(tiny_config, num_hidden_layers=5), (MaskedLM(),), 3)
+    initialize_weights(theirs, 0.3)
+    write_model(tmp_path, theirs, small_tokenizer)
+    smaller = replace(tiny_config, num_hidden_layers=3, type_vocab_size=0, max_position_embeddings=40)
+    objective = Distillation()
+    model = new_model(smaller, (MaskedLM(), objective), 0, teacher=read_checkpoint(tmp_path))
+    objective.initialize(model.heads["distil"], None)  # type: ignore[arg-type]
+    wanted = theirs.state_dict()
+    for name, tensor in model.state_dict().items():
+        for ours, source in ((1, 2), (2, 4)):
+            name = name.replace(f"encoder.layers.{ours}.", f"encoder.layers!{source}.")
+        assert torch.equal(tensor, wanted[name.replace("!", ".")][: len(tensor)])
+    untouched = Distillation(initialization="random")
+    model = new_model(smaller, (MaskedLM(), untouched), 0, teacher=read_checkpoint(tmp_path))
+    untouched.initialize(model.heads["distil"], None)  # type: ignore[arg-type]
+    assert not torch.equal(model.encoder.embeddings.word.weight, theirs.encoder.embeddings.word.weight)
+
+
+def test_recipes_that_do_not_fit_are_refused(size: TransformerConfig) -> None:
+    distil, mlm, layout = Distillation(), MaskedLM(), SentencePairs()
+    distil.check(size, layout, (mlm, distil))
+    distil.check(size, layout, (mlm, NextSentence(), distil))
+    for objectives in ((distil,), (distil, mlm), (NextSentence(), distil)):
+        with pytest.raises(UsageError, match=r'objectives\.distil .* kind = "mlm" before it'):
+            distil.check(size, layout, objectives)
+    for other in (CausalLM(), ReplacedToken()):
+        with pytest.raises(UsageError, match=rf"remove objectives\.{other.kind} or objectives\.distil"):
+            distil.check(size, layout, (mlm, distil, other))
+    counted = MaskedLM(initialization="unigram")
+    with pytest.raises(UsageError, match=r'mlm\.initialization is "unigram" and objectives\.distil\.initialization'):
+        distil.check(size, layout, (counted, distil))
+    Distillation(initialization="random").check(size, layout, (counted, distil))
+    for name, value in (("temperature", 0.0), ("soft_weight", 0.0), ("cosine_weight", -1.0), ("weight", -1.0)):
+        with pytest.raises(UsageError, match=rf"objectives\.distil\.{name}"):
+            Distillation(**{name: value})
+
+
+@pytest.fixture(scope="module")
+def recipe(size: TransformerConfig, pretrained: Path) -> PretrainConfig:
+    training = PretrainTraining(
+        steps=8, batch_size=32, learning_rate=3e-3, row_tokens=512, precision="fp32", eval_every=3, checkpoint_every=5
+    )
+    model = replace(size, vocab_size=0, hidden_dropout_prob=0.1)
+    objectives = (MaskedLM(), Distillation(teacher=str(pretrained)))
+    return PretrainConfig(
+        model, FullSentences(max_length=32), objectives, AdamW(), Linear(), replace(training, max_eval_tokens=2048)
+    )
+
+
+def with_distil(recipe: PretrainConfig, **changes: Any) -> PretrainConfig:
+    return replace(recipe, objectives=(recipe.objectives[0], replace(recipe.objectives[1], **changes)))
+
+
+def test_teachers_that_do_not_fit_are_refused(
+    recipe: PretrainConfig, tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    def saved(name: str, tokenizer: Tokenizer, objectives: tuple[Any, ...], **changes: Any) -> str:
+        config = replace(tiny_config, **{"vocab_size": tokenizer.size} | changes)
+        (tmp_path / name).mkdir()
+        write_model(tmp_path / name, new_model(config, objectives, 0), tokenizer)
+        return str(tmp_path / name)
+
+    other = Tokenizer.build([*small_tokenizer.vocabulary[:-1], "other"])
+    electra = saved("electra", small_tokenizer, (MaskedLM(), ReplacedToken(generator_size=0.5)), embedding_size=24)
+    no_head = r"has no masked-LM head: take a model that was pre-trained with the objective mlm"
+    for source, message in (
+        ("", r"teacher is empty: name a run, .* with --objectives\.1\.teacher"),
+        (str(tmp_path / "missing"), r"objectives\.distil\.teacher: .*missing does not exist"),
+        (saved("words", other, (MaskedLM(),)), "has another vocabulary than the shards"),
+        (saved("bare", small_tokenizer, (NextSentence(),)), no_head),
+        (electra, no_head),
+        (
+            saved("short", small_tokenizer, (MaskedLM(),), max_position_embeddings=31),
+            r"at most 31 tokens, and layout\.max_length is 32",
+        ),
+        (
+            saved("narrow", small_tokenizer, (MaskedLM(),), hidden_size=16),
+            r"model\.hidden_size is 32 .* set objectives\.distil\.cosine_weight to 0",
+        ),
+        (
+            saved("inner", small_tokenizer, (MaskedLM(),), intermediate_size=48),
+            r"model\.intermediate_size is 64 .* is 48.*set objectives\.distil\.initialization to .random",
+        ),
+        (
+            saved("pre", small_tokenizer, (MaskedLM(),), norm_position="pre"),
+            r"model\.norm_position is post .* is pre.*initialization to .random",
+        ),
+    ):
+        with pytest.raises(UsageError, match=message) as caught:
+            read_teacher(with_distil(recipe, teacher=source), small_tokenizer)
+        assert "\n" not in str(caught.value)
+    narrow = with_distil(
+        recipe, teacher=str(tmp_path / "narrow"), cosine_weight=0.0, initialization="random", positions="masked"
+    )
+    checkpoint = read_teacher(narrow, small_tokenizer)
+    model = new_model(replace(narrow.model, vocab_size=500), narrow.objectives, 0, teacher=checkpoint)
+    assert model(labeled(small_tokenizer, 0, objectives=narrow.objectives).tensors())["distil"].total > 0
+    deeper = replace(recipe, model=replace(recipe.model, num_hidden_layers=3))
+    with pytest.raises(UsageError, match=r"model\.num_hidden_layers is 3 .* is 2"):
+        read_teacher(deeper, small_tokenizer)
+    assert read_teacher(replace(recipe, objectives=(MaskedLM(),)), small_tokenizer) is None
+
+
+def test_a_run_is_saved_as_a_distilbert_without_its_teacher(
+    recipe: PretrainConfig, small_shards: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    bertie.pretrain(recipe, small_shards, run, threads=1)
+    model = bertie.load(run)
+    assert model.model.kinds == {"mlm"}
+    assert bertie.storage.read_json(run / "config.json")["architectures"] == ["DistilBertForMaskedLM"]
+    assert len(model.fill_mask("The [MASK] in the")[0]) == 5
+    checkpoint = run / "checkpoints" / "step-00000008" / "model.safetensors"
+    assert checkpoint.read_bytes() == (run / "model.safetensors").read_bytes()
+    records = (run / "metrics.jsonl").read_text()
+    assert '"distil_loss"' in records
+    assert '"distil_accuracy"' in records
+
+
+def test_a_stopped_run_resumes_with_the_same_teacher_only(
+    recipe: PretrainConfig, pretrained: Path, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = trainer.save_state
+
+    def stopping(*args: Any) -> None:
+        save(*args)
+        if args[5].step == 5:
+            raise KeyboardInterrupt
+
+    source, kept, run = tmp_path / "teacher", tmp_path / "kept", tmp_path / "run"
+    shutil.copytree(pretrained, source)
+    config = with_distil(recipe, teacher=str(source))
+    bertie.pretrain(config, small_shards, tmp_path / "undisturbed", threads=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "save_state", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            bertie.pretrain(config, small_shards, run, threads=1)
+    source.rename(kept)
+    with pytest.raises(UsageError, match=r"objectives\.distil\.teacher: .* does not exist"):
+        bertie.pretrain(config, small_shards, run, threads=1)
+    other = new_model(read_checkpoint(kept).config, (MaskedLM(),), 5)
+    source.mkdir()
+    write_model(source, other, read_checkpoint(kept).tokenizer)
+    with pytest.raises(UsageError, match=r"other weights of objectives\.distil\.teacher"):
+        bertie.pretrain(config, small_shards, run, threads=1)
+    shutil.rmtree(source)
+    kept.rename(source)
+    bertie.pretrain(config, small_shards, run, threads=1)
+    for file in ("model.safetensors", "checkpoints/step-00000008/training_state/optimizer.safetensors"):
+        assert (run / file).read_bytes() == (tmp_path / "undisturbed" / file).read_bytes()
+    shutil.rmtree(source)
+    assert bertie.pretrain(config, small_shards, run, threads=1)["finished_before"]
+
+
+def test_a_head_without_a_teacher_cannot_be_evaluated(size: TransformerConfig, small_tokenizer: Tokenizer) -> None:
+    model: Model = new_model(size, OBJECTIVES, 0)
+    assert isinstance(model.heads["distil"], DistillationHead)
+    assert model.teacher is None
+    with pytest.raises(AssertionError):
+        model(labeled(small_tokenizer, 0).tensors())
+
+
+def test_a_damaged_teacher_is_reported(recipe: PretrainConfig, pretrained: Path, small_tokenizer: Tokenizer) -> None:
+    folder = pretrained.with_name("damaged")
+    shutil.copytree(pretrained, folder, dirs_exist_ok=True)
+    (folder / "model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(UserError, match="is damaged"):
+        read_teacher(with_distil(recipe, teacher=str(folder)), small_tokenizer)
