@@ -36,6 +36,10 @@ class Text:
     """Number of entries of the vocabulary."""
     cased: bool = False
     """Keep case and accents."""
+    drop_punctuation: bool = False
+    """Drop punctuation (WordPiece only)."""
+    line_breaks: bool = False
+    """Give line breaks an entry of the vocabulary, so that the model reads where lines end."""
     eval_share: float = 0.01
     """Share of the documents that are held out."""
     language: str = "en"
@@ -44,7 +48,7 @@ class Text:
     @property
     def normalization(self) -> NormalizerOptions:
         """How WordPiece normalizes the text."""
-        return NormalizerOptions(lowercase=not self.cased)
+        return NormalizerOptions(lowercase=not self.cased, drop_punctuation=self.drop_punctuation)
 
 
 @dataclass(frozen=True)

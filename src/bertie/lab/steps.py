@@ -34,6 +34,7 @@ from bertie.tasks.example_sums import example_sums
 from bertie.text.executors import LocalExecutor
 from bertie.text.prepare import prepare
 from bertie.text.readers import ReaderOptions
+from bertie.text.special_tokens import LINE_BREAK
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import train_tokenizer
 from bertie.training.run_folder import read_metrics
@@ -86,6 +87,7 @@ class VocabularyStep:
                 algorithm=self.text.algorithm,
                 vocab_size=self.text.vocab_size,
                 normalization=self.text.normalization,
+                user_tokens=[LINE_BREAK] if self.text.line_breaks else [],
                 reader_options=ReaderOptions(text_field=self.text.text_field),
                 executor=LocalExecutor(at.threads),
             )
