@@ -46,8 +46,9 @@ class Distillation:
     positions: Literal["all", "masked"] = "all"
     """Tokens at which the models are compared. masked: only those that the objective mlm predicts, which is cheaper."""
     initialization: Literal["teacher", "random"] = "teacher"
-    """Initial weights. teacher: its embeddings, its masked-LM head, and as many of its layers as the model has, evenly
-    spaced from the first to the last one; all other sizes must be equal. random: as in BERT."""
+    """Initial weights, unless init_from names others. teacher: its embeddings, its masked-LM head, and as many of its
+    layers as the model has, evenly spaced from the first to the last one; all other sizes must be equal. random: as in
+    BERT."""
 
     def __post_init__(self) -> None:
         require_range("objectives.distil", self, "weight", "cosine_weight", low=0)

@@ -55,8 +55,9 @@ def read_teacher(config: PretrainConfig, tokenizer: Tokenizer) -> Checkpoint | N
             f"{where} has another vocabulary than the shards: prepare the text with --tokenizer {objective.teacher}, or "
             "take another teacher"
         )
-    generated = checkpoint.generator is not None  # then the head is the generator's
-    if not isinstance(teacher, TransformerConfig) or "mlm" not in checkpoint.heads or generated:
+    if checkpoint.generator is not None:
+        raise UsageError(f"{where} is an ELECTRA, which itself predicts no tokens: take a model without a generator")
+    if not isinstance(teacher, TransformerConfig) or "mlm" not in checkpoint.heads:
         raise UsageError(f"{where} has no masked-LM head: take a model that was pre-trained with the objective mlm")
     longest = max(phase.layout.max_length for phase in config.resolved_phases)
     if longest > teacher.max_position_embeddings:

@@ -304,7 +304,7 @@ def test_teachers_that_do_not_fit_are_refused(
         (str(tmp_path / "missing"), r"objectives\.distil\.teacher: .*missing does not exist"),
         (saved("words", other, (MaskedLM(),)), "has another vocabulary than the shards"),
         (saved("bare", small_tokenizer, (NextSentence(),)), no_head),
-        (electra, no_head),
+        (electra, "is an ELECTRA, which itself predicts no tokens: take a model without a generator"),
         (
             saved("short", small_tokenizer, (MaskedLM(),), max_position_embeddings=31),
             r"at most 31 tokens, and layout\.max_length is 32",

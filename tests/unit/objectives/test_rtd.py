@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from bertie.batches.collate import collate, filler, join
 from bertie.batches.contiguous import FullSentences
 from bertie.batches.layouts import SentencePairs
 from bertie.checkpoints.folder import load_weights, read_checkpoint, write_model
+from bertie.cli import main
 from bertie.contracts import Batch, MicroBatch, Sequence
 from bertie.errors import UsageError, UserError
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
@@ -308,22 +310,31 @@ def test_recipes_that_do_not_fit_are_refused(config: TransformerConfig) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"embedding_size": 0}, {"position_embedding": "rotary", "norm_position": "pre"}, {"mlm_transform": False}],
-    ids=["electra", "equal-sizes", "rotary", "bare-head"],
+    [
+        {},
+        {"embedding_size": 0},
+        {"embedding_size": 0, "pooler_act": "tanh"},
+        {"position_embedding": "rotary", "norm_position": "pre"},
+        {"embedding_size": 0, "mlm_transform": False},
+    ],
+    ids=["electra", "equal-sizes", "bert", "rotary", "bare-head"],
 )
+@pytest.mark.parametrize("objectives", [OBJECTIVES, (*OBJECTIVES, NextSentence())], ids=["alone", "with-nsp"])
 def test_a_saved_model_loads_with_its_generator(
-    config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path, changes: dict[str, Any]
+    config: TransformerConfig,
+    small_tokenizer: Tokenizer,
+    tmp_path: Path,
+    changes: dict[str, Any],
+    objectives: tuple[Any, ...],
 ) -> None:
-    if "mlm_transform" in changes:
-        changes |= {"embedding_size": 0}
-    model = new_model(replace(config, **changes), OBJECTIVES, 0).eval()
+    model = new_model(replace(config, **changes), objectives, 0).eval()
     write_model(tmp_path, model, small_tokenizer)
     loaded = bertie.load(tmp_path).model
-    assert loaded.kinds == {"mlm", "rtd"}
+    assert loaded.kinds == {objective.kind for objective in objectives}
     assert loaded.state_dict().keys() == model.state_dict().keys()
     for name, tensor in model.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], tensor)
-    micro = labeled(small_tokenizer, 0).tensors()
+    micro = labeled(small_tokenizer, 0, objectives=objectives).tensors()
     with torch.no_grad():
         for name, loss in model(micro).items():
             assert loaded(micro)[name].total == loss.total
@@ -399,7 +410,10 @@ def test_a_stopped_run_resumes_to_the_same_bytes(
             assert ((tmp_path / name / file).read_bytes() == (run / file).read_bytes()) is equal
 
 
-def test_fill_mask_asks_the_generator(run: Path) -> None:
+def test_fill_mask_asks_the_generator(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fill-mask", str(run), "The [MASK] in the", "--json"]) == 0
+    output = capsys.readouterr()
+    assert "predictions of the generator" in output.err
     model = bertie.load(run)
     [found] = model.fill_mask("The [MASK] in the", top_k=500)
     assert sum(prediction.probability for prediction in found) == pytest.approx(1, abs=1e-4)
@@ -407,6 +421,7 @@ def test_fill_mask_asks_the_generator(run: Path) -> None:
     hidden = model.model.generator(collate([sequence], 64).tensors())  # type: ignore[misc]
     [position] = np.flatnonzero(sequence.input_ids == model.tokenizer.mask_id)
     p = model.model.heads["mlm"].logits(hidden.last)[position].softmax(-1)  # type: ignore[operator]
+    assert json.loads(output.out)["masks"][0][0]["token"] == found[0].token
     assert found[0].probability == pytest.approx(float(p.detach().max()), rel=1e-4)
 
 
