@@ -44,6 +44,9 @@ class Document:
     """The text, unchanged."""
     source: str
     """File and record that hold the document, for error messages: "wiki.jsonl:17"."""
+    translations: tuple[str, ...] = ()
+    """The text in each language of the corpus, "" where there is none; `text` is all of them. () if the corpus has no
+    languages."""
 
 
 @dataclass(frozen=True, eq=False)
