@@ -23,6 +23,7 @@ import pytest
 import bertie
 from bertie.batches.contiguous import DocSentences
 from bertie.batches.sentence_pairs import SentencePairs
+from bertie.batches.translations import Translations
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import TransformerConfig
 from bertie.objectives import CausalLM, MaskedLM, NextSentence, SpanBoundary
@@ -107,6 +108,16 @@ def test_losses_of_spans_with_the_span_boundary_objective(
     config = replace(pretraining, objectives=(MaskedLM(masking="spans"), SpanBoundary(), NextSentence()))
     bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
     compare("pretrain_spans", losses(tmp_path / "run", ("mlm_loss", "sbo_loss", "nsp_loss", "grad_norm")))
+
+
+def test_losses_of_translation_language_modeling(
+    pretraining: PretrainConfig, translated_shards: Path, tmp_path: Path
+) -> None:
+    model = replace(pretraining.model, type_vocab_size=0, language_embeddings=True, mlm_transform=False)
+    layout, objectives = Translations(max_length=48), (MaskedLM(initialization="unigram"),)
+    config = replace(pretraining, model=model, layout=layout, objectives=objectives)
+    bertie.pretrain(config, translated_shards, tmp_path / "run", threads=1)
+    compare("pretrain_translations", losses(tmp_path / "run", ("mlm_loss", "grad_norm")))
 
 
 def test_losses_of_fine_tuning(

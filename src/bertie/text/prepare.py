@@ -166,7 +166,7 @@ def _run_stages(job: _Job, work: Path, files: list[Source], corpus: CorpusStatis
         console.info(line)
     corpus.require_documents(job.eval_share)
     if languages and not any(split["translated"] for split in corpus.splits.values()):
-        console.warn("no record has text in several languages")
+        console.warn("no record has text in several languages: train with layout.translation_prob = 0")
     return _assemble(work, encoded, job.tokenizer, corpus)
 
 

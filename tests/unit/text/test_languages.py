@@ -209,7 +209,7 @@ def test_a_language_without_text_is_an_error_and_a_corpus_without_translations_i
     write(path, RECORDS[200:])
     manifest = prepare([path], tokenizer, tmp_path / "out", eval_share=0.2, reader_options=OPTIONS)
     assert manifest["splits"]["train"]["translated"] == 0
-    assert "no record has text in several languages" in capsys.readouterr().err
+    assert "no record has text in several languages: train with layout.translation_prob = 0" in capsys.readouterr().err
     one = ReaderOptions(languages=("de",))
     prepare([write(path, RECORDS[220:])], tokenizer, tmp_path / "one", eval_share=0.2, reader_options=one)
     opened = open_shards(tmp_path / "one")
