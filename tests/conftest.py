@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,6 +90,31 @@ def small_shards(small_texts: list[str], small_tokenizer: Tokenizer, tmp_path_fa
     folder = tmp_path_factory.mktemp("small")
     (folder / "text.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in small_texts))
     prepare([folder / "text.jsonl"], small_tokenizer, folder / "shards", eval_share=0.1, shard_bytes=100_000)
+    return folder / "shards"
+
+
+@pytest.fixture(scope="session")
+def translated_shards(small_texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shards of the synthetic documents in two languages, a tenth held out.
+
+    A word of the language "xb" is a word of "xa" from right to left. Some documents lack one language.
+    """
+    from bertie.text import word_counts, wordpiece
+    from bertie.text.prepare import prepare
+    from bertie.text.readers import ReaderOptions
+    from bertie.text.tokenizer import Tokenizer
+
+    folder = tmp_path_factory.mktemp("translated")
+    reversed_texts = [re.sub(r"\w+", lambda word: word[0].lower()[::-1].capitalize(), text) for text in small_texts]
+    counts = word_counts.count_words([*small_texts, *reversed_texts]).counts
+    tokenizer = Tokenizer.build(wordpiece.train(counts, vocab_size=500))
+    with (folder / "text.jsonl").open("w") as file:
+        for number, (text, translation) in enumerate(zip(small_texts, reversed_texts, strict=True)):
+            record = {"xa": "" if number % 7 == 3 else text, "xb": None if number % 5 == 2 else translation}
+            file.write(json.dumps(record) + "\n")
+    options = ReaderOptions(languages=("xa", "xb"))
+    path = folder / "text.jsonl"
+    prepare([path], tokenizer, folder / "shards", eval_share=0.1, shard_bytes=100_000, reader_options=options)
     return folder / "shards"
 
 

@@ -44,6 +44,9 @@ class Document:
     """The text, unchanged."""
     source: str
     """File and record that hold the document, for error messages: "wiki.jsonl:17"."""
+    translations: tuple[str, ...] = ()
+    """The text in each language of the corpus, "" where there is none; `text` is all of them. () if the corpus has no
+    languages."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +62,10 @@ class Sequence:
     offsets: np.ndarray | None = None
     """int32 [n, 2]: start and end of each token in the source text, in characters. (0, 0) for special tokens.
     None if the caller did not ask for offsets."""
+    position_ids: np.ndarray | None = None
+    """int32 [n]: positions. None: from 0 to n - 1."""
+    language_ids: np.ndarray | None = None
+    """int32 [n]: language of each token, as an index into the languages of the model. None: the layout has no languages."""
     pair_label: int = -1
     """Label that the layout assigns to a sentence pair: 0 if B follows A (BERT's labels), 1 if B is random or precedes A,
     -1 if there is no label."""
@@ -121,7 +128,7 @@ class Batch:
     token_type_ids: Array
     """int32 [T]: segment ids."""
     position_ids: Array
-    """int32 [T]: position of each token in its own sequence, from 0."""
+    """int32 [T]: position of each token in its own sequence, from 0, or as the layout numbers them."""
     word_starts: Array
     """bool [T]: true at the first subword of each word."""
     pair_label: Array
@@ -130,6 +137,8 @@ class Batch:
     """int32 [S]: `Sequence.example`."""
     ragged: Ragged
     """Boundaries of the sequences in T."""
+    language_ids: Array | None = None
+    """int32 [T]: language of each token. None: all are in the default language of the model."""
     original_ids: Array | None = None
     """int32 [T]: `input_ids` before masked language modeling, for the objectives after it. Micro-batches do not have it."""
     masked_targets: Targets | None = None
@@ -140,7 +149,7 @@ class Batch:
     @property
     def arrays(self) -> dict[str, Array]:
         """The arrays that the encoder and the heads read, by name: one value per token or per sequence."""
-        names = ("input_ids", "token_type_ids", "position_ids", "word_starts", "pair_label", "example")
+        names = ("input_ids", "token_type_ids", "position_ids", "word_starts", "pair_label", "example", "language_ids")
         return {name: array for name in names if (array := getattr(self, name)) is not None}
 
     def tensors(self, device: torch.device | str = "cpu") -> Batch:

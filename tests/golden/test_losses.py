@@ -23,6 +23,7 @@ import pytest
 import bertie
 from bertie.batches.contiguous import DocSentences
 from bertie.batches.sentence_pairs import SentencePairs
+from bertie.batches.translations import Translations
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.characters import Characters, Input, Subwords
 from bertie.model.config import TransformerConfig
@@ -152,6 +153,16 @@ def test_losses_of_distillation(
     config = replace(pretraining, model=model, objectives=(MaskedLM(weight=2.0), distil))
     bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
     compare("pretrain_distil", losses(tmp_path / "run", ("mlm_loss", "distil_loss", "grad_norm")))
+
+
+def test_losses_of_translation_language_modeling(
+    pretraining: PretrainConfig, translated_shards: Path, tmp_path: Path
+) -> None:
+    model = replace(pretraining.model, type_vocab_size=0, language_embeddings=True, mlm_transform=False)
+    layout, objectives = Translations(max_length=48), (MaskedLM(initialization="unigram"),)
+    config = replace(pretraining, model=model, layout=layout, objectives=objectives)
+    bertie.pretrain(config, translated_shards, tmp_path / "run", threads=1)
+    compare("pretrain_translations", losses(tmp_path / "run", ("mlm_loss", "grad_norm")))
 
 
 def test_losses_of_fine_tuning(

@@ -57,6 +57,8 @@ class Case:
     """Keys of config.json that bertie does not support."""
     segments: bool = False
     """Whether the model has two segments."""
+    languages: int = 0
+    """Number of language embeddings."""
     odd: dict[str, Any] = field(default_factory=dict)
     """Other sizes and settings."""
     names: dict[str, str] = field(default_factory=dict)
@@ -132,8 +134,17 @@ CASES = {
         "XLM",
         {"emb_dim": 32, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 64},
         ("MaskedLM", "TokenClassification", "QuestionAnswering"),
-        ({"n_langs": 2}, {"asm": True}, {"is_encoder": False}, {"tie_word_embeddings": False}),
+        ({"n_langs": "two"}, {"asm": True}, {"is_encoder": False}, {"tie_word_embeddings": False}),
         odd={"gelu_activation": False, "causal": True},
+        names={"MaskedLM": "WithLMHeadModel", "QuestionAnswering": "ForQuestionAnsweringSimple"},
+    ),
+    "xlm with languages": Case(
+        "XLM",
+        {"emb_dim": 32, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 64, "n_langs": 3},
+        ("MaskedLM", "TokenClassification", "QuestionAnswering"),
+        ({"id2lang": ["en", "de", "fr"]}, {"lang_id": 3}),
+        languages=3,
+        odd={"sinusoidal_embeddings": True, "lang_id": 1, "id2lang": {"0": "en", "1": "de", "2": "fr"}},
         names={"MaskedLM": "WithLMHeadModel", "QuestionAnswering": "ForQuestionAnsweringSimple"},
     ),
 }
@@ -158,7 +169,12 @@ def sequences(case: Case) -> list[Sequence]:
     for n in LENGTHS:
         ids = rng.integers(5, 500, n).astype(np.int32)
         segments = (np.arange(n) > n // 2).astype(np.int32) * case.segments
-        result.append(Sequence(ids, segments, np.ones(n, bool)))
+        sequence = Sequence(ids, segments, np.ones(n, bool))
+        if case.languages:  # with the positions of a text and its translation
+            positions = np.concatenate([np.arange(n - n // 2), np.arange(n // 2) + 1]).astype(np.int32)
+            languages = (rng.permutation(n) % case.languages).astype(np.int32)
+            sequence = replace(sequence, position_ids=positions, language_ids=languages)
+        result.append(sequence)
     return result
 
 
@@ -172,6 +188,9 @@ def padded(case: Case, pad_id: int) -> dict[str, Tensor]:
         "input_ids": rows([s.input_ids for s in given], pad_id),
         "attention_mask": rows([np.ones(len(s)) for s in given]),
     }
+    if case.languages:
+        arrays = [(s.language_ids, s.position_ids) for s in given if s.language_ids is not None]
+        inputs["langs"], inputs["position_ids"] = (rows(list(each)) for each in zip(*arrays, strict=True))
     return inputs | ({"token_type_ids": rows([s.token_type_ids for s in given])} if case.segments else {})
 
 

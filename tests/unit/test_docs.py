@@ -273,7 +273,9 @@ def test_reference_has_every_key_and_every_flag() -> None:
         for found in variants(verb).values():
             for argument in found:
                 # A switch that is on in one recipe and off in another is listed as in the usual recipe.
-                names = {argument.name, argument.name.replace(".no-", ".")} if argument.switch else {argument.name}
+                names = {argument.name}
+                if argument.switch:
+                    names |= {argument.name.replace(".no-", "."), re.sub(r"\.([^.]*)$", r".no-\1", argument.name)}
                 listed = any(f"`{name}`" in written["command-line.md"] for name in names)
                 assert argument.positional or listed, argument.name
                 key = argument.key.rpartition(".")[2]

@@ -23,12 +23,30 @@ def collate(sequences: list[Sequence], max_seqlen: int) -> Batch:
     return Batch(
         input_ids=np.concatenate([sequence.input_ids for sequence in sequences]),
         token_type_ids=np.concatenate([sequence.token_type_ids for sequence in sequences]),
-        position_ids=np.arange(cu_seqlens[-1], dtype=np.int32) - np.repeat(cu_seqlens[:-1], lengths),
+        position_ids=_position_ids(sequences, cu_seqlens),
         word_starts=np.concatenate([sequence.word_starts for sequence in sequences]),
         pair_label=np.array([sequence.pair_label for sequence in sequences], dtype=np.int32),
         example=np.array([sequence.example for sequence in sequences], dtype=np.int32),
         ragged=Ragged(cu_seqlens, max_seqlen),
+        language_ids=_language_ids(sequences),
     )
+
+
+def _position_ids(sequences: list[Sequence], cu_seqlens: np.ndarray) -> np.ndarray:
+    """Return the positions of all tokens, int32 [T]."""
+    positions = np.arange(cu_seqlens[-1], dtype=np.int32) - np.repeat(cu_seqlens[:-1], np.diff(cu_seqlens))
+    for sequence, start in zip(sequences, cu_seqlens, strict=False):
+        if sequence.position_ids is not None:
+            positions[start : start + len(sequence)] = sequence.position_ids
+    return positions
+
+
+def _language_ids(sequences: list[Sequence]) -> np.ndarray | None:
+    """Return the languages of all tokens, int32 [T], 0 for filler; None if no sequence has languages."""
+    if all(sequence.language_ids is None for sequence in sequences):
+        return None
+    none = (np.zeros(len(each), np.int32) if each.language_ids is None else each.language_ids for each in sequences)
+    return np.concatenate(list(none))
 
 
 def filler(tokens: int, pad_id: int, max_seqlen: int) -> list[Sequence]:

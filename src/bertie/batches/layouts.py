@@ -12,9 +12,10 @@ import numpy as np
 
 from bertie.batches.contiguous import DocSentences, FullSentences
 from bertie.batches.sentence_pairs import SentencePairs
+from bertie.batches.translations import Translations
 from bertie.contracts import Sequence
 
-Layout = SentencePairs | FullSentences | DocSentences
+Layout = SentencePairs | FullSentences | DocSentences | Translations
 
 
 class LayoutEpoch(Protocol):

@@ -43,6 +43,8 @@ class Args:
     layers: Fixed = "last"
     """Layers whose hidden states to use. sum_last_4 and concat_last_4 need a model with 4 or more layers. sum_all
     excludes the embeddings."""
+    language: str = ""
+    """Language of the texts, for a model with language embeddings; empty: that of fine-tuning, or else the first one."""
     dtype: Dtype = "float32"
     """Data type of the vectors; float16 halves the size of the file."""
     strict: bool = False
@@ -54,7 +56,16 @@ def run(args: Args) -> dict[str, Any]:
     if bool(args.texts) == bool(args.input):
         raise UsageError("give either texts or --input FILE")
     texts = args.input or args.texts
-    result = embed(args.run, texts, args.out, _unit(args), source=args.source, dtype=args.dtype, strict=args.strict)
+    result = embed(
+        args.run,
+        texts,
+        args.out,
+        _unit(args),
+        source=args.source,
+        dtype=args.dtype,
+        language=args.language,
+        strict=args.strict,
+    )
     rate = result["texts"] / max(result["seconds"], 1e-3)
     console.info(
         f"{args.out}: {result['vectors']:,} vectors, width {result['width']}, {rate:,.{1 if rate < 10 else 0}f} texts/s"

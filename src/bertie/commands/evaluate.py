@@ -27,6 +27,8 @@ class Args:
     task: AnyTask
     out: Path | None = None
     """Output folder: predictions.jsonl, scores.json (also per class) and report.html (with charts)."""
+    language: str = ""
+    """Language of the texts, for a model with language embeddings; empty: that of fine-tuning."""
     strict: bool = False
     """Fail at the first unreadable row, instead of skipping it."""
     output: OutputFlags = Output()
@@ -38,7 +40,7 @@ def defaults(run: str) -> Args:
 
 
 def run(args: Args) -> dict[str, Any]:
-    result = load(args.run, task=args.task).evaluate(args.data, args.strict, args.out)
+    result = load(args.run, task=args.task, language=args.language).evaluate(args.data, args.strict, args.out)
     console.info(", ".join(f"{name} {value:.4f}" for name, value in result["scores"].items()))
     if args.out:
         console.info(f"report: {args.out / PAGE}")

@@ -23,11 +23,13 @@ class Args:
     """Text with at least one [MASK], or <mask> for a byte-level BPE vocabulary."""
     top_k: int = 5
     """Number of predictions per [MASK]."""
+    language: str = ""
+    """Language of the text, for a model with language embeddings; empty: the first one that the model knows."""
     output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:
-    predictor = load(args.run)
+    predictor = load(args.run, language=args.language)
     predictions = predictor.fill_mask(args.text, args.top_k)
     if predictor.model.generator is not None:
         console.info("predictions of the generator, because an ELECTRA itself predicts no tokens")

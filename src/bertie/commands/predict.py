@@ -31,6 +31,8 @@ class Args:
     input: Path | None = None
     """File with examples, of any size, in a format that `bertie finetune` reads; labels are not needed. -: stdin, one
     text per line."""
+    language: str = ""
+    """Language of the texts, for a model with language embeddings; empty: that of fine-tuning."""
     strict: bool = False
     """Fail at the first unreadable row, instead of printing {"error": …} for it."""
     output: OutputFlags = Output()
@@ -46,7 +48,7 @@ def run(args: Args) -> dict[str, Any]:
         raise UsageError("give either texts or --input FILE")
     if sys.stdout is None:
         raise UsageError("stdout is closed, and predictions are written there: redirect it to a file")
-    model = load(args.run, task=args.task)
+    model = load(args.run, task=args.task, language=args.language)
     count = bad = 0
     for prediction in model.predict_file(args.input) if args.input else model.predict_stream(args.text):
         count += 1

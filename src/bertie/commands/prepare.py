@@ -33,7 +33,7 @@ class Args:
     eval_share: float = 0.01
     """Share of the documents to hold out, 0 to 1; duplicates are held out together."""
     language: str = "en"
-    """Language of the text for sentence splitting, a two-letter code."""
+    """Language of the text for sentence splitting, a two-letter code. For text in several languages: --languages."""
     filters: Annotated[Filters, Flat] = Filters()
     reading: ReaderFlags = ReaderOptions()
     work: ExecutorFlags = ExecutorOptions()
@@ -66,7 +66,8 @@ def run(args: Args) -> dict[str, Any]:
         executor=args.work.build(),
     )
     for name, counts in manifest["splits"].items():
-        console.info(f"{name}: {counts['documents']:,} documents, {counts['tokens']:,} tokens")
+        several = f", {counts['translated']:,} documents in several languages" if args.reading.languages else ""
+        console.info(f"{name}: {counts['documents']:,} documents, {counts['tokens']:,} tokens{several}")
     console.info(f"report: {args.out}/report.html")
     return _summary(args.out, manifest)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import IO, Any
 
 from bertie.errors import UserError
@@ -36,7 +37,7 @@ def read_records(
     name: str,
     stream: IO[bytes],
     encoding: Encoding = UTF8,
-    field: str | None = None,
+    fields: tuple[str, ...] = (),
     headerless: NamesOfHeaderless | None = None,
 ) -> Iterator[Record]:
     """Yield the records of a file, lazily and in order.
@@ -46,7 +47,8 @@ def read_records(
         name: The file, for error messages.
         stream: The decompressed bytes of the file; for "parquet" it must be seekable.
         encoding: The encoding of the file. "parquet" does not use it.
-        field: The only column that the caller uses; None for all. Tables must have it, other columns are not checked.
+        fields: The only columns that the caller uses; () for all. Tables must have one of them at least. Other columns are
+            not checked.
         headerless: Recognizes tables without a header; see `NamesOfHeaderless`.
 
     Raises:
@@ -54,7 +56,7 @@ def read_records(
         UserError: for a truncated or damaged file, or one without a usable header.
     """
     if format == "parquet":
-        return _parse_parquet(name, stream, field)
+        return _parse_parquet(name, stream, fields)
     decoded = decode_lines(name, stream, encoding, keep_undecodable=format == "csv")
     decoded = require_line_feeds(name, decoded, may_be_one_line=format in ("txt", "jsonl"))
     if format == "jsonl":
@@ -62,8 +64,8 @@ def read_records(
     if format == "txt":
         return _parse_txt(decoded)
     if format == "csv":
-        return _parse_table(name, _split_csv(decoded), field, headerless, encoding)
-    return _parse_table(name, _split_tsv(decoded), field, headerless)
+        return _parse_table(name, _split_csv(decoded), fields, headerless, encoding)
+    return _parse_table(name, _split_tsv(decoded), fields, headerless)
 
 
 def _parse_txt(decoded: Iterator[Line]) -> Iterator[Record]:
@@ -143,7 +145,7 @@ def _csv_problem(error: csv.Error, start: int, last: int) -> tuple[int, BadRecor
 def _parse_table(
     name: str,
     rows: Iterator[_Cells],
-    field: str | None,
+    fields: tuple[str, ...],
     headerless: NamesOfHeaderless | None,
     unchecked: Encoding | None = None,
 ) -> Iterator[Record]:
@@ -152,6 +154,7 @@ def _parse_table(
     unchecked: the encoding of cells that may hold undecodable bytes as surrogates; None if the lines were checked.
     """
     header: list[str] = []
+    used: list[tuple[str, int]] = []
     for number, cells in rows:
         if isinstance(cells, BadRecord):
             if not header:
@@ -161,7 +164,7 @@ def _parse_table(
         if not header:
             names = headerless(cells) if headerless else None
             header = names or [cell.strip() for cell in cells]
-            _require_columns(name, header, field)
+            used = _used_columns(name, header, fields)
             if not names:
                 continue
         if len(cells) != len(header):
@@ -169,7 +172,7 @@ def _parse_table(
             count = 1 + sum(cell.count("\n") for cell in cells)  # an open quote takes the lines after it for one row
             yield number, BadRecord("columns that do not match the first line", detail, count)
             continue
-        values = dict(zip(header, cells, strict=True)) if field is None else {field: cells[header.index(field)]}
+        values = {column: cells[index] for column, index in used}
         if unchecked and (problem := _find_problem("".join(values.values()), unchecked)):
             yield number, problem
         else:
@@ -189,32 +192,37 @@ def _find_problem(text: str, encoding: Encoding) -> BadRecord | None:
     return None
 
 
-def _require_columns(name: str, header: list[str], field: str | None) -> None:
-    if field is None:
-        if repeated := {column for column in header if column and header.count(column) > 1}:
-            raise UserError(f"{name}: two columns are named {min(repeated)!r}")
-    elif header.count(field) > 1:
-        raise UserError(f"{name}: two columns are named {field!r}")
-    else:
-        require_field(name, header, field)
+def _used_columns(name: str, header: list[str], fields: tuple[str, ...]) -> list[tuple[str, int]]:
+    """Return the columns that the caller uses, with their indices. Raises UserError."""
+    used = [(column, index) for index, column in enumerate(header) if not fields or column in fields]
+    if repeated := {column for column, _ in used if column and header.count(column) > 1}:
+        raise UserError(f"{name}: two columns are named {min(repeated)!r}")
+    if fields:
+        require_field(name, header, fields)
+    return used
 
 
-def require_field(name: str, columns: list[str], field: str) -> None:
-    """Raise a UserError if the column of the text is missing."""
-    if field not in columns:
-        found = ", ".join(map(repr, columns[:20])) or "none"
-        raise UserError(f"{name}: no column {field!r} (it has {found}): name the column with --text-field")
+def require_field(name: str, columns: list[str], fields: tuple[str, ...]) -> None:
+    """Raise a UserError if no column of the text is there."""
+    if not set(fields) & set(columns):
+        raise UserError(f"{name}: no column {missing_field(columns, fields)}")
 
 
-def _parse_parquet(name: str, stream: IO[bytes], field: str | None) -> Iterator[Record]:
+def missing_field(found: Iterable[str], fields: tuple[str, ...]) -> str:
+    """Return a part of a message: the fields that were expected and found, and the flags that name them."""
+    expected, listed = " or ".join(map(repr, fields)), ", ".join(map(repr, islice(found, 20))) or "none"
+    return f"{expected} (it has {listed}): name it with --text-field, or those of several languages with --languages"
+
+
+def _parse_parquet(name: str, stream: IO[bytes], fields: tuple[str, ...]) -> Iterator[Record]:
     import pyarrow
     from pyarrow import parquet
 
     number = 0
     try:
         file = parquet.ParquetFile(stream, page_checksum_verification=True)
-        _require_columns(name, file.schema_arrow.names, field)
-        columns = None if field is None else [field]
+        used = _used_columns(name, file.schema_arrow.names, fields)
+        columns = [column for column, _ in used] if fields else None
         for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=columns, use_threads=False):
             try:
                 rows: list[dict[str, Any] | BadRecord] = batch.to_pylist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from bertie.finetuning.sweep import (
     sweep,
 )
 from bertie.finetuning.sweep_report import sweep_page
+from bertie.model.encoder import with_language
 from bertie.model.model import Model
 from bertie.tasks import Task
 from bertie.tasks.evaluation.folder import evaluation_folder
@@ -114,6 +115,7 @@ def finetune(
         config = configuration.load(FinetuneConfig, config, "finetune")
     threads = run_threads(Path(out), threads) if out else runtime.use_threads(threads)
     checkpoint = model if isinstance(model, Checkpoint) else read_checkpoint(model)
+    checkpoint = replace(checkpoint, config=with_language(checkpoint.config, config.language))
     data = load_task_data(config, train, dev, checkpoint)
     require_layers(config, data.task, checkpoint.config)
     selection_metric(config, data.task, data.dev)  # raises before the run folder is created

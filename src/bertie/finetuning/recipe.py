@@ -113,6 +113,8 @@ class FinetuneConfig:
     max_length: int = 128
     """Maximum sequence length in tokens. Longer texts are truncated or read in windows, as task.truncation says; span
     always reads them in windows."""
+    language: str = ""
+    """Language of the texts, for a model with language embeddings; empty: the model's own, by default its first."""
     max_train_examples: int = 0
     """Use a random subset of this many training examples, the same for every seed; 0: all."""
     strict: bool = False

@@ -36,6 +36,12 @@ class TransformerConfig:
     """Maximum sequence length, in tokens."""
     type_vocab_size: int = 2
     """Number of segment ids (token types); 0: no segment embeddings."""
+    language_embeddings: bool = False
+    """Add an embedding of the language to the inputs, as in XLM. The layout must be translations."""
+    languages: tuple[str, ...] = ()
+    """Names of the languages, in the order of their embeddings. You may omit them: bertie takes those of the shards."""
+    language: str = ""
+    """Language of the texts in fine-tuning and prediction, unless you choose another; empty: the first of `languages`."""
     embedding_size: int = 0
     """Size of the embeddings. If it is not hidden_size, a linear layer projects them, as in ELECTRA; 0: hidden_size."""
     position_embedding: PositionEmbedding = "learned"
@@ -88,6 +94,25 @@ class TransformerConfig:
                 f"model.position_embedding is rotary, which needs an even head size, and model.hidden_size / "
                 f"model.num_attention_heads is {self.hidden_size // self.num_attention_heads}: change one of them"
             )
+
+        if (self.languages or self.language) and not self.language_embeddings:
+            key = "languages" if self.languages else "language"
+            raise UsageError(
+                f"model.{key} is for a model with language embeddings, and model.language_embeddings is false: set it to "
+                f"true, or remove model.{key}"
+            )
+        if len(set(self.languages)) < len(self.languages):
+            raise UsageError(f"model.languages has a name twice: {', '.join(self.languages)}")
+        if self.language and self.languages and self.language not in self.languages:
+            raise UsageError(
+                f"model.language is {self.language!r}, and model.languages is {', '.join(self.languages)}: choose one of "
+                "them"
+            )
+
+    @property
+    def language_id(self) -> int:
+        """Number of the language of texts whose sequences have no language ids."""
+        return self.languages.index(self.language) if self.language and self.languages else 0
 
     @property
     def embedding_width(self) -> int:

@@ -1,4 +1,7 @@
-"""The input layer: normalized sum of word, position and segment embeddings (Devlin et al. 2018, figure 2)."""
+"""The input layer: normalized sum of word, position and segment embeddings (Devlin et al. 2018, figure 2).
+
+XLM adds language embeddings (Lample & Conneau 2019, figure 1).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from bertie.model.positions import SinusoidalEmbedding
 
 
 class Embeddings(nn.Module):
-    """Word, position and segment embeddings, summed, normalized, with dropout.
+    """Word, position, segment and language embeddings, summed, normalized, with dropout.
 
     The configuration decides which of them there are. E is the embedding size; with another hidden size, a linear layer
     projects the result.
@@ -25,6 +28,8 @@ class Embeddings(nn.Module):
         self.word = nn.Embedding(config.vocab_size, size)
         self.position = _position_embedding(config, size)
         self.segment = nn.Embedding(config.type_vocab_size, size) if config.type_vocab_size else None
+        self.language = nn.Embedding(len(config.languages), size) if config.language_embeddings else None
+        self.language_id = config.language_id
         self.norm = _norm(config, size) if config.norm_position == "post" else None
         self.project = nn.Linear(size, config.hidden_size, config.use_bias) if size != config.hidden_size else None
         self.dropout = config.hidden_dropout_prob
@@ -39,12 +44,20 @@ class Embeddings(nn.Module):
             x_TE = x_TE + self.position(batch.position_ids)
         if self.segment is not None:
             x_TE = x_TE + self.segment(self._segments(batch))
+        if self.language is not None:
+            x_TE = x_TE + self.language(self._languages(batch))
         return drop(x_TE if self.norm is None else self.norm(x_TE), self.dropout, self.training)
 
     def _segments(self, batch: Batch) -> Int[Tensor, " T"]:
         """Return the segment ids: in a model with a single segment, that of every token."""
         ids = batch.token_type_ids
         return torch.zeros_like(ids) if self.segment is not None and self.segment.num_embeddings == 1 else ids
+
+    def _languages(self, batch: Batch) -> Int[Tensor, " T"]:
+        """Return the languages of the tokens: the default language, if the batch has none."""
+        if batch.language_ids is None:
+            return torch.full_like(batch.input_ids, self.language_id)
+        return batch.language_ids
 
 
 class SharedEmbeddings(nn.Module):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from bertie.errors import UsageError
 from bertie.model.attention import Kind
 from bertie.model.config import TransformerConfig
 from bertie.model.lstm import LstmConfig, LstmEncoder
@@ -58,3 +59,20 @@ def with_dropout(
         return replace(config, hidden_dropout_prob=hidden_dropout_prob)
     dropout = {"hidden_dropout_prob": hidden_dropout_prob, "attention_probs_dropout_prob": attention_probs_dropout_prob}
     return replace(config, **dropout)
+
+
+def with_language(config: EncoderConfig, language: str) -> EncoderConfig:
+    """Return the configuration with another default language. Empty: the one that it has.
+
+    Raises:
+        UsageError: The model has no embedding for this language.
+    """
+    if not language:
+        return config
+    if not isinstance(config, TransformerConfig) or not config.languages:
+        raise UsageError(f"language is {language!r}, and the model has no language embeddings: omit it")
+    if language not in config.languages:
+        raise UsageError(
+            f"language is {language!r}, and the model knows {', '.join(config.languages)}: choose one of them"
+        )
+    return replace(config, language="" if language == config.languages[0] else language)

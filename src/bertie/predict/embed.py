@@ -89,6 +89,7 @@ def embed(
     *,
     source: UnlabeledReader = UnlabeledReader(),
     dtype: Dtype = "float32",
+    language: str = "",
     strict: bool = False,
 ) -> dict[str, Any]:
     """Write the vectors of texts, or of their words, to a file, in the order of the texts.
@@ -104,6 +105,7 @@ def embed(
         unit: What gets a vector, texts or words, and how it is pooled.
         source: Which columns of the file to read.
         dtype: Type of the numbers in the file.
+        language: As in `load`. A loaded model has a language already.
         strict: Fail at the first unreadable row.
 
     Returns:
@@ -116,13 +118,9 @@ def embed(
     """
     out = Path(out)
     require_free(out, words=unit.kind == "word")
-    inputs = Path(texts) if isinstance(texts, str | Path) else list(require_list(texts))
-    if inputs == STDIN:  # it can be read only once
-        inputs = list(source.stream(STDIN))
-    elif isinstance(inputs, list):
-        require_texts(word for text in inputs for word in (text if isinstance(text, list | tuple) else [text]))
+    inputs = _inputs(texts, source)
     total, errors = _count(_rows(inputs, source), str(inputs) if isinstance(inputs, Path) else "the texts", strict)
-    predictor = model if isinstance(model, Predictor) else load(model)
+    predictor = model if isinstance(model, Predictor) else load(model, language=language)
     width = layer_selection.selected_width(unit.layers, predictor.model.encoder.config)
     started = time.monotonic()
     first = count = 0
@@ -141,6 +139,16 @@ def embed(
             )
     seconds = round(time.monotonic() - started, 3)
     return {"out": str(out), "texts": total, "errors": errors, "vectors": count, "width": width, "seconds": seconds}
+
+
+def _inputs(texts: str | Path | Iterable[Any], source: UnlabeledReader) -> Path | list[Any]:
+    """Return the file, or the texts in memory. Raises UsageError or UserError if these are no texts."""
+    inputs = Path(texts) if isinstance(texts, str | Path) else list(require_list(texts))
+    if inputs == STDIN:  # it can be read only once
+        return list(source.stream(STDIN))
+    if isinstance(inputs, list):
+        require_texts(word for text in inputs for word in (text if isinstance(text, list | tuple) else [text]))
+    return inputs
 
 
 def _rows(inputs: Path | list[Any], source: UnlabeledReader) -> Iterator[Text | UserError]:

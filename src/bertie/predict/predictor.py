@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Many
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -21,7 +21,7 @@ from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError
 from bertie.files.sources import split_suffix
 from bertie.model.electra import build_generator
-from bertie.model.encoder import build_encoder
+from bertie.model.encoder import build_encoder, with_language
 from bertie.model.layer_selection import Fixed
 from bertie.model.model import Model
 from bertie.model.pooling import Pooling
@@ -71,24 +71,28 @@ def read_task(source: str | Path) -> AnyTask:
     return task
 
 
-def load(source: str | Path, *, task: AnyTask | None = None, threads: int = 0) -> Predictor:
+def load(source: str | Path, *, task: AnyTask | None = None, language: str = "", threads: int = 0) -> Predictor:
     """Load a model for inference in fp32.
 
     Args:
         source: A run, a checkpoint folder, a BERT folder in Hugging Face's format, or a hub id.
         task: Replaces the task of the model, to read other columns or to change limits. The model needs a head for it,
             with the same labels.
+        language: Language of the texts, for a model with language embeddings. Empty: the one that the model was
+            fine-tuned in, or else the first of its languages.
         threads: Processor threads; 0: all that this process may use.
 
     Returns:
         The model, on the GPU if there is one.
 
     Raises:
-        UsageError: There is no model at `source`, or `task` has other labels than the model.
+        UsageError: There is no model at `source`, `task` has other labels than the model, or the model does not know
+            `language`.
         UserError: The model is damaged.
     """
     runtime.use_threads(threads)
     checkpoint = read_checkpoint(source)
+    checkpoint = replace(checkpoint, config=with_language(checkpoint.config, language))
     task = choose_task(task, checkpoint)
     encoder = build_encoder(checkpoint.config)
     generator = build_generator(checkpoint.generator, encoder)

@@ -31,7 +31,7 @@ from bertie.pretraining.initial_weights import (
     read_initial_checkpoint,
 )
 from bertie.pretraining.phases import phase_index
-from bertie.pretraining.recipe import PretrainConfig, PretrainTraining, with_vocab_size
+from bertie.pretraining.recipe import PretrainConfig, PretrainTraining, with_languages, with_vocab_size
 from bertie.pretraining.teacher import read_teacher
 from bertie.text.shards import Shards, open_shards
 from bertie.training import trainer
@@ -266,6 +266,7 @@ def set_up(config: PretrainConfig | str | dict[str, Any], data: Path, out: Path,
         else None
     )
     config = with_vocab_size(replace(config, model=_model_size(config, start, out, ranks)), shards.tokenizer)
+    config, shards = with_languages(config, shards)
     _check_attention(config.training)
     teacher = None if finished else read_teacher(config, shards.tokenizer)
     max_tokens = config.training.max_eval_tokens

@@ -13,6 +13,7 @@ from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig
 from bertie.objectives import Objective
 from bertie.pretraining.phases import Phase, ResolvedPhase, resolve_phases
+from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.optimizers import Optimizer
 from bertie.training.schedules import Schedule
@@ -124,7 +125,12 @@ class PretrainConfig:
 
 
 def _check_layout(layout: Layout, model: EncoderConfig, objectives: tuple[Objective, ...]) -> None:
-    """Raise UsageError if the model or the objectives have no use for the pairs of the layout."""
+    """Raise UsageError if the layout does not give what the model or the objectives need, or gives what they cannot use."""
+    if isinstance(model, TransformerConfig) and model.language_embeddings and layout.kind != "translations":
+        raise UsageError(
+            f'model.language_embeddings is true, and layout.kind is "{layout.kind}", which does not know the languages of '
+            'the text: set layout.kind to "translations", or model.language_embeddings to false'
+        )
     if layout.kind != "pairs":
         return
     if isinstance(model, TransformerConfig) and model.type_vocab_size == 1:
@@ -161,6 +167,32 @@ def with_vocab_size(config: PretrainConfig, tokenizer: Tokenizer) -> PretrainCon
     if not kinds or len(set(kinds)) < len(kinds):
         raise UsageError(f"objectives is {kinds}: give one or more, each of a different kind")
     return replace(config, model=replace(model, vocab_size=tokenizer.size))
+
+
+def with_languages(config: PretrainConfig, shards: Shards) -> tuple[PretrainConfig, Shards]:
+    """Make a model with language embeddings and the shards number the languages alike.
+
+    A model that does not name its languages gets those of the shards.
+
+    Raises:
+        UsageError: If the model has no embedding for a language of the shards, or if no document has a translation.
+    """
+    layout, model = config.layout, config.model
+    counts = shards.manifest["splits"]["train"]
+    if layout.kind == "translations" and layout.translation_prob > 0 and counts.get("translated") == 0:
+        raise UsageError(
+            f"layout.translation_prob is {layout.translation_prob:g}, and no training document of {shards.folder} has a "
+            "translation: set it to 0, or prepare records with text in several languages"
+        )
+    if not (isinstance(model, TransformerConfig) and model.language_embeddings):
+        return config, shards
+    if others := sorted({*shards.languages} - {*model.languages}) if model.languages else []:
+        raise UsageError(
+            f"model.languages is {', '.join(model.languages)}, and the shards also have {', '.join(others)}: correct "
+            "model.languages, or prepare the text without these languages"
+        )
+    model = replace(model, languages=model.languages or shards.languages)
+    return replace(config, model=model), shards.with_languages(model.languages)
 
 
 def _check_attention(model: TransformerConfig, training: PretrainTraining) -> None:

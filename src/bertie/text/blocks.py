@@ -1,6 +1,7 @@
 """First stage of `prepare`: read files into blocks of documents. Each block is a work item of the last stage.
 
-blocks/00000-00000.txt              documents of file group 0, block 0: UTF-8, separated by NUL bytes
+blocks/00000-00000.txt              documents of file group 0, block 0: UTF-8, separated by NUL bytes; with several
+                                    languages, the translations of a document are separated by NUL bytes, too
 blocks/00000-00000.documents.npy    hashes of these documents, see `duplicates`
 blocks/00000.json                   names and counts of the group's blocks; its presence marks the group as done
 """
@@ -21,6 +22,8 @@ from bertie.text import duplicates
 from bertie.text.duplicates import BLOCKS
 from bertie.text.read_counts import ReadCounts
 from bertie.text.readers import ReaderOptions, read_sources
+
+SEPARATOR = b"\x00"  # documents with a NUL byte are skipped
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,8 @@ def read_group(group: FileGroup) -> dict[str, Any]:
     """Read a group of files and write its blocks, unless that is already done.
 
     Returns:
-        {"blocks": names, "documents": count, "bytes": of UTF-8 text, "filtered": reason -> documents}, and the counts
-        of `ReadCounts.as_json`.
+        {"blocks": names, "documents": count, "bytes": of UTF-8 text, "filtered": reason -> documents, "languages": for
+        each language the documents that have it}, and the counts of `ReadCounts.as_json`.
     """
     folder = group.work / BLOCKS
     return run_once(folder / f"{group.number:05d}.json", lambda: _read_group(group, folder))
@@ -84,14 +87,24 @@ def read_group(group: FileGroup) -> dict[str, Any]:
 def _read_group(group: FileGroup, folder: Path) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     read_counts = ReadCounts()
-    result: dict[str, Any] = {"blocks": [], "documents": 0, "bytes": 0, "filtered": {}}
+    languages = group.reader_options.languages
+    result: dict[str, Any] = {
+        "blocks": [],
+        "documents": 0,
+        "bytes": 0,
+        "filtered": {},
+        "languages": [0] * len(languages),
+    }
     for block in _blocks(group, read_counts, result["filtered"]):
         name = f"{group.number:05d}-{len(result['blocks']):05d}"
-        storage.write_atomic(folder / f"{name}.txt", b"\x00".join(block))
+        storage.write_atomic(folder / f"{name}.txt", SEPARATOR.join(block))
         duplicates.write_hashes(folder / name, block, group.filters.duplicates)
         result["blocks"].append(name)
         result["documents"] += len(block)
         result["bytes"] += sum(map(len, block))
+        for document in block if languages else []:
+            for number, text in enumerate(document.split(SEPARATOR)):
+                result["languages"][number] += bool(text)
     return {**result, **read_counts.as_json()}
 
 
@@ -106,7 +119,7 @@ def _blocks(group: FileGroup, read_counts: ReadCounts, filtered: dict[str, int])
             reason = f"under {minimum:,} characters" if length < minimum else f"over {maximum:,} characters"
             filtered[reason] = filtered.get(reason, 0) + 1
             continue
-        raw = document.text.encode()
+        raw = SEPARATOR.join(text.encode() for text in document.translations or (document.text,))
         block.append(raw)
         size += len(raw)
         if size >= group.block_bytes:
@@ -123,6 +136,7 @@ def bytes_written(work: Path) -> int:
     return 0
 
 
-def load_block(work: Path, name: str) -> list[bytes]:
-    """Return the UTF-8 documents of a block."""
-    return (work / BLOCKS / f"{name}.txt").read_bytes().split(b"\x00")
+def load_block(work: Path, name: str, languages: int) -> list[bytes]:
+    """Return the UTF-8 documents of a block, each with a text in so many languages, separated by NUL bytes."""
+    texts = (work / BLOCKS / f"{name}.txt").read_bytes().split(SEPARATOR)
+    return [SEPARATOR.join(texts[start : start + languages]) for start in range(0, len(texts), languages)]

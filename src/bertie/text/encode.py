@@ -37,6 +37,7 @@ class Block:
     name: str  # file name of the block, see `blocks`
     number: int  # index among all blocks
     language: str
+    languages: tuple[str, ...]  # of the translations of a document; () if documents have one text each
     eval_share: float
     duplicates: str  # `Filters.duplicates`
     fingerprint: str  # of the tokenizer in `work`
@@ -65,7 +66,7 @@ def _word_cache(folder: Path, fingerprint: str) -> WordCache:
 def _encode(block: Block) -> dict[str, Any]:
     cache = _word_cache(block.work / shards.TOKENIZER, block.fingerprint)
     texts = _FilteredDocuments(block)
-    documents, nonempty = tokenize_documents(texts, cache, block.language)
+    documents, nonempty = tokenize_documents(texts, cache, block.language, block.languages)
     hashes = np.array(texts.hashes, np.float64)[nonempty]
     is_eval = hashes < block.eval_share
     result: dict[str, Any] = {"duplicates": texts.dropped, "empty": len(texts.hashes) - len(nonempty)}
@@ -74,7 +75,7 @@ def _encode(block: Block) -> dict[str, Any]:
     for name, split in ((shards.SPLITS[0], documents.select(~is_eval)), (shards.SPLITS[1], documents.select(is_eval))):
         if len(split.ids):
             write_shard(block.work / FOLDER / name, block.number, split, cache.tokenizer)
-        result[name] = _split_counts(split, cache.tokenizer)
+        result[name] = _split_counts(split, cache.tokenizer, len(block.languages))
         counts.append(np.bincount(split.ids, minlength=cache.tokenizer.size))
     (block.work / FOLDER).mkdir(exist_ok=True)
     storage.write_array(block.work / FOLDER / f"{block.number:05d}.counts.npy", np.stack(counts))
@@ -96,7 +97,7 @@ class _FilteredDocuments:
         block = self.block
         repeated = {kind: duplicates.duplicates_in_block(block.work, kind, block.number) for kind in self.dropped}
         first = 0  # number of the document's first paragraph in the block
-        for index, raw in enumerate(blocks.load_block(block.work, block.name)):
+        for index, raw in enumerate(blocks.load_block(block.work, block.name, len(block.languages) or 1)):
             text = raw.decode()
             paragraphs = duplicates.split_paragraphs(text) if "paragraphs" in repeated else []
             numbers, first = range(first, first + len(paragraphs)), first + len(paragraphs)
@@ -123,10 +124,18 @@ class _FilteredDocuments:
         self.dropped[kind]["bytes"] += size
 
 
-def tokenize_documents(texts: Iterable[str], cache: WordCache, language: str) -> tuple[TokenizedDocuments, np.ndarray]:
+def tokenize_documents(
+    texts: Iterable[str], cache: WordCache, language: str, languages: tuple[str, ...] = ()
+) -> tuple[TokenizedDocuments, np.ndarray]:
     """Split texts into sentences and tokenize them. Sentences and texts without tokens are left out.
 
     A line break that has a token is part of the sentence before it. A sentence of line breaks alone is left out too.
+
+    Args:
+        texts: The texts.
+        cache: The tokenizer.
+        language: Language code of the texts.
+        languages: Language codes of the translations, which NUL characters separate in each text, instead of `language`.
 
     Returns:
         The tokenized documents, and the index of each document among the texts, int64 [documents].
@@ -134,22 +143,27 @@ def tokenize_documents(texts: Iterable[str], cache: WordCache, language: str) ->
     ids: list[np.ndarray] = []
     sentence_tokens: list[np.ndarray] = []
     document_sentences: list[np.ndarray] = []
+    sentence_languages: list[np.ndarray] = []
+    codes = languages or (language,)
     for batch in batches(texts):
-        split = [_sentences(text, language, cache.tokenizer) for text in batch]
+        parts = [part for text in batch for part in zip(text.split("\0"), codes, strict=True)]
+        split = [_sentences(text, code, cache.tokenizer) for text, code in parts]
         # Batch again: a single text may be as large as a file.
         encoded = [cache.encode(chunk) for chunk in batches(chain.from_iterable(split))]
         if (line_break := cache.tokenizer.line_break_id) is not None:
             encoded = [_without_lone_breaks(*chunk, line_break) for chunk in encoded]
         tokens = np.concatenate([np.zeros(0, np.int64), *(lengths for _, lengths in encoded)])
-        document = np.repeat(np.arange(len(batch)), np.fromiter(map(len, split), np.int64, len(split)))
+        part = np.repeat(np.arange(len(parts)), np.fromiter(map(len, split), np.int64, len(split)))[tokens > 0]
         ids += [chunk_ids for chunk_ids, _ in encoded]
         sentence_tokens.append(tokens[tokens > 0])
-        document_sentences.append(np.bincount(document[tokens > 0], minlength=len(batch)))
+        document_sentences.append(np.bincount(part // len(codes), minlength=len(batch)))
+        sentence_languages.append((part % len(codes)).astype(np.uint16))
     documents = np.concatenate([np.zeros(0, np.int64), *document_sentences])
     tokenized = TokenizedDocuments(
         np.concatenate([np.zeros(0, np.int32), *ids]),
         np.concatenate([np.zeros(0, np.int64), *sentence_tokens]),
         documents[documents > 0],
+        np.concatenate([np.zeros(0, np.uint16), *sentence_languages]) if languages else None,
     )
     return tokenized, np.flatnonzero(documents)
 
@@ -181,8 +195,12 @@ def _without_lone_breaks(ids: np.ndarray, tokens: np.ndarray, line_break: int) -
     return ids[has_words[sentence]], np.where(has_words, tokens, 0)
 
 
-def _split_counts(split: TokenizedDocuments, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Count one split. "document_tokens" and "sentence_tokens" are histograms of lengths, see `_length_histogram`."""
+def _split_counts(split: TokenizedDocuments, tokenizer: Tokenizer, languages: int) -> dict[str, Any]:
+    """Count one split.
+
+    "document_tokens" and "sentence_tokens" are histograms of lengths, see `_length_histogram`. "languages" has the number of
+    documents with text in each language, and "translated" the number of documents with text in several.
+    """
     starts = np.cumsum(split.documents) - split.documents
     document_tokens = np.add.reduceat(split.sentences, starts) if len(split.documents) else []
     return {
@@ -192,7 +210,16 @@ def _split_counts(split: TokenizedDocuments, tokenizer: Tokenizer) -> dict[str, 
         "words": int(tokenizer.word_starts(split.ids, np.cumsum(split.sentences) - split.sentences).sum()),
         "document_tokens": _length_histogram(np.array(document_tokens, np.int64)),
         "sentence_tokens": _length_histogram(split.sentences),
+        **_language_counts(split, languages),
     }
+
+
+def _language_counts(split: TokenizedDocuments, languages: int) -> dict[str, Any]:
+    if split.languages is None:
+        return {}
+    present = np.zeros((len(split.documents), languages), bool)
+    present[np.repeat(np.arange(len(split.documents)), split.documents), split.languages] = True
+    return {"languages": present.sum(0).tolist(), "translated": int((present.sum(1) > 1).sum())}
 
 
 def _length_histogram(lengths: np.ndarray) -> list[int]:

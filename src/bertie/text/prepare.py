@@ -57,8 +57,9 @@ def prepare(
         out: Folder to create. It must not exist.
         eval_share: Share of the documents to hold out for evaluation, between 0 and 1. The hash of a document's text
             decides, so equal documents are in the same split.
-        language: ISO 639 code of the language, for sentence splitting.
-        reader_options: How to read the files.
+        language: ISO 639 code of the language, for sentence splitting. With `reader_options.languages`, each text is split
+            by the rules of its own language.
+        reader_options: How to read the files. `languages` names the fields of a corpus with translations.
         filters: Documents to leave out.
         executor: Where to run: processes of this machine, or a Ray cluster.
         shard_bytes: Bytes of UTF-8 text after which a training shard ends. A shard consists of whole documents, and
@@ -75,9 +76,11 @@ def prepare(
     texts, out = sources.as_list(texts), Path(out)
     _require_valid(texts, out, eval_share, shard_bytes)
     job = _Job(tokenizer, eval_share, language, reader_options, filters, executor, shard_bytes)
+    _require_languages_alone(job)
     files = sources.find(texts)
     with storage.work_folder(out, _plan(job, files)) as work:
-        corpus = CorpusStatistics(files=[{"name": file.name, "bytes": file.size} for file in files])
+        names = [{"name": file.name, "bytes": file.size} for file in files]
+        corpus = CorpusStatistics(names, languages=reader_options.languages)
         folder = _run_stages(job, work, files, corpus)
         storage.write_json(folder / statistics.FILE, corpus.to_json())
         storage.write_atomic(folder / statistics.PAGE, statistics.corpus_page(corpus))
@@ -100,12 +103,14 @@ class _Job:
 
     def settings(self) -> dict[str, Any]:
         """Return the settings as the manifest lists them."""
+        languages = list(self.reader_options.languages)
         return {
+            **({shards.LANGUAGES: languages} if languages else {}),
             "eval_share": self.eval_share,
             "language": self.language,
             "shard_bytes": self.shard_bytes,
             "filters": asdict(self.filters),
-            "reading": asdict(self.reader_options),
+            "reading": asdict(self.reader_options) | {"languages": languages},
         }
 
 
@@ -120,6 +125,19 @@ def _require_valid(texts: list[str | Path], out: Path, eval_share: float, shard_
         )
     if shard_bytes < 1:
         raise UsageError(f"--shard-bytes {shard_bytes}: give at least 1")
+
+
+def _require_languages_alone(job: _Job) -> None:
+    """Raise UsageError if an option does not apply to a corpus with translations."""
+    if not job.reader_options.languages:
+        return
+    if job.language != "en":
+        raise UsageError("--languages also sets the languages of sentence splitting: remove --language")
+    if job.filters.duplicates == "paragraphs":
+        raise UsageError(
+            "--duplicates paragraphs would remove a paragraph without its translation: with --languages, choose documents "
+            "or keep"
+        )
 
 
 def _plan(job: _Job, files: list[Source]) -> dict[str, Any]:
@@ -137,14 +155,18 @@ def _run_stages(job: _Job, work: Path, files: list[Source], corpus: CorpusStatis
     job.tokenizer.save(work / shards.TOKENIZER)
     storage.remove_leftovers(work / shards.TOKENIZER)
     names = _read(job, work, files, corpus)
+    corpus.require_languages()
     _find_duplicates(job, work, names)
-    common = (job.language, job.eval_share, job.filters.duplicates, job.tokenizer.fingerprint)
+    languages = job.reader_options.languages
+    common = (job.language, languages, job.eval_share, job.filters.duplicates, job.tokenizer.fingerprint)
     items = [Block(work, name, number, *common) for number, name in enumerate(names)]
     encoded = list(_run(job.executor, encode.encode_block, items, "encode", "blocks"))
     corpus.add_blocks(encoded)
     for line in corpus.lines():
         console.info(line)
     corpus.require_documents(job.eval_share)
+    if languages and not any(split["translated"] for split in corpus.splits.values()):
+        console.warn("no record has text in several languages: train with layout.translation_prob = 0")
     return _assemble(work, encoded, job.tokenizer, corpus)
 
 
@@ -200,7 +222,7 @@ def _assemble(work: Path, encoded: list[dict[str, Any]], tokenizer: Tokenizer, c
     train_blocks = [number for number, result in enumerate(encoded) if result[train]["documents"]]
     (folder / train).mkdir()
     for shard, number in enumerate(train_blocks):
-        for kind in shards.ARRAYS:
+        for kind in shards.array_kinds(bool(corpus.languages)):
             _link(source / train / shards.array_name(number, kind), folder / train / shards.array_name(shard, kind))
     eval_blocks = [number for number, result in enumerate(encoded) if result[evaluation]["documents"]]
     first_tokens = np.cumsum([0, *(encoded[number][evaluation]["tokens"] for number in eval_blocks)])[:-1]
@@ -209,7 +231,7 @@ def _assemble(work: Path, encoded: list[dict[str, Any]], tokenizer: Tokenizer, c
     eval_shards = np.unique(shard_of)
     for shard, value in enumerate(eval_shards):
         parts = [(source / evaluation, number) for number, of in zip(eval_blocks, shard_of, strict=True) if of == value]
-        shard_writer.merge_shards(folder / evaluation, shard, parts)
+        shard_writer.merge_shards(folder / evaluation, shard, parts, bool(corpus.languages))
     corpus.add_shards(counts, [len(train_blocks), len(eval_shards)], tokenizer)
     return folder
 

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from bertie import storage
 from bertie.contracts import Document
-from bertie.errors import UserError
+from bertie.errors import UsageError, UserError
 from bertie.files import encodings, lines, sources
-from bertie.files.formats import NoHeaderError, Record, read_records, require_field
+from bertie.files.formats import NoHeaderError, Record, missing_field, read_records, require_field
 from bertie.files.lines import HALF_SURROGATE, NUL_BYTE, OVERSIZE, BadRecord, Line, decode_lines, require_line_feeds
 from bertie.files.sources import HUB, Source
 from bertie.text.read_counts import ReadCounts
@@ -26,10 +26,26 @@ class ReaderOptions:
     """In .txt files: a blank line ends a document, or each file is one document."""
     text_field: str = "text"
     """In all other files: the key or column of the text."""
+    languages: tuple[str, ...] = ()
+    """The text is in several languages: the keys or columns of its translations, named by language codes, such as en de.
+    A record may lack some of them."""
     encoding: str | None = None
     """Encoding of all files, such as windows-1252. By default it is detected per file, and reported if it is not UTF-8."""
     strict: bool = False
     """Stop at the first record that cannot be used, instead of skipping and counting it."""
+
+    def __post_init__(self) -> None:
+        if self.languages and self.text_field != "text":
+            raise UsageError("--text-field and --languages both name the fields of the text: remove one of them")
+        if len(set(self.languages)) < len(self.languages):
+            raise UsageError(f"--languages {' '.join(self.languages)}: name each language once")
+        if joined := [name for name in self.languages if "," in name or not name]:
+            raise UsageError(f"--languages {joined[0]!r}: separate the languages by spaces, as in --languages en de")
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The keys or columns of the text."""
+        return self.languages or (self.text_field,)
 
 
 def read(
@@ -58,6 +74,11 @@ def read_sources(files: list[Source], options: ReaderOptions, counts: ReadCounts
         encodings.require(options.encoding)
     counts.strict = options.strict
     for source in files:
+        if options.languages and source.format == "txt":
+            raise UserError(
+                f"{source.path} has no fields, which --languages names: give .jsonl, .csv, .tsv or .parquet"
+            )
+    for source in files:
         skipped_before = counts.total_skipped
         empty = True
         for document in _documents(source, options, counts):
@@ -69,9 +90,9 @@ def read_sources(files: list[Source], options: ReaderOptions, counts: ReadCounts
 
 
 def _documents(source: Source, options: ReaderOptions, counts: ReadCounts) -> Iterator[Document]:
-    name, field = source.path, options.text_field
+    name = source.path
     if source.format == "hub":
-        yield from _from_records(name, _hub_records(source, field), field, counts)
+        yield from _from_records(name, _hub_records(source, options.fields), options, counts)
         return
     with source.open() as stream:
         encoding = encodings.UTF8
@@ -88,8 +109,8 @@ def _documents(source: Source, options: ReaderOptions, counts: ReadCounts) -> It
             yield from _from_lines(name, decoded, whole_file, counts)
             return
         try:
-            records = read_records(source.format, name, stream, encoding, field)
-            yield from _from_records(name, records, field, counts)
+            records = read_records(source.format, name, stream, encoding, options.fields)
+            yield from _from_records(name, records, options, counts)
         except NoHeaderError:  # an empty table has no documents, like any other empty file
             return
 
@@ -117,7 +138,7 @@ def _from_lines(name: str, decoded: Iterator[Line], whole_file: bool, counts: Re
             collected, size = [], 0
 
 
-def _hub_records(source: Source, field: str) -> Iterator[tuple[int, Any]]:
+def _hub_records(source: Source, fields: tuple[str, ...]) -> Iterator[tuple[int, Any]]:
     """Stream the rows of hf:ID, hf:ID:CONFIG or hf:ID:CONFIG:SPLIT ("train" by default). ID may be a local folder."""
     import datasets
 
@@ -128,32 +149,41 @@ def _hub_records(source: Source, field: str) -> Iterator[tuple[int, Any]]:
     except Exception as error:  # of the library, the hub or the network
         raise UserError(f"cannot open the data set {source.path}: {' '.join(str(error).split())[:300]}") from error
     if columns is not None:
-        require_field(source.path, columns, field)
+        require_field(source.path, columns, fields)
     try:
         yield from enumerate(dataset, 1)
     except Exception as error:
         raise sources.interrupted(source.path, error) from error
 
 
-def _from_records(name: str, records: Iterable[Record], field: str, counts: ReadCounts) -> Iterator[Document]:
+def _from_records(
+    name: str, records: Iterable[Record], options: ReaderOptions, counts: ReadCounts
+) -> Iterator[Document]:
     for number, record in records:
-        text = _text_of(record, field)
-        if isinstance(text, BadRecord):
-            counts.skip(text, f"{name}:{number}")
-        elif stripped := text.strip():
-            yield Document(stripped, f"{name}:{number}")
+        texts = record if isinstance(record, BadRecord) else _texts_of(record, options)
+        if isinstance(texts, BadRecord):
+            counts.skip(texts, f"{name}:{number}")
+        elif text := "\n".join(filter(None, texts)):
+            yield Document(text, f"{name}:{number}", tuple(texts) if options.languages else ())
         else:
             counts.blank += 1
 
 
-def _text_of(record: dict[str, Any] | BadRecord, field: str) -> str | BadRecord:
-    if isinstance(record, BadRecord):
-        return record
-    if field not in record:
-        keys = ", ".join(map(repr, record)) or "none"
-        detail = f"no field {field!r} (it has {keys}): name the field with --text-field"
-        return BadRecord(f"no field {field!r}", detail)
-    text = record[field]
+def _texts_of(record: dict[str, Any], options: ReaderOptions) -> list[str] | BadRecord:
+    """Return the stripped text of each field. With several languages, missing ones and nulls are ""."""
+    fields = options.fields
+    if not any(field in record for field in fields):
+        return BadRecord(f"no field {' or '.join(map(repr, fields))}", f"no field {missing_field(record, fields)}")
+    texts: list[str] = []
+    for field in fields:
+        text = "" if options.languages and record.get(field) is None else _text_of(record[field], field)
+        if isinstance(text, BadRecord):
+            return text
+        texts.append(text.strip())
+    return texts
+
+
+def _text_of(text: Any, field: str) -> str | BadRecord:
     if not isinstance(text, str):
         return BadRecord("not a string", f"field {field!r} is not a string: {text!r:.60}")
     if not storage.is_unicode(text):

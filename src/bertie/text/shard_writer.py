@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 
 from bertie import storage
-from bertie.text.shards import ARRAYS, FORMAT, MANIFEST, array_name, join_starts, manifest_sha256, token_dtype
+from bertie.text.shards import (
+    ARRAYS,
+    FORMAT,
+    MANIFEST,
+    array_kinds,
+    array_name,
+    join_starts,
+    manifest_sha256,
+    token_dtype,
+)
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -22,17 +31,22 @@ class TokenizedDocuments:
         ids: int32 [n], token ids.
         sentences: int64 [sentences], tokens of each sentence.
         documents: int64 [documents], sentences of each document.
+        languages: uint16 [sentences], language of each sentence; None if the corpus has no languages.
     """
 
     ids: np.ndarray
     sentences: np.ndarray
     documents: np.ndarray
+    languages: np.ndarray | None = None
 
     def select(self, chosen: np.ndarray) -> TokenizedDocuments:
         """Return the documents for which `chosen`, bool [documents], is true."""
         sentences = np.repeat(chosen, self.documents)
         return TokenizedDocuments(
-            self.ids[np.repeat(sentences, self.sentences)], self.sentences[sentences], self.documents[chosen]
+            self.ids[np.repeat(sentences, self.sentences)],
+            self.sentences[sentences],
+            self.documents[chosen],
+            None if self.languages is None else self.languages[sentences],
         )
 
 
@@ -44,27 +58,29 @@ def write_shard(folder: Path, shard: int, documents: TokenizedDocuments, tokeniz
         tokenizer.word_starts(documents.ids, sentence_starts[:-1]),
         sentence_starts,
         sentence_starts[np.concatenate([[0], np.cumsum(documents.documents)])],
+        *([] if documents.languages is None else [documents.languages]),
     )
     _write(folder, shard, arrays)
 
 
-def merge_shards(folder: Path, shard: int, parts: list[tuple[Path, int]]) -> None:
-    """Write several shards, each given as (folder, shard number), as one."""
-    loaded = [[np.load(part / array_name(number, kind)) for kind in ARRAYS] for part, number in parts]
-    tokens, word_starts, sentences, documents = zip(*loaded, strict=True)
+def merge_shards(folder: Path, shard: int, parts: list[tuple[Path, int]], languages: bool) -> None:
+    """Write several shards, each given as (folder, shard number), as one. languages: whether the corpus has languages."""
+    loaded = [[np.load(part / array_name(number, kind)) for kind in array_kinds(languages)] for part, number in parts]
+    tokens, word_starts, sentences, documents, *more = zip(*loaded, strict=True)
     shard_starts = np.cumsum([0, *map(len, tokens)], dtype=np.int64)
     arrays = (
         np.concatenate(tokens),
         np.concatenate(word_starts),
         join_starts(list(sentences), shard_starts),
         join_starts(list(documents), shard_starts),
+        *map(np.concatenate, more),
     )
     _write(folder, shard, arrays)
 
 
 def _write(folder: Path, shard: int, arrays: tuple[np.ndarray, ...]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for kind, array in zip(ARRAYS, arrays, strict=True):
+    for kind, array in zip(array_kinds(len(arrays) > len(ARRAYS)), arrays, strict=True):
         storage.write_array(folder / array_name(shard, kind), array)
 
 

@@ -6,6 +6,8 @@ train/00000.tokens.npy          uint16 [n] (uint32 for vocabularies of more than
 train/00000.word_starts.npy     bool   [n], false for tokens that continue a word
 train/00000.sentences.npy       int64  [sentences + 1], first token of each sentence in this shard, and n
 train/00000.documents.npy       int64  [documents + 1], first token of each document in this shard, and n
+train/00000.languages.npy       uint16 [sentences], language of each sentence, an index into `languages` of the manifest;
+                                only if the manifest has this key. A document has all sentences of a language together
 eval/…                          the same for the held-out documents
 """
 
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +30,7 @@ MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer"
 SPLITS: tuple[Literal["train", "eval"], ...] = ("train", "eval")
 ARRAYS = ("tokens", "word_starts", "sentences", "documents")
+LANGUAGES = "languages"  # the array and the key of the manifest
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +46,8 @@ class Corpus:
         shard_starts: int64 [shards + 1], first token of each shard, and the number of tokens.
         tokens: Token ids of each shard, uint16 or uint32.
         word_starts: For each shard, bool per token: false for tokens that continue a word.
+        languages: uint16 [sentences], language of each sentence, an index into `Shards.languages`. None if the corpus has
+            no languages.
     """
 
     document_starts: np.ndarray
@@ -51,12 +56,18 @@ class Corpus:
     shard_starts: np.ndarray
     tokens: tuple[np.ndarray, ...]
     word_starts: tuple[np.ndarray, ...]
+    languages: np.ndarray | None = None
 
     def slice(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Read tokens `start` to `stop` - 1 of a single document: input_ids int32 [n], word_starts bool [n]."""
         shard = int(np.searchsorted(self.shard_starts, start, side="right")) - 1
         start, stop = start - int(self.shard_starts[shard]), stop - int(self.shard_starts[shard])
         return self.tokens[shard][start:stop].astype(np.int32), np.array(self.word_starts[shard][start:stop])
+
+    def language(self, token: int) -> int:
+        """Return the language of a token: an index into `Shards.languages`. The corpus must have languages."""
+        assert self.languages is not None
+        return int(self.languages[np.searchsorted(self.sentence_starts, token, side="right") - 1])
 
     def frequencies(self, vocabulary_size: int, max_tokens: int = 50_000_000) -> np.ndarray:
         """Count each token id in the first shards, up to about `max_tokens` tokens: int64 [vocabulary_size]."""
@@ -76,6 +87,16 @@ class Shards:
     train: Corpus
     eval: Corpus
     manifest: dict[str, Any]
+    languages: tuple[str, ...] = ()
+    """Names of the languages. () if the corpus has no languages."""
+
+    def with_languages(self, names: tuple[str, ...]) -> Shards:
+        """Return the shards with language ids that count in another list of names, which has all of `languages`."""
+        if not self.languages:
+            return self
+        ids = np.array([names.index(name) for name in self.languages], np.uint16)
+        train, evaluation = (replace(split, languages=ids[split.languages]) for split in (self.train, self.eval))
+        return replace(self, train=train, eval=evaluation, languages=names)
 
 
 def open_shards(folder: Path) -> Shards:
@@ -101,10 +122,21 @@ def open_shards(folder: Path) -> Shards:
         tokenizer = Tokenizer.load(folder / TOKENIZER)
         if tokenizer.fingerprint != manifest["tokenizer"]["fingerprint"]:
             raise UserError(f"{folder / TOKENIZER} is not the tokenizer of these shards: prepare again")
-        train, evaluation = (_open_split(folder / name, manifest["splits"][name], tokenizer.size) for name in SPLITS)
+        languages = _languages(manifest)
+        train, evaluation = (
+            _open_split(folder / name, manifest["splits"][name], tokenizer.size, len(languages)) for name in SPLITS
+        )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise UserError(f"{folder / MANIFEST} is damaged ({error}): prepare again") from error
-    return Shards(folder, tokenizer, train, evaluation, manifest)
+    return Shards(folder, tokenizer, train, evaluation, manifest, languages)
+
+
+def _languages(manifest: dict[str, Any]) -> tuple[str, ...]:
+    """Return the names of the languages, or raise ValueError."""
+    names = manifest.get(LANGUAGES, [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise ValueError(f"languages is {names!r:.60}")
+    return tuple(names)
 
 
 def manifest_sha256(manifest: dict[str, Any]) -> str:
@@ -116,7 +148,7 @@ def _require_listed(folder: Path, manifest: dict[str, Any]) -> None:
     """Raise UserError if the manifest lacks a file of a shard: alterations of that file would go unnoticed."""
     for name in SPLITS:
         for shard in range(manifest["splits"][name]["shards"]):
-            for kind in ARRAYS:
+            for kind in array_kinds(LANGUAGES in manifest):
                 if f"{name}/{array_name(shard, kind)}" not in manifest["files"]:
                     raise UserError(
                         f"{folder / MANIFEST} does not list {name}/{array_name(shard, kind)}: prepare again"
@@ -129,15 +161,18 @@ def unlisted_files(folder: Path, manifest: dict[str, Any]) -> list[str]:
     return sorted(name for name in names if name != MANIFEST and name not in manifest["files"])
 
 
-def _open_split(folder: Path, counts: dict[str, Any], vocabulary_size: int) -> Corpus:
+def _open_split(folder: Path, counts: dict[str, Any], vocabulary_size: int, languages: int) -> Corpus:
     if counts["shards"] < 1:
         raise ValueError(f"{counts['shards']} shards in {folder.name}")
-    tokens, word_starts, sentences, documents = (
+    tokens, word_starts, sentences, documents, *more = (
         [np.load(folder / array_name(shard, kind), mmap_mode="r") for shard in range(counts["shards"])]
-        for kind in ARRAYS
+        for kind in array_kinds(languages > 0)
     )
     for parts in zip(tokens, word_starts, sentences, documents, strict=True):
         _check_shard(*parts, vocabulary_size)
+    for found, shard_sentences in zip(*more, sentences, strict=True) if more else ():
+        if found.dtype != np.uint16 or found.shape != (len(shard_sentences) - 1,) or found.max() >= languages:
+            raise ValueError("languages and sentences do not match")
     shard_starts = np.cumsum([0, *(len(shard) for shard in tokens)], dtype=np.int64)
     return Corpus(
         document_starts=join_starts(documents, shard_starts),
@@ -146,6 +181,7 @@ def _open_split(folder: Path, counts: dict[str, Any], vocabulary_size: int) -> C
         shard_starts=shard_starts,
         tokens=tuple(tokens),
         word_starts=tuple(word_starts),
+        languages=np.concatenate(more[0]) if more else None,
     )
 
 
@@ -171,8 +207,13 @@ def join_starts(starts: list[np.ndarray], shard_starts: np.ndarray) -> np.ndarra
     return np.concatenate([*parts, shard_starts[-1:]])
 
 
+def array_kinds(languages: bool) -> tuple[str, ...]:
+    """Return the arrays of a shard: ARRAYS, and the languages if the corpus has any."""
+    return (*ARRAYS, LANGUAGES) if languages else ARRAYS
+
+
 def array_name(shard: int, kind: str) -> str:
-    """Return the file name of one of ARRAYS."""
+    """Return the file name of an array."""
     return f"{shard:05d}.{kind}.npy"
 
 

@@ -36,6 +36,8 @@ class CorpusStatistics:
     filtered: dict[str, int] = field(default_factory=dict)  # reason -> documents
     duplicates: dict[str, dict[str, int]] = field(default_factory=dict)  # kind -> {"count", "bytes"}
     read_counts: ReadCounts = field(default_factory=ReadCounts)
+    languages: tuple[str, ...] = ()  # names of the languages; () if the corpus has none
+    language_documents: list[int] = field(default_factory=list)  # documents read that have text in each language
     splits: dict[str, dict[str, Any]] = field(default_factory=dict)  # split -> counts
     lengths: dict[str, dict[str, list[int]]] = field(default_factory=dict)  # split -> LENGTHS -> histogram (`encode`)
     most_frequent: list[list[Any]] = field(default_factory=list)  # [token, occurrences in the training set]
@@ -47,6 +49,15 @@ class CorpusStatistics:
         for reason, count in result["filtered"].items():
             self.filtered[reason] = self.filtered.get(reason, 0) + count
         self.read_counts.add(result)
+        found = result["languages"]
+        before = self.language_documents or [0] * len(found)
+        self.language_documents = [a + b for a, b in zip(before, found, strict=True)]
+
+    def require_languages(self) -> None:
+        """Raise UserError if a language has no text at all: its name is probably wrong."""
+        for name, documents in zip(self.languages, self.language_documents, strict=False):
+            if not documents:
+                raise UserError(f"no record has text in {name!r}: correct --languages, or remove {name!r} from it")
 
     def add_blocks(self, results: list[dict[str, Any]]) -> None:
         """Set the sums of all results of `encode.encode_block`."""
@@ -63,6 +74,12 @@ class CorpusStatistics:
                 key: [sum(bins) for bins in zip_longest(*(result[name][key] for result in results), fillvalue=0)]
                 for key in LENGTHS
             }
+            if self.languages:
+                self.splits[name]["languages"] = {
+                    language: sum(result[name]["languages"][number] for result in results)
+                    for number, language in enumerate(self.languages)
+                }
+                self.splits[name]["translated"] = sum(result[name]["translated"] for result in results)
 
     def require_documents(self, eval_share: float) -> None:
         """Raise UserError if a set has fewer than 2 documents, with an --eval-share that gives both enough, if one exists."""
@@ -156,6 +173,12 @@ def corpus_page(corpus: CorpusStatistics) -> str:
     text = f"{corpus.documents:,} documents, {corpus.bytes / 1e6:,.1f} MB of text, from {plural(len(corpus.files), 'file')}"
     page = Page("Corpus", f"{text} ({size / 1e6:,.1f} MB on disk).")
     rows = [(key, train[key], evaluation[key]) for key in (*COUNTS, "shards")]
+    if corpus.languages:
+        own = [
+            (f"documents in {name}", *(split["languages"][name] for split in (train, evaluation)))
+            for name in corpus.languages
+        ]
+        rows += [*own, ("documents in several languages", train["translated"], evaluation["translated"])]
     page.table(("", "training", "held out"), rows)
     tokens, words = max(train["tokens"], 1), max(train["words"], 1)
     page.paragraph(

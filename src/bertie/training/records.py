@@ -77,8 +77,7 @@ def batch_arrays(work: Step) -> dict[str, Any]:
     """Flatten the micro-batches of a step into named arrays: "0.input_ids", "0.cu_seqlens", "0.mlm.label", …"""
     arrays: dict[str, Any] = {}
     for number, micro in enumerate(work.micro_batches, work.first):
-        names = ("input_ids", "token_type_ids", "position_ids", "pair_label", "example")
-        arrays |= {f"{number}.{name}": getattr(micro.batch, name) for name in names}
+        arrays |= {f"{number}.{name}": array for name, array in micro.batch.arrays.items()}
         arrays |= {f"{number}.cu_seqlens": micro.batch.ragged.cu_seqlens, f"{number}.rows": micro.rows}
         for head, targets in micro.targets.items():
             arrays |= {f"{number}.{head}.{name}": value for name, value in vars(targets).items()}

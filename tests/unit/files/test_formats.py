@@ -62,11 +62,11 @@ def test_bad_records_stay_in_their_place(
 
 def test_only_the_requested_field_is_checked_and_returned() -> None:
     content = b"id,id,text\n1,\xff,a\n2,3,\xff\n"
-    assert values(records("csv", content, field="text")) == [(2, {"text": "a"})]
+    assert values(records("csv", content, fields=("text",))) == [(2, {"text": "a"})]
     with pytest.raises(UserError, match="two columns are named 'id'"):
         records("csv", content)
     with pytest.raises(UserError, match=r"no column 'body' \(it has 'id', 'id', 'text'\)"):
-        records("csv", content, field="body")
+        records("csv", content, fields=("body",))
 
 
 def test_a_table_whose_header_cannot_be_read_is_an_error() -> None:
@@ -113,7 +113,7 @@ def test_parquet_rows_have_all_columns_or_one(tmp_path: Path) -> None:
     found = records("parquet", content)
     assert values(found) == [(1, {"text": "a", "n": 1}), (3, {"text": "b", "n": 3})]
     assert reasons(found) == [(2, "not in utf-8")]
-    assert records("parquet", content, field="n") == [(1, {"n": 1}), (2, {"n": 2}), (3, {"n": 3})]
+    assert records("parquet", content, fields=("n",)) == [(1, {"n": 1}), (2, {"n": 2}), (3, {"n": 3})]
 
 
 def test_a_parquet_page_that_differs_from_its_checksum_is_an_error(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import bertie
 from bertie.batches.contiguous import DocSentences, FullSentences
 from bertie.batches.loader import Position
 from bertie.batches.sentence_pairs import SentencePairs
+from bertie.batches.translations import Translations
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.phases import Phase
@@ -91,19 +92,32 @@ def test_run_stopped_twice_resumes_to_the_same_bytes(
         assert (run / name).read_bytes() == (undisturbed / name).read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["full_sentences", "doc_sentences", "swapped", "static"])
+@pytest.mark.parametrize("kind", ["full_sentences", "doc_sentences", "swapped", "static", "translations"])
 def test_every_layout_resumes_to_the_same_bytes(
-    config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+    config: PretrainConfig,
+    small_shards: Path,
+    translated_shards: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
 ) -> None:
+    model = replace(config.model, language_embeddings=True)
     changes: dict[str, dict[str, Any]] = {
         "full_sentences": {"layout": FullSentences(max_length=32), "objectives": (MaskedLM(),)},
         "doc_sentences": {"layout": DocSentences(max_length=32), "objectives": (MaskedLM(),)},
         "swapped": {"layout": SentencePairs(max_length=32, negatives="swapped")},
         "static": {"training": replace(TRAINING, static_epochs=1)},
+        "translations": {
+            "layout": Translations(max_length=32),
+            "objectives": (MaskedLM(),),
+            "model": model,
+            "training": replace(TRAINING, batch_size=320),  # the corpus is twice as long
+        },
     }
+    shards = translated_shards if kind == "translations" else small_shards
     changed = replace(config, **changes[kind])
-    bertie.pretrain(changed, small_shards, tmp_path / "undisturbed", threads=1)
-    step = second_epoch_start(changed, small_shards) + 1
+    bertie.pretrain(changed, shards, tmp_path / "undisturbed", threads=1)
+    step = second_epoch_start(changed, shards) + 1
     assert step < 20
     save, run = trainer.save_state, tmp_path / "run"
 
@@ -115,7 +129,7 @@ def test_every_layout_resumes_to_the_same_bytes(
     with monkeypatch.context() as patch:
         patch.setattr(trainer, "save_state", stopping)
         with pytest.raises(KeyboardInterrupt):
-            bertie.pretrain(changed, small_shards, run, threads=1)
-    bertie.pretrain(changed, small_shards, run, threads=1)
+            bertie.pretrain(changed, shards, run, threads=1)
+    bertie.pretrain(changed, shards, run, threads=1)
     assert metrics(run) == metrics(tmp_path / "undisturbed")
     assert (run / "model.safetensors").read_bytes() == (tmp_path / "undisturbed" / "model.safetensors").read_bytes()

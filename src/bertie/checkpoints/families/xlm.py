@@ -1,4 +1,4 @@
-"""XLM checkpoints (Lample and Conneau 2019) without language embeddings: BERT's layers without segments.
+"""XLM checkpoints (Lample and Conneau 2019): BERT's layers without segments, with or without language embeddings.
 
 The masked-LM head is the output matrix with a bias. Hugging Face's heads for sequences have another structure than
 bertie's: a model with such a head is saved as an encoder with bertie's names for the head.
@@ -26,7 +26,10 @@ KEYS = {  # bertie's names of keys of config.json, and Hugging Face's
     **{"initializer_range": "init_std", "layer_norm_eps": "layer_norm_eps", "causal": "causal"},
 }
 DEFAULTS = {"vocab_size": 30145, "emb_dim": 2048, "n_layers": 12, "n_heads": 16}
-FREE = ("hidden_act", "position_embedding", "type_vocab_size", "intermediate_size", "mlm_transform")
+FREE = (
+    *("hidden_act", "position_embedding", "type_vocab_size", "intermediate_size", "mlm_transform"),
+    *("language_embeddings", "languages", "language"),
+)
 
 
 def fits(config: TransformerConfig) -> bool:
@@ -37,23 +40,26 @@ def fits(config: TransformerConfig) -> bool:
         and config.position_embedding in ("learned", "sinusoidal")
         and config.intermediate_size == 4 * config.hidden_size
         and (config.type_vocab_size, config.mlm_transform) == (0, False)
+        and len(config.languages) != 1  # the class ignores a single language
     )
 
 
 def to_config(config: TransformerConfig) -> dict[str, Any]:
     values = {theirs: getattr(config, ours) for ours, theirs in KEYS.items()}
+    if config.languages:
+        values["id2lang"] = {str(number): name for number, name in enumerate(config.languages)}
+        values["lang2id"] = {name: number for number, name in enumerate(config.languages)}
+        values["lang_id"] = config.language_id
     return values | {
         "gelu_activation": config.hidden_act == "gelu",
         "sinusoidal_embeddings": config.position_embedding == "sinusoidal",
-        "n_langs": 1,
-        "use_lang_emb": False,
+        "n_langs": len(config.languages) or 1,
+        "use_lang_emb": config.language_embeddings,
     }
 
 
 def from_config(values: dict[str, Any]) -> dict[str, Any]:
     require(values, asm=False, is_encoder=True, tie_word_embeddings=True)
-    if values.get("use_lang_emb", True):
-        require(values, n_langs=1)
     known = read_keys(values, KEYS, DEFAULTS)
     if type(known["hidden_size"]) is not int:
         raise UsageError(f"emb_dim is {known['hidden_size']!r}: it must be a number")
@@ -63,7 +69,21 @@ def from_config(values: dict[str, Any]) -> dict[str, Any]:
         "position_embedding": "sinusoidal" if values.get("sinusoidal_embeddings") else "learned",
         "type_vocab_size": 0,
         "mlm_transform": False,
+        **_languages(values),
     }
+
+
+def _languages(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the languages of a model with language embeddings. Languages without a name get their number."""
+    count, names, own = values.get("n_langs", 1), values.get("id2lang") or {}, values.get("lang_id", 0)
+    if type(count) is not int:
+        raise UsageError(f"n_langs is {count!r}: it must be a number")
+    if count < 2 or not values.get("use_lang_emb", True):  # the class has language embeddings for two or more
+        return {}
+    if not isinstance(names, dict) or type(own) is not int or not 0 <= own < count:
+        raise UsageError(f"id2lang is {str(names)[:60]} and lang_id is {own!r}: expected names by number, and a number")
+    languages = tuple(str(names.get(str(number), number)) for number in range(count))
+    return {"language_embeddings": True, "languages": languages, "language": languages[own] if own else ""}
 
 
 FAMILY = Family(
@@ -72,6 +92,7 @@ FAMILY = Family(
     encoder=(
         Module("encoder.embeddings.word", "transformer.embeddings"),
         Module("encoder.embeddings.position", "transformer.position_embeddings"),
+        Module("encoder.embeddings.language", "transformer.lang_embeddings"),
         Module("encoder.embeddings.norm", "transformer.layer_norm_emb"),
         Module(
             "encoder.layers.{n}.attention.qkv",

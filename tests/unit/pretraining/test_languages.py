@@ -1,0 +1,220 @@
+"""Translation language modeling: models with language embeddings, from the recipe to prediction."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bertie
+from bertie.batches.collate import collate
+from bertie.batches.contiguous import DocSentences
+from bertie.batches.loader import Position
+from bertie.batches.sentence_pairs import SentencePairs
+from bertie.batches.translations import Translations
+from bertie.checkpoints.folder import read_checkpoint
+from bertie.cli import main
+from bertie.contracts import MicroBatch
+from bertie.errors import UsageError, UserError
+from bertie.model.config import TransformerConfig
+from bertie.objectives import MaskedLM, NextSentence
+from bertie.pretraining.initial_weights import new_model
+from bertie.pretraining.pretrain import set_up
+from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
+from bertie.text.prepare import prepare
+from bertie.text.readers import ReaderOptions
+from bertie.text.shards import open_shards
+from bertie.training.distributed import SINGLE_PROCESS
+from bertie.training.optimizers import AdamW
+from bertie.training.schedules import Linear
+
+TRAINING = PretrainTraining(steps=8, batch_size=16, learning_rate=1e-2, row_tokens=512, precision="fp32")
+
+
+@pytest.fixture(scope="module")
+def config(tiny_config: TransformerConfig) -> PretrainConfig:
+    size = replace(
+        tiny_config,
+        vocab_size=0,
+        intermediate_size=128,
+        language_embeddings=True,
+        type_vocab_size=0,
+        mlm_transform=False,
+    )
+    return PretrainConfig(size, Translations(max_length=48), (MaskedLM(),), AdamW(), Linear(warmup=0.1), TRAINING)
+
+
+@pytest.fixture(scope="module")
+def run(config: PretrainConfig, translated_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run."""
+    out = tmp_path_factory.mktemp("languages") / "run"
+    bertie.pretrain(config, translated_shards, out, threads=1)
+    return out
+
+
+def shards_of(texts: dict[str, list[str]], languages: tuple[str, ...], translated_shards: Path, folder: Path) -> Path:
+    """Prepare texts by language with the vocabulary of the translated shards. The records have one text each."""
+    lines = [json.dumps({language: text}) for language, given in texts.items() for text in given]
+    (folder / "text.jsonl").write_text("\n".join(lines))
+    tokenizer = open_shards(translated_shards).tokenizer
+    options = ReaderOptions(languages=languages)
+    prepare([folder / "text.jsonl"], tokenizer, folder / "shards", eval_share=0.2, reader_options=options)
+    return folder / "shards"
+
+
+def test_a_run_takes_the_languages_of_the_shards_and_saves_them(config: PretrainConfig, run: Path) -> None:
+    saved = json.loads((run / "config.json").read_text())
+    assert saved["model_type"] == "xlm"
+    assert saved["architectures"] == ["XLMWithLMHeadModel"]
+    assert saved["id2lang"] == {"0": "xa", "1": "xb"}
+    assert saved["lang2id"] == {"xa": 0, "xb": 1}
+    assert (saved["n_langs"], saved["use_lang_emb"], saved["lang_id"]) == (2, True, 0)
+    checkpoint = read_checkpoint(run)
+    assert checkpoint.config == replace(config.model, vocab_size=500, languages=("xa", "xb"))
+    weights = checkpoint.weights["encoder.embeddings.language.weight"]
+    assert weights.shape == (2, 32)
+    assert not torch.equal(weights[0], weights[1])
+
+
+def test_a_finished_run_is_recognized(config: PretrainConfig, run: Path, translated_shards: Path) -> None:
+    assert bertie.pretrain(config, translated_shards, run, threads=1)["finished_before"]
+
+
+def test_a_model_without_language_embeddings_reads_translations(
+    config: PretrainConfig, translated_shards: Path, tmp_path: Path
+) -> None:
+    """As XLM-R, it is not told the languages."""
+    model = replace(config.model, language_embeddings=False, mlm_transform=True)
+    bertie.pretrain(replace(config, model=model), translated_shards, tmp_path / "run", threads=1)
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["model_type"] == "roberta"
+    assert "encoder.embeddings.language.weight" not in read_checkpoint(tmp_path / "run").weights
+
+
+def test_recipes_that_do_not_fit_are_refused(config: PretrainConfig) -> None:
+    for layout in (SentencePairs(), DocSentences()):
+        with pytest.raises(UsageError, match=r'model\.language_embeddings is true, and layout\.kind is "\w+"'):
+            replace(config, layout=layout)
+    with pytest.raises(UsageError, match=r'objectives\.nsp needs sentence pairs, and layout\.kind is "translations"'):
+        replace(config, objectives=(MaskedLM(), NextSentence()))
+    for changes, message in (
+        (
+            {"language_embeddings": False, "languages": ("en",)},
+            r"model\.languages .* model\.language_embeddings is false",
+        ),
+        ({"language_embeddings": False, "language": "en"}, r"model\.language .* model\.language_embeddings is false"),
+        ({"languages": ("en", "en")}, r"model\.languages has a name twice"),
+        ({"languages": ("en", "de"), "language": "fr"}, r"model\.language is 'fr', and model\.languages is en, de"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            replace(config.model, **changes)
+
+
+def test_shards_that_do_not_fit_are_refused_before_the_run_begins(
+    config: PretrainConfig, small_shards: Path, translated_shards: Path, small_texts: list[str], tmp_path: Path
+) -> None:
+    def refused(changed: PretrainConfig, shards: Path, error: type[Exception], message: str) -> None:
+        with pytest.raises(error, match=message):
+            bertie.pretrain(changed, shards, tmp_path / "run", threads=1)
+        assert not (tmp_path / "run").exists()
+
+    refused(config, small_shards, UserError, r'layout\.kind is "translations", and the shards have no languages')
+    named = replace(config, model=replace(config.model, languages=("xa", "fr")))
+    refused(named, translated_shards, UsageError, r"model\.languages is xa, fr, and the shards also have xb")
+    texts = {"xa": small_texts[:100], "xb": small_texts[100:200]}
+    single = shards_of(texts, ("xa", "xb"), translated_shards, tmp_path)
+    refused(config, single, UsageError, r"layout\.translation_prob is 0\.5, and no training document .* set it to 0")
+    alone = replace(config, layout=Translations(max_length=48, translation_prob=0.0))
+    assert bertie.pretrain(alone, single, tmp_path / "run", threads=1)["eval"]["step"] == 8
+
+
+def test_another_run_continues_with_some_of_the_languages(
+    config: PretrainConfig, run: Path, translated_shards: Path, small_texts: list[str], tmp_path: Path
+) -> None:
+    """The language ids are those of the model, not those of the shards."""
+    shards = shards_of({"xb": small_texts[:100]}, ("xb",), translated_shards, tmp_path)
+    layout = Translations(max_length=48, translation_prob=0.0)
+    changed = replace(config, layout=layout, init_from=str(run))
+    setup = set_up(changed, shards, tmp_path / "run", 1, SINGLE_PROCESS)
+    assert getattr(setup.config.model, "languages", ()) == ("xa", "xb")
+    [step] = islice(setup.feed.steps(0, Position()), 1)
+    for micro in [*step.micro_batches, *setup.eval_sets[0]]:
+        ordinary = np.repeat(micro.batch.example == -1, micro.batch.ragged.lengths)
+        assert set(micro.batch.language_ids[ordinary].tolist()) == {1}  # type: ignore[index]
+
+
+def test_overfits_a_few_sequences(config: PretrainConfig, translated_shards: Path) -> None:
+    """The masked tokens of eight translations are learned by heart."""
+    opened = open_shards(translated_shards)
+    epoch = Translations(max_length=24, translation_prob=1.0).epoch(opened.train, opened.tokenizer, 0, 0)
+    spans = [span for span in epoch.window(0) if len(span.texts) == 2][:8]
+    batch = collate([epoch.sequence(span) for span in spans], 24)
+    size = replace(config.model, vocab_size=500, languages=opened.languages)
+    model = new_model(size, config.objectives, 0)
+    labeled, targets = MaskedLM().label(batch, opened.tokenizer, np.random.default_rng(0))
+    micro = MicroBatch.of(labeled, {"mlm": targets}).tensors()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(120):
+        loss = model(micro)["mlm"]
+        optimizer.zero_grad()
+        (loss.total / loss.count).backward()
+        optimizer.step()
+    assert float((loss.total / loss.count).detach()) < 0.05  # pyright: ignore[reportPossiblyUnboundVariable]
+
+
+# The language in fine-tuning and prediction
+
+
+def test_texts_have_the_language_that_the_caller_chooses(run: Path) -> None:
+    first, named, second = (bertie.load(run, language=name) for name in ("", "xa", "xb"))
+    text = ["The sun is in the ban."]
+    np.testing.assert_array_equal(first.embed(text), named.embed(text))
+    assert np.abs(first.embed(text) - second.embed(text)).max() > 1e-3
+    states = second.hidden_states(text)[0]
+    batch = collate(second._sequences(list(text)), 48)
+    given = replace(batch, language_ids=np.ones(len(batch.input_ids), np.int32)).tensors()
+    with torch.inference_mode():
+        expected = first.model.encoder(given).last.numpy()
+    np.testing.assert_allclose(states[-1], expected, atol=1e-6)
+    with pytest.raises(UsageError, match="language is 'fr', and the model knows xa, xb: choose one of them"):
+        bertie.load(run, language="fr")
+
+
+def test_a_model_without_language_embeddings_has_no_language(pretrained: Path) -> None:
+    with pytest.raises(UsageError, match="language is 'en', and the model has no language embeddings: omit it"):
+        bertie.load(pretrained, language="en")
+
+
+def test_a_fine_tuned_model_keeps_the_language_of_its_texts(run: Path, tmp_path: Path, small_texts: list[str]) -> None:
+    rows = [{"text": text[:50], "label": ("no", "yes")[i % 2]} for i, text in enumerate(small_texts[:16])]
+    recipe: dict[str, Any] = {"extends": "classify", "max_length": 32, "training": {"steps": 3, "precision": "fp32"}}
+    bertie.finetune(recipe | {"language": "xb"}, rows, rows, run, tmp_path / "xb", threads=1)
+    assert json.loads((tmp_path / "xb" / "config.json").read_text())["lang_id"] == 1
+    assert read_checkpoint(tmp_path / "xb").config.language == "xb"  # type: ignore[union-attr]
+
+    def probabilities(**options: str) -> list[float]:
+        found = bertie.load(tmp_path / "xb", **options).predict(["The sun is in the ban."])
+        return list(found[0].probabilities.values())
+
+    assert probabilities() == probabilities(language="xb") != probabilities(language="xa")
+    with pytest.raises(UsageError, match="language is 'fr', and the model knows xa, xb: choose one of them"):
+        bertie.finetune(recipe | {"language": "fr"}, rows, rows, run, tmp_path / "fr", threads=1)
+    assert not (tmp_path / "fr").exists()
+
+
+def test_commands_take_the_language(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for language in ("xa", "xb"):
+        assert main(["fill-mask", str(run), "The [MASK] is in the ban.", "--language", language, "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out.splitlines()[-1]))
+        out = tmp_path / f"{language}.npy"
+        assert main(["embed", str(run), "The sun.", "--out", str(out), "--language", language]) == 0
+    assert found[0] != found[1]
+    assert not np.array_equal(np.load(tmp_path / "xa.npy"), np.load(tmp_path / "xb.npy"))
+    assert main(["fill-mask", str(run), "The [MASK].", "--language", "fr"]) == 2
+    assert "the model knows xa, xb: choose one of them" in capsys.readouterr().err
