@@ -17,7 +17,7 @@ from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.encoder import Encoder
-from bertie.tasks import Task
+from bertie.tasks import PooledTask, Task
 from bertie.tasks.data.rows import first_few, shorten, valid_examples
 from bertie.tasks.encoding import count_truncated
 from bertie.text.truncation import special_tokens
@@ -75,7 +75,8 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
         UsageError: The configuration does not fit the model or the examples.
     """
     limit = checkpoint.config.max_position_embeddings
-    shortest = special_tokens(checkpoint.tokenizer, 2) + 1
+    separate = isinstance(config.task, PooledTask) and config.task.pooling != "token"
+    shortest = special_tokens(checkpoint.tokenizer, 2, separate) + 1
     if not shortest <= config.max_length <= limit:
         raise UsageError(f"max_length is {config.max_length}: the model reads {shortest} to {limit} tokens")
     train_examples, dev_examples = _examples(train, config), _examples(dev, config)

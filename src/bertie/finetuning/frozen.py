@@ -42,7 +42,7 @@ def cache_hidden_states(data: TaskData, model: Model, folder: Path | None) -> Ta
     """
     sequences = [*data.train_sequences, *data.dev_sequences]
     pooled = model.encoder.config.pooled_token
-    rows = [len(s) if _has_lstm(model) else len(data.task.head_positions(s, pooled)) for s in sequences]
+    rows = [len(s) if _all_tokens(model) else len(data.task.head_positions(s, pooled)) for s in sequences]
     ends = np.cumsum([0, *rows])
     cache: np.ndarray | None = None
     with console.progress("encode", len(sequences), "sequences") as bar:
@@ -59,9 +59,9 @@ def cache_hidden_states(data: TaskData, model: Model, folder: Path | None) -> Ta
     return replace(data, train_sequences=cached[:count], dev_sequences=cached[count:], encoder=model.encoder)
 
 
-def _has_lstm(model: Model) -> bool:
-    """Whether a BiLSTM reads the hidden states: it needs those of all tokens, not only those that the head reads."""
-    return model.reading is not None and model.reading.lstm is not None
+def _all_tokens(model: Model) -> bool:
+    """Whether the hidden states of all tokens are needed, not only of those that the head reads."""
+    return model.reading is not None and model.reading.all_tokens
 
 
 def _states(model: Model, task: Task, sequences: list[Sequence]) -> Iterator[np.ndarray]:
@@ -70,7 +70,7 @@ def _states(model: Model, task: Task, sequences: list[Sequence]) -> Iterator[np.
     def compute(batch: Batch, group: list[Sequence]) -> list[np.ndarray]:
         index, sizes = head_index(task, group, model.encoder.config.pooled_token)
         states = model.encoder_states(batch, torch.as_tensor(index, device=model.device)).float().cpu().numpy()
-        return np.split(states, np.cumsum([len(s) for s in group] if _has_lstm(model) else sizes)[:-1])
+        return np.split(states, np.cumsum([len(s) for s in group] if _all_tokens(model) else sizes)[:-1])
 
     yield from infer(model, sequences, compute)
 

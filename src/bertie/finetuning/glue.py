@@ -49,8 +49,8 @@ def glue(
             skipped.
         model: The checkpoint to start from: a run, a checkpoint folder, a hub id, or a `Checkpoint` in memory.
         out: The folder to write.
-        config: The configuration for all tasks, as for `finetune`. Of its task, only `truncation` and `doc_stride` are
-            used.
+        config: The configuration for all tasks, as for `finetune`. Of its task, only `truncation`, `doc_stride` and
+            `pooling` are used.
         tasks: Names of `TASKS`; empty for all.
         from_mnli: Start RTE, MRPC and STS-B from the fine-tuned MNLI model, as the BERT literature does.
         threads: Number of processor threads, as for `finetune`.

@@ -104,7 +104,7 @@ class TaskFiles:
     of: GlueTask
     """The task of GLUE."""
     task: Classify | Regress
-    """The fine-tuning task, with the truncation of the configuration."""
+    """The fine-tuning task, with the truncation and pooling of the configuration."""
     train: Path
     """The training file."""
     labeled: dict[SubmissionFile, Path]
@@ -157,15 +157,20 @@ def _select(names: Sequence[str]) -> list[GlueTask]:
 
 
 def _configured(of: GlueTask, config: FinetuneConfig) -> Classify | Regress:
-    """Return the table's task with the truncation of the configuration. Raises UsageError if that sets other fields."""
+    """Return the table's task with the truncation and pooling of the configuration.
+
+    A single text attends to no other: its pooling is "max" instead. Raises UsageError if the configuration sets other fields.
+    """
     asked = config.task
     if not isinstance(asked, Classify | Regress) or asked != type(asked)(
-        truncation=asked.truncation, doc_stride=asked.doc_stride
+        truncation=asked.truncation, doc_stride=asked.doc_stride, pooling=asked.pooling
     ):
         raise UsageError(
-            "GLUE's columns and labels are fixed: of --task.*, set only --task.truncation and --task.doc_stride"
+            "GLUE's columns and labels are fixed: of --task.*, set only --task.truncation, --task.doc_stride and "
+            "--task.pooling"
         )
-    return replace(of.task, truncation=asked.truncation, doc_stride=asked.doc_stride)
+    pooling = "max" if asked.pooling == "attention" and of.columns == _ONE else asked.pooling
+    return replace(of.task, truncation=asked.truncation, doc_stride=asked.doc_stride, pooling=pooling)
 
 
 def _files(folder: Path, of: GlueTask, task: Classify | Regress) -> tuple[TaskFiles | None, list[str]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bertie import runtime
 from bertie.errors import MAX_INT32, UsageError, require_range
 from bertie.model.layer_selection import Layers
-from bertie.tasks import AnyTask
+from bertie.tasks import AnyTask, PooledTask
 from bertie.training.optimizers import Optimizer
 from bertie.training.schedules import Schedule
 
@@ -149,6 +149,11 @@ class FinetuneConfig:
             )
         if self.task.kind == "embed" and (self.layers != "last" or self.lstm_hidden_size):
             raise UsageError("embed pools the last layer only: remove layers and lstm_hidden_size")
+        if isinstance(self.task, PooledTask) and self.task.pooling == "attention" and not self.lstm_hidden_size:
+            raise UsageError(
+                'task.pooling is "attention", whose second BiLSTM has the size of the first, and lstm_hidden_size is 0: set '
+                'it, or set task.pooling to "max"'
+            )
         if self.frozen and self.task.kind == "embed":
             raise UsageError("embed has no head weights, so frozen leaves nothing to train: remove frozen")
         if self.grid.epochs and self.training.steps:

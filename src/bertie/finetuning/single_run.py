@@ -120,9 +120,8 @@ def build_model(config: FinetuneConfig, task: Task, size: EncoderConfig, encoder
     model = Model(encoder or build_encoder(size), {task.kind: head}, reading)
     runtime.reseed_torch(config.seed, seeding.WEIGHTS)
     # At any width, the initial logits spread as in BERT-base: with smaller ones, short training learns later (docs/log).
-    initialize_weights(model.heads, size.initializer_range * math.sqrt(768 / width), truncation=math.inf)
-    if reading is not None and reading.lstm is not None:
-        reading.lstm.reset_parameters()  # PyTorch's default: uniform within ±1 / √size
+    new = nn.ModuleList([model.heads] if reading is None else [model.heads, reading])
+    initialize_weights(new, size.initializer_range * math.sqrt(768 / width), truncation=math.inf)
     if config.from_scratch:  # else the weights are loaded
         initialize_weights(model.encoder, size.initializer_range)
     return model

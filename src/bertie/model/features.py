@@ -1,4 +1,4 @@
-"""Features for heads that do not use the last layer alone: selected layers, and a BiLSTM over them.
+"""Features for heads that do not use the last layer alone: selected layers, a BiLSTM over them, pooled texts.
 
 T  packed tokens
 Q  query rows, which the heads use
@@ -12,22 +12,29 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequence
 
-from bertie.contracts import Hidden, Ragged
+from bertie.contracts import Batch, Hidden
 from bertie.model.encoder import EncoderConfig
 from bertie.model.layer_selection import Layers, ScalarMix, select_layers, selected_width
+from bertie.model.text_pooling import PooledTexts, TextPooling, run_lstm, separate_texts
 
 LSTM_LAYERS = 2
 
 
 class FeatureExtractor(nn.Module):
-    """Selection of layers, and optionally a BiLSTM.
+    """Selection of layers, and optionally a BiLSTM, and pooled texts in place of single tokens.
 
     `select` comes first. It has no weights, so its result is computed only once for a frozen encoder. `forward` follows.
     """
 
-    def __init__(self, config: EncoderConfig, layers: Layers = "last", lstm_hidden_size: int = 0):
+    def __init__(
+        self,
+        config: EncoderConfig,
+        layers: Layers = "last",
+        lstm_hidden_size: int = 0,
+        pooling: TextPooling = "token",
+        pairs: bool = False,
+    ):
         """Create the trainable parts.
 
         Args:
@@ -35,6 +42,8 @@ class FeatureExtractor(nn.Module):
             layers: The layers to use.
             lstm_hidden_size: Hidden size of each direction of a two-layer BiLSTM over the tokens of a sequence (Devlin et
                 al. 2018, sections 5.1 and 5.3). 0: no BiLSTM.
+            pooling: What stands for a text.
+            pairs: Whether sequences are pairs of texts. If they are pooled, encoder and BiLSTM read each text separately.
 
         Raises:
             UsageError: The encoder has too few layers.
@@ -45,25 +54,34 @@ class FeatureExtractor(nn.Module):
         self.scalar_mix = ScalarMix(config) if layers == "scalar_mix" else None
         size = selected_width(layers, config)
         self.lstm = nn.LSTM(size, lstm_hidden_size, LSTM_LAYERS, bidirectional=True) if lstm_hidden_size else None
+        self.pooled = None if pooling == "token" else PooledTexts(self.width, pairs, pooling == "attention")
+        self.separate = pairs and pooling != "token"
+
+    @property
+    def all_tokens(self) -> bool:
+        """Whether the features of a row depend on all tokens of its sequence, not only on the row itself."""
+        return self.lstm is not None or self.pooled is not None
+
+    def texts(self, batch: Batch) -> Batch:
+        """Return the batch as the encoder reads it: with the texts of pairs as sequences of their own, if they are pooled."""
+        return separate_texts(batch) if self.separate else batch
 
     def select(self, hidden: Hidden, rows: Int[Tensor, " Q"]) -> Tensor:
         """Select what `forward` needs from all layers.
 
         Returns:
-            [Q, E], or [Q, layers + 1, D] for a scalar mix. With a BiLSTM, T instead of Q, because it needs all tokens.
+            [Q, E], or [Q, layers + 1, D] for a scalar mix. T instead of Q, if `all_tokens`.
         """
         assert hidden.layers is not None
-        states = hidden.layers if self.lstm else tuple(state[rows] for state in hidden.layers)
+        states = hidden.layers if self.all_tokens else tuple(state[rows] for state in hidden.layers)
         return torch.stack(states, 1) if self.layers == "scalar_mix" else select_layers(self.layers, states)
 
-    def forward(self, selected: Tensor, ragged: Ragged, rows: Int[Tensor, " Q"]) -> Float[Tensor, "Q W"]:
-        """Compute the features at the query rows from the result of `select`."""
+    def forward(self, selected: Tensor, batch: Batch, rows: Int[Tensor, " Q"]) -> Float[Tensor, "Q W"]:
+        """Compute the features at the query rows from the result of `select`. Pooled texts: those of each row's sequence."""
         x = self.scalar_mix(selected.unbind(1)) if self.scalar_mix else selected
-        return x if self.lstm is None else _run_lstm(self.lstm, x, ragged.lengths)[rows]
-
-
-def _run_lstm(lstm: nn.LSTM, x_TE: Float[Tensor, "T E"], lengths: Int[Tensor, " S"]) -> Float[Tensor, "T W"]:
-    """Run the BiLSTM over each sequence separately."""
-    packed: PackedSequence = pack_sequence(list(x_TE.split(lengths.tolist())), enforce_sorted=False)
-    padded_SLW, sizes = pad_packed_sequence(lstm(packed)[0], batch_first=True)
-    return torch.cat([row[:size] for row, size in zip(padded_SLW, sizes.tolist(), strict=True)])
+        ragged = self.texts(batch).ragged
+        if self.lstm is not None:
+            x = run_lstm(self.lstm, x, ragged.lengths)
+        if self.pooled is not None:
+            return self.pooled(x, ragged)[torch.searchsorted(batch.ragged.cu_seqlens, rows, right=True) - 1]
+        return x if self.lstm is None else x[rows]

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from bertie.contracts import Batch, Hidden, Loss, MicroBatch, Ragged
+from bertie.contracts import Batch, Hidden, Loss, MicroBatch
 from bertie.model.distillation import DistillationHead, MaskedModel
 from bertie.model.electra import fill_masks
 from bertie.model.encoder import Encoder
@@ -52,7 +52,7 @@ class Model(nn.Module):
         if self.generator is not None:
             losses["mlm"], micro = fill_masks(self.generator, cast(MaskedLMHead, self.heads["mlm"]), micro)
         states = self.encoder_states(micro.batch, micro.rows) if micro.hidden_states is None else micro.hidden_states
-        hidden = replace(self.head_inputs(states, micro.batch.ragged, micro.rows), batch=micro.batch, rows=micro.rows)
+        hidden = replace(self.head_inputs(states, micro.batch, micro.rows), batch=micro.batch, rows=micro.rows)
         return losses | {name: self.heads[name](hidden, targets) for name, targets in micro.targets.items()}
 
     def encoder_states(self, batch: Batch, rows: Int[Tensor, " Q"]) -> Tensor:
@@ -63,16 +63,16 @@ class Model(nn.Module):
             rows: Sorted positions in T that the heads use.
 
         Returns:
-            [Q, …] states at these rows, or [T, …] states of all tokens if a BiLSTM follows. The other dimensions are [D]
-            without a feature extractor, otherwise as `FeatureExtractor.select` returns them.
+            [Q, …] states at these rows, or [T, …] states of all tokens if a BiLSTM or pooling follows. The other
+            dimensions are [D] without a feature extractor, otherwise as `FeatureExtractor.select` returns them.
         """
         if self.reading is None:
             return self.encoder(batch, rows).last
-        return self.reading.select(self.encoder(batch, all_layers=True), rows)
+        return self.reading.select(self.encoder(self.reading.texts(batch), all_layers=True), rows)
 
-    def head_inputs(self, states: Tensor, ragged: Ragged, rows: Int[Tensor, " Q"]) -> Hidden:
+    def head_inputs(self, states: Tensor, batch: Batch, rows: Int[Tensor, " Q"]) -> Hidden:
         """Return the input of the heads, computed from the result of `encoder_states`."""
-        return Hidden(states if self.reading is None else self.reading(states, ragged, rows))
+        return Hidden(states if self.reading is None else self.reading(states, batch, rows))
 
     @property
     def transformers(self) -> list[TransformerEncoder]:

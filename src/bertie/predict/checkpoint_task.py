@@ -11,7 +11,7 @@ from bertie import storage
 from bertie.checkpoints import sentence_transformers_format
 from bertie.checkpoints.folder import TASK_FILE, Checkpoint, list_checkpoints
 from bertie.errors import UsageError, UserError
-from bertie.tasks import AnyTask
+from bertie.tasks import AnyTask, Choose, PooledTask
 from bertie.tasks.data.rows import join_names
 from bertie.tasks.task_json import task_from_json
 
@@ -64,14 +64,17 @@ def checkpoint_task(checkpoint: Checkpoint) -> AnyTask | None:
 
 
 def choose_task(task: AnyTask | None, checkpoint: Checkpoint) -> AnyTask | None:
-    """Return `task` with the labels of the checkpoint, or the task of the checkpoint if `task` is None.
+    """Return `task` with the labels and the pooling of the checkpoint, or the task of the checkpoint if `task` is None.
 
     Raises:
-        UsageError: `task` has other labels than the head.
+        UsageError: `task` has other labels than the head, or another pooling.
     """
     own = checkpoint_task(checkpoint)
-    if task is None or own is None or task.kind != own.kind or task.labels == own.labels:
+    if task is None or own is None or task.kind != own.kind:
         return task or own
+    task = _with_pooling(task, own)
+    if task.labels == own.labels:
+        return task
     if not task.labels:
         return replace(task, labels=own.labels)
     if checkpoint.task or len(task.labels) != len(own.labels):  # LABEL_0 … of other models may be renamed
@@ -79,6 +82,17 @@ def choose_task(task: AnyTask | None, checkpoint: Checkpoint) -> AnyTask | None:
             f"task.labels: the model was trained with {join_names(own.labels)}, in this order: use these labels"
         )
     return task
+
+
+def _with_pooling(task: AnyTask, own: AnyTask) -> AnyTask:
+    """Return `task` with the pooling that the model was trained with, and its number of texts."""
+    if not isinstance(task, PooledTask) or not isinstance(own, PooledTask) or own.pooling == task.pooling == "token":
+        return task
+    if task.pooling not in ("token", own.pooling):
+        raise UsageError(f'task.pooling: the model was trained with "{own.pooling}": use it')
+    if isinstance(task, Choose) or isinstance(own, Choose):
+        return replace(task, pooling=own.pooling)
+    return replace(task, pooling=own.pooling, paired=own.paired)
 
 
 def _require_outputs(checkpoint: Checkpoint, kind: str, labels: tuple[str, ...]) -> None:

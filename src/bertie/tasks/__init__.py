@@ -25,5 +25,7 @@ from bertie.tasks.tag import Tag
 from bertie.tasks.task import Task
 
 AnyTask = Classify | Regress | Span | Choose | Tag | Embed
+PooledTask = Classify | Regress | Choose
+"""The tasks whose head reads one vector of a text or a pair. Their field `pooling` says which."""
 
-__all__ = ["AnyTask", "Choose", "Classify", "Embed", "Regress", "Span", "Tag", "Task"]
+__all__ = ["AnyTask", "Choose", "Classify", "Embed", "PooledTask", "Regress", "Span", "Tag", "Task"]

@@ -18,6 +18,7 @@ from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.heads import PooledHead
 from bertie.model.losses import grouped_cross_entropy
+from bertie.model.text_pooling import TextPooling
 from bertie.tasks.data.choices import ChoiceColumns, ChoiceExample, ChoiceReader
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import parse_index
@@ -41,6 +42,10 @@ class Choose:
     """Columns of the endings, in order, or one column with a list; empty: ending0, ending1 …, endings or choices."""
     label: str = ""
     """Column of the gold ending: its index, from 0, or the name of its column; empty: detected from the header."""
+    pooling: TextPooling = "token"
+    """What the head reads. token: the state of one token ([CLS], or the last one if the model is causal). max: the maximum
+    over all tokens; context and ending are encoded separately and combined. attention: the same for texts that attend to
+    each other, with a second BiLSTM (GLUE's baselines)."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -76,10 +81,11 @@ class Choose:
         contexts = truncation.tokenize(tokenizer, [example.context for example in examples])
         texts = [f"{e.lead} {ending}" if e.lead else ending for e in examples for ending in e.endings]
         endings = iter(truncation.tokenize(tokenizer, texts))
-        sequences = []
+        sequences, separate = [], self.pooling != "token"
         for number, (example, context) in enumerate(zip(examples, contexts, strict=True)):
             for part in range(len(example.endings)):
-                [sequence] = truncation.to_sequences(tokenizer, [context, next(endings)], max_length)
+                texts = [context, next(endings)]
+                [sequence] = truncation.to_sequences(tokenizer, texts, max_length, separate=separate)
                 target = None if example.label is None else int(part == example.label)
                 sequences.append(replace(sequence, example=number, part=part, target=target))
         return sequences

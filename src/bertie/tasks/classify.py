@@ -13,10 +13,18 @@ from bertie.errors import UsageError, UserError, require_range
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.heads import PooledHead
+from bertie.model.text_pooling import TextPooling
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import join_names, parse_label, shorten
 from bertie.tasks.data.texts import CLASSES, Example, TextColumns, TextReader
-from bertie.tasks.encoding import by_example, cls_targets, encode_texts, pooled_position, softmax
+from bertie.tasks.encoding import (
+    by_example,
+    cls_targets,
+    encode_texts,
+    pooled_position,
+    require_pairs_to_attend,
+    softmax,
+)
 from bertie.tasks.evaluation.classify import evaluate_classes
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.metrics import classification_scores
@@ -44,6 +52,10 @@ class Classify:
     tokens from the beginning. windows: all of it, in overlapping windows."""
     doc_stride: int = 0
     """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
+    pooling: TextPooling = "token"
+    """What the head reads. token: the state of one token ([CLS], or the last one if the model is causal). max: the maximum
+    over all tokens; the texts of a pair are encoded separately and combined. attention: the same for pairs whose texts
+    attend to each other, with a second BiLSTM (GLUE's baselines)."""
     paired: Fixed[bool | None] = None
     """Whether examples are pairs; set from the training examples."""
 
@@ -69,7 +81,7 @@ class Classify:
 
         Raises:
             UserError: A label is missing or unknown, or all labels are equal.
-            UsageError: `labels` names a single class.
+            UsageError: `labels` names a single class, or `pooling` needs pairs.
         """
         for example in examples:
             if example.label is None:
@@ -85,6 +97,7 @@ class Classify:
             raise UserError(
                 f"every example has the label {shorten(min(labels))!r} ({examples[0].source} …): nothing to learn"
             )
+        require_pairs_to_attend(self.pooling, examples)
         fitted = replace(self, labels=labels, paired=examples[0].text_pair is not None)
         fitted.validate(examples)
         return fitted
@@ -107,7 +120,8 @@ class Classify:
         def target(example: Example) -> int | None:
             return index.get(str(example.label))
 
-        return encode_texts(examples, tokenizer, max_length, self.truncation, self.doc_stride, target, self.paired)
+        long, stride = self.truncation, self.doc_stride
+        return encode_texts(examples, tokenizer, max_length, long, stride, target, self.paired, self.pooling)
 
     def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
         return sequences

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from bertie.contracts import Sequence, Targets
-from bertie.errors import UserError
+from bertie.errors import UsageError, UserError
 from bertie.model.config import PooledToken
+from bertie.model.text_pooling import TextPooling
 from bertie.tasks.data.texts import Example
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
@@ -29,6 +30,7 @@ def encode_texts(
     doc_stride: int,
     target: Callable[[Example], Any],
     paired: bool | None,
+    pooling: TextPooling,
 ) -> list[Sequence]:
     """Encode examples of one text or a pair: one sequence each, or several windows.
 
@@ -40,6 +42,7 @@ def encode_texts(
         doc_stride: Tokens from the start of one window to the next; 0 for half a window.
         target: Returns the target of an example, or None if it has no label.
         paired: Whether the training examples have two texts; None if unknown: all examples must then agree.
+        pooling: What stands for a text. With "token", the encoder reads both texts of a pair together.
 
     Raises:
         UserError: An example has one text and should have two, or the reverse.
@@ -56,8 +59,17 @@ def encode_texts(
     return [
         replace(sequence, example=number, target=target(example))
         for number, (example, *each) in enumerate(zip(examples, *parts, strict=True))
-        for sequence in truncation.to_sequences(tokenizer, each, max_length, long, doc_stride)
+        for sequence in truncation.to_sequences(tokenizer, each, max_length, long, doc_stride, pooling != "token")
     ]
+
+
+def require_pairs_to_attend(pooling: TextPooling, examples: list[Example]) -> None:
+    """Raise UsageError if texts should attend to each other, and the training examples have one text each."""
+    if pooling == "attention" and examples[0].text_pair is None:
+        raise UsageError(
+            f'task.pooling is "attention", which is between two texts, and {examples[0].source} has one: set task.pooling '
+            'to "max"'
+        )
 
 
 def count_truncated(sequences: list[Sequence]) -> int:

@@ -62,7 +62,7 @@ def outputs(model: Model, task: Task, sequences: list[Sequence]) -> list[np.ndar
         rows = torch.as_tensor(index, device=model.device)
         cached = gather_hidden_states(group)
         states = model.encoder_states(batch, rows) if cached is None else torch.as_tensor(cached, device=model.device)
-        logits = head.logits(model.head_inputs(states, batch.ragged, rows).last)  # pyright: ignore[reportCallIssue]
+        logits = head.logits(model.head_inputs(states, batch, rows).last)  # pyright: ignore[reportCallIssue]
         return np.split(logits.float().cpu().numpy(), np.cumsum(sizes)[:-1])
 
     return infer(model, sequences, compute)

@@ -14,10 +14,11 @@ from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.heads import PooledHead
 from bertie.model.losses import squared_error
+from bertie.model.text_pooling import TextPooling
 from bertie.tasks.data.prediction_files import answer_of, require_number
 from bertie.tasks.data.rows import describe_bad_number, parse_label_number
 from bertie.tasks.data.texts import SCORES, Example, TextColumns, TextReader
-from bertie.tasks.encoding import by_example, cls_targets, encode_texts, pooled_position
+from bertie.tasks.encoding import by_example, cls_targets, encode_texts, pooled_position, require_pairs_to_attend
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.evaluation.regress import evaluate_numbers
 from bertie.tasks.metrics import regression_scores
@@ -43,6 +44,10 @@ class Regress:
     tokens from the beginning. windows: all of it, in overlapping windows."""
     doc_stride: int = 0
     """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
+    pooling: TextPooling = "token"
+    """What the head reads. token: the state of one token ([CLS], or the last one if the model is causal). max: the maximum
+    over all tokens; the texts of a pair are encoded separately and combined. attention: the same for pairs whose texts
+    attend to each other, with a second BiLSTM (GLUE's baselines)."""
     paired: Fixed[bool | None] = None
     """Whether examples are pairs; set from the training examples."""
 
@@ -68,9 +73,10 @@ class Regress:
     def fit(self, examples: list[Example]) -> Regress:
         """Return the task, knowing whether examples are pairs.
 
-        Raises UserError if a number is missing or all are equal.
+        Raises UserError if a number is missing or all are equal, and UsageError if `pooling` needs pairs.
         """
         self.validate(examples)
+        require_pairs_to_attend(self.pooling, examples)
         if len({parse_label_number(example.label) for example in examples}) == 1:
             raise UserError(
                 f"every example has the score {examples[0].label} ({examples[0].source} …): nothing to learn"
@@ -91,7 +97,8 @@ class Regress:
         def target(example: Example) -> float | None:
             return parse_label_number(example.label)
 
-        return encode_texts(examples, tokenizer, max_length, self.truncation, self.doc_stride, target, self.paired)
+        long, stride = self.truncation, self.doc_stride
+        return encode_texts(examples, tokenizer, max_length, long, stride, target, self.paired, self.pooling)
 
     def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
         return sequences

@@ -9,6 +9,7 @@ from bertie.errors import UsageError, UserError
 from bertie.model.encoder import EncoderConfig
 from bertie.model.features import FeatureExtractor
 from bertie.model.layer_selection import Layers
+from bertie.model.text_pooling import TextPooling
 from bertie.tasks import AnyTask, Task
 
 _NOT_TASK_FIELDS = ("max_length", "layers", "lstm_hidden_size")
@@ -57,7 +58,7 @@ def features_from_json(values: dict[str, Any], config: EncoderConfig, where: obj
         where: The file, for messages.
 
     Returns:
-        The feature extractor, or None if the head reads the last layer directly.
+        The feature extractor, or None if the head reads single tokens of the last layer.
 
     Raises:
         UserError: The content is damaged.
@@ -66,4 +67,12 @@ def features_from_json(values: dict[str, Any], config: EncoderConfig, where: obj
     layers, lstm_hidden_size = values.get("layers", "last"), values.get("lstm_hidden_size", 0)
     if layers not in get_args(Layers) or type(lstm_hidden_size) is not int or not 0 <= lstm_hidden_size <= 1 << 16:
         raise UserError(f"{where} is damaged: layers is {layers!r}, lstm_hidden_size {lstm_hidden_size!r}")
-    return None if layers == "last" and not lstm_hidden_size else FeatureExtractor(config, layers, lstm_hidden_size)
+    kind = values.get("kind")
+    pooling = "token" if kind == "embed" else values.get("pooling", "token")  # embed pools in its head
+    pairs = values.get("paired", kind == "choose") is True
+    if pooling not in get_args(TextPooling) or (pooling == "attention" and not (pairs and lstm_hidden_size)):
+        problem = f"pooling is {pooling!r}, paired {pairs}, lstm_hidden_size {lstm_hidden_size!r}"
+        raise UserError(f"{where} is damaged: {problem}")
+    if (layers, lstm_hidden_size, pooling) == ("last", 0, "token"):
+        return None
+    return FeatureExtractor(config, layers, lstm_hidden_size, pooling, pairs)

@@ -55,28 +55,29 @@ def tokenize(tokenizer: Tokenizer, texts: list[str], offsets: bool = False) -> l
     return tokenized
 
 
-def special_tokens(tokenizer: Tokenizer, texts: int) -> int:
-    """Return the number of special tokens in a sequence of one text or two."""
-    return 1 + texts + (texts - 1) * (tokenizer.separators - 1)
+def special_tokens(tokenizer: Tokenizer, texts: int, separate: bool = False) -> int:
+    """Return the number of special tokens in a sequence of one text or two. separate: as in `to_sequences`."""
+    return 2 * texts if separate else 1 + texts + (texts - 1) * (tokenizer.separators - 1)
 
 
-def add_special_tokens(tokenizer: Tokenizer, parts: Many[TokenizedText]) -> Sequence:
+def add_special_tokens(tokenizer: Tokenizer, parts: Many[TokenizedText], separate: bool = False) -> Sequence:
     """Build the sequence [CLS] A [SEP], or [CLS] A [SEP] B [SEP], of one text or two.
 
-    RoBERTa's tokenizers have <s> A </s></s> B </s>, without token types.
+    RoBERTa's tokenizers have <s> A </s></s> B </s>, without token types. separate: as in `to_sequences`.
     """
-    size = special_tokens(tokenizer, len(parts)) + sum(len(part.ids) for part in parts)
+    size = special_tokens(tokenizer, len(parts), separate) + sum(len(part.ids) for part in parts)
     ids, token_type_ids = np.empty(size, np.int32), np.zeros(size, np.int32)
     offsets = None if any(part.offsets is None for part in parts) else np.zeros((size, 2), np.int32)
     ids[0], start = tokenizer.cls_id, 1
     starts = []
     for number, part in enumerate(parts):
-        if number and tokenizer.separators == 2:
-            ids[start] = tokenizer.sep_id
+        if number and (separate or tokenizer.separators == 2):
+            ids[start] = tokenizer.cls_id if separate else tokenizer.sep_id
+            token_type_ids[start] = separate
             start += 1
         end = start + len(part.ids)
         ids[start:end], ids[end] = part.ids, tokenizer.sep_id
-        token_type_ids[start : end + 1] = number if tokenizer.separators == 1 else 0
+        token_type_ids[start : end + 1] = number if separate or tokenizer.separators == 1 else 0
         starts.append(start)
         if offsets is not None and part.offsets is not None:
             offsets[start:end] = part.offsets
@@ -90,6 +91,7 @@ def to_sequences(
     max_length: int,
     truncation: Truncation = "head",
     doc_stride: int = 128,
+    separate: bool = False,
 ) -> list[Sequence]:
     """Build the sequence of one text or a pair of texts, or several windows over it.
 
@@ -103,20 +105,22 @@ def to_sequences(
         max_length: Maximum length of a sequence in tokens, special tokens included.
         truncation: What to keep of a text that is too long: its head, its tail, both, or all of it in windows.
         doc_stride: Tokens from the start of a window to the start of the next. 0: half a window.
+        separate: Build [CLS] A [SEP] [CLS] B [SEP] of a pair, with token types in any tokenizer's format, for an encoder
+            that reads the texts separately.
 
     Returns:
         One sequence, or the windows in order: `part` is the number of the window, `weight` 1 / windows, and `truncated`
         the number of tokens that were left out.
     """
-    max_tokens = max_length - special_tokens(tokenizer, len(parts))
+    max_tokens = max_length - special_tokens(tokenizer, len(parts), separate)
     lengths = [len(part.ids) for part in parts]
     if sum(lengths) <= max_tokens:
-        return [add_special_tokens(tokenizer, parts)]
+        return [add_special_tokens(tokenizer, parts, separate)]
     if truncation == "windows":
-        return _windows(tokenizer, parts, max_tokens, doc_stride)
+        return _windows(tokenizer, parts, max_tokens, doc_stride, separate)
     counts = [max_tokens] if len(parts) == 1 else _truncate_pair(lengths[0], lengths[1], max_tokens)
     truncated = [_truncate(part, count, truncation) for part, count in zip(parts, counts, strict=True)]
-    return [replace(add_special_tokens(tokenizer, truncated), truncated=sum(lengths) - max_tokens)]
+    return [replace(add_special_tokens(tokenizer, truncated, separate), truncated=sum(lengths) - max_tokens)]
 
 
 def encode(
@@ -150,7 +154,9 @@ def window_spans(length: int, max_tokens: int, stride: int) -> list[slice]:
     return [slice(start, min(start + max_tokens, length)) for start in starts]
 
 
-def _windows(tokenizer: Tokenizer, parts: Many[TokenizedText], max_tokens: int, doc_stride: int) -> list[Sequence]:
+def _windows(
+    tokenizer: Tokenizer, parts: Many[TokenizedText], max_tokens: int, doc_stride: int, separate: bool
+) -> list[Sequence]:
     """Build windows over the last text. A pair's first text is repeated in every window."""
     max_first = max(max_tokens // 2, max_tokens - len(parts[-1].ids))
     first = [_truncate(part, max_first, "head") for part in parts[:-1]]
@@ -159,7 +165,7 @@ def _windows(tokenizer: Tokenizer, parts: Many[TokenizedText], max_tokens: int, 
     spans = window_spans(len(parts[-1].ids), max_tokens - first_tokens, doc_stride)
     return [
         replace(
-            add_special_tokens(tokenizer, [*first, parts[-1].take(span)]),
+            add_special_tokens(tokenizer, [*first, parts[-1].take(span)], separate),
             part=number,
             weight=1 / len(spans),
             truncated=truncated,

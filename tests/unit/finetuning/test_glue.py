@@ -501,7 +501,7 @@ def test_wrong_tasks_are_refused(some: Path, start: Path, tmp_path: Path, tasks:
 
 def test_task_settings_without_effect_are_refused(some: Path, start: Path, tmp_path: Path) -> None:
     for task in (Classify(text="sentence"), Classify(labels=("a", "b")), Span()):
-        with pytest.raises(UsageError, match=r"set only --task.truncation and --task.doc_stride"):
+        with pytest.raises(UsageError, match=r"set only --task.truncation, --task.doc_stride and --task.pooling"):
             glue(some, start, tmp_path / "out", replace(CONFIG, task=task), threads=1)
     windows = replace(CONFIG, task=Regress(truncation="windows", doc_stride=16))
     result = glue(some, start, tmp_path / "out", windows, tasks=["rte"], threads=1)

@@ -74,7 +74,7 @@ def test_head_reads_the_two_boundaries_and_the_position(
 ) -> None:
     micro = join([label_row(row(small_tokenizer, 1), OBJECTIVES, small_tokenizer, 0)]).tensors()
     model = new_model(tiny_config, OBJECTIVES, 0).double()
-    hidden = model.head_inputs(model.encoder_states(micro.batch, micro.rows), micro.batch.ragged, micro.rows)
+    hidden = model.head_inputs(model.encoder_states(micro.batch, micro.rows), micro.batch, micro.rows)
     head, targets = model.heads["sbo"], micro.targets["sbo"]
     total = 0.0
     for number in targets.weight.nonzero()[:, 0].tolist():

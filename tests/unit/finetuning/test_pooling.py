@@ -1,0 +1,215 @@
+"""GLUE's baselines in fine-tuning: max pooling, and attention between the texts of a pair."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bertie
+from bertie.checkpoints.folder import write_model
+from bertie.errors import UsageError, UserError
+from bertie.finetuning import finetune as finetuning
+from bertie.finetuning.finetune import Finetuned
+from bertie.finetuning.glue import glue
+from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
+from bertie.model.encoder import build_encoder
+from bertie.model.initialization import initialize_weights
+from bertie.model.model import Model
+from bertie.model.static import StaticConfig
+from bertie.model.text_pooling import TextPooling
+from bertie.tasks import Choose, Classify, PooledTask, Regress
+from bertie.text import bpe, word_counts
+from bertie.text.tokenizer import ByteLevel, Tokenizer
+from bertie.training.optimizers import AdamW
+from bertie.training.schedules import Linear
+
+TRAINING = FinetuneTraining(epochs=4, batch_size=8, learning_rate=1e-2, precision="fp32")
+CONFIG = FinetuneConfig(
+    Classify(), AdamW(), Linear(warmup=0.1), TRAINING, max_length=32, lstm_hidden_size=6, hidden_dropout_prob=0.0
+)  # fmt: skip
+TASKS = {"classify": Classify(), "regress": Regress(), "choose": Choose()}
+POOLINGS: list[TextPooling] = ["max", "attention"]
+
+
+@pytest.fixture(scope="module")
+def static(small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Static vectors."""
+    folder = tmp_path_factory.mktemp("static")
+    return written(folder, small_tokenizer)
+
+
+def written(folder: Path, tokenizer: Tokenizer) -> Path:
+    encoder = build_encoder(StaticConfig(16, vocab_size=tokenizer.size, max_position_embeddings=64))
+    torch.manual_seed(0)
+    initialize_weights(encoder, 0.5)
+    write_model(folder, Model(encoder, {}), tokenizer)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pairs(small_texts: list[str]) -> list[dict[str, Any]]:
+    """Pairs whose label is in the second text, at a place that varies."""
+    made = []
+    for i, text in enumerate(small_texts[:48]):
+        words = text.split()[: 2 + i % 5]
+        words.insert(i % len(words), ["a", "in"][i % 2])
+        made.append({"text": text[10:20], "text_pair": " ".join(words), "label": ["no", "yes"][i % 2]})
+    return made
+
+
+def examples(kind: str, pairs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    if kind == "choose":
+        return [
+            {"context": p["text"], "ending0": p["text_pair"], "ending1": p["text_pair"][::-1], "label": str(i % 2)}
+            for i, p in enumerate(pairs)
+        ]
+    return [{**p, "label": float(p["label"] == "yes")} for p in pairs] if kind == "regress" else pairs
+
+
+def finetune(config: FinetuneConfig, rows: Any, model: Path, out: Path | None = None) -> Finetuned:
+    return bertie.finetune(config, rows[:32], rows[32:], model, out, threads=1)
+
+
+def with_task(config: FinetuneConfig, task: PooledTask, pooling: TextPooling, **changes: Any) -> FinetuneConfig:
+    return replace(config, task=replace(task, pooling=pooling), **changes)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("kind", list(TASKS))
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_run_is_read_back_unchanged(
+    kind: str, pooling: TextPooling, frozen: bool, pairs: list[dict[str, Any]], start: Path, tmp_path: Path
+) -> None:
+    """Over a Transformer, frozen with cached states and tuned."""
+    config = with_task(CONFIG, TASKS[kind], pooling, frozen=frozen, layers="scalar_mix")
+    rows = examples(kind, pairs)
+    found = finetune(config, rows, start, tmp_path / "run")
+    loaded = bertie.load(tmp_path / "run")
+    assert loaded.evaluate(rows[32:])["scores"] == pytest.approx(found.scores)
+    for ours, theirs in zip(loaded.model.state_dict().values(), found.model.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert finetune(config, rows, start, tmp_path / "run").scores == found.scores
+    assert json.loads((tmp_path / "run" / "task.json").read_text())["pooling"] == pooling
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_cached_hidden_states_give_the_same_losses(
+    pooling: TextPooling, pairs: list[dict[str, Any]], start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = with_task(CONFIG, Classify(), pooling, frozen=True, attention_probs_dropout_prob=0.0)
+    cached = finetune(config, pairs, start)
+    monkeypatch.setattr(finetuning, "cache_hidden_states", lambda data, *_: data)
+    np.testing.assert_allclose(cached.losses, finetune(config, pairs, start).losses, rtol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_predictions_do_not_depend_on_other_examples(
+    pooling: TextPooling, pairs: list[dict[str, Any]], static: Path
+) -> None:
+    found = finetune(with_task(CONFIG, Classify(), pooling), pairs, static)
+    together = [prediction.probabilities for prediction in found.predict(pairs)]
+    for row, expected in zip(pairs[:6], together, strict=False):
+        [alone] = found.predict([row])
+        assert alone.probabilities == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_pairs_are_learned_from_static_vectors(pooling: TextPooling, pairs: list[dict[str, Any]], static: Path) -> None:
+    training = replace(TRAINING, epochs=25)
+    found = finetune(with_task(CONFIG, Classify(), pooling, frozen=True, training=training), pairs, static)
+    assert np.mean(found.losses[-4:]) < 0.2
+
+
+def test_single_texts_are_pooled_without_a_bilstm(pairs: list[dict[str, Any]], static: Path, tmp_path: Path) -> None:
+    rows = [{"text": row["text_pair"], "label": row["label"]} for row in pairs]
+    config = with_task(CONFIG, Classify(), "max", lstm_hidden_size=0, training=replace(TRAINING, epochs=20))
+    found = finetune(config, rows, static, tmp_path / "run")
+    assert np.mean(found.losses[-4:]) < 0.2
+    reading = bertie.load(tmp_path / "run").model.reading
+    assert reading is not None
+    assert not list(reading.parameters())
+
+
+def test_bf16_with_filler_sequences(pairs: list[dict[str, Any]], start: Path) -> None:
+    training = replace(TRAINING, precision="bf16", batch_size=1, epochs=1)
+    found = finetune(with_task(CONFIG, Classify(), "attention", training=training), pairs, start)
+    assert np.isfinite(found.losses).all()
+
+
+def test_texts_of_a_byte_level_vocabulary_are_told_apart(
+    pairs: list[dict[str, Any]], small_texts: list[str], tmp_path: Path
+) -> None:
+    """Its pairs have no segments otherwise."""
+    counts = word_counts.count_words(small_texts[:50], ByteLevel()).counts
+    tokenizer = Tokenizer.build_bpe(*bpe.train(counts, vocab_size=300, exact=False))
+    config = with_task(CONFIG, Classify(), "max", max_length=60)
+    found = finetune(config, pairs, written(tmp_path, tokenizer))
+    [sequence] = found.task.encode(list(found.task.reader.values(pairs[:1])), tokenizer, 60)
+    second = sequence.input_ids[sequence.token_type_ids == 1]
+    assert (second[0], second[-1]) == (tokenizer.cls_id, tokenizer.sep_id)
+    assert tokenizer.decode(second[1:-1].tolist()) == pairs[0]["text_pair"]
+
+
+def test_windows_of_long_pairs(pairs: list[dict[str, Any]], static: Path) -> None:
+    task = Classify(truncation="windows")
+    found = finetune(with_task(CONFIG, task, "max", max_length=12), pairs, static)
+    assert len(found.predict(pairs)) == len(pairs)
+
+
+def test_a_model_keeps_its_pooling_when_it_reads_other_columns(
+    pairs: list[dict[str, Any]], static: Path, tmp_path: Path
+) -> None:
+    found = finetune(with_task(CONFIG, Classify(), "max"), pairs, static, tmp_path / "run")
+    renamed = [{"one": row["text"], "two": row["text_pair"], "label": row["label"]} for row in pairs[32:]]
+    loaded = bertie.load(tmp_path / "run", task=Classify(text="one", text_pair="two"), threads=1)
+    assert loaded.evaluate(renamed)["scores"] == found.scores
+    with pytest.raises(UserError, match=r"no column 'text_pair'|one text"):
+        bertie.load(tmp_path / "run", task=Classify()).predict([{"text": "a text"}])
+    with pytest.raises(UsageError, match=r'task\.pooling: the model was trained with "max"'):
+        bertie.load(tmp_path / "run", task=Classify(pooling="attention"))
+
+
+def test_glue_has_one_pooling_for_all_tasks(pairs: list[dict[str, Any]], static: Path, tmp_path: Path) -> None:
+    for name, columns in (("RTE", ("text", "text_pair")), ("SST-2", ("text_pair",))):
+        header = "index\tsentence1\tsentence2\tlabel" if name == "RTE" else "sentence\tlabel"
+        labels = {"no": "not_entailment", "yes": "entailment"} if name == "RTE" else {"no": "0", "yes": "1"}
+        lines = [
+            "\t".join([str(i)] * (name == "RTE") + [row[column] for column in columns] + [labels[row["label"]]])
+            for i, row in enumerate(pairs)
+        ]
+        (tmp_path / "glue" / name).mkdir(parents=True)
+        for part in ("train", "dev"):
+            (tmp_path / "glue" / name / f"{part}.tsv").write_text("\n".join([header, *lines]) + "\n")
+    config = with_task(CONFIG, Classify(), "attention", training=replace(TRAINING, epochs=1))
+    glue(tmp_path / "glue", static, tmp_path / "out", config, threads=1)
+    used = {name: json.loads((tmp_path / "out" / name / "task.json").read_text()) for name in ("rte", "sst2")}
+    assert {name: values["pooling"] for name, values in used.items()} == {"rte": "attention", "sst2": "max"}
+
+
+def test_combinations_without_sense_are_refused(pairs: list[dict[str, Any]], static: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"task\.pooling is \"attention\".* lstm_hidden_size is 0: set it"):
+        with_task(CONFIG, Classify(), "attention", lstm_hidden_size=0)
+    with pytest.raises(UsageError, match=r"task\.pooling is \"attention\".* has one: set task\.pooling to \"max\""):
+        finetune(
+            with_task(CONFIG, Classify(), "attention"),
+            [{"text": p["text"], "label": p["label"]} for p in pairs],
+            static,
+        )
+    with pytest.raises(UsageError, match=r"'pooling' is not known"):
+        bertie.finetune({"extends": "tag", "task": {"kind": "tag", "pooling": "max"}}, [], [], static)
+    with pytest.raises(UsageError, match="max_length is 4: the model reads 5 to 64 tokens"):
+        finetune(with_task(CONFIG, Classify(), "max", max_length=4), pairs, static)
+    finetune(with_task(CONFIG, Classify(), "max"), pairs, static, tmp_path / "run")
+    (tmp_path / "run" / "manifest.json").unlink()
+    path = tmp_path / "run" / "task.json"
+    values = json.loads(path.read_text())
+    for wrong in ({"pooling": "lost"}, {"pooling": "attention", "lstm_hidden_size": 0}):
+        path.write_text(json.dumps(values | wrong))
+        with pytest.raises(UserError, match=r"task\.json is damaged"):
+            bertie.load(tmp_path / "run")

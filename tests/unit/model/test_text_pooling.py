@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bertie.batches.collate import collate, filler
+from bertie.contracts import Ragged, Sequence
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import EncoderConfig, build_encoder
+from bertie.model.features import FeatureExtractor
+from bertie.model.initialization import initialize_weights
+from bertie.model.lstm import LstmConfig
+from bertie.model.model import Model
+from bertie.model.static import StaticConfig
+from bertie.model.text_pooling import PooledTexts, TextPooling, attended, run_lstm, separate_texts
+
+ENCODERS = [
+    TransformerConfig(2, 16, 2, 32, vocab_size=60, max_position_embeddings=32, hidden_dropout_prob=0.0),
+    LstmConfig(2, 16, 12, vocab_size=60, max_position_embeddings=32, hidden_dropout_prob=0.0),
+    StaticConfig(16, vocab_size=60, max_position_embeddings=32, hidden_dropout_prob=0.0),
+]
+
+
+def pair(first: list[int], second: list[int]) -> Sequence:
+    types = np.array([0] * len(first) + [1] * len(second), np.int32)
+    return Sequence(np.array(first + second, np.int32), types, np.ones(len(types), bool))
+
+
+def texts(*lengths: int) -> Ragged:
+    return Ragged(torch.tensor([0, *np.cumsum(lengths)]), max(lengths))
+
+
+def weights_of(pooled: PooledTexts) -> None:
+    torch.manual_seed(0)
+    initialize_weights(pooled, 0.5)
+
+
+def test_texts_of_pairs_become_sequences() -> None:
+    made = [pair([1, 2, 3], [4, 5]), pair([6], [7, 8, 9]), *filler(3, 0, 16)]
+    found = separate_texts(collate(made, 16).tensors())
+    assert found.ragged.cu_seqlens.tolist() == [0, 3, 5, 6, 9, 12, 12]
+    assert found.position_ids.tolist() == [0, 1, 2, 0, 1, 0, 0, 1, 2, 0, 1, 2]
+    assert not found.token_type_ids.any()
+    assert found.input_ids.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0, 0]
+
+
+def test_each_token_attends_to_the_other_text() -> None:
+    """Computed token by token from the definition."""
+    torch.manual_seed(0)
+    parts = [torch.randn(n, 4, dtype=torch.float64) for n in (3, 5, 2, 1)]
+    expected = []
+    for number, part in enumerate(parts):
+        other = parts[number ^ 1]
+        for x in part:
+            exponentials = [float(torch.exp(sum(x[d] * y[d] for d in range(4)))) for y in other]  # pyright: ignore[reportArgumentType, reportCallIssue]
+            expected.append(sum(e / sum(exponentials) * y for e, y in zip(exponentials, other, strict=True)))
+    torch.testing.assert_close(attended(torch.cat(parts), torch.tensor([3, 5, 2, 1])), torch.stack(expected))  # pyright: ignore[reportArgumentType]
+
+
+def test_pairs_are_combined_as_in_glues_baselines() -> None:
+    pooled = PooledTexts(2, pairs=True, attention=False)
+    weights_of(pooled)
+    x = torch.tensor([[1.0, -4], [0, -3], [2, 5], [-1, 6]])
+    u, v = [1, -3], [2, 6]
+    four = torch.tensor([*u, *v, 1, 9, 2, -18], dtype=torch.float32)
+    assert pooled.combine is not None
+    torch.testing.assert_close(pooled(x, texts(2, 2)), pooled.combine(four)[None])
+    assert PooledTexts(2, pairs=False, attention=False)(x, texts(3, 1)).tolist() == [[2, 5], [-1, 6]]
+
+
+def test_attention_is_read_by_a_second_bilstm() -> None:
+    pooled = PooledTexts(4, pairs=True, attention=True)
+    weights_of(pooled)
+    x, lengths = torch.randn(9, 4), [4, 5]
+    both = torch.cat([x, attended(x, torch.tensor(lengths))], 1)
+    assert pooled.lstm is not None
+    assert pooled.combine is not None
+    u, v = (pooled.lstm(part)[0].amax(0) for part in both.split(lengths))
+    torch.testing.assert_close(pooled(x, texts(4, 5))[0], pooled.combine(torch.cat([u, v, (u - v).abs(), u * v])))
+
+
+@pytest.mark.parametrize("attention", [False, True])
+def test_filler_changes_nothing(attention: bool) -> None:
+    pooled = PooledTexts(4, pairs=True, attention=attention)
+    weights_of(pooled)
+    x = torch.randn(12, 4)
+    alone = pooled(x[:5], texts(2, 3))
+    found = pooled(x, texts(2, 3, 7, 0))
+    torch.testing.assert_close(found[:1], alone)
+    found[0].sum().backward()
+    after = [parameter.grad for parameter in pooled.parameters()]
+    pooled.zero_grad()
+    alone.sum().backward()
+    for parameter, with_filler in zip(pooled.parameters(), after, strict=True):
+        torch.testing.assert_close(parameter.grad, with_filler)
+
+
+def test_attention_learns_to_look_up_what_max_pooling_cannot() -> None:
+    """The first text asks for one of six random keys, and the answer is the value beside this key in the second text."""
+    accuracy = {}
+    for attention in (False, True):
+        torch.manual_seed(0)
+        model = nn.ModuleList([PooledTexts(16, pairs=True, attention=attention), nn.Linear(16, 16), nn.Linear(16, 2)])
+        optimizer, right = torch.optim.Adam(model.parameters(), 1e-2), []
+        for _ in range(100):
+            vectors, value, asked = torch.randn(32, 7, 16), torch.randint(2, (32, 6)), torch.randint(6, (32,))
+            vectors[:, 1:, -1] = 2.0 * value - 1
+            vectors[:, 0] = vectors[torch.arange(32), 1 + asked]
+            vectors[:, 0, -1] = 0
+            logits = model[2](torch.tanh(model[1](model[0](vectors.flatten(0, 1), texts(*[1, 6] * 32)))))
+            gold = value[torch.arange(32), asked]
+            loss = nn.functional.cross_entropy(logits, gold)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            right.append((logits.argmax(1) == gold).float().mean())
+        accuracy[attention] = float(torch.stack(right[-20:]).mean())
+    assert accuracy[True] > 0.95
+    assert accuracy[False] < 0.65
+
+
+def features(config: EncoderConfig, pooling: TextPooling, sequences: list[Sequence]) -> torch.Tensor:
+    """Return the features of a model with fixed weights: of the first text only, if it can be told apart."""
+    reading = FeatureExtractor(config, "last", 6, pooling, pairs=True)
+    model = Model(build_encoder(config), {}, reading)
+    torch.manual_seed(0)
+    initialize_weights(model, 0.5)
+    assert reading.pooled is not None
+    assert reading.pooled.combine is not None
+    with torch.no_grad():
+        reading.pooled.combine.weight.copy_(torch.eye(12, 48))  # of [u; v; |u − v|; u ∗ v], it selects u
+    batch = collate(sequences, 16).tensors()
+    rows = batch.ragged.cu_seqlens[:-1]
+    model.eval()
+    return model.head_inputs(model.encoder_states(batch, rows), batch, rows).last
+
+
+@pytest.mark.parametrize("config", ENCODERS, ids=lambda config: config.kind)
+@pytest.mark.parametrize("pooling", ["max", "attention"])
+def test_the_vector_of_a_text_depends_on_the_other_text_only_with_attention(
+    config: EncoderConfig, pooling: TextPooling
+) -> None:
+    first = [pair([2, 10, 11, 3], [2, 20, 3]), pair([2, 12, 3], [2, 22, 23, 24, 3])]
+    other = [pair([2, 10, 11, 3], [2, 40, 41, 42, 3]), first[1]]
+    before, after = (features(config, pooling, made) for made in (first, other))
+    torch.testing.assert_close(before[1], after[1])  # nor on other pairs of the batch
+    difference = float((before[0] - after[0]).detach().abs().max())
+    assert (difference > 1e-4) == (pooling == "attention")
+    alone = features(config, pooling, first[1:])
+    torch.testing.assert_close(alone[0], before[1])
+
+
+def test_bilstms_read_each_text_by_itself() -> None:
+    lstm, x = nn.LSTM(3, 2, bidirectional=True), torch.randn(6, 3)
+    found = run_lstm(lstm, x, torch.tensor([2, 0, 3, 1]))
+    torch.testing.assert_close(found, torch.cat([lstm(part)[0] for part in x.split([2, 3, 1])]))
