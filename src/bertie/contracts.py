@@ -130,6 +130,9 @@ class Batch:
     """int32 [S]: `Sequence.example`."""
     ragged: Ragged
     """Boundaries of the sequences in T."""
+    order: Array | None = None
+    """int32 [T]: rank of each token in the factorization order of its sequence (permutation language modeling). 0: given as
+    context, visible to all tokens. 1, 2, …: predicted, in this order. None: there is no order."""
     original_ids: Array | None = None
     """int32 [T]: `input_ids` before masked language modeling, for the objectives after it. Micro-batches do not have it."""
     masked_spans: MaskedSpans | None = None
@@ -138,7 +141,7 @@ class Batch:
     @property
     def arrays(self) -> dict[str, Array]:
         """The arrays that the encoder and the heads read, by name: one value per token or per sequence."""
-        names = ("input_ids", "token_type_ids", "position_ids", "word_starts", "pair_label", "example")
+        names = ("input_ids", "token_type_ids", "position_ids", "word_starts", "pair_label", "example", "order")
         return {name: array for name in names if (array := getattr(self, name)) is not None}
 
     def tensors(self, device: torch.device | str = "cpu") -> Batch:

@@ -25,7 +25,8 @@ from bertie.batches.contiguous import DocSentences
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import TransformerConfig
-from bertie.objectives import CausalLM, MaskedLM, NextSentence, SpanBoundary
+from bertie.model.xlnet import XlnetConfig
+from bertie.objectives import CausalLM, MaskedLM, NextSentence, PermutationLM, SpanBoundary
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tasks.classify import Classify
 from bertie.training.optimizers import AdamW, BertAdam
@@ -107,6 +108,17 @@ def test_losses_of_spans_with_the_span_boundary_objective(
     config = replace(pretraining, objectives=(MaskedLM(masking="spans"), SpanBoundary(), NextSentence()))
     bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
     compare("pretrain_spans", losses(tmp_path / "run", ("mlm_loss", "sbo_loss", "nsp_loss", "grad_norm")))
+
+
+def test_losses_of_permutation_language_modeling(
+    pretraining: PretrainConfig, small_shards: Path, tmp_path: Path
+) -> None:
+    model = XlnetConfig(
+        2, 32, 4, 64, max_position_embeddings=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    )
+    config = replace(pretraining, model=model, objectives=(PermutationLM(),))
+    bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
+    compare("pretrain_plm", losses(tmp_path / "run", ("plm_loss", "grad_norm")))
 
 
 def test_losses_of_fine_tuning(

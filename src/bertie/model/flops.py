@@ -9,6 +9,7 @@ from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig
 from bertie.model.lstm import LstmConfig
 from bertie.model.span_boundary import POSITION_SIZE
+from bertie.model.xlnet import XlnetConfig
 
 
 def training_flops(config: EncoderConfig, micro: MicroBatch) -> float:
@@ -16,7 +17,7 @@ def training_flops(config: EncoderConfig, micro: MicroBatch) -> float:
 
     A product of [n, k] and [k, m] takes 2·n·k·m operations, and its backward pass twice as many. Counted are:
 
-    - all layers except the last, at T tokens, including filler;
+    - all layers except the last, at T tokens, including filler (with two streams, also at Q rows);
     - in the last layer, keys and values at T tokens, and everything else at Q rows;
     - attention within each sequence, without padding;
     - logits over the vocabulary at the P predicted positions.
@@ -35,11 +36,14 @@ def training_flops(config: EncoderConfig, micro: MicroBatch) -> float:
         products = _lstm(config, micro)
     elif isinstance(config, TransformerConfig):
         products = _transformer(config, micro)
+    elif isinstance(config, XlnetConfig):
+        products = _xlnet(config, micro)
     width = config.hidden_size
     transformer = isinstance(config, TransformerConfig)
     embedding, transform = (config.embedding_width, config.mlm_transform) if transformer else (width, True)
     vocabulary = width * config.vocab_size
     heads = {"mlm": embedding * (width * transform + config.vocab_size), "clm": vocabulary, "bilm": vocabulary}
+    heads["plm"] = vocabulary
     heads["sbo"] = (2 * width + POSITION_SIZE) * width + embedding * (width + config.vocab_size)
     return 6.0 * float(products + sum(len(t.label) * heads.get(name, 0) for name, t in micro.targets.items()))
 
@@ -55,6 +59,25 @@ def _transformer(config: TransformerConfig, micro: MicroBatch) -> float:
     last = (
         tokens * 2 * width * width + rows * (2 * width * width + feed_forward) + 2 * width * (lengths * queries).sum()
     )
+    return float((layers - 1) * layer + last)
+
+
+def _xlnet(config: XlnetConfig, micro: MicroBatch) -> float:
+    """Return the multiplications of a forward pass through XLNet's layers, with an order those of both streams.
+
+    A query has three products with each of its keys: with the key, with its distance, and with its value. All distances
+    between tokens are projected once per layer.
+    """
+    width, layers = config.hidden_size, config.num_hidden_layers
+    per_row = 2 * width * width + 2 * width * config.intermediate_size  # queries, output, feed-forward
+    lengths = micro.batch.ragged.lengths.astype(np.float64)
+    tokens, rows = lengths.sum(), len(micro.rows)
+    queries = np.diff(np.searchsorted(micro.rows, micro.batch.ragged.cu_seqlens))  # of each sequence
+    shared = tokens * 2 * width * width + 2 * lengths.max() * width * width  # keys, values, distances
+    last = shared + rows * per_row + 3 * width * (lengths * queries).sum()
+    layer = shared + tokens * per_row + 3 * width * (lengths**2).sum()
+    if micro.batch.order is not None:
+        layer += last - shared
     return float((layers - 1) * layer + last)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
+from bertie.model.xlnet import RelativeAttention
+
 
 def initialize_weights(module: nn.Module, standard_deviation: float, truncation: float = 2.0) -> None:
     """Set BERT's random initial weights in place, with torch's generator.
@@ -22,5 +24,5 @@ def initialize_weights(module: nn.Module, standard_deviation: float, truncation:
             nn.init.trunc_normal_(part.weight, std=standard_deviation, a=-limit, b=limit)
         if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)
-        if isinstance(part, nn.LayerNorm | nn.LSTM):
+        if isinstance(part, nn.LayerNorm | nn.LSTM | RelativeAttention):
             part.reset_parameters()

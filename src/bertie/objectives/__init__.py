@@ -5,6 +5,7 @@
 - sbo.py: span boundary objective, as in SpanBERT
 - clm.py: causal language modeling, as in GPT
 - bilm.py: language modeling in both directions, as in ELMo
+- plm.py: permutation language modeling, as in XLNet
 
 An objective is a frozen dataclass with its settings and four methods:
 
@@ -22,8 +23,9 @@ from bertie.objectives.bilm import BidirectionalLM
 from bertie.objectives.clm import CausalLM
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
+from bertie.objectives.plm import PermutationLM
 from bertie.objectives.sbo import SpanBoundary
 
-Objective = MaskedLM | NextSentence | CausalLM | BidirectionalLM | SpanBoundary
+Objective = MaskedLM | NextSentence | CausalLM | BidirectionalLM | SpanBoundary | PermutationLM
 
-__all__ = ["BidirectionalLM", "CausalLM", "MaskedLM", "NextSentence", "Objective", "SpanBoundary"]
+__all__ = ["BidirectionalLM", "CausalLM", "MaskedLM", "NextSentence", "Objective", "PermutationLM", "SpanBoundary"]

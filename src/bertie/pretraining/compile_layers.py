@@ -20,7 +20,7 @@ def compile_if_possible(model: Model, feed: Feed, precision: Literal["fp32", "bf
         Whether the layers are compiled.
     """
     encoder = model.encoder
-    if not isinstance(encoder, TransformerEncoder):  # cuDNN's LSTMs are compiled already
+    if not isinstance(encoder, TransformerEncoder):  # other encoders run as they are
         return False
     uncompiled = encoder.call
     encoder.compile_layers()

@@ -23,6 +23,7 @@ VOCABULARY_WEIGHTS = (
     "encoder.embeddings.word.weight",
     "heads.mlm.bias",
     "heads.sbo.bias",
+    "heads.plm.bias",
 )  # one row per vocabulary entry
 
 
