@@ -139,6 +139,9 @@ class Batch:
     """Boundaries of the sequences in T."""
     language_ids: Array | None = None
     """int32 [T]: language of each token. None: all are in the default language of the model."""
+    order: Array | None = None
+    """int32 [T]: rank of each token in the factorization order of its sequence (permutation language modeling). 0: given as
+    context, visible to all tokens. 1, 2, …: predicted, in this order. None: there is no order."""
     original_ids: Array | None = None
     """int32 [T]: `input_ids` before masked language modeling, for the objectives after it. Micro-batches do not have it."""
     masked_targets: Targets | None = None
@@ -149,7 +152,8 @@ class Batch:
     @property
     def arrays(self) -> dict[str, Array]:
         """The arrays that the encoder and the heads read, by name: one value per token or per sequence."""
-        names = ("input_ids", "token_type_ids", "position_ids", "word_starts", "pair_label", "example", "language_ids")
+        names = ("input_ids", "token_type_ids", "position_ids", "word_starts", "pair_label", "example")
+        names += ("language_ids", "order")
         return {name: array for name in names if (array := getattr(self, name)) is not None}
 
     def tensors(self, device: torch.device | str = "cpu") -> Batch:

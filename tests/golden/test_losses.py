@@ -28,12 +28,14 @@ from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.characters import Characters, Input, Subwords
 from bertie.model.config import TransformerConfig
 from bertie.model.lstm import LstmConfig
+from bertie.model.xlnet import XlnetConfig
 from bertie.objectives import (
     BidirectionalLM,
     CausalLM,
     Distillation,
     MaskedLM,
     NextSentence,
+    PermutationLM,
     ReplacedToken,
     SpanBoundary,
 )
@@ -163,6 +165,17 @@ def test_losses_of_translation_language_modeling(
     config = replace(pretraining, model=model, layout=layout, objectives=objectives)
     bertie.pretrain(config, translated_shards, tmp_path / "run", threads=1)
     compare("pretrain_translations", losses(tmp_path / "run", ("mlm_loss", "grad_norm")))
+
+
+def test_losses_of_permutation_language_modeling(
+    pretraining: PretrainConfig, small_shards: Path, tmp_path: Path
+) -> None:
+    model = XlnetConfig(
+        2, 32, 4, 64, max_position_embeddings=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    )
+    config = replace(pretraining, model=model, objectives=(PermutationLM(),))
+    bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
+    compare("pretrain_plm", losses(tmp_path / "run", ("plm_loss", "grad_norm")))
 
 
 def test_losses_of_fine_tuning(

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -17,7 +18,7 @@ import bertie
 from bertie.batches.collate import collate
 from bertie.checkpoints.folder import load_weights, read_checkpoint, write_model
 from bertie.contracts import Sequence, Targets
-from bertie.errors import UserError
+from bertie.errors import UsageError, UserError
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
@@ -146,6 +147,24 @@ CASES = {
         languages=3,
         odd={"sinusoidal_embeddings": True, "lang_id": 1, "id2lang": {"0": "en", "1": "de", "2": "fr"}},
         names={"MaskedLM": "WithLMHeadModel", "QuestionAnswering": "ForQuestionAnsweringSimple"},
+    ),
+    "xlnet": Case(
+        "XLNet",
+        {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48, "summary_type": "first"},
+        ("SequenceClassification", "MultipleChoice", "TokenClassification", "QuestionAnswering"),
+        (
+            {"attn_type": "uni"},
+            {"bi_data": True},
+            {"clamp_len": 4},
+            {"same_length": True},
+            {"ff_activation": "mish"},
+            {"summary_type": "mean"},
+            {"summary_use_proj": False},
+            {"tie_word_embeddings": False},
+        ),
+        segments=True,
+        odd={"ff_activation": "relu", "summary_type": "last", "dropout": 0.2},
+        names={"QuestionAnswering": "ForQuestionAnsweringSimple"},
     ),
 }
 
@@ -378,6 +397,59 @@ def test_causal_language_models_agree(small_tokenizer: Tokenizer, tmp_path: Path
         logits = ours.heads["clm"].logits(ours.encoder(collate(sequences(case), 64).tensors()).last)  # type: ignore[operator]
         for theirs in (model, again):
             close(logits, unpadded(theirs(**padded(case, 0)).logits))
+
+
+def test_permutation_language_models_agree(small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """transformers takes the order as a mask of what each token must not see, and predicts at every position."""
+    case = CASES["xlnet"]
+    model = case.model("LMHeadModel")
+    ours = bertie.load(saved(model, tmp_path / "theirs", small_tokenizer))
+    again = loaded("CausalLM", written(ours, tmp_path / "ours"))
+    assert type(again) is transformers.XLNetLMHeadModel
+    rng = np.random.default_rng(1)
+    orders = [np.append(0, rng.permutation(n - 1) * (rng.random(n - 1) < 0.7)) for n in LENGTHS]
+    batch = replace(collate(sequences(case), 64), order=np.concatenate(orders).astype(np.int32)).tensors()
+    inputs, size = padded(case, 0), max(LENGTHS)
+    unseen, each = torch.ones(len(LENGTHS), size, size), torch.eye(size).expand(len(LENGTHS), -1, -1)
+    for row, order in zip(unseen, map(torch.as_tensor, orders), strict=True):
+        row[: len(order), : len(order)] = (order[None] > (order[:, None] - 1).clamp(min=0)).float()
+    with torch.inference_mode():
+        logits = ours.model.heads["plm"].logits(ours.model.encoder(batch).last)  # type: ignore[operator]
+        for theirs in (model, again):
+            close(logits, unpadded(theirs(**inputs, perm_mask=unseen, target_mapping=each).logits))
+
+
+def test_an_xlnet_that_reads_the_last_token_agrees_with_padding_on_the_left(
+    small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    case = CASES["xlnet"]
+    model = case.model("SequenceClassification", num_labels=3, summary_type="last")
+    ours = bertie.load(saved(model, tmp_path / "theirs", small_tokenizer))
+    again = loaded("SequenceClassification", written(ours, tmp_path / "ours", ours.task))
+    assert ours.model.encoder.config.pooled_token == "last"
+    batch = collate(sequences(case), 64).tensors()
+    inputs = {
+        name: torch.stack([row.roll(max(LENGTHS) - n) for row, n in zip(tensor, LENGTHS, strict=True)])
+        for name, tensor in padded(case, 0).items()
+    }
+    with torch.inference_mode():
+        last = ours.model.encoder(batch).last[batch.ragged.cu_seqlens[1:] - 1]
+        logits = ours.model.heads["classify"].logits(last)  # type: ignore[operator]
+        for theirs in (model, again):
+            close(logits, theirs(**inputs).logits)
+
+
+def test_the_vocabulary_of_published_xlnet_models_is_refused(tmp_path: Path) -> None:
+    CASES["xlnet"].model("Model").save_pretrained(tmp_path)
+    (tmp_path / "spiece.model").write_bytes(b"")
+    with pytest.raises(UsageError, match="holds no tokenizer"):
+        read_checkpoint(tmp_path)
+    unigram = tokenizers.models.Unigram([("<unk>", 0.0), ("a", -1.0)], 0)
+    tokenizers.Tokenizer(unigram).save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(
+        UserError, match=r"tokenizer\.json is not BERT's tokenizer: it has Unigram in place of WordPiece"
+    ):
+        read_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize("segments", [0, 1, 2])

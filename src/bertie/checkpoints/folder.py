@@ -26,6 +26,7 @@ from bertie.model.electra import build_generator, generator_config, generator_si
 from bertie.model.encoder import EncoderConfig, build_encoder, spell_entries
 from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
+from bertie.model.xlnet import XlnetConfig
 from bertie.text.tokenizer import Tokenizer
 
 MANIFEST = "manifest.json"
@@ -97,10 +98,13 @@ def write_model(
     hf_heads = heads if model.loads_in_transformers and heads in family.architectures else frozenset()
     state = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
     weights = to_huggingface(family, state | family.derived(model.encoder.config), hf_heads, tokenizer.pad_id)
-    save_tensors(weights, folder / "model.safetensors")
+    save_tensors(family.write(model.encoder.config, weights), folder / "model.safetensors")
     tokenizer.save(folder, model.encoder.config.max_position_embeddings)
     config = model.encoder.config
-    if not isinstance(config, TransformerConfig) or config.type_vocab_size < 2:
+    with_segments = isinstance(config, XlnetConfig) or (
+        isinstance(config, TransformerConfig) and config.type_vocab_size > 1
+    )
+    if not with_segments:
         _omit_segments(folder / "tokenizer_config.json")
     storage.write_atomic(folder / "README.md", model_card(model, heads, labels, about))
     if task:
@@ -168,7 +172,7 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
     values = storage.read_json(folder / "config.json")
     family, config, labels = from_config_json(values, str(folder / "config.json"))
     task = storage.read_json(folder / TASK_FILE) if (folder / TASK_FILE).is_file() else {}
-    tensors = read_tensors(folder / "model.safetensors")
+    tensors = family.read(read_tensors(folder / "model.safetensors"))
     kinds = head_kinds(family, values, tensors, task)
     weights, _ = from_huggingface(family, tensors, kinds, padding_id(family, values))
     config = family.without_derived(config, weights)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bertie.checkpoints.families import family_of, own
 from bertie.model.config import TransformerConfig
 from bertie.model.model import Model
+from bertie.model.xlnet import XlnetConfig
 
 # Heads -> (pipeline tag of the hub, what the model predicts).
 USES = {
@@ -14,6 +15,7 @@ USES = {
     frozenset({"mlm", "nsp"}): ("fill-mask", "masked words, and whether a second text follows the first"),
     frozenset({"rtd"}): ("feature-extraction", "which tokens were replaced"),
     frozenset({"clm"}): ("text-generation", "the next word"),
+    frozenset({"plm"}): ("text-generation", "masked words, in any order"),
     frozenset({"classify"}): ("text-classification", "classes"),
     frozenset({"regress"}): ("text-classification", "a number"),
     frozenset({"choose"}): ("multiple-choice", "the best of several endings"),
@@ -29,6 +31,7 @@ TITLES = {
     "distilbert": "DistilBERT",
     "electra": "ELECTRA",
     "xlm": "XLM",
+    "xlnet": "XLNet",
 }  # of model types
 
 
@@ -51,7 +54,7 @@ def model_card(model: Model, heads: frozenset[str], labels: tuple[str, ...], abo
     lines = ["---", f"pipeline_tag: {pipeline}", "library_name: bertie", f"tags: [{name.lower()}]", "---", ""]
     lines += [f"# {name} model", "", f"Trained with bertie. It predicts {predicts}.", ""]
     sizes = f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}"
-    sizes += f", {config.num_attention_heads} heads" if isinstance(config, TransformerConfig) else ""
+    sizes += f", {config.num_attention_heads} heads" if isinstance(config, TransformerConfig | XlnetConfig) else ""
     lines += [f"- {sizes}"]
     lines += [
         f"- {model.size:,} parameters, vocabulary of {config.vocab_size:,}, up to {config.max_position_embeddings} tokens"

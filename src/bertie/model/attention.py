@@ -57,14 +57,14 @@ def dense(
     pattern: Pattern = FULL,
 ) -> Float[Tensor, "Q N H"]:
     """Compute all sequences at once in a padded grid, with torch's kernel for padded batches, which supports dropout."""
-    queries, keys = _padding(q, len(q_QNH)), _padding(k, len(k_TNH))
+    queries, keys = padding_of(q, len(q_QNH)), padding_of(k, len(k_TNH))
     seen, longest = keys.valid[:, None, None, :], keys.valid.shape[1]
     if (near := pattern.visible(longest, longest, q_QNH.device)) is not None:
         seen = (seen & near) | ~queries.valid[:, None, :, None]  # every row needs a visible key, also a padded one
     if (bias := pattern.bias(q_QNH.shape[1], longest, longest, q_QNH)) is not None:
         seen = torch.where(seen, bias, -math.inf)
-    grids = (_pad(q_QNH, queries), _pad(k_TNH, keys), _pad(v_TNH, keys))
-    return _unpad(F.scaled_dot_product_attention(*grids, attn_mask=seen, dropout_p=dropout), queries)
+    grids = (pad(q_QNH, queries), pad(k_TNH, keys), pad(v_TNH, keys))
+    return unpad(F.scaled_dot_product_attention(*grids, attn_mask=seen, dropout_p=dropout), queries)
 
 
 def varlen(
@@ -168,7 +168,7 @@ class Padding(NamedTuple):
 
 
 @lru_cache(maxsize=4)  # all layers of a forward pass need the same one or two
-def _padding(ragged: Ragged, count: int) -> Padding:
+def padding_of(ragged: Ragged, count: int) -> Padding:
     lengths, starts = ragged.lengths, ragged.cu_seqlens[:-1]
     on_cpu = lengths.device.type == "cpu"  # on a GPU, reading the lengths would make the host wait
     longest = max(int(lengths.max()), 1) if on_cpu else ragged.max_seqlen
@@ -182,11 +182,11 @@ def _padding(ragged: Ragged, count: int) -> Padding:
     )
 
 
-def _pad(x_TNH: Tensor, padding: Padding) -> Float[Tensor, "S N L H"]:
+def pad(x_TNH: Tensor, padding: Padding) -> Float[Tensor, "S N L H"]:
     return _Gather.apply(x_TNH, padding, True).transpose(1, 2)
 
 
-def _unpad(x_SNLH: Tensor, padding: Padding) -> Float[Tensor, "T N H"]:
+def unpad(x_SNLH: Tensor, padding: Padding) -> Float[Tensor, "T N H"]:
     return _Gather.apply(x_SNLH.transpose(1, 2), padding, False)
 
 

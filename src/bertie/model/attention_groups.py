@@ -190,13 +190,19 @@ class _Grouped(torch.autograd.Function):
 
 def _grid(x_TNH: Tensor, side: Side, i: int) -> Float[Tensor, "B q H"]:
     """Gather the rows of group i, head by head, directly from a tensor that need not be contiguous."""
+    flat, row_step, head_step = flat_rows(x_TNH)
+    rows = side.rows[i] * row_step + torch.arange(x_TNH.shape[1])[:, None] * head_step
+    return flat.index_select(0, rows.flatten()).view(-1, rows.shape[2], x_TNH.shape[2])
+
+
+def flat_rows(x_TNH: Tensor) -> tuple[Float[Tensor, "rows H"], int, int]:
+    """Return the vectors of all heads as one matrix, and the steps in it from a token and from a head to the next."""
     heads, size = x_TNH.shape[1:]
     if x_TNH.stride(2) != 1 or x_TNH.stride(0) % size or x_TNH.stride(1) % size:
         x_TNH = x_TNH.contiguous()
     row_step, head_step = x_TNH.stride(0) // size, x_TNH.stride(1) // size
     flat = x_TNH.as_strided(((len(x_TNH) - 1) * row_step + (heads - 1) * head_step + 1, size), (size, 1))
-    rows = side.rows[i] * row_step + torch.arange(heads)[:, None] * head_step
-    return flat.index_select(0, rows.flatten()).view(-1, rows.shape[2], size)
+    return flat, row_step, head_step
 
 
 def cells_of(x_TNH: Tensor, side: Side) -> Float[Tensor, "cells H"]:

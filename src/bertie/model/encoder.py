@@ -20,10 +20,11 @@ from bertie.model.config import TransformerConfig
 from bertie.model.lstm import LstmConfig, LstmEncoder
 from bertie.model.static import StaticConfig, StaticEncoder
 from bertie.model.transformer import TransformerEncoder
+from bertie.model.xlnet import XlnetConfig, XlnetEncoder
 from bertie.text.tokenizer import Tokenizer
 
-EncoderConfig = TransformerConfig | LstmConfig | StaticConfig
-Encoder = TransformerEncoder | LstmEncoder | StaticEncoder
+EncoderConfig = TransformerConfig | LstmConfig | StaticConfig | XlnetConfig
+Encoder = TransformerEncoder | LstmEncoder | StaticEncoder | XlnetEncoder
 
 
 def build_encoder(config: EncoderConfig, attention: Kind = "automatic") -> Encoder:
@@ -31,13 +32,15 @@ def build_encoder(config: EncoderConfig, attention: Kind = "automatic") -> Encod
 
     Args:
         config: Its configuration.
-        attention: The attention implementation, for encoders with attention.
+        attention: The attention implementation of a Transformer.
     """
     match config:
         case LstmConfig():
             return LstmEncoder(config)
         case StaticConfig():
             return StaticEncoder(config)
+        case XlnetConfig():
+            return XlnetEncoder(config)
         case _:
             return TransformerEncoder(config, attention)
 
@@ -55,7 +58,7 @@ def with_dropout(
     config: EncoderConfig, hidden_dropout_prob: float, attention_probs_dropout_prob: float
 ) -> EncoderConfig:
     """Return the configuration with other dropout probabilities. An encoder without attention has only the first one."""
-    if not isinstance(config, TransformerConfig):
+    if isinstance(config, LstmConfig | StaticConfig):
         return replace(config, hidden_dropout_prob=hidden_dropout_prob)
     dropout = {"hidden_dropout_prob": hidden_dropout_prob, "attention_probs_dropout_prob": attention_probs_dropout_prob}
     return replace(config, **dropout)

@@ -11,6 +11,7 @@ from bertie.model.encoder import EncoderConfig
 from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
 from bertie.model.span_boundary import POSITION_SIZE
+from bertie.model.xlnet import XlnetConfig
 
 
 def model_flops(model: Model, micro: MicroBatch) -> float:
@@ -30,7 +31,7 @@ def training_flops(
 
     A product of [n, k] and [k, m] takes 2·n·k·m operations, and its backward pass twice as many. Counted are:
 
-    - all layers except the last, at T tokens, including filler;
+    - all layers except the last, at T tokens, including filler (with two streams, also at Q rows);
     - in the last layer, keys and values at T tokens, and everything else at Q rows;
     - attention within each sequence, without padding;
     - logits over the vocabulary at the P predicted positions;
@@ -52,13 +53,15 @@ def training_flops(
         products = _lstm(config, micro)
     elif isinstance(config, TransformerConfig):
         products = _transformer(config, micro, micro.rows)
+    elif isinstance(config, XlnetConfig):
+        products = _xlnet(config, micro)
     if generator is not None:
         products += _transformer(generator, micro, micro.rows[np.unique(micro.targets["mlm"].index)])
     width = config.hidden_size
     transformer = isinstance(config, TransformerConfig)
     embedding = config.embedding_width if transformer else width
     vocabulary = width * config.vocab_size
-    heads = {"clm": vocabulary, "bilm": vocabulary, "rtd": width * width}
+    heads = {"clm": vocabulary, "bilm": vocabulary, "plm": vocabulary, "rtd": width * width}
     heads["mlm"] = _masked_lm(generator or config) if transformer else 0
     heads["distil"] = heads["mlm"]
     heads["sbo"] = (2 * width + POSITION_SIZE) * width + embedding * (width + config.vocab_size)
@@ -89,6 +92,25 @@ def _transformer(config: TransformerConfig, micro: MicroBatch, positions: np.nda
     embedding = config.embedding_width
     projection = tokens * embedding * width if embedding != width else 0
     return float(projection + (layers - 1) * layer + last)
+
+
+def _xlnet(config: XlnetConfig, micro: MicroBatch) -> float:
+    """Return the multiplications of a forward pass through XLNet's layers, with an order those of both streams.
+
+    A query has three products with each of its keys: with the key, with its distance, and with its value. All distances
+    between tokens are projected once per layer.
+    """
+    width, layers = config.hidden_size, config.num_hidden_layers
+    per_row = 2 * width * width + 2 * width * config.intermediate_size  # queries, output, feed-forward
+    lengths = micro.batch.ragged.lengths.astype(np.float64)
+    tokens, rows = lengths.sum(), len(micro.rows)
+    queries = np.diff(np.searchsorted(micro.rows, micro.batch.ragged.cu_seqlens))  # of each sequence
+    shared = tokens * 2 * width * width + 2 * lengths.max() * width * width  # keys, values, distances
+    last = shared + rows * per_row + 3 * width * (lengths * queries).sum()
+    layer = shared + tokens * per_row + 3 * width * (lengths**2).sum()
+    if micro.batch.order is not None:
+        layer += last - shared
+    return float((layers - 1) * layer + last)
 
 
 def _lstm(config: LstmConfig, micro: MicroBatch) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from bertie.model.characters import CharacterCNN
+from bertie.model.xlnet import RelativeAttention
 
 
 def initialize_weights(module: nn.Module, standard_deviation: float, truncation: float = 2.0) -> None:
@@ -24,5 +25,5 @@ def initialize_weights(module: nn.Module, standard_deviation: float, truncation:
             nn.init.trunc_normal_(part.weight, std=standard_deviation, a=-limit, b=limit)
         if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)
-        if isinstance(part, nn.LayerNorm | nn.LSTM | nn.Conv1d | CharacterCNN):
+        if isinstance(part, nn.LayerNorm | nn.LSTM | nn.Conv1d | CharacterCNN | RelativeAttention):
             part.reset_parameters()

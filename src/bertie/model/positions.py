@@ -39,3 +39,10 @@ def rotate(x_TNH: Float[Tensor, "T N H"], angles: Float[Tensor, "T R"]) -> Float
     cos, sin = (part[:, None].to(x_TNH.dtype) for part in (angles.cos(), angles.sin()))
     first, second = x_TNH.chunk(2, -1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+
+
+def relative_embeddings(distances: Int[Tensor, " W"], size: int) -> Float[Tensor, "W E"]:
+    """Return sinusoidal embeddings of distances, as in Transformer-XL: first all sines, then all cosines, fp32."""
+    pair = torch.arange(0, size, 2, device=distances.device)
+    angles = distances[:, None] * torch.pow(10_000.0, -pair / size)
+    return torch.cat([angles.sin(), angles.cos()], 1)

@@ -62,6 +62,21 @@ class CausalLMHead(nn.Module):
         return chunked_vocabulary_loss(hidden.last[targets.index], self.word[0].weight, targets)
 
 
+class PermutationLMHead(nn.Module):
+    """XLNet's head: logits over the vocabulary directly from the hidden states, with the word embeddings and a bias."""
+
+    def __init__(self, vocab_size: int, word: nn.Embedding):
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(vocab_size))
+        self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
+
+    def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P V"]:
+        return F.linear(x_PD, self.word[0].weight, self.bias)
+
+    def forward(self, hidden: Hidden, targets: Targets) -> Loss:
+        return vocabulary_loss(hidden.last[targets.index], self.word[0].weight, self.bias, targets)
+
+
 class BidirectionalLMHead(nn.Module):
     """ELMo's head: logits of the next token from one half of the hidden state, and of the previous one from the other.
 

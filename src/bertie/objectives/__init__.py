@@ -7,6 +7,7 @@
 - bilm.py: language modeling in both directions, as in ELMo
 - rtd.py: replaced token detection, as in ELECTRA
 - distil.py: knowledge distillation, as in DistilBERT
+- plm.py: permutation language modeling, as in XLNet
 
 An objective is a frozen dataclass with its settings and four methods:
 
@@ -25,10 +26,13 @@ from bertie.objectives.clm import CausalLM
 from bertie.objectives.distil import Distillation
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
+from bertie.objectives.plm import PermutationLM
 from bertie.objectives.rtd import ReplacedToken
 from bertie.objectives.sbo import SpanBoundary
 
-Objective = MaskedLM | NextSentence | CausalLM | BidirectionalLM | SpanBoundary | ReplacedToken | Distillation
+Objective = (
+    MaskedLM | NextSentence | CausalLM | BidirectionalLM | SpanBoundary | ReplacedToken | Distillation | PermutationLM
+)
 
 __all__ = [
     "BidirectionalLM",
@@ -37,6 +41,7 @@ __all__ = [
     "MaskedLM",
     "NextSentence",
     "Objective",
+    "PermutationLM",
     "ReplacedToken",
     "SpanBoundary",
 ]

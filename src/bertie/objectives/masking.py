@@ -28,8 +28,6 @@ Masking = Literal["tokens", "words", "spans", "ngrams"]
 _LENGTHS = np.arange(1, 11)
 # SpanBERT (Joshi et al. 2020, section 3.1): a geometric distribution with p = 0.2, truncated at 10 words. Its mean is 3.8.
 SPAN_LENGTHS = 0.8**_LENGTHS / (0.8**_LENGTHS).sum()
-# ALBERT (Lan et al. 2020, section 3.1): lengths from 1 to 3 with a probability proportional to 1 / n.
-NGRAM_LENGTHS = (1 / _LENGTHS[:3]) / (1 / _LENGTHS[:3]).sum()
 LEAD = 64
 """Words before the row at which the sequence of random spans begins, so that a span starts at every word equally often."""
 
@@ -63,6 +61,7 @@ def select(
     capacity: int,
     rng: np.random.Generator,
     unmasked: float = 0.0,
+    longest_ngram: int = 3,
 ) -> Selection:
     """Select the tokens that masked language modeling predicts.
 
@@ -74,6 +73,7 @@ def select(
         capacity: Maximum number of selected tokens.
         rng: The generator.
         unmasked: Probability that a sequence has no selected token at all.
+        longest_ngram: Words of the longest n-gram.
     """
     ordinary = ~np.isin(batch.input_ids, special_ids)
     if unmasked > 0:
@@ -90,11 +90,20 @@ def select(
     elif masking == "spans":
         units = _runs_of_words(positions, sequence, starts, SPAN_LENGTHS, 1, quota, rng)
     else:
-        units = _runs_of_words(positions, sequence, starts, NGRAM_LENGTHS, 0, quota, rng)
+        units = _runs_of_words(positions, sequence, starts, ngram_lengths(longest_ngram), 0, quota, rng)
     chosen = _choose(units, quota, min(capacity, int(quota[counts > 0].sum())), capacity, rng)
     first, length = units.first[chosen], units.length[chosen]
     tokens = _ranges(first, length)
     return Selection(positions[tokens], np.repeat(np.arange(len(first)), length))
+
+
+def ngram_lengths(longest: int) -> np.ndarray:
+    """Return the probabilities of n-grams of 1, 2, …, `longest` words, proportional to 1 / n.
+
+    `longest` is 3 in ALBERT (Lan et al. 2020, section 3.1).
+    """
+    shares = 1 / np.arange(1, longest + 1)
+    return shares / shares.sum()
 
 
 def spans_of(selection: Selection, labels: np.ndarray, capacity: int) -> MaskedSpans:

@@ -25,7 +25,7 @@ from bertie.model.encoder import build_encoder, with_language
 from bertie.model.layer_selection import Fixed
 from bertie.model.model import Model
 from bertie.model.pooling import Pooling
-from bertie.model.vocabulary_heads import MaskedLMHead
+from bertie.model.vocabulary_heads import MaskedLMHead, PermutationLMHead
 from bertie.objectives import Objective
 from bertie.objectives.heads import build_heads
 from bertie.predict.checkpoint_task import checkpoint_task, choose_task, task_json, trained_length
@@ -204,17 +204,19 @@ class Predictor:
 
         Raises:
             UsageError: `text` has no [MASK], or `top_k` is less than 1.
-            UserError: The model has no masked-LM head, or the text is too long.
+            UserError: The model has no head for masked tokens, or the text is too long.
         """
         if not isinstance(text, str):
             raise UsageError(f"expected a text and got a {type(text).__name__}")
         if type(top_k) is not int or top_k < 1:
             raise UsageError(f"--top-k {top_k}: give at least 1")
-        if "mlm" not in self.model.heads:
+        kind = next((kind for kind in ("mlm", "plm") if kind in self.model.heads), None)
+        if kind is None:
             raise UserError(
-                f"{self.folder} has no masked-LM head: use a model that was pre-trained with the objective mlm and not fine-tuned"
+                f"{self.folder} has no masked-LM head: use a model that was pre-trained with the objective mlm or plm and not "
+                "fine-tuned"
             )
-        head = cast(MaskedLMHead, self.model.heads["mlm"])
+        head = cast(MaskedLMHead | PermutationLMHead, self.model.heads[kind])
         sequence = self._masked(text)
         positions = np.flatnonzero(sequence.input_ids == self.tokenizer.mask_id)
         if not len(positions):
@@ -223,7 +225,9 @@ class Predictor:
 
         def compute(batch: Batch, _: list[Sequence]) -> list[np.ndarray]:
             rows = torch.as_tensor(positions, device=self.model.device)
-            logits = head.logits(self.model.encoder_of("mlm")(batch, rows).last)
+            if kind == "plm":  # all masks have the same rank: each is predicted from the rest of the text
+                batch = replace(batch, order=(batch.input_ids == self.tokenizer.mask_id).long())
+            logits = head.logits(self.model.encoder_of(kind)(batch, rows).last)
             return [logits.float().softmax(-1).cpu().numpy()]
 
         [probabilities] = infer(self.model, [sequence], compute)

@@ -18,7 +18,7 @@ def compile_if_possible(model: Model, feed: Feed, precision: Literal["fp32", "bf
     Returns:
         Whether the layers are compiled.
     """
-    if not model.transformers:  # cuDNN's LSTMs are compiled already
+    if not model.transformers:  # other encoders run as they are
         return False
     uncompiled = [transformer.call for transformer in model.transformers]
     for transformer in model.transformers:

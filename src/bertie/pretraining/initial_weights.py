@@ -27,6 +27,7 @@ VOCABULARY_WEIGHTS = (
     "heads.mlm.bias",
     "heads.sbo.bias",
     "heads.bilm.output.weight",
+    "heads.plm.bias",
 )  # one row per vocabulary entry
 
 

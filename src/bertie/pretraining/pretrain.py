@@ -90,7 +90,11 @@ def _pretrain(setup: Setup) -> dict[str, Any]:
         if run is None:
             return {}
         entropy = setup.shards.eval.unigram_entropy
-        lines = {f"unigram entropy {entropy:.2f}": entropy} if setup.config.objectives[0].kind in ("mlm", "clm") else {}
+        lines = (
+            {f"unigram entropy {entropy:.2f}": entropy}
+            if setup.config.objectives[0].kind in ("mlm", "clm", "plm")
+            else {}
+        )
         about = setup.summary_sentence(_last_eval(run))
         trainer.finish(job, run, run_page(run.path, about, lines).html(), about)
         return {"run": str(out), "finished_before": False, "parameters": job.model.size, "eval": _last_eval(run)}

@@ -20,6 +20,7 @@ HEAD_NAMES = {
     "nsp": "next sentence prediction",
     "clm": "causal LM",
     "bilm": "LM in both directions",
+    "plm": "permutation LM",
     "sbo": "span boundary",
     "rtd": "replaced token detection",
     "distil": "distillation",

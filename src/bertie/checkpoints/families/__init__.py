@@ -5,20 +5,21 @@ To add a family, add a file here and its `FAMILY` to the list.
 
 from __future__ import annotations
 
-from bertie.checkpoints.families import bert, distilbert, electra, gpt2, own, roberta, xlm
+from bertie.checkpoints.families import bert, distilbert, electra, gpt2, own, roberta, xlm, xlnet
 from bertie.checkpoints.families.family import Family
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig
 
-FAMILIES = (roberta.FAMILY, bert.FAMILY, gpt2.FAMILY, distilbert.FAMILY, electra.FAMILY, xlm.FAMILY, own.FAMILY)
+TRANSFORMERS = (roberta.FAMILY, bert.FAMILY, gpt2.FAMILY, distilbert.FAMILY, electra.FAMILY, xlm.FAMILY)
+"""Families whose encoders are `TransformerConfig`s."""
+FAMILIES = (*TRANSFORMERS, xlnet.FAMILY, own.FAMILY)
 """All families. The first one that represents an encoder is the format in which it is saved."""
 
 
 def family_of(config: EncoderConfig) -> Family:
     """Return the family in whose format an encoder is saved."""
-    if not isinstance(config, TransformerConfig):  # the classes of the other families are Transformers
-        return own.FAMILY
-    return next(family for family in FAMILIES if family.fits(config))
+    families = FAMILIES if isinstance(config, TransformerConfig) else FAMILIES[len(TRANSFORMERS) :]
+    return next(family for family in families if family.fits(config))
 
 
 def family_named(model_type: str) -> Family | None:

@@ -44,6 +44,14 @@ def _unchanged(config: TransformerConfig, weights: dict[str, Tensor]) -> Transfo
     return config
 
 
+def _same(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    return weights
+
+
+def _written(config: TransformerConfig, weights: dict[str, Tensor]) -> dict[str, Tensor]:  # noqa: ARG001
+    return weights
+
+
 @dataclass(frozen=True)
 class Family:
     """A family of Hugging Face checkpoints."""
@@ -61,7 +69,8 @@ class Family:
     to_config: Callable[[Any], dict[str, Any]]
     """The keys of config.json that describe an encoder."""
     from_config: Callable[[dict[str, Any]], dict[str, Any]]
-    """The keys of `TransformerConfig`, from config.json. Raises UsageError if bertie does not support the model."""
+    """The keys of the encoder's configuration, from config.json; "kind" may be omitted for a `TransformerConfig`. Raises
+    UsageError if bertie does not support the model."""
     heads: dict[str, tuple[Module, ...]] = field(default_factory=dict)
     """The modules of each kind of head."""
     kept: tuple[str, ...] = ("heads.", "reading.", "generator.")
@@ -74,6 +83,10 @@ class Family:
     """Tensors, under bertie's names, that Hugging Face's classes need and bertie's encoder does not have."""
     without_derived: Callable[[Any, dict[str, Tensor]], Any] = _unchanged
     """Removes such tensors from the weights that were read, and returns the configuration of the remaining encoder."""
+    read: Callable[[dict[str, Tensor]], dict[str, Tensor]] = _same
+    """Turns Hugging Face's tensors into those of modules, before the table applies, if the classes have other parameters."""
+    write: Callable[[Any, dict[str, Tensor]], dict[str, Tensor]] = _written
+    """The reverse of `read`, after the table was applied, for an encoder of this configuration."""
 
     def skipped_rows(self, module: str, pad_id: int) -> int:
         """Return the number of rows at the beginning of Hugging Face's matrix that no token uses."""

@@ -1,0 +1,146 @@
+"""XLNet checkpoints (Yang et al. 2019).
+
+The published ones have a SentencePiece vocabulary, which bertie does not read: a folder must hold a WordPiece or BPE tokenizer.
+
+Hugging Face's attention has parameters of shape [D, N, H] instead of linear layers. `read` and `write` convert them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from torch import Tensor
+
+from bertie.checkpoints.families import bert
+from bertie.checkpoints.families.family import Family, Module
+from bertie.checkpoints.families.settings import read_activation, read_keys, require
+from bertie.errors import UsageError
+from bertie.model.xlnet import XlnetConfig
+
+LAYER = "transformer.layer.{n}"
+KEYS = {  # bertie's names of keys of config.json, and Hugging Face's
+    **{"vocab_size": "vocab_size", "hidden_size": "d_model", "num_hidden_layers": "n_layer"},
+    **{"num_attention_heads": "n_head", "intermediate_size": "d_inner", "hidden_dropout_prob": "dropout"},
+    **{"initializer_range": "initializer_range", "layer_norm_eps": "layer_norm_eps", "pooled_token": "summary_type"},
+    # Hugging Face's class has neither a limit of the length nor another dropout of attention weights, and ignores these.
+    **{"max_position_embeddings": "max_sequence_length", "attention_probs_dropout_prob": "attention_dropout"},
+}
+DEFAULTS = {
+    **{"vocab_size": 32000, "d_model": 1024, "n_layer": 24, "n_head": 16, "d_inner": 4096},
+    **{"summary_type": "last"},
+}
+SUMMARY = {"summary_use_proj": True, "summary_activation": "tanh"}  # pooler
+BIASES = {"r_w_bias": "content_bias", "r_r_bias": "position_bias", "r_s_bias": "segment_bias"}
+_PARAMETER = re.compile(r"(.*rel_attn\.)(q|k|v|r|o|seg_embed|r_[wrs]_bias)(\.weight)?$")
+
+
+def fits(config: object) -> bool:
+    return isinstance(config, XlnetConfig)
+
+
+def to_config(config: XlnetConfig) -> dict[str, Any]:
+    values = {theirs: getattr(config, ours) for ours, theirs in KEYS.items()} | SUMMARY
+    return values | {
+        "ff_activation": bert.ACTIVATIONS[config.hidden_act],
+        "summary_last_dropout": config.hidden_dropout_prob,
+        "bos_token_id": None,  # the defaults of Hugging Face are ids of XLNet's own vocabulary
+        "eos_token_id": None,
+    }
+
+
+def from_config(values: dict[str, Any]) -> dict[str, Any]:
+    require(values, attn_type="bi", bi_data=False, clamp_len=-1, same_length=False, tie_word_embeddings=True, **SUMMARY)
+    known = read_keys(values, KEYS, DEFAULTS)
+    if (pooled := known["pooled_token"]) not in ("first", "last"):
+        raise UsageError(f"summary_type is {pooled!r}; bertie supports 'first' and 'last'")
+    if "attention_probs_dropout_prob" not in known and "hidden_dropout_prob" in known:
+        known["attention_probs_dropout_prob"] = known["hidden_dropout_prob"]
+    activation = read_activation(values.get("ff_activation", "gelu"), "ff_activation", bert.READ_ACTIVATIONS)
+    return known | {"kind": "xlnet", "hidden_act": activation}
+
+
+def read(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return Hugging Face's tensors with those of linear layers and embeddings as matrices, and biases as vectors.
+
+    Tensors with another number of dimensions are damaged. They remain, so that a later check names them.
+    """
+    converted = {}
+    for name, tensor in weights.items():
+        found = _PARAMETER.match(name)
+        if name.endswith("mask_emb") and tensor.ndim == 3:
+            converted[f"{name}.weight"] = tensor.flatten(0, 1)
+        elif found and found[2] in BIASES and tensor.ndim == 2:
+            converted[found[1] + BIASES[found[2]]] = tensor.flatten()
+        elif found and tensor.ndim == 3:
+            matrix = tensor.flatten(1)
+            converted[f"{name}.weight"] = matrix.t().contiguous() if found[2] in ("q", "k", "v", "r") else matrix
+        else:
+            converted[name] = tensor
+    return converted
+
+
+def write(config: XlnetConfig, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Reverse `read`."""
+    heads, theirs = config.num_attention_heads, {ours: name for name, ours in BIASES.items()}
+    converted = {}
+    for name, tensor in weights.items():
+        found = _PARAMETER.match(name)
+        base, _, leaf = name.rpartition(".")
+        if name.endswith("mask_emb.weight"):
+            converted[base] = tensor[None]
+        elif leaf in theirs and base.endswith("rel_attn"):
+            converted[f"{base}.{theirs[leaf]}"] = tensor.unflatten(0, (heads, -1))
+        elif found:
+            matrix = tensor.t() if found[2] in ("q", "k", "v", "r") else tensor
+            converted[base] = matrix.contiguous().unflatten(1, (heads, -1))
+        else:
+            converted[name] = tensor
+    return converted
+
+
+def pooled_head(kind: str) -> tuple[Module, ...]:
+    return Module("pooler", "sequence_summary.summary"), Module(f"heads.{kind}.out", "logits_proj")
+
+
+FAMILY = Family(
+    model_type="xlnet",
+    base="transformer.",
+    encoder=(
+        Module("encoder.embeddings.word", "transformer.word_embedding"),
+        Module("encoder.embeddings.mask", "transformer.mask_emb"),
+        Module("encoder.layers.{n}.attention.qkv", tuple(f"{LAYER}.rel_attn.{part}" for part in ("q", "k", "v"))),
+        Module("encoder.layers.{n}.attention.distance", f"{LAYER}.rel_attn.r"),
+        Module("encoder.layers.{n}.attention.segment", f"{LAYER}.rel_attn.seg_embed"),
+        Module("encoder.layers.{n}.attention.out", f"{LAYER}.rel_attn.o"),
+        Module("encoder.layers.{n}.attention", f"{LAYER}.rel_attn"),  # its biases
+        Module("encoder.layers.{n}.attention_norm", f"{LAYER}.rel_attn.layer_norm"),
+        Module("encoder.layers.{n}.up", f"{LAYER}.ff.layer_1"),
+        Module("encoder.layers.{n}.down", f"{LAYER}.ff.layer_2"),
+        Module("encoder.layers.{n}.norm", f"{LAYER}.ff.layer_norm"),
+    ),
+    heads={
+        "plm": (Module("heads.plm", "lm_loss"),),
+        "classify": pooled_head("classify"),
+        "regress": pooled_head("regress"),
+        "choose": pooled_head("choose"),
+        "tag": (Module("heads.tag.out", "classifier"),),
+        "span": (Module("heads.span.out", "qa_outputs"),),
+    },
+    architectures={
+        frozenset(): "XLNetModel",
+        frozenset({"embed"}): "XLNetModel",
+        frozenset({"plm"}): "XLNetLMHeadModel",
+        frozenset({"classify"}): "XLNetForSequenceClassification",
+        frozenset({"regress"}): "XLNetForSequenceClassification",
+        frozenset({"choose"}): "XLNetForMultipleChoice",
+        frozenset({"tag"}): "XLNetForTokenClassification",
+        frozenset({"span"}): "XLNetForQuestionAnsweringSimple",
+    },
+    fits=fits,
+    to_config=to_config,
+    from_config=from_config,
+    ignored=r"position_ids$|^lm_loss\.weight$",
+    read=read,
+    write=write,
+)

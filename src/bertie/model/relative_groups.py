@@ -1,0 +1,287 @@
+"""Attention with relative positions on a CPU: groups of sequences of similar length, with an explicit backward pass.
+
+It computes what `relative_attention.py` describes. The queries of all streams of a sequence lie side by side in one grid. The
+products with the distances are computed for all distances of a group. The scores of a query are a run of them, which begins at
+the query's position. A view whose rows overlap makes this a copy of rows, which costs little.
+
+    M  packed queries    T  packed keys and values    N  heads    H  head size    W  distances
+    S  sequences of a group    q, t  padded queries and keys    R  queries of a head: S × q    B  N × S
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from bertie.model.activation import powers_of_two
+from bertie.model.attention_groups import KEY_MULTIPLE, flat_rows, grid_groups
+from bertie.model.attention_half import MULTIPLE
+from bertie.model.attention_loop import product
+from bertie.model.dropout import keep_mask, keep_scale, random_lanes
+from bertie.model.relative_attention import HIDDEN, Keys, Stream, Terms
+
+
+def relative_grouped(terms: Terms, streams: tuple[Stream, ...], keys: Keys, dropout: float) -> Float[Tensor, "M N H"]:
+    """Compute attention on a CPU (see `relative_attention.relative_dense`)."""
+    plan = _plan_of(streams, keys, terms.k)
+    constant = ((terms.segment_bias - terms.position_bias) * terms.other).sum(1)
+    return _Grouped.apply(*terms[:-1], constant, plan, dropout)
+
+
+class _Side(NamedTuple):
+    """Queries, or keys, in the grids of all groups. Cells are ordered by head, then sequence, then position."""
+
+    rows: list[Int[Tensor, "S q"]]
+    """For each group: packed row of each position. Past the end of a sequence, it is the sequence's first row."""
+    past: list[Tensor | None]
+    """For each group: true at positions past the end of a sequence, [S, q, 1]. None if there are none."""
+    spans: list[slice]
+    """For each group: its cells among the cells of all groups."""
+    cells: Int[Tensor, " M*N"]
+    """For each packed row and head: its cell. Rows that are in no group have the cell after the last one."""
+    total: int
+    """Number of cells of all groups."""
+
+
+class _Group(NamedTuple):
+    shape: tuple[int, int, int, int]
+    """N, S, q, t."""
+    reach: int
+    """Length of the longest sequence, without padding."""
+    position: Int[Tensor, " N*R"]
+    """Position of each query in its sequence."""
+    hidden: Tensor | None
+    """To add to the scores: `HIDDEN` where a query must not see a key, else 0, [S, q or 1, t]. None if it sees all."""
+    sign: Float[Tensor, "S q"]
+    """1 for queries in segment 0, -1 in segment 1."""
+    second: Float[Tensor, "S 1 t"] | None
+    """1 for keys in segment 1, else 0. None if there are none."""
+
+
+class _Plan(NamedTuple):
+    queries: _Side
+    keys: _Side
+    groups: list[_Group]
+
+
+_PLANS: WeakKeyDictionary[Stream, dict[Any, _Plan]] = WeakKeyDictionary()
+
+
+def _plan_of(streams: tuple[Stream, ...], keys: Keys, k_TNH: Tensor) -> _Plan:
+    """Return the plan of a batch. It is cached as long as the first stream exists, for all layers."""
+    plans, key = _PLANS.setdefault(streams[0], {}), (len(streams), k_TNH.shape[1], k_TNH.dtype)
+    if key not in plans:
+        plans[key] = _plan(streams, keys, *key[1:])
+    return plans[key]
+
+
+def _plan(streams: tuple[Stream, ...], keys: Keys, heads: int, dtype: torch.dtype) -> _Plan:
+    k_starts, k_lengths = keys.ragged.cu_seqlens.numpy()[:-1], keys.ragged.lengths.numpy()
+    sizes = [len(stream.position) for stream in streams]
+    q_lengths = np.stack([stream.ragged.lengths.numpy() for stream in streams])
+    q_starts = np.stack([stream.ragged.cu_seqlens.numpy()[:-1] + sum(sizes[:i]) for i, stream in enumerate(streams)])
+    numbers, multiples = grid_groups(q_lengths.sum(0), k_lengths, heads), (1, KEY_MULTIPLE)
+    if dtype in (torch.bfloat16, torch.float16):  # few different shapes, as in `attention_half.py`
+        numbers = [group[part] for group in numbers for part in powers_of_two(len(group))]
+        multiples = (MULTIPLE, MULTIPLE)
+    queries = _side([_table(q_starts[:, g], q_lengths[:, g], multiples[0]) for g in numbers], sum(sizes), heads)
+    known = _side([_table(k_starts[None, g], k_lengths[None, g], multiples[1]) for g in numbers], len(keys.rank), heads)
+    position, segment, limit = (
+        torch.cat([getattr(stream, name) for stream in streams]) for name in ("position", "segment", "limit")
+    )
+    groups = []
+    for rows, columns, past, group in zip(queries.rows, known.rows, known.past, numbers, strict=True):
+        second = keys.segment[columns][:, None].to(dtype)
+        hidden = _hidden(limit[rows], keys.rank[columns], past)
+        groups.append(
+            _Group(
+                shape=(heads, len(rows), rows.shape[1], columns.shape[1]),
+                reach=int(k_lengths[group].max()),
+                position=position[rows].flatten().repeat(heads),
+                hidden=None if hidden is None else hidden.to(dtype),
+                sign=(1 - 2 * segment[rows]).to(dtype),
+                second=second if second.any() else None,
+            )
+        )
+    return _Plan(queries, known, groups)
+
+
+def _table(starts: np.ndarray, lengths: np.ndarray, multiple: int) -> np.ndarray:
+    """Return the packed rows of the sequences of a group, [S, q]; past the end of a sequence -1 - its first row.
+
+    starts, lengths: of each stream and sequence, [streams, S].
+    """
+    parts = []
+    for start, length in zip(starts[:, :, None], lengths[:, :, None], strict=True):
+        column = np.arange(length.max())
+        parts.append(np.where(column < length, start + column, -1 - starts[0][:, None]))
+    table = np.concatenate(parts, 1)
+    spare = -table.shape[1] % multiple
+    return np.concatenate([table, np.repeat(-1 - starts[0][:, None], spare, 1)], 1)
+
+
+def _side(tables: list[np.ndarray], count: int, heads: int) -> _Side:
+    """Lay the rows of all groups out in grids. count: number of packed rows."""
+    rows, past, spans, total = [], [], [], 0
+    cells = np.full((count, heads), -1, np.int64)
+    for table in tables:
+        cell = total + np.arange(heads * table.size).reshape(heads, *table.shape)
+        cells[table[table >= 0]] = cell[:, table >= 0].T
+        rows.append(torch.from_numpy(np.where(table < 0, -1 - table, table)))
+        past.append(torch.from_numpy(table < 0)[:, :, None] if (table < 0).any() else None)
+        spans.append(slice(total, total + cell.size))
+        total += cell.size
+    cells[cells < 0] = total
+    return _Side(rows, past, spans, torch.from_numpy(cells.reshape(-1)), total)
+
+
+def _hidden(limit: Int[Tensor, "S q"], rank: Int[Tensor, "S t"], past: Tensor | None) -> Tensor | None:
+    """Return the mask of a group. past: true at keys past the end of a sequence, [S, t, 1]."""
+    unseen = None if past is None else past.transpose(1, 2)
+    if rank.any():
+        above = rank[:, None, :] > limit[:, :, None]
+        unseen = above if unseen is None else above | unseen
+    return None if unseen is None else unseen * HIDDEN
+
+
+class _Grouped(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q_MNH: Tensor,
+        k_TNH: Tensor,
+        v_TNH: Tensor,
+        distance_WNH: Tensor,
+        other_NH: Tensor,
+        content_bias_NH: Tensor,
+        position_bias_NH: Tensor,
+        constant_N: Tensor,  # (w - v)·s, so that the product of q + v with s becomes that of q + w
+        plan: _Plan,
+        dropout: float,
+    ) -> Tensor:
+        out, scale = _cells_of(q_MNH, plan.queries), 1 / math.sqrt(q_MNH.shape[-1])
+        kept: list[Tensor | None] = []
+        for i, group in enumerate(plan.groups):
+            n, s, q, _ = group.shape
+            asking, k, v = _grid(q_MNH, plan.queries, i), _grid(k_TNH, plan.keys, i), _grid(v_TNH, plan.keys, i)
+            r = _distances(distance_WNH, other_NH, group)
+            every = product(asking.view(n, s * q, -1) + position_bias_NH[:, None], r.transpose(1, 2), scale)
+            scores = _run_of_keys(every, group)
+            grid = scores.unflatten(0, (n, s))
+            if group.second is not None:
+                other = (every[:, :, 0] + scale * constant_N[:, None]).view(n, s, q).mul_(group.sign)
+                grid.addcmul_(other[..., None], group.second)
+            if group.hidden is not None:
+                grid.add_(group.hidden)
+            content = (asking.view(n, s * q, -1) + content_bias_NH[:, None]).view_as(asking)
+            torch.baddbmm(scores, content, k.transpose(1, 2), alpha=scale, out=scores)
+            own = torch.softmax(scores, -1)
+            lanes = random_lanes(own.shape) if dropout else None
+            used = own if lanes is None else keep_mask(lanes, dropout, out=scores).mul_(own)
+            product(used, v, keep_scale(dropout), out[plan.queries.spans[i]].view_as(asking))
+            kept += [asking, k, v, own, lanes]
+        ctx.save_for_backward(distance_WNH, other_NH, content_bias_NH, position_bias_NH, *kept)
+        ctx.plan, ctx.dropout, ctx.shapes = plan, dropout, (q_MNH.shape, k_TNH.shape)
+        return _packed(out, plan.queries, q_MNH.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        distance_WNH, other_NH, content_bias_NH, position_bias_NH, *kept = ctx.saved_tensors
+        queries, keys, scale = ctx.plan.queries, ctx.plan.keys, 1 / math.sqrt(distance_WNH.shape[-1])
+        dq, dk, dv = (_cells_of(gradients[0], side) for side in (queries, keys, keys))
+        exact = torch.promote_types(distance_WNH.dtype, torch.float32)  # for sums over groups
+        d_distance, d_other, d_content_bias, d_position_bias = (
+            torch.zeros_like(x, dtype=exact) for x in (distance_WNH, other_NH, content_bias_NH, position_bias_NH)
+        )
+        d_constant = d_other.new_zeros(len(d_other))
+        for i, group in enumerate(ctx.plan.groups):
+            n, s, q, _ = group.shape
+            asking, k, v, own, lanes = kept[5 * i : 5 * i + 5]
+            gradient = _grid(gradients[0], queries, i)
+            if (past := queries.past[i]) is not None:  # padding has no gradient
+                gradient.unflatten(0, (n, s)).masked_fill_(past, 0)
+            d_own, used = product(gradient, v.transpose(1, 2), keep_scale(ctx.dropout)), own
+            if lanes is not None:
+                mask = keep_mask(lanes, ctx.dropout, out=torch.empty_like(own))
+                d_own.mul_(mask)
+                used = mask.mul_(own)
+            product(used.transpose(1, 2), gradient, keep_scale(ctx.dropout), dv[keys.spans[i]].view_as(v))
+            d_scores = torch.ops.aten._softmax_backward_data(d_own, own, -1, own.dtype)
+            each = asking.view(n, s * q, -1)
+            content = (each + content_bias_NH[:, None]).view_as(asking)
+            product(d_scores.transpose(1, 2), content, scale, dk[keys.spans[i]].view_as(k))
+            d_each = product(d_scores, k, scale, dq[queries.spans[i]].view_as(asking)).view_as(each)
+            d_content_bias += d_each.sum(1, dtype=exact)
+            spread = _spread_over_distances(d_scores, group)
+            if group.second is not None:
+                d_other_score = torch.bmm(d_scores, group.second.transpose(1, 2).repeat(n, 1, 1))
+                spread[:, :, 0] = d_other_score.view(n, s, q).mul_(group.sign).view(n, -1)
+                d_constant += scale * spread[:, :, 0].sum(1, dtype=exact)
+            d_position = product(spread, _distances(distance_WNH, other_NH, group), scale)
+            d_position_bias += d_position.sum(1, dtype=exact)
+            d_each.add_(d_position)
+            d_r = product(spread.transpose(1, 2), each + position_bias_NH[:, None], scale).transpose(0, 1)
+            _run_of_distances(d_distance, group).add_(d_r[1:])
+            d_other += d_r[0]
+        of_q, of_k, of_v = (
+            _packed(x, side, ctx.shapes[i > 0]) for i, (x, side) in enumerate(((dq, queries), (dk, keys), (dv, keys)))
+        )
+        small = (d_distance, d_other, d_content_bias, d_position_bias, d_constant)
+        return of_q, of_k, of_v, *(x.to(distance_WNH.dtype) for x in small), None, None
+
+
+def _cells_of(x_TNH: Tensor, side: _Side) -> Float[Tensor, "cells H"]:
+    """Allocate the cells of all groups, and a cell of zeros after the last one."""
+    cells = x_TNH.new_empty(side.total + 1, x_TNH.shape[-1])
+    cells[-1].zero_()
+    return cells
+
+
+def _packed(cells: Tensor, side: _Side, shape: torch.Size) -> Float[Tensor, "M N H"]:
+    return cells.index_select(0, side.cells).view(shape)
+
+
+def _grid(x_TNH: Tensor, side: _Side, i: int) -> Float[Tensor, "B q H"]:
+    """Gather the rows of group i, head by head."""
+    flat, row_step, head_step = flat_rows(x_TNH)
+    index = side.rows[i] * row_step + torch.arange(x_TNH.shape[1])[:, None, None] * head_step
+    return flat.index_select(0, index.flatten()).view(-1, index.shape[2], x_TNH.shape[2])
+
+
+def _run_of_distances(x_WNH: Tensor, group: _Group) -> Float[Tensor, "W N H"]:
+    """Return the distances between a query and a key of a group: from reach - 1 to 1 - t, as a view."""
+    middle = len(x_WNH) // 2
+    return x_WNH[middle - group.reach + 1 : middle + group.shape[3]]
+
+
+def _distances(distance_WNH: Tensor, other_NH: Tensor, group: _Group) -> Float[Tensor, "N W H"]:
+    """Return the vector of the segments, then those of the distances of a group. All multiply the same queries."""
+    return torch.cat([other_NH[None], _run_of_distances(distance_WNH, group)]).transpose(0, 1)
+
+
+def _run_of_keys(every_NRW: Float[Tensor, "N R W"], group: _Group) -> Float[Tensor, "B q t"]:
+    """Return the scores of each query's keys from those of all distances of the group."""
+    n, s, q, t = group.shape
+    runs = every_NRW.view(-1).as_strided((every_NRW.numel() - t + 1, t), (1, 1))
+    first = torch.arange(n * s * q) * every_NRW.shape[2] + (group.reach - group.position)
+    return runs.index_select(0, first).view(n * s, q, t)
+
+
+def _spread_over_distances(scores_Bqt: Float[Tensor, "B q t"], group: _Group) -> Float[Tensor, "N R W"]:
+    """Return the scores at their distances, and 0 at other distances: the reverse of `_run_of_keys`."""
+    n, s, q, t = group.shape
+    width = group.reach + t
+    between = scores_Bqt.new_empty(n * s * q + 1, width)  # zeros before every row, and after the last
+    between[:, : group.reach] = 0
+    between[:-1, group.reach :] = scores_Bqt.view(-1, t)
+    runs = between.view(-1).as_strided((n * s * q * width, width), (1, 1))
+    first = torch.arange(n * s * q) * width + group.position
+    return runs.index_select(0, first).view(n, s * q, width)

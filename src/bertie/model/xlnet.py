@@ -1,0 +1,252 @@
+"""XLNet's encoder: a Transformer with relative positions, and with two streams for permutation language modeling (Yang et al.
+2019).
+
+T  packed tokens    Q  query rows    M  rows of a layer: those of one stream or of both    W  distances
+D  hidden size      N  heads         H  head size
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from bertie.contracts import Batch, Hidden, Ragged
+from bertie.errors import UsageError, require_range
+from bertie.model.activation import activation
+from bertie.model.config import PooledToken, PoolerActivation
+from bertie.model.dropout import drop, drop_add
+from bertie.model.positions import relative_embeddings
+from bertie.model.relative_attention import Keys, Stream, Terms, reach_of, relative_dense
+from bertie.model.relative_groups import relative_grouped
+
+
+@dataclass(frozen=True)
+class XlnetConfig:
+    """Sizes and settings of an XLNet encoder. The published base model has 12 layers of size 768 with 12 heads."""
+
+    kind: Literal["xlnet"] = field(default="xlnet", kw_only=True)
+    num_hidden_layers: int
+    """Number of layers."""
+    hidden_size: int
+    """Size of the hidden states. It must be even, and a multiple of num_attention_heads."""
+    num_attention_heads: int
+    """Number of attention heads in each layer."""
+    intermediate_size: int
+    """Size of the feed-forward layer inside each layer, usually 4 × hidden_size."""
+    vocab_size: int = 0
+    """Number of entries of the vocabulary. 0: the size of the tokenizer's vocabulary."""
+    max_position_embeddings: int = 512
+    """Maximum sequence length, in tokens. The model has no weights for positions, so this is only a limit."""
+    hidden_act: Literal["gelu", "gelu_tanh", "relu"] = "gelu"
+    """Activation function. gelu: exact GELU. gelu_tanh: its tanh approximation."""
+    pooled_token: PooledToken = "first"
+    """Token that heads for whole texts read. first: [CLS], which bertie puts first. last: the last token, where XLNet's own
+    tokenizer puts it."""
+    hidden_dropout_prob: float = 0.1
+    """Dropout probability after the embeddings and after each attention and feed-forward block."""
+    attention_probs_dropout_prob: float = 0.1
+    """Dropout probability of the attention weights."""
+    initializer_range: float = 0.02
+    """Standard deviation of the initial weights."""
+    layer_norm_eps: float = 1e-12
+    """Constant that layer normalization adds to the variance."""
+
+    def __post_init__(self) -> None:
+        require_range("model", self, "num_hidden_layers", low=1, high=1000)
+        sizes = ("hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
+        require_range("model", self, *sizes, low=1, high=1_000_000)
+        require_range("model", self, "vocab_size", "layer_norm_eps", low=0)
+        require_range("model", self, "initializer_range", low=0, above=True)
+        require_range("model", self, "hidden_dropout_prob", "attention_probs_dropout_prob", low=0, high=0.99)
+        if self.hidden_size % self.num_attention_heads or self.hidden_size % 2:
+            raise UsageError(
+                f"model.hidden_size is {self.hidden_size}, with {self.num_attention_heads} heads: it must be even and a "
+                "multiple of model.num_attention_heads"
+            )
+
+    @property
+    def causal(self) -> bool:
+        """Whether a token sees no later token. In fine-tuning and prediction, every token sees all others."""
+        return False
+
+    @property
+    def pooler_act(self) -> PoolerActivation:
+        """Activation of the pooler of task heads."""
+        return "tanh"
+
+
+class XlnetEmbeddings(nn.Module):
+    """Word embeddings without positions, and the vector from which the query stream starts."""
+
+    def __init__(self, config: XlnetConfig):
+        super().__init__()
+        self.word = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.mask = nn.Embedding(1, config.hidden_size)
+        self.dropout = config.hidden_dropout_prob
+
+    def forward(self, batch: Batch) -> Float[Tensor, "T D"]:
+        return drop(self.word(batch.input_ids), self.dropout, self.training)
+
+    def queries(self, rows: Int[Tensor, " Q"]) -> Float[Tensor, "Q D"]:
+        """Return the initial query stream: the same vector in every row, with dropout."""
+        return drop(self.mask.weight.expand(len(rows), -1), self.dropout, self.training)
+
+
+class RelativeAttention(nn.Module):
+    """Multi-head attention with relative positions and segments (see `relative_attention.py`)."""
+
+    def __init__(self, config: XlnetConfig):
+        super().__init__()
+        size = config.hidden_size
+        self.heads = config.num_attention_heads
+        self.qkv = nn.Linear(size, 3 * size, bias=False)
+        self.distance = nn.Linear(size, size, bias=False)
+        self.segment = nn.Embedding(2, size)  # s, for keys of the same segment and of the other one
+        self.content_bias, self.position_bias, self.segment_bias = (nn.Parameter(torch.empty(size)) for _ in range(3))
+        self.out = nn.Linear(size, size, bias=False)
+        self.dropout = config.attention_probs_dropout_prob
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set u, v and w to 0, like all biases initially."""
+        for bias in (self.content_bias, self.position_bias, self.segment_bias):
+            nn.init.zeros_(bias)
+
+    def forward(
+        self,
+        x_MD: Float[Tensor, "M D"],
+        h_TD: Float[Tensor, "T D"],
+        streams: tuple[Stream, ...],
+        keys: Keys,
+        distance_WD: Float[Tensor, "W D"],
+    ) -> Float[Tensor, "M D"]:
+        """Return what the rows of all streams, one stream after the other, gather from the tokens."""
+        q_MNH, k_TNH, v_TNH = self._projected(x_MD, h_TD)
+        r_WNH = self.distance(distance_WD).unflatten(1, (self.heads, -1))
+        same_D, other_D = self.segment.weight
+        vectors = (other_D - same_D, self.content_bias, self.position_bias, self.segment_bias)
+        vectors_NH = (vector.to(q_MNH.dtype).view(self.heads, -1) for vector in vectors)
+        attend = relative_grouped if x_MD.device.type == "cpu" else relative_dense
+        dropout = self.dropout if self.training else 0.0
+        return self.out(attend(Terms(q_MNH, k_TNH, v_TNH, r_WNH, *vectors_NH), streams, keys, dropout).flatten(1))
+
+    def _projected(
+        self, x_MD: Float[Tensor, "M D"], h_TD: Float[Tensor, "T D"]
+    ) -> tuple[Float[Tensor, "M N H"], Float[Tensor, "T N H"], Float[Tensor, "T N H"]]:
+        """Return queries, keys and values."""
+        if x_MD is h_TD:
+            q, k, v = self.qkv(h_TD).unflatten(1, (3, self.heads, -1)).unbind(1)
+        else:
+            size, weight = h_TD.shape[1], self.qkv.weight
+            q = F.linear(x_MD, weight[:size]).unflatten(1, (self.heads, -1))
+            k, v = F.linear(h_TD, weight[size:]).unflatten(1, (2, self.heads, -1)).unbind(1)
+        return q, k, v
+
+
+class XlnetLayer(nn.Module):
+    """Attention, then feed-forward, each with dropout, a residual connection and layer normalization."""
+
+    def __init__(self, config: XlnetConfig):
+        super().__init__()
+        self.attention = RelativeAttention(config)
+        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.up = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.down = nn.Linear(config.intermediate_size, config.hidden_size)
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.act: Literal["gelu", "gelu_tanh", "relu"] = config.hidden_act
+        self.dropout = config.hidden_dropout_prob
+
+    def forward(
+        self,
+        x_MD: Float[Tensor, "M D"],
+        h_TD: Float[Tensor, "T D"],
+        streams: tuple[Stream, ...],
+        keys: Keys,
+        distance_WD: Float[Tensor, "W D"],
+    ) -> Float[Tensor, "M D"]:
+        """Compute the layer's output.
+
+        Args:
+            x_MD: Input of the rows to compute, one stream after the other.
+            h_TD: Input of all tokens. The rows gather from it.
+            streams: The rows of each stream.
+            keys: The tokens.
+            distance_WD: Embeddings of the distances, as in `Terms.distance`.
+        """
+        mixed = self.attention(x_MD, h_TD, streams, keys, distance_WD)
+        x_MD = self.attention_norm(drop_add(mixed, x_MD, self.dropout, self.training))
+        return self.norm(drop_add(self.down(activation(self.act, self.up(x_MD))), x_MD, self.dropout, self.training))
+
+
+class XlnetEncoder(nn.Module):
+    """XLNet's encoder.
+
+    For a batch with `order`, it runs two streams (section 2.3). In the content stream, a token sees itself and the tokens of
+    lower rank. The query stream has only the rows that are predicted. It begins with a trained vector instead of the token,
+    and sees the tokens of lower rank: so it knows the position that it predicts, but not the token there.
+
+    For a batch without `order`, every token sees all tokens of its sequence. Dropout is where BERT has it.
+    """
+
+    def __init__(self, config: XlnetConfig):
+        super().__init__()
+        self.config = config
+        self.embeddings = XlnetEmbeddings(config)
+        self.layers = nn.ModuleList(XlnetLayer(config) for _ in range(config.num_hidden_layers))
+
+    def forward(self, batch: Batch, rows: Int[Tensor, " Q"] | None = None, all_layers: bool = False) -> Hidden:
+        """Encode a batch; see `TransformerEncoder.forward`.
+
+        Args:
+            batch: Packed sequences. With `order`, every sequence needs a token of rank 0.
+            rows: Sorted positions in T at which the last layer is computed. None: all positions.
+            all_layers: If true, also return the output of the embeddings and of every layer. Do not combine it with `rows`.
+
+        Returns:
+            Hidden states; `last` is [T, D], or [Q, D] with `rows`. With `order`, `last` is the query stream.
+
+        Raises:
+            ValueError: All layers of a batch with `order`, which has two streams.
+        """
+        if all_layers and batch.order is not None:
+            raise ValueError("a batch with an order has two streams: ask for the last layer only")
+        rank = torch.zeros_like(batch.input_ids) if batch.order is None else batch.order
+        content = Stream(batch.ragged, batch.position_ids, batch.token_type_ids, rank)
+        keys = Keys(batch.ragged, batch.token_type_ids, rank)
+        selected = content if rows is None and batch.order is None else _selected(batch, rows)
+        distance_WD = self._distances(batch.ragged)
+        h_TD = self.embeddings(batch)
+        g_QD = None if batch.order is None else self.embeddings.queries(selected.position)
+        outputs = [h_TD]
+        for layer in self.layers[:-1]:
+            if g_QD is None:
+                h_TD = layer(h_TD, h_TD, (content,), keys, distance_WD)
+            else:
+                both_MD = layer(torch.cat([h_TD, g_QD]), h_TD, (content, selected), keys, distance_WD)
+                h_TD, g_QD = both_MD.split([len(h_TD), len(g_QD)])
+            outputs.append(h_TD)
+        x_QD = g_QD if g_QD is not None else h_TD if rows is None else h_TD[rows]
+        last = self.layers[-1](x_QD, h_TD, (selected,), keys, distance_WD)
+        return Hidden(last, (*outputs, last) if all_layers else None)
+
+    def _distances(self, ragged: Ragged) -> Float[Tensor, "W D"]:
+        reach = reach_of(ragged)
+        distances = torch.arange(reach, -reach, -1, device=ragged.cu_seqlens.device)
+        return relative_embeddings(distances, self.config.hidden_size).to(self.embeddings.word.weight.dtype)
+
+
+def _selected(batch: Batch, rows: Int[Tensor, " Q"] | None) -> Stream:
+    """Return the rows of the last layer, which with an order are those of the query stream.
+
+    A row of rank 0 is not predicted. It sees the tokens of rank 0, because every query needs a key.
+    """
+    if rows is None:
+        rows = torch.arange(len(batch.input_ids), device=batch.input_ids.device)
+    ragged = Ragged(torch.searchsorted(rows, batch.ragged.cu_seqlens), batch.ragged.max_seqlen)
+    limit = torch.zeros_like(rows) if batch.order is None else (batch.order[rows] - 1).clamp(min=0)
+    return Stream(ragged, batch.position_ids[rows], batch.token_type_ids[rows], limit)

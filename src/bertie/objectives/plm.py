@@ -1,0 +1,100 @@
+"""Permutation language modeling, the objective of XLNet: predict tokens in a random order (Yang et al. 2019, section 2.2).
+
+The tokens of a sequence have a random factorization order. Only the last ones in this order are predicted, about one in K
+(section 2.3). The others, among them [CLS] and [SEP], are the context, which every token sees. A predicted token sees the
+context and the predicted tokens before it in the order, never itself.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from torch import nn
+
+from bertie.batches.layouts import Layout
+from bertie.contracts import Batch, Targets
+from bertie.errors import UsageError, require_range
+from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.vocabulary_heads import PermutationLMHead
+from bertie.objectives.masking import select
+from bertie.text.shards import Corpus
+from bertie.text.tokenizer import Tokenizer
+
+LONGEST_SPAN = 5  # words; section 3.1
+
+
+@dataclass(frozen=True)
+class PermutationLM:
+    """Select random tokens of every sequence, and predict them one after the other in a random order."""
+
+    kind: Literal["plm"] = "plm"
+    weight: float = 1.0
+    """Weight of this loss in the total loss."""
+    plm_probability: float = 0.1667
+    """Share of tokens to predict, at least one per sequence; XLNet's is 1/6 (K = 6). Special tokens are never selected."""
+    masking: Literal["spans", "tokens"] = "spans"
+    """Selected units. spans: 1 to 5 consecutive words, short ones more often, as in XLNet. tokens: single tokens. The order in
+    which tokens are predicted is random in both cases, also within a span."""
+
+    def __post_init__(self) -> None:
+        require_range("objectives.plm", self, "weight", low=0)
+        require_range("objectives.plm", self, "plm_probability", low=0, high=0.99, above=True)
+
+    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[object, ...]) -> None:  # noqa: ARG002
+        """Raise UsageError if the model has no query stream, or if another objective would have to use it."""
+        if model.kind != "xlnet":
+            raise UsageError(
+                f'objectives.plm needs a model with two streams, and model.kind is "{model.kind}": set model.kind to '
+                '"xlnet", or train with another objective'
+            )
+        for other in objectives:
+            if not isinstance(other, PermutationLM):
+                kind = getattr(other, "kind", type(other).__name__)
+                raise UsageError(
+                    f"objectives.plm hides each predicted token from its own row, and objectives.{kind} needs rows that see "
+                    f"all tokens: remove objectives.{kind} or objectives.plm"
+                )
+
+    def label(
+        self,
+        batch: Batch,
+        tokenizer: Tokenizer,
+        rng: np.random.Generator,
+        progress: float = 0.0,  # noqa: ARG002
+    ) -> tuple[Batch, Targets]:
+        """Draw the tokens to predict and their order, and return the batch with `order`, and the targets.
+
+        The number of targets depends only on the row size: P = ceil(plm_probability × T). If fewer tokens are selected, the
+        remaining targets are placeholders with weight 0.
+        """
+        ids, capacity = batch.input_ids, math.ceil(self.plm_probability * len(batch.input_ids))
+        units = "tokens" if self.masking == "tokens" else "ngrams"
+        share, special = self.plm_probability, tokenizer.special_ids
+        selected = select(units, batch, special, share, capacity, rng, longest_ngram=LONGEST_SPAN).positions
+        order = np.zeros(len(ids), np.int32)
+        order[selected] = _random_ranks(np.searchsorted(batch.ragged.cu_seqlens, selected, side="right"), rng)
+        spare = (0, capacity - len(selected))
+        weight = np.pad(np.ones(len(selected), np.float32), spare)
+        return replace(batch, order=order), Targets(np.pad(selected, spare), np.pad(ids[selected], spare), weight)
+
+    def initialize(self, head: nn.Module, corpus: Corpus) -> None:
+        """Do nothing: the bias of the head is 0 initially."""
+
+    def head(self, config: EncoderConfig, encoder: Encoder) -> PermutationLMHead:
+        """Build the head, with the encoder's word embeddings as its output matrix."""
+        return PermutationLMHead(config.vocab_size, encoder.embeddings.word)
+
+
+def _random_ranks(sequence: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return a random permutation of 1, 2, … for each sequence.
+
+    Args:
+        sequence: int64 [selected tokens]: ascending numbers of their sequences.
+        rng: The generator.
+    """
+    ranks = np.empty(len(sequence), np.int32)
+    ranks[np.lexsort((rng.random(len(sequence)), sequence))] = np.arange(1, len(sequence) + 1)
+    return ranks - np.searchsorted(sequence, sequence).astype(np.int32)

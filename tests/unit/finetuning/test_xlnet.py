@@ -1,0 +1,128 @@
+"""Fine-tuning from an XLNet that was pre-trained with two streams."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import bertie
+from bertie.batches.sentence_pairs import SentencePairs
+from bertie.checkpoints.folder import read_checkpoint
+from bertie.errors import UsageError, UserError
+from bertie.finetuning.data import load_task_data
+from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
+from bertie.finetuning.single_run import initialized_model
+from bertie.model.xlnet import XlnetConfig, XlnetEncoder
+from bertie.objectives import NextSentence, PermutationLM
+from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
+from bertie.tasks.classify import Classify
+from bertie.training.optimizers import AdamW
+from bertie.training.schedules import Linear
+
+SIZE = XlnetConfig(2, 32, 4, 64, max_position_embeddings=64)
+PRETRAINING = PretrainConfig(
+    SIZE,
+    SentencePairs(max_length=48),
+    (PermutationLM(),),
+    AdamW(),
+    Linear(warmup=0.1),
+    PretrainTraining(steps=6, batch_size=16, learning_rate=3e-3, row_tokens=256, checkpoint_every=3, precision="fp32"),
+)
+TRAINING = FinetuneTraining(epochs=6, batch_size=8, learning_rate=3e-3, precision="fp32")
+CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(warmup=0.1), TRAINING, max_length=24)
+
+
+@pytest.fixture(scope="module")
+def xlnet(small_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("xlnet") / "run"
+    bertie.pretrain(PRETRAINING, small_shards, run, threads=1)
+    return run
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"training": replace(TRAINING, layer_decay=0.9, reinit_layers=1)},
+        {"frozen": True, "layers": "scalar_mix"},
+        {"frozen": True, "lstm_hidden_size": 8},
+    ],
+    ids=str,
+)
+def test_an_xlnet_is_fine_tuned(
+    change: dict[str, object], xlnet: Path, rows: list[dict[str, str]], tmp_path: Path
+) -> None:
+    config = replace(CONFIG, **change)  # type: ignore[arg-type]
+    tuned = bertie.finetune(config, rows[:40], rows[40:], xlnet, tmp_path / "run", threads=1)
+    assert np.mean(tuned.losses[-5:]) < np.mean(tuned.losses[:5])
+    loaded = bertie.load(tmp_path / "run")
+    assert isinstance(loaded.model.encoder, XlnetEncoder)
+    found, expected = loaded.predict(rows[:9]), tuned.predict(rows[:9])
+    assert [each.probabilities for each in found] == [each.probabilities for each in expected]
+
+
+def test_top_layers_start_anew_with_their_biases(xlnet: Path, rows: list[dict[str, str]]) -> None:
+    config, checkpoint = replace(CONFIG, training=replace(TRAINING, reinit_layers=1)), read_checkpoint(xlnet)
+    task = load_task_data(config, rows[:20], rows[20:30], checkpoint).task
+    model, _ = initialized_model(config, task, checkpoint)
+    for name in ("content_bias", "position_bias", "segment_bias"):
+        assert torch.any(model.get_parameter(f"encoder.layers.0.attention.{name}"))
+        assert not torch.any(model.get_parameter(f"encoder.layers.1.attention.{name}"))
+
+
+def test_an_xlnet_fills_masks_and_embeds(xlnet: Path) -> None:
+    """A mask is predicted from the rest of the text: what the mask token itself is does not matter, nor do other masks."""
+    model = bertie.load(xlnet)
+    one, two = model.fill_mask("the [MASK] in the [MASK]", top_k=500)
+    assert sum(each.probability for each in one) == pytest.approx(1, abs=1e-4)
+    assert one != two
+    with torch.no_grad():
+        model.model.encoder.embeddings.word.weight[model.tokenizer.mask_id] += 3
+        model.model.heads["plm"].bias[model.tokenizer.mask_id] = -30  # the output matrix has the same row
+    again, _ = model.fill_mask("the [MASK] in the [MASK]", top_k=500)
+    mask = model.tokenizer.vocabulary[model.tokenizer.mask_id]
+    rest = [[each for each in found if each.token != mask][:20] for found in (one, again)]
+    assert [each.token for each in rest[0]] == [each.token for each in rest[1]]
+    assert model.embed(["the in", "in"]).shape == (2, 32)
+    assert model.hidden_states(["the in"])[0].shape[0] == 3
+
+
+def test_pretraining_resumes_exactly(xlnet: Path, small_shards: Path, tmp_path: Path) -> None:
+    """Dropout is on: the random numbers of a step do not depend on the steps before it."""
+    bertie.pretrain(PRETRAINING, small_shards, tmp_path / "run", threads=1)
+    for name in ("model.safetensors", "checkpoints/step-00000006/model.safetensors"):
+        (tmp_path / "run" / name).unlink()
+    (tmp_path / "run" / "manifest.json").unlink()
+    (tmp_path / "run" / "checkpoints" / "step-00000006").rename(tmp_path / "damaged")
+    bertie.pretrain(PRETRAINING, small_shards, tmp_path / "run", threads=1)
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == (xlnet / "model.safetensors").read_bytes()
+
+
+def test_recipes_that_do_not_suit_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"objectives\.plm .* objectives\.nsp"):
+        replace(PRETRAINING, objectives=(PermutationLM(), NextSentence()))
+    for change in ({"attention": "dense"}, {"activation_checkpointing": True}):
+        with pytest.raises(UsageError, match=rf'training\.{next(iter(change))} .* model\.kind is "xlnet"'):
+            replace(PRETRAINING, training=replace(PRETRAINING.training, **change))
+
+
+def test_a_damaged_checkpoint_is_refused(xlnet: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    for path in xlnet.glob("*.json"):
+        if path.name != "manifest.json":
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    weights = load_file(xlnet / "model.safetensors")
+    for name, damaged in (
+        ("transformer.layer.0.rel_attn.q", torch.ones(32, 32)),
+        ("transformer.layer.1.rel_attn.r_w_bias", torch.ones(2, 8)),
+        ("transformer.mask_emb", torch.ones(1)),
+    ):
+        save_file(weights | {name: damaged}, tmp_path / "model.safetensors")
+        with pytest.raises(UserError, match=r"should be|lacks|is a single number") as raised:
+            read_checkpoint(tmp_path)
+        assert "\n" not in str(raised.value)

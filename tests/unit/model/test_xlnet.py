@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from bertie import runtime
+from bertie.batches.collate import collate
+from bertie.contracts import Batch, MicroBatch, Sequence
+from bertie.errors import UsageError
+from bertie.model.encoder import build_encoder, with_dropout
+from bertie.model.flops import training_flops
+from bertie.model.initialization import initialize_weights
+from bertie.model.xlnet import XlnetConfig, XlnetEncoder
+from bertie.objectives import PermutationLM
+from bertie.pretraining.initial_weights import new_model
+from bertie.text.tokenizer import Tokenizer
+from bertie.training.memory import estimate_memory
+
+CONFIG = XlnetConfig(
+    2, 8, 2, 12, vocab_size=40, max_position_embeddings=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+)
+IDS, SEGMENTS, ORDER = [2, 9, 4, 7, 3, 5, 3], [0, 0, 0, 0, 0, 1, 1], [0, 2, 0, 3, 0, 1, 0]
+
+
+def built(config: XlnetConfig = CONFIG) -> XlnetEncoder:
+    """An encoder with large weights, so that attention is far from uniform. Biases are random, too."""
+    encoder = build_encoder(config)
+    torch.manual_seed(0)
+    initialize_weights(encoder, 0.5)
+    for parameter in encoder.parameters():
+        if parameter.ndim == 1:
+            parameter.data.add_(torch.randn_like(parameter) * 0.3)
+    assert isinstance(encoder, XlnetEncoder)
+    return encoder.eval()
+
+
+def packed(*sequences: tuple[list[int], list[int], list[int] | None]) -> Batch:
+    """Return a batch from the ids, segments and order of each sequence."""
+    made = [Sequence(np.array(i, np.int32), np.array(s, np.int32), np.ones(len(i), bool)) for i, s, _ in sequences]
+    orders = [order for _, _, order in sequences if order is not None]
+    return replace(collate(made, 64), order=np.concatenate(orders) if orders else None).tensors()
+
+
+class ByHand:
+    """The formulas of the paper (section 2.3 and appendix A.2), for a single sequence, one token and one head after another."""
+
+    def __init__(self, encoder: XlnetEncoder, ids: list[int], segments: list[int], order: list[int]):
+        self.encoder, self.ids, self.segments, self.order = encoder, ids, segments, order
+        self.size, self.heads = encoder.config.hidden_size, encoder.config.num_attention_heads
+
+    def distance(self, apart: int) -> Tensor:
+        waves = [apart / 10_000 ** (2 * i / self.size) for i in range(self.size // 2)]
+        return torch.tensor([math.sin(w) for w in waves] + [math.cos(w) for w in waves], dtype=torch.float64)
+
+    def gathered(self, layer: int, x: Tensor, i: int, seen: list[int], h: list[Tensor]) -> Tensor:
+        part = self.encoder.layers[layer].attention
+        q, k, v = part.qkv.weight.chunk(3)
+        heads = []
+        for n in range(self.heads):
+            rows = slice(n * self.size // self.heads, (n + 1) * self.size // self.heads)
+            query, scores = q[rows] @ x, []
+            for j in seen:
+                segment = part.segment.weight[int(self.segments[i] != self.segments[j])][rows]
+                score = (query + part.content_bias[rows]) @ (k[rows] @ h[j])
+                score = score + (query + part.position_bias[rows]) @ (part.distance.weight[rows] @ self.distance(i - j))
+                score = score + (query + part.segment_bias[rows]) @ segment
+                scores.append(score / math.sqrt(self.size / self.heads))
+            weights = torch.stack(scores).softmax(0)
+            heads.append(sum(w * (v[rows] @ h[j]) for w, j in zip(weights, seen, strict=True)))
+        return part.out.weight @ torch.cat(heads)
+
+    def layer(self, layer: int, x: Tensor, i: int, seen: list[int], h: list[Tensor]) -> Tensor:
+        part = self.encoder.layers[layer]
+        x = part.attention_norm(x + self.gathered(layer, x, i, seen, h))
+        return part.norm(x + part.down(F.gelu(part.up(x))))
+
+    def both_streams(self, layers: int) -> tuple[list[Tensor], dict[int, Tensor]]:
+        """Return the content stream of every token, and the query stream of those that are predicted."""
+        every, order = range(len(self.ids)), self.order
+        h = [self.encoder.embeddings.word.weight[i] for i in self.ids]
+        g = {i: self.encoder.embeddings.mask.weight[0] for i in every if order[i] > 0}
+        for n in range(layers):
+            content = [
+                self.layer(n, h[i], i, [j for j in every if order[j] == 0 or order[j] < order[i] or j == i], h)
+                for i in every
+            ]
+            g = {i: self.layer(n, x, i, [j for j in every if order[j] < order[i]], h) for i, x in g.items()}
+            h = content
+        return h, g
+
+
+def test_the_streams_compute_the_formulas_of_the_paper() -> None:
+    encoder, other = built().double(), ([8, 6, 3], [0, 0, 0], [0, 1, 0])
+    batch = packed(other, (IDS, SEGMENTS, ORDER), other)
+    rows = torch.tensor([1, 3 + 1, 3 + 3, 3 + 5])
+    _, expected = ByHand(encoder, IDS, SEGMENTS, ORDER).both_streams(2)
+    torch.testing.assert_close(encoder(batch, rows).last[1:], torch.stack([expected[i] for i in (1, 3, 5)]))
+    torch.testing.assert_close(encoder(batch).last[rows], encoder(batch, rows).last)
+
+
+def test_without_an_order_every_token_sees_all_others() -> None:
+    encoder = built().double()
+    batch = packed(([8, 6, 3], [0, 0, 0], None), (IDS, SEGMENTS, None))
+    hidden = encoder(batch, all_layers=True)
+    assert hidden.layers is not None
+    for number, states in enumerate(hidden.layers):
+        expected, _ = ByHand(encoder, IDS, SEGMENTS, [0] * 7).both_streams(number)
+        torch.testing.assert_close(states[3:], torch.stack(expected))
+    torch.testing.assert_close(hidden.last, hidden.layers[-1])
+    rows = torch.tensor([0, 4, 9])
+    torch.testing.assert_close(encoder(batch, rows).last, hidden.last[rows])
+
+
+@pytest.mark.parametrize("changed", range(7))
+def test_a_prediction_depends_only_on_the_context_and_on_earlier_predictions(changed: int) -> None:
+    """Tokens that must not matter do not change a single bit, however many layers there are."""
+    encoder = built(replace(CONFIG, num_hidden_layers=4))
+    rows = torch.tensor([1, 3, 5])
+    before = encoder(packed((IDS, SEGMENTS, ORDER)), rows).last
+    ids = [30 if i == changed else token for i, token in enumerate(IDS)]
+    after = encoder(packed((ids, SEGMENTS, ORDER)), rows).last
+    for row, old, new in zip(rows.tolist(), before, after, strict=True):
+        assert torch.equal(old, new) == (ORDER[changed] >= ORDER[row])
+
+
+def test_gradients_reach_only_the_embeddings_that_a_prediction_sees() -> None:
+    encoder = built(replace(CONFIG, num_hidden_layers=4))
+    ids = list(range(10, 17))  # each token once, so that its row of the matrix has only its gradient
+    for row in (1, 3, 5):
+        hidden = encoder(packed((ids, SEGMENTS, ORDER)), torch.tensor([1, 3, 5])).last[[1, 3, 5].index(row)]
+        [gradient] = torch.autograd.grad(hidden @ torch.randn(8), encoder.embeddings.word.weight)
+        reached = gradient[10:17].abs().sum(1) > 0
+        assert reached.tolist() == [rank < ORDER[row] for rank in ORDER]
+
+
+def test_rows_that_are_not_predicted_see_the_context() -> None:
+    """Placeholders of the objective have such rows. Their states are finite, and their weight in the loss is 0."""
+    encoder = built()
+    rows = torch.arange(7)
+    first = encoder(packed((IDS, SEGMENTS, ORDER)), rows).last
+    changed = [30 if rank else token for rank, token in zip(ORDER, IDS, strict=True)]
+    second = encoder(packed((changed, SEGMENTS, ORDER)), rows).last
+    context = torch.tensor(ORDER) == 0
+    assert torch.isfinite(first).all()
+    assert torch.equal(first[context], second[context])
+
+
+def test_only_the_last_layer_of_two_streams_is_available() -> None:
+    with pytest.raises(ValueError, match="two streams"):
+        built()(packed((IDS, SEGMENTS, ORDER)), all_layers=True)
+
+
+def test_sequences_do_not_see_each_other() -> None:
+    encoder, other = built(), ([8, 6, 3], [0, 1, 1], [0, 1, 0])
+    rows = torch.tensor([1, 3, 5])
+    alone = encoder(packed((IDS, SEGMENTS, ORDER)), rows).last
+    together = encoder(packed((IDS, SEGMENTS, ORDER), other, other), torch.tensor([1, 3, 5, 8])).last
+    torch.testing.assert_close(together[:3], alone)
+
+
+def test_dropout_is_random_in_training_and_off_in_evaluation() -> None:
+    encoder = built(with_dropout(CONFIG, 0.2, 0.1))  # type: ignore[arg-type]
+    assert (encoder.config.hidden_dropout_prob, encoder.config.attention_probs_dropout_prob) == (0.2, 0.1)
+    batch = packed((IDS, SEGMENTS, ORDER))
+    assert torch.equal(encoder(batch).last, encoder(batch).last)
+    encoder.train()
+    found = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        found.append(encoder(batch).last)
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+
+
+def test_mixed_precision_is_close_to_single_precision() -> None:
+    encoder, batch, rows = built(), packed((IDS, SEGMENTS, ORDER)), torch.tensor([1, 3, 5])
+    exact = encoder(batch, rows).last
+    with runtime.autocast("bf16", torch.device("cpu")):
+        half = encoder(batch, rows).last
+    torch.testing.assert_close(half.float(), exact, atol=0.1, rtol=0.1)
+    half.float().square().sum().backward()
+    assert all(parameter.grad is not None for parameter in encoder.parameters())
+
+
+def micro_batch(tokenizer: Tokenizer, ordered: bool) -> MicroBatch:
+    ids = np.random.default_rng(0).integers(60, 500, (8, 64)).astype(np.int32)
+    ids[:, 0] = tokenizer.cls_id
+    made = [Sequence(row, np.zeros(64, np.int32), np.ones(64, bool)) for row in ids]
+    batch, targets = PermutationLM(masking="tokens").label(collate(made, 64), tokenizer, np.random.default_rng(0))
+    return MicroBatch.of(batch if ordered else replace(batch, order=None), {"plm": targets})
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_flops_agree_with_torchs_counter(small_tokenizer: Tokenizer, ordered: bool) -> None:
+    """Apart from products with distances that lie between no query and key, which are about as many as those that count."""
+    config = replace(CONFIG, num_hidden_layers=3, hidden_size=64, intermediate_size=256, vocab_size=500)
+    micro = micro_batch(small_tokenizer, ordered)
+    model = new_model(config, (PermutationLM(),), 0)
+    with FlopCounterMode(display=False) as counter:
+        model(micro.tensors())["plm"].total.backward()
+    queries = np.bincount(micro.rows // 64)
+    pairs = (3 - 1) * (8 * 64**2 + ordered * 64 * queries.sum()) + 64 * queries.sum()
+    assert counter.get_total_flops() - 6 * 64 * pairs == pytest.approx(training_flops(config, micro), rel=0.03)
+
+
+def test_memory_is_estimated_without_running(small_tokenizer: Tokenizer) -> None:
+    """On the meta device, as on a GPU, queries are padded to the length of the longest sequence: an upper bound."""
+    config = replace(CONFIG, hidden_size=64, intermediate_size=256, vocab_size=500)
+    micro = micro_batch(small_tokenizer, True)
+    model, saved = new_model(config, (PermutationLM(),), 0), {}
+    own = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+
+    def record(tensor: Tensor) -> Tensor:
+        saved[tensor.untyped_storage()._cdata] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor):
+        model(micro.tensors())
+    expected = sum(tensor.untyped_storage().nbytes() for key, tensor in saved.items() if key not in own)
+    found = estimate_memory(lambda size: new_model(size, (PermutationLM(),), 0), config, micro, recompute=False)
+    assert expected < found.activations < 3 * expected
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hidden_size": 9}, r"model\.hidden_size is 9, with 2 heads"),
+        ({"hidden_size": 9, "num_attention_heads": 3}, "must be even"),
+        ({"num_hidden_layers": 0}, r"model\.num_hidden_layers is 0"),
+        ({"hidden_dropout_prob": 1.0}, r"model\.hidden_dropout_prob is 1"),
+    ],
+)
+def test_impossible_sizes_are_refused(change: dict[str, int], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        replace(CONFIG, **change)  # type: ignore[arg-type]
