@@ -26,7 +26,7 @@ from bertie.contracts import Ragged
 from bertie.model.activation import powers_of_two
 from bertie.model.attention_groups import Side, cells_of, grid_groups, grid_side, packed
 from bertie.model.attention_loop import product
-from bertie.model.attention_pattern import FULL, Pattern
+from bertie.model.attention_pattern import FULL, Block, Pattern
 from bertie.model.dropout import keep_mask, keep_scale, random_lanes
 
 MULTIPLE = 16
@@ -55,8 +55,11 @@ class _Plan:
     keys: Side
     shapes: list[tuple[int, int, int]]
     """For each group: B, q, t."""
+    blocks: list[list[Block]]
+    """For each group: blocks of queries with the keys that they need."""
     hidden: list[Tensor | None]
-    """For each group: mask to add to the scores, `HIDDEN` or 0, [B, 1 or q, t]. None if every query attends to every key."""
+    """For each group: mask to add to the scores, `HIDDEN` or 0, [B or 1, q or 1, t]. None if every query attends to every
+    key."""
     real: list[Tensor | None]
     """For each group: 1 for a query, 0 for padding, [S, 1, q, 1]. None if there is no padding."""
     bias: Float[Tensor, "N q t"] | None
@@ -85,22 +88,27 @@ def _plan(q: Ragged, k: Ragged, q_QNH: Tensor, pattern: Pattern) -> _Plan:
     groups = [group[part] for group in alike for part in powers_of_two(len(group))]
     queries = grid_side(q.cu_seqlens.numpy(), q_lengths, groups, heads, MULTIPLE)
     keys = grid_side(k.cu_seqlens.numpy(), k_lengths, groups, heads, MULTIPLE)
-    shapes, hidden, real = [], [], []
+    shapes, blocks, hidden, real = [], [], [], []
     for rows, columns, no_query, no_key in zip(queries.rows, keys.rows, queries.past, keys.past, strict=True):
         shape = (len(rows) * heads, rows.shape[2], columns.shape[2])
         near = pattern.visible(shape[1], shape[2], rows.device)
-        unseen = None if no_key is None else no_key.transpose(2, 3)
+        # In a causal pattern, padding comes after every key that a query attends to.
+        unseen = None if no_key is None or pattern.causal else no_key.transpose(2, 3)
         if near is not None:
-            unseen = ~near if unseen is None else unseen | ~near
-            if no_query is not None:  # its window may hold no key, and a softmax over -inf alone is NaN
+            unseen = ~near[None] if unseen is None else unseen | ~near
+        if unseen is not None and unseen.ndim == 4:
+            if (
+                no_query is not None and near is not None
+            ):  # its window may hold no key: a softmax over -inf alone is NaN
                 unseen = unseen & ~no_query
-        if unseen is not None:
-            unseen = unseen.expand(len(rows), heads, -1, shape[2]).flatten(0, 1).to(dtype).mul_(HIDDEN)
+            unseen = unseen.expand(len(rows), heads, -1, shape[2]).flatten(0, 1)
         shapes.append(shape)
-        hidden.append(unseen)
+        blocks.append(pattern.blocks(*shape[1:]))
+        hidden.append(None if unseen is None else unseen.to(dtype).mul_(HIDDEN))
         real.append(None if no_query is None else (~no_query).to(dtype))
     most_queries, most_keys = (max((shape[side] for shape in shapes), default=0) for side in (1, 2))
-    return _Plan(queries, keys, shapes, hidden, real, pattern.bias(heads, most_queries, most_keys, q_QNH))
+    bias = pattern.bias(heads, most_queries, most_keys, q_QNH)
+    return _Plan(queries, keys, shapes, blocks, hidden, real, bias)
 
 
 class _GroupedHalf(torch.autograd.Function):
@@ -110,16 +118,20 @@ class _GroupedHalf(torch.autograd.Function):
         kept: list[Tensor | None] = []
         for i, shape in enumerate(plan.shapes):
             q, k, v = _grid(q_QNH, plan, i, 0), _grid(k_TNH, plan, i, 1), _grid(v_TNH, plan, i, 1)
-            scores = product(q, k.transpose(1, 2), scale)
-            if plan.bias is not None:
-                scores.unflatten(0, (-1, len(plan.bias))).add_(plan.bias[:, : shape[1], : shape[2]])
-            if (hidden := plan.hidden[i]) is not None:
-                scores.add_(hidden)
-            own = torch.softmax(scores, -1)
-            lanes = random_lanes(torch.Size(shape)) if dropout else None
-            used = own if lanes is None else keep_mask(lanes, dropout, out=scores).mul_(own)
-            product(used, v, keep_scale(dropout), out[plan.queries.spans[i]].view(shape[0], shape[1], -1))
-            kept += [q, k, v, own, lanes]
+            mixed = out[plan.queries.spans[i]].view(shape[0], shape[1], -1)
+            kept += [q, k, v]
+            for block in plan.blocks[i]:
+                scores = product(q[:, block.queries], k[:, block.keys].transpose(1, 2), scale)
+                if plan.bias is not None:
+                    scores.unflatten(0, (-1, len(plan.bias))).add_(plan.bias[:, block.queries, block.keys])
+                if (hidden := plan.hidden[i]) is not None:
+                    unseen = hidden[:, block.queries if hidden.shape[1] > 1 else slice(None), block.masked]
+                    scores[:, :, -unseen.shape[2] :].add_(unseen)
+                own = torch.softmax(scores, -1)
+                lanes = random_lanes(own.shape) if dropout else None
+                used = own if lanes is None else keep_mask(lanes, dropout, out=scores).mul_(own)
+                product(used, v[:, block.keys], keep_scale(dropout), mixed[:, block.queries])
+                kept += [own, lanes]
         ctx.save_for_backward(*kept)
         ctx.plan, ctx.dropout, ctx.shapes = plan, dropout, (q_QNH.shape, k_TNH.shape)
         return packed(out, plan.queries, q_QNH)
@@ -127,25 +139,39 @@ class _GroupedHalf(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        plan, kept, scale = ctx.plan, ctx.saved_tensors, 1 / math.sqrt(gradients[0].shape[-1])
+        plan, kept, scale = ctx.plan, iter(ctx.saved_tensors), 1 / math.sqrt(gradients[0].shape[-1])
         like_k = gradients[0].new_empty(ctx.shapes[1])
         dq, dk, dv = cells_of(like_k, plan.queries), cells_of(like_k, plan.keys), cells_of(like_k, plan.keys)
         for i, shape in enumerate(plan.shapes):
-            q, k, v, own, lanes = kept[5 * i : 5 * i + 5]
+            q, k, v = next(kept), next(kept), next(kept)
             gradient = _grid(gradients[0], plan, i, 0)
             if (real := plan.real[i]) is not None:
                 gradient.unflatten(0, (len(real), -1)).mul_(real)
-            d_own, used = product(gradient, v.transpose(1, 2), keep_scale(ctx.dropout)), own
-            if lanes is not None:
-                mask = keep_mask(lanes, ctx.dropout, out=torch.empty_like(own))
-                d_own.mul_(mask)
-                used = mask.mul_(own)
-            queries, keys = plan.queries.spans[i], plan.keys.spans[i]
-            of_keys = (shape[0], shape[2], -1)
-            product(used.transpose(1, 2), gradient, keep_scale(ctx.dropout), dv[keys].view(of_keys))
-            d_scores = torch.ops.aten._softmax_backward_data(d_own, own, -1, own.dtype)
-            product(d_scores, k, scale, dq[queries].view(shape[0], shape[1], -1))
-            product(d_scores.transpose(1, 2), q, scale, dk[keys].view(of_keys))
+            of_keys = [x[plan.keys.spans[i]].view(shape[0], shape[2], -1) for x in (dk, dv)]
+            # The blocks add to the gradients of the same keys: in fp32, to round each sum once.
+            several = len(plan.blocks[i]) > 1
+            sums = [torch.zeros_like(x, dtype=torch.float32) for x in of_keys] if several else of_keys
+            for block in plan.blocks[i]:
+                own, lanes = next(kept), next(kept)
+                own_q, own_k, own_v = q[:, block.queries], k[:, block.keys], v[:, block.keys]
+                own_gradient = gradient[:, block.queries]
+                d_own, used = product(own_gradient, own_v.transpose(1, 2), keep_scale(ctx.dropout)), own
+                if lanes is not None:
+                    mask = keep_mask(lanes, ctx.dropout, out=torch.empty_like(own))
+                    d_own.mul_(mask)
+                    used = mask.mul_(own)
+                d_scores = torch.ops.aten._softmax_backward_data(d_own, own, -1, own.dtype)
+                of_queries = dq[plan.queries.spans[i]].view(shape[0], shape[1], -1)
+                product(d_scores, own_k, scale, of_queries[:, block.queries])
+                products = ((d_scores, own_q, scale), (used, own_gradient, keep_scale(ctx.dropout)))
+                for total, (left, right, factor) in zip(sums, products, strict=True):
+                    if several:
+                        total[:, block.keys] += product(left.transpose(1, 2), right, factor)
+                    else:
+                        product(left.transpose(1, 2), right, factor, total)
+            if several:
+                for x, total in zip(of_keys, sums, strict=True):
+                    x.copy_(total)
         dq = packed(dq, plan.queries, gradients[0])
         return dq, packed(dk, plan.keys, like_k), packed(dv, plan.keys, like_k), None, None
 

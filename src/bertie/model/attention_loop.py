@@ -1,9 +1,10 @@
 """Attention on a CPU, one sequence after the other, with an explicit backward pass.
 
-It needs no padding, no gathering and no mask. The matrix products of a sequence read the packed queries, keys and values in
-place, and their results remain in the cache until they are used.
+It needs no padding and no gathering. The matrix products of a sequence read the packed queries, keys and values in place, and
+their results remain in the cache until they are used. If the pattern excludes keys, a sequence has several blocks of queries,
+each with the keys that it needs. A causal model then computes little more than half of the attention weights.
 
-    Q  packed queries    T  packed keys and values    N  heads    H  head size    q, t  queries and keys of one sequence
+    Q  packed queries    T  packed keys and values    N  heads    H  head size    q, t  queries and keys of one part
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bertie.contracts import Ragged
-from bertie.model.attention_pattern import FULL, Pattern
+from bertie.model.attention_pattern import FULL, Block, Pattern
 from bertie.model.dropout import random_lanes, scaled_mask
 
 
@@ -33,36 +34,44 @@ def looped(
     pattern: Pattern = FULL,
 ) -> Float[Tensor, "Q N H"]:
     """Compute attention with a loop over the sequences (see `attention.Attention`)."""
-    parts = _parts(q, k, q_QNH.shape[1])
-    longest = max((part.shape[1] for part in parts), default=0)
+    parts = _parts(q, k, q_QNH.shape[1], pattern)
+    longest = max((part.block.queries.stop for part in parts), default=0)
     seen = pattern.visible(longest, longest, q_QNH.device)
     bias = pattern.bias(q_QNH.shape[1], longest, longest, q_QNH)
     return _Looped.apply(q_QNH, k_TNH, v_TNH, parts, dropout, None if seen is None else ~seen, bias)
 
 
 class _Part(NamedTuple):
-    """One sequence."""
+    """A block of a sequence."""
 
     rows: slice
     """Its queries in Q."""
     columns: slice
     """Its keys in T."""
+    block: Block
+    """Both, counted from the beginning of the sequence."""
     cells: slice
-    """Its attention weights in the flat array of the weights of all sequences."""
+    """Its attention weights in the flat array of the weights of all parts."""
     shape: tuple[int, int, int]
     """Shape of its attention weights, [N, q, t]."""
+    is_first: bool
+    """Whether it is the first part of its sequence."""
 
 
-def _parts(q: Ragged, k: Ragged, heads: int) -> list[_Part]:
+def _parts(q: Ragged, k: Ragged, heads: int, pattern: Pattern) -> list[_Part]:
     parts, at = [], 0
     rows, columns = q.cu_seqlens.tolist(), k.cu_seqlens.tolist()
     for i in range(len(columns) - 1):
-        shape = (heads, rows[i + 1] - rows[i], columns[i + 1] - columns[i])
-        if shape[1]:  # skip sequences without queries
-            part = _Part(slice(*rows[i : i + 2]), slice(*columns[i : i + 2]), slice(at, at + math.prod(shape)), shape)
-            at = part.cells.stop
-            parts.append(part)
+        for number, block in enumerate(pattern.blocks(rows[i + 1] - rows[i], columns[i + 1] - columns[i])):
+            own, needed = _shifted(block.queries, rows[i]), _shifted(block.keys, columns[i])
+            shape = (heads, own.stop - own.start, needed.stop - needed.start)
+            parts.append(_Part(own, needed, block, slice(at, at + math.prod(shape)), shape, number == 0))
+            at += math.prod(shape)
     return parts
+
+
+def _shifted(part: slice, start: int) -> slice:
+    return slice(start + part.start, start + part.stop)
 
 
 class _Looped(torch.autograd.Function):
@@ -84,9 +93,10 @@ class _Looped(torch.autograd.Function):
         for part, q, k, v in _walk(parts, q_QNH, k_TNH, v_TNH):
             scores = product(q, k.transpose(1, 2), 1 / math.sqrt(q.shape[-1]))
             if bias is not None:
-                scores.add_(bias[:, : part.shape[1], : part.shape[2]])
+                scores.add_(bias[:, part.block.queries, part.block.keys])
             if hidden is not None:
-                scores.masked_fill_(hidden[: part.shape[1], : part.shape[2]], -torch.inf)
+                unseen = hidden[part.block.queries, part.block.masked]
+                scores[:, :, -unseen.shape[1] :].masked_fill_(unseen, -torch.inf)
             own = torch.softmax(scores, -1, out=weights[part.cells].view(part.shape))
             if lanes is not None:
                 own = scaled_mask(lanes[part.cells].view(part.shape), dropout, scores).mul_(own)
@@ -111,10 +121,15 @@ class _Looped(torch.autograd.Function):
                 mask = scaled_mask(lanes[part.cells].view(part.shape), ctx.dropout, own)
                 d_own.mul_(mask)
                 used = mask.mul_(own)
-            dv_TNH[part.columns] = torch.bmm(used.transpose(1, 2), gradient).transpose(0, 1)
             d_scores = torch.ops.aten._softmax_backward_data(d_own, own, -1, own.dtype)
             dq_QNH[part.rows] = product(d_scores, k, scale).transpose(0, 1)
-            dk_TNH[part.columns] = product(d_scores.transpose(1, 2), q, scale).transpose(0, 1)
+            dk = product(d_scores.transpose(1, 2), q, scale).transpose(0, 1)
+            dv = torch.bmm(used.transpose(1, 2), gradient).transpose(0, 1)
+            if part.is_first:
+                dk_TNH[part.columns], dv_TNH[part.columns] = dk, dv
+            else:
+                dk_TNH[part.columns] += dk
+                dv_TNH[part.columns] += dv
         return dq_QNH, dk_TNH, dv_TNH, None, None, None, None
 
 

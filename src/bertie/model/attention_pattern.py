@@ -11,6 +11,20 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+# Queries of a block. Smaller blocks skip more of the excluded pairs, larger ones make larger matrix products (docs/log).
+BLOCK = 128
+
+
+class Block(NamedTuple):
+    """Consecutive queries of a sequence with the keys that they attend to. Positions count in the sequence."""
+
+    queries: slice
+    """The queries."""
+    keys: slice
+    """The keys that some query of the block attends to."""
+    masked: slice
+    """The part of these keys that the pattern excludes for some query of the block, at the end of `keys`."""
+
 
 class Pattern(NamedTuple):
     """Restrictions of attention within a sequence. All but the default require that every token is a query."""
@@ -30,6 +44,21 @@ class Pattern(NamedTuple):
         distance = _distance(queries, keys, device)
         seen = distance >= 0 if self.causal else torch.ones_like(distance, dtype=torch.bool)
         return seen if self.window is None else seen & (distance.abs() <= self.window)
+
+    def blocks(self, queries: int, keys: int) -> list[Block]:
+        """Split the queries of a sequence into blocks, the last one first, each with the range of keys that it needs.
+
+        Without restrictions, there is a single block.
+        """
+        size = BLOCK if self.causal or self.window is not None else max(queries, 1)
+        blocks = []
+        for start in reversed(range(0, queries, size)):
+            stop = min(start + size, queries)
+            last = stop if self.causal else keys if self.window is None else min(keys, stop + self.window)
+            first = 0 if self.window is None else max(0, start - self.window)
+            masked = slice(start if self.window is None else first, last)
+            blocks.append(Block(slice(start, stop), slice(first, last), masked))
+        return blocks
 
     def bias(self, heads: int, queries: int, keys: int, like: Tensor) -> Float[Tensor, "N q t"] | None:
         """Return what to add to the scores, with the device and dtype of `like`. None: nothing."""

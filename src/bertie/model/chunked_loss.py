@@ -1,8 +1,8 @@
 """Cross-entropy over the vocabulary at every token, without the logits of all tokens in memory.
 
 A causal language model predicts at every token, a masked one at 15 %. With 30,000 entries, the logits of 4,096 tokens take
-480 MB, and so does their gradient. Here both exist for one chunk of rows at a time: the forward pass computes the gradients
-of the inputs right away, up to the factor that the backward pass brings.
+480 MB, and so does their gradient. Here both exist for one chunk of rows at a time, and the gradient overwrites the logits:
+the forward pass computes the gradients of the inputs right away, up to the factor that the backward pass brings.
 
     P  predictions    D  hidden size    V  vocabulary entries
 """
@@ -18,8 +18,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bertie.contracts import Loss, Targets
+from bertie.model.loss_slope import overwrite_with_slope
 
 CHUNK_LOGITS = 1 << 23  # logits in memory at one time: 32 MiB in fp32
+MIN_ROWS = 512  # smallest chunk of rows, because each chunk adds to the gradient of the whole matrix
+SLICE = 4096  # rows of a product in half precision that are added to that gradient at a time
 
 
 def chunked_vocabulary_loss(x_PD: Float[Tensor, "P D"], matrix_VD: Float[Tensor, "V D"], targets: Targets) -> Loss:
@@ -40,25 +43,20 @@ class _ChunkedLoss(torch.autograd.Function):
         total, hits = x_PD.new_zeros((), dtype=exact), x_PD.new_zeros((), dtype=exact)
         dx_PD = torch.empty_like(x_PD) if needed else None
         d_matrix_VD = torch.zeros_like(matrix_VD, dtype=exact) if needed else None
-        rows_per_chunk = max(1, CHUNK_LOGITS // len(matrix_VD))
-        for start in range(0, len(x_PD), rows_per_chunk):
-            rows = slice(start, start + rows_per_chunk)
-            label, weight = label_P[rows, None], weight_P[rows, None].to(exact)
-            logits = F.linear(x_PD[rows], matrix_VD).to(exact)
-            peak, own = logits.amax(-1, keepdim=True), logits.gather(1, label)
-            hits += ((own >= peak) * weight).sum()
-            p = logits.sub_(peak).exp_()
-            mass = p.sum(-1, keepdim=True)
-            total += ((mass.log() + peak - own) * weight).sum()
+        size = max(MIN_ROWS, CHUNK_LOGITS // len(matrix_VD))
+        for start in range(0, len(x_PD), size):
+            rows = slice(start, start + size)
+            slope = F.linear(x_PD[rows], matrix_VD)  # the logits, which are overwritten with their gradient
+            own_total, own_hits, _ = overwrite_with_slope(slope, label_P[rows], weight_P[rows])
+            total += own_total
+            hits += own_hits
             if dx_PD is None or d_matrix_VD is None:
                 continue
-            p.div_(mass).scatter_add_(1, label, p.new_full((1, 1), -1.0).expand_as(label))
-            slope = p.mul_(weight).to(dtype)
             torch.mm(slope, matrix_VD, out=dx_PD[rows])
             if dtype == exact:
                 d_matrix_VD.addmm_(slope.t(), x_PD[rows])
             else:
-                d_matrix_VD += slope.t() @ x_PD[rows]
+                _add_product(d_matrix_VD, slope.t(), x_PD[rows])
         ctx.save_for_backward(dx_PD, d_matrix_VD)
         ctx.mark_non_differentiable(hits)
         return total, hits
@@ -71,6 +69,12 @@ class _ChunkedLoss(torch.autograd.Function):
         x_dtype, matrix_dtype = ctx.dtypes
         factor = gradients[0]
         return dx_PD.to(x_dtype).mul_(factor), d_matrix_VD.to(matrix_dtype).mul_(factor), None, None
+
+
+def _add_product(total_VD: Tensor, left_VP: Tensor, right_PD: Tensor) -> None:
+    """Add a product in half precision to a sum in fp32, in slices that are converted while they are in the cache."""
+    for start in range(0, len(total_VD), SLICE):
+        total_VD[start : start + SLICE] += left_VP[start : start + SLICE] @ right_PD
 
 
 def product_dtype(x: Tensor) -> torch.dtype:

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from bertie import runtime
 from bertie.contracts import Ragged
-from bertie.model import attention_groups
+from bertie.model import attention_groups, attention_pattern
 from bertie.model.attention import IMPLEMENTATIONS, Attention, automatic, dense, eager, varlen
 from bertie.model.attention_groups import grouped
 from bertie.model.attention_half import MULTIPLE, _plan_of, grouped_half
+from bertie.model.attention_loop import looped
 from bertie.model.attention_pattern import FULL, Pattern, alibi_slopes
 
 ON_CPU = [attention for attention in IMPLEMENTATIONS.values() if attention is not varlen]  # varlen needs a GPU
@@ -117,8 +118,14 @@ def test_implementations_agree_with_eager_for_some_query_rows(
     ],
 )
 def test_gradients_agree_with_finite_differences(
-    attention: Attention, dropout: float, queries: list[int], keys: list[int], pattern: Pattern
+    attention: Attention,
+    dropout: float,
+    queries: list[int],
+    keys: list[int],
+    pattern: Pattern,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(attention_pattern, "BLOCK", 2)
     q, k, v = qkv(sum(keys), torch.float64, heads=2, size=3)
     q = q[: sum(queries)].detach().requires_grad_()
 
@@ -267,6 +274,44 @@ def test_the_size_of_groups_does_not_change_the_result(
     torch.testing.assert_close(found, expected)
     gradients = (torch.autograd.grad(output.square().sum(), inputs) for output in (found, expected))
     torch.testing.assert_close(*gradients)
+
+
+def test_a_pattern_needs_few_keys_for_each_block_of_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_pattern, "BLOCK", 4)
+
+    def blocks(pattern: Pattern) -> list[tuple[int, ...]]:
+        found = [(block.queries, block.keys, block.masked) for block in pattern.blocks(10, 10)]
+        return [tuple(edge for part in parts for edge in (part.start, part.stop)) for parts in found]
+
+    assert blocks(FULL) == blocks(Pattern(alibi=True)) == [(0, 10, 0, 10, 0, 10)]
+    assert blocks(Pattern(causal=True)) == [(8, 10, 0, 10, 8, 10), (4, 8, 0, 8, 4, 8), (0, 4, 0, 4, 0, 4)]
+    assert blocks(Pattern(window=1)) == [(8, 10, 7, 10, 7, 10), (4, 8, 3, 9, 3, 9), (0, 4, 0, 5, 0, 5)]
+    assert blocks(Pattern(causal=True, window=2)) == [(8, 10, 6, 10, 6, 10), (4, 8, 2, 8, 2, 8), (0, 4, 0, 4, 0, 4)]
+    for pattern in WINDOWS:
+        seen, visible = torch.zeros(10, 10, dtype=torch.int), pattern.visible(10, 10, torch.device("cpu"))
+        for block in pattern.blocks(10, 10):
+            seen[block.queries, block.keys] += 1
+            outside = slice(block.keys.start, block.masked.start)
+            assert visible is None or visible[block.queries, outside].all()
+        assert seen.max() == 1
+        assert visible is None or seen[visible].all()
+
+
+@pytest.mark.parametrize("attend", [looped, grouped_half], ids=lambda attention: attention.__name__)
+@pytest.mark.parametrize("block", [1, 16, 24])
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_the_size_of_blocks_does_not_change_the_result(
+    attend: Attention, block: int, pattern: Pattern, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths = [9, 40, 20, 1, 38, 21]
+    inputs, bounds = qkv(sum(lengths), torch.float64), ragged(lengths)
+    expected = eager(*inputs, bounds, bounds, dropout=0.0, pattern=pattern)
+    monkeypatch.setattr(attention_pattern, "BLOCK", block)
+    found = attend(*inputs, ragged(lengths), ragged(lengths), dropout=0.0, pattern=pattern)
+    gradients = (torch.autograd.grad(output.square().sum(), inputs) for output in (found, expected))
+    exactness = {"atol": 1e-5, "rtol": 1e-5} if attend is grouped_half else {}  # it sums blocks in fp32
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(*gradients, **exactness)
 
 
 @pytest.mark.parametrize("attend", ON_CPU, ids=lambda attention: attention.__name__)

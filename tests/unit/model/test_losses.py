@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bertie.contracts import Loss, Targets
-from bertie.model import vocabulary_loss_half as half
+from bertie.model import loss_slope
 from bertie.model.losses import cross_entropy, vocabulary_loss
 
 
@@ -91,7 +91,7 @@ def half_loss(x: Tensor, matrix: Tensor, bias: Tensor, wanted: Targets) -> Loss:
 @pytest.mark.parametrize("chunk", [1, 150, 1 << 19])
 def test_the_vocabulary_loss_in_half_precision(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loss and the gradients of input, matrix and bias are near those of fp32, in any number of chunks."""
-    monkeypatch.setattr(half, "CHUNK", chunk)
+    monkeypatch.setattr(loss_slope, "CHUNK", chunk)
     generator = torch.Generator().manual_seed(0)
     shapes = ((7, 16), (50, 16), (50,))
     plain = [torch.randn(shape, generator=generator).bfloat16().float().requires_grad_() for shape in shapes]

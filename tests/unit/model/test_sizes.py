@@ -18,16 +18,17 @@ from bertie.pretraining.recipe import PretrainConfig
 
 VOCABULARY = 30522
 PRETRAINING = configuration.shipped("pretrain")
+PUBLISHED = ("base-roberta", "gpt2-small", *(name for name in PRETRAINING if name.endswith("-paper")))
 
 
 def parameters(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def built(name: str) -> tuple[PretrainConfig, Model]:
+def built(name: str, vocabulary: int = VOCABULARY) -> tuple[PretrainConfig, Model]:
     """The complete pre-training model, without memory for its weights."""
     config = configuration.load(PretrainConfig, name, "pretrain")
-    size = replace(config.model, vocab_size=VOCABULARY)
+    size = replace(config.model, vocab_size=vocabulary)
     with torch.device("meta"):
         encoder = build_encoder(size)
         return config, Model(encoder, {o.kind: o.head(size, encoder) for o in config.objectives})
@@ -46,11 +47,17 @@ def test_parameter_counts_are_those_of_bert(name: str, encoder_and_pooler: int, 
     assert parameters(model.encoder) + parameters(nsp.pooler) == encoder_and_pooler
 
 
+def test_parameter_counts_are_those_of_roberta_and_gpt_2() -> None:
+    """transformers counts three more vectors in RobertaForMaskedLM: one segment, and two positions that are never used."""
+    assert parameters(built("base-roberta", 50_265)[1]) == 124_697_433 - 3 * 768
+    assert parameters(built("gpt2-small", 50_257)[1]) == 124_439_808
+
+
 @pytest.mark.parametrize("name", PRETRAINING)
 def test_every_shipped_configuration_builds(name: str) -> None:
     config, model = built(name)
     assert {objective.kind for objective in config.objectives} == set(model.heads)
-    size, dropout = config.model, 0.1 if name.endswith("-paper") else 0.0
+    size, dropout = config.model, 0.1 if name in PUBLISHED else 0.0
     assert config.optimizer.build(Model(build_encoder(replace(size, vocab_size=9, num_hidden_layers=1)), {}))
     assert size.hidden_dropout_prob == dropout
     if isinstance(size, TransformerConfig):

@@ -35,12 +35,15 @@ def test_every_token_predicts_the_next_one_of_its_sequence(small_tokenizer: Toke
     assert found == [(0, 7), (1, 8), (2, 3), (4, 9), (5, 3)]
 
 
-@pytest.mark.parametrize("chunk", [1, 7 * 50, 1 << 23])
+@pytest.mark.parametrize("chunk", [1, 7 * 50, 23 * 50])
+@pytest.mark.parametrize("cached", [1, 3 * 50, 1 << 19])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_chunked_loss_agrees_with_cross_entropy(
-    chunk: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    chunk: int, cached: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bertie.model.chunked_loss.CHUNK_LOGITS", chunk)
+    monkeypatch.setattr("bertie.model.chunked_loss.MIN_ROWS", 1)
+    monkeypatch.setattr("bertie.model.loss_slope.CHUNK", cached)
     torch.manual_seed(0)
     x = torch.randn(23, 8, dtype=dtype, requires_grad=True)
     matrix = torch.randn(50, 8, dtype=dtype, requires_grad=True)
