@@ -64,12 +64,6 @@ def _model_size(plan: Plan, cell: Cell) -> EncoderConfig:
         raise UsageError(
             f"model.vocab_size is {recipe.model.vocab_size}, and text.vocab_size is {entries}: omit model.vocab_size"
         )
-    longest = max(phase.layout.max_length for phase in recipe.resolved_phases)
-    if longest > recipe.model.max_position_embeddings:
-        raise UsageError(
-            f"layout.max_length {longest} is more than model.max_position_embeddings "
-            f"{recipe.model.max_position_embeddings}: change one of them"
-        )
     size = replace(recipe.model, vocab_size=entries)
     with torch.device("meta"):
         new_model(size, recipe.objectives, recipe.seed)

@@ -33,7 +33,7 @@ class CausalLM:
         require_range("objectives.clm", self, "weight", low=0)
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[object, ...]) -> None:  # noqa: ARG002
-        """Raise UsageError if the model is not causal."""
+        """Raise UsageError if the model is not causal, or if masks replace the tokens to predict."""
         transformer = require_transformer(self.kind, model)
         if transformer.embedding_width != transformer.hidden_size:
             raise UsageError(
@@ -44,6 +44,10 @@ class CausalLM:
             raise UsageError(
                 "objectives.clm predicts the next token, which a model with model.causal = false sees: set model.causal "
                 "to true, or objectives.clm.allow_bidirectional to true if that is the experiment"
+            )
+        if any(getattr(other, "kind", "") == "mlm" for other in objectives):
+            raise UsageError(
+                "objectives.clm predicts the tokens of the text, and objectives.mlm masks some of them: remove one of the two"
             )
 
     def label(

@@ -65,11 +65,16 @@ class MaskedLM:
             )
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[object, ...]) -> None:  # noqa: ARG002
-        """Raise UsageError if the model is causal, or no Transformer."""
+        """Raise UsageError if the model is causal or no Transformer, or if it reads all the tokens that it predicts."""
         if require_transformer(self.kind, model).causal:
             raise UsageError(
                 "objectives.mlm predicts a token from both sides, and model.causal is true: set model.causal to false, or "
                 'train with the objective kind = "clm"'
+            )
+        if self.mask_replace_prob + self.random_replace_prob == 0:
+            raise UsageError(
+                "objectives.mlm: mask_replace_prob and random_replace_prob are 0, so the model would read every token that "
+                "it predicts: raise one of them"
             )
 
     def label(

@@ -152,7 +152,6 @@ def test_a_wrong_variant_is_refused_by_name(lab_file: File, lab_data: Path, valu
 
 
 CANNOT_RUN: list[tuple[Any, str]] = [
-    ({"pretrain": {"model": {"max_position_embeddings": 16}}}, "layout.max_length 32"),
     ({"pretrain": {"model": {"vocab_size": 200}}}, "text.vocab_size is 300"),
     ({"finetune": {"max_length": 1024}}, "max_length of fine-tuning"),
     ({"finetune": {"layers": "concat_last_4"}}, "layers"),
