@@ -6,8 +6,8 @@ import math
 
 from bertie.console import plural
 from bertie.lab.bootstrap import Estimate
-from bertie.lab.config import LabConfig
-from bertie.lab.results import MEAN, Measured, Results, Row
+from bertie.lab.config import MEAN, LabConfig
+from bertie.lab.results import Measured, Results, Row
 from bertie.report import Page
 from bertie.training.run_report import HEAD_NAMES
 

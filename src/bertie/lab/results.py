@@ -10,11 +10,10 @@ import numpy as np
 
 from bertie import storage
 from bertie.lab.bootstrap import Estimate, difference, estimate, resampled_scores
+from bertie.lab.config import MEAN
 from bertie.lab.plan import Cell, Plan
 from bertie.lab.steps import RESULT, SUMS
 from bertie.tasks.metrics import LOWER_IS_BETTER
-
-MEAN = "mean of tasks"
 
 
 @dataclass(frozen=True, eq=False)

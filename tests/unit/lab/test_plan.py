@@ -10,13 +10,18 @@ from typing import Any
 import pytest
 
 from bertie import config
+from bertie.checkpoints.folder import write_model
 from bertie.errors import UsageError, UserError
 from bertie.lab.budget import tokens_per_step
 from bertie.lab.checks import check
 from bertie.lab.config import LabConfig
 from bertie.lab.plan import Plan, make_plan, read_step, save_plan
 from bertie.lab.steps import FinetuneStep, GloveStep, MeasureStep, PretrainStep
+from bertie.model.config import TransformerConfig
+from bertie.objectives import MaskedLM
+from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig
+from bertie.text.tokenizer import Tokenizer
 
 File = dict[str, Any]
 
@@ -140,6 +145,14 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("grid", {"finetune": {"restarts": 3}}, "restarts"),
     ("text", {"text": {"inputs": ["missing.jsonl"]}}, "no such file"),
     ("glove key", {"glove": {"size": 3}}, "size"),
+    ("negative checkpoint", {"checkpoint": -2}, "checkpoint is -2"),
+    ("glove and pretrain", {"glove": {}, "pretrain": {"seed": 1}}, "remove one of them"),
+    ("share", {"text": {"eval_share": float("nan")}}, "text.eval_share is nan"),
+    ("vocabulary", {"text": {"vocab_size": 0}}, "text.vocab_size is 0"),
+    ("no text", {"text": {"inputs": []}}, "text.inputs is empty"),
+    ("bpe", {"text": {"algorithm": "bpe", "cased": True}}, "text.cased is true"),
+    ("table", {"pretrain": {"extends": "nope"}}, "pretrain: the configuration: extends 'nope'"),
+    ("objectives", {"pretrain": {"objectives": []}}, "pretrain: objectives"),
 ]
 
 
@@ -151,12 +164,19 @@ def test_a_wrong_variant_is_refused_by_name(lab_file: File, lab_data: Path, valu
     assert "\n" not in str(caught.value)
 
 
+DISTIL: list[File] = [{"kind": "mlm", "initialization": "random"}, {"kind": "distil"}]
 CANNOT_RUN: list[tuple[Any, str]] = [
     ({"pretrain": {"model": {"vocab_size": 200}}}, "text.vocab_size is 300"),
     ({"finetune": {"max_length": 1024}}, "max_length of fine-tuning"),
     ({"finetune": {"layers": "concat_last_4"}}, "layers"),
     ({"finetune": {"metric": "bleu"}}, "metric is 'bleu'"),
     ({"finetune": {"task": {"label": "stars"}}}, "stars"),
+    ({"finetune": {"language": "de"}}, "no language embeddings"),
+    ({"text": {"text_field": "body"}}, "no field 'body'"),
+    ({"pretrain": {"layout": {"kind": "translations"}, "objectives": [{"kind": "mlm"}]}}, "several languages"),
+    ({"pretrain": {"init_from": "./nowhere"}}, "init_from: ./nowhere"),
+    ({"pretrain": {"objectives": DISTIL}}, "teacher is empty"),
+    ({"pretrain": {"objectives": [DISTIL[0], DISTIL[1] | {"teacher": "./nowhere"}]}}, "teacher: ./nowhere"),
 ]
 
 
@@ -190,6 +210,9 @@ def test_a_file_of_the_task_with_unknown_classes_is_refused(lab_file: File, lab_
         ({"budget": {"unit": "steps", "amount": 0}}, "budget.amount"),
         ({"budget": {"unit": "tokens", "amount": 3}}, "less than one step"),
         ({"titel": "x"}, "did you mean 'title'"),
+        ({"axes": [{"name": " ", "variants": [{"name": "x"}]}]}, "axes has the name ' '"),
+        ({"axes": [{"name": "a", "variants": [{"name": "x\ny"}]}]}, "axes.a.variants has the name"),
+        ({"tasks": [{"name": "mlm_loss", "train": "t", "dev": "d", "finetune": {}}]}, "that of another measure"),
     ],
 )
 def test_a_wrong_file_is_refused(lab_file: File, lab_data: Path, changes: File, message: str) -> None:
@@ -201,3 +224,15 @@ def test_a_wrong_file_is_refused(lab_file: File, lab_data: Path, changes: File, 
 def test_every_shipped_lab_can_run(name: str, shared_data: Path) -> None:
     plan = make_plan(config.load(LabConfig, name, "lab"), shared_data)
     check(plan)
+
+
+def test_a_model_of_another_vocabulary_is_refused(
+    lab_file: File, lab_data: Path, tmp_path: Path, small_tokenizer: Tokenizer
+) -> None:
+    """The lab trains a vocabulary of 300 entries, and the model has another number."""
+    size = TransformerConfig(1, 16, 2, 32, vocab_size=small_tokenizer.size)
+    write_model(tmp_path, new_model(size, (MaskedLM(),), 0), small_tokenizer)
+    teach = [DISTIL[0], DISTIL[1] | {"teacher": str(tmp_path)}]
+    for changes in ({"init_from": str(tmp_path)}, {"objectives": teach}):
+        with pytest.raises(UsageError, match=r"a vocabulary of 500 entries, and text.vocab_size is 300"):
+            check(planned(variant(copy.deepcopy(lab_file), pretrain=changes), lab_data))
