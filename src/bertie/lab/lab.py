@@ -55,7 +55,7 @@ def run_lab(
     if not isinstance(config, LabConfig):
         config = configuration.load(LabConfig, config, "lab")
     config, root = replace(config, seeds=tuple(seeds) or config.seeds), Path(out).absolute()
-    if not (root / FILE).is_file():
+    if not (root / FILE).is_file() and not _begun(root):
         storage.require_fresh(root, "the lab")
     plan = make_plan(config, Path(data).absolute())
     check(plan)
@@ -63,6 +63,7 @@ def run_lab(
     schedule = Schedule(plan, root / FILE, Path(steps).absolute() if steps else root / "steps", work.threads)
     try:
         with only_process(schedule.steps):
+            schedule.discard_damaged()
             root.mkdir(parents=True, exist_ok=True)
             save_plan(plan, root / FILE)
             storage.write_json(root / SETTINGS, configuration.plain(config))
@@ -73,6 +74,13 @@ def run_lab(
             return _write_results(config, schedule, root)
     finally:
         launcher.close()
+
+
+def _begun(root: Path) -> bool:
+    """Return whether a folder has nothing but what a lab leaves that ended before it wrote its plan."""
+    return root.is_dir() and all(
+        entry.name == "steps" or entry.name.startswith(f".{FILE}.") for entry in root.iterdir()
+    )
 
 
 def _announce(schedule: Schedule, slots: int) -> None:
@@ -95,8 +103,6 @@ def _write_results(config: LabConfig, schedule: Schedule, root: Path) -> dict[st
     storage.write_atomic(root / TABLES, markdown(config, results, machine))
     storage.write_atomic(root / PAGE, report(config, results, machine).html())
     console.info(f"report: {root / PAGE}")
-    if schedule.failed:
-        console.warn(f"{console.plural(len(schedule.failed), 'step')} failed; the same command repeats them")
     shown = [{"variants": row["variants"], "measures": row["measures"]} for row in rows]
     return {"out": str(root), "cells": len(plan.cells), "failed": len(schedule.failed), "rows": shown}
 

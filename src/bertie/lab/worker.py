@@ -26,14 +26,13 @@ def main(plan: Path, at: Workplace, parent: int) -> int:
     (at.folder / ERROR).unlink(missing_ok=True)
     step = read_step(plan, at.step)
     try:
-        result = step.run(at)
+        storage.write_json(at.folder / RESULT, step.run(at))
     except KeyboardInterrupt:
         return 130
     except UserError as error:
         console.info(f"bertie: {error}")
         storage.write_atomic(at.folder / ERROR, str(error))
         return error.exit_code
-    storage.write_json(at.folder / RESULT, result)
     tidy(step, at)
     return 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -17,7 +18,8 @@ import pytest
 import tomli_w
 
 import bertie
-from bertie.errors import UsageError
+from bertie.cli import main
+from bertie.errors import MachineError, UsageError
 from bertie.lab.launchers import Work
 
 File = dict[str, Any]
@@ -231,3 +233,54 @@ def test_two_processes_cannot_run_the_same_lab(finished: Path, lab_data: Path) -
 
     with only_process(finished / "steps"), pytest.raises(UsageError, match="another process"):
         bertie.run_lab(small(), lab_data, finished)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "damage"),
+    [
+        ("pretrain-*/result.json", '{"a": 1'),
+        ("finetune-*/result.json", "{}"),
+        ("finetune-*/sums.npy", "\x93NUMPY"),
+    ],
+)
+def test_damaged_results_are_made_again(
+    pattern: str, damage: str, finished: Path, lab_data: Path, tmp_path: Path
+) -> None:
+    """Also those of fine-tuning, whose weights are deleted by then."""
+    shutil.copytree(finished, tmp_path / "out")
+    for damaged in list((tmp_path / "out" / "steps").glob(pattern)):
+        damaged.write_text(damage)
+    assert bertie.run_lab(small(), lab_data, tmp_path / "out")["failed"] == 0
+    assert results(tmp_path / "out") == [row for row in results(finished) if row["variants"] != ["frozen"]][:2]
+
+
+def test_a_lab_that_ended_before_its_plan_begins_again(
+    lab_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise MachineError("No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("bertie.lab.lab.save_plan", full)
+        with pytest.raises(MachineError):
+            bertie.run_lab(small(), lab_data, tmp_path / "out")
+    (tmp_path / "out" / ".plan.json.tmp-123").touch()  # of a process that was killed
+    assert bertie.run_lab(small(), lab_data, tmp_path / "out", dry=True)["cells"] == 2
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(lab_data: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for steps in ("file", "file/steps"):
+        with pytest.raises(MachineError, match="give another --out or --steps"):
+            bertie.run_lab(small(), lab_data, tmp_path / "out", steps=tmp_path / steps)
+
+
+def test_the_command_fails_if_a_step_fails(lab_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = small() | {"tasks": []}
+    file["axes"][0]["variants"] = [{"name": "too large", "pretrain": {"training": {"batch_size": 100_000}}}]
+    (tmp_path / "lab.toml").write_text(tomli_w.dumps(file))
+    call = ["lab", str(tmp_path / "lab.toml"), "--data", str(lab_data), "--out", str(tmp_path / "out"), "--json"]
+    assert main(call) == 1
+    shown = capfd.readouterr()
+    assert json.loads(shown.out)["failed"] == 1
+    assert "1 step failed; the same command repeats them" in shown.err
