@@ -35,7 +35,7 @@ class Args:
     seeds: tuple[int, ...] = ()
     """Random seeds, in place of those of the lab file."""
     dry_run: bool = False
-    """Prepare the text, time a few training steps, and print the cells and the estimated hours. Nothing is trained."""
+    """Prepare the text, time a few training steps, and print the cells and the estimated time. Nothing is trained."""
     work: Annotated[Work, Flat] = Work()
     output: OutputFlags = Output()
 
