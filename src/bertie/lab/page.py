@@ -26,7 +26,7 @@ def report(config: LabConfig, results: Results, machine: str) -> Page:
     Args:
         config: The lab file.
         results: Its results so far.
-        machine: A sentence about hardware and versions.
+        machine: Sentences about hardware and versions.
     """
     page = Page(config.title, config.question)
     if results.missing:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -77,6 +78,30 @@ def test_a_finished_lab_computes_nothing_again_and_a_new_variant_only_itself(fin
     assert len(after) == len(before) + 1
     bertie.run_lab(small(), lab_data, finished)
     assert states(finished / "steps") == after
+
+
+def test_the_page_names_the_machine_and_the_version_that_trained_each_model(
+    finished: Path, lab_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A lab goes on with another commit, number of threads or GPU. Its earlier results are not of the last one."""
+    out = tmp_path / "out"
+    shutil.copytree(finished, out)
+    bertie.run_lab(small(), lab_data, out, work=Work(threads=2))
+    assert "not trained alike" not in capfd.readouterr().err
+    assert "4 trainings in " in (out / "results.md").read_text()
+    assert " with 1 thread on " in (out / "results.md").read_text()  # by which they were trained, not that of this call
+    plan = json.loads((out / "plan.json").read_text())
+    changed = out / "steps" / plan["cells"][0]["tasks"]["and"] / "result.json"
+    result = json.loads(changed.read_text())
+    result["environment"] |= {"commit": "0123456789ab", "precision": "fp16"}
+    changed.write_text(json.dumps(result))
+    bertie.run_lab(small(), lab_data, out)
+    warning = capfd.readouterr().err
+    assert "not trained alike" in warning
+    for text in (warning, (out / "report.html").read_text()):
+        assert "1 training in fp16 with 1 thread on " in text
+        assert "commit 0123456789ab." in text
+        assert "3 trainings in " in text
 
 
 @pytest.mark.slow
@@ -184,7 +209,10 @@ def test_slurm_jobs_get_their_options(lab_data: Path, tmp_path: Path, monkeypatc
     file = small() | {"tasks": []}
     file["axes"][0]["variants"].pop()
     bertie.run_lab(
-        file, lab_data, tmp_path / "out", executor="slurm", slurm_options="--partition=gpu --gpus=1", threads=2
+        file,
+        lab_data,
+        tmp_path / "out",
+        work=Work(executor="slurm", slurm_options="--partition=gpu --gpus=1", threads=2),
     )
     jobs = (tmp_path / "jobs").read_text().splitlines()
     assert len(jobs) == 3  # vocabulary, shards, pre-training
