@@ -141,10 +141,34 @@ def test_a_stopped_lab_resumes_and_ends_with_the_same_scores(
     assert results(out) == [row for row in results(finished) if row["variants"] != ["frozen"]][:2]
 
 
+def test_jobs_of_slurm_end_when_the_command_is_killed(lab_data: Path, tmp_path: Path) -> None:
+    file, out = tmp_path / "lab.toml", tmp_path / "out"
+    file.write_text(tomli_w.dumps(small() | {"budget": {"unit": "steps", "amount": 1_000_000}}))
+    stand_in_for_srun(tmp_path)
+    environment = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    process = subprocess.Popen([*command(lab_data, out, file), "--executor", "slurm"], env=environment)
+    while not list((out / "steps").glob("pretrain-*/run/metrics.jsonl")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    assert not workers_of(out)
+
+
+def stand_in_for_srun(folder: Path) -> None:
+    """Write a program that notes its options in `folder`/jobs and runs the command."""
+    srun = folder / "bin" / "srun"
+    srun.parent.mkdir()
+    srun.write_text(
+        f'#!/bin/sh\necho "$@" >> {folder}/jobs\nwhile [ "${{1#--}}" != "$1" ]; do shift; done\nexec "$@"\n'
+    )
+    srun.chmod(srun.stat().st_mode | stat.S_IEXEC)
+
+
 def workers_of(out: Path) -> list[str]:
     """Processes of steps that still run, some time after their parent has ended."""
     for _ in range(50):
-        listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
+        listed = subprocess.run(["ps", "-wweo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
         running = [line for line in listed if "bertie.lab.worker" in line and str(out) in line]
         if not running:
             break
@@ -198,14 +222,8 @@ def test_a_measured_budget_has_the_same_steps_for_all_seeds(lab_data: Path, tmp_
 
 @pytest.mark.slow
 def test_slurm_jobs_get_their_options(lab_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in for srun notes its options and runs the command."""
-    srun = tmp_path / "bin" / "srun"
-    srun.parent.mkdir()
-    srun.write_text(
-        f'#!/bin/sh\necho "$@" >> {tmp_path}/jobs\nwhile [ "${{1#--}}" != "$1" ]; do shift; done\nexec "$@"\n'
-    )
-    srun.chmod(srun.stat().st_mode | stat.S_IEXEC)
-    monkeypatch.setenv("PATH", f"{srun.parent}:{os.environ['PATH']}")
+    stand_in_for_srun(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     file = small() | {"tasks": []}
     file["axes"][0]["variants"].pop()
     bertie.run_lab(
