@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import config as configuration
-from bertie import console, runtime, storage
+from bertie import console, storage
 from bertie.lab.checks import check
 from bertie.lab.config import LabConfig
 from bertie.lab.dry_run import dry_run
@@ -95,7 +95,7 @@ def _announce(schedule: Schedule, slots: int) -> None:
 def _write_results(config: LabConfig, schedule: Schedule, root: Path) -> dict[str, Any]:
     plan = schedule.plan
     results = collect(plan, schedule.steps, schedule.failed)
-    machine = _machine(schedule.threads)
+    machine = " ".join(results.machines)
     rows = [{**asdict(row), "curves": {}} for row in results.rows]
     storage.write_json(
         root / RESULTS, {"title": config.title, "tasks": results.tasks, "machine": machine, "rows": rows}
@@ -103,13 +103,7 @@ def _write_results(config: LabConfig, schedule: Schedule, root: Path) -> dict[st
     storage.write_atomic(root / TABLES, markdown(config, results, machine))
     storage.write_atomic(root / PAGE, report(config, results, machine).html())
     console.info(f"report: {root / PAGE}")
+    if len(results.machines) > 1:
+        console.warn(f"the models were not trained alike, which may change their scores: {machine}")
     shown = [{"variants": row["variants"], "measures": row["measures"]} for row in rows]
     return {"out": str(root), "cells": len(plan.cells), "failed": len(schedule.failed), "rows": shown}
-
-
-def _machine(threads: int) -> str:
-    """Describe hardware and versions in a sentence."""
-    environment = runtime.environment(threads)
-    versions = ", ".join(f"{name} {number}" for name, number in environment["versions"].items())
-    commit = f", commit {environment['commit'][:12]}" if environment.get("commit") else ""
-    return f"{console.plural(threads, 'thread')} per step on {environment['cpu']}; {versions}{commit}."

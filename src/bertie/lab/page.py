@@ -13,9 +13,9 @@ from bertie.training.run_report import HEAD_NAMES
 
 METHOD = (
     "The first row is the reference. A difference is the mean over the seeds minus that of the reference, with a 95 % "
-    "bootstrap interval. Dev examples are resampled together for both sides, and seeds for each side. With a single seed, the "
-    "interval covers the choice of the dev examples only, not the variation between runs. Losses and accuracies of "
-    "pre-training have no interval with a single seed."
+    "interval. It covers the choice of the dev examples, by a bootstrap that resamples them together for both sides, and the "
+    "variation between seeds, by Student's t-distribution. With a single seed, it covers the choice of the dev examples only, "
+    "not the variation between runs. Losses and accuracies of pre-training have no interval with a single seed."
 )
 HELD_OUT = (
     "Losses and accuracies on held-out documents. Those of different objectives or vocabularies are not comparable."
@@ -29,7 +29,7 @@ def report(config: LabConfig, results: Results, machine: str) -> Page:
     Args:
         config: The lab file.
         results: Its results so far.
-        machine: A sentence about hardware and versions.
+        machine: Sentences about hardware and versions.
     """
     page = Page(config.title, config.question)
     if results.missing:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from bertie import config as configuration
 from bertie import storage
+from bertie.checkpoints.folder import find_model_folder
 from bertie.errors import UsageError
 from bertie.files import sources
 from bertie.files.sources import Source
@@ -27,6 +28,7 @@ from bertie.lab.steps import (
     VocabularyStep,
     step_id,
 )
+from bertie.objectives import Distillation
 from bertie.pretraining.glove import GloveConfig
 from bertie.pretraining.recipe import PretrainConfig
 
@@ -159,15 +161,15 @@ class _Cell:
                 raise UsageError("glove has no checkpoints, and the variant has checkpoint: remove one of them")
             return self._add(GloveStep(configuration.plain(glove, defaults=False), shards))
         recipe = _load(PretrainConfig, _merged(self.config, self.variants, "pretrain"), "pretrain", "pretrain")
-        budget, measure = self.config.budget, ""
+        budget, measure, models = self.config.budget, "", _model_states(recipe)
         if (steps := known_steps(budget, recipe)) is not None:
             recipe = with_steps(recipe, steps)
         elif budget is not None:
             measured = configuration.plain(replace(recipe, seed=0), defaults=False)
-            measure = self._add(MeasureStep(measured, budget, shards))
+            measure = self._add(MeasureStep(measured, budget, shards, models))
         self._require_checkpoint(recipe, bool(measure))
         settings = configuration.plain(replace(recipe, seed=self.seed), defaults=False)
-        return self._add(PretrainStep(settings, shards, self.keep_checkpoints, measure))
+        return self._add(PretrainStep(settings, shards, self.keep_checkpoints, measure, models))
 
     def _require_checkpoint(self, recipe: PretrainConfig, measured: bool) -> None:
         """Raise UsageError if the run will not have the checkpoint of the cell."""
@@ -213,6 +215,14 @@ def _load(kind: type[C], values: dict[str, Any], group: str, where: str) -> C:
 def _located(data: Path, name: str) -> str:
     """Return an input with its folder. URLs and data sets of the hub have none."""
     return name if ":" in name else str((data / name).absolute())
+
+
+def _model_states(recipe: PretrainConfig) -> tuple[str, ...]:
+    """Return the states of the weights that a recipe begins with or imitates. Models of the hub have none."""
+    teachers = [objective.teacher for objective in recipe.objectives if isinstance(objective, Distillation)]
+    named = [Path(name) for name in (recipe.init_from, *teachers) if name]
+    weights = [find_model_folder(path).absolute() / "model.safetensors" for path in named if path.exists()]
+    return tuple(f"{path} {_file_state(path)}" for path in weights)
 
 
 def _file_state(path: Path) -> str:

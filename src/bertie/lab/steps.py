@@ -139,6 +139,8 @@ class MeasureStep:
     recipe: dict[str, Any]
     budget: Budget
     shards: str
+    models: tuple[str, ...] = ()
+    """As in `PretrainStep`."""
     kind: Literal["measure"] = "measure"
 
     @property
@@ -160,6 +162,8 @@ class PretrainStep:
     """Whether a cell uses a checkpoint of this run. Otherwise they are deleted at the end."""
     measure: str = ""
     """The step that determines training.steps; empty: the recipe has them."""
+    models: tuple[str, ...] = ()
+    """The weights of other models that the recipe names, with their sizes and dates: other weights are another step."""
     kind: Literal["pretrain"] = "pretrain"
 
     @property

@@ -82,6 +82,30 @@ def test_a_finished_lab_computes_nothing_again_and_a_new_variant_only_itself(fin
     assert states(finished / "steps") == after
 
 
+def test_the_page_names_the_machine_and_the_version_that_trained_each_model(
+    finished: Path, lab_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A lab goes on with another commit, number of threads or GPU. Its earlier results are not of the last one."""
+    out = tmp_path / "out"
+    shutil.copytree(finished, out)
+    bertie.run_lab(small(), lab_data, out, work=Work(threads=2))
+    assert "not trained alike" not in capfd.readouterr().err
+    assert "4 trainings in " in (out / "results.md").read_text()
+    assert " with 1 thread on " in (out / "results.md").read_text()  # by which they were trained, not that of this call
+    plan = json.loads((out / "plan.json").read_text())
+    changed = out / "steps" / plan["cells"][0]["tasks"]["and"] / "result.json"
+    result = json.loads(changed.read_text())
+    result["environment"] |= {"commit": "0123456789ab", "precision": "fp16"}
+    changed.write_text(json.dumps(result))
+    bertie.run_lab(small(), lab_data, out)
+    warning = capfd.readouterr().err
+    assert "not trained alike" in warning
+    for text in (warning, (out / "report.html").read_text()):
+        assert "1 training in fp16 with 1 thread on " in text
+        assert "commit 0123456789ab." in text
+        assert "3 trainings in " in text
+
+
 @pytest.mark.slow
 def test_labs_share_steps(finished: Path, lab_data: Path, tmp_path: Path) -> None:
     file = small()
@@ -119,10 +143,34 @@ def test_a_stopped_lab_resumes_and_ends_with_the_same_scores(
     assert results(out) == [row for row in results(finished) if row["variants"] != ["frozen"]][:2]
 
 
+def test_jobs_of_slurm_end_when_the_command_is_killed(lab_data: Path, tmp_path: Path) -> None:
+    file, out = tmp_path / "lab.toml", tmp_path / "out"
+    file.write_text(tomli_w.dumps(small() | {"budget": {"unit": "steps", "amount": 1_000_000}}))
+    stand_in_for_srun(tmp_path)
+    environment = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    process = subprocess.Popen([*command(lab_data, out, file), "--executor", "slurm"], env=environment)
+    while not list((out / "steps").glob("pretrain-*/run/metrics.jsonl")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    assert not workers_of(out)
+
+
+def stand_in_for_srun(folder: Path) -> None:
+    """Write a program that notes its options in `folder`/jobs and runs the command."""
+    srun = folder / "bin" / "srun"
+    srun.parent.mkdir()
+    srun.write_text(
+        f'#!/bin/sh\necho "$@" >> {folder}/jobs\nwhile [ "${{1#--}}" != "$1" ]; do shift; done\nexec "$@"\n'
+    )
+    srun.chmod(srun.stat().st_mode | stat.S_IEXEC)
+
+
 def workers_of(out: Path) -> list[str]:
     """Processes of steps that still run, some time after their parent has ended."""
     for _ in range(50):
-        listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
+        listed = subprocess.run(["ps", "-wweo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
         running = [line for line in listed if "bertie.lab.worker" in line and str(out) in line]
         if not running:
             break
@@ -176,18 +224,15 @@ def test_a_measured_budget_has_the_same_steps_for_all_seeds(lab_data: Path, tmp_
 
 @pytest.mark.slow
 def test_slurm_jobs_get_their_options(lab_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in for srun notes its options and runs the command."""
-    srun = tmp_path / "bin" / "srun"
-    srun.parent.mkdir()
-    srun.write_text(
-        f'#!/bin/sh\necho "$@" >> {tmp_path}/jobs\nwhile [ "${{1#--}}" != "$1" ]; do shift; done\nexec "$@"\n'
-    )
-    srun.chmod(srun.stat().st_mode | stat.S_IEXEC)
-    monkeypatch.setenv("PATH", f"{srun.parent}:{os.environ['PATH']}")
+    stand_in_for_srun(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     file = small() | {"tasks": []}
     file["axes"][0]["variants"].pop()
     bertie.run_lab(
-        file, lab_data, tmp_path / "out", executor="slurm", slurm_options="--partition=gpu --gpus=1", threads=2
+        file,
+        lab_data,
+        tmp_path / "out",
+        work=Work(executor="slurm", slurm_options="--partition=gpu --gpus=1", threads=2),
     )
     jobs = (tmp_path / "jobs").read_text().splitlines()
     assert len(jobs) == 3  # vocabulary, shards, pre-training

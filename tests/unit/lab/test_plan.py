@@ -101,6 +101,28 @@ def test_the_name_of_a_step_depends_on_its_settings_and_inputs_only(lab_file: Fi
     assert not set(planned(lab_file, lab_data).steps) & set(before.steps)
 
 
+def test_other_weights_of_a_teacher_or_an_initial_model_are_another_step(
+    lab_file: File, lab_data: Path, tmp_path: Path
+) -> None:
+    lab_file["budget"] = {"unit": "flops", "amount": 1e9}
+    for name in ("teacher", "start"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+        (tmp_path / name / "model.safetensors").write_bytes(b"1")
+    objectives = [{"kind": "mlm", "initialization": "random"}, {"kind": "distil", "teacher": str(tmp_path / "teacher")}]
+    variant(lab_file, pretrain={"objectives": objectives})
+    variant(lab_file, pretrain={"init_from": str(tmp_path / "start")})
+    before = planned(lab_file, lab_data)
+    assert planned(lab_file, lab_data).steps.keys() == before.steps.keys()
+    for name, cell in (("teacher", 2), ("start", 3)):
+        (tmp_path / name / "model.safetensors").write_bytes(b"12")
+        after = planned(lab_file, lab_data)
+        changed = [a != b for a, b in zip(before.cells, after.cells, strict=True)]
+        assert [i for i, each in enumerate(changed) if each] == [cell]
+        assert len(after.steps.keys() - before.steps.keys()) == 3  # measured, pre-trained and fine-tuned again
+        before = after
+
+
 @pytest.mark.parametrize(("unit", "amount", "steps"), [("steps", 4, 4), ("tokens", 1280, 10), ("tokens", 1300, 10)])
 def test_a_budget_replaces_the_number_of_steps(
     lab_file: File, lab_data: Path, unit: str, amount: float, steps: int

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from bertie.batches.collate import collate, filler
 from bertie.batches.sentence_pairs import SentencePairs
@@ -68,6 +69,14 @@ def test_the_chunked_loss_computes_in_half_precision_under_autocast() -> None:
     for found, expected in zip(torch.autograd.grad(loss.total, (x, matrix)), exact, strict=True):
         assert found.dtype == torch.float32
         assert (found - expected).norm() < 0.02 * expected.norm()
+
+
+def test_an_evaluation_computes_the_logits_and_no_gradients() -> None:
+    x, matrix = torch.randn(23, 8), torch.randn(50, 8, requires_grad=True)
+    targets = Targets(torch.arange(23), torch.arange(23), torch.ones(23))
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        chunked_vocabulary_loss(x, matrix, targets)
+    assert counter.get_total_flops() == 2 * 23 * 8 * 50
 
 
 def test_the_chunked_loss_has_shapes_without_data() -> None:
