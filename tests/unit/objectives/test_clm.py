@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,9 +18,13 @@ from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.losses import cross_entropy
 from bertie.model.model import Model
+from bertie.model.vocabulary_heads import BidirectionalLMHead, CausalLMHead
+from bertie.objectives.bilm import BidirectionalLM
 from bertie.objectives.clm import CausalLM
+from bertie.objectives.initialization import COOCCURRENCE_NORM
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
+from bertie.text.shards import open_shards
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -126,3 +131,18 @@ def test_objectives_refuse_models_and_layouts_that_do_not_suit_them() -> None:
         objective.check(bidirectional, layout, ())
         with pytest.raises(UsageError, match=rf"objectives\.{objective.kind} .* model\.causal"):
             objective.check(causal, layout, ())
+
+
+@pytest.mark.parametrize(
+    "objective", [CausalLM(initialization="cooccurrence"), BidirectionalLM(initialization="cooccurrence")]
+)
+def test_word_embeddings_start_from_cooccurrences(objective: CausalLM | BidirectionalLM, small_shards: Path) -> None:
+    corpus, embeddings = open_shards(small_shards).train, torch.nn.Embedding(500, 16)
+    before = embeddings.weight.norm(dim=1).mean()
+    head = CausalLMHead(embeddings) if isinstance(objective, CausalLM) else BidirectionalLMHead(embeddings)
+    objective.initialize(head, corpus)
+    seen = torch.from_numpy(corpus.frequencies(500)) > 0
+    norms = embeddings.weight.norm(dim=1)[seen]
+    torch.testing.assert_close(norms, (COOCCURRENCE_NORM * before).expand_as(norms))
+    replace(objective, initialization="random").initialize(head, corpus)
+    assert torch.equal(embeddings.weight.norm(dim=1)[seen], norms)
