@@ -189,7 +189,8 @@ def _read_conll(path: Path, lines: _Lines) -> Iterator[MentionText | UserError]:
             if part is None:
                 yield UserError(f'{place}: a word before "#begin document"')
             elif part.error is None:
-                part.error = _add_word(part, line.split(), place)
+                columns = line.rstrip("\r\n").split("\t") if "\t" in line else line.split()
+                part.error = _add_word(part, columns, place)
     if part is not None:
         yield part.error or UserError(f'{path}:{part.number}: the document has no "#end document"')
 
@@ -201,7 +202,7 @@ def _add_word(part: _Part, columns: list[str], place: str) -> UserError | None:
     word = len(part.words)
     part.words.append(_ESCAPED.get(columns[_WORD], columns[_WORD]))
     part.tags.append(columns[_PART_OF_SPEECH])
-    for item in [] if columns[-1] in ("-", "_") else columns[-1].split("|"):
+    for item in [] if columns[-1] in ("-", "_", "") else columns[-1].split("|"):
         match = re.fullmatch(r"(\(?)(\d+)(\)?)", item)
         if match is None or not (match[1] or match[3]):
             return UserError(f"{place}: the coreference column has {shorten(item)!r}: expected (0, 0) or (0)")

@@ -133,6 +133,18 @@ def test_conll_mentions_nest_and_are_asked_about_if_an_antecedent_precedes(tmp_p
     assert first.text is None
 
 
+def test_columns_may_be_between_tabs_and_parts_of_speech_may_be_missing(tmp_path: Path) -> None:
+    path = tmp_path / "a.conll"
+    rows = ("Anna\t(1)", "sees\t", "her\t(1)", "dog\t")
+    lines = [f"book\t0\t{i}\t{row.replace(chr(9), chr(9) + '_' + chr(9) * 8)}" for i, row in enumerate(rows)]
+    path.write_text("\n".join(["#begin document (book); part 0", *lines, "#end document"]))
+    (text,) = read_coreference(path)
+    assert isinstance(text, MentionText)
+    assert text.words == ("Anna", "sees", "her", "dog")
+    assert text.mentions == (Mention(0, 0, "other"), Mention(2, 2, "pronoun"))
+    assert text.questions == (Question(1, (0,), (True,), closed=False),)
+
+
 @pytest.mark.parametrize(
     ("bad", "line", "message"),
     [
