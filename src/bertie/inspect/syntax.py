@@ -41,9 +41,11 @@ def relation_heads(predictor: Predictor, path: Path) -> tuple[dict[str, Any], li
         analysis.add(block, encoded)
         read_attention(predictor.model, encoded.sequences, analysis.see, title="relations")
     if too_long:
-        console.warn(f"{path}: left out {too_long:,} sentences with more than {predictor.max_length} tokens")
+        console.warn(
+            f"{path}: left out {console.plural(too_long, 'sentence')} with more than {predictor.max_length} tokens"
+        )
     if without_tokens:
-        console.warn(f"{path}: left out {without_tokens:,} words that the tokenizer drops")
+        console.warn(f"{path}: left out {console.plural(without_tokens, 'word')} that the tokenizer drops")
     facts = {**sentences.facts(), "words": words, "too_long": too_long, "words_without_tokens": without_tokens}
     return facts, analysis.tables()
 
@@ -68,8 +70,8 @@ def coreference_heads(predictor: Predictor, path: Path) -> tuple[dict[str, Any],
         read_attention(predictor.model, windows.sequences, analysis.see, title="coreference")
     if counts["outside"]:
         console.warn(
-            f"{path}: left out {counts['outside']:,} mentions without an antecedent in the {predictor.max_length} tokens "
-            "around them"
+            f"{path}: left out {console.plural(counts['outside'], 'mention')} that cannot be asked about in a window of "
+            f"{predictor.max_length} tokens"
         )
     return {**texts.facts(), **counts}, analysis.tables()
 
