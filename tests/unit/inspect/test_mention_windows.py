@@ -104,6 +104,13 @@ def test_a_closed_question_needs_all_of_its_candidates(word_tokenizer: Tokenizer
     assert (windows.sequences, windows.outside) == ([], 1)
 
 
+def test_a_closed_question_about_one_head_word_is_not_asked(word_tokenizer: Tokenizer) -> None:
+    mentions = (Mention(0, 1, "proper noun"), Mention(1, 1, "proper noun"), Mention(2, 2, "pronoun"))
+    question = Question(2, (0, 1), (True, False), closed=True)
+    windows = encode_mentions(word_tokenizer, [MentionText(("the", "cat", "she"), mentions, (question,), "test")], 64)
+    assert (windows.questions, windows.outside) == ([], 1)
+
+
 def test_windows_do_not_cut_words(word_tokenizer: Tokenizer) -> None:
     text = text_of(("cats",) * 40, [3, 30, 31], {2: [1]})
     for length in range(8, 20):
