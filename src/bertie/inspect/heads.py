@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from bertie.inspect.attention import read_attention, require_transformer
+from bertie.inspect.clusters import HeadDivergence
 from bertie.inspect.part import AttentionAnalysis, Part, see_all
 from bertie.inspect.statistics import HeadStatistics
 from bertie.inspect.tables import Table
@@ -17,7 +18,7 @@ from bertie.predict.predictor import Predictor
 SHOWN = ("to_previous", "to_next", "to_same", "to_sep", "to_punctuation", "to_cls")  # statistics of the summary
 
 
-def inspect_heads(predictor: Predictor, path: Path, column: str = "", max_texts: int = 0) -> Part:
+def inspect_heads(predictor: Predictor, path: Path, column: str = "", max_texts: int = 0, seed: int = 0) -> Part:
     """Describe every head, from the attention over the texts of a file, in one pass.
 
     Args:
@@ -25,11 +26,11 @@ def inspect_heads(predictor: Predictor, path: Path, column: str = "", max_texts:
         path: The texts.
         column: Column of the text; empty: as `UnlabeledReader` finds it.
         max_texts: Read at most this number of texts; 0: all.
+        seed: Random seed.
     """
     encoder, tokenizer = require_transformer(predictor.model.encoder), predictor.tokenizer
     texts = TextFile(path, tokenizer, predictor.max_length, column, max_texts)
-    statistics = HeadStatistics(encoder, tokenizer)
-    analyses: list[AttentionAnalysis] = [statistics]
+    analyses: list[AttentionAnalysis] = [HeadStatistics(encoder, tokenizer), HeadDivergence(encoder, seed)]
     for sequences in texts.blocks():
         read_attention(predictor.model, sequences, partial(see_all, analyses))
     tables = [table for analysis in analyses for table in analysis.tables()]

@@ -89,7 +89,8 @@ def _parts(predictor: Predictor, inspection: Inspection) -> list[Part]:
     """Run the analyses of every input that was given."""
     parts: list[Part] = []
     if inspection.text is not None:
-        parts.append(inspect_heads(predictor, inspection.text, inspection.text_column, inspection.max_texts))
+        given = (inspection.text, inspection.text_column, inspection.max_texts, inspection.seed)
+        parts.append(inspect_heads(predictor, *given))
     return parts
 
 
