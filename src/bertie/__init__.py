@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bertie.errors import UsageError, UserError
     from bertie.finetuning.finetune import finetune
     from bertie.finetuning.glue import glue
+    from bertie.inspect.inspect import Inspection, inspect_model
     from bertie.lab.lab import run_lab
     from bertie.predict.embed import embed
     from bertie.predict.predictor import Predictor, load
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "GloveConfig",
+    "Inspection",
     "Predictor",
     "Tokenizer",
     "UsageError",
@@ -47,6 +49,7 @@ __all__ = [
     "finetune",
     "glove",
     "glue",
+    "inspect_model",
     "load",
     "prepare",
     "pretrain",
@@ -68,6 +71,8 @@ _HOMES = {
     "GloveConfig": "bertie.pretraining.glove",
     "glove": "bertie.pretraining.glove",
     "glue": "bertie.finetuning.glue",
+    "Inspection": "bertie.inspect.inspect",
+    "inspect_model": "bertie.inspect.inspect",
     "load": "bertie.predict.predictor",
     "prepare": "bertie.text.prepare",
     "pretrain": "bertie.pretraining.pretrain",

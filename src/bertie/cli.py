@@ -43,6 +43,9 @@ Use a model:
   embed                Write the vectors of texts or of their words to a file.
   fill-mask            Predict the tokens at [MASK].
 
+Look inside a model:
+  inspect              Show what its heads attend to.
+
 Other:
   runs compare         Compare the learning curves and settings of runs.
   completion           Print a completion script for bash, zsh or fish.

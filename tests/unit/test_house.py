@@ -26,6 +26,7 @@ ROOMS = (
     ("pretraining",),
     ("finetuning",),
     ("predict",),
+    ("inspect",),
     ("demo",),
     ("lab",),
     ("commands",),

@@ -24,6 +24,7 @@ VERBS = {
     "predict": "bertie.commands.predict",
     "embed": "bertie.commands.embed",
     "fill-mask": "bertie.commands.fill_mask",
+    "inspect": "bertie.commands.inspect",
     "runs compare": "bertie.commands.runs_compare",
     "completion": "bertie.commands.completion",
 }

@@ -1,0 +1,35 @@
+"""bertie inspect"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro.conf import Positional
+
+from bertie import console
+from bertie.commands.common import Flat, Output, OutputFlags
+from bertie.inspect.inspect import Inspection, inspect_model
+
+
+@dataclass(frozen=True)
+class Args:
+    """Look inside a Transformer: what its heads attend to, and what its layers know."""
+
+    run: Positional[str]
+    """Model: a run, a checkpoint folder or a hub id."""
+    out: Path
+    """Output folder: inspect.json (all numbers) and tables/ (.parquet and .csv). Replaces an earlier inspection."""
+    inspection: Annotated[Inspection, Flat] = Inspection()
+    language: str = ""
+    """Language of the texts, for a model with language embeddings; empty: that of fine-tuning, or else the first one."""
+    output: OutputFlags = Output()
+
+
+def run(args: Args) -> dict[str, Any]:
+    result = inspect_model(args.run, args.inspection, args.out, language=args.language)
+    for line in result["summary"]:
+        console.info(line)
+    console.info(f"all numbers: {args.out}")
+    return result

@@ -1,0 +1,156 @@
+"""The attention probabilities of a model, batch by batch, where they are computed. Nothing of their size is kept.
+
+S  sequences of a batch    L  length of the longest one, in tokens    N  heads of a layer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from bertie import console
+from bertie.contracts import Batch, Hidden, Sequence
+from bertie.errors import UserError
+from bertie.model.attention import Attention, Padding, padding_of
+from bertie.model.attention_probabilities import VisibleAttention
+from bertie.model.encoder import Encoder
+from bertie.model.layers import SelfAttention
+from bertie.model.model import Model
+from bertie.model.transformer import TransformerEncoder
+from bertie.tasks.inference import infer
+
+BATCH_TOKENS = 2048  # bounds the probabilities of a layer: at most BATCH_TOKENS × N × L numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Sequences of similar length that are encoded together. Cell [s, i] of a grid is token i of sequence s."""
+
+    sequences: list[Sequence]
+    """The sequences."""
+    indices: list[int]
+    """Their numbers among all sequences."""
+    batch: Batch
+    """The packed batch, as tensors."""
+
+    @cached_property
+    def padding(self) -> Padding:
+        """The mapping between packed tokens and grid cells."""
+        return padding_of(self.batch.ragged, len(self.batch.input_ids))
+
+    @property
+    def valid(self) -> Bool[Tensor, "S L"]:
+        """bool [S, L]: false past the end of a sequence."""
+        return self.padding.valid
+
+    @cached_property
+    def input_ids(self) -> Int[Tensor, "S L"]:
+        """int64 [S, L]: the tokens; -1 past the end of a sequence."""
+        return self.batch.input_ids[self.padding.rows].masked_fill(~self.valid, -1)
+
+
+SeeLayer = Callable[[Group, int, Tensor], None]
+"""Receives the probabilities of one layer, counted from 0, for a group: [S, N, L, L]. Rows are queries, columns are keys;
+both are 0 past the end of a sequence. The tensor is valid only during the call."""
+SeeHidden = Callable[[Group, Hidden], None]
+"""Receives the hidden states of all layers, packed, after the probabilities of the group."""
+
+
+def read_attention(
+    model: Model,
+    sequences: list[Sequence],
+    see: SeeLayer,
+    see_hidden: SeeHidden | None = None,
+    title: str = "attention",
+) -> None:
+    """Encode sequences and show the attention probabilities of every layer to `see`.
+
+    Args:
+        model: The model. Without gradients, in eval mode.
+        sequences: The sequences, in any order. They are grouped by length.
+        see: Receives the probabilities.
+        see_hidden: Receives the hidden states.
+        title: Name of the work in the progress bar.
+
+    Raises:
+        UserError: The model has no attention.
+    """
+    transformer = require_transformer(model.encoder)
+    index_of = {id(sequence): index for index, sequence in enumerate(sequences)}
+    with console.progress(title, len(sequences), "sequences", passing=True) as bar:
+
+        def compute(batch: Batch, members: list[Sequence]) -> list[None]:
+            group = Group(members, [index_of[id(member)] for member in members], batch)
+            with observed(transformer, partial(see, group)):
+                hidden = transformer(batch, all_layers=see_hidden is not None)
+            if see_hidden is not None:
+                see_hidden(group, hidden)
+            bar.advance(len(members))
+            return [None] * len(members)
+
+        infer(model, sequences, compute, BATCH_TOKENS)
+
+
+def require_transformer(encoder: Encoder) -> TransformerEncoder:
+    """Return the encoder if its attention can be read.
+
+    Raises:
+        UserError: It has no attention.
+    """
+    if not isinstance(encoder, TransformerEncoder):
+        raise UserError(
+            f"the model is of the kind {encoder.config.kind}, whose heads cannot be inspected: use a Transformer"
+        )
+    return encoder
+
+
+@contextmanager
+def observed(encoder: TransformerEncoder, see: Callable[[int, Tensor], None]) -> Iterator[None]:
+    """Show the probabilities of every layer to `see(layer, probabilities)` while the block runs the encoder."""
+    with _attention_replaced(encoder, lambda layer, _: VisibleAttention(partial(see, layer))):
+        yield
+
+
+@contextmanager
+def gated(encoder: TransformerEncoder, gates: Float[Tensor, "layers N"]) -> Iterator[None]:
+    """Multiply the output of every head by its gate while the block runs the encoder. 0 masks a head.
+
+    The gradient of the loss with respect to a gate measures the importance of the head (Michel et al. 2019, section 4.1).
+    """
+
+    def with_gates(layer: int, attend: Attention) -> Attention:
+        def attend_gated(*args: Any, **settings: Any) -> Tensor:
+            return attend(*args, **settings) * gates[layer][:, None]
+
+        return attend_gated
+
+    with _attention_replaced(encoder, with_gates):
+        yield
+
+
+@contextmanager
+def _attention_replaced(
+    encoder: TransformerEncoder, replacement: Callable[[int, Attention], Attention]
+) -> Iterator[None]:
+    attentions = [part for part in encoder.layers.modules() if isinstance(part, SelfAttention)]
+    before = [attention.attend for attention in attentions]
+    try:
+        for layer, attention in enumerate(attentions):
+            attention.attend = replacement(layer, attention.attend)
+        yield
+    finally:
+        for attention, attend in zip(attentions, before, strict=True):
+            attention.attend = attend
+
+
+def head_names(encoder: TransformerEncoder) -> tuple[np.ndarray, np.ndarray]:
+    """Return the columns `layer` and `head` of a table with one row per head, both counted from 1."""
+    layers, heads = encoder.config.num_hidden_layers, encoder.config.num_attention_heads
+    return np.repeat(np.arange(1, layers + 1), heads), np.tile(np.arange(1, heads + 1), layers)

@@ -1,0 +1,53 @@
+"""Everything about the heads of a model, from plain text."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from bertie.inspect.attention import read_attention, require_transformer
+from bertie.inspect.clusters import HeadDivergence
+from bertie.inspect.part import AttentionAnalysis, Part, see_all
+from bertie.inspect.statistics import HeadStatistics
+from bertie.inspect.tables import Table
+from bertie.inspect.texts import TextFile
+from bertie.predict.predictor import Predictor
+
+SHOWN = ("to_previous", "to_next", "to_same", "to_sep", "to_punctuation", "to_cls")  # statistics of the summary
+
+
+def inspect_heads(predictor: Predictor, path: Path, column: str = "", max_texts: int = 0, seed: int = 0) -> Part:
+    """Describe every head, from the attention over the texts of a file, in one pass.
+
+    Args:
+        predictor: The model.
+        path: The texts.
+        column: Column of the text; empty: as `UnlabeledReader` finds it.
+        max_texts: Read at most this number of texts; 0: all.
+        seed: Random seed.
+    """
+    encoder, tokenizer = require_transformer(predictor.model.encoder), predictor.tokenizer
+    texts = TextFile(path, tokenizer, predictor.max_length, column, max_texts)
+    analyses: list[AttentionAnalysis] = [HeadStatistics(encoder, tokenizer), HeadDivergence(encoder, seed)]
+    for sequences in texts.blocks():
+        read_attention(predictor.model, sequences, partial(see_all, analyses))
+    tables = [table for analysis in analyses for table in analysis.tables()]
+    heads, uniform = tables[:2]
+    return Part("text", texts.facts(), tables, _summary(heads, uniform))
+
+
+def _summary(heads: Table, uniform: Table) -> list[str]:
+    """Name the head with the most attention to each kind of token."""
+    lines = []
+    for name in SHOWN:
+        values = np.asarray(heads.columns[name], np.float64)
+        if np.isfinite(values).any():
+            best = int(np.nanargmax(values))
+            head = f"{heads.columns['layer'][best]}.{heads.columns['head'][best]}"
+            lines.append(
+                f"{name.replace('_', ' ')}: most in head {head}, {values[best]:.2f} on average "
+                f"(uniform: {uniform.columns[name][0]:.2f})"
+            )
+    return lines

@@ -1,0 +1,107 @@
+"""`bertie inspect`: run the analyses that the inputs allow, and write their tables.
+
+Each analysis of an input returns a `Part`. To add one, add its inputs to `Inspection` and a line to `_parts`.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertie import storage
+from bertie.errors import UsageError, require_range
+from bertie.inspect.attention import require_transformer
+from bertie.inspect.heads import inspect_heads
+from bertie.inspect.part import Part
+from bertie.inspect.tables import write_numbers, write_tables
+from bertie.predict.predictor import Predictor, load
+
+NUMBERS, TABLES, PAGE = FILES = ("inspect.json", "tables", "inspect.html")
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What to look at. At least one input is needed."""
+
+    text: Path | None = None
+    """Texts, to see what the heads attend to: .txt (one text per line), .tsv, .csv, .jsonl, .parquet, or one word per line
+    (.conllu and other CoNLL formats)."""
+    text_column: str = ""
+    """Column of the text, or its key in .jsonl (empty: text, sentence, tokens or words)."""
+    max_texts: int = 0
+    """Read only so many texts from the beginning of --text; 0: all."""
+    seed: int = 0
+    """Random seed."""
+
+    def __post_init__(self) -> None:
+        require_range("", self, "max_texts", "seed", low=0)
+
+
+def inspect_model(
+    model: str | Path | Predictor, inspection: Inspection, out: str | Path, *, language: str = "", threads: int = 0
+) -> dict[str, Any]:
+    """Look inside a Transformer: what its heads attend to, and what its layers know.
+
+    Writes a folder with inspect.json (all numbers) and tables/ (every table as .parquet and .csv).
+
+    Args:
+        model: A loaded model, or a source as in `load`.
+        inspection: The inputs and settings.
+        out: Output folder. An earlier inspection is replaced.
+        language: As in `load`. A loaded model has a language already.
+        threads: As in `load`.
+
+    Returns:
+        {"out": folder, "tables": their names, "summary": lines, and a dict of facts for each input}.
+
+    Raises:
+        UsageError: There is no input, or `out` exists and is no inspection.
+        UserError: The model has no attention, or an input cannot be read.
+    """
+    if inspection.text is None:
+        raise UsageError("there is nothing to look at: give --text FILE")
+    with _folder(Path(out)) as folder:
+        predictor = model if isinstance(model, Predictor) else load(model, language=language, threads=threads)
+        encoder = require_transformer(predictor.model.encoder)
+        parts = _parts(predictor, inspection)
+        tables = [table for part in parts for table in part.tables]
+        about = {
+            "model": predictor.folder.absolute().name,
+            "layers": encoder.config.num_hidden_layers,
+            "heads": encoder.config.num_attention_heads,
+            "bertie": importlib.metadata.version("bertie"),
+            "seed": inspection.seed,
+            **{part.name: part.facts for part in parts},
+        }
+        (folder / TABLES).mkdir()
+        write_tables(folder / TABLES, tables)
+        write_numbers(folder / NUMBERS, about, tables)
+    summary = [line for part in parts for line in part.summary]
+    facts = {part.name: part.facts for part in parts}
+    return {"out": str(out), "tables": [table.name for table in tables], "summary": summary, **facts}
+
+
+def _parts(predictor: Predictor, inspection: Inspection) -> list[Part]:
+    """Run the analyses of every input that was given."""
+    parts: list[Part] = []
+    if inspection.text is not None:
+        given = (inspection.text, inspection.text_column, inspection.max_texts, inspection.seed)
+        parts.append(inspect_heads(predictor, *given))
+    return parts
+
+
+@contextmanager
+def _folder(path: Path) -> Iterator[Path]:
+    """Yield a hidden folder that becomes `path` at the end of the block. It replaces an earlier inspection.
+
+    Raises UsageError if `path` is something else.
+    """
+    earlier = path.is_dir() and (path / NUMBERS).is_file() and {found.name for found in path.iterdir()} <= set(FILES)
+    if not earlier:
+        storage.require_fresh(path, "the inspection")
+    with storage.atomic_folder(path, replace=True) as folder:
+        yield folder

@@ -1,0 +1,80 @@
+"""95 % intervals of proportions, by resampling sentences or documents (Efron 1979).
+
+U  units that are resampled: sentences or documents    K  sums
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from bertie import seeding
+
+SAMPLES = 1000
+LEVEL = 95.0
+"""Confidence level in percent."""
+SPLIT, RESAMPLE = 20, 21  # random streams of the purpose INSPECT
+_COUNTS_AT_ONCE = 2_000_000  # bounds the memory of the samples
+
+
+@dataclass(frozen=True, eq=False)
+class UnitSums:
+    """Sums per unit, such as the right and all words of a sentence. Units without a word may be missing."""
+
+    units: Int[np.ndarray, " R"]
+    """Numbers of the units, each once."""
+    sums: Float[np.ndarray, "R K"]
+    """Their sums."""
+
+    @classmethod
+    def of(cls, unit: Int[np.ndarray, " n"], terms: Float[np.ndarray, "n K"]) -> UnitSums:
+        """Add up the terms of every unit. `unit`: the unit of each row of `terms`."""
+        units, rows = np.unique(unit, return_inverse=True)
+        sums = np.zeros((len(units), terms.shape[1]))
+        np.add.at(sums, rows, terms)
+        return cls(units, sums)
+
+
+def resample(units: int, parts: Iterable[UnitSums]) -> list[Float[np.ndarray, "{SAMPLES} K"]]:
+    """Draw samples of all units, and return the total sums of each part in every sample.
+
+    Args:
+        units: Number of all units: they are numbered from 0.
+        parts: Sums per unit. All parts are computed on the same samples, so their differences are paired.
+    """
+    parts = list(parts)
+    totals = [np.empty((SAMPLES, part.sums.shape[1])) for part in parts]
+    rng = seeding.generator(0, seeding.INSPECT, RESAMPLE)
+    at_once = max(1, _COUNTS_AT_ONCE // max(units, 1))
+    for start in range(0, SAMPLES if units else 0, at_once):
+        rows = range(start, min(start + at_once, SAMPLES))
+        counts = np.stack([np.bincount(rng.integers(0, units, units), minlength=units) for _ in rows]).astype(float)
+        for part, total in zip(parts, totals, strict=True):
+            total[rows.start : rows.stop] = counts[:, part.units] @ part.sums
+    return totals
+
+
+def interval(values: Float[np.ndarray, " {SAMPLES}"]) -> tuple[float, float]:
+    """Return the ends of the interval of a statistic from its values on the samples. NaN marks a sample without data."""
+    found = values[np.isfinite(values)]
+    if not len(found):
+        return math.nan, math.nan
+    tail = (100 - LEVEL) / 2
+    low, high = np.percentile(found, [tail, 100 - tail])
+    return float(low), float(high)
+
+
+def ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+    """Divide element by element. 0 / 0 is NaN, without a warning."""
+    return np.divide(numerator, denominator, out=np.full(numerator.shape, np.nan), where=denominator > 0)
+
+
+def in_report_half(units: int) -> Bool[np.ndarray, " U"]:
+    """Split units into a selection half and a report half, at random but always the same way."""
+    reported = np.zeros(units, bool)
+    reported[seeding.generator(0, seeding.INSPECT, SPLIT).permutation(units)[(units + 1) // 2 :]] = True
+    return reported

@@ -1,0 +1,110 @@
+"""Syntax and coreference in single heads, from a treebank or a file with mentions, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from bertie import console
+from bertie.errors import UserError
+from bertie.inspect.attention import read_attention, require_transformer
+from bertie.inspect.coreference import Coreference
+from bertie.inspect.mention_windows import encode_mentions
+from bertie.inspect.mentions import read_coreference
+from bertie.inspect.relations import Relations
+from bertie.inspect.tables import Table
+from bertie.inspect.treebank import read_treebank
+from bertie.inspect.words import encode_words
+from bertie.predict.predictor import Predictor
+from bertie.tasks.data.rows import SHOWN, first_few
+
+AT_ONCE = 1024  # sentences or texts that are read, sorted by length and computed together
+T = TypeVar("T")
+
+
+def relation_heads(predictor: Predictor, path: Path) -> tuple[dict[str, Any], list[Table]]:
+    """Return facts about a treebank in CoNLL-U format, and the tables of `Relations`.
+
+    Raises:
+        UsageError: There is no such file.
+        UserError: The model has no attention, or the file has no sentence.
+    """
+    analysis = Relations(require_transformer(predictor.model.encoder))
+    sentences, words, too_long, without_tokens = _Readable(path, "sentence"), 0, 0, 0
+    for block in sentences.blocks(read_treebank(path)):
+        encoded = encode_words(predictor.tokenizer, [sentence.words for sentence in block], predictor.max_length)
+        words += sum(len(block[sequence.example].words) for sequence in encoded.sequences)
+        too_long, without_tokens = too_long + encoded.too_long, without_tokens + encoded.without_tokens
+        analysis.add(block, encoded)
+        read_attention(predictor.model, encoded.sequences, analysis.see, title="relations")
+    if too_long:
+        console.warn(
+            f"{path}: left out {console.plural(too_long, 'sentence')} with more than {predictor.max_length} tokens"
+        )
+    if without_tokens:
+        console.warn(f"{path}: left out {console.plural(without_tokens, 'word')} that the tokenizer drops")
+    facts = {**sentences.facts(), "words": words, "too_long": too_long, "words_without_tokens": without_tokens}
+    return facts, analysis.tables()
+
+
+def coreference_heads(predictor: Predictor, path: Path) -> tuple[dict[str, Any], list[Table]]:
+    """Return facts about a file in the format of GAP or CoNLL-2012, and the tables of `Coreference`.
+
+    Raises:
+        UsageError: There is no such file.
+        UserError: The model has no attention, or the file has no text or another format.
+    """
+    analysis = Coreference(require_transformer(predictor.model.encoder))
+    texts = _Readable(path, "text")
+    counts = dict.fromkeys(("questions", "windows", "outside", "without_antecedent"), 0)
+    for block in texts.blocks(read_coreference(path)):
+        windows = encode_mentions(predictor.tokenizer, block, predictor.max_length)
+        counts["questions"] += len(windows.questions)
+        counts["windows"] += len(windows.sequences)
+        counts["outside"] += windows.outside
+        counts["without_antecedent"] += windows.without_antecedent
+        analysis.add(windows)
+        read_attention(predictor.model, windows.sequences, analysis.see, title="coreference")
+    if counts["outside"]:
+        console.warn(
+            f"{path}: left out {console.plural(counts['outside'], 'mention')} that cannot be asked about in a window of "
+            f"{predictor.max_length} tokens"
+        )
+    return {**texts.facts(), **counts}, analysis.tables()
+
+
+@dataclass
+class _Readable(Generic[T]):
+    """Counts the items of a file, and those that cannot be read."""
+
+    path: Path
+    what: str
+    count: int = 0
+    unreadable: int = 0
+    messages: list[str] = field(default_factory=list)
+
+    def blocks(self, items: Iterator[T | UserError]) -> Iterator[list[T]]:
+        """Yield the readable items in blocks. The last step warns about the others.
+
+        Raises:
+            UserError: No item is readable.
+        """
+        while block := list(islice(items, AT_ONCE)):
+            good = [item for item in block if not isinstance(item, UserError)]
+            bad = [str(item) for item in block if isinstance(item, UserError)]
+            self.count += len(good)
+            self.unreadable += len(bad)
+            self.messages += bad[: SHOWN - len(self.messages)]
+            if good:
+                yield good
+        if not self.count:
+            raise UserError(self.messages[0] if self.messages else f"{self.path}: no {self.what}s in it")
+        if self.unreadable:
+            shown = first_few(self.messages, self.unreadable)
+            console.warn(f"{self.path}: {console.plural(self.unreadable, self.what)} cannot be read: {shown}")
+
+    def facts(self) -> dict[str, Any]:
+        return {"file": self.path.name, f"{self.what}s": self.count, "unreadable": self.unreadable}

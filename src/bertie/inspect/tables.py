@@ -1,0 +1,57 @@
+"""Tables: what every analysis returns, and what the files and the page are made of."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence as Many
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertie import storage
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Columns of equal length, with what they mean."""
+
+    name: str
+    """Name of the files: NAME.parquet and NAME.csv."""
+    columns: dict[str, Many[Any] | np.ndarray]
+    """Column -> values: numbers, strings or None."""
+    meaning: dict[str, str]
+    """Column -> what it holds, with its unit, in a few words. The page shows it."""
+
+    def __post_init__(self) -> None:
+        lengths = {name: len(values) for name, values in self.columns.items()}
+        if len(set(lengths.values())) > 1 or set(self.meaning) != set(self.columns):
+            raise ValueError(f"table {self.name}: columns of lengths {lengths}, meanings of {sorted(self.meaning)}")
+
+    def plain(self) -> dict[str, list[Any]]:
+        """Return the columns as lists for JSON. NaN and infinity become None."""
+        return {name: [_plain(value) for value in values] for name, values in self.columns.items()}
+
+
+def write_tables(folder: Path, tables: Many[Table]) -> None:
+    """Write every table as NAME.parquet and NAME.csv."""
+    import pyarrow
+    from pyarrow import csv, parquet
+
+    for table in tables:
+        content = pyarrow.table(table.plain())
+        parquet.write_table(content, folder / f"{table.name}.parquet", compression="zstd")
+        csv.write_csv(content, folder / f"{table.name}.csv")
+
+
+def write_numbers(path: Path, about: dict[str, Any], tables: Many[Table]) -> None:
+    """Write inspect.json: `about` (model, inputs, versions), and all tables with the meaning of their columns."""
+    content = {table.name: {"meaning": table.meaning, "columns": table.plain()} for table in tables}
+    storage.write_atomic(path, json.dumps({**about, "tables": content}, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

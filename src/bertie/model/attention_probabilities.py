@@ -1,0 +1,61 @@
+"""Attention whose probabilities a caller can look at.
+
+T  packed tokens    S  sequences    L  length of the longest one    N  heads    H  head size
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bertie.contracts import Ragged
+from bertie.model.attention import pad, padding_of, unpad
+from bertie.model.attention_pattern import FULL, Pattern
+from bertie.model.dropout import drop
+
+See = Callable[[Tensor], None]
+"""Receives the probabilities of a batch, [S, N, L, L]. Rows are queries, columns are keys; both are 0 past the end of a
+sequence. The tensor is valid only during the call."""
+
+
+@dataclass(frozen=True, eq=False)
+class VisibleAttention:
+    """An `Attention` that computes by the formula in a padded grid, and shows its probabilities.
+
+    Every token has to be a query. On sequences of similar length it costs little more than other implementations.
+    """
+
+    see: See
+    """Receives the probabilities."""
+
+    def __call__(
+        self,
+        q_QNH: Float[Tensor, "Q N H"],
+        k_TNH: Float[Tensor, "T N H"],
+        v_TNH: Float[Tensor, "T N H"],
+        q: Ragged,
+        k: Ragged,
+        *,
+        dropout: float,
+        pattern: Pattern = FULL,
+    ) -> Float[Tensor, "Q N H"]:
+        if q is not k:
+            raise ValueError("the probabilities of single rows cannot be shown: compute all of them")
+        padding = padding_of(k, len(k_TNH))
+        longest = padding.valid.shape[1]
+        scores = pad(q_QNH, padding) @ pad(k_TNH, padding).transpose(2, 3) / math.sqrt(q_QNH.shape[-1])
+        if (bias := pattern.bias(scores.shape[1], longest, longest, scores)) is not None:
+            scores = scores + bias
+        seen = padding.valid[:, None, None, :]
+        if (near := pattern.visible(longest, longest, scores.device)) is not None:
+            seen = seen & near
+        # A finite minimum: a padded row that sees nothing becomes uniform instead of NaN, and is then set to 0.
+        scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
+        probabilities = scores.softmax(-1) * (seen & padding.valid[:, None, :, None])
+        self.see(probabilities)
+        return unpad(drop(probabilities, dropout) @ pad(v_TNH, padding), padding)

@@ -1,0 +1,108 @@
+"""The probabilities that analyses see, and gates of heads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bertie.batches.collate import collate
+from bertie.contracts import Batch, Hidden, Sequence
+from bertie.errors import UserError
+from bertie.inspect.attention import Group, gated, observed, read_attention, require_transformer
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import build_encoder
+from bertie.model.static import StaticConfig, StaticEncoder
+from bertie.model.transformer import TransformerEncoder
+from bertie.predict.predictor import Predictor, load
+from bertie.text import truncation
+
+TEXTS = ["the bobin", "a long one: the gat gatun in the fet fatun", "the sh the", "go"]
+
+
+@pytest.fixture(scope="module")
+def predictor(pretrained: Path) -> Predictor:
+    return load(pretrained)
+
+
+def test_probabilities_of_a_group_sum_to_one_and_are_zero_in_the_padding(predictor: Predictor) -> None:
+    sequences = truncation.encode(predictor.tokenizer, TEXTS, None, max_length=32)
+    seen: dict[tuple[int, int], torch.Tensor] = {}
+    states: list[int] = []
+
+    def see(group: Group, layer: int, probabilities: torch.Tensor) -> None:
+        rows = group.valid[:, None].expand(probabilities.shape[:-1])
+        torch.testing.assert_close(probabilities.sum(-1), rows.float())
+        assert not probabilities[~group.valid[:, None, None].expand_as(probabilities)].any()
+        for s, index in enumerate(group.indices):
+            assert group.sequences[s] is sequences[index]
+            ids = group.input_ids[s]
+            np.testing.assert_array_equal(ids[ids >= 0].numpy(), sequences[index].input_ids)
+            seen[index, layer] = probabilities[s].clone()
+
+    def see_hidden(_: Group, hidden: Hidden) -> None:
+        states.append(len(hidden.layers or ()))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bertie.inspect.attention.BATCH_TOKENS", 24)
+        read_attention(predictor.model, sequences, see, see_hidden)
+    assert set(seen) == {(index, layer) for index in range(4) for layer in range(2)}
+    assert len(states) > 1
+    assert set(states) == {3}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("position", ["learned", "rotary", "alibi"])
+def test_looking_does_not_change_the_hidden_states(tiny_config: TransformerConfig, causal: bool, position: str) -> None:
+    torch.manual_seed(0)
+    settings = {**vars(tiny_config), "causal": causal, "position_embedding": position}
+    encoder = build_encoder(TransformerConfig(**settings))
+    assert isinstance(encoder, TransformerEncoder)
+    for parameter in encoder.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    batch = _batch([5, 9, 1])
+    later: list[bool] = []
+
+    def see(_: int, probabilities: torch.Tensor) -> None:
+        later.append(bool(probabilities.triu(1).any()))
+
+    with torch.inference_mode():
+        before = encoder(batch).last
+        with observed(encoder, see):
+            during = encoder(batch).last
+        after = encoder(batch).last
+    torch.testing.assert_close(during, before, atol=1e-5, rtol=1e-5)
+    assert torch.equal(before, after)
+    assert later == [not causal] * 2
+
+
+def test_a_gate_of_zero_removes_a_head(tiny_config: TransformerConfig) -> None:
+    torch.manual_seed(0)
+    encoder = build_encoder(tiny_config)
+    assert isinstance(encoder, TransformerEncoder)
+    batch, gates = _batch([5, 9, 1]), torch.ones(2, 4)
+    with torch.inference_mode():
+        whole = encoder(batch).last
+        with gated(encoder, gates):
+            assert torch.equal(encoder(batch).last, whole)
+        gates[1, 2] = 0
+        with gated(encoder, gates):
+            masked = encoder(batch).last
+        encoder.layers[1].attention.out.weight[:, 16:24] = 0  # the columns that read head 3 of layer 2
+        torch.testing.assert_close(encoder(batch).last, masked)
+    assert not torch.allclose(masked, whole)
+
+
+def test_a_model_without_attention_is_refused() -> None:
+    with pytest.raises(UserError, match="static, whose heads cannot be inspected"):
+        require_transformer(StaticEncoder(StaticConfig(hidden_size=8, vocab_size=10)))
+
+
+def _batch(lengths: list[int]) -> Batch:
+    rng = np.random.default_rng(0)
+    sequences = [
+        Sequence(rng.integers(5, 500, n).astype(np.int32), np.zeros(n, np.int32), np.ones(n, bool)) for n in lengths
+    ]
+    return collate(sequences, max(lengths)).tensors()

@@ -1,0 +1,98 @@
+"""`bertie inspect`: inputs, the folder that it writes, and what it reports."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+import bertie
+from bertie import cli
+from bertie.errors import UsageError, UserError
+
+TEXTS = ["The gat go the gatun.", "go, go", "", "the " * 80, "\x00", "a fet"]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.jsonl"
+    rows = [json.dumps({"text": line}) for line in TEXTS]
+    path.write_text("\n".join([*rows[:3], '{"text": 3}', *rows[3:]]) + "\n")
+    return path
+
+
+def test_a_folder_with_every_table_is_written(
+    pretrained: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    code = cli.main(["inspect", str(pretrained), "--text", str(text), "--out", str(out), "--json"])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    result = json.loads(captured.out.splitlines()[-1])
+    numbers = json.loads((out / "inspect.json").read_text())
+    assert (numbers["layers"], numbers["heads"]) == (2, 4)
+    assert numbers["text"] == result["text"]
+    assert {name: result["text"][name] for name in ("texts", "truncated", "empty", "unreadable")} == {
+        "texts": 4,
+        "truncated": 1,
+        "empty": 2,
+        "unreadable": 1,
+    }
+    assert {"heads", "uniform_head", "distances"} <= set(result["tables"])
+    for name in result["tables"]:
+        table = pyarrow.parquet.read_table(out / "tables" / f"{name}.parquet")
+        stored = numbers["tables"][name]
+        assert table.to_pydict() == stored["columns"]
+        assert list(stored["meaning"]) == table.column_names
+        assert (out / "tables" / f"{name}.csv").is_file()
+    assert "truncated 1 of 4 texts to 64 tokens" in captured.err
+    assert "2 texts without tokens" in captured.err
+    assert "text.jsonl:4" in captured.err
+    assert "most in head" in captured.err
+
+
+def test_an_earlier_inspection_is_replaced_and_other_folders_are_not(
+    pretrained: Path, text: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    bertie.inspect_model(pretrained, bertie.Inspection(text=text), out)
+    first = (out / "inspect.json").read_bytes()
+    bertie.inspect_model(pretrained, bertie.Inspection(text=text), out)
+    assert (out / "inspect.json").read_bytes() == first
+    bertie.inspect_model(pretrained, bertie.Inspection(text=text, max_texts=2), out)
+    assert json.loads((out / "inspect.json").read_text())["text"]["texts"] == 2
+    (out / "notes.txt").touch()
+    with pytest.raises(UsageError, match="already exists"):
+        bertie.inspect_model(pretrained, bertie.Inspection(text=text), out)
+    with pytest.raises(UsageError, match="already exists"):
+        bertie.inspect_model(pretrained, bertie.Inspection(text=text), pretrained)
+
+
+def test_a_failed_inspection_leaves_nothing_behind(pretrained: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("\n\n")
+    with pytest.raises(UserError, match="no texts in it"):
+        bertie.inspect_model(pretrained, bertie.Inspection(text=tmp_path / "empty.txt"), tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.txt"]
+
+
+def test_wrong_arguments_are_refused(pretrained: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(UsageError, match="give --text"):
+        bertie.inspect_model(pretrained, bertie.Inspection(), out)
+    with pytest.raises(UsageError, match="no such file"):
+        bertie.inspect_model(pretrained, bertie.Inspection(text=tmp_path / "none.txt"), out)
+    with pytest.raises(UsageError, match="max_texts is -1"):
+        bertie.Inspection(max_texts=-1)
+    (tmp_path / "two.jsonl").write_text('{"left": "a", "right": "b"}\n')
+    with pytest.raises(UsageError, match="Name one with --text-column"):
+        bertie.inspect_model(pretrained, bertie.Inspection(text=tmp_path / "two.jsonl"), out)
+    bertie.inspect_model(pretrained, bertie.Inspection(text=tmp_path / "two.jsonl", text_column="left"), out)
+    assert not list(tmp_path.glob(".out*"))
+
+
+def test_sentences_of_words_are_read(pretrained: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text("the O\ngat O\n\ngo O\n")
+    result = bertie.inspect_model(pretrained, bertie.Inspection(text=tmp_path / "a.conll"), tmp_path / "out")
+    assert result["text"]["texts"] == 2

@@ -1,0 +1,192 @@
+"""Statistics of heads: against a slow loop, and of heads whose weights say what they attend to."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from bertie.contracts import Sequence
+from bertie.inspect.attention import Group, read_attention
+from bertie.inspect.statistics import REACH, STATISTICS, HeadStatistics, punctuation_ids
+from bertie.inspect.tables import Table
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import build_encoder
+from bertie.model.model import Model
+from bertie.model.transformer import TransformerEncoder
+from bertie.text import truncation
+from bertie.text.tokenizer import Tokenizer
+
+TEXTS = ["a b a, c a.", "c", "d e f ... g", "a b c d e f", "b b!"]
+
+
+@pytest.fixture
+def tokenizer() -> Tokenizer:
+    return Tokenizer.build(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ",", ".", "!", *"abcdefgh"])
+
+
+def random_model(causal: bool) -> Model:
+    torch.manual_seed(0)
+    sizes = TransformerConfig(2, 32, 4, 64, vocab_size=16, max_position_embeddings=32)
+    encoder = build_encoder(replace(sizes, causal=causal, position_embedding="alibi"))
+    for parameter in encoder.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    return Model(encoder, {})
+
+
+def measured(model: Model, tokenizer: Tokenizer, batch_tokens: int = 12) -> dict[str, Table]:
+    assert isinstance(model.encoder, TransformerEncoder)
+    statistics = HeadStatistics(model.encoder, tokenizer)
+    sequences = truncation.encode(tokenizer, TEXTS, max_length=32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bertie.inspect.attention.BATCH_TOKENS", batch_tokens)
+        read_attention(model, sequences, statistics.see)
+    return {table.name: table for table in statistics.tables()}
+
+
+def attention_by_sequence(model: Model, sequences: list[Sequence]) -> list[np.ndarray]:
+    """Return the probabilities of each sequence by themselves, float64 [heads of all layers, n, n]."""
+    found: dict[int, list[np.ndarray]] = {i: [] for i in range(len(sequences))}
+
+    def see(group: Group, _: int, probabilities: torch.Tensor) -> None:
+        for s, index in enumerate(group.indices):
+            n = len(group.sequences[s])
+            found[index] += list(probabilities[s, :, :n, :n].double().numpy())
+
+    read_attention(model, sequences, see)
+    return [np.stack(found[i]) for i in range(len(sequences))]
+
+
+def slow_means(attention: list[np.ndarray], ids: list[np.ndarray], tokenizer: Tokenizer, causal: bool) -> np.ndarray:
+    """Return the statistics, one token and one key after the other: [heads, statistics]."""
+    marks = [tokenizer.vocabulary.index(mark) for mark in ",.!"]
+    rows: dict[str, list[np.ndarray]] = {name: [] for name in STATISTICS}
+    for p_NLL, tokens in zip(attention, ids, strict=True):
+        n = len(tokens)
+        for i in range(n):
+            kinds: dict[str, list[int]] = {name: [] for name in STATISTICS}
+            for j in range(i + 1 if causal else n):
+                found = {
+                    "to_cls": j == 0,
+                    "to_sep": tokens[j] == tokenizer.sep_id,
+                    "to_punctuation": tokens[j] in marks,
+                    "to_previous": j == i - 1,
+                    "to_next": j == i + 1,
+                    "to_self": j == i,
+                    "to_same": tokens[j] == tokens[i] and j != i,
+                }
+                for name in found:
+                    kinds[name] += [j] if found[name] else []
+            for name, keys in kinds.items():
+                if keys:
+                    rows[name].append(p_NLL[:, i, keys].sum(-1))
+            p_NL = p_NLL[:, i]
+            entropy = -np.where(p_NL > 0, p_NL * np.log(np.where(p_NL > 0, p_NL, 1)), 0).sum(-1)
+            rows["entropy"].append(entropy)
+            rows["cls_entropy"] += [entropy] * (i == 0)
+            rows["distance"].append(p_NL @ np.abs(np.arange(n) - i))
+    heads = len(attention[0])
+    return np.stack([np.mean(rows[name] or [[math.nan] * heads], 0) for name in STATISTICS], -1)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("batch_tokens", [12, 1000])
+def test_statistics_equal_those_of_a_slow_loop(tokenizer: Tokenizer, causal: bool, batch_tokens: int) -> None:
+    model = random_model(causal)
+    tables = measured(model, tokenizer, batch_tokens)
+    sequences = truncation.encode(tokenizer, TEXTS, max_length=32)
+    ids = [sequence.input_ids for sequence in sequences]
+    expected = slow_means(attention_by_sequence(model, sequences), ids, tokenizer, causal)
+    assert np.isnan(expected[:, list(STATISTICS).index("to_next")]).all() == causal
+    found = np.stack([tables["heads"].columns[name] for name in STATISTICS], -1)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert [tables["heads"].columns["layer"][0], tables["heads"].columns["head"][7]] == [1, 4]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_uniform_head_has_the_values_of_the_baseline(tokenizer: Tokenizer, causal: bool) -> None:
+    model = random_model(causal)
+    encoder = build_encoder(replace(model.encoder.config, position_embedding="none"))
+    tables = measured(Model(encoder.requires_grad_(False).apply(_zero), {}), tokenizer)
+    for name in STATISTICS:
+        [uniform] = tables["uniform_head"].columns[name]
+        np.testing.assert_allclose(tables["heads"].columns[name], uniform, rtol=1e-5, err_msg=name)
+    found = tables["distances"].columns
+    np.testing.assert_allclose(found["attention"], found["uniform"], rtol=1e-5)
+
+
+def _zero(module: torch.nn.Module) -> None:
+    for parameter in module.parameters(recurse=False):
+        parameter.data.zero_()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_distances_equal_those_of_a_slow_loop(tokenizer: Tokenizer, causal: bool) -> None:
+    model = random_model(causal)
+    table = measured(model, tokenizer)["distances"].columns
+    sequences = truncation.encode(tokenizer, TEXTS, max_length=32)
+    attention = attention_by_sequence(model, sequences)
+    longest = max(map(len, sequences))
+    assert longest <= REACH
+    wanted = list(range(1 - longest, 1 if causal else longest))
+    assert list(table["distance"][: len(wanted)]) == wanted
+    for head in (0, 5):
+        for at, distance in enumerate(wanted):
+            values = [
+                p_NLL[head, i, i + distance] for p_NLL in attention for i in range(p_NLL.shape[1])
+                if 0 <= i + distance < p_NLL.shape[1]
+            ]  # fmt: skip
+            row = head * len(wanted) + at
+            assert (table["layer"][row], table["head"][row]) == (head // 4 + 1, head % 4 + 1)
+            assert table["attention"][row] == pytest.approx(np.mean(values), rel=1e-5)
+
+
+def planted_model() -> Model:
+    """A layer of four heads that attend to the previous token, to [SEP], to the same token elsewhere, and to the next.
+
+    A vector has a 1 for its token (dimensions 0 to 15) and a 1 for its position (16 to 31).
+    """
+    encoder = build_encoder(TransformerConfig(1, 128, 4, 8, vocab_size=16, max_position_embeddings=16))
+    assert isinstance(encoder, TransformerEncoder)
+    encoder.apply(_zero)
+    embeddings = encoder.embeddings
+    embeddings.word.weight.data[:, :16] = torch.eye(16)
+    embeddings.position.weight.data[:, 16:32] = torch.eye(16)
+    embeddings.norm.weight.data.fill_(1)
+    encoder.layers[0].attention_norm.weight.data.fill_(1)
+    encoder.layers[0].norm.weight.data.fill_(1)
+    qkv = encoder.layers[0].attention.qkv
+    q_NHD, k_NHD, _ = qkv.weight.data.unflatten(0, (3, 4, 32))
+    token, position = torch.eye(16, 128), torch.eye(32, 128)[16:]
+    q_NHD[0, :15], k_NHD[0, :15] = position[1:], position[:15]
+    k_NHD[1, 0] = token[3]
+    qkv.bias.data.unflatten(0, (3, 4, 32))[0, 1, 0] = 6
+    q_NHD[2, :16], k_NHD[2, :16], q_NHD[2, 16:], k_NHD[2, 16:] = token, token, position, -position
+    q_NHD[3, :15], k_NHD[3, :15] = position[:15], position[1:]
+    qkv.weight.data[:256] *= 3
+    return Model(encoder, {})
+
+
+def test_planted_heads_are_found(tokenizer: Tokenizer) -> None:
+    heads = measured(planted_model(), tokenizer)["heads"].columns
+    for head, name in enumerate(("to_previous", "to_sep", "to_same", "to_next")):
+        values = np.asarray(heads[name])
+        assert int(values.argmax()) == head, name
+        assert values[head] > 0.9999, name
+        assert np.delete(values, head).max() < 0.7, name
+
+
+def test_punctuation_is_what_berts_tokenizer_splits_off() -> None:
+    entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "...", "##!", "$", "—", "«", "a.", "1", "é", "€", "#"]
+    tokenizer = Tokenizer.build(entries)
+    assert [entries[i] for i in punctuation_ids(tokenizer)] == [".", "...", "##!", "$", "—", "«", "#"]
+
+
+def test_punctuation_of_byte_level_bpe_has_a_space_before_it() -> None:
+    entries = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "Ġ", "Ġ,", ".", "Ġa", "âĢĶ", "âĢ"]
+    tokenizer = Tokenizer.build_bpe(entries, [])
+    found = [entries[i] for i in punctuation_ids(tokenizer)]
+    assert found == ["Ġ,", ".", "âĢĶ"]  # the last entry is a part of a character

@@ -1,0 +1,143 @@
+"""Files of sentences and of mentions, read block by block."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bertie.errors import UserError
+from bertie.inspect import syntax
+from bertie.inspect.mentions import GAP_COLUMNS
+from bertie.inspect.syntax import coreference_heads, relation_heads
+from bertie.inspect.tables import Table
+from bertie.predict.predictor import Predictor, load
+from bertie.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from conftest import Plant
+
+OBJECT_FIRST = ("dog 3 obj", "she 3 nsubj", "sees 0 root")
+OBJECT_LAST = ("she 2 nsubj", "likes 0 root", "the 4 det", "dogs 2 obj")
+LONG = ("she 2 nsubj", "likes 0 root", *("the 23 det" for _ in range(20)), "dog 2 obj")
+
+
+@pytest.fixture
+def predictor(plant: Plant, word_tokenizer: Tokenizer) -> Predictor:
+    pairs = [("sees", "dog"), ("likes", "dog"), ("she", "anna"), ("he", "paul")]
+    return Predictor(Path("planted"), word_tokenizer, plant({(1, 1): pairs}), None, 20)
+
+
+def conllu(*words: str) -> str:
+    rows = (word.split() for word in words)
+    return (
+        "".join(f"{i}\t{form}\t_\tX\t_\t_\t{head}\t{name}\t_\t_\n" for i, (form, head, name) in enumerate(rows, 1))
+        + "\n"
+    )
+
+
+def gap(text: str, pronoun: str, a: str, b: str, coref: str) -> str:
+    cells = ["1", text, *(part for name in (pronoun, a, b) for part in (name, str(text.index(f" {name} ") + 1)))]
+    return "\t".join([*cells[:6], coref, *cells[6:], "FALSE", "u"]) + "\n"
+
+
+def rows(table: Table, **wanted: object) -> list[dict[str, Any]]:
+    content = table.plain()
+    found = (dict(zip(content, each, strict=True)) for each in zip(*content.values(), strict=True))
+    return [values for values in found if all(values[name] == value for name, value in wanted.items())]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 100])
+def test_a_treebank_is_read_in_blocks_and_bad_sentences_are_counted(
+    predictor: Predictor,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    at_once: int,
+) -> None:
+    path = tmp_path / "a.conllu"
+    broken = conllu("dog 9 obj", "sees 0 root")
+    path.write_text(conllu(*OBJECT_FIRST) + broken + conllu(*LONG) + conllu(*OBJECT_LAST) + conllu(*OBJECT_FIRST))
+    monkeypatch.setattr(syntax, "AT_ONCE", at_once)
+    facts, (best, _) = relation_heads(predictor, path)
+    assert facts == {
+        "file": "a.conllu",
+        "sentences": 4,
+        "unreadable": 1,
+        "words": 10,
+        "too_long": 1,
+        "words_without_tokens": 0,
+    }
+    (found,) = rows(best, relation="obj")
+    assert (found["layer"], found["head"], found["direction"]) == (2, 2, "head to dependent")
+    assert (found["words"], found["accuracy"], found["baseline"]) == (3, 1, 2 / 3)
+    warnings = capsys.readouterr().err
+    assert f"{path}: 1 sentence cannot be read: {path}:5: the head is '9'" in warnings
+    assert f"{path}: left out 1 sentence with more than 20 tokens" in warnings
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 100])
+def test_mentions_are_read_in_blocks_and_bad_texts_are_counted(
+    predictor: Predictor,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    at_once: int,
+) -> None:
+    path = tmp_path / "gap.tsv"
+    near, far = " anna sees paul now she likes the dog", " anna sees paul " + "now " * 20 + "she likes the dog"
+    lines = [
+        gap(near, "she", "anna", "paul", "TRUE"),
+        "broken\n",
+        gap(far, "she", "anna", "paul", "TRUE"),
+        gap(near, "she", "paul", "anna", "FALSE"),
+        gap(near.replace("she", "he"), "he", "paul", "anna", "TRUE"),
+    ]
+    path.write_text("\t".join(GAP_COLUMNS) + "\n" + "".join(lines))
+    monkeypatch.setattr(syntax, "AT_ONCE", at_once)
+    facts, (best, _) = coreference_heads(predictor, path)
+    assert facts == {
+        "file": "gap.tsv",
+        "texts": 4,
+        "unreadable": 1,
+        "questions": 2,
+        "windows": 2,
+        "outside": 1,
+        "without_antecedent": 1,
+    }
+    (found,) = rows(best, mention_type="pronoun")
+    assert (found["layer"], found["head"], found["mentions"], found["accuracy"]) == (2, 2, 2, 1)
+    warnings = capsys.readouterr().err
+    assert f"{path}: 1 text cannot be read: {path}:3: expected 11 columns" in warnings
+    assert f"{path}: left out 1 mention " in warnings
+
+
+def test_files_without_anything_readable_are_refused(predictor: Predictor, tmp_path: Path) -> None:
+    (tmp_path / "a.conllu").write_text("# nothing\n")
+    with pytest.raises(UserError, match=r"a\.conllu: no sentences in it"):
+        relation_heads(predictor, tmp_path / "a.conllu")
+    (tmp_path / "a.conllu").write_text("1\tgo\n\n2\tgo\n")
+    with pytest.raises(UserError, match=r"a\.conllu:1: expected 10 columns"):
+        relation_heads(predictor, tmp_path / "a.conllu")
+    (tmp_path / "gap.tsv").write_text("\t".join(GAP_COLUMNS) + "\n")
+    with pytest.raises(UserError, match=r"gap\.tsv: no texts in it"):
+        coreference_heads(predictor, tmp_path / "gap.tsv")
+
+
+def test_heads_of_a_real_model_know_objects_and_antecedents(minilm: Path, shared_data: Path, tmp_path: Path) -> None:
+    """The whole dev set gives 74.0 % for objects (offset: 35.8 %), and GAP 74.5 % for pronouns (nearest name: 51.3 %)."""
+    predictor = load(minilm)
+    treebank = (shared_data / "treebank" / "en_ewt-ud-dev.conllu").read_text(encoding="utf-8").split("\n\n")
+    (tmp_path / "part.conllu").write_text("\n\n".join(treebank[400:600]) + "\n\n", encoding="utf-8")
+    _, (best, heads) = relation_heads(predictor, tmp_path / "part.conllu")
+    (found,) = rows(heads, relation="obj", layer=3, head=1, direction="dependent to head")
+    assert found["accuracy"] > 0.65
+    (found,) = rows(best, relation="obj")
+    assert found["baseline"] < 0.45
+    assert found["gain_low"] > 0.1
+    lines = (shared_data / "coreference" / "gap-development.tsv").read_text(encoding="utf-8").splitlines()
+    (tmp_path / "part.tsv").write_text("\n".join(lines[:101]) + "\n", encoding="utf-8")
+    _, (_, all_heads) = coreference_heads(predictor, tmp_path / "part.tsv")
+    (found,) = rows(all_heads, mention_type="pronoun", layer=5, head=11)
+    assert found["accuracy"] > 0.65
