@@ -18,7 +18,7 @@ from typing import Any
 
 import bertie
 from bertie import runtime, storage
-from bertie.inspect.syntax import coreference_heads, relation_heads
+from bertie.inspect.syntax import inspect_coreference, inspect_relations
 from bertie.predict.predictor import Predictor
 from results import Results
 
@@ -60,8 +60,8 @@ def main() -> None:
         predictor = bertie.load(model)
         found: dict[str, dict[str, Any]] = {}
         for key, read, path in (
-            ("relations", relation_heads, args.treebank),
-            ("coreference", coreference_heads, args.coreference),
+            ("relations", inspect_relations, args.treebank),
+            ("coreference", inspect_coreference, args.coreference),
         ):
             work = partial(measure, read, predictor, path)
             found[key] = results.measure(f"{key}/{path.name}", Input(path.name, storage.sha256(path)), work)
@@ -71,8 +71,8 @@ def main() -> None:
 
 
 def measure(read: Any, predictor: Predictor, path: Path) -> dict[str, Any]:
-    facts, tables = read(predictor, path)
-    return {"facts": facts, "tables": {table.name: table.plain() for table in tables if table.name in KEPT}}
+    part = read(predictor, path)
+    return {"facts": part.facts, "tables": {table.name: table.plain() for table in part.tables if table.name in KEPT}}
 
 
 def rows(columns: dict[str, list[Any]]) -> Rows:

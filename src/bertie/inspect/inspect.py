@@ -17,6 +17,7 @@ from bertie.errors import UsageError, require_range
 from bertie.inspect.attention import require_transformer
 from bertie.inspect.heads import inspect_heads
 from bertie.inspect.part import Part
+from bertie.inspect.syntax import inspect_coreference, inspect_relations
 from bertie.inspect.tables import write_numbers, write_tables
 from bertie.predict.predictor import Predictor, load
 
@@ -34,6 +35,10 @@ class Inspection:
     """Column of the text, or its key in .jsonl (empty: text, sentence, tokens or words)."""
     max_texts: int = 0
     """Read only so many texts from the beginning of --text; 0: all."""
+    treebank: Path | None = None
+    """Sentences with dependency trees in CoNLL-U format, to see which heads attend to syntactic heads."""
+    coreference: Path | None = None
+    """Texts with mentions, to see which heads attend to antecedents: GAP (.tsv) or CoNLL-2012."""
     seed: int = 0
     """Random seed."""
 
@@ -62,8 +67,8 @@ def inspect_model(
         UsageError: There is no input, or `out` exists and is no inspection.
         UserError: The model has no attention, or an input cannot be read.
     """
-    if inspection.text is None:
-        raise UsageError("there is nothing to look at: give --text FILE")
+    if inspection.text is inspection.treebank is inspection.coreference is None:
+        raise UsageError("there is nothing to look at: give --text, --treebank or --coreference")
     with _folder(Path(out)) as folder:
         predictor = model if isinstance(model, Predictor) else load(model, language=language, threads=threads)
         encoder = require_transformer(predictor.model.encoder)
@@ -91,6 +96,10 @@ def _parts(predictor: Predictor, inspection: Inspection) -> list[Part]:
     if inspection.text is not None:
         given = (inspection.text, inspection.text_column, inspection.max_texts, inspection.seed)
         parts.append(inspect_heads(predictor, *given))
+    if inspection.treebank is not None:
+        parts.append(inspect_relations(predictor, inspection.treebank))
+    if inspection.coreference is not None:
+        parts.append(inspect_coreference(predictor, inspection.coreference))
     return parts
 
 

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from bertie import console
+from bertie.console import percent
 from bertie.errors import UserError
 from bertie.inspect.attention import read_attention, require_transformer
 from bertie.inspect.coreference import Coreference
 from bertie.inspect.mention_windows import encode_mentions
 from bertie.inspect.mentions import read_coreference
+from bertie.inspect.part import Part
 from bertie.inspect.relations import Relations
 from bertie.inspect.tables import Table
 from bertie.inspect.treebank import read_treebank
@@ -22,11 +24,12 @@ from bertie.predict.predictor import Predictor
 from bertie.tasks.data.rows import SHOWN, first_few
 
 AT_ONCE = 1024  # sentences or texts that are read, sorted by length and computed together
+SHOWN_RELATIONS = 8  # lines for the terminal
 T = TypeVar("T")
 
 
-def relation_heads(predictor: Predictor, path: Path) -> tuple[dict[str, Any], list[Table]]:
-    """Return facts about a treebank in CoNLL-U format, and the tables of `Relations`.
+def inspect_relations(predictor: Predictor, path: Path) -> Part:
+    """Find the best head for every relation of a treebank in CoNLL-U format. Returns the tables of `Relations`.
 
     Raises:
         UsageError: There is no such file.
@@ -47,11 +50,14 @@ def relation_heads(predictor: Predictor, path: Path) -> tuple[dict[str, Any], li
     if without_tokens:
         console.warn(f"{path}: left out {console.plural(without_tokens, 'word')} that the tokenizer drops")
     facts = {**sentences.facts(), "words": words, "too_long": too_long, "words_without_tokens": without_tokens}
-    return facts, analysis.tables()
+    tables = analysis.tables()
+    return Part("treebank", facts, tables, _relation_lines(tables[0]))
 
 
-def coreference_heads(predictor: Predictor, path: Path) -> tuple[dict[str, Any], list[Table]]:
-    """Return facts about a file in the format of GAP or CoNLL-2012, and the tables of `Coreference`.
+def inspect_coreference(predictor: Predictor, path: Path) -> Part:
+    """Find the best head for coreference in a file in the format of GAP or CoNLL-2012.
+
+    Returns the tables of `Coreference`.
 
     Raises:
         UsageError: There is no such file.
@@ -73,7 +79,34 @@ def coreference_heads(predictor: Predictor, path: Path) -> tuple[dict[str, Any],
             f"{path}: left out {console.plural(counts['outside'], 'mention')} that cannot be asked about in a window of "
             f"{predictor.max_length} tokens"
         )
-    return {**texts.facts(), **counts}, analysis.tables()
+    tables = analysis.tables()
+    return Part("coreference", {**texts.facts(), **counts}, tables, _coreference_lines(tables[0]))
+
+
+def _relation_lines(best: Table) -> list[str]:
+    """Describe the relations with the largest gains over their baselines."""
+    gains = best.columns["held_out_gain"]
+    certain = [i for i, low in enumerate(best.columns["held_out_gain_low"]) if low is not None and low > 0]
+    shown = sorted(certain, key=lambda i: -gains[i])[:SHOWN_RELATIONS]
+    return [
+        f"{best.columns['relation'][i]}: {_head(best, i)}, {best.columns['held_out_direction'][i]} "
+        f"(word at {best.columns['held_out_offset'][i]:+d}: {percent(best.columns['held_out_baseline'][i])})"
+        for i in shown
+    ]
+
+
+def _coreference_lines(best: Table) -> list[str]:
+    return [
+        f"antecedent, {name}: {_head(best, i)} "
+        f"({best.columns['held_out_rule'][i]}: {percent(best.columns['held_out_baseline'][i])})"
+        for i, name in enumerate(best.columns["mention_type"])
+        if best.columns["held_out_head"][i] is not None
+    ]
+
+
+def _head(best: Table, i: int) -> str:
+    layer, head = best.columns["held_out_layer"][i], best.columns["held_out_head"][i]
+    return f"head {layer}.{head} is right for {percent(best.columns['held_out_accuracy'][i])}"
 
 
 @dataclass

@@ -11,6 +11,7 @@ import pytest
 import bertie
 from bertie import cli
 from bertie.errors import UsageError, UserError
+from bertie.inspect.mentions import GAP_COLUMNS
 
 TEXTS = ["The gat go the gatun.", "go, go", "", "the " * 80, "\x00", "a fet"]
 
@@ -51,6 +52,31 @@ def test_a_folder_with_every_table_is_written(
     assert "2 texts without tokens" in captured.err
     assert "text.jsonl:4" in captured.err
     assert "most in head" in captured.err
+
+
+def test_a_treebank_and_mentions_are_read(pretrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tree = "1\tthe\t_\tDET\t_\t_\t2\tdet\t_\t_\n2\tgat\t_\tNOUN\t_\t_\t0\troot\t_\t_\n\n"
+    (tmp_path / "a.conllu").write_text(30 * tree)
+    mentions = "\t".join(["1", "fatun, gat, he", "he", "12", "fatun", "0", "TRUE", "gat", "7", "FALSE", "u"])
+    (tmp_path / "gap.tsv").write_text("\n".join(["\t".join(GAP_COLUMNS), *(30 * [mentions])]) + "\n")
+    out, inputs = (
+        tmp_path / "out",
+        ["--treebank", str(tmp_path / "a.conllu"), "--coreference", str(tmp_path / "gap.tsv")],
+    )
+    code = cli.main(["inspect", str(pretrained), *inputs, "--out", str(out), "--json"])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    result = json.loads(captured.out.splitlines()[-1])
+    numbers = json.loads((out / "inspect.json").read_text())
+    assert result["tables"] == ["relations", "relation_heads", "coreference_best", "coreference"]
+    assert (numbers["treebank"]["sentences"], numbers["coreference"]["texts"]) == (30, 30)
+    for name in result["tables"]:
+        stored = numbers["tables"][name]
+        assert list(stored["meaning"]) == list(stored["columns"])
+        assert pyarrow.parquet.read_table(out / "tables" / f"{name}.parquet").to_pydict() == stored["columns"]
+    assert numbers["tables"]["relations"]["columns"]["accuracy"][-1] == 1  # a word has one other word
+    assert "antecedent, masculine pronoun: head " in captured.err
+    assert "(nearest mention: 0.0 %)" in captured.err
 
 
 def test_an_earlier_inspection_is_replaced_and_other_folders_are_not(

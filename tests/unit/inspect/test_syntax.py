@@ -10,7 +10,7 @@ import pytest
 from bertie.errors import UserError
 from bertie.inspect import syntax
 from bertie.inspect.mentions import GAP_COLUMNS
-from bertie.inspect.syntax import coreference_heads, relation_heads
+from bertie.inspect.syntax import inspect_coreference, inspect_relations
 from bertie.inspect.tables import Table
 from bertie.predict.predictor import Predictor, load
 from bertie.text.tokenizer import Tokenizer
@@ -60,8 +60,9 @@ def test_a_treebank_is_read_in_blocks_and_bad_sentences_are_counted(
     broken = conllu("dog 9 obj", "sees 0 root")
     path.write_text(conllu(*OBJECT_FIRST) + broken + conllu(*LONG) + conllu(*OBJECT_LAST) + conllu(*OBJECT_FIRST))
     monkeypatch.setattr(syntax, "AT_ONCE", at_once)
-    facts, (best, _) = relation_heads(predictor, path)
-    assert facts == {
+    part = inspect_relations(predictor, path)
+    best = part.tables[0]
+    assert part.facts == {
         "file": "a.conllu",
         "sentences": 4,
         "unreadable": 1,
@@ -96,8 +97,9 @@ def test_mentions_are_read_in_blocks_and_bad_texts_are_counted(
     ]
     path.write_text("\t".join(GAP_COLUMNS) + "\n" + "".join(lines))
     monkeypatch.setattr(syntax, "AT_ONCE", at_once)
-    facts, (best, _) = coreference_heads(predictor, path)
-    assert facts == {
+    part = inspect_coreference(predictor, path)
+    best = part.tables[0]
+    assert part.facts == {
         "file": "gap.tsv",
         "texts": 4,
         "unreadable": 1,
@@ -113,16 +115,25 @@ def test_mentions_are_read_in_blocks_and_bad_texts_are_counted(
     assert f"{path}: left out 1 mention " in warnings
 
 
+def test_the_summary_names_heads_that_are_better_on_held_out_sentences(predictor: Predictor, tmp_path: Path) -> None:
+    path = tmp_path / "a.conllu"
+    path.write_text(20 * (conllu(*OBJECT_FIRST) + conllu(*OBJECT_LAST)))
+    lines = inspect_relations(predictor, path).summary
+    (line,) = [line for line in lines if line.startswith("obj: ")]
+    assert line.startswith("obj: head 2.2 is right for 100.0 %, head to dependent (word at ")
+    assert not [line for line in lines if line.startswith("nsubj:")]  # always the next word
+
+
 def test_files_without_anything_readable_are_refused(predictor: Predictor, tmp_path: Path) -> None:
     (tmp_path / "a.conllu").write_text("# nothing\n")
     with pytest.raises(UserError, match=r"a\.conllu: no sentences in it"):
-        relation_heads(predictor, tmp_path / "a.conllu")
+        inspect_relations(predictor, tmp_path / "a.conllu")
     (tmp_path / "a.conllu").write_text("1\tgo\n\n2\tgo\n")
     with pytest.raises(UserError, match=r"a\.conllu:1: expected 10 columns"):
-        relation_heads(predictor, tmp_path / "a.conllu")
+        inspect_relations(predictor, tmp_path / "a.conllu")
     (tmp_path / "gap.tsv").write_text("\t".join(GAP_COLUMNS) + "\n")
     with pytest.raises(UserError, match=r"gap\.tsv: no texts in it"):
-        coreference_heads(predictor, tmp_path / "gap.tsv")
+        inspect_coreference(predictor, tmp_path / "gap.tsv")
 
 
 def test_heads_of_a_real_model_know_objects_and_antecedents(minilm: Path, shared_data: Path, tmp_path: Path) -> None:
@@ -130,7 +141,7 @@ def test_heads_of_a_real_model_know_objects_and_antecedents(minilm: Path, shared
     predictor = load(minilm)
     treebank = (shared_data / "treebank" / "en_ewt-ud-dev.conllu").read_text(encoding="utf-8").split("\n\n")
     (tmp_path / "part.conllu").write_text("\n\n".join(treebank[400:600]) + "\n\n", encoding="utf-8")
-    _, (best, heads) = relation_heads(predictor, tmp_path / "part.conllu")
+    best, heads = inspect_relations(predictor, tmp_path / "part.conllu").tables
     (found,) = rows(heads, relation="obj", layer=3, head=1, direction="dependent to head")
     assert found["accuracy"] > 0.65
     (found,) = rows(best, relation="obj")
@@ -138,6 +149,7 @@ def test_heads_of_a_real_model_know_objects_and_antecedents(minilm: Path, shared
     assert found["gain_low"] > 0.1
     lines = (shared_data / "coreference" / "gap-development.tsv").read_text(encoding="utf-8").splitlines()
     (tmp_path / "part.tsv").write_text("\n".join(lines[:101]) + "\n", encoding="utf-8")
-    _, (_, all_heads) = coreference_heads(predictor, tmp_path / "part.tsv")
+    part = inspect_coreference(predictor, tmp_path / "part.tsv")
+    _, all_heads = part.tables
     (found,) = rows(all_heads, mention_type="pronoun", layer=5, head=11)
     assert found["accuracy"] > 0.65
