@@ -20,12 +20,10 @@ from bertie.batches.sentence_pairs import SentencePairs
 from bertie.batches.translations import Translations
 from bertie.checkpoints.folder import read_checkpoint
 from bertie.cli import main
-from bertie.contracts import MicroBatch
 from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.objectives.masking import Masking
-from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.pretrain import set_up
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.text.prepare import prepare
@@ -147,25 +145,6 @@ def test_another_run_continues_with_some_of_the_languages(
     for micro in [*step.micro_batches, *setup.eval_sets[0]]:
         ordinary = np.repeat(micro.batch.example == -1, micro.batch.ragged.lengths)
         assert set(micro.batch.language_ids[ordinary].tolist()) == {1}  # type: ignore[index]
-
-
-def test_overfits_a_few_sequences(config: PretrainConfig, translated_shards: Path) -> None:
-    """The masked tokens of eight translations are learned by heart."""
-    opened = open_shards(translated_shards)
-    epoch = Translations(max_length=24, translation_prob=1.0).epoch(opened.train, opened.tokenizer, 0, 0)
-    spans = [span for span in epoch.window(0) if len(span.texts) == 2][:8]
-    batch = collate([epoch.sequence(span) for span in spans], 24)
-    size = replace(config.model, vocab_size=500, languages=opened.languages)
-    model = new_model(size, config.objectives, 0)
-    labeled, targets = MaskedLM().label(batch, opened.tokenizer, np.random.default_rng(0))
-    micro = MicroBatch.of(labeled, {"mlm": targets}).tensors()
-    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
-    for _ in range(120):
-        loss = model(micro)["mlm"]
-        optimizer.zero_grad()
-        (loss.total / loss.count).backward()
-        optimizer.step()
-    assert float((loss.total / loss.count).detach()) < 0.05  # pyright: ignore[reportPossiblyUnboundVariable]
 
 
 @pytest.mark.parametrize("masking", ["words", "spans", "ngrams"])
