@@ -165,13 +165,17 @@ def merge(parent: dict[str, Any], child: dict[str, Any]) -> dict[str, Any]:
 
 def _merge_value(parent: Any, child: Any) -> Any:
     if isinstance(child, list) and isinstance(parent, list):
-        by_kind = {
-            item["kind"]: item for item in parent if isinstance(item, dict) and isinstance(item.get("kind"), str)
-        }
-        return [_merge_value(by_kind.get(item.get("kind")) if isinstance(item, dict) else None, item) for item in child]
+        by_kind = {kind: item for item in parent if (kind := _kind_of(item))}
+        return [_merge_value(by_kind.get(_kind_of(item)), item) for item in child]
     if not isinstance(child, dict) or not isinstance(parent, dict):
         return child
     return merge(parent, child) if child.get("kind", parent.get("kind")) == parent.get("kind") else child
+
+
+def _kind_of(item: Any) -> str:
+    """Return the kind of a table; empty for a table without one, and for other values."""
+    kind = item.get("kind") if isinstance(item, dict) else None
+    return kind if isinstance(kind, str) else ""
 
 
 def _build_dataclass(kind: Any, value: Any, where: str) -> Any:

@@ -54,6 +54,14 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
+def duration(seconds: float) -> str:
+    """Return a duration in a unit that suits it: 9000 as "2.5 hours"."""
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.0f} s"
+
+
 @dataclass
 class Progress:
     """Progress of some work: a bar on a terminal, otherwise a plain line every 30 s."""

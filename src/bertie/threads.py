@@ -44,7 +44,12 @@ def initialize_worker(parent: int) -> None:
     """
     use_one_tokenizer_thread()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with suppress(OSError, AttributeError):  # Linux only; on other systems, workers outlive a parent that is killed
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent(signal.SIGKILL)
     if os.getppid() != parent:  # the parent ended before the signal was set
         os._exit(1)
+
+
+def end_with_parent(sent: signal.Signals) -> None:
+    """Let the system send a signal to this process when its parent ends, also after it has become another program."""
+    with suppress(OSError, AttributeError):  # Linux only; on other systems, processes outlive a parent that is killed
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, sent)

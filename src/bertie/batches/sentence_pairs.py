@@ -35,7 +35,9 @@ class SentencePairs:
     pairs are random.)
 
     With `negatives = "swapped"`, for sentence order prediction (Lan et al. 2019, section 3.1), step 2 does not exist. In
-    step 3, A and B of a chunk change places with probability 0.5, and the label is then "swapped".
+    step 3, A and B of a chunk change places with probability 0.5, and the label is then "swapped". The lengths are then a
+    weak hint: a chunk often begins with a long sentence, which did not fit into the one before. From the lengths alone, 53 %
+    of the labels can be guessed with 128 tokens, 56 % with 64 (Simple English Wikipedia).
     """
 
     kind: Literal["pairs"] = "pairs"

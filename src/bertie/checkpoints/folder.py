@@ -165,7 +165,7 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
 
     Raises:
         UsageError: There is no such model.
-        UserError: The model is damaged, or is not a BERT.
+        UserError: The model is damaged, or is none that bertie reads.
     """
     folder = find_model_folder(source)
     verify(folder)
@@ -182,6 +182,11 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
         if not tensor.ndim:
             raise UserError(f"{folder}/model.safetensors is damaged: {name} is a single number")
         _require_dtype(folder / "model.safetensors", name, tensor)
+    if not any(name.startswith("encoder.embeddings.") for name in weights):
+        raise UserError(
+            f'{folder}/model.safetensors holds no encoder of the model_type "{family.model_type}", as config.json describes '
+            "it: restore the files that belong together"
+        )
     _require_vocabulary(folder, config, weights, tokenizer)
     _require_sizes(folder, config, generator, task, weights)
     return Checkpoint(folder, config, weights, tokenizer, labels, task, generator)
@@ -192,7 +197,7 @@ def _require_vocabulary(folder: Path, config: EncoderConfig, weights: dict[str, 
     spelled = isinstance(config, LstmConfig) and isinstance(config.input, Characters)
     words = weights.get("encoder.embeddings." + ("characters.symbols" if spelled else "word.weight"))
     if words is None:
-        raise UserError(f"{folder}/model.safetensors holds no BERT encoder")
+        raise UserError(f"{folder}/model.safetensors is damaged: it holds no word embeddings")
     entries = config.vocab_size if spelled else len(words)
     if tokenizer.size > entries or (spelled and tokenizer.size < entries):
         less = "only " * (tokenizer.size > entries)

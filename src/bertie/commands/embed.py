@@ -68,7 +68,8 @@ def run(args: Args) -> dict[str, Any]:
     )
     rate = result["texts"] / max(result["seconds"], 1e-3)
     console.info(
-        f"{args.out}: {result['vectors']:,} vectors, width {result['width']}, {rate:,.{1 if rate < 10 else 0}f} texts/s"
+        f"{args.out}: {console.plural(result['vectors'], 'vector')}, width {result['width']}, "
+        f"{rate:,.{1 if rate < 10 else 0}f} texts/s"
     )
     return result
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from tyro.conf import Positional
 
+from bertie import console
 from bertie.commands.common import Flat, Output, OutputFlags
+from bertie.errors import UserError
 from bertie.lab.lab import run_lab
 from bertie.lab.launchers import Work
 
@@ -32,12 +35,20 @@ class Args:
     seeds: tuple[int, ...] = ()
     """Random seeds, in place of those of the lab file."""
     dry_run: bool = False
-    """Prepare the text, time a few training steps, and print the cells and the estimated hours. Nothing is trained."""
+    """Prepare the text, time a few training steps, and print the cells and the estimated time. Nothing is trained."""
     work: Annotated[Work, Flat] = Work()
     output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:
-    return run_lab(
+    result = run_lab(
         args.config, args.data, args.out, seeds=args.seeds, work=args.work, steps=args.steps or "", dry=args.dry_run
     )
+    if failed := result.get("failed"):
+        if args.output.json:  # the results of the other steps
+            print(json.dumps(result))
+        raise UserError(
+            f"{console.plural(failed, 'step')} failed; the same command repeats them. If a file of a step is damaged, remove "
+            "the folder of that step first"
+        )
+    return result

@@ -13,7 +13,8 @@ from bertie.commands.common import ExecutorFlags, ExecutorOptions, Flat, Output,
 from bertie.errors import UsageError, UserError
 from bertie.text.blocks import Filters
 from bertie.text.prepare import prepare
-from bertie.text.shards import open_shards, unlisted_files
+from bertie.text.shard_format import unlisted_files
+from bertie.text.shards import open_shards
 from bertie.text.tokenizer import Tokenizer
 
 

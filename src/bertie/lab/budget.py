@@ -8,10 +8,13 @@ from dataclasses import replace
 from itertools import islice, pairwise
 from pathlib import Path
 
+import torch
+
 from bertie.batches.loader import Position
 from bertie.errors import UsageError
 from bertie.lab.config import Budget
-from bertie.model.flops import training_flops
+from bertie.model.flops import model_flops
+from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.pretrain import Setup, set_up
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.training.distributed import SINGLE_PROCESS
@@ -66,11 +69,16 @@ def measured_steps(budget: Budget, config: PretrainConfig, shards: Path, threads
 
 
 def flops_per_step(setup: Setup) -> float:
-    """Return the floating-point operations of a step, from the first rows of every phase, averaged over the run."""
+    """Return the floating-point operations of a step, from the first rows of every phase, averaged over the run.
+
+    A generator and a teacher count as they do in training.
+    """
     config, total, before = setup.config, 0.0, 0
+    with torch.device("meta"):  # without memory for the weights
+        model = new_model(config.model, config.objectives, config.seed, teacher=setup.teacher)
     for phase in setup.feed.phases:
         micro = setup.feed.first_rows(setup.feed.first_step(phase), 1)
-        total += (phase.end_step - before) * phase.shape.rows * training_flops(config.model, micro)
+        total += (phase.end_step - before) * phase.shape.rows * model_flops(model, micro)
         before = phase.end_step
     return total / before
 

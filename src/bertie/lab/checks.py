@@ -12,33 +12,41 @@ import torch
 
 from bertie import config as configuration
 from bertie import console
+from bertie.checkpoints.folder import read_checkpoint
 from bertie.errors import UsageError, UserError
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.finetuning.single_run import build_model, require_layers
 from bertie.finetuning.sweep import selection_metric
+from bertie.lab.config import Text
 from bertie.lab.plan import Cell, Plan
 from bertie.lab.steps import FinetuneStep, GloveStep, PretrainStep, ShardsStep
-from bertie.model.encoder import EncoderConfig
+from bertie.model.encoder import EncoderConfig, with_language
 from bertie.model.static import StaticConfig
 from bertie.pretraining.glove import GloveConfig
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig
+from bertie.pretraining.teacher import read_teacher
 from bertie.tasks import AnyTask
 from bertie.tasks.data.rows import valid_examples
+from bertie.text import readers
+from bertie.text.readers import ReaderOptions
 
 Read = Callable[[str, AnyTask], list[Any]]
 
 
 def check(plan: Plan) -> None:
-    """Check every cell without training: build its models without memory for weights, and read its examples.
+    """Check every cell without training: build its models without memory for weights, and read its text and examples.
 
     Raises:
         UserError: A cell cannot run. The message names it. It is a UsageError if the settings are the reason.
     """
     done: set[str] = set()
     read: Read = lru_cache(maxsize=None)(_read)
+    require_text = lru_cache(maxsize=None)(_require_text)
     for cell in plan.cells:
         try:
+            text = _text(plan, cell)
+            require_text(text.inputs, text.text_field)
             size = _model_size(plan, cell)
             for name in sorted(set(cell.tasks.values()) - done):
                 step = plan.steps[name]
@@ -49,26 +57,44 @@ def check(plan: Plan) -> None:
             raise type(error)(f"{cell.name}: {error}") from error
 
 
-def _model_size(plan: Plan, cell: Cell) -> EncoderConfig:
-    """Build the model of a cell, and return the configuration of its encoder."""
+def _text(plan: Plan, cell: Cell) -> Text:
     step = plan.steps[cell.model]
     assert isinstance(step, PretrainStep | GloveStep)
     shards = plan.steps[step.shards]
     assert isinstance(shards, ShardsStep)
-    entries = shards.text.vocab_size
+    return shards.text
+
+
+def _require_text(inputs: tuple[str, ...], text_field: str) -> None:
+    """Raise UserError if no document can be read, for example because the text is in another field."""
+    with console.silenced():
+        if next(readers.read(inputs, ReaderOptions(text_field=text_field)), None) is None:
+            raise UserError(f"{', '.join(inputs)}: the text is empty: correct text.inputs")
+
+
+def _model_size(plan: Plan, cell: Cell) -> EncoderConfig:
+    """Build the model of a cell, and return the configuration of its encoder."""
+    step, entries = plan.steps[cell.model], _text(plan, cell).vocab_size
     if isinstance(step, GloveStep):
         glove = configuration.build(GloveConfig, step.settings, "")
         return StaticConfig(glove.hidden_size, vocab_size=entries)
+    assert isinstance(step, PretrainStep)
     recipe = configuration.build(PretrainConfig, step.recipe, "")
+    if recipe.layout.kind == "translations":
+        raise UsageError(
+            'layout.kind is "translations", which needs text in several languages, and a lab prepares text in one: choose '
+            "another layout"
+        )
+    if recipe.init_from:
+        recipe = _continued(recipe, entries)
+    if (teacher := read_teacher(recipe, None)) and teacher.tokenizer.size != entries:
+        raise UsageError(
+            f"objectives.distil.teacher has a vocabulary of {teacher.tokenizer.size:,} entries, and text.vocab_size is "
+            f"{entries:,}: take a teacher that was trained with the vocabulary of this text"
+        )
     if recipe.model.vocab_size not in (0, entries):
         raise UsageError(
             f"model.vocab_size is {recipe.model.vocab_size}, and text.vocab_size is {entries}: omit model.vocab_size"
-        )
-    longest = max(phase.layout.max_length for phase in recipe.resolved_phases)
-    if longest > recipe.model.max_position_embeddings:
-        raise UsageError(
-            f"layout.max_length {longest} is more than model.max_position_embeddings "
-            f"{recipe.model.max_position_embeddings}: change one of them"
         )
     size = replace(recipe.model, vocab_size=entries)
     with torch.device("meta"):
@@ -76,8 +102,23 @@ def _model_size(plan: Plan, cell: Cell) -> EncoderConfig:
     return size
 
 
+def _continued(recipe: PretrainConfig, entries: int) -> PretrainConfig:
+    """Return the recipe with the model of the checkpoint that it continues from, without its vocabulary."""
+    try:
+        checkpoint = read_checkpoint(recipe.init_from)
+    except UsageError as error:
+        raise UsageError(f"init_from: {error}") from error
+    if checkpoint.tokenizer.size > entries:
+        raise UsageError(
+            f"init_from has a vocabulary of {checkpoint.tokenizer.size:,} entries, and text.vocab_size is {entries:,}: take a "
+            "checkpoint that was trained with the vocabulary of this text"
+        )
+    return replace(recipe, model=replace(checkpoint.config, vocab_size=0))
+
+
 def _check_finetuning(step: FinetuneStep, size: EncoderConfig, read: Read) -> None:
     recipe = configuration.build(FinetuneConfig, step.recipe, "")
+    with_language(size, recipe.language)
     if recipe.max_length > size.max_position_embeddings:
         raise UsageError(
             f"max_length of fine-tuning is {recipe.max_length}, and the model reads at most "

@@ -8,6 +8,9 @@ from typing import Any, Literal
 from bertie.errors import UsageError, require_range
 from bertie.text.tokenizer import NormalizerOptions
 
+MEAN = "mean of tasks"
+"""The measure that is the mean over all tasks."""
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -45,6 +48,21 @@ class Text:
     language: str = "en"
     """Language of the text for sentence splitting, a two-letter code."""
 
+    def __post_init__(self) -> None:
+        if not self.inputs:
+            raise UsageError("text.inputs is empty: name text files or folders")
+        require_range("text", self, "vocab_size", low=1)
+        if not 0 < self.eval_share < 1:
+            raise UsageError(
+                f"text.eval_share is {self.eval_share:g}: give a share of the documents between 0 and 1, such as 0.01"
+            )
+        if self.algorithm == "bpe" and (self.cased or self.drop_punctuation):
+            key = "cased" if self.cased else "drop_punctuation"
+            raise UsageError(
+                f"text.{key} is true, and text.algorithm is bpe, which keeps text as it is: remove text.{key}, or set "
+                "text.algorithm to wordpiece"
+            )
+
     @property
     def normalization(self) -> NormalizerOptions:
         """How WordPiece normalizes the text."""
@@ -81,6 +99,13 @@ class Variant:
     """Changes of the fine-tuning recipe of every task."""
     checkpoint: int = 0
     """Fine-tune the checkpoint after this many steps of pre-training; 0: the final model."""
+
+    def __post_init__(self) -> None:
+        require_range(f"the variant {self.name}", self, "checkpoint", low=0)
+        if self.glove is not None and self.pretrain:
+            raise UsageError(
+                f"the variant {self.name} has glove, which takes the place of pre-training, and pretrain: remove one of them"
+            )
 
 
 @dataclass(frozen=True)
@@ -125,5 +150,11 @@ class LabConfig:
                 raise UsageError(f"{what}: the same name occurs twice in {', '.join(map(str, names))}")
             if not names and what != "tasks":
                 raise UsageError(f"{what} is empty: give at least one")
+            for name in names:
+                if not str(name).isprintable() or not str(name).strip():
+                    raise UsageError(f"{what} has the name {name!r}: give one line of text, which names it in tables")
+        for name in (task.name for task in self.tasks):
+            if name == MEAN or name.endswith(("_loss", "_accuracy")):
+                raise UsageError(f"tasks has the name {name!r}, which is that of another measure: rename the task")
         if min(self.seeds) < 0:
             raise UsageError(f"seeds has {min(self.seeds)}: give numbers from 0")

@@ -35,7 +35,7 @@ class Speed:
 
 
 def dry_run(schedule: Schedule, launcher: Launcher) -> dict[str, Any]:
-    """Prepare the text, time a few training steps of each model, and print the cells and the estimated hours.
+    """Prepare the text, time a few training steps of each model, and print the cells and the estimated time.
 
     Evaluations and GloVe vectors are not part of the estimate. Fine-tuning is estimated from its number of tokens and the
     speed of pre-training.
@@ -62,13 +62,14 @@ def dry_run(schedule: Schedule, launcher: Launcher) -> dict[str, Any]:
     todo = {name: value for name, value in seconds.items() if not schedule.finished(name)}
     for cell in plan.cells:
         own = [seconds[cell.model], *(seconds[name] for name in cell.tasks.values())]
-        console.info(f"{cell.name}: {own[0] / 60:.1f} min of pre-training, {sum(own[1:]) / 60:.1f} min of fine-tuning")
-    hours = sum(todo.values()) / 3600 / launcher.slots
+        pretraining, tuning = (console.duration(part) for part in (own[0], sum(own[1:])))
+        console.info(f"{cell.name}: {pretraining} of pre-training, {tuning} of fine-tuning")
+    expected = sum(todo.values()) / launcher.slots
     console.info(
-        f"{console.plural(len(plan.cells), 'cell')}, {console.plural(len(todo), 'step')} to do: about {hours:.1f} hours with "
-        f"{launcher.slots} at a time"
+        f"{console.plural(len(plan.cells), 'cell')}, {console.plural(len(todo), 'step')} to do: about "
+        f"{console.duration(expected)} with {launcher.slots} at a time"
     )
-    return {"steps": len(todo), "hours": hours}
+    return {"steps": len(todo), "hours": expected / 3600}
 
 
 def _speed(schedule: Schedule, step: PretrainStep) -> Speed:

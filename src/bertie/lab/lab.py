@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import config as configuration
-from bertie import console, runtime, storage
+from bertie import console, storage
 from bertie.lab.checks import check
 from bertie.lab.config import LabConfig
 from bertie.lab.dry_run import dry_run
@@ -55,7 +55,7 @@ def run_lab(
     if not isinstance(config, LabConfig):
         config = configuration.load(LabConfig, config, "lab")
     config, root = replace(config, seeds=tuple(seeds) or config.seeds), Path(out).absolute()
-    if not (root / FILE).is_file():
+    if not (root / FILE).is_file() and not _begun(root):
         storage.require_fresh(root, "the lab")
     plan = make_plan(config, Path(data).absolute())
     check(plan)
@@ -63,6 +63,7 @@ def run_lab(
     schedule = Schedule(plan, root / FILE, Path(steps).absolute() if steps else root / "steps", work.threads)
     try:
         with only_process(schedule.steps):
+            schedule.discard_damaged()
             root.mkdir(parents=True, exist_ok=True)
             save_plan(plan, root / FILE)
             storage.write_json(root / SETTINGS, configuration.plain(config))
@@ -73,6 +74,13 @@ def run_lab(
             return _write_results(config, schedule, root)
     finally:
         launcher.close()
+
+
+def _begun(root: Path) -> bool:
+    """Return whether a folder has nothing but what a lab leaves that ended before it wrote its plan."""
+    return root.is_dir() and all(
+        entry.name == "steps" or entry.name.startswith(f".{FILE}.") for entry in root.iterdir()
+    )
 
 
 def _announce(schedule: Schedule, slots: int) -> None:
@@ -87,7 +95,7 @@ def _announce(schedule: Schedule, slots: int) -> None:
 def _write_results(config: LabConfig, schedule: Schedule, root: Path) -> dict[str, Any]:
     plan = schedule.plan
     results = collect(plan, schedule.steps, schedule.failed)
-    machine = _machine(schedule.threads)
+    machine = " ".join(results.machines)
     rows = [{**asdict(row), "curves": {}} for row in results.rows]
     storage.write_json(
         root / RESULTS, {"title": config.title, "tasks": results.tasks, "machine": machine, "rows": rows}
@@ -95,15 +103,7 @@ def _write_results(config: LabConfig, schedule: Schedule, root: Path) -> dict[st
     storage.write_atomic(root / TABLES, markdown(config, results, machine))
     storage.write_atomic(root / PAGE, report(config, results, machine).html())
     console.info(f"report: {root / PAGE}")
-    if schedule.failed:
-        console.warn(f"{console.plural(len(schedule.failed), 'step')} failed; the same command repeats them")
+    if len(results.machines) > 1:
+        console.warn(f"the models were not trained alike, which may change their scores: {machine}")
     shown = [{"variants": row["variants"], "measures": row["measures"]} for row in rows]
     return {"out": str(root), "cells": len(plan.cells), "failed": len(schedule.failed), "rows": shown}
-
-
-def _machine(threads: int) -> str:
-    """Describe hardware and versions in a sentence."""
-    environment = runtime.environment(threads)
-    versions = ", ".join(f"{name} {number}" for name, number in environment["versions"].items())
-    commit = f", commit {environment['commit'][:12]}" if environment.get("commit") else ""
-    return f"{console.plural(threads, 'thread')} per step on {environment['cpu']}; {versions}{commit}."

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -60,7 +61,13 @@ class ProcessLauncher:
         with open(log, "ab") as file:
             # In a group of its own: Ctrl-C in a terminal reaches only this process, which stops the others.
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+                # srun hands the signal on to its job. It does not know this process, which may be killed.
+                preexec_fn=partial(threads.end_with_parent, signal.SIGTERM) if self.prefix else None,
             )
         return _Process(process)
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 
-from bertie.console import plural
+from bertie.console import duration, plural
 from bertie.lab.bootstrap import Estimate
-from bertie.lab.config import LabConfig
-from bertie.lab.results import MEAN, Measured, Results, Row
+from bertie.lab.config import MEAN, LabConfig
+from bertie.lab.results import Measured, Results, Row
 from bertie.report import Page
 from bertie.training.run_report import HEAD_NAMES
 
 METHOD = (
     "The first row is the reference. A difference is the mean over the seeds minus that of the reference, with a 95 % "
-    "bootstrap interval. Dev examples are resampled together for both sides, and seeds for each side. With a single seed, the "
-    "interval covers the choice of the dev examples only, not the variation between runs. Losses and accuracies of "
-    "pre-training have no interval with a single seed."
+    "interval. It covers the choice of the dev examples, by a bootstrap that resamples them together for both sides, and the "
+    "variation between seeds, by Student's t-distribution. With a single seed, it covers the choice of the dev examples only, "
+    "not the variation between runs. Losses and accuracies of pre-training have no interval with a single seed."
+)
+HELD_OUT = (
+    "Losses and accuracies on held-out documents. Those of different objectives or vocabularies are not comparable."
 )
 Table = tuple[list[str], list[list[str]]]
 
@@ -26,28 +29,35 @@ def report(config: LabConfig, results: Results, machine: str) -> Page:
     Args:
         config: The lab file.
         results: Its results so far.
-        machine: A sentence about hardware and versions.
+        machine: Sentences about hardware and versions.
     """
     page = Page(config.title, config.question)
     if results.missing:
         page.paragraph(
             f"Not finished: {plural(results.missing, 'cell')} of the lab {_have(results.missing)} no result yet."
         )
+    names = of_tasks(results) or results.measures
     page.heading("Scores")
-    page.paragraph(f"Mean ± standard deviation over {plural(len(config.seeds), 'seed')}.")
-    page.table(*score_table(config, results))
+    page.paragraph(f"Mean ± standard deviation over {plural(len(config.seeds), 'seed')}.{_failures(results)}")
+    page.table(*score_table(config, results, names))
     page.heading("Differences to the first row")
     page.paragraph(METHOD)
-    page.table(*difference_table(config, results))
+    page.table(*difference_table(config, results, names))
     for row in results.rows:
         for error in row.failed:
             page.paragraph(f"Failed: {row.name}: {error}")
-    page.heading("Tasks")
-    for measure in [name for name in results.measures if name in results.tasks or name == MEAN]:
+    if of_tasks(results):
+        page.heading("Tasks")
+    for measure in of_tasks(results):
         rows = {row.name: row.measures[measure] for row in results.rows if measure in row.measures}
         scores = {name: (each.mean.value, _half_width(each.mean)) for name, each in rows.items()}
         page.score_chart(scores, label(measure, results), {name: each.values for name, each in rows.items()})
     page.heading("Pre-training")
+    if others := [name for name in results.measures if name not in names]:
+        page.paragraph(HELD_OUT)
+        page.table(*score_table(config, results, others))
+        page.paragraph("Differences to the first row:")
+        page.table(*difference_table(config, results, others))
     _curves(page, results)
     page.table(*cost_table(config, results))
     page.paragraph(machine)
@@ -56,20 +66,31 @@ def report(config: LabConfig, results: Results, machine: str) -> Page:
 
 def markdown(config: LabConfig, results: Results, machine: str) -> str:
     """Return the tables of a lab in Markdown."""
-    parts = [f"# {config.title}", config.question, "## Scores", _markdown(*score_table(config, results))]
-    parts += ["## Differences to the first row", METHOD, _markdown(*difference_table(config, results))]
-    return "\n\n".join([*parts, "## Pre-training", _markdown(*cost_table(config, results)), machine]) + "\n"
+    names = of_tasks(results) or results.measures
+    parts = [f"# {config.title}", config.question, "## Scores", _markdown(*score_table(config, results, names))]
+    parts += [note] if (note := _failures(results).strip()) else []
+    parts += ["## Differences to the first row", METHOD, _markdown(*difference_table(config, results, names))]
+    parts += ["## Pre-training"]
+    if others := [name for name in results.measures if name not in names]:
+        parts += [HELD_OUT, _markdown(*score_table(config, results, others))]
+        parts += ["Differences to the first row:", _markdown(*difference_table(config, results, others))]
+    return "\n\n".join([*parts, _markdown(*cost_table(config, results)), machine]) + "\n"
 
 
-def score_table(config: LabConfig, results: Results) -> Table:
-    """Return header and rows of the scores."""
-    header = [*(axis.name for axis in config.axes), *(label(name, results) for name in results.measures)]
-    return header, [[*row.variants, *(_score(row, name) for name in results.measures)] for row in results.rows]
+def of_tasks(results: Results) -> list[str]:
+    """Return the measures of the tasks. The others are losses and accuracies of pre-training."""
+    return [name for name in results.measures if name in results.tasks or name == MEAN]
 
 
-def difference_table(config: LabConfig, results: Results) -> Table:
+def score_table(config: LabConfig, results: Results, names: list[str]) -> Table:
+    """Return header and rows of the scores of some measures."""
+    header = [*(axis.name for axis in config.axes), *(label(name, results) for name in names)]
+    return header, [[*row.variants, *(_score(row, name) for name in names)] for row in results.rows]
+
+
+def difference_table(config: LabConfig, results: Results, names: list[str]) -> Table:
     """Return header and rows of the differences to the first row. A star marks intervals without 0."""
-    shown = [name for name in results.measures if any(_difference(row, name) for row in results.rows)]
+    shown = [name for name in names if any(_difference(row, name) for row in results.rows)]
     header = [*(axis.name for axis in config.axes), *(label(name, results) for name in shown)]
     rows = [[*row.variants, *(_shown_difference(_difference(row, name)) for name in shown)] for row in results.rows[1:]]
     return header, rows
@@ -77,24 +98,24 @@ def difference_table(config: LabConfig, results: Results) -> Table:
 
 def cost_table(config: LabConfig, results: Results) -> Table:
     """Return header and rows of the sizes and costs of the models."""
-    header = [*(axis.name for axis in config.axes), "Parameters", "Million tokens", "Minutes"]
+    header = [*(axis.name for axis in config.axes), "Parameters", "Million tokens", "Duration"]
     rows = []
     for row in results.rows:
         tokens = "–" if row.tokens is None else f"{row.tokens / 1e6:.3g}"
-        minutes = "–" if row.minutes is None else f"{row.minutes:.1f}"
+        minutes = "–" if row.minutes is None else duration(60 * row.minutes)
         parameters = "–" if row.parameters is None else f"{row.parameters:,}"
         rows.append([*row.variants, parameters, tokens, minutes])
     return header, rows
 
 
 def label(measure: str, results: Results) -> str:
-    """Return the heading of a measure: "SST-2, accuracy" or "masked LM, loss"."""
+    """Return the heading of a measure: "SST-2, accuracy" or "masked LM, loss (nats)"."""
     if measure in results.tasks:
         return f"{measure}, {results.tasks[measure].replace('_', ' ')}"
     if measure == MEAN:
         return MEAN
     head, kind = measure.rsplit("_", 1)
-    return f"{HEAD_NAMES.get(head, head)}, {kind}"
+    return f"{HEAD_NAMES.get(head, head)}, {'loss (nats)' if kind == 'loss' else kind}"
 
 
 def _score(row: Row, name: str) -> str:
@@ -103,6 +124,12 @@ def _score(row: Row, name: str) -> str:
         return "–"
     text = _number(measured.mean.value) + (f" ± {_number(measured.sd)}" if measured.sd is not None else "")
     return text + f" ({measured.no_better} failed)" * (measured.no_better > 0)
+
+
+def _failures(results: Results) -> str:
+    """Return the sentence that explains "(1 failed)" in the table of scores, if it occurs there."""
+    failed = any(measured.no_better for row in results.rows for measured in row.measures.values())
+    return " A run failed if its scores are no better than those of a constant prediction." if failed else ""
 
 
 def _difference(row: Row, name: str) -> Estimate | None:

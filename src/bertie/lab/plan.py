@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bertie import config as configuration
 from bertie import storage
+from bertie.checkpoints.folder import find_model_folder
 from bertie.errors import UsageError
 from bertie.files import sources
+from bertie.files.sources import Source
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.lab.budget import known_steps, with_steps
 from bertie.lab.config import LabConfig, LabTask, Text, Variant
@@ -25,10 +28,12 @@ from bertie.lab.steps import (
     VocabularyStep,
     step_id,
 )
+from bertie.objectives import Distillation
 from bertie.pretraining.glove import GloveConfig
 from bertie.pretraining.recipe import PretrainConfig
 
 FILE = "plan.json"
+C = TypeVar("C")
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,7 @@ def make_plan(config: LabConfig, data: Path) -> Plan:
     """
     cells: list[Cell] = []
     steps: dict[str, Step] = {}
+    find = lru_cache(maxsize=None)(sources.find)
     combinations = list(product(*(axis.variants for axis in config.axes)))
     # All seeds of a model use its checkpoints, so that a seed added later does not repeat them.
     kept = {_pretraining_key(config, variants) for variants in combinations if _checkpoint(variants)}
@@ -85,7 +91,7 @@ def make_plan(config: LabConfig, data: Path) -> Plan:
         name = ", ".join(variant.name for variant in variants)
         try:
             keep = _pretraining_key(config, variants) in kept
-            cells.append(_Cell(config, data, variants, seed, keep, steps).plan())
+            cells.append(_Cell(config, data, variants, seed, keep, find, steps).plan())
         except UsageError as error:
             raise UsageError(f"{name}: {error}") from error
     return Plan(tuple(cells), steps)
@@ -118,6 +124,8 @@ class _Cell:
     variants: tuple[Variant, ...]
     seed: int
     keep_checkpoints: bool
+    find: Callable[[tuple[str, ...]], list[Source]]
+    """`sources.find`, which reports once what it does not read."""
     steps: dict[str, Step]
 
     def plan(self) -> Cell:
@@ -134,27 +142,34 @@ class _Cell:
     def _shards(self) -> str:
         text = configuration.build(Text, _merged(self.config, self.variants, "text"), "text")
         text = replace(text, inputs=tuple(_located(self.data, name) for name in text.inputs))
-        files = tuple(f"{file.path} {file.size} {file.stamp}" for file in sources.find(text.inputs))
+        try:
+            files = tuple(f"{file.path} {file.size} {file.stamp}" for file in self.find(text.inputs))
+        except UsageError as error:
+            raise UsageError(
+                f"text.inputs: {error}: check --data, the folder that holds the data of the lab"
+            ) from error
         vocabulary = self._add(VocabularyStep(text, files))
         return self._add(ShardsStep(text, vocabulary))
 
     def _model(self, shards: str) -> str:
         settings = [variant.glove for variant in self.variants if variant.glove is not None]
+        if len(settings) > 1:
+            raise UsageError("two variants have glove: let only one axis have it")
         if settings:
-            glove = configuration.build(GloveConfig, settings[-1] | {"seed": self.seed}, "glove")
+            glove = configuration.build(GloveConfig, settings[0] | {"seed": self.seed}, "glove")
             if _checkpoint(self.variants):
                 raise UsageError("glove has no checkpoints, and the variant has checkpoint: remove one of them")
             return self._add(GloveStep(configuration.plain(glove, defaults=False), shards))
-        recipe = configuration.load(PretrainConfig, _merged(self.config, self.variants, "pretrain"), "pretrain")
-        budget, measure = self.config.budget, ""
+        recipe = _load(PretrainConfig, _merged(self.config, self.variants, "pretrain"), "pretrain", "pretrain")
+        budget, measure, models = self.config.budget, "", _model_states(recipe)
         if (steps := known_steps(budget, recipe)) is not None:
             recipe = with_steps(recipe, steps)
         elif budget is not None:
             measured = configuration.plain(replace(recipe, seed=0), defaults=False)
-            measure = self._add(MeasureStep(measured, budget, shards))
+            measure = self._add(MeasureStep(measured, budget, shards, models))
         self._require_checkpoint(recipe, bool(measure))
         settings = configuration.plain(replace(recipe, seed=self.seed), defaults=False)
-        return self._add(PretrainStep(settings, shards, self.keep_checkpoints, measure))
+        return self._add(PretrainStep(settings, shards, self.keep_checkpoints, measure, models))
 
     def _require_checkpoint(self, recipe: PretrainConfig, measured: bool) -> None:
         """Raise UsageError if the run will not have the checkpoint of the cell."""
@@ -180,7 +195,7 @@ class _Cell:
 
     def _finetuning(self, task: LabTask, model: str, checkpoint: int) -> str:
         merged = reduce(configuration.merge, (variant.finetune for variant in self.variants), task.finetune)
-        recipe = configuration.load(FinetuneConfig, merged, "finetune")
+        recipe = _load(FinetuneConfig, merged, "finetune", f"finetune of {task.name}")
         if recipe.grid.learning_rate or recipe.grid.batch_size or recipe.grid.epochs or recipe.restarts > 1:
             raise UsageError(f"{task.name}: a lab has an axis instead of grid and restarts: remove them")
         settings = configuration.plain(replace(recipe, seed=self.seed), defaults=False)
@@ -189,9 +204,25 @@ class _Cell:
         return self._add(FinetuneStep(settings, train, dev, files, model, checkpoint))
 
 
+def _load(kind: type[C], values: dict[str, Any], group: str, where: str) -> C:
+    """Load a recipe. An error names the table of the lab file that has it."""
+    try:
+        return configuration.load(kind, values, group)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from error
+
+
 def _located(data: Path, name: str) -> str:
     """Return an input with its folder. URLs and data sets of the hub have none."""
     return name if ":" in name else str((data / name).absolute())
+
+
+def _model_states(recipe: PretrainConfig) -> tuple[str, ...]:
+    """Return the states of the weights that a recipe begins with or imitates. Models of the hub have none."""
+    teachers = [objective.teacher for objective in recipe.objectives if isinstance(objective, Distillation)]
+    named = [Path(name) for name in (recipe.init_from, *teachers) if name]
+    weights = [find_model_folder(path).absolute() / "model.safetensors" for path in named if path.exists()]
+    return tuple(f"{path} {_file_state(path)}" for path in weights)
 
 
 def _file_state(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from bertie import storage
+from bertie.console import plural
 from bertie.lab.bootstrap import Estimate, difference, estimate, resampled_scores
+from bertie.lab.config import MEAN
 from bertie.lab.plan import Cell, Plan
 from bertie.lab.steps import RESULT, SUMS
 from bertie.tasks.metrics import LOWER_IS_BETTER
-
-MEAN = "mean of tasks"
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +78,8 @@ class Results:
     """Metric of each task."""
     missing: int
     """Number of cells that have not been run."""
+    machines: list[str]
+    """A sentence about hardware and versions for the steps that have them in common."""
 
     def lower_is_better(self, measure: str) -> bool:
         """Return whether lower values of a measure are better."""
@@ -104,7 +107,24 @@ def collect(plan: Plan, steps: Path, failed: dict[str, str]) -> Results:
         first = first or by_measure
     metrics = {task: metric for cell in plan.cells for task, metric in _metrics(cell, steps).items()}
     missing = sum(not all(_result(steps, step) for step in (cell.model, *cell.tasks.values())) for cell in plan.cells)
-    return Results(rows, order, metrics, missing)
+    return Results(rows, order, metrics, missing, _machines(plan, steps))
+
+
+def _machines(plan: Plan, steps: Path) -> list[str]:
+    """Describe on which hardware and with which versions the models were trained. A lab may go on elsewhere, or later."""
+    trained = {name for cell in plan.cells for name in (cell.model, *cell.tasks.values())}
+    results = [result for name in sorted(trained) if (result := _result(steps, name))]
+    counts = Counter(_described(result.get("environment")) for result in results)
+    return [f"{plural(count, 'training')}{machine}." for machine, count in counts.items()]
+
+
+def _described(environment: dict[str, Any] | None) -> str:
+    if environment is None:
+        return " of an earlier version of bertie, which did not note the machine"
+    versions = ", ".join(f"{name} {number}" for name, number in environment["versions"].items())
+    commit = f", commit {environment['commit'][:18]}" if environment["commit"] else ""
+    hardware = environment["accelerator"] or environment["cpu"]
+    return f" in {environment['precision']} with {plural(environment['threads'], 'thread')} on {hardware}; {versions}{commit}"
 
 
 def _result(steps: Path, step: str) -> dict[str, Any] | None:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bertie import console
-from bertie.errors import UsageError
+from bertie.errors import MachineError, UsageError, UserError
 from bertie.lab.launchers import Job, Launcher
 from bertie.lab.plan import Plan
-from bertie.lab.steps import RESULT
+from bertie.lab.steps import RESULT, require_result
 from bertie.lab.worker import ERROR
 
 POLL_SECONDS = 0.2
@@ -36,6 +36,15 @@ class Schedule:
     def finished(self, name: str) -> bool:
         """Return whether a step has its result."""
         return (self.steps / name / RESULT).is_file()
+
+    def discard_damaged(self) -> None:
+        """Delete damaged results, so that their steps run again. What the steps have trained remains."""
+        for name in filter(self.finished, self.plan.steps):
+            try:
+                require_result(self.steps / name)
+            except UserError as error:
+                console.warn(f"{error}; the step runs again")
+                (self.steps / name / RESULT).unlink()
 
     def run(self, launcher: Launcher, wanted: set[str]) -> None:
         """Run the wanted steps and those that they need. A failed step does not stop the others.
@@ -104,9 +113,14 @@ def only_process(steps: Path) -> Iterator[None]:
 
     Raises:
         UsageError: Another process has it.
+        MachineError: The folder cannot be written.
     """
-    steps.mkdir(parents=True, exist_ok=True)
-    with open(steps / ".lock", "a") as lock:
+    try:
+        steps.mkdir(parents=True, exist_ok=True)
+        file = open(steps / ".lock", "a")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise MachineError(f"cannot write {steps}: {error.strerror or error}: give another --out or --steps") from error
+    with file as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -19,6 +19,7 @@ from safetensors import safe_open
 from bertie import config as configuration
 from bertie import storage
 from bertie.checkpoints.folder import MANIFEST
+from bertie.errors import UserError
 from bertie.finetuning.finetune import finetune
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.finetuning.sweep import has_failed
@@ -41,8 +42,19 @@ from bertie.training.run_folder import read_metrics
 from bertie.training.run_report import DEV
 
 RESULT = "result.json"
-RUN, SUMS = "run", "sums.npy"
+RUN, SUMS, WEIGHTS = "run", "sums.npy", "model.safetensors"
 TOKENIZER, SHARDS = "tokenizer", "shards"
+
+
+RESULT_KEYS = {
+    "vocabulary": ("entries",),
+    "shards": ("splits",),
+    "measure": ("steps",),
+    "pretrain": ("parameters", "steps", "tokens", "seconds", "evaluations"),
+    "glove": ("parameters", "evaluations"),
+    "finetune": ("metric", "scores", "formula", "failed"),
+}
+"""What result.json of each kind of step has at least."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +139,8 @@ class MeasureStep:
     recipe: dict[str, Any]
     budget: Budget
     shards: str
+    models: tuple[str, ...] = ()
+    """As in `PretrainStep`."""
     kind: Literal["measure"] = "measure"
 
     @property
@@ -148,6 +162,8 @@ class PretrainStep:
     """Whether a cell uses a checkpoint of this run. Otherwise they are deleted at the end."""
     measure: str = ""
     """The step that determines training.steps; empty: the recipe has them."""
+    models: tuple[str, ...] = ()
+    """The weights of other models that the recipe names, with their sizes and dates: other weights are another step."""
     kind: Literal["pretrain"] = "pretrain"
 
     @property
@@ -211,6 +227,8 @@ class FinetuneStep:
     def run(self, at: Workplace) -> dict[str, Any]:
         recipe, run = configuration.build(FinetuneConfig, self.recipe, ""), at.folder / RUN
         model = at.of(self.model) / RUN
+        if (run / MANIFEST).is_file() and not (run / WEIGHTS).is_file():
+            shutil.rmtree(run)  # its result is damaged, and `tidy` has deleted the weights
         if self.checkpoint:
             model = model / "checkpoints" / f"step-{self.checkpoint:08d}"
         tuned = finetune(recipe, self.train, self.dev, model, run, threads=at.threads)
@@ -238,17 +256,33 @@ def step_id(step: Step) -> str:
     return f"{step.kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
+def require_result(folder: Path) -> None:
+    """Check the result of a finished step.
+
+    Raises:
+        UserError: result.json or sums.npy is damaged.
+    """
+    result = storage.read_json(folder / RESULT)
+    if missing := [key for key in RESULT_KEYS[folder.name.split("-")[0]] if key not in result]:
+        raise UserError(f"{folder / RESULT} is damaged: it has no {missing[0]}")
+    if result.get("formula"):
+        try:
+            np.load(folder / SUMS)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{folder / SUMS} is damaged: {error}") from error
+
+
 def tidy(step: Step, at: Workplace) -> None:
     """Delete what no other step reads, after the result is saved: checkpoints, and the weights of fine-tuned models."""
     if isinstance(step, FinetuneStep) or (isinstance(step, PretrainStep) and not step.keep_checkpoints):
         shutil.rmtree(at.folder / RUN / "checkpoints", ignore_errors=True)
     if isinstance(step, FinetuneStep):
-        (at.folder / RUN / "model.safetensors").unlink(missing_ok=True)
+        (at.folder / RUN / WEIGHTS).unlink(missing_ok=True)
 
 
 def _parameters(model: Path) -> int:
     """Return the number of weights in a model folder."""
-    with safe_open(model / "model.safetensors", "np") as file:
+    with safe_open(model / WEIGHTS, "np") as file:
         return sum(int(np.prod(file.get_slice(name).get_shape())) for name in file.keys())  # noqa: SIM118 - no mapping
 
 

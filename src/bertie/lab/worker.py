@@ -8,11 +8,12 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
-from bertie import console, storage, threads
+from bertie import console, runtime, storage, threads
 from bertie.errors import UserError
 from bertie.lab.plan import read_step
-from bertie.lab.steps import RESULT, Workplace, tidy
+from bertie.lab.steps import RESULT, RUN, Workplace, tidy
 
 ERROR = "error.txt"
 
@@ -26,16 +27,23 @@ def main(plan: Path, at: Workplace, parent: int) -> int:
     (at.folder / ERROR).unlink(missing_ok=True)
     step = read_step(plan, at.step)
     try:
-        result = step.run(at)
+        storage.write_json(at.folder / RESULT, step.run(at) | {"environment": environment(at)})
     except KeyboardInterrupt:
         return 130
     except UserError as error:
         console.info(f"bertie: {error}")
         storage.write_atomic(at.folder / ERROR, str(error))
         return error.exit_code
-    storage.write_json(at.folder / RESULT, result)
     tidy(step, at)
     return 0
+
+
+def environment(at: Workplace) -> dict[str, Any]:
+    """Return what may change the result of a step besides its settings and inputs, which its name stands for."""
+    found, run = runtime.environment(at.threads), at.folder / RUN / "environment.json"
+    precision = storage.read_json(run).get("precision") if run.is_file() else None
+    names = ("versions", "commit", "cpu", "accelerator", "threads")
+    return {"precision": precision or "fp32", **{name: found[name] for name in names}}
 
 
 if __name__ == "__main__":

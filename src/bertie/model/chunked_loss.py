@@ -27,22 +27,28 @@ SLICE = 4096  # rows of a product in half precision that are added to that gradi
 
 def chunked_vocabulary_loss(x_PD: Float[Tensor, "P D"], matrix_VD: Float[Tensor, "V D"], targets: Targets) -> Loss:
     """Return the cross-entropy of the logits x Wᵀ, as `losses.cross_entropy` does."""
-    total, hits = _ChunkedLoss.apply(x_PD, matrix_VD, targets.label, targets.weight)
+    with_gradients = torch.is_grad_enabled() and (x_PD.requires_grad or matrix_VD.requires_grad)
+    total, hits = _ChunkedLoss.apply(x_PD, matrix_VD, targets.label, targets.weight, with_gradients)
     return Loss(total, targets.weight.sum(), hits)
 
 
 class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x_PD: Tensor, matrix_VD: Tensor, label_P: Int[Tensor, " P"], weight_P: Float[Tensor, " P"]
+        ctx: Any,
+        x_PD: Tensor,
+        matrix_VD: Tensor,
+        label_P: Int[Tensor, " P"],
+        weight_P: Float[Tensor, " P"],
+        with_gradients: bool,  # unlike ctx.needs_input_grad, false in evaluations
     ) -> tuple[Tensor, Tensor]:
         dtype = product_dtype(x_PD)
-        ctx.dtypes, needed = (x_PD.dtype, matrix_VD.dtype), any(ctx.needs_input_grad)
+        ctx.dtypes = (x_PD.dtype, matrix_VD.dtype)
         x_PD, matrix_VD = x_PD.to(dtype), matrix_VD.to(dtype)
         exact = torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
         total, hits = x_PD.new_zeros((), dtype=exact), x_PD.new_zeros((), dtype=exact)
-        dx_PD = torch.empty_like(x_PD) if needed else None
-        d_matrix_VD = torch.zeros_like(matrix_VD, dtype=exact) if needed else None
+        dx_PD = torch.empty_like(x_PD) if with_gradients else None
+        d_matrix_VD = torch.zeros_like(matrix_VD, dtype=exact) if with_gradients else None
         size = max(MIN_ROWS, CHUNK_LOGITS // len(matrix_VD))
         for start in range(0, len(x_PD), size):
             rows = slice(start, start + size)
@@ -68,7 +74,7 @@ class _ChunkedLoss(torch.autograd.Function):
         dx_PD, d_matrix_VD = ctx.saved_tensors
         x_dtype, matrix_dtype = ctx.dtypes
         factor = gradients[0]
-        return dx_PD.to(x_dtype).mul_(factor), d_matrix_VD.to(matrix_dtype).mul_(factor), None, None
+        return dx_PD.to(x_dtype).mul_(factor), d_matrix_VD.to(matrix_dtype).mul_(factor), None, None, None
 
 
 def _add_product(total_VD: Tensor, left_VP: Tensor, right_PD: Tensor) -> None:

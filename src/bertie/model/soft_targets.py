@@ -49,7 +49,8 @@ def divergence(student: Logits, teacher: Logits, weight_P: Tensor, temperature: 
     Returns:
         The sum of the divergences, and the weighted number of rows at which both have the same most probable entry.
     """
-    return _Divergence.apply(*student, *teacher, weight_P, temperature)
+    with_gradients = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in student)
+    return _Divergence.apply(*student, *teacher, weight_P, temperature, with_gradients)
 
 
 class _Divergence(torch.autograd.Function):
@@ -57,13 +58,16 @@ class _Divergence(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
-        student, teacher, (weight_P, temperature) = Logits(*inputs[:3]), Logits(*inputs[3:6]), inputs[6:]
+        student, teacher = Logits(*inputs[:3]), Logits(*inputs[3:6])
+        weight_P, temperature, with_gradients = inputs[
+            6:
+        ]  # the last is false in evaluations, unlike ctx.needs_input_grad
         dtype = product_dtype(student.x)
-        needed, exact = any(ctx.needs_input_grad), torch.promote_types(dtype, torch.float32)
+        exact = torch.promote_types(dtype, torch.float32)
         student = Logits(student.x.to(dtype), student.matrix.to(dtype), student.bias)
         teacher = Logits(teacher.x.to(dtype), teacher.matrix.to(dtype), teacher.bias)
         total, hits = weight_P.new_zeros((), dtype=exact), weight_P.new_zeros((), dtype=exact)
-        slopes = [torch.zeros_like(tensor, dtype=exact) for tensor in student] if needed else []
+        slopes = [torch.zeros_like(tensor, dtype=exact) for tensor in student] if with_gradients else []
         rows_per_chunk = max(1, chunked_loss.CHUNK_LOGITS // len(student.matrix))
         for start in range(0, len(weight_P), rows_per_chunk):
             rows = slice(start, start + rows_per_chunk)
@@ -75,7 +79,7 @@ class _Divergence(torch.autograd.Function):
             log_p = theirs.div_(temperature).log_softmax(-1)
             p = log_p.exp()
             total += (log_p.sub_(log_q).mul_(p).sum(-1, keepdim=True) * weight).sum()
-            if not needed:
+            if not with_gradients:
                 continue
             slope = log_q.exp_().sub_(p).mul_(weight / temperature)
             slopes[2] += slope.sum(0)
@@ -92,4 +96,4 @@ class _Divergence(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return (*(slope.mul_(gradients[0]) for slope in ctx.saved_tensors), *[None] * 5)
+        return (*(slope.mul_(gradients[0]) for slope in ctx.saved_tensors), *[None] * 6)

@@ -14,6 +14,7 @@ from bertie.errors import UsageError, require_range
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.lstm import LstmEncoder
 from bertie.model.vocabulary_heads import BidirectionalLMHead
+from bertie.objectives.initialization import Vectors, set_cooccurrence_vectors
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
 
@@ -25,6 +26,9 @@ class BidirectionalLM:
     kind: Literal["bilm"] = "bilm"
     weight: float = 1.0
     """Weight of this loss in the total loss."""
+    initialization: Vectors = "random"
+    """Initial word embeddings, which are the output matrix, too. random: as in the model's paper. cooccurrence: co-occurrence
+    vectors of the corpus."""
 
     def __post_init__(self) -> None:
         require_range("objectives.bilm", self, "weight", low=0)
@@ -35,6 +39,11 @@ class BidirectionalLM:
             raise UsageError(
                 f'objectives.bilm needs a model that keeps the directions apart, and model.kind is "{model.kind}": set '
                 'model.kind to "lstm", or train with another objective'
+            )
+        if self.initialization == "cooccurrence" and model.input.kind == "characters":
+            raise UsageError(
+                'objectives.bilm.initialization is "cooccurrence", and model.input.kind is "characters", which has no word '
+                'embeddings: set objectives.bilm.initialization to "random"'
             )
 
     def label(
@@ -56,7 +65,9 @@ class BidirectionalLM:
         return batch, Targets(np.arange(len(ids)), labels, weight)
 
     def initialize(self, head: nn.Module, corpus: Corpus) -> None:
-        """Do nothing: the initial weights of an own output matrix are random."""
+        """Set the initial word embeddings in place, as `initialization` says."""
+        if isinstance(head, BidirectionalLMHead) and self.initialization == "cooccurrence":
+            set_cooccurrence_vectors(head.word[0], corpus)
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> BidirectionalLMHead:
         """Build the head. The output matrix of both directions is that of the encoder's word embeddings, if it has any."""

@@ -13,6 +13,7 @@ from bertie.contracts import FILLER, Batch, Targets
 from bertie.errors import UsageError, require_range
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.vocabulary_heads import CausalLMHead
+from bertie.objectives.initialization import Vectors, set_cooccurrence_vectors
 from bertie.objectives.requirements import require_transformer
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
@@ -28,12 +29,15 @@ class CausalLM:
     allow_bidirectional: bool = False
     """Allow a model that is not causal. It sees the tokens that it predicts, so its loss goes to zero and it learns
     nothing. This is for experiments."""
+    initialization: Vectors = "random"
+    """Initial word embeddings, which are the output matrix, too. random: as in the model's paper. cooccurrence: co-occurrence
+    vectors of the corpus."""
 
     def __post_init__(self) -> None:
         require_range("objectives.clm", self, "weight", low=0)
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[object, ...]) -> None:  # noqa: ARG002
-        """Raise UsageError if the model is not causal."""
+        """Raise UsageError if the model is not causal, or if masks replace the tokens to predict."""
         transformer = require_transformer(self.kind, model)
         if transformer.embedding_width != transformer.hidden_size:
             raise UsageError(
@@ -44,6 +48,10 @@ class CausalLM:
             raise UsageError(
                 "objectives.clm predicts the next token, which a model with model.causal = false sees: set model.causal "
                 "to true, or objectives.clm.allow_bidirectional to true if that is the experiment"
+            )
+        if any(getattr(other, "kind", "") == "mlm" for other in objectives):
+            raise UsageError(
+                "objectives.clm predicts the tokens of the text, and objectives.mlm masks some of them: remove one of the two"
             )
 
     def label(
@@ -64,7 +72,9 @@ class CausalLM:
         return batch, Targets(positions, labels, weight)
 
     def initialize(self, head: nn.Module, corpus: Corpus) -> None:
-        """Do nothing: the head has no weights of its own."""
+        """Set the initial word embeddings in place, as `initialization` says."""
+        if isinstance(head, CausalLMHead) and self.initialization == "cooccurrence":
+            set_cooccurrence_vectors(head.word[0], corpus)
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> CausalLMHead:  # noqa: ARG002
         """Build the head, with the encoder's word embeddings as its output matrix."""

@@ -10,20 +10,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from bertie import console
 from bertie.batches.layouts import Layout
 from bertie.contracts import Batch, Targets
 from bertie.errors import UsageError, require_range
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.vocabulary_heads import MaskedLMHead
+from bertie.objectives.initialization import set_cooccurrence_vectors
 from bertie.objectives.masking import Masking, Selection, select, spans_of
 from bertie.objectives.requirements import require_transformer
-from bertie.text.cooccurrence import cooccurrence_vectors
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
-
-# Norm of co-occurrence vectors as initial embeddings, relative to random embeddings. 2 and 8 learn more slowly (docs/log).
-COOCCURRENCE_NORM = 4.0
 
 
 @dataclass(frozen=True)
@@ -65,11 +61,16 @@ class MaskedLM:
             )
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[object, ...]) -> None:  # noqa: ARG002
-        """Raise UsageError if the model is causal, or no Transformer."""
+        """Raise UsageError if the model is causal or no Transformer, or if it reads all the tokens that it predicts."""
         if require_transformer(self.kind, model).causal:
             raise UsageError(
                 "objectives.mlm predicts a token from both sides, and model.causal is true: set model.causal to false, or "
                 'train with the objective kind = "clm"'
+            )
+        if self.mask_replace_prob + self.random_replace_prob == 0:
+            raise UsageError(
+                "objectives.mlm: mask_replace_prob and random_replace_prob are 0, so the model would read every token that "
+                "it predicts: raise one of them"
             )
 
     def label(
@@ -133,12 +134,7 @@ class MaskedLM:
         counts = torch.from_numpy(corpus.frequencies(len(head.bias)) + 1.0)
         head.bias.data.copy_((counts / counts.sum()).log())
         if self.initialization == "cooccurrence":
-            console.info("counting co-occurrences for the initial word embeddings")
-            words = head.word[0].weight.data
-            vectors = torch.from_numpy(cooccurrence_vectors(corpus, *words.shape))
-            norms = vectors.norm(dim=1, keepdim=True)
-            norm = COOCCURRENCE_NORM * words.norm(dim=1).mean()  # the same for all words: training learns the norms
-            words.copy_(torch.where(norms > 0, vectors / norms * norm, words))
+            set_cooccurrence_vectors(head.word[0], corpus)
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> MaskedLMHead:
         """Build the head, with the encoder's word embeddings as its output matrix."""

@@ -172,7 +172,7 @@ def _try_steps(setup: Setup, job: TrainingJob, counters: Counters) -> dict[str, 
     shown = ", ".join(f"{loss:.3f}" for loss in losses)
     console.info(
         f"{len(losses)} steps      losses {shown}; {speed:,.0f} tokens/s: all steps of the run would take "
-        f"{_time(tokens / speed)}, without evaluations and checkpoints; nothing was written"
+        f"{console.duration(tokens / speed)}, without evaluations and checkpoints; nothing was written"
     )
     return {"losses": losses, "tokens_per_second": speed, "seconds": tokens / speed}
 
@@ -186,10 +186,3 @@ def _total_tokens(setup: Setup) -> int:
 
 def _bytes(count: float) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
-
-
-def _time(seconds: float) -> str:
-    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.0f} s"

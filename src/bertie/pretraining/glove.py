@@ -80,7 +80,9 @@ def glove(
         about = f"GloVe vectors from {int(opened.train.shard_starts[-1]):,} tokens, {pairs:,} pairs, {settings.epochs} epochs."
         write_model(temporary, Model(encoder, {}), opened.tokenizer, about=about)
         write_manifest(temporary)
-    console.info(f"{folder}: {size:,} vectors of size {settings.hidden_size}; {runtime_threads} threads")
+    console.info(
+        f"{folder}: {size:,} vectors of size {settings.hidden_size}; {console.plural(runtime_threads, 'thread')}"
+    )
     return {"model": str(folder), "pairs": pairs, "losses": losses}
 
 

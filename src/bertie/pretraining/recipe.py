@@ -104,9 +104,12 @@ class PretrainConfig:
         require_range("", self, "seed", low=0)
         if self.init_optimizer == "keep" and not self.init_from:
             raise UsageError("init_optimizer is keep, but init_from names no checkpoint: set init_from too")
+        _check_objectives(self.objectives)
         for objective in self.objectives:
             objective.check(self.model, self.layout, self.objectives)
         _check_layout(self.layout, self.model, self.objectives)
+        if not self.init_from:  # otherwise the checkpoint decides how long a sequence may be
+            require_positions(self)
         if isinstance(self.model, TransformerConfig):
             _check_attention(self.model, self.training)
         elif self.training.attention != "automatic" or self.training.activation_checkpointing:
@@ -122,6 +125,27 @@ class PretrainConfig:
         settings = self.training
         sizes = (settings.batch_size, settings.row_tokens, settings.steps)
         return resolve_phases(self.phases, self.layout, *sizes, static_epochs=settings.static_epochs)
+
+
+def _check_objectives(objectives: tuple[Objective, ...]) -> None:
+    """Raise UsageError if there is nothing to train, or one kind of objective twice."""
+    kinds = [objective.kind for objective in objectives]
+    if not kinds or len(set(kinds)) < len(kinds):
+        raise UsageError(f"objectives is {kinds}: give one or more, each of a different kind")
+    if not any(objective.weight for objective in objectives):
+        raise UsageError(f"objectives.{kinds[0]}.weight is 0, and no objective has a higher one: raise one of them")
+
+
+def require_positions(config: PretrainConfig) -> None:
+    """Raise UsageError if a sequence may be longer than the model reads, or if the phases are invalid."""
+    longest, most = (
+        max(phase.layout.max_length for phase in config.resolved_phases),
+        config.model.max_position_embeddings,
+    )
+    if longest > most:
+        where = "layout.max_length" if longest == config.layout.max_length else "phases: max_length"
+        advice = "lower it" if config.init_from else "change one of them"
+        raise UsageError(f"{where} {longest} is more than model.max_position_embeddings {most}: {advice}")
 
 
 def _check_layout(layout: Layout, model: EncoderConfig, objectives: tuple[Objective, ...]) -> None:
@@ -143,6 +167,16 @@ def _check_layout(layout: Layout, model: EncoderConfig, objectives: tuple[Object
             'layout.negatives is "swapped", and objectives has no nsp, which learns the order: add it, or set '
             'layout.negatives to "random"'
         )
+    if layout.negatives == "swapped" and isinstance(model, TransformerConfig) and not _knows_order(model):
+        raise UsageError(
+            'model.position_embedding is "none" and model.type_vocab_size is 0, so the model cannot tell in which order A and '
+            'B stand, and layout.negatives is "swapped": set layout.negatives to "random", or give the model positions or '
+            "segments"
+        )
+
+
+def _knows_order(model: TransformerConfig) -> bool:
+    return model.position_embedding != "none" or model.type_vocab_size > 1 or model.causal
 
 
 def with_vocab_size(config: PretrainConfig, tokenizer: Tokenizer) -> PretrainConfig:
@@ -157,15 +191,7 @@ def with_vocab_size(config: PretrainConfig, tokenizer: Tokenizer) -> PretrainCon
             f"model.vocab_size is {model.vocab_size}, but the shards' vocabulary has {tokenizer.size} entries: "
             "omit it, or prepare the text with a vocabulary of that size"
         )
-    longest = max(phase.layout.max_length for phase in config.resolved_phases)
-    if longest > model.max_position_embeddings:
-        where = "layout.max_length" if longest == config.layout.max_length else "phases: max_length"
-        raise UsageError(
-            f"{where} {longest} is more than model.max_position_embeddings {model.max_position_embeddings}"
-        )
-    kinds = [objective.kind for objective in config.objectives]
-    if not kinds or len(set(kinds)) < len(kinds):
-        raise UsageError(f"objectives is {kinds}: give one or more, each of a different kind")
+    require_positions(config)
     return replace(config, model=replace(model, vocab_size=tokenizer.size))
 
 
@@ -196,7 +222,7 @@ def with_languages(config: PretrainConfig, shards: Shards) -> tuple[PretrainConf
 
 
 def _check_attention(model: TransformerConfig, training: PretrainTraining) -> None:
-    """Raise UsageError if the attention implementation does not support the model."""
+    """Raise UsageError if the attention implementation does not support the model or the precision."""
     if training.attention == "varlen" and model.position_embedding == "alibi":
         raise UsageError(
             "training.attention is varlen, which does not support model.position_embedding alibi: set "
@@ -206,4 +232,9 @@ def _check_attention(model: TransformerConfig, training: PretrainTraining) -> No
         raise UsageError(
             f"training.attention is varlen, which does not support dropout, and model.attention_probs_dropout_prob "
             f"is {model.attention_probs_dropout_prob:g}: set it to 0, or training.attention to automatic"
+        )
+    if training.attention == "varlen" and training.precision == "fp32":
+        raise UsageError(
+            "training.attention is varlen, which does not support training.precision fp32: set training.precision to bf16, "
+            "or training.attention to automatic"
         )

@@ -24,12 +24,12 @@ FREE = (
 )
 
 
-def read_teacher(config: PretrainConfig, tokenizer: Tokenizer) -> Checkpoint | None:
+def read_teacher(config: PretrainConfig, tokenizer: Tokenizer | None) -> Checkpoint | None:
     """Read the teacher that a recipe names; None without distillation.
 
     Args:
         config: The recipe.
-        tokenizer: The tokenizer of the training text.
+        tokenizer: The tokenizer of the training text; None: it is not known yet, and is not compared.
 
     Raises:
         UsageError: There is no such model, or it does not fit the student, the text or the settings.
@@ -50,7 +50,7 @@ def read_teacher(config: PretrainConfig, tokenizer: Tokenizer) -> Checkpoint | N
     except UsageError as error:
         raise UsageError(f"objectives.distil.teacher: {error}") from error
     teacher, own = checkpoint.config, checkpoint.tokenizer
-    if (own.vocabulary, own.merges) != (tokenizer.vocabulary, tokenizer.merges):
+    if tokenizer and (own.vocabulary, own.merges) != (tokenizer.vocabulary, tokenizer.merges):
         raise UsageError(
             f"{where} has another vocabulary than the shards: prepare the text with --tokenizer {objective.teacher}, or "
             "take another teacher"

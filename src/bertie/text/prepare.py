@@ -25,7 +25,7 @@ from bertie import __version__, console, storage
 from bertie.errors import UsageError
 from bertie.files import sources
 from bertie.files.sources import Source
-from bertie.text import blocks, duplicates, encode, shard_writer, shards, statistics
+from bertie.text import blocks, duplicates, encode, shard_format, shard_writer, statistics
 from bertie.text.blocks import FileGroup, Filters
 from bertie.text.encode import Block
 from bertie.text.executors import Executor, LocalExecutor
@@ -105,7 +105,7 @@ class _Job:
         """Return the settings as the manifest lists them."""
         languages = list(self.reader_options.languages)
         return {
-            **({shards.LANGUAGES: languages} if languages else {}),
+            **({shard_format.LANGUAGES: languages} if languages else {}),
             "eval_share": self.eval_share,
             "language": self.language,
             "shard_bytes": self.shard_bytes,
@@ -115,7 +115,7 @@ class _Job:
 
 
 def _require_valid(texts: list[str | Path], out: Path, eval_share: float, shard_bytes: int) -> None:
-    if (out / shards.MANIFEST).is_file():
+    if (out / shard_format.MANIFEST).is_file():
         storage.discard_work(out)
     storage.require_fresh(out, "the shards")
     sources.require_outside(out, texts)
@@ -152,8 +152,8 @@ def _plan(job: _Job, files: list[Source]) -> dict[str, Any]:
 
 def _run_stages(job: _Job, work: Path, files: list[Source], corpus: CorpusStatistics) -> Path:
     """Run all stages, add their results to `corpus`, and return the folder of the shards, without a manifest."""
-    job.tokenizer.save(work / shards.TOKENIZER)
-    storage.remove_leftovers(work / shards.TOKENIZER)
+    job.tokenizer.save(work / shard_format.TOKENIZER)
+    storage.remove_leftovers(work / shard_format.TOKENIZER)
     names = _read(job, work, files, corpus)
     corpus.require_languages()
     _find_duplicates(job, work, names)
@@ -213,17 +213,20 @@ def _assemble(work: Path, encoded: list[dict[str, Any]], tokenizer: Tokenizer, c
     """
     folder = work / "shards"
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(work / shards.TOKENIZER, folder / shards.TOKENIZER)
+    shutil.copytree(work / shard_format.TOKENIZER, folder / shard_format.TOKENIZER)
     source = work / encode.FOLDER
-    counts = np.zeros((len(shards.SPLITS), tokenizer.size), np.int64)
+    counts = np.zeros((len(shard_format.SPLITS), tokenizer.size), np.int64)
     for number in range(len(encoded)):
         counts += np.load(source / f"{number:05d}.counts.npy")
-    train, evaluation = shards.SPLITS
+    train, evaluation = shard_format.SPLITS
     train_blocks = [number for number, result in enumerate(encoded) if result[train]["documents"]]
     (folder / train).mkdir()
     for shard, number in enumerate(train_blocks):
-        for kind in shards.array_kinds(bool(corpus.languages)):
-            _link(source / train / shards.array_name(number, kind), folder / train / shards.array_name(shard, kind))
+        for kind in shard_format.array_kinds(bool(corpus.languages)):
+            _link(
+                source / train / shard_format.array_name(number, kind),
+                folder / train / shard_format.array_name(shard, kind),
+            )
     eval_blocks = [number for number, result in enumerate(encoded) if result[evaluation]["documents"]]
     first_tokens = np.cumsum([0, *(encoded[number][evaluation]["tokens"] for number in eval_blocks)])[:-1]
     shard_tokens = max(result[train]["tokens"] for result in encoded)

@@ -1,4 +1,4 @@
-"""Writing token shards in the format of `text/shards.py`."""
+"""Writing token shards in the format of `text/shard_format.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bertie import storage
-from bertie.text.shards import (
+from bertie.text.shard_format import (
     ARRAYS,
     FORMAT,
     MANIFEST,

@@ -151,7 +151,25 @@ def rewrite(folder: Path, change: dict[str, torch.Tensor | None]) -> Path:
 
 def test_weights_without_an_encoder_are_refused(folder: Path) -> None:
     save_file({"a": torch.zeros(3)}, without_manifest(folder) / "model.safetensors")
-    with pytest.raises(UserError, match="holds no BERT encoder"):
+    with pytest.raises(UserError, match='holds no encoder of the model_type "bert"'):
+        read_checkpoint(folder)
+
+
+def test_weights_without_word_embeddings_are_refused(folder: Path) -> None:
+    rewrite(folder, {"bert.embeddings.word_embeddings.weight": None})
+    with pytest.raises(UserError, match="is damaged: it holds no word embeddings"):
+        read_checkpoint(folder)
+
+
+@pytest.mark.parametrize("other", ["gpt2", "electra", "xlm"])
+def test_a_configuration_of_another_family_is_named(folder: Path, other: str) -> None:
+    path = without_manifest(folder) / "config.json"
+    values = json.loads(path.read_text())
+    sizes = (
+        {"n_layer": 2, "n_embd": 32, "n_head": 4} if other == "gpt2" else {"n_layers": 2, "emb_dim": 32, "n_heads": 4}
+    )
+    path.write_text(json.dumps(values | (sizes if other != "electra" else {}) | {"model_type": other}))
+    with pytest.raises(UserError, match=f'no encoder of the model_type "{other}".* restore the files that belong'):
         read_checkpoint(folder)
 
 

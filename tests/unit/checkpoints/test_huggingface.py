@@ -157,6 +157,8 @@ def test_class_names_keep_their_order(tiny_config: TransformerConfig) -> None:
         ({"model_type": "t5"}, "model_type is 't5'"),
         ({"model_type": ["bert"]}, "model_type is"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
+        ({"is_decoder": True}, "is_decoder"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings"),
         ({"hidden_act": "mish"}, "hidden_act 'mish' is not supported: give one of"),
         ({"hidden_size": None}, "hidden_size"),
         ({"hidden_size": 33}, "not a multiple"),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from bertie.lab.bootstrap import SAMPLES, difference, estimate, resampled_scores
 
@@ -45,13 +46,41 @@ def test_examples_are_resampled_together() -> None:
     assert found.high - found.low == pytest.approx(2 * 1.96 * np.sqrt(0.03 * 0.97 / 500), rel=0.15)
 
 
-def test_the_variation_between_seeds_is_part_of_the_interval() -> None:
-    """Without examples, the standard error is the standard deviation over seeds by the root of their number."""
+def test_the_interval_of_a_mean_over_seeds_is_that_of_the_t_distribution() -> None:
     values = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
-    found = estimate(values, None)
-    assert found.low is not None
-    assert found.high is not None
-    assert (found.high - found.low) / (2 * 1.96) == pytest.approx(np.std(values, ddof=1) / np.sqrt(6), rel=0.1)
+    found, expected = estimate(values, None), stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx(expected, abs=0.01)
+
+
+def test_the_interval_of_a_difference_over_seeds_is_that_of_the_t_distribution() -> None:
+    a, b = [0.1, 0.25, 0.3], [0.5, 0.55, 0.65]
+    found, expected = difference(a, b, None, None), stats.ttest_ind(a, b).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx(expected, abs=0.01)
+
+
+def test_a_side_with_one_run_has_the_variation_of_the_other() -> None:
+    """If runs have failed, the remaining one is not taken for certain."""
+    found = difference([0.5], [0.1, 0.2, 0.3], None, None)
+    assert (found.low, found.high) == pytest.approx((0.3 - 0.497, 0.3 + 0.497), abs=0.01)  # 4.303 × 0.1 × √(1 + 1/3)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize("spread", [0.0, 0.2], ids=["equal seeds", "other seeds"])
+def test_few_seeds_give_no_more_false_alarms_than_many(seeds: int, spread: float) -> None:
+    """Without a difference, at most about one interval in twenty excludes 0, whether examples or seeds vary more."""
+    rng = np.random.default_rng(seeds)
+    false_alarms = losses = 0
+    for _ in range(200):
+        difficulty = rng.normal(size=200)
+        sides = [
+            [(difficulty + spread * rng.normal() + 0.5 * rng.normal(size=200) > 0).astype(float) for _ in range(seeds)]
+            for _ in range(2)
+        ]
+        means = [[float(run.mean()) for run in runs] for runs in sides]
+        false_alarms += difference(*means, *(scores(*runs) for runs in sides)).significant  # type: ignore[misc]
+        losses += difference(*rng.normal(size=(2, seeds)).tolist(), None, None).significant  # type: ignore[misc]
+    assert false_alarms <= 18
+    assert 2 <= losses <= 18
 
 
 def test_one_seed_without_examples_has_no_interval() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -17,7 +18,8 @@ import pytest
 import tomli_w
 
 import bertie
-from bertie.errors import UsageError
+from bertie.cli import main
+from bertie.errors import MachineError, UsageError
 from bertie.lab.launchers import Work
 
 File = dict[str, Any]
@@ -59,8 +61,9 @@ def test_a_lab_writes_scores_differences_and_a_page(finished: Path) -> None:
     assert score["mean"]["low"] <= score["mean"]["value"] <= score["mean"]["high"]
     assert bert["measures"]["mlm_loss"]["difference"] is None  # the first row is the reference
     tables = (finished / "results.md").read_text()
-    assert "| objective | masked LM, loss |" in tables
+    assert "| objective | masked LM, loss (nats) |" in tables
     assert "| no NSP |" in tables
+    assert tables.index("| objective | and, accuracy |") < tables.index("| objective | masked LM, loss (nats) |")
     page = (finished / "report.html").read_text()
     assert all(text in page for text in ("Objectives", "Does it help?", "no NSP", "and, accuracy"))
     assert not list((finished / "steps").glob("finetune-*/run/model.safetensors"))  # only what others need is kept
@@ -77,6 +80,30 @@ def test_a_finished_lab_computes_nothing_again_and_a_new_variant_only_itself(fin
     assert len(after) == len(before) + 1
     bertie.run_lab(small(), lab_data, finished)
     assert states(finished / "steps") == after
+
+
+def test_the_page_names_the_machine_and_the_version_that_trained_each_model(
+    finished: Path, lab_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A lab goes on with another commit, number of threads or GPU. Its earlier results are not of the last one."""
+    out = tmp_path / "out"
+    shutil.copytree(finished, out)
+    bertie.run_lab(small(), lab_data, out, work=Work(threads=2))
+    assert "not trained alike" not in capfd.readouterr().err
+    assert "4 trainings in " in (out / "results.md").read_text()
+    assert " with 1 thread on " in (out / "results.md").read_text()  # by which they were trained, not that of this call
+    plan = json.loads((out / "plan.json").read_text())
+    changed = out / "steps" / plan["cells"][0]["tasks"]["and"] / "result.json"
+    result = json.loads(changed.read_text())
+    result["environment"] |= {"commit": "0123456789ab", "precision": "fp16"}
+    changed.write_text(json.dumps(result))
+    bertie.run_lab(small(), lab_data, out)
+    warning = capfd.readouterr().err
+    assert "not trained alike" in warning
+    for text in (warning, (out / "report.html").read_text()):
+        assert "1 training in fp16 with 1 thread on " in text
+        assert "commit 0123456789ab." in text
+        assert "3 trainings in " in text
 
 
 @pytest.mark.slow
@@ -116,10 +143,34 @@ def test_a_stopped_lab_resumes_and_ends_with_the_same_scores(
     assert results(out) == [row for row in results(finished) if row["variants"] != ["frozen"]][:2]
 
 
+def test_jobs_of_slurm_end_when_the_command_is_killed(lab_data: Path, tmp_path: Path) -> None:
+    file, out = tmp_path / "lab.toml", tmp_path / "out"
+    file.write_text(tomli_w.dumps(small() | {"budget": {"unit": "steps", "amount": 1_000_000}}))
+    stand_in_for_srun(tmp_path)
+    environment = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    process = subprocess.Popen([*command(lab_data, out, file), "--executor", "slurm"], env=environment)
+    while not list((out / "steps").glob("pretrain-*/run/metrics.jsonl")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    assert not workers_of(out)
+
+
+def stand_in_for_srun(folder: Path) -> None:
+    """Write a program that notes its options in `folder`/jobs and runs the command."""
+    srun = folder / "bin" / "srun"
+    srun.parent.mkdir()
+    srun.write_text(
+        f'#!/bin/sh\necho "$@" >> {folder}/jobs\nwhile [ "${{1#--}}" != "$1" ]; do shift; done\nexec "$@"\n'
+    )
+    srun.chmod(srun.stat().st_mode | stat.S_IEXEC)
+
+
 def workers_of(out: Path) -> list[str]:
     """Processes of steps that still run, some time after their parent has ended."""
     for _ in range(50):
-        listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
+        listed = subprocess.run(["ps", "-wweo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
         running = [line for line in listed if "bertie.lab.worker" in line and str(out) in line]
         if not running:
             break
@@ -152,7 +203,7 @@ def test_a_dry_run_estimates_and_trains_nothing(
     assert {name.split("-")[0] for name in states(tmp_path / "out" / "steps")} == {"vocabulary", "shards"}
     shown = capfd.readouterr().err
     assert "no NSP, seed 0: " in shown
-    assert "hours" in shown
+    assert " s with " in shown  # a unit that suits a lab of seconds
 
 
 @pytest.mark.slow
@@ -173,18 +224,15 @@ def test_a_measured_budget_has_the_same_steps_for_all_seeds(lab_data: Path, tmp_
 
 @pytest.mark.slow
 def test_slurm_jobs_get_their_options(lab_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in for srun notes its options and runs the command."""
-    srun = tmp_path / "bin" / "srun"
-    srun.parent.mkdir()
-    srun.write_text(
-        f'#!/bin/sh\necho "$@" >> {tmp_path}/jobs\nwhile [ "${{1#--}}" != "$1" ]; do shift; done\nexec "$@"\n'
-    )
-    srun.chmod(srun.stat().st_mode | stat.S_IEXEC)
-    monkeypatch.setenv("PATH", f"{srun.parent}:{os.environ['PATH']}")
+    stand_in_for_srun(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     file = small() | {"tasks": []}
     file["axes"][0]["variants"].pop()
     bertie.run_lab(
-        file, lab_data, tmp_path / "out", executor="slurm", slurm_options="--partition=gpu --gpus=1", threads=2
+        file,
+        lab_data,
+        tmp_path / "out",
+        work=Work(executor="slurm", slurm_options="--partition=gpu --gpus=1", threads=2),
     )
     jobs = (tmp_path / "jobs").read_text().splitlines()
     assert len(jobs) == 3  # vocabulary, shards, pre-training
@@ -231,3 +279,54 @@ def test_two_processes_cannot_run_the_same_lab(finished: Path, lab_data: Path) -
 
     with only_process(finished / "steps"), pytest.raises(UsageError, match="another process"):
         bertie.run_lab(small(), lab_data, finished)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "damage"),
+    [
+        ("pretrain-*/result.json", '{"a": 1'),
+        ("finetune-*/result.json", "{}"),
+        ("finetune-*/sums.npy", "\x93NUMPY"),
+    ],
+)
+def test_damaged_results_are_made_again(
+    pattern: str, damage: str, finished: Path, lab_data: Path, tmp_path: Path
+) -> None:
+    """Also those of fine-tuning, whose weights are deleted by then."""
+    shutil.copytree(finished, tmp_path / "out")
+    for damaged in list((tmp_path / "out" / "steps").glob(pattern)):
+        damaged.write_text(damage)
+    assert bertie.run_lab(small(), lab_data, tmp_path / "out")["failed"] == 0
+    assert results(tmp_path / "out") == [row for row in results(finished) if row["variants"] != ["frozen"]][:2]
+
+
+def test_a_lab_that_ended_before_its_plan_begins_again(
+    lab_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise MachineError("No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("bertie.lab.lab.save_plan", full)
+        with pytest.raises(MachineError):
+            bertie.run_lab(small(), lab_data, tmp_path / "out")
+    (tmp_path / "out" / ".plan.json.tmp-123").touch()  # of a process that was killed
+    assert bertie.run_lab(small(), lab_data, tmp_path / "out", dry=True)["cells"] == 2
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(lab_data: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for steps in ("file", "file/steps"):
+        with pytest.raises(MachineError, match="give another --out or --steps"):
+            bertie.run_lab(small(), lab_data, tmp_path / "out", steps=tmp_path / steps)
+
+
+def test_the_command_fails_if_a_step_fails(lab_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = small() | {"tasks": []}
+    file["axes"][0]["variants"] = [{"name": "too large", "pretrain": {"training": {"batch_size": 100_000}}}]
+    (tmp_path / "lab.toml").write_text(tomli_w.dumps(file))
+    call = ["lab", str(tmp_path / "lab.toml"), "--data", str(lab_data), "--out", str(tmp_path / "out"), "--json"]
+    assert main(call) == 1
+    shown = capfd.readouterr()
+    assert json.loads(shown.out)["failed"] == 1
+    assert "1 step failed; the same command repeats them" in shown.err

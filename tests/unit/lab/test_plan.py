@@ -10,13 +10,18 @@ from typing import Any
 import pytest
 
 from bertie import config
+from bertie.checkpoints.folder import write_model
 from bertie.errors import UsageError, UserError
 from bertie.lab.budget import tokens_per_step
 from bertie.lab.checks import check
 from bertie.lab.config import LabConfig
 from bertie.lab.plan import Plan, make_plan, read_step, save_plan
 from bertie.lab.steps import FinetuneStep, GloveStep, MeasureStep, PretrainStep
+from bertie.model.config import TransformerConfig
+from bertie.objectives import MaskedLM
+from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig
+from bertie.text.tokenizer import Tokenizer
 
 File = dict[str, Any]
 
@@ -96,6 +101,28 @@ def test_the_name_of_a_step_depends_on_its_settings_and_inputs_only(lab_file: Fi
     assert not set(planned(lab_file, lab_data).steps) & set(before.steps)
 
 
+def test_other_weights_of_a_teacher_or_an_initial_model_are_another_step(
+    lab_file: File, lab_data: Path, tmp_path: Path
+) -> None:
+    lab_file["budget"] = {"unit": "flops", "amount": 1e9}
+    for name in ("teacher", "start"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+        (tmp_path / name / "model.safetensors").write_bytes(b"1")
+    objectives = [{"kind": "mlm", "initialization": "random"}, {"kind": "distil", "teacher": str(tmp_path / "teacher")}]
+    variant(lab_file, pretrain={"objectives": objectives})
+    variant(lab_file, pretrain={"init_from": str(tmp_path / "start")})
+    before = planned(lab_file, lab_data)
+    assert planned(lab_file, lab_data).steps.keys() == before.steps.keys()
+    for name, cell in (("teacher", 2), ("start", 3)):
+        (tmp_path / name / "model.safetensors").write_bytes(b"12")
+        after = planned(lab_file, lab_data)
+        changed = [a != b for a, b in zip(before.cells, after.cells, strict=True)]
+        assert [i for i, each in enumerate(changed) if each] == [cell]
+        assert len(after.steps.keys() - before.steps.keys()) == 3  # measured, pre-trained and fine-tuned again
+        before = after
+
+
 @pytest.mark.parametrize(("unit", "amount", "steps"), [("steps", 4, 4), ("tokens", 1280, 10), ("tokens", 1300, 10)])
 def test_a_budget_replaces_the_number_of_steps(
     lab_file: File, lab_data: Path, unit: str, amount: float, steps: int
@@ -140,6 +167,14 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("grid", {"finetune": {"restarts": 3}}, "restarts"),
     ("text", {"text": {"inputs": ["missing.jsonl"]}}, "no such file"),
     ("glove key", {"glove": {"size": 3}}, "size"),
+    ("negative checkpoint", {"checkpoint": -2}, "checkpoint is -2"),
+    ("glove and pretrain", {"glove": {}, "pretrain": {"seed": 1}}, "remove one of them"),
+    ("share", {"text": {"eval_share": float("nan")}}, "text.eval_share is nan"),
+    ("vocabulary", {"text": {"vocab_size": 0}}, "text.vocab_size is 0"),
+    ("no text", {"text": {"inputs": []}}, "text.inputs is empty"),
+    ("bpe", {"text": {"algorithm": "bpe", "cased": True}}, "text.cased is true"),
+    ("table", {"pretrain": {"extends": "nope"}}, "pretrain: the configuration: extends 'nope'"),
+    ("objectives", {"pretrain": {"objectives": []}}, "pretrain: objectives"),
 ]
 
 
@@ -151,13 +186,19 @@ def test_a_wrong_variant_is_refused_by_name(lab_file: File, lab_data: Path, valu
     assert "\n" not in str(caught.value)
 
 
+DISTIL: list[File] = [{"kind": "mlm", "initialization": "random"}, {"kind": "distil"}]
 CANNOT_RUN: list[tuple[Any, str]] = [
-    ({"pretrain": {"model": {"max_position_embeddings": 16}}}, "layout.max_length 32"),
     ({"pretrain": {"model": {"vocab_size": 200}}}, "text.vocab_size is 300"),
     ({"finetune": {"max_length": 1024}}, "max_length of fine-tuning"),
     ({"finetune": {"layers": "concat_last_4"}}, "layers"),
     ({"finetune": {"metric": "bleu"}}, "metric is 'bleu'"),
     ({"finetune": {"task": {"label": "stars"}}}, "stars"),
+    ({"finetune": {"language": "de"}}, "no language embeddings"),
+    ({"text": {"text_field": "body"}}, "no field 'body'"),
+    ({"pretrain": {"layout": {"kind": "translations"}, "objectives": [{"kind": "mlm"}]}}, "several languages"),
+    ({"pretrain": {"init_from": "./nowhere"}}, "init_from: ./nowhere"),
+    ({"pretrain": {"objectives": DISTIL}}, "teacher is empty"),
+    ({"pretrain": {"objectives": [DISTIL[0], DISTIL[1] | {"teacher": "./nowhere"}]}}, "teacher: ./nowhere"),
 ]
 
 
@@ -191,6 +232,9 @@ def test_a_file_of_the_task_with_unknown_classes_is_refused(lab_file: File, lab_
         ({"budget": {"unit": "steps", "amount": 0}}, "budget.amount"),
         ({"budget": {"unit": "tokens", "amount": 3}}, "less than one step"),
         ({"titel": "x"}, "did you mean 'title'"),
+        ({"axes": [{"name": " ", "variants": [{"name": "x"}]}]}, "axes has the name ' '"),
+        ({"axes": [{"name": "a", "variants": [{"name": "x\ny"}]}]}, "axes.a.variants has the name"),
+        ({"tasks": [{"name": "mlm_loss", "train": "t", "dev": "d", "finetune": {}}]}, "that of another measure"),
     ],
 )
 def test_a_wrong_file_is_refused(lab_file: File, lab_data: Path, changes: File, message: str) -> None:
@@ -202,3 +246,15 @@ def test_a_wrong_file_is_refused(lab_file: File, lab_data: Path, changes: File, 
 def test_every_shipped_lab_can_run(name: str, shared_data: Path) -> None:
     plan = make_plan(config.load(LabConfig, name, "lab"), shared_data)
     check(plan)
+
+
+def test_a_model_of_another_vocabulary_is_refused(
+    lab_file: File, lab_data: Path, tmp_path: Path, small_tokenizer: Tokenizer
+) -> None:
+    """The lab trains a vocabulary of 300 entries, and the model has another number."""
+    size = TransformerConfig(1, 16, 2, 32, vocab_size=small_tokenizer.size)
+    write_model(tmp_path, new_model(size, (MaskedLM(),), 0), small_tokenizer)
+    teach = [DISTIL[0], DISTIL[1] | {"teacher": str(tmp_path)}]
+    for changes in ({"init_from": str(tmp_path)}, {"objectives": teach}):
+        with pytest.raises(UsageError, match=r"a vocabulary of 500 entries, and text.vocab_size is 300"):
+            check(planned(variant(copy.deepcopy(lab_file), pretrain=changes), lab_data))

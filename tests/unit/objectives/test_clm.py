@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from bertie.batches.collate import collate, filler
 from bertie.batches.sentence_pairs import SentencePairs
@@ -13,9 +15,13 @@ from bertie.errors import UsageError
 from bertie.model.chunked_loss import chunked_vocabulary_loss
 from bertie.model.config import TransformerConfig
 from bertie.model.losses import cross_entropy
+from bertie.model.vocabulary_heads import BidirectionalLMHead, CausalLMHead
+from bertie.objectives.bilm import BidirectionalLM
 from bertie.objectives.clm import CausalLM
+from bertie.objectives.initialization import COOCCURRENCE_NORM
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
+from bertie.text.shards import open_shards
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -67,6 +73,14 @@ def test_the_chunked_loss_computes_in_half_precision_under_autocast() -> None:
         assert (found - expected).norm() < 0.02 * expected.norm()
 
 
+def test_an_evaluation_computes_the_logits_and_no_gradients() -> None:
+    x, matrix = torch.randn(23, 8), torch.randn(50, 8, requires_grad=True)
+    targets = Targets(torch.arange(23), torch.arange(23), torch.ones(23))
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        chunked_vocabulary_loss(x, matrix, targets)
+    assert counter.get_total_flops() == 2 * 23 * 8 * 50
+
+
 def test_the_chunked_loss_has_shapes_without_data() -> None:
     """The estimate of memory computes on torch's meta device."""
     x, matrix = (torch.empty(size, 8, device="meta", requires_grad=True) for size in (23, 50))
@@ -88,3 +102,18 @@ def test_objectives_refuse_models_and_layouts_that_do_not_suit_them() -> None:
         objective.check(bidirectional, layout, ())
         with pytest.raises(UsageError, match=rf"objectives\.{objective.kind} .* model\.causal"):
             objective.check(causal, layout, ())
+
+
+@pytest.mark.parametrize(
+    "objective", [CausalLM(initialization="cooccurrence"), BidirectionalLM(initialization="cooccurrence")]
+)
+def test_word_embeddings_start_from_cooccurrences(objective: CausalLM | BidirectionalLM, small_shards: Path) -> None:
+    corpus, embeddings = open_shards(small_shards).train, torch.nn.Embedding(500, 16)
+    before = embeddings.weight.norm(dim=1).mean()
+    head = CausalLMHead(embeddings) if isinstance(objective, CausalLM) else BidirectionalLMHead(embeddings)
+    objective.initialize(head, corpus)
+    seen = torch.from_numpy(corpus.frequencies(500)) > 0
+    norms = embeddings.weight.norm(dim=1)[seen]
+    torch.testing.assert_close(norms, (COOCCURRENCE_NORM * before).expand_as(norms))
+    replace(objective, initialization="random").initialize(head, corpus)
+    assert torch.equal(embeddings.weight.norm(dim=1)[seen], norms)

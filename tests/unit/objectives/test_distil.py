@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 import bertie
 from bertie.batches.collate import collate, filler, join
@@ -110,6 +111,13 @@ def test_the_divergence_agrees_with_torch(chunk: int, dtype: torch.dtype, monkey
     torch.testing.assert_close(*gradients)
     with torch.no_grad():
         torch.testing.assert_close(divergence(ours, theirs, weight, 2.0)[0], total.detach())
+
+
+def test_an_evaluation_computes_the_logits_and_no_gradients() -> None:
+    ours, theirs = random_logits(23, 8, 50, torch.float32, True), random_logits(23, 6, 50, torch.float32, False)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        divergence(ours, theirs, torch.ones(23), 2.0)
+    assert counter.get_total_flops() == 2 * 23 * (8 + 6) * 50
 
 
 def test_the_divergence_uses_half_precision_products_under_autocast() -> None:

@@ -163,5 +163,5 @@ def test_folders_whose_files_do_not_belong_together_are_refused(run: Path, tmp_p
         read_checkpoint(tmp_path)
     subwords = values["encoder"] | {"input": {"kind": "subwords"}}
     (tmp_path / "config.json").write_text(json.dumps(values | {"encoder": subwords}))
-    with pytest.raises(UserError, match="holds no BERT encoder"):
+    with pytest.raises(UserError, match="it holds no word embeddings"):
         read_checkpoint(tmp_path)

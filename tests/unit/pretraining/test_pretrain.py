@@ -468,12 +468,12 @@ def test_micro_batches_and_workers_do_not_change_the_data(
 
 
 def test_unsupported_varlen_attention_is_refused(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
-    varlen = replace(config.training, attention="varlen")
+    varlen = replace(config.training, attention="varlen", precision="bf16")
     with_dropout = replace(config.model, attention_probs_dropout_prob=0.1)
     with pytest.raises(UsageError, match=r"model\.attention_probs_dropout_prob is 0\.1: set it to 0"):
         replace(config, model=with_dropout, training=varlen)
     if runtime.device().type == "cpu":
-        with pytest.raises(UsageError, match=r"varlen, which needs a GPU .* here it is fp32 on cpu"):
+        with pytest.raises(UsageError, match=r"varlen, which needs a GPU .* here it is bf16 on cpu"):
             pretrain(
                 replace(config, model=replace(config.model, attention_probs_dropout_prob=0.0), training=varlen),
                 small_shards,

@@ -11,7 +11,7 @@ import pytest
 
 from bertie import storage
 from bertie.errors import UsageError, UserError
-from bertie.text import shard_writer, shards
+from bertie.text import shard_format, shard_writer
 from bertie.text.shards import open_shards
 from bertie.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
@@ -74,8 +74,8 @@ def test_arrays_on_disk(folder: Path) -> None:
 
 
 def test_token_dtype_depends_on_the_vocabulary_size() -> None:
-    assert shards.token_dtype(65536) == np.uint16
-    assert shards.token_dtype(65537) == np.uint32
+    assert shard_format.token_dtype(65536) == np.uint16
+    assert shard_format.token_dtype(65537) == np.uint32
 
 
 def test_unigram_entropy_is_in_nats() -> None:
@@ -166,4 +166,4 @@ def test_file_that_the_manifest_does_not_list_is_an_error(folder: Path) -> None:
     storage.write_json(folder / "manifest.json", manifest)
     with pytest.raises(UserError, match=r"does not list train/00000\.tokens\.npy: prepare again"):
         open_shards(folder)
-    assert shards.unlisted_files(folder, manifest) == ["train/00000.tokens.npy"]
+    assert shard_format.unlisted_files(folder, manifest) == ["train/00000.tokens.npy"]

@@ -6,6 +6,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from bertie.checkpoints.families.family import Family, Module
+from bertie.checkpoints.families.settings import require
 from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 
@@ -39,8 +40,7 @@ def to_config(config: TransformerConfig) -> dict[str, Any]:
 
 
 def from_config(values: dict[str, Any]) -> dict[str, Any]:
-    if (position := values.get("position_embedding_type", "absolute")) != "absolute":
-        raise UsageError(f"position_embedding_type is {position!r}; bertie supports 'absolute'")
+    require(values, position_embedding_type="absolute", is_decoder=False, tie_word_embeddings=True)
     return known_keys(values)
 
 
