@@ -114,7 +114,7 @@ class TranslationsEpoch:
                 (
                     np.concatenate([first, ids, [tokenizer.sep_id]]),
                     np.full(size, number if tokenizer.separators == 1 else 0),
-                    np.concatenate([[True] * len(first), words, [True]]),
+                    np.concatenate([np.ones(len(first), bool), words, [True]]),
                     np.arange(size) + 1 - len(first),
                     np.full(size, self.corpus.language(start)),
                 )

@@ -81,9 +81,10 @@ def check(corpus: Corpus, epoch: TranslationsEpoch, max_length: int) -> None:
             assert document_of(corpus, first) == document_of(corpus, second)
             assert corpus.language(first) != corpus.language(second)
         sequence = epoch.sequence(span)
-        arrays = (sequence.token_type_ids, sequence.word_starts, sequence.position_ids, sequence.language_ids)
-        assert len(span) == len(sequence)
-        assert all(array is not None and len(array) == len(span) for array in arrays)
+        arrays = (sequence.input_ids, sequence.token_type_ids, sequence.position_ids, sequence.language_ids)
+        assert len(span) == len(sequence) == len(sequence.word_starts)
+        assert sequence.word_starts.dtype == bool
+        assert all(array is not None and len(array) == len(span) and array.dtype == np.int32 for array in arrays)
     for window in range(epoch.windows):
         assert epoch.lengths(window).tolist() == [len(span) for span in epoch.window(window)]
 

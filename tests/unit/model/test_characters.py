@@ -15,7 +15,7 @@ from bertie.model.characters import ENTRIES_MULTIPLE, GATE_BIAS, CharacterCNN, C
 from bertie.model.encoder import build_encoder, spell_entries
 from bertie.model.flops import training_flops
 from bertie.model.initialization import initialize_weights
-from bertie.model.lstm import LstmConfig, LstmEncoder
+from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
 from bertie.objectives import BidirectionalLM
 from bertie.text.spelling import spelling_table
@@ -41,15 +41,6 @@ def cnn(tokenizer: Tokenizer, settings: Characters = SETTINGS) -> CharacterCNN:
     initialize_weights(made, 0.5)
     made.spell(tokenizer)
     return made
-
-
-def encoder_of(tokenizer: Tokenizer) -> LstmEncoder:
-    encoder = build_encoder(CONFIG)
-    torch.manual_seed(0)
-    initialize_weights(encoder, 0.5)
-    spell_entries(encoder, tokenizer)
-    assert isinstance(encoder, LstmEncoder)
-    return encoder.eval()
 
 
 def language_model(config: LstmConfig, tokenizer: Tokenizer) -> Model:
@@ -118,32 +109,6 @@ def test_an_encoder_without_a_vocabulary_does_not_run() -> None:
         encoder(batch([1, 2]))
 
 
-def test_no_half_sees_the_tokens_that_it_predicts(tokenizer: Tokenizer) -> None:
-    encoder = encoder_of(tokenizer)
-    before = encoder(batch([21, 22, 23, 24, 25])).last
-    for changed in range(5):
-        ids = [21, 22, 23, 24, 25]
-        ids[changed] = 5
-        same = (encoder(batch(ids)).last - before).abs().view(5, 2, 6).amax(2) < 1e-6
-        for token in range(5):
-            assert bool(same[token, 0]) == (token < changed)
-            assert bool(same[token, 1]) == (token > changed)
-
-
-def test_gradients_do_not_depend_on_the_split_into_micro_batches(tokenizer: Tokenizer) -> None:
-    rng = np.random.default_rng(0)
-    made = sequences(*(rng.integers(5, SIZE, n).tolist() for n in (9, 3, 16, 5)))
-    found = []
-    for parts in ([made], [made[:1], made[1:3], made[3:]]):
-        model = language_model(CONFIG, tokenizer).double()
-        for part in parts:
-            packed, targets = BidirectionalLM().label(collate(part, 16), tokenizer, rng)
-            model(MicroBatch.of(packed, {"bilm": targets}).tensors())["bilm"].total.backward()
-        found.append([parameter.grad for parameter in model.parameters()])
-    for whole, split in zip(*found, strict=True):
-        torch.testing.assert_close(whole, split)
-
-
 def test_the_output_matrix_is_the_heads_own(tokenizer: Tokenizer) -> None:
     model = language_model(CONFIG, tokenizer)
     head, own = model.heads["bilm"], model.state_dict()["heads.bilm.output.weight"]
@@ -155,21 +120,6 @@ def test_the_output_matrix_is_the_heads_own(tokenizer: Tokenizer) -> None:
     torch.testing.assert_close(head(hidden, targets).total, expected)
     tied = replace(CONFIG, input=LstmConfig(2, 12, 10).input)
     assert not list(language_model(tied, tokenizer).heads.parameters())
-
-
-def test_overfits_a_few_sequences(tokenizer: Tokenizer) -> None:
-    config = replace(CONFIG, hidden_size=64, cell_size=48, input=replace(SETTINGS, filters=(16, 16, 32)))
-    model, rng = language_model(config, tokenizer), np.random.default_rng(0)
-    made = sequences(*([10 + i, *rng.integers(20, 60, 9), 70 + i] for i in range(8)))  # the ends name the sequence
-    packed, targets = BidirectionalLM().label(collate(made, 16), tokenizer, rng)
-    micro = MicroBatch.of(packed, {"bilm": targets}).tensors()
-    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
-    for _ in range(70):
-        loss = model(micro)["bilm"]
-        optimizer.zero_grad()
-        (loss.total / loss.count).backward()
-        optimizer.step()
-    assert float((loss.total / loss.count).detach()) < 0.05
 
 
 def test_flops_agree_with_torchs_counter(tokenizer: Tokenizer) -> None:

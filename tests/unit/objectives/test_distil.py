@@ -135,27 +135,6 @@ def test_the_divergence_uses_half_precision_products_under_autocast() -> None:
         torch.testing.assert_close(found, expected, rtol=0.1, atol=0.02 * float(expected.abs().max()))
 
 
-@pytest.mark.parametrize("positions", ["all", "masked"])
-def test_the_loss_is_that_of_the_paper(
-    size: TransformerConfig, teacher: Checkpoint, small_tokenizer: Tokenizer, positions: Any
-) -> None:
-    """As in the release: means over the tokens, with the weights 5 and 1 and temperature 2."""
-    objectives = (MaskedLM(), Distillation(positions=positions))
-    micro = labeled(small_tokenizer, 0, 1, objectives=objectives).tensors()
-    model = new_model(size, objectives, 0, teacher=teacher)
-    assert model.teacher is not None
-    loss, targets = model(micro)["distil"], micro.targets["distil"]
-    index = micro.rows[targets.index[targets.weight > 0]]
-    ours, theirs = model.encoder(micro.batch).last[index], model.teacher.encoder(micro.batch).last[index]
-    log_q = (model.heads["mlm"].logits(ours) / 2).log_softmax(1)  # type: ignore[operator]
-    p = (model.teacher.head.logits(theirs) / 2).softmax(1)
-    soft = F.kl_div(log_q, p, reduction="batchmean") * 2**2
-    cosine = F.cosine_embedding_loss(ours, theirs, torch.ones(len(ours)))
-    torch.testing.assert_close(loss.total / loss.count, 5 * soft + cosine)
-    assert loss.count == len(index) == (240 if positions == "all" else micro.targets["mlm"].weight.sum())
-    assert loss.hits == (log_q.argmax(1) == p.argmax(1)).sum()
-
-
 def test_a_copy_of_the_teacher_has_no_loss(teacher: Checkpoint, small_tokenizer: Tokenizer) -> None:
     """The student has dropout in training, the teacher never has."""
     size = replace(teacher.config, hidden_dropout_prob=0.5)  # type: ignore[type-var]
@@ -191,45 +170,6 @@ def test_the_teacher_is_not_part_of_the_model(
     assert {parameter.dtype for part in model.double().teacher or () for parameter in part.parameters()} == {
         torch.float64
     }
-
-
-def test_gradients_do_not_depend_on_the_micro_batches(
-    size: TransformerConfig, teacher: Checkpoint, small_tokenizer: Tokenizer
-) -> None:
-    gradients = []
-    for split in ([[0, 1, 2, 3]], [[0], [1, 2, 3]], [[0], [1], [2], [3]]):
-        model = new_model(size, OBJECTIVES, 0, teacher=teacher).double()
-        for part in split:
-            losses = model(labeled(small_tokenizer, *part).tensors())
-            torch.stack([loss.total for loss in losses.values()]).sum().backward()
-        gradients.append([parameter.grad for parameter in model.parameters()])
-    for other in gradients[1:]:
-        torch.testing.assert_close(other, gradients[0], rtol=1e-5, atol=1e-7)
-
-
-def test_the_answers_of_a_teacher_to_eight_sequences_are_learned_by_heart(
-    tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path
-) -> None:
-    """The student begins with the teacher's embeddings and head, and with random layers."""
-    theirs = new_model(tiny_config, (MaskedLM(),), 0)
-    initialize_weights(theirs, 0.1)
-    write_model(tmp_path, theirs, small_tokenizer)
-    micro = labeled(small_tokenizer, 3, count=8).tensors()
-    model = new_model(tiny_config, OBJECTIVES, 1, teacher=read_checkpoint(tmp_path))
-    Distillation().initialize(model.heads["distil"], None)  # type: ignore[arg-type]
-    initialize_weights(model.encoder.layers, 0.02)
-    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
-    first = last = model(micro)["distil"]
-    for step in range(250):
-        for group in optimizer.param_groups:
-            group["lr"] = 1e-2 * (1 - step / 250)
-        last = model(micro)["distil"]
-        optimizer.zero_grad()
-        (last.total / last.count).backward()
-        optimizer.step()
-    assert float((first.total / first.count).detach()) > 0.05
-    assert float((last.total / last.count).detach()) < 0.002
-    assert float(last.hits / last.count) > 0.9
 
 
 def test_layers_are_evenly_spaced() -> None:

@@ -1,22 +1,17 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-import torch
 
-from bertie.batches.collate import collate, filler, join
+from bertie.batches.collate import collate, filler
 from bertie.batches.contiguous import DocSentences
 from bertie.batches.sentence_pairs import SentencePairs
-from bertie.contracts import Batch, MicroBatch, Sequence
+from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.model.lstm import LstmConfig
 from bertie.model.xlnet import XlnetConfig
 from bertie.objectives import BidirectionalLM, MaskedLM, NextSentence, PermutationLM
-from bertie.pretraining.feed import label_row
-from bertie.pretraining.initial_weights import new_model
 from bertie.text.tokenizer import Tokenizer
 
 CONFIG = XlnetConfig(
@@ -126,48 +121,3 @@ def test_recipes_that_do_not_suit_are_refused() -> None:
     for share in (0.0, 1.0):
         with pytest.raises(UsageError, match=r"objectives\.plm\.plm_probability"):
             PermutationLM(plm_probability=share)
-
-
-def test_gradients_do_not_depend_on_the_micro_batch(small_tokenizer: Tokenizer) -> None:
-    rows = [
-        label_row(row(small_tokenizer, lengths, seed), (PermutationLM(),), small_tokenizer, 0, seed)
-        for seed, lengths in enumerate([[64, 40, 3, 64, 50], [10, 20, 64], [64, 64, 64, 60]])
-    ]
-    model = new_model(CONFIG, (PermutationLM(),), 0).double()
-    found = []
-    for parts in ([rows], [rows[:1], rows[1:]], [rows[:1], rows[1:2], rows[2:]]):
-        model.zero_grad()
-        losses = [model(join(part).tensors())["plm"] for part in parts]
-        torch.stack([loss.total for loss in losses]).sum().backward()
-        count = sum(float(loss.count) for loss in losses)
-        found.append((count, {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}))
-    assert found[0][1].keys() == dict(model.named_parameters()).keys()
-    for other in found[1:]:
-        assert found[0][0] == other[0]
-        torch.testing.assert_close(found[0][1], other[1])
-
-
-def test_overfits_a_few_sequences(small_tokenizer: Tokenizer) -> None:
-    """Each sequence has a context that names it, so that its hidden tokens can be learned by heart."""
-    rng = np.random.default_rng(0)
-    made = [
-        Sequence(
-            np.concatenate([[small_tokenizer.cls_id], rng.integers(60, 100, 18), [small_tokenizer.sep_id]]).astype(
-                np.int32
-            ),
-            np.zeros(20, np.int32),
-            np.ones(20, bool),
-        )
-        for _ in range(8)
-    ]
-    batch, targets = PermutationLM().label(collate(made, 20), small_tokenizer, rng)
-    micro = MicroBatch.of(batch, {"plm": targets}).tensors()
-    model = new_model(replace(CONFIG, initializer_range=0.05), (PermutationLM(),), 0)
-    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
-    for _ in range(150):
-        loss = model(micro)["plm"]
-        optimizer.zero_grad()
-        (loss.total / loss.count).backward()
-        optimizer.step()
-    assert float((loss.total / loss.count).detach()) < 0.05
-    assert loss.hits == loss.count

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import bertie
-from bertie.batches.collate import collate, filler, join
+from bertie.batches.collate import collate, filler
 from bertie.batches.layouts import SentencePairs
 from bertie.checkpoints.folder import write_model
-from bertie.contracts import Batch, MaskedSpans, MicroBatch, Sequence
+from bertie.contracts import Batch, MaskedSpans, Sequence
 from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence, SpanBoundary
@@ -67,52 +67,6 @@ def test_boundaries_are_not_masked_and_labels_are_the_original_tokens(small_toke
         left = sbo.index.reshape(-1, 2)[real, 0]
         assert (left + 1 + sbo.offset[real] == mlm.index[real]).all()
         assert after.input_ids.tolist() != before.input_ids.tolist()
-
-
-def test_head_reads_the_two_boundaries_and_the_position(
-    tiny_config: TransformerConfig, small_tokenizer: Tokenizer
-) -> None:
-    micro = join([label_row(row(small_tokenizer, 1), OBJECTIVES, small_tokenizer, 0)]).tensors()
-    model = new_model(tiny_config, OBJECTIVES, 0).double()
-    hidden = model.head_inputs(model.encoder_states(micro.batch, micro.rows), micro.batch, micro.rows)
-    head, targets = model.heads["sbo"], micro.targets["sbo"]
-    total = 0.0
-    for number in targets.weight.nonzero()[:, 0].tolist():
-        left, right = hidden.last[targets.index[2 * number]], hidden.last[targets.index[2 * number + 1]]
-        x = torch.cat([left, right, head.position.weight[targets.offset[number]]])
-        x = head.first_norm(torch.nn.functional.gelu(head.first(x)))
-        x = head.second_norm(torch.nn.functional.gelu(head.second(x)))
-        logits = model.encoder.embeddings.word.weight @ x + head.bias
-        total -= float(logits.log_softmax(0)[targets.label[number]].detach())
-    assert float(head(hidden, targets).total.detach()) == pytest.approx(total, rel=1e-9)
-
-
-def test_gradients_do_not_depend_on_the_micro_batches(
-    tiny_config: TransformerConfig, small_tokenizer: Tokenizer
-) -> None:
-    labeled = [label_row(row(small_tokenizer, seed), OBJECTIVES, small_tokenizer, seed) for seed in range(4)]
-    gradients = []
-    for split in ([labeled], [labeled[:1], labeled[1:]], [[one] for one in labeled]):
-        model = new_model(tiny_config, OBJECTIVES, 0).double()
-        for part in split:
-            torch.stack([loss.total for loss in model(join(part).tensors()).values()]).sum().backward()
-        gradients.append([parameter.grad for parameter in model.parameters()])
-    for other in gradients[1:]:
-        torch.testing.assert_close(other, gradients[0], rtol=1e-6, atol=1e-9)
-
-
-def test_eight_sequences_are_learned_by_heart(tiny_config: TransformerConfig, small_tokenizer: Tokenizer) -> None:
-    micro: MicroBatch = join([label_row(row(small_tokenizer, 3, 8, 328), OBJECTIVES, small_tokenizer, 0)]).tensors()
-    model = new_model(tiny_config, OBJECTIVES, 0)
-    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
-    for _ in range(250):
-        losses = model(micro)
-        optimizer.zero_grad()
-        torch.stack([loss.total / loss.count for loss in losses.values()]).sum().backward()
-        optimizer.step()
-    assert {name: float((loss.total / loss.count).detach()) < 0.05 for name, loss in losses.items()} == dict.fromkeys(
-        ("mlm", "sbo", "nsp"), True
-    )
 
 
 def test_recipes_without_masked_spans_are_refused(tiny_config: TransformerConfig) -> None:

@@ -15,16 +15,15 @@ import torch
 import bertie
 from bertie.batches.collate import collate
 from bertie.batches.contiguous import DocSentences
-from bertie.batches.loader import Position
+from bertie.batches.loader import Loader, Position, StepShape
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.batches.translations import Translations
 from bertie.checkpoints.folder import read_checkpoint
 from bertie.cli import main
-from bertie.contracts import MicroBatch
 from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence
-from bertie.pretraining.initial_weights import new_model
+from bertie.objectives.masking import Masking
 from bertie.pretraining.pretrain import set_up
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.text.prepare import prepare
@@ -148,23 +147,19 @@ def test_another_run_continues_with_some_of_the_languages(
         assert set(micro.batch.language_ids[ordinary].tolist()) == {1}  # type: ignore[index]
 
 
-def test_overfits_a_few_sequences(config: PretrainConfig, translated_shards: Path) -> None:
-    """The masked tokens of eight translations are learned by heart."""
-    opened = open_shards(translated_shards)
-    epoch = Translations(max_length=24, translation_prob=1.0).epoch(opened.train, opened.tokenizer, 0, 0)
-    spans = [span for span in epoch.window(0) if len(span.texts) == 2][:8]
-    batch = collate([epoch.sequence(span) for span in spans], 24)
-    size = replace(config.model, vocab_size=500, languages=opened.languages)
-    model = new_model(size, config.objectives, 0)
-    labeled, targets = MaskedLM().label(batch, opened.tokenizer, np.random.default_rng(0))
-    micro = MicroBatch.of(labeled, {"mlm": targets}).tensors()
-    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
-    for _ in range(120):
-        loss = model(micro)["mlm"]
-        optimizer.zero_grad()
-        (loss.total / loss.count).backward()
-        optimizer.step()
-    assert float((loss.total / loss.count).detach()) < 0.05  # pyright: ignore[reportPossiblyUnboundVariable]
+@pytest.mark.parametrize("masking", ["words", "spans", "ngrams"])
+def test_whole_words_of_translations_are_masked(masking: Masking, translated_shards: Path) -> None:
+    shards = open_shards(translated_shards)
+    loader = Loader(shards.train, shards.tokenizer, Translations(max_length=48), StepShape(1, 512), seed=0)
+    [row] = next(loader.steps(Position())).all_rows
+    assert row.word_starts.dtype == bool
+    after, targets = MaskedLM(masking=masking).label(row, shards.tokenizer, np.random.default_rng(0))
+    masked = np.zeros(512, bool)
+    masked[targets.index[targets.weight > 0]] = True
+    inside = ~row.word_starts & ~np.isin(row.input_ids, shards.tokenizer.special_ids)
+    assert (masked[1:] == masked[:-1])[inside[1:]].all()  # a subword is masked with the subword before it
+    assert masked[inside].any()
+    assert (after.input_ids != row.input_ids).sum() > 30
 
 
 # The language in fine-tuning and prediction

@@ -1,0 +1,565 @@
+"""Properties that every pre-training objective must have. A case is a shipped recipe with a tiny model.
+
+- It learns eight sequences by heart. The loss falls to the entropy that remains given what a prediction sees, never below.
+- Gradients do not depend on the split into micro-batches.
+- A prediction depends on the tokens that it may see, on all of them and on no other.
+- The loss and the hits are those of the papers' formulas, written in NumPy.
+
+The union `Objective` drives these tests: `test_every_objective_has_a_case` fails for a new objective, a new choice in its
+settings, a new layout, or a shipped recipe with another combination of objectives.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import islice, repeat
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import erf
+from torch import Tensor
+
+from bertie import config
+from bertie.batches.collate import collate, filler, join
+from bertie.batches.layouts import Layout
+from bertie.batches.loader import Position, Step
+from bertie.checkpoints.folder import Checkpoint, read_checkpoint, write_model
+from bertie.contracts import Batch, Loss, MicroBatch, Sequence
+from bertie.model.characters import Characters
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import EncoderConfig, spell_entries
+from bertie.model.initialization import initialize_weights
+from bertie.model.lstm import LstmConfig
+from bertie.model.model import Model
+from bertie.model.xlnet import XlnetConfig
+from bertie.objectives import CausalLM, Distillation, MaskedLM, Objective
+from bertie.pretraining.feed import label_row
+from bertie.pretraining.initial_weights import new_model
+from bertie.pretraining.recipe import PretrainConfig
+from bertie.text.shards import Shards, open_shards
+from bertie.training.loop import LoopSettings, StepResult, train_steps
+from bertie.training.optimizers import AdamW
+from bertie.training.schedules import Linear
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+# The cases
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A shipped recipe, with changes."""
+
+    name: str
+    changes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Changed settings by objective."""
+    by_heart: dict[str, float] = field(default_factory=dict)
+    """Loss weights of the objectives in the test that learns sequences by heart, if not 1. With 0, it learns none."""
+    steps: int = 80
+    """Steps of this test."""
+
+
+CASES = {
+    "mlm-nsp": Recipe("mini"),
+    "mlm-sop": Recipe("mini-sop"),
+    "mlm-alone": Recipe("mini-roberta"),
+    "words": Recipe("mini-wwm"),
+    "ngrams": Recipe("mini", {"mlm": {"masking": "ngrams"}}),
+    "spans-sbo": Recipe("mini-spanbert"),
+    "tlm": Recipe("mini-xlm"),
+    "tlm-words": Recipe("mini-xlm", {"mlm": {"masking": "words"}}),
+    "clm": Recipe("mini-gpt", steps=120),
+    "bilm": Recipe("mini-elmo", steps=120),
+    "bilm-characters": Recipe("mini-elmo-characters", steps=200),
+    "plm": Recipe("mini-xlnet"),
+    "plm-tokens": Recipe("mini-xlnet", {"plm": {"masking": "tokens"}}),
+    # The labels of mlm contradict the answers of a teacher with random weights.
+    "distil": Recipe("mini-distil", by_heart={"mlm": 0.0}, steps=200),
+    "distil-masked": Recipe("mini-distil", {"distil": {"positions": "masked"}}, {"mlm": 0.0}),
+    # A generator that knows the sequences by heart replaces no token. A generator that is not trained replaces many.
+    "rtd": Recipe("mini-electra", {"rtd": {"generator_size": 0.5}}, steps=120),
+    "rtd-bad-generator": Recipe("mini-electra", {"rtd": {"generator_size": 0.5}}, {"mlm": 0.0}),
+}
+
+
+def load(recipe: Recipe) -> PretrainConfig:
+    shipped = config.load(PretrainConfig, recipe.name, "pretrain")
+    changed = tuple(replace(each, **recipe.changes.get(each.kind, {})) for each in shipped.objectives)
+    return replace(shipped, objectives=changed)
+
+
+CONFIGS = {name: load(recipe) for name, recipe in CASES.items()}
+KINDS = [(name, objective.kind) for name, loaded in CONFIGS.items() for objective in loaded.objectives]
+MASKED = [name for name, loaded in CONFIGS.items() if isinstance(loaded.objectives[0], MaskedLM)]
+
+
+def choices(settings: Any) -> set[tuple[str, str, Any]]:
+    """Return all values of the settings that are a choice, except for that of initial weights, which the tests replace."""
+    hints = {name: hint for name, hint in get_type_hints(settings).items() if get_origin(hint) is Literal}
+    return {(settings.__name__, n, value) for n in hints if n != "initialization" for value in get_args(hints[n])}
+
+
+def test_every_objective_has_a_case() -> None:
+    """So has every choice in the settings of an objective or a layout, and every combination in a shipped recipe."""
+    for union, used in (
+        (Objective, [objective for loaded in CONFIGS.values() for objective in loaded.objectives]),
+        (Layout, [loaded.layout for loaded in CONFIGS.values()]),
+    ):
+        assert {type(each) for each in used} == set(get_args(union))
+        tested = {(c, n, v) for each in used for c, n, v in choices(type(each)) if getattr(each, n) == v}
+        assert tested == {choice for kind in get_args(union) for choice in choices(kind)}
+    together = {tuple(objective.kind for objective in loaded.objectives) for loaded in CONFIGS.values()}
+    for name in config.shipped("pretrain"):
+        shipped = config.load(PretrainConfig, name, "pretrain")
+        assert tuple(objective.kind for objective in shipped.objectives) in together, name
+
+
+def tiny(size: EncoderConfig, shards: Shards) -> EncoderConfig:
+    """Return the configuration of a tiny model of the same kind."""
+    size = replace(size, vocab_size=shards.tokenizer.size, max_position_embeddings=64)
+    match size:
+        case LstmConfig():
+            size = replace(size, num_hidden_layers=2, hidden_size=96, cell_size=64, initializer_range=0.3)
+            if isinstance(size.input, Characters):
+                return replace(size, input=replace(size.input, filters=(16, 16, 32), max_characters=8))
+            return size
+        case XlnetConfig():
+            size = replace(size, initializer_range=0.05)
+        case TransformerConfig():
+            size = replace(size, embedding_size=24 if size.embedding_size else 0)
+            size = replace(size, languages=shards.languages) if size.language_embeddings else size
+    sizes = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
+    return replace(size, **sizes)  # type: ignore[arg-type]
+
+
+@cache
+def sequences(layout: Layout, shards: Shards) -> list[Sequence]:
+    """Return some sequences of an epoch: labeled pairs, if the layout makes pairs, and texts with their translations."""
+
+    def complete(sequence: Sequence) -> bool:
+        languages = sequence.language_ids
+        return (layout.kind != "pairs" or sequence.pair_label >= 0) and (languages is None or len({*languages}) == 2)
+
+    epoch = layout.epoch(shards.train, shards.tokenizer, 0, 0)
+    return list(islice(filter(complete, map(epoch.sequence, epoch.window(0))), 40))
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A recipe with a tiny model and its data."""
+
+    recipe: Recipe
+    size: EncoderConfig
+    layout: Layout
+    objectives: tuple[Objective, ...]
+    shards: Shards
+    teacher: Checkpoint | None
+
+    def model(self, spread: float = 0.0) -> Model:
+        """Build the model. With a `spread`, weights and biases have large random values of this standard deviation."""
+        model = new_model(self.size, self.objectives, 0, teacher=self.teacher)
+        if spread:
+            torch.manual_seed(0)
+            initialize_weights(model, spread)
+            for parameter in model.parameters():
+                if parameter.ndim == 1:
+                    parameter.data.add_(torch.randn_like(parameter) * spread)
+        spell_entries(model.encoder, self.shards.tokenizer)
+        return model
+
+    def copy_teacher(self, model: Model) -> None:
+        """Give a student the embeddings, the layers and the head of its teacher."""
+        if isinstance(objective := self.objectives[-1], Distillation):
+            objective.initialize(model.heads["distil"], self.shards.train)
+
+    def row(self, count: int, length: int = 16, first: int = 0) -> Batch:
+        """Build a row of sequences of the layout, with filler."""
+        chosen = sequences(replace(self.layout, max_length=length), self.shards)[first : first + count]
+        return collate([*chosen, *filler(6, self.shards.tokenizer.pad_id, length)], length)
+
+    def label(self, row: Batch, seed: int = 0) -> tuple[Batch, dict[str, Any]]:
+        """Let the objectives corrupt a row, and return it with their targets."""
+        return label_row(row, self.objectives, self.shards.tokenizer, seed)
+
+    def denser(self) -> Case:
+        """Return the case with half of the tokens selected, so that a short sequence has several targets."""
+        share = {"mlm": {"mlm_probability": 0.5}, "plm": {"plm_probability": 0.5}}
+        return replace(self, objectives=tuple(replace(each, **share.get(each.kind, {})) for each in self.objectives))
+
+
+@pytest.fixture(scope="module")
+def teacher(small_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    """A BERT with random weights."""
+    shards, folder = open_shards(small_shards), tmp_path_factory.mktemp("teacher")
+    model = new_model(tiny(CONFIGS["mlm-nsp"].model, shards), (MaskedLM(),), 0)
+    initialize_weights(model, 0.1)
+    write_model(folder, model, shards.tokenizer)
+    return read_checkpoint(folder)
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request: pytest.FixtureRequest, small_shards: Path, translated_shards: Path, teacher: Checkpoint) -> Case:
+    loaded, recipe = CONFIGS[request.param], CASES[request.param]
+    shards = open_shards(translated_shards if loaded.layout.kind == "translations" else small_shards)
+    imitates = isinstance(loaded.objectives[-1], Distillation)
+    size = tiny(loaded.model, shards)
+    return Case(recipe, size, loaded.layout, loaded.objectives, shards, teacher if imitates else None)
+
+
+# The tokens that a prediction sees. Its number counts the targets of the objective, those of both directions for `bilm`.
+
+
+def positions(kind: str, targets: Any) -> np.ndarray:
+    """Return the position in T of every prediction. For `sbo`, it is that of the token before the span."""
+    return targets.index[::2] if kind == "sbo" else np.repeat(targets.index, targets.label.size // len(targets.index))
+
+
+def reads(kind: str, batch: Batch, targets: Any) -> np.ndarray:
+    """Return the positions whose tokens or masks each prediction may read, bool [predictions, T]."""
+    owner, position = np.repeat(np.arange(len(batch.example)), batch.ragged.lengths), np.arange(len(batch.input_ids))
+    at = positions(kind, targets)[:, None]
+    own = owner[at] == owner
+    match kind:
+        case "clm":
+            return own & (position <= at)
+        case "bilm":
+            backward = np.arange(len(at))[:, None] % 2 == 1
+            return own & np.where(backward, position >= at, position <= at)
+        case "plm":
+            assert batch.order is not None
+            return own & (batch.order < batch.order[at])
+        case _:
+            return own
+
+
+def sees(kind: str, batch: Batch, targets: Any) -> np.ndarray:
+    """Return the positions whose original tokens each prediction may see, bool [predictions, T]."""
+    visible = reads(kind, batch, targets)
+    return visible if batch.original_ids is None else visible & (batch.input_ids == batch.original_ids)
+
+
+def best_prediction(kind: str, batch: Batch, targets: Any) -> tuple[float, float]:
+    """Return the lowest mean loss, in nats, of any function of what the predictions read, and its accuracy.
+
+    The loss is the entropy of the labels of predictions that read the same, 0 if no two do. `rtd` and `distil` get their
+    labels in the forward pass. The lowest divergence from a teacher is 0: it does not contain the teacher's entropy.
+    """
+    if kind in ("rtd", "distil"):
+        return 0.0, 1.0
+    at, label, weight = positions(kind, targets), targets.label.ravel(), targets.weight.ravel()
+    offset = getattr(targets, "offset", np.zeros_like(label))
+    groups: defaultdict[object, Counter[int]] = defaultdict(Counter)
+    for number in np.flatnonzero(weight):
+        places = np.flatnonzero(reads(kind, batch, targets)[number])
+        same = (tuple(places - at[number]), tuple(batch.input_ids[places]), offset[number])
+        groups[same][int(label[number])] += 1
+    shares = [(n, n / group.total()) for group in groups.values() for n in group.values()]
+    hits = sum(max(group.values()) for group in groups.values())
+    return float(-sum(n * np.log(share) for n, share in shares) / weight.sum()), float(hits / weight.sum())
+
+
+# Learning by heart, and the split into micro-batches
+
+
+def train(
+    model: Model, micro_batches: list[MicroBatch], weights: dict[str, float], steps: int = 1, rate: float = 0.0
+) -> tuple[list[StepResult], list[Tensor | None]]:
+    """Take optimizer steps on the same micro-batches. Return their results and the gradients of the last step."""
+    gradients: list[Tensor | None] = []
+
+    def record(*_: object) -> None:
+        gradients[:] = [None if p.grad is None else p.grad.clone() for p in model.parameters()]
+
+    optimizer = AdamW(weight_decay=0.0).build(model)
+    optimizer.register_step_pre_hook(record)
+    settings = LoopSettings(steps, rate, max_grad_norm=1e9, seed=0, precision="fp32", loss_weights=weights)
+    stream = repeat(Step(micro_batches, Position(), Position()))
+    return list(train_steps(model, stream, optimizer, Linear(), settings)), gradients
+
+
+def learn_by_heart(case: Case, batch: Batch, targets: dict[str, Any]) -> tuple[dict[str, Loss], dict[str, Loss]]:
+    """Train on one row. Return the losses of the first and of the last step."""
+    weights = {objective.kind: case.recipe.by_heart.get(objective.kind, 1.0) for objective in case.objectives}
+    model = case.model()
+    case.copy_teacher(model)
+    if model.teacher is not None:
+        initialize_weights(model.encoder.layers, 0.02)  # the embeddings and the head remain those of the teacher
+    results, _ = train(model, [MicroBatch.of(batch, targets)], weights, case.recipe.steps, 1e-2)
+    return results[0].losses, results[-1].losses
+
+
+def test_eight_sequences_are_learned_by_heart(case: Case) -> None:
+    """The loss ends near the lowest possible one, which is 0 unless predictions with different labels read the same.
+
+    A loss below it would mean that they read more. Near is 0.05 nats, a probability of 95 % for the label. The start is at
+    log 500 = 6.2, or log 2 = 0.7 for two classes. The start of `distil` is at 0.6, with weak teachers: near is 0.002.
+    """
+    batch, targets = case.label(case.row(8))
+    before, after = learn_by_heart(case, batch, targets)
+    for kind, last in after.items():
+        if case.recipe.by_heart.get(kind) == 0:
+            assert last.total / last.count > 5  # the objective is not learned, as the case intends
+            continue
+        lowest, accuracy = best_prediction(kind, batch, targets[kind])
+        near, right = (0.002, 0.9) if kind == "distil" else (0.05, 0.99)
+        assert before[kind].total / before[kind].count > lowest + 10 * near
+        assert lowest - 1e-4 < last.total / last.count < lowest + near
+        assert last.hits / last.count > right * accuracy
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)], ids=["fp32", "fp64"])
+def test_gradients_do_not_depend_on_the_micro_batches(case: Case, dtype: torch.dtype, tolerance: float) -> None:
+    """Four rows have 3, 5, 1 and 4 sequences, so that the mean of the means of micro-batches would be another."""
+    counts = (3, 5, 1, 4)
+    rows = [case.label(case.row(n, first=sum(counts[:i])), seed=i) for i, n in enumerate(counts)]
+    weights, found = {objective.kind: objective.weight for objective in case.objectives}, []
+    for parts in ([rows], [rows[:1], rows[1:]], [[row] for row in rows]):
+        found.append(train(case.model().to(dtype), [join(part) for part in parts], weights))
+    names = [name for name, _ in case.model().named_parameters()]
+    [whole], gradients = found[0]
+    assert {name: gradient is not None for name, gradient in zip(names, gradients, strict=True)} == dict.fromkeys(
+        names, True
+    )
+    for [split], others in found[1:]:
+        assert split.tokens == whole.tokens
+        torch.testing.assert_close(split.grad_norm, whole.grad_norm, rtol=tolerance, atol=0)
+        for kind, loss in whole.losses.items():
+            in_fp32 = 1e-6 if kind in ("rtd", "distil") else 0  # a part of these losses is added up in fp32
+            torch.testing.assert_close(split.losses[kind].total, loss.total, rtol=max(tolerance, in_fp32), atol=0)
+            assert (split.losses[kind].count, split.losses[kind].hits) == (loss.count, loss.hits)
+        for name, one, other in zip(names, gradients, others, strict=True):
+            assert one is not None
+            assert other is not None
+            assert (one - other).norm() <= tolerance * one.norm(), name
+
+
+# Leaks
+
+
+def other_token(token: np.ndarray) -> np.ndarray:
+    """Return other ordinary tokens of a vocabulary of 500."""
+    return 499 - token % 300
+
+
+def losses_of_each(model: Model, batch: Batch, targets: dict[str, Any], kind: str, numbers: np.ndarray) -> np.ndarray:
+    """Return the losses of single predictions: all others of the objective weigh 0."""
+    found = []
+    for number in numbers:
+        alone = np.zeros_like(targets[kind].weight)
+        alone.flat[number] = 1
+        micro = MicroBatch.of(batch, targets | {kind: replace(targets[kind], weight=alone)})
+        with torch.no_grad():
+            found.append(float(model(micro.tensors())[kind].total))
+    return np.array(found)
+
+
+def dependencies(case: Case, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Change one token after the other, label the row again, and compare the losses of the same labels.
+
+    Returns:
+        bool [predictions, tokens] twice: the losses that change, and those that may change. The predictions and tokens are
+        those of a first sequence and one of a second.
+    """
+    case, model = case.denser(), case.model(0.3).double().eval()
+    row = case.row(3, 12)
+    batch, targets = case.label(row)
+    border = row.ragged.cu_seqlens[1]
+    ordinary = np.flatnonzero(~np.isin(row.input_ids, case.shards.tokenizer.special_ids))
+    changes = [*ordinary[ordinary < border], ordinary[ordinary > border][0]]
+    real, at = np.flatnonzero(targets[kind].weight), positions(kind, targets[kind])
+    numbers = np.append(real[at[real] < border], real[at[real] >= border][0])
+    before, moved = losses_of_each(model, batch, targets, kind, numbers), []
+    for position in changes:
+        ids = row.input_ids.copy()
+        ids[position] = other_token(ids[position])
+        changed, _ = case.label(replace(row, input_ids=ids))
+        moved.append(np.abs(losses_of_each(model, changed, targets, kind, numbers) - before) > 1e-12)
+    other = {"pair_label": 1 - batch.pair_label, "word_starts": ~batch.word_starts, "example": batch.example + 5}
+    np.testing.assert_array_equal(losses_of_each(model, replace(batch, **other), targets, kind, numbers), before)
+    return np.array(moved).T, sees(kind, batch, targets[kind])[numbers][:, changes]
+
+
+@pytest.mark.parametrize(("case", "kind"), KINDS, indirect=["case"])
+def test_a_prediction_depends_on_the_tokens_that_it_may_see_and_on_no_other(case: Case, kind: str) -> None:
+    found, expected = dependencies(case, kind)
+    np.testing.assert_array_equal(found, expected)
+    assert expected.any()
+    assert not expected.all()
+
+
+@pytest.mark.parametrize("case", ["clm"], indirect=True)
+def test_a_leak_is_found(case: Case) -> None:
+    """In a model that is not causal, predictions depend on their labels, and the loss falls below the lowest possible one."""
+    size, objective = replace(case.size, causal=False), CausalLM(allow_bidirectional=True)
+    leaking = replace(case, size=size, objectives=(objective,))
+    found, expected = dependencies(leaking, "clm")
+    assert found[:-1, :-1].all()
+    assert not expected[:-1, :-1].all()
+    batch, targets = leaking.label(leaking.row(8))
+    last = learn_by_heart(leaking, batch, targets)[1]["clm"]
+    assert last.total / last.count < 0.5 * best_prediction("clm", batch, targets["clm"])[0]
+
+
+@pytest.mark.parametrize("case", MASKED, indirect=True)
+def test_encoders_read_no_trace_of_masked_tokens(case: Case) -> None:
+    """With other tokens behind the masks and the random replacements, every encoder reads the same arrays.
+
+    The teacher and the discriminator, too: the generator draws the same samples.
+    """
+    case, model, read = case.denser(), case.model(0.3), []
+    row = case.row(40, 32)
+    batch, targets = case.label(row)
+    hidden = batch.input_ids != row.input_ids
+    assert hidden.sum() > 300
+    ids = np.where(hidden, other_token(row.input_ids), row.input_ids)
+    other, changed = case.label(replace(row, input_ids=ids))
+    assert (changed["mlm"].label != targets["mlm"].label).sum() == hidden.sum()
+    encoders = [model.encoder, model.generator, model.teacher.encoder if model.teacher else None]
+    for encoder in filter(None, encoders):
+        encoder.register_forward_pre_hook(lambda _, given: read.append(given[0]))
+    for micro in (MicroBatch.of(batch, targets), MicroBatch.of(other, changed)):
+        model(micro.tensors())
+    half = len(read) // 2
+    assert half == len(list(filter(None, encoders)))
+    for one, two in zip(read[:half], read[half:], strict=True):
+        assert one.arrays.keys() == two.arrays.keys()
+        assert all(torch.equal(array, two.arrays[name]) for name, array in one.arrays.items())
+        assert (one.original_ids, one.masked_targets, one.masked_spans) == (None, None, None)
+
+
+# Losses by hand
+
+Weights = dict[str, np.ndarray]
+
+
+def numpy_of(tensors: dict[str, Tensor]) -> Weights:
+    return {name: tensor.detach().double().numpy() for name, tensor in tensors.items()}
+
+
+def dense(weights: Weights, name: str, x: np.ndarray) -> np.ndarray:
+    return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    return x * (1 + erf(x / np.sqrt(2))) / 2
+
+
+def norm(weights: Weights, name: str, x: np.ndarray) -> np.ndarray:
+    centered = x - x.mean(1, keepdims=True)
+    scaled = centered / np.sqrt((centered**2).mean(1, keepdims=True) + 1e-12)
+    return scaled * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+
+def log_softmax(x: np.ndarray) -> np.ndarray:
+    return x - x.max(1, keepdims=True) - np.log(np.exp(x - x.max(1, keepdims=True)).sum(1, keepdims=True))
+
+
+def masked_lm(head: Weights, word: np.ndarray, x: np.ndarray) -> np.ndarray:
+    if "dense.weight" in head:
+        x = norm(head, "norm", gelu(dense(head, "dense", x)))
+    return x @ word.T + head["bias"]
+
+
+def logits_by_hand(kind: str, model: Model, micro: MicroBatch) -> np.ndarray:
+    """Return the logits of the predictions, from the hidden states of the encoder at all tokens."""
+    batch, targets = micro.batch.tensors(), micro.targets[kind]
+    x = model.encoder_of(kind)(batch).last.detach().numpy()[micro.rows[targets.index]]
+    head = numpy_of(model.heads[kind].state_dict())
+    word = numpy_of(model.encoder.embeddings.state_dict()).get("word.weight")
+    match kind:
+        case "mlm":
+            return masked_lm(head, word, x)
+        case "nsp":
+            return dense(head, "out", np.tanh(dense(head, "pooler", x)))
+        case "sbo":
+            x = np.concatenate([x[::2], x[1::2], head["position.weight"][targets.offset]], 1)
+            x = norm(head, "first_norm", gelu(dense(head, "first", x)))
+            return norm(head, "second_norm", gelu(dense(head, "second", x))) @ word.T + head["bias"]
+        case "clm":
+            return x @ word.T
+        case "plm":
+            return x @ word.T + head["bias"]
+        case "bilm":  # one half of the hidden state for each direction
+            return x.reshape(2 * len(x), -1) @ head.get("output.weight", word).T
+        case "rtd":
+            return dense(head, "out", gelu(dense(head, "dense", x)))
+        case "distil":
+            return masked_lm(numpy_of(model.heads["mlm"].state_dict()), word, x)
+        case _:
+            raise ValueError(kind)
+
+
+def cross_entropy(logits: np.ndarray, label: np.ndarray, weight: np.ndarray) -> tuple[float, float, float]:
+    own = np.arange(len(label)), label
+    hits = (logits.argmax(1) == label) * weight
+    return float(-(log_softmax(logits)[own] * weight).sum()), float(weight.sum()), float(hits.sum())
+
+
+def filled_by_hand(model: Model, micro: MicroBatch) -> tuple[MicroBatch, np.ndarray]:
+    """Return the micro-batch with samples in place of masks, and the tokens that are not the original ones.
+
+    A sample is the first entry whose cumulative probability exceeds the random number of the token.
+    """
+    masked, tokens, ids = micro.targets["mlm"], micro.targets["rtd"], micro.batch.input_ids.copy()
+    p = np.exp(log_softmax(logits_by_hand("mlm", model, micro)))
+    for number in np.flatnonzero(masked.weight):
+        position = micro.rows[masked.index[number]]
+        ids[position] = np.flatnonzero(p[number].cumsum() > tokens.draw[position])[0]
+    return replace(micro, batch=replace(micro.batch, input_ids=ids)), ids != tokens.label
+
+
+def divergence_by_hand(model: Model, micro: MicroBatch) -> tuple[float, float, float]:
+    """5 τ² KL(teacher ‖ student) at the temperature τ = 2, and 1 − the cosine of the hidden states."""
+    assert model.teacher is not None
+    batch, targets = micro.batch.tensors(), micro.targets["distil"]
+    at = micro.rows[targets.index]
+    own, theirs = (encoder(batch).last.detach().numpy()[at] for encoder in (model.encoder, model.teacher.encoder))
+    head = numpy_of(model.teacher.head.state_dict())
+    ours = logits_by_hand("distil", model, micro)
+    wanted = masked_lm(head, model.teacher.head.word[0].weight.detach().double().numpy(), theirs)
+    log_p, log_q = log_softmax(wanted / 2), log_softmax(ours / 2)
+    soft = (np.exp(log_p) * (log_p - log_q)).sum(1)
+    cosine = (own * theirs).sum(1) / np.sqrt((own**2).sum(1) * (theirs**2).sum(1))
+    hits = (ours.argmax(1) == wanted.argmax(1)) * targets.weight
+    total = ((5 * 2**2 * soft + 1 - cosine) * targets.weight).sum()
+    return float(total), float(targets.weight.sum()), float(hits.sum())
+
+
+def loss_by_hand(kind: str, model: Model, micro: MicroBatch) -> tuple[float, float, float]:
+    """Return the total, the count and the hits of a loss."""
+    targets = micro.targets[kind]
+    match kind:
+        case "distil":
+            return divergence_by_hand(model, micro)
+        case "rtd":
+            filled, replaced = filled_by_hand(model, micro)
+            logit = logits_by_hand(kind, model, filled)[:, 0]
+            return cross_entropy(np.stack([0 * logit, logit], 1), replaced.astype(int), targets.weight)
+        case _:
+            return cross_entropy(logits_by_hand(kind, model, micro), targets.label.ravel(), targets.weight.ravel())
+
+
+@pytest.mark.parametrize(("case", "kind"), KINDS, indirect=["case"])
+def test_loss_and_hits_agree_with_numpy(case: Case, kind: str) -> None:
+    """Weights are 0, 1/2, 1 and 2. A third of the labels have the largest logit, and another third the smallest one."""
+    model = case.model(0.3)
+    case.copy_teacher(model)
+    model = model.double().eval()
+    micro = MicroBatch.of(*case.denser().label(case.row(3)))
+    targets = micro.targets[kind]
+    targets.weight.flat[:] *= np.resize(np.array([0.5, 1, 2], np.float32), targets.weight.size)
+    if kind not in ("rtd", "distil"):
+        logits = logits_by_hand(kind, model, micro)
+        targets.label.flat[::3], targets.label.flat[1::3] = logits.argmax(1)[::3], logits.argmin(1)[1::3]
+    total, count, hits = loss_by_hand(kind, model, micro)
+    with torch.no_grad():
+        loss = model(micro.tensors())[kind]
+    assert float(loss.total) == pytest.approx(total, rel=1e-6 if kind in ("rtd", "distil") else 1e-12)
+    assert (float(loss.count), float(loss.hits)) == (count, hits)
+    assert 0 < hits < count
