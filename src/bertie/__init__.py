@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from bertie.finetuning.glue import glue
     from bertie.lab.lab import run_lab
     from bertie.predict.embed import embed
+    from bertie.predict.fill_mask import WordSearch
+    from bertie.predict.generation import Generation
+    from bertie.predict.minimal_pairs import minimal_pairs
     from bertie.predict.predictor import Predictor, load
     from bertie.pretraining.glove import GloveConfig
     from bertie.pretraining.glove import glove as glove
@@ -34,11 +37,13 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Generation",
     "GloveConfig",
     "Predictor",
     "Tokenizer",
     "UsageError",
     "UserError",
+    "WordSearch",
     "__version__",
     "compare",
     "demo",
@@ -48,6 +53,7 @@ __all__ = [
     "glove",
     "glue",
     "load",
+    "minimal_pairs",
     "prepare",
     "pretrain",
     "run_lab",
@@ -56,10 +62,12 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Generation": "bertie.predict.generation",
     "Predictor": "bertie.predict.predictor",
     "Tokenizer": "bertie.text.tokenizer",
     "UsageError": "bertie.errors",
     "UserError": "bertie.errors",
+    "WordSearch": "bertie.predict.fill_mask",
     "compare": "bertie.training.compare",
     "demo": "bertie.demo.main",
     "embed": "bertie.predict.embed",
@@ -69,6 +77,7 @@ _HOMES = {
     "glove": "bertie.pretraining.glove",
     "glue": "bertie.finetuning.glue",
     "load": "bertie.predict.predictor",
+    "minimal_pairs": "bertie.predict.minimal_pairs",
     "prepare": "bertie.text.prepare",
     "pretrain": "bertie.pretraining.pretrain",
     "run_lab": "bertie.lab.lab",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 # Purposes of the random streams. Their values determine what a seed means, so never change or reuse one.
-LAYOUT, PAIRS, LABELS, EVAL_LABELS, DROPOUT, WEIGHTS, EXAMPLES, SUBSET, HALVES, BOOTSTRAP = range(10)
+LAYOUT, PAIRS, LABELS, EVAL_LABELS, DROPOUT, WEIGHTS, EXAMPLES, SUBSET, HALVES, BOOTSTRAP, GENERATION = range(11)
 
 
 def generator(seed: int, *stream: int) -> np.random.Generator:

@@ -24,6 +24,11 @@ VERBS = {
     "predict": "bertie.commands.predict",
     "embed": "bertie.commands.embed",
     "fill-mask": "bertie.commands.fill_mask",
+    "likelihood": "bertie.commands.likelihood",
+    "minimal-pairs": "bertie.commands.minimal_pairs",
+    "next-sentence": "bertie.commands.next_sentence",
+    "similarity": "bertie.commands.similarity",
+    "generate": "bertie.commands.generate",
     "runs compare": "bertie.commands.runs_compare",
     "completion": "bertie.commands.completion",
 }
