@@ -145,8 +145,6 @@ def encode_masked(model: TokenModel, text: str) -> tuple[np.ndarray, np.ndarray]
         UserError: The text is too long.
     """
     tokenizer = model.tokenizer
-    if not isinstance(text, str):
-        raise UsageError(f"expected a text and got a {type(text).__name__}")
     mask = tokenizer.vocabulary[tokenizer.mask_id]
     texts = text.split(mask)
     if len(texts) == 1:

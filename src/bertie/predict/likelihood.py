@@ -18,6 +18,7 @@ from bertie.predict.blocks import blocks
 from bertie.predict.token_model import Query, TokenModel
 from bertie.tasks.data.unlabeled import Text
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
+from bertie.text.valid_texts import require_texts
 
 MAX_MASKED_TOKENS = 1 << 22  # of the masked copies that are in memory together; one text may exceed it
 
@@ -62,13 +63,24 @@ def score_stream(
 
     Yields:
         One score per text. A `UserError` takes the place of a text that cannot be scored.
+
+    Raises:
+        UserError: An item is not a valid text.
     """
     first = 1
-    for rows in blocks(texts, SEQUENCES_AT_ONCE):
+    for rows in blocks(_valid(texts), SEQUENCES_AT_ONCE):
         joined = [" ".join(row) if isinstance(row, list | tuple) else row for row in rows]
         names = [f"text {number:,}" for number in range(first, first + len(rows))]
         yield from score_texts(model, joined, names, within_word)
         first += len(rows)
+
+
+def _valid(texts: Iterable[Text | UserError]) -> Iterator[Text | UserError]:
+    """Yield the texts. Raises UserError at the first that is not a valid text."""
+    for text in texts:
+        if not isinstance(text, UserError):
+            require_texts(text if isinstance(text, list | tuple) else [text])
+        yield text
 
 
 def score_texts(

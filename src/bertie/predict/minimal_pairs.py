@@ -128,7 +128,7 @@ def wilson_interval(correct: int, total: int) -> tuple[float, float]:
     share, spread = correct / total, Z**2 / total
     center = (share + spread / 2) / (1 + spread)
     half = math.sqrt(share * (1 - share) * spread + spread**2 / 4) / (1 + spread)
-    return max(0.0, center - half), min(1.0, center + half)
+    return center - half if correct else 0.0, center + half if correct < total else 1.0
 
 
 def read_pairs(path: Path) -> Iterator[MinimalPair | UserError]:

@@ -188,7 +188,7 @@ class Predictor:
             UsageError: `text` has no [MASK], or `top_k` is less than 1.
             UserError: The model has no head for masked tokens, or the text is too long.
         """
-        return fill_tokens(self._masked_model(), text, top_k)
+        return fill_tokens(self._masked_model(text), text, top_k)
 
     def fill_words(self, text: str, how: WordSearch = WordSearch(max_pieces=3)) -> list[list[Filling]]:
         """Predict words of one or several pieces at every [MASK], while the other masks remain.
@@ -196,11 +196,11 @@ class Predictor:
         Returns:
             For every [MASK] its best words. Raises the same errors as `fill_mask`.
         """
-        return fill_words(self._masked_model(), text, how)
+        return fill_words(self._masked_model(text), text, how)
 
     def fill_jointly(self, text: str, how: WordSearch = WordSearch()) -> list[Filling]:
         """Predict all masks of a text together. Return the best fillings; raise the same errors as `fill_mask`."""
-        return fill_jointly(self._masked_model(), text, how)
+        return fill_jointly(self._masked_model(text), text, how)
 
     def score_candidates(self, text: str, candidates: Many[str], joint: bool = False) -> list[list[Filling]]:
         """Score given words at every [MASK], or with `joint` all combinations of them for all masks.
@@ -212,7 +212,7 @@ class Predictor:
             UsageError: As `fill_mask`, or a candidate is empty, unknown to the vocabulary, or there twice.
             UserError: As `fill_mask`.
         """
-        return score_candidates(self._masked_model(), text, candidates, joint)
+        return score_candidates(self._masked_model(text), text, candidates, joint)
 
     def pseudo_log_likelihood(self, texts: Iterable[str], within_word: bool = False) -> np.ndarray:
         """Return the pseudo-log-likelihood of texts (Salazar et al. 2020), or the exact one of a causal model.
@@ -373,5 +373,7 @@ class Predictor:
         second = [text[1] for text in texts if isinstance(text, tuple)]
         return truncation.encode(self.tokenizer, first, second or None, max_length=self.max_length)
 
-    def _masked_model(self) -> TokenModel:
+    def _masked_model(self, text: str) -> TokenModel:
+        if not isinstance(text, str):
+            raise UsageError(f"expected a text and got a {type(text).__name__}")
         return TokenModel.masked(self.folder, self.tokenizer, self.model, self.max_length)
