@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from bertie.inspect.inspect import Inspection, inspect_model
     from bertie.lab.lab import run_lab
     from bertie.predict.embed import embed
+    from bertie.predict.fill_mask import WordSearch
+    from bertie.predict.generation import Generation
+    from bertie.predict.minimal_pairs import minimal_pairs
     from bertie.predict.predictor import Predictor, load
     from bertie.pretraining.glove import GloveConfig
     from bertie.pretraining.glove import glove as glove
@@ -35,12 +38,14 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Generation",
     "GloveConfig",
     "Inspection",
     "Predictor",
     "Tokenizer",
     "UsageError",
     "UserError",
+    "WordSearch",
     "__version__",
     "compare",
     "demo",
@@ -51,6 +56,7 @@ __all__ = [
     "glue",
     "inspect_model",
     "load",
+    "minimal_pairs",
     "prepare",
     "pretrain",
     "run_lab",
@@ -59,10 +65,12 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Generation": "bertie.predict.generation",
     "Predictor": "bertie.predict.predictor",
     "Tokenizer": "bertie.text.tokenizer",
     "UsageError": "bertie.errors",
     "UserError": "bertie.errors",
+    "WordSearch": "bertie.predict.fill_mask",
     "compare": "bertie.training.compare",
     "demo": "bertie.demo.main",
     "embed": "bertie.predict.embed",
@@ -74,6 +82,7 @@ _HOMES = {
     "Inspection": "bertie.inspect.inspect",
     "inspect_model": "bertie.inspect.inspect",
     "load": "bertie.predict.predictor",
+    "minimal_pairs": "bertie.predict.minimal_pairs",
     "prepare": "bertie.text.prepare",
     "pretrain": "bertie.pretraining.pretrain",
     "run_lab": "bertie.lab.lab",

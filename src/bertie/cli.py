@@ -41,7 +41,12 @@ Use a model:
   score                Score a file of predictions, without a model.
   predict              Predict with a fine-tuned model, one JSON object per line.
   embed                Write the vectors of texts or of their words to a file.
-  fill-mask            Predict the tokens at [MASK].
+  fill-mask            Predict the tokens or words at [MASK].
+  likelihood           Score texts: how probable are they for a model?
+  minimal-pairs        Test a model's grammar with pairs of sentences.
+  next-sentence        Predict whether one text follows another.
+  similarity           Compare texts by the cosines of their vectors.
+  generate             Generate text (slow; poor with a masked language model).
 
 Look inside a model:
   inspect              Show what its heads attend to.

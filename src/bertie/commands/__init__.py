@@ -25,6 +25,11 @@ VERBS = {
     "embed": "bertie.commands.embed",
     "fill-mask": "bertie.commands.fill_mask",
     "inspect": "bertie.commands.inspect",
+    "likelihood": "bertie.commands.likelihood",
+    "minimal-pairs": "bertie.commands.minimal_pairs",
+    "next-sentence": "bertie.commands.next_sentence",
+    "similarity": "bertie.commands.similarity",
+    "generate": "bertie.commands.generate",
     "runs compare": "bertie.commands.runs_compare",
     "completion": "bertie.commands.completion",
 }

@@ -11,7 +11,8 @@ from tyro.conf import Positional
 
 from bertie import console
 from bertie.commands.common import Output, OutputFlags
-from bertie.predict.predictor import load, read_task
+from bertie.predict.checkpoint_task import read_task
+from bertie.predict.predictor import load
 from bertie.tasks import AnyTask, Classify
 from bertie.tasks.evaluation.folder import PAGE
 

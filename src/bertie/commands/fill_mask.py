@@ -9,30 +9,114 @@ from tyro.conf import Positional
 
 from bertie import console
 from bertie.commands.common import Output, OutputFlags
-from bertie.predict.predictor import load
+from bertie.errors import UsageError
+from bertie.predict.fill_mask import Filling, WordSearch
+from bertie.predict.predictor import Predictor, load
+from bertie.predict.word_search import Order
 from bertie.text.special_tokens import printable
 
 
 @dataclass(frozen=True)
 class Args:
-    """Predict the tokens at [MASK]."""
+    """Predict the tokens at [MASK]: each alone or all together, whole words, or given candidates.
+
+    A word of several pieces is filled in piece by piece, with one mask for each piece that is still missing. Its probability
+    is the product of those of its pieces. The masks tell the model how many pieces there are, so it is the probability among
+    the words with this number of pieces.
+    """
 
     run: Positional[str]
     """A pre-trained run, or a model's folder or hub id."""
     text: Positional[str]
     """Text with at least one [MASK], or <mask> for a byte-level BPE vocabulary."""
     top_k: int = 5
-    """Number of predictions per [MASK]."""
+    """Number of predictions: per [MASK], or with --joint in total. Of --candidates without --joint, all are shown."""
+    whole_words: bool = False
+    """Predict words of 1 to --max-pieces pieces, in place of single pieces."""
+    max_pieces: int | None = None
+    """Most pieces of a word (default: 3). Needs --whole-words."""
+    joint: bool = False
+    """Predict all masks together, in place of each one while the others remain masks."""
+    candidates: tuple[str, ...] = ()
+    """Score only these words, and scale their probabilities to the sum 1. They may have several pieces."""
+    order: Order | None = None
+    """Order in which pieces are filled in (default: left-to-right). confidence: first the one whose best entry is most
+    probable. Needs --whole-words or --joint."""
+    beam: int | None = None
+    """Fillings that the beam search keeps after each piece (default: 20). Needs --whole-words or --joint."""
     language: str = ""
     """Language of the text, for a model with language embeddings; empty: the first one that the model knows."""
     output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:
+    _require_sensible(args)
     predictor = load(args.run, language=args.language)
-    predictions = predictor.fill_mask(args.text, args.top_k)
+    result = _result(predictor, args)
     if predictor.model.generator is not None:
         console.info("predictions of the generator, because an ELECTRA itself predicts no tokens")
+    return result
+
+
+def _require_sensible(args: Args) -> None:
+    """Raise a UsageError for flags that would have no effect."""
+    searches = (args.whole_words or args.joint) and not args.candidates
+    problems = {
+        "--whole-words": args.whole_words and args.candidates and "candidates are whole words",
+        "--max-pieces": args.max_pieces is not None and not args.whole_words and "add --whole-words",
+        "--order": args.order is not None and not searches and "add --whole-words or --joint, without --candidates",
+        "--beam": args.beam is not None and not searches and "add --whole-words or --joint, without --candidates",
+    }
+    for flag, problem in problems.items():
+        if problem:
+            raise UsageError(f"{flag} has no effect here: {problem}")
+
+
+def _result(predictor: Predictor, args: Args) -> dict[str, Any]:
+    if args.candidates:
+        groups = predictor.score_candidates(args.text, args.candidates, args.joint)
+        return _joint(groups[0][: args.top_k]) if args.joint else _single(groups)
+    pieces = (3 if args.max_pieces is None else args.max_pieces) if args.whole_words else 1
+    beam = 20 if args.beam is None else args.beam
+    how = WordSearch(args.top_k, pieces, args.whole_words, args.order or "left-to-right", beam)
+    if args.joint:
+        return _joint(predictor.fill_jointly(args.text, how))
+    if args.whole_words:
+        return _single(predictor.fill_words(args.text, how))
+    predictions = predictor.fill_mask(args.text, args.top_k)
     for position in predictions:
         console.info("  ".join(f"{printable(token.token)} {token.probability:.3f}" for token in position))
     return {"masks": [[asdict(token) for token in position] for position in predictions]}
+
+
+def _single(groups: list[list[Filling]]) -> dict[str, Any]:
+    """Print the fillings of each mask on a line, and return them for JSON."""
+    for group in groups:
+        console.info("  ".join(f"{printable(filling.words[0])} {_number(filling)}" for filling in group))
+    return {
+        "masks": [
+            [{"word": filling.words[0], "pieces": list(filling.pieces[0]), **_scores(filling)} for filling in group]
+            for group in groups
+        ]
+    }
+
+
+def _joint(fillings: list[Filling]) -> dict[str, Any]:
+    """Print each filling of all masks on a line, and return them for JSON."""
+    for filling in fillings:
+        console.info(f"{' … '.join(map(printable, filling.words))}  {_number(filling)}")
+    return {
+        "fillings": [
+            {"words": list(filling.words), "pieces": [list(own) for own in filling.pieces], **_scores(filling)}
+            for filling in fillings
+        ]
+    }
+
+
+def _number(filling: Filling) -> str:
+    return f"{filling.probability:.3g}" if filling.share is None else f"{filling.share:.3f}"
+
+
+def _scores(filling: Filling) -> dict[str, float]:
+    share = {} if filling.share is None else {"share": filling.share}
+    return {"probability": filling.probability, "log_probability": filling.log_probability, **share}

@@ -14,7 +14,8 @@ from tyro.conf import Positional
 from bertie import console
 from bertie.commands.common import Output, OutputFlags
 from bertie.errors import UsageError, UserError
-from bertie.predict.predictor import load, read_task
+from bertie.predict.checkpoint_task import read_task
+from bertie.predict.predictor import load
 from bertie.tasks import AnyTask, Classify
 from bertie.tasks.predictions import prediction_to_json
 

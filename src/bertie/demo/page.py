@@ -9,7 +9,7 @@ from bertie import storage
 from bertie.console import percent, plural
 from bertie.demo.compare import Comparison
 from bertie.demo.corpus import DemoData
-from bertie.predict.predictor import MaskPrediction
+from bertie.predict.fill_mask import MaskPrediction
 from bertie.report import Page
 from bertie.tasks.metrics import mean_and_interval
 from bertie.training.run_folder import read_metrics

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from bertie import config as configuration
 from bertie import storage
 from bertie.checkpoints import sentence_transformers_format
-from bertie.checkpoints.folder import TASK_FILE, Checkpoint, list_checkpoints
+from bertie.checkpoints.folder import TASK_FILE, Checkpoint, find_model_folder, list_checkpoints, read_checkpoint
 from bertie.errors import UsageError, UserError
 from bertie.tasks import AnyTask, Choose, PooledTask
 from bertie.tasks.data.rows import join_names
@@ -28,7 +28,7 @@ def trained_length(checkpoint: Checkpoint) -> int:
         UserError: The files of the model contradict each other.
     """
     folder, positions = checkpoint.folder, checkpoint.config.max_position_embeddings
-    settings = checkpoint.task or _settings(folder)
+    settings = checkpoint.task or run_settings(folder)
     where = folder / TASK_FILE if checkpoint.task else _run_folder(folder) / "config.toml"
     phases = settings.get("phases", [])
     if not isinstance(phases, list) or not all(isinstance(phase, dict) for phase in phases):
@@ -109,7 +109,27 @@ def task_json(folder: Path) -> AnyTask:
     return task_from_json(storage.read_json(folder / TASK_FILE), folder / TASK_FILE)
 
 
-def _settings(folder: Path) -> dict[str, Any]:
+def read_task(source: str | Path) -> AnyTask:
+    """Read the task that a model was fine-tuned for.
+
+    Args:
+        source: As in `predictor.load`.
+
+    Raises:
+        UsageError: There is no model at `source`.
+        UserError: The model is damaged, or was not fine-tuned for a task.
+    """
+    folder = find_model_folder(source)
+    if (folder / TASK_FILE).is_file():
+        return task_json(folder)
+    checkpoint = read_checkpoint(folder)
+    task = checkpoint_task(checkpoint)
+    if task is None:
+        raise UserError(f"{checkpoint.folder} was not fine-tuned for a task: run `bertie finetune` first")
+    return task
+
+
+def run_settings(folder: Path) -> dict[str, Any]:
     """Read the config.toml of a run or of the run of a checkpoint; {} for other folders."""
     path = _run_folder(folder) / "config.toml"
     return configuration.read(path) if path.is_file() else {}

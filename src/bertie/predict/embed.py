@@ -15,6 +15,7 @@ from bertie.errors import UserError
 from bertie.model import layer_selection
 from bertie.model.layer_selection import Fixed
 from bertie.model.pooling import Pooling
+from bertie.predict.blocks import Rows, blocks
 from bertie.predict.predictor import Predictor, load
 from bertie.predict.vector_files import Columns, Dtype, require_free, vector_file
 from bertie.predict.vectors import WordPooling
@@ -22,10 +23,6 @@ from bertie.tasks.data.rows import SHOWN, STDIN, first_few, require_list
 from bertie.tasks.data.unlabeled import Text, UnlabeledReader
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
 from bertie.text.valid_texts import require_texts
-
-MAX_CHARACTERS = 1 << 18  # of the texts of a block; a block has at most SEQUENCES_AT_ONCE texts
-
-Rows = list[Text | UserError]
 
 
 @dataclass(frozen=True)
@@ -128,7 +125,7 @@ def embed(
         vector_file(out, width, dtype, words=unit.kind == "word") as write,
         console.progress("embed", total, "texts") as bar,
     ):
-        for rows in _blocks(_rows(inputs, source)):
+        for rows in blocks(_rows(inputs, source), SEQUENCES_AT_ONCE):
             columns, vectors = unit.block(predictor, rows, first, width)
             write(columns, vectors)
             first, count = first + len(rows), count + len(vectors)
@@ -180,17 +177,3 @@ def _count(rows: Iterator[Text | UserError], where: str, strict: bool) -> tuple[
             + first_few(messages, errors)
         )
     return total, errors
-
-
-def _blocks(rows: Iterator[Text | UserError]) -> Iterator[Rows]:
-    """Group the rows into blocks that are read, computed and written together."""
-    block: Rows = []
-    size = 0
-    for row in rows:
-        block.append(row)
-        size += 0 if isinstance(row, UserError) else len(row) if isinstance(row, str) else sum(map(len, row))
-        if len(block) == SEQUENCES_AT_ONCE or size >= MAX_CHARACTERS:
-            yield block
-            block, size = [], 0
-    if block:
-        yield block

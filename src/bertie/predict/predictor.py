@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Many
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
 
-from bertie import console, runtime
+from bertie import runtime
 from bertie.checkpoints import sentence_transformers_format
-from bertie.checkpoints.folder import TASK_FILE, find_model_folder, load_weights, read_checkpoint
+from bertie.checkpoints.folder import TASK_FILE, load_weights, read_checkpoint
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError
@@ -25,50 +23,34 @@ from bertie.model.encoder import build_encoder, with_language
 from bertie.model.layer_selection import Fixed
 from bertie.model.model import Model
 from bertie.model.pooling import Pooling
-from bertie.model.vocabulary_heads import MaskedLMHead, PermutationLMHead
 from bertie.objectives import Objective
 from bertie.objectives.heads import build_heads
-from bertie.predict.checkpoint_task import checkpoint_task, choose_task, task_json, trained_length
-from bertie.predict.vectors import WordPooling, WordVectors, text_vectors, word_vectors
+from bertie.predict.checkpoint_task import choose_task, trained_length
+from bertie.predict.evaluation import evaluate
+from bertie.predict.fill_mask import (
+    Filling,
+    MaskPrediction,
+    WordSearch,
+    fill_jointly,
+    fill_tokens,
+    fill_words,
+    score_candidates,
+)
+from bertie.predict.generation import Generation, generate
+from bertie.predict.likelihood import TextScore, score_stream
+from bertie.predict.refused import with_nan
+from bertie.predict.sentence_pairs import next_sentence
+from bertie.predict.token_model import TokenModel
+from bertie.predict.vectors import WordPooling, WordVectors, cosines, text_vectors, word_vectors
 from bertie.tasks import AnyTask, Embed, Tag, Task
-from bertie.tasks.data.rows import require_list, valid_examples
-from bertie.tasks.evaluation.folder import evaluation_folder, write
+from bertie.tasks.data.rows import require_list
+from bertie.tasks.data.unlabeled import Text
 from bertie.tasks.inference import infer, predictions
 from bertie.tasks.task_json import features_from_json
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
 Inputs = Iterable[Any]
-
-
-@dataclass(frozen=True)
-class MaskPrediction:
-    """A token predicted at a [MASK]."""
-
-    token: str
-    """The word piece."""
-    probability: float
-    """Its probability, 0 to 1."""
-
-
-def read_task(source: str | Path) -> AnyTask:
-    """Read the task that a model was fine-tuned for.
-
-    Args:
-        source: As in `load`.
-
-    Raises:
-        UsageError: There is no model at `source`.
-        UserError: The model is damaged, or was not fine-tuned for a task.
-    """
-    folder = find_model_folder(source)
-    if (folder / TASK_FILE).is_file():
-        return task_json(folder)
-    checkpoint = read_checkpoint(folder)
-    task = checkpoint_task(checkpoint)
-    if task is None:
-        raise UserError(f"{checkpoint.folder} was not fine-tuned for a task: run `bertie finetune` first")
-    return task
 
 
 def load(source: str | Path, *, task: AnyTask | None = None, language: str = "", threads: int = 0) -> Predictor:
@@ -206,37 +188,103 @@ class Predictor:
             UsageError: `text` has no [MASK], or `top_k` is less than 1.
             UserError: The model has no head for masked tokens, or the text is too long.
         """
-        if not isinstance(text, str):
-            raise UsageError(f"expected a text and got a {type(text).__name__}")
-        if type(top_k) is not int or top_k < 1:
-            raise UsageError(f"--top-k {top_k}: give at least 1")
-        kind = next((kind for kind in ("mlm", "plm") if kind in self.model.heads), None)
-        if kind is None:
-            raise UserError(
-                f"{self.folder} has no masked-LM head: use a model that was pre-trained with the objective mlm or plm and not "
-                "fine-tuned"
-            )
-        head = cast(MaskedLMHead | PermutationLMHead, self.model.heads[kind])
-        sequence = self._masked(text)
-        positions = np.flatnonzero(sequence.input_ids == self.tokenizer.mask_id)
-        if not len(positions):
-            mask = self.tokenizer.special.mask
-            raise UsageError(f"there is no {mask} in the text: write {mask} for each token to predict")
+        return fill_tokens(self._masked_model(text), text, top_k)
 
-        def compute(batch: Batch, _: list[Sequence]) -> list[np.ndarray]:
-            rows = torch.as_tensor(positions, device=self.model.device)
-            if kind == "plm":  # all masks have the same rank: each is predicted from the rest of the text
-                batch = replace(batch, order=(batch.input_ids == self.tokenizer.mask_id).long())
-            logits = head.logits(self.model.encoder_of(kind)(batch, rows).last)
-            return [logits.float().softmax(-1).cpu().numpy()]
+    def fill_words(self, text: str, how: WordSearch = WordSearch(max_pieces=3)) -> list[list[Filling]]:
+        """Predict words of one or several pieces at every [MASK], while the other masks remain.
 
-        [probabilities] = infer(self.model, [sequence], compute)
-        entries = probabilities[:, : self.tokenizer.size]  # the checkpoint's vocabulary may be padded
-        best = np.argsort(-entries, axis=-1, kind="stable")[:, :top_k]
-        return [
-            [MaskPrediction(token, float(row[i])) for token, i in zip(self.tokenizer.tokens(ids), ids, strict=True)]
-            for row, ids in zip(probabilities, best, strict=True)
-        ]
+        Returns:
+            For every [MASK] its best words. Raises the same errors as `fill_mask`.
+        """
+        return fill_words(self._masked_model(text), text, how)
+
+    def fill_jointly(self, text: str, how: WordSearch = WordSearch()) -> list[Filling]:
+        """Predict all masks of a text together. Return the best fillings; raise the same errors as `fill_mask`."""
+        return fill_jointly(self._masked_model(text), text, how)
+
+    def score_candidates(self, text: str, candidates: Many[str], joint: bool = False) -> list[list[Filling]]:
+        """Score given words at every [MASK], or with `joint` all combinations of them for all masks.
+
+        Returns:
+            For every [MASK] (with `joint`: once) the candidates, most probable first, with their shares.
+
+        Raises:
+            UsageError: As `fill_mask`, or a candidate is empty, unknown to the vocabulary, or there twice.
+            UserError: As `fill_mask`.
+        """
+        return score_candidates(self._masked_model(text), text, candidates, joint)
+
+    def pseudo_log_likelihood(self, texts: Iterable[str], within_word: bool = False) -> np.ndarray:
+        """Return the pseudo-log-likelihood of texts (Salazar et al. 2020), or the exact one of a causal model.
+
+        Args:
+            texts: Texts.
+            within_word: Also mask the later pieces of the word of each predicted token (Kauf and Ivanova 2023).
+
+        Returns:
+            float64 [texts], in nats: the sum over the tokens of a text, without [CLS] and [SEP]. NaN, with a warning, for
+            a text without tokens or with more than the model reads.
+
+        Raises:
+            UserError: The model predicts no tokens, or every text is refused.
+        """
+        return with_nan(
+            score if isinstance(score, UserError) else score.log_likelihood
+            for score in self.score_tokens(require_list(texts), within_word)
+        )
+
+    def score_tokens(
+        self, texts: Iterable[Text | UserError], within_word: bool = False
+    ) -> Iterator[TextScore | UserError]:
+        """Compute likelihoods as `pseudo_log_likelihood`, token by token, lazily and in constant memory.
+
+        Yields:
+            One score per text, or a `UserError` in place of a text that cannot be scored.
+        """
+        return score_stream(self.token_model(), texts, within_word)
+
+    def next_sentence(self, pairs: Iterable[tuple[str, str]]) -> np.ndarray:
+        """Return the probability that the second text of each pair follows the first one.
+
+        A model that was trained on sentence order only distinguishes this order from the reverse.
+
+        Returns:
+            float64 [pairs]. NaN, with a warning, for a pair that is too long or has a text without tokens.
+
+        Raises:
+            UserError: The model has no head for sentence pairs, or every pair is refused.
+        """
+        return next_sentence(self.model, self.tokenizer, self.folder, self.max_length, require_list(pairs))
+
+    def similarity(
+        self,
+        texts: Iterable[str],
+        others: Iterable[str] | None = None,
+        pooling: Pooling | None = None,
+        layers: Fixed = "last",
+    ) -> np.ndarray:
+        """Return the cosines of the vectors of texts with those of other texts, or of the same ones.
+
+        Args: As in `embed`.
+
+        Returns:
+            float32 [texts, others].
+        """
+        vectors = self.embed(texts, pooling, layers)
+        return cosines(vectors, vectors if others is None else self.embed(others, pooling, layers))
+
+    def generate(self, prompt: str = "", how: Generation = Generation()) -> list[str]:
+        """Generate texts that begin with `prompt`: slow, and with a masked language model poor. See `Generation`.
+
+        Raises:
+            UsageError: Gibbs sampling from a causal model.
+            UserError: The model predicts no tokens, or prompt and length are too long.
+        """
+        return generate(self.token_model(), prompt, how)
+
+    def token_model(self) -> TokenModel:
+        """Return the part of the model that predicts tokens. Raises UserError if there is none."""
+        return TokenModel.any(self.folder, self.tokenizer, self.model, self.max_length)
 
     def predict(self, inputs: Inputs) -> list[Any]:
         """Predict for inputs in memory; `predict_file` reads a file.
@@ -299,34 +347,8 @@ class Predictor:
             UserError: A label is unknown, or the model was not fine-tuned for a task.
         """
         task = self._require_task()
-        started = time.monotonic()
-        data_name = Path(data).name if isinstance(data, str | Path) else "examples"
-        title = f"{self.folder.absolute().name} on {data_name}"
-        with evaluation_folder(Path(out), title) if out else nullcontext() as folder:
-            examples = self._labeled_examples(task, data, strict)
-            predicted = self._predict_all(task, examples)
-            scores = task.score(predicted, examples)
-            result = {"scores": scores, "examples": len(examples), "seconds": round(time.monotonic() - started, 3)}
-            if folder is None:
-                return result
-            write(folder, title, task, predicted, examples, {"of": title, **result})
-        return {**result, "out": str(out)}
-
-    def _labeled_examples(self, task: Task, data: str | Path | Inputs, strict: bool) -> list[Any]:
-        if isinstance(data, str | Path):
-            examples = valid_examples(task.reader.read(Path(data)), str(data), strict)
-        else:
-            examples = valid_examples(task.reader.values(data), "the examples")
-        task.validate(examples)
-        return examples
-
-    def _predict_all(self, task: Task, examples: list[Any]) -> list[Any]:
-        predicted: list[Any] = []
-        with console.progress("evaluate", len(examples), "examples", passing=True) as bar:
-            for prediction in self._predictions(task, examples):
-                predicted.append(prediction)
-                bar.advance(1)
-        return predicted
+        name = self.folder.absolute().name
+        return evaluate(name, task, lambda examples: self._predictions(task, examples), data, strict, out)
 
     def _predictions(self, task: Task, examples: Iterable[Any]) -> Iterator[Any]:
         return predictions(self.model, task, self.tokenizer, self.max_length, examples)
@@ -351,17 +373,7 @@ class Predictor:
         second = [text[1] for text in texts if isinstance(text, tuple)]
         return truncation.encode(self.tokenizer, first, second or None, max_length=self.max_length)
 
-    def _masked(self, text: str) -> Sequence:
-        """Encode a text with its literal [MASK] as mask tokens. Elsewhere [MASK] in a text is plain text."""
-        mask = np.array([self.tokenizer.mask_id], np.int32)
-        texts = text.split(self.tokenizer.vocabulary[self.tokenizer.mask_id])
-        if self.tokenizer.algorithm == "bpe":  # the mask of RoBERTa stands for a word with the space before it
-            texts = [*(part.rstrip() for part in texts[:-1]), texts[-1]]
-        parts = [self.tokenizer.encode([part])[0] for part in texts]
-        middle = np.concatenate([parts[0], *(piece for part in parts[1:] for piece in (mask, part))])
-        if len(middle) > self.max_length - 2:
-            raise UserError(
-                f"the text has {len(middle)} tokens and the model reads at most {self.max_length - 2}: shorten it"
-            )
-        ids = np.concatenate([[self.tokenizer.cls_id], middle, [self.tokenizer.sep_id]]).astype(np.int32)
-        return Sequence(ids, np.zeros_like(ids), self.tokenizer.word_starts_table[ids])
+    def _masked_model(self, text: str) -> TokenModel:
+        if not isinstance(text, str):
+            raise UsageError(f"expected a text and got a {type(text).__name__}")
+        return TokenModel.masked(self.folder, self.tokenizer, self.model, self.max_length)

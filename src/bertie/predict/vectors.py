@@ -90,6 +90,15 @@ def text_vectors(
     return np.stack(infer(model, sequences, compute)) if texts else np.zeros((0, width), np.float32)
 
 
+def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return the cosine of every vector of `first` with every vector of `second`, float32 [first, second].
+
+    A vector of zeros has the cosine 0 with all others.
+    """
+    normalized = [F.normalize(torch.from_numpy(vectors), dim=1) for vectors in (first, second)]
+    return (normalized[0] @ normalized[1].T).clamp(-1, 1).numpy()
+
+
 def word_vectors(
     model: Model,
     tokenizer: Tokenizer,

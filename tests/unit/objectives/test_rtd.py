@@ -27,6 +27,7 @@ from bertie.model.config import TransformerConfig
 from bertie.model.electra import distinct_rows, fill_masks, sample
 from bertie.model.model import Model
 from bertie.objectives import CausalLM, MaskedLM, NextSentence, ReplacedToken, SpanBoundary
+from bertie.predict.fill_mask import encode_masked
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import load_initial_weights, new_model
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
@@ -335,9 +336,9 @@ def test_fill_mask_asks_the_generator(run: Path, capsys: pytest.CaptureFixture[s
     model = bertie.load(run)
     [found] = model.fill_mask("The [MASK] in the", top_k=500)
     assert sum(prediction.probability for prediction in found) == pytest.approx(1, abs=1e-4)
-    sequence = model._masked("The [MASK] in the")
+    ids, [position] = encode_masked(model.token_model(), "The [MASK] in the")
+    sequence = Sequence(ids, np.zeros_like(ids), np.ones(len(ids), bool))
     hidden = model.model.generator(collate([sequence], 64).tensors())  # type: ignore[misc]
-    [position] = np.flatnonzero(sequence.input_ids == model.tokenizer.mask_id)
     p = model.model.heads["mlm"].logits(hidden.last)[position].softmax(-1)  # type: ignore[operator]
     assert json.loads(output.out)["masks"][0][0]["token"] == found[0].token
     assert found[0].probability == pytest.approx(float(p.detach().max()), rel=1e-4)

@@ -1,7 +1,52 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
 import pytest
+import torch
+
+import bertie
+from bertie.batches.collate import collate
+from bertie.contracts import Sequence
+from bertie.predict.predictor import Predictor
+
+LogP = Callable[[Predictor, list[int]], np.ndarray]
 
 
 @pytest.fixture(autouse=True)
 def _one_thread(one_thread: None) -> None: ...
+
+
+@pytest.fixture(scope="session")
+def own_minimal_pairs() -> Path:
+    """150 minimal pairs in BLiMP's format: 12 phenomena of English grammar, in sentences of this project."""
+    return Path(__file__).with_name("minimal_pairs.jsonl")
+
+
+@pytest.fixture(scope="module")
+def predictor(pretrained: Path) -> Predictor:
+    """The small model with the heads of pre-training."""
+    return bertie.load(pretrained, threads=1)
+
+
+@pytest.fixture(scope="module")
+def log_p() -> LogP:
+    """The log probabilities of all entries at every position of one sequence, computed without any batching."""
+    known: dict[tuple[int, ...], np.ndarray] = {}
+
+    def compute(model: Predictor, ids: list[int]) -> np.ndarray:
+        key = (id(model), *ids)
+        if key not in known:
+            known[key] = fresh(model, ids)
+        return known[key]
+
+    def fresh(model: Predictor, ids: list[int]) -> np.ndarray:
+        array = np.array(ids, np.int32)
+        batch = collate([Sequence(array, np.zeros_like(array), np.ones(len(ids), bool))], 64).tensors()
+        with torch.inference_mode():
+            logits = model.model.heads["mlm"].logits(model.model.encoder(batch).last)  # type: ignore[operator]
+        return logits.double().log_softmax(-1).numpy()
+
+    return compute

@@ -1,0 +1,38 @@
+"""bertie generate"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from tyro.conf import Positional
+
+from bertie.commands.common import Flat, Output, OutputFlags
+from bertie.predict.generation import Generation
+from bertie.predict.predictor import load
+
+
+@dataclass(frozen=True)
+class Args:
+    """Generate text from a model, and print it. Slow, and with a masked language model poor.
+
+    Masked language models are not trained to generate. bertie replaces masks after the prompt by tokens that it draws, from
+    left to right or by Gibbs sampling (Wang and Cho 2019). Every token takes a forward pass over the whole text. Causal
+    models draw the next token again and again; bertie does not keep their keys and values, so this is slow as well.
+    """
+
+    run: Positional[str]
+    """A pre-trained run, or a model's folder or hub id."""
+    prompt: Positional[str] = ""
+    """Start of the text; default: none. Special tokens in it are plain text."""
+    how: Annotated[Generation, Flat] = Generation()
+    language: str = ""
+    """Language of the text, for a model with language embeddings; empty: the first one that the model knows."""
+    output: OutputFlags = Output()
+
+
+def run(args: Args) -> dict[str, Any]:
+    texts = load(args.run, language=args.language).generate(args.prompt, args.how)
+    for text in texts:
+        print(text)
+    return {"texts": texts}

@@ -1,0 +1,48 @@
+"""bertie minimal-pairs"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tyro.conf import Positional
+
+from bertie import console
+from bertie.commands.common import Output, OutputFlags
+from bertie.console import percent
+from bertie.predict.minimal_pairs import minimal_pairs
+
+
+@dataclass(frozen=True)
+class Args:
+    """Test a model's grammar with minimal pairs: is the acceptable sentence more probable than the other one?
+
+    Reads BLiMP's files (Warstadt et al. 2020), or others with the columns sentence_good and sentence_bad, and optionally
+    UID, linguistics_term and field. Compares pseudo-log-likelihoods, or log-likelihoods of a causal model.
+    """
+
+    run: Positional[str]
+    """A pre-trained run, or a model's folder or hub id."""
+    files: Positional[list[Path]]
+    """Files of pairs: .jsonl, .tsv, .csv or .parquet."""
+    out: Path | None = None
+    """Output folder: pairs.jsonl (scores of every pair), results.json, results.csv and report.html."""
+    within_word: bool = False
+    """Also mask the later pieces of the word of each predicted piece. The pieces of a rare word then do not reveal each
+    other (Kauf and Ivanova 2023)."""
+    language: str = ""
+    """Language of the texts, for a model with language embeddings; empty: the first one that the model knows."""
+    output: OutputFlags = Output()
+
+
+def run(args: Args) -> dict[str, Any]:
+    result = minimal_pairs(args.run, args.files, args.out, within_word=args.within_word, language=args.language)
+    width = max(len(group["name"]) for group in result["groups"])
+    for group in result["groups"]:
+        interval = f"({percent(group['low'])} to {percent(group['high'])})"
+        accuracy = f"{percent(group['accuracy']):>8} {interval:<20}"
+        console.info(f"{group['name']:<{width}} {accuracy} of {group['pairs']:,}  {group['kind']}")
+    if args.out is not None:
+        console.info(f"{args.out}: {', '.join(path.name for path in sorted(args.out.iterdir()))}")
+    return result

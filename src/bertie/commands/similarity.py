@@ -1,0 +1,84 @@
+"""bertie similarity"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tyro.conf import Positional
+
+from bertie import console
+from bertie.commands.common import Output, OutputFlags
+from bertie.errors import UsageError, UserError
+from bertie.model.layer_selection import Fixed
+from bertie.model.pooling import Pooling
+from bertie.predict.predictor import Predictor, load
+from bertie.predict.similarity import pair_similarities
+from bertie.tasks.data.texts import TextColumns, TextReader
+from bertie.text.special_tokens import printable
+
+
+@dataclass(frozen=True)
+class Args:
+    """Compare texts by the cosines of their vectors: a matrix of all texts, or the pairs of a file."""
+
+    run: Positional[str]
+    """Model: a run, a checkpoint folder or a hub id."""
+    texts: Positional[list[str]]
+    """Two or more texts; each argument is one text."""
+    input: Path | None = None
+    """File with pairs of texts, of any size: .tsv, .csv, .jsonl or .parquet. Prints one JSON object per pair."""
+    text: str = ""
+    """Column of the first text in the file; empty: found from the header."""
+    text_pair: str = ""
+    """Column of the second text; empty: found from the header."""
+    pooling: Pooling | None = None
+    """Pooling of the token vectors into the vector of the text. By default as the model was trained, otherwise mean."""
+    layers: Fixed = "last"
+    """Layers whose hidden states to use."""
+    language: str = ""
+    """Language of the texts, for a model with language embeddings; empty: that of fine-tuning, or else the first one."""
+    output: OutputFlags = Output()
+
+
+def run(args: Args) -> dict[str, Any]:
+    if bool(args.texts) == bool(args.input):
+        raise UsageError("give either texts or --input FILE")
+    if len(args.texts) == 1:
+        raise UsageError("give at least two texts")
+    if not args.input and (args.text or args.text_pair):
+        raise UsageError("--text and --text-pair name columns of a file: add --input FILE")
+    predictor = load(args.run, language=args.language)
+    return _pairs(predictor, args, args.input) if args.input else _matrix(predictor, args)
+
+
+def _matrix(predictor: Predictor, args: Args) -> dict[str, Any]:
+    matrix = predictor.similarity(args.texts, None, args.pooling, args.layers)
+    digits = len(str(len(args.texts)))
+    console.info(" " * digits + "".join(f"{number:>8}" for number in range(1, len(args.texts) + 1)))
+    for number, (row, text) in enumerate(zip(matrix.tolist(), args.texts, strict=True), 1):
+        console.info(f"{number:>{digits}}" + "".join(f"{value:>8.3f}" for value in row) + f"   {printable(text)}")
+    return {"texts": args.texts, "similarity": matrix.tolist()}
+
+
+def _pairs(predictor: Predictor, args: Args, path: Path) -> dict[str, Any]:
+    if sys.stdout is None:
+        raise UsageError("stdout is closed, and similarities are written there: redirect it to a file")
+    reader = TextReader(columns=TextColumns(args.text, args.text_pair), paired=True)
+    count = bad = 0
+    for similarity in pair_similarities(predictor, reader.stream(path), args.pooling, args.layers):
+        count += 1
+        bad += isinstance(similarity, UserError)
+        print(
+            json.dumps({"error": str(similarity)} if isinstance(similarity, UserError) else {"similarity": similarity})
+        )
+    if not count:
+        raise UserError(f"{path}: no pairs in it")
+    if bad == count:
+        raise UserError(f'{path}: none of {console.plural(bad, "row")} could be read: see the "error" of each')
+    if bad:
+        console.warn(f'{bad:,} of {count:,} rows could not be read: they have an "error" instead of a similarity')
+    return {"pairs": count, "errors": bad}

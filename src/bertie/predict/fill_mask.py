@@ -1,0 +1,286 @@
+"""Predict what stands at [MASK]: tokens, words of several pieces, several masks together, or given candidates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from collections.abc import Sequence as Many
+from dataclasses import dataclass
+from itertools import chain, islice, product
+from typing import get_args
+
+import numpy as np
+
+from bertie.errors import UsageError, UserError
+from bertie.predict.token_model import Query, TokenModel
+from bertie.predict.word_search import Order, Pieces, Slot, search
+from bertie.tasks.data.rows import shorten
+from bertie.tasks.encoding import softmax
+
+MAX_PIECES = 10  # of a word in a search
+MAX_BEAM = 200  # the last step of a search makes the square of it
+MAX_COMBINATIONS = 1000  # of lengths or candidates for several masks
+
+
+@dataclass(frozen=True)
+class MaskPrediction:
+    """A token predicted at a [MASK]."""
+
+    token: str
+    """The word piece."""
+    probability: float
+    """Its probability, 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Filling:
+    """What may stand at one [MASK], or at all of them.
+
+    `log_probability` is a sum over pieces, in the order in which they were filled in: each piece is predicted from the
+    text with the pieces before it, while the pieces after it are masks. The number of masks tells the model how many pieces
+    a word has. So this is the probability of a word among the words with the same number of pieces.
+    """
+
+    words: tuple[str, ...]
+    """The word at each [MASK] that is filled."""
+    pieces: tuple[tuple[str, ...], ...]
+    """The entries of the vocabulary that each word consists of."""
+    log_probability: float
+    """Natural logarithm of the product of the probabilities of all pieces."""
+    share: float | None = None
+    """Probability among the given candidates: their probabilities, scaled to the sum 1. None without candidates."""
+
+    @property
+    def probability(self) -> float:
+        """The product of the probabilities of all pieces, 0 to 1."""
+        return math.exp(self.log_probability)
+
+
+@dataclass(frozen=True)
+class WordSearch:
+    """How to search for fillings: beam search over the pieces."""
+
+    top_k: int = 5
+    """Number of fillings to return."""
+    max_pieces: int = 1
+    """Most pieces of a word. 1: every [MASK] is one entry of the vocabulary. From 2, fillings are whole words: spellings that
+    the tokenizer itself would split into these pieces."""
+    whole_words: bool = False
+    """Only whole words, also with `max_pieces` 1."""
+    order: Order = "left-to-right"
+    """Order in which pieces are filled in. confidence: first the one whose best entry is most probable."""
+    beam: int = 20
+    """Fillings that the search keeps after each piece; at least `top_k`."""
+
+    def __post_init__(self) -> None:
+        for name, high in (("top_k", MAX_BEAM), ("max_pieces", MAX_PIECES), ("beam", MAX_BEAM)):
+            value = getattr(self, name)
+            if type(value) is not int or not 1 <= value <= high:
+                raise UsageError(f"--{name.replace('_', '-')} {value}: give at least 1, at most {high}")
+        if self.order not in get_args(Order):
+            raise UsageError(f"--order {self.order}: give one of {', '.join(get_args(Order))}")
+
+
+def fill_tokens(model: TokenModel, text: str, top_k: int) -> list[list[MaskPrediction]]:
+    """Return the most probable tokens at every [MASK], each predicted while the other masks remain."""
+    if type(top_k) is not int or top_k < 1:
+        raise UsageError(f"--top-k {top_k}: give at least 1")
+    ids, masks = encode_masked(model, text)
+    [log_p_PV] = model.log_distributions([(ids, masks)])
+    best_PK = np.argsort(-log_p_PV, axis=-1, kind="stable")[:, :top_k]
+    return [
+        [MaskPrediction(token, math.exp(row[i])) for token, i in zip(model.tokenizer.tokens(best), best, strict=True)]
+        for row, best in zip(log_p_PV, best_PK, strict=True)
+    ]
+
+
+def fill_words(model: TokenModel, text: str, how: WordSearch) -> list[list[Filling]]:
+    """Return the best fillings of every [MASK], while the others remain masks."""
+    ids, masks = encode_masked(model, text)
+    return [_best(model, ids, masks, [number], how) for number in range(len(masks))]
+
+
+def fill_jointly(model: TokenModel, text: str, how: WordSearch) -> list[Filling]:
+    """Return the best fillings of all masks together."""
+    ids, masks = encode_masked(model, text)
+    return _best(model, ids, masks, list(range(len(masks))), how)
+
+
+def score_candidates(model: TokenModel, text: str, candidates: Many[str], joint: bool = False) -> list[list[Filling]]:
+    """Score given words.
+
+    Args:
+        model: The model.
+        text: The text with its masks.
+        candidates: The words; each may have several pieces, or be several words.
+        joint: Score every combination of candidates for all masks. Otherwise the candidates of one [MASK] are scored while
+            the others remain masks.
+
+    Returns:
+        For every [MASK], or once for all of them, the candidates with their shares, most probable first.
+
+    Raises:
+        UsageError: A candidate is empty, unknown to the vocabulary, or there twice.
+        UserError: The text is too long with a candidate.
+    """
+    ids, masks = encode_masked(model, text)
+    spelled = [spell_candidates(model, candidates, at_start=place == 1) for place in masks.tolist()]
+    groups = [list(range(len(masks)))] if joint else [[number] for number in range(len(masks))]
+    if len(candidates) ** len(groups[0]) > MAX_COMBINATIONS:
+        raise UsageError(
+            f"{len(candidates)} candidates for {len(masks)} masks make more than {MAX_COMBINATIONS:,} combinations: give "
+            "fewer, or score the masks one by one"
+        )
+    return [_score_group(model, ids, masks, group, candidates, spelled) for group in groups]
+
+
+def encode_masked(model: TokenModel, text: str) -> tuple[np.ndarray, np.ndarray]:
+    """Encode a text with its literal [MASK] as mask tokens. Elsewhere [MASK] in a text is plain text.
+
+    Returns:
+        int32 [n], the sequence with special tokens, and the positions of the masks.
+
+    Raises:
+        UsageError: There is no [MASK].
+        UserError: The text is too long.
+    """
+    tokenizer = model.tokenizer
+    mask = tokenizer.vocabulary[tokenizer.mask_id]
+    texts = text.split(mask)
+    if len(texts) == 1:
+        raise UsageError(f"there is no {mask} in the text: write {mask} for each token to predict")
+    if tokenizer.algorithm == "bpe":  # the mask of RoBERTa stands for a word with the space before it
+        texts = [*(part.rstrip() for part in texts[:-1]), texts[-1]]
+    parts = tokenizer.encode(texts)
+    middle = [parts[0], *chain.from_iterable(([tokenizer.mask_id], part) for part in parts[1:])]
+    ids = np.concatenate([[tokenizer.cls_id], *middle, [tokenizer.sep_id]]).astype(np.int32)
+    _require_length(model, len(ids))
+    return ids, np.flatnonzero(ids == tokenizer.mask_id)
+
+
+def _require_length(model: TokenModel, length: int, what: str = "the text") -> None:
+    if length > model.max_length:
+        raise UserError(
+            f"{what} has {length - 2} tokens and the model reads at most {model.max_length - 2}: shorten it"
+        )
+
+
+def spell_candidates(model: TokenModel, candidates: Many[str], at_start: bool) -> list[list[int]]:
+    """Return the ids of every candidate.
+
+    Args:
+        model: The model.
+        candidates: Words. An entry of WordPiece that continues a word, such as "##s", is itself.
+        at_start: Whether they begin the text, where byte-level BPE has no space before a word.
+
+    Raises:
+        UsageError: A candidate is empty, unknown to the vocabulary, or there twice.
+    """
+    if not candidates or isinstance(candidates, str):
+        raise UsageError("--candidates: give at least one word")
+    pieces = Pieces.of(model.tokenizer)
+    spelled: list[list[int]] = []
+    for candidate in candidates:
+        if not isinstance(candidate, str):
+            raise UsageError(f"--candidates: expected words and got a {type(candidate).__name__}")
+        shown = repr(shorten(candidate))
+        ids = pieces.spell(candidate, at_start)
+        if not ids:
+            raise UsageError(f"--candidates {shown}: it has no tokens: remove it")
+        if model.tokenizer.special.unk is not None and model.tokenizer.unk_id in ids:
+            raise UsageError(
+                f"--candidates {shown}: the vocabulary cannot spell it ({model.tokenizer.special.unk}): remove it"
+            )
+        if ids in spelled:
+            other = repr(shorten(candidates[spelled.index(ids)]))
+            raise UsageError(f"--candidates {other} and {shown} are the same tokens: remove one")
+        spelled.append(ids)
+    return spelled
+
+
+def _best(model: TokenModel, ids: np.ndarray, masks: np.ndarray, group: list[int], how: WordSearch) -> list[Filling]:
+    """Return the best fillings of a group of masks, given by their numbers."""
+    lengths = range(1, how.max_pieces + 1)
+    if len(lengths) ** len(group) > MAX_COMBINATIONS:
+        raise UsageError(
+            f"--max-pieces {how.max_pieces} for {len(group)} masks together makes more than {MAX_COMBINATIONS:,} "
+            "combinations of lengths: give less"
+        )
+    whole = how.whole_words or how.max_pieces > 1
+    pieces = Pieces.of(model.tokenizer)
+    found: list[Filling] = []
+    width = max(how.beam, how.top_k)
+    for sizes in product(lengths, repeat=len(group)):
+        expanded, slots = _expand(model, ids, masks, dict(zip(group, sizes, strict=True)))
+        states = search(model, expanded, slots, pieces, whole, how.order, width)
+        fillings = (_to_filling(model, state.ids, slots, state.score, pieces, whole) for state in states)
+        found += islice((filling for filling in fillings if filling is not None), width)
+    return sorted(found, key=lambda filling: -filling.log_probability)[: how.top_k]
+
+
+def _expand(
+    model: TokenModel, ids: np.ndarray, masks: np.ndarray, sizes: dict[int, int]
+) -> tuple[np.ndarray, list[Slot]]:
+    """Replace some masks, given by their numbers, by several masks each. Return the sequence and their new places."""
+    counts = np.ones(len(ids), np.int64)
+    counts[masks[list(sizes)]] = list(sizes.values())
+    ends = np.cumsum(counts)
+    expanded = np.repeat(ids, counts)
+    _require_length(model, len(expanded), f"the text with {len(expanded) - len(ids)} more pieces")
+    places = masks[list(sizes)]
+    slots = [Slot(int(ends[place] - counts[place]), int(ends[place]), at_start=place == 1) for place in places.tolist()]
+    return expanded, slots
+
+
+def _to_filling(
+    model: TokenModel, ids: np.ndarray, slots: list[Slot], score: float, pieces: Pieces, whole: bool
+) -> Filling | None:
+    """Return a result of the search; None if it should be whole words and a part is none."""
+    filled = [ids[slot.start : slot.stop].tolist() for slot in slots]
+    words = [pieces.word(own) if whole else model.tokenizer.vocabulary[own[0]] for own in filled]
+    if any(word is None for word in words):
+        return None
+    return Filling(
+        tuple(word for word in words if word is not None),
+        tuple(tuple(model.tokenizer.tokens(own)) for own in filled),
+        score,
+    )
+
+
+def _score_group(
+    model: TokenModel,
+    ids: np.ndarray,
+    masks: np.ndarray,
+    group: list[int],
+    candidates: Many[str],
+    spelled: list[list[list[int]]],
+) -> list[Filling]:
+    """Score all combinations of candidates for a group of masks, with their shares."""
+    choices = list(product(range(len(candidates)), repeat=len(group)))
+    queries, counts = [], []
+    for choice in choices:
+        own = list(_queries(model, ids, masks, {k: spelled[k][i] for k, i in zip(group, choice, strict=True)}))
+        queries += own
+        counts.append(len(own))
+    log_p = model.log_probabilities(queries)
+    scores = np.array([part.sum() for part in np.split(log_p, np.cumsum(counts)[:-1])])
+    fillings = [
+        Filling(
+            tuple(candidates[i] for i in choice),
+            tuple(tuple(model.tokenizer.tokens(spelled[k][i])) for k, i in zip(group, choice, strict=True)),
+            float(score),
+            float(share),
+        )
+        for choice, score, share in zip(choices, scores, softmax(scores), strict=True)
+    ]
+    return sorted(fillings, key=lambda filling: -filling.log_probability)
+
+
+def _queries(model: TokenModel, ids: np.ndarray, masks: np.ndarray, words: dict[int, list[int]]) -> Iterator[Query]:
+    """Yield one query per piece of some words, from left to right. The pieces after it are masks."""
+    current, slots = _expand(model, ids, masks, {number: len(pieces) for number, pieces in words.items()})
+    for slot, pieces in zip(slots, words.values(), strict=True):
+        for position, piece in enumerate(pieces, slot.start):
+            yield Query(current, position, piece)
+            current = current.copy()
+            current[position] = piece

@@ -1,0 +1,168 @@
+"""Generate text: from left to right, or by Gibbs sampling from a masked language model (Wang and Cho 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from bertie import seeding
+from bertie.errors import UsageError, UserError, require_range
+from bertie.predict.token_model import TokenModel
+from bertie.text.valid_texts import require_texts
+
+Method = Literal["left-to-right", "gibbs"]
+DEFAULT_SWEEPS = 10
+
+
+@dataclass(frozen=True)
+class Generation:
+    """How to generate texts.
+
+    A masked language model starts from the prompt and `length` masks. From left to right, it replaces one mask after the
+    other by a token that it draws. Gibbs sampling masks one token at a time, in random order, and draws it again. Masked
+    language models are not trained to generate: the texts are poorer than those of a causal model. Both methods are slow,
+    because every token takes a forward pass over the whole text.
+    """
+
+    method: Method = "left-to-right"
+    """left-to-right: each token once, in order. gibbs: all tokens several times, in random order. A causal model only
+    generates from left to right."""
+    length: int = 20
+    """Number of tokens to generate. A causal model may end earlier."""
+    count: int = 1
+    """Number of texts."""
+    temperature: float = 1.0
+    """The log probabilities are divided by it. Below 1, probable tokens become more probable. 0: always the most probable
+    token."""
+    top_k: int = 0
+    """Draw only from this many most probable tokens; 0: from all."""
+    sweeps: int | None = None
+    """How often Gibbs sampling draws each token (default: 10). Needs method gibbs."""
+    seed: int = 0
+    """Random seed. Text number n is the same for every `count`."""
+
+    def __post_init__(self) -> None:
+        for name in ("length", "count", "top_k", "seed", *(() if self.sweeps is None else ("sweeps",))):
+            if type(getattr(self, name)) is not int:
+                raise UsageError(f"{name} is {getattr(self, name)!r}: give an integer")
+        if self.sweeps is not None:
+            require_range("", self, "sweeps", low=1, high=100_000)
+            if self.method != "gibbs":
+                raise UsageError("sweeps are those of Gibbs sampling: set method to gibbs, or omit them")
+        require_range("", self, "length", "count", low=1, high=100_000)
+        require_range("", self, "temperature", low=0, high=1000)
+        require_range("", self, "top_k", "seed", low=0)
+        if self.method not in get_args(Method):
+            raise UsageError(f"method is {self.method!r}: give one of {', '.join(get_args(Method))}")
+
+
+def generate(model: TokenModel, prompt: str, how: Generation) -> list[str]:
+    """Generate texts that begin with the prompt. Special tokens are never drawn.
+
+    Args:
+        model: The model.
+        prompt: The start of the texts; "" for none. Special tokens in it are plain text.
+        how: The settings.
+
+    Returns:
+        `how.count` texts, the prompt included, as the tokenizer decodes them.
+
+    Raises:
+        UsageError: Gibbs sampling from a causal model.
+        UserError: Prompt and length exceed what the model reads.
+    """
+    require_texts([prompt])
+    tokenizer = model.tokenizer
+    [given] = tokenizer.encode([prompt])
+    if (total := len(given) + how.length) > model.max_length - 2:
+        raise UserError(
+            f"prompt and text have {total:,} tokens and the model reads at most {model.max_length - 2:,}: shorten the prompt, "
+            "or give a lower --length"
+        )
+    rngs = [seeding.generator(how.seed, seeding.GENERATION, number) for number in range(how.count)]
+    if model.kind != "clm":
+        texts = _fill(model, given, how, rngs)
+    elif how.method == "left-to-right":
+        texts = _continue(model, given, how, rngs)
+    else:
+        raise UsageError("a causal model generates from left to right: omit --method gibbs")
+    return [tokenizer.decode(ids) for ids in texts]
+
+
+def _fill(model: TokenModel, given: np.ndarray, how: Generation, rngs: list[np.random.Generator]) -> list[list[int]]:
+    """Draw tokens at masks after the prompt. Return the tokens of each text, the prompt included."""
+    tokenizer = model.tokenizer
+    masks = np.full(how.length, tokenizer.mask_id, np.int32)
+    start = np.concatenate([[tokenizer.cls_id], given, masks, [tokenizer.sep_id]]).astype(np.int32)
+    texts = [start.copy() for _ in rngs]
+    allowed = _ordinary(model)
+    for positions in zip(*(_positions(how, len(given) + 1, rng) for rng in rngs), strict=True):
+        for text, position in zip(texts, positions, strict=True):
+            text[position] = tokenizer.mask_id
+        contexts = [(text.copy(), np.array([position])) for text, position in zip(texts, positions, strict=True)]
+        found = model.log_distributions(contexts)
+        for text, position, [log_p_V], rng in zip(texts, positions, found, rngs, strict=True):
+            text[position] = draw(log_p_V, allowed, how, rng)
+    return [text[1:-1].tolist() for text in texts]
+
+
+def _positions(how: Generation, start: int, rng: np.random.Generator) -> Iterator[int]:
+    """Yield the positions to draw, in order."""
+    if how.method == "left-to-right":
+        yield from range(start, start + how.length)
+        return
+    for _ in range(DEFAULT_SWEEPS if how.sweeps is None else how.sweeps):
+        yield from (start + rng.permutation(how.length)).tolist()
+
+
+def _continue(
+    model: TokenModel, given: np.ndarray, how: Generation, rngs: list[np.random.Generator]
+) -> list[list[int]]:
+    """Draw tokens after the prompt, until the token that ends a text. Return the tokens of each text."""
+    tokenizer = model.tokenizer
+    allowed = _ordinary(model)
+    allowed[tokenizer.sep_id] = True
+    texts = [[tokenizer.cls_id, *given.tolist()] for _ in rngs]
+    growing = list(range(len(texts)))
+    for _ in range(how.length):
+        contexts = [(np.array(texts[i], np.int32), np.array([len(texts[i]) - 1])) for i in growing]
+        found = model.log_distributions(contexts)
+        drawn = [draw(log_p_V, allowed, how, rngs[i]) for i, [log_p_V] in zip(growing, found, strict=True)]
+        for i, token in zip(growing, drawn, strict=True):
+            texts[i].append(token)
+        growing = [i for i in growing if texts[i][-1] != tokenizer.sep_id]
+        if not growing:
+            break
+    return [text[1:-1] if text[-1] == tokenizer.sep_id else text[1:] for text in texts]
+
+
+def _ordinary(model: TokenModel) -> np.ndarray:
+    """Return which entries are no special tokens, bool [V]."""
+    allowed = np.ones(model.tokenizer.size, bool)
+    allowed[model.tokenizer.special_ids] = False
+    return allowed
+
+
+def draw(log_p_V: np.ndarray, allowed: np.ndarray, how: Generation, rng: np.random.Generator) -> int:
+    """Draw an entry of the vocabulary with one random number.
+
+    Args:
+        log_p_V: float [V]: natural logarithms of the probabilities.
+        allowed: bool [V]: entries that may be drawn.
+        how: Temperature and top_k.
+        rng: The generator.
+    """
+    entries = np.flatnonzero(allowed)
+    scores = log_p_V[entries].astype(np.float64)
+    uniform = rng.random()
+    if how.temperature == 0:
+        return int(entries[scores.argmax()])
+    if 0 < how.top_k < len(entries):
+        best = np.sort(np.argpartition(-scores, how.top_k - 1)[: how.top_k])
+        entries, scores = entries[best], scores[best]
+    weights = np.exp((scores - scores.max()) / how.temperature)
+    cumulative = np.cumsum(weights)
+    return int(entries[min(np.searchsorted(cumulative, uniform * cumulative[-1], side="right"), len(entries) - 1)])

@@ -1,0 +1,157 @@
+"""Likelihoods of texts: pseudo-log-likelihoods of masked language models, and the exact ones of causal models.
+
+The pseudo-log-likelihood of a text is the sum of the log probabilities of its tokens, each predicted from all other tokens
+(Salazar et al. 2020, section 2). It is no probability of the text: the probabilities of all texts do not sum to 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from collections.abc import Sequence as Many
+from dataclasses import dataclass
+
+import numpy as np
+
+from bertie.errors import UserError
+from bertie.predict.blocks import blocks
+from bertie.predict.token_model import Query, TokenModel
+from bertie.tasks.data.unlabeled import Text
+from bertie.tasks.inference import SEQUENCES_AT_ONCE
+from bertie.text.valid_texts import require_texts
+
+MAX_MASKED_TOKENS = 1 << 22  # of the masked copies that are in memory together; one text may exceed it
+
+
+@dataclass(frozen=True, eq=False)
+class TextScore:
+    """The likelihood of a text, token by token. [CLS] and [SEP] are not predicted."""
+
+    token_ids: np.ndarray
+    """int32 [n]: the tokens of the text."""
+    log_probabilities: np.ndarray
+    """float64 [n]: natural logarithm of the probability of each token."""
+
+    @property
+    def log_likelihood(self) -> float:
+        """Sum of the log probabilities, in nats."""
+        return float(self.log_probabilities.sum())
+
+    @property
+    def perplexity(self) -> float:
+        """exp(−log-likelihood / n): the (pseudo-)perplexity per token."""
+        return perplexity(self.log_likelihood, len(self.token_ids))
+
+
+def perplexity(log_likelihood: float, tokens: int) -> float:
+    """Return exp(−log-likelihood / tokens); infinity if that is too large for a float."""
+    try:
+        return math.exp(-log_likelihood / tokens)
+    except OverflowError:
+        return math.inf
+
+
+def score_stream(
+    model: TokenModel, texts: Iterable[Text | UserError], within_word: bool = False
+) -> Iterator[TextScore | UserError]:
+    """Score texts lazily, in order and in constant memory.
+
+    Args:
+        model: The model.
+        texts: Texts, or lists of words, which are joined with blanks. A `UserError` among them is yielded in its place.
+        within_word: As in `score_texts`.
+
+    Yields:
+        One score per text. A `UserError` takes the place of a text that cannot be scored.
+
+    Raises:
+        UserError: An item is not a valid text.
+    """
+    first = 1
+    for rows in blocks(_valid(texts), SEQUENCES_AT_ONCE):
+        joined = [" ".join(row) if isinstance(row, list | tuple) else row for row in rows]
+        names = [f"text {number:,}" for number in range(first, first + len(rows))]
+        yield from score_texts(model, joined, names, within_word)
+        first += len(rows)
+
+
+def _valid(texts: Iterable[Text | UserError]) -> Iterator[Text | UserError]:
+    """Yield the texts. Raises UserError at the first that is not a valid text."""
+    for text in texts:
+        if not isinstance(text, UserError):
+            require_texts(text if isinstance(text, list | tuple) else [text])
+        yield text
+
+
+def score_texts(
+    model: TokenModel, texts: Many[str | UserError], names: Many[str], within_word: bool = False
+) -> list[TextScore | UserError]:
+    """Score texts. The masked copies of all texts are computed in common batches.
+
+    Args:
+        model: The model.
+        texts: The texts. A `UserError` among them is returned in its place.
+        names: Name of each text, for messages.
+        within_word: Also mask the later tokens of the same word, so that the last pieces of a rare word do not reveal the
+            first ones (PLL-word-l2r, Kauf and Ivanova 2023). For a causal model it makes no difference.
+
+    Returns:
+        One score per text. A `UserError` takes the place of a text without tokens, or with more than the model reads.
+    """
+    results: list[TextScore | UserError | None] = [text if isinstance(text, UserError) else None for text in texts]
+    readable = [number for number, text in enumerate(texts) if not isinstance(text, UserError)]
+    encodings = model.tokenizer.encode_with_offsets([text for text in texts if not isinstance(text, UserError)])
+    pending: list[tuple[int, np.ndarray, np.ndarray]] = []
+    size = 0
+    for number, encoding in zip(readable, encodings, strict=True):
+        ids = np.array(encoding.ids, np.int32)
+        if (problem := _problem(model, len(ids), names[number])) is not None:
+            results[number] = problem
+            continue
+        pending.append((number, ids, np.array(encoding.word_ids, np.int32)))
+        size += (len(ids) + 2) ** 2
+        if size >= MAX_MASKED_TOKENS:
+            _score(model, pending, within_word, results)
+            pending, size = [], 0
+    _score(model, pending, within_word, results)
+    return [result for result in results if result is not None]
+
+
+def _problem(model: TokenModel, tokens: int, name: str) -> UserError | None:
+    if not tokens:
+        return UserError(f"{name} has no tokens: remove it")
+    if tokens > (limit := model.max_length - 2):
+        return UserError(f"{name} has {tokens:,} tokens and the model reads at most {limit:,}: split it")
+    return None
+
+
+def _score(
+    model: TokenModel,
+    texts: list[tuple[int, np.ndarray, np.ndarray]],
+    within_word: bool,
+    results: list[TextScore | UserError | None],
+) -> None:
+    """Score texts, given as number, tokens and word of each token, and set their results."""
+    if not texts:
+        return
+    tokenizer = model.tokenizer
+    if model.kind == "clm":
+        sequences = [np.concatenate([[tokenizer.cls_id], ids]).astype(np.int32) for _, ids, _ in texts]
+        found = model.next_log_probabilities(sequences)
+    else:
+        queries = [query for _, ids, words in texts for query in _masked_copies(model, ids, words, within_word)]
+        ends = np.cumsum([len(ids) for _, ids, _ in texts])
+        found = np.split(model.log_probabilities(queries), ends[:-1])
+    for (number, ids, _), log_p in zip(texts, found, strict=True):
+        results[number] = TextScore(ids, log_p.astype(np.float64))
+
+
+def _masked_copies(model: TokenModel, ids: np.ndarray, words: np.ndarray, within_word: bool) -> Iterator[Query]:
+    """Yield one query per token: the text with this token masked."""
+    tokenizer = model.tokenizer
+    sequence = np.concatenate([[tokenizer.cls_id], ids, [tokenizer.sep_id]]).astype(np.int32)
+    ends = np.searchsorted(words, words, side="right") if within_word else np.arange(1, len(ids) + 1)
+    for position, (token, end) in enumerate(zip(ids.tolist(), ends.tolist(), strict=True)):
+        masked = sequence.copy()
+        masked[position + 1 : end + 1] = tokenizer.mask_id
+        yield Query(masked, position + 1, token)

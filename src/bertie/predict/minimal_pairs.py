@@ -1,0 +1,296 @@
+"""Minimal pairs: does a model find the acceptable sentence of two more probable (BLiMP, Warstadt et al. 2020)?"""
+
+from __future__ import annotations
+
+import csv
+import heapq
+import io
+import json
+import math
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from bertie import console, storage
+from bertie.errors import UsageError, UserError
+from bertie.predict.likelihood import score_texts
+from bertie.predict.minimal_pairs_page import page
+from bertie.predict.predictor import Predictor, load
+from bertie.predict.token_model import TokenModel
+from bertie.tasks.data.rows import SHOWN, Row, first_few, join_names, read_rows, require_string
+
+BLOCK = 512  # pairs that are read, scored and written together
+WORST = 20  # wrong pairs on the page
+FILES = PAIRS, RESULTS, TABLE, PAGE = ("pairs.jsonl", "results.json", "results.csv", "report.html")
+GroupKind = Literal["all", "field", "linguistics_term", "UID"]
+Z = 1.959964  # quantile of the normal distribution for 95 %
+
+
+@dataclass(frozen=True)
+class MinimalPair:
+    """Two sentences that differ in what makes one of them unacceptable."""
+
+    good: str
+    """The acceptable sentence."""
+    bad: str
+    """The unacceptable sentence."""
+    uid: str
+    """The phenomenon: column UID, or the name of the file."""
+    term: str
+    """Column linguistics_term, "" if there is none."""
+    field: str
+    """Column field, "" if there is none."""
+    source: str
+    """File and line."""
+
+
+class ScoredPair(NamedTuple):
+    """A pair with the log-likelihoods of its sentences, in nats."""
+
+    pair: MinimalPair
+    good: float
+    bad: float
+
+    @property
+    def margin(self) -> float:
+        """Log-likelihood of the acceptable sentence minus that of the other one. The pair is correct if it is positive."""
+        return self.good - self.bad
+
+
+@dataclass(frozen=True)
+class GroupResult:
+    """The accuracy in a group of pairs."""
+
+    kind: GroupKind
+    """What the pairs of the group share; "all" for all pairs."""
+    name: str
+    """The shared value."""
+    pairs: int
+    """Number of pairs."""
+    correct: int
+    """Pairs whose acceptable sentence has the higher log-likelihood."""
+    ties: int
+    """Pairs whose sentences have the same log-likelihood. They count as wrong."""
+    accuracy: float
+    """correct / pairs."""
+    low: float
+    """Lower end of the 95 % confidence interval of the accuracy (Wilson 1927)."""
+    high: float
+    """Upper end of the interval."""
+
+
+@dataclass
+class _Tally:
+    """Running results, in constant memory."""
+
+    counts: dict[tuple[GroupKind, str], list[int]] = field(default_factory=dict)
+    """Group -> pairs, correct, ties."""
+    worst: list[tuple[float, int, ScoredPair]] = field(default_factory=list)
+    """Heap of the wrong pairs with the largest margins: margin, number."""
+    refused: int = 0
+    """Rows that could not be scored."""
+    messages: list[str] = field(default_factory=list)
+    """What is wrong with the first ones."""
+
+    def add(self, scored: ScoredPair) -> None:
+        pair = scored.pair
+        keys: dict[GroupKind, str] = {"all": "all", "field": pair.field, "linguistics_term": pair.term, "UID": pair.uid}
+        for kind, name in keys.items():
+            if name:
+                count = self.counts.setdefault((kind, name), [0, 0, 0])
+                for i, one in enumerate((1, scored.margin > 0, scored.margin == 0)):
+                    count[i] += one
+        if scored.margin <= 0:
+            heapq.heappush(self.worst, (-scored.margin, -self.counts["all", "all"][0], scored))
+            if len(self.worst) > WORST:
+                heapq.heappop(self.worst)
+
+    def refuse(self, error: UserError) -> None:
+        self.refused += 1
+        self.messages += [str(error)] * (len(self.messages) < SHOWN)
+
+    def groups(self) -> list[GroupResult]:
+        order = {kind: i for i, kind in enumerate(("all", "field", "linguistics_term", "UID"))}
+        return [
+            GroupResult(kind, name, pairs, correct, ties, correct / pairs, *wilson_interval(correct, pairs))
+            for (kind, name), (pairs, correct, ties) in sorted(
+                self.counts.items(), key=lambda item: (order[item[0][0]], item[0][1])
+            )
+        ]
+
+
+def wilson_interval(correct: int, total: int) -> tuple[float, float]:
+    """Return the 95 % confidence interval of a proportion (Wilson 1927). It is not empty at 0 and 1."""
+    share, spread = correct / total, Z**2 / total
+    center = (share + spread / 2) / (1 + spread)
+    half = math.sqrt(share * (1 - share) * spread + spread**2 / 4) / (1 + spread)
+    return center - half if correct else 0.0, center + half if correct < total else 1.0
+
+
+def read_pairs(path: Path) -> Iterator[MinimalPair | UserError]:
+    """Read minimal pairs lazily, from .jsonl as BLiMP has it, or another table with the same columns.
+
+    Yields:
+        The pairs, in order, with a `UserError` in place of each bad row.
+
+    Raises:
+        UsageError: The file is missing or has an unknown format.
+    """
+    default = path.name.partition(".")[0] or path.name
+    for row in read_rows(path):
+        if isinstance(row, UserError):
+            yield row
+            continue
+        try:
+            yield _to_pair(row, default)
+        except UserError as error:
+            yield error
+
+
+def _to_pair(row: Row, default: str) -> MinimalPair:
+    if missing := [name for name in ("sentence_good", "sentence_bad") if name not in row.values]:
+        raise UserError(f"{row.place}: no {' and no '.join(missing)}; its columns are: {join_names(row.values)}")
+    good, bad = (require_string(row.values[name], name, row.place) for name in ("sentence_good", "sentence_bad"))
+    uid, term, kind = (
+        require_string(row.values.get(name) or "", name, row.place) for name in ("UID", "linguistics_term", "field")
+    )
+    return MinimalPair(good, bad, uid or default, term, kind, row.source)
+
+
+def score_pairs(
+    model: TokenModel, pairs: Iterable[MinimalPair | UserError], within_word: bool = False
+) -> Iterator[ScoredPair | UserError]:
+    """Score pairs lazily, in order and in constant memory.
+
+    Args:
+        model: The model.
+        pairs: The pairs. A `UserError` among them is yielded in its place.
+        within_word: As in `Predictor.pseudo_log_likelihood`.
+
+    Yields:
+        One result per pair. A `UserError` takes the place of a pair with a sentence that cannot be scored.
+    """
+    remaining = iter(pairs)
+    while part := list(islice(remaining, BLOCK)):
+        given = [pair for pair in part if isinstance(pair, MinimalPair)]
+        texts = list(chain.from_iterable((pair.good, pair.bad) for pair in given))
+        names = list(
+            chain.from_iterable((f"{pair.source}: sentence_good", f"{pair.source}: sentence_bad") for pair in given)
+        )
+        scores = iter(score_texts(model, texts, names, within_word))
+        for pair in part:
+            if isinstance(pair, UserError):
+                yield pair
+                continue
+            good, bad = next(scores), next(scores)
+            if isinstance(good, UserError):
+                yield good
+            elif isinstance(bad, UserError):
+                yield bad
+            else:
+                yield ScoredPair(pair, good.log_likelihood, bad.log_likelihood)
+
+
+def minimal_pairs(
+    model: str | Path | Predictor,
+    files: Iterable[str | Path],
+    out: str | Path | None = None,
+    *,
+    within_word: bool = False,
+    language: str = "",
+) -> dict[str, Any]:
+    """Score minimal pairs: how often is the acceptable sentence more probable than the other one?
+
+    Masked language models are compared by the pseudo-log-likelihood of the two sentences, causal ones by the exact
+    log-likelihood.
+
+    Args:
+        model: A loaded model, or a source as in `load`.
+        files: Files with the columns sentence_good and sentence_bad, and optionally UID, linguistics_term and field.
+        out: Output folder for pairs.jsonl, results.json, results.csv and report.html. None: write nothing.
+        within_word: As in `Predictor.pseudo_log_likelihood`.
+        language: As in `load`. A loaded model has a language already.
+
+    Returns:
+        {"model", "score", "pairs", "refused", "accuracy", "seconds", "groups"}, and "out" if it was given. "groups" has one
+        `GroupResult` as a dict for all pairs and for each field, linguistics_term and UID.
+
+    Raises:
+        UsageError: A file is missing, or `out` is not an empty folder.
+        UserError: The model predicts no tokens, or no pair can be scored.
+    """
+    paths = [Path(path) for path in files]
+    if not paths:
+        raise UsageError("give at least one file of minimal pairs")
+    if out is not None:
+        storage.require_fresh(Path(out), "the results")
+    predictor = model if isinstance(model, Predictor) else load(model, language=language)
+    token_model = predictor.token_model()
+    started = time.monotonic()
+    tally = _Tally()
+    with storage.atomic_folder(Path(out)) if out is not None else nullcontext() as folder:
+        pairs = chain.from_iterable(map(read_pairs, paths))
+        _collect(score_pairs(token_model, pairs, within_word), tally, folder)
+        if not tally.counts:
+            raise UserError(tally.messages[0] if tally.messages else f"{', '.join(map(str, paths))}: no pairs in it")
+        result = _result(predictor, token_model, tally, within_word, time.monotonic() - started)
+        if folder is not None:
+            _write(folder, result, tally)
+    if tally.refused:
+        console.warn(f"{tally.refused:,} rows are left out: {first_few(tally.messages, tally.refused)}")
+    return result | ({} if out is None else {"out": str(out)})
+
+
+def _collect(scored: Iterable[ScoredPair | UserError], tally: _Tally, folder: Path | None) -> None:
+    """Add the pairs to the tally, and write them to pairs.jsonl."""
+    with (
+        open(folder / PAIRS, "w", encoding="utf-8") if folder else nullcontext() as file,
+        console.progress("minimal pairs", 0, "pairs", passing=True) as bar,
+    ):
+        for each in scored:
+            bar.advance(1)
+            if isinstance(each, UserError):
+                tally.refuse(each)
+                continue
+            tally.add(each)
+            if file is not None:
+                file.write(json.dumps(_line(each), ensure_ascii=False) + "\n")
+
+
+def _line(scored: ScoredPair) -> dict[str, Any]:
+    pair = scored.pair
+    names = {"UID": pair.uid, "linguistics_term": pair.term, "field": pair.field}
+    sentences = {"sentence_good": pair.good, "sentence_bad": pair.bad}
+    scores = {"good": scored.good, "bad": scored.bad, "correct": scored.margin > 0}
+    return {"source": pair.source, **{name: value for name, value in names.items() if value}, **sentences, **scores}
+
+
+def _result(
+    predictor: Predictor, model: TokenModel, tally: _Tally, within_word: bool, seconds: float
+) -> dict[str, Any]:
+    score = "log-likelihood" if model.kind == "clm" else "pseudo-log-likelihood"
+    groups = tally.groups()
+    return {
+        "model": predictor.folder.absolute().name,
+        "score": score + " with within-word masks" * (within_word and model.kind != "clm"),
+        "pairs": groups[0].pairs,
+        "refused": tally.refused,
+        "accuracy": groups[0].accuracy,
+        "seconds": round(seconds, 3),
+        "groups": [asdict(group) for group in groups],
+    }
+
+
+def _write(folder: Path, result: dict[str, Any], tally: _Tally) -> None:
+    storage.write_json(folder / RESULTS, result)
+    table = io.StringIO()
+    writer = csv.DictWriter(table, list(result["groups"][0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(result["groups"])
+    storage.write_atomic(folder / TABLE, table.getvalue())
+    worst = [scored for *_, scored in sorted(tally.worst, key=lambda item: (-item[0], -item[1]))]
+    storage.write_atomic(folder / PAGE, page(result, [_line(each) for each in worst]))

@@ -1,0 +1,144 @@
+"""Likelihoods of texts: equal to those that transformers computes with one mask at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bertie
+from bertie.text import bpe, word_counts
+from bertie.text.tokenizer import ByteLevel, Tokenizer
+
+transformers = pytest.importorskip("transformers", reason="needs the package transformers")
+pytestmark = pytest.mark.usefixtures("one_thread")
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+MASKED = {
+    "Bert": {**SIZES, "max_position_embeddings": 66},
+    "Roberta": {**SIZES, "max_position_embeddings": 68, "type_vocab_size": 1, "pad_token_id": 1},
+    "DistilBert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 66},
+    "Electra": {**SIZES, "embedding_size": 24, "max_position_embeddings": 66},
+}
+
+
+@pytest.fixture(scope="module")
+def bpe_tokenizer(small_texts: list[str]) -> Tokenizer:
+    counts = word_counts.count_words(small_texts, ByteLevel()).counts
+    return Tokenizer.build_bpe(*bpe.train(counts, vocab_size=420, exact=False))
+
+
+@pytest.fixture
+def texts(small_texts: list[str]) -> list[str]:
+    """Texts of different lengths; one is there twice, and two differ in one word only."""
+    chosen = [text[: 8 + 11 * (i % 9)] for i, text in enumerate(small_texts[:14])]
+    return [*chosen, chosen[3], "the dog in the house", "the dog in the mouse", "the dogs in the house"]
+
+
+def saved(prefix: str, kind: str, values: dict[str, Any], tokenizer: Tokenizer, folder: Path) -> Any:
+    """Save a model of transformers with large random weights, so that predictions depend on the text."""
+    transformers.utils.logging.disable_progress_bar()
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{prefix}Config")(vocab_size=tokenizer.size, **values)
+    model = getattr(transformers, f"{prefix}{kind}")(config).eval()
+    for parameter in model.parameters():
+        parameter.data.add_(torch.randn_like(parameter) * 0.2)
+    model.save_pretrained(folder)
+    tokenizer.save(folder)
+    return model
+
+
+def naive(model: Any, folder: Path, text: str, within_word: bool) -> float:
+    """Mask one token at a time, and sum its log probabilities."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    encoded = tokenizer(text)
+    total = 0.0
+    for position, word in enumerate(encoded.word_ids()):
+        if word is None:
+            continue
+        ids = torch.tensor([encoded["input_ids"]])
+        for later, other in enumerate(encoded.word_ids()):
+            if later == position or (within_word and other == word and later > position):
+                ids[0, later] = tokenizer.mask_token_id
+        with torch.inference_mode():
+            log_p = model(input_ids=ids).logits[0, position].double().log_softmax(-1)
+        total += float(log_p[encoded["input_ids"][position]])
+    return total
+
+
+@pytest.mark.parametrize("within_word", [False, True], ids=["tokens", "within words"])
+@pytest.mark.parametrize("prefix", MASKED)
+def test_pseudo_log_likelihood_is_that_of_one_mask_at_a_time(
+    prefix: str,
+    within_word: bool,
+    small_tokenizer: Tokenizer,
+    bpe_tokenizer: Tokenizer,
+    texts: list[str],
+    tmp_path: Path,
+) -> None:
+    tokenizer = bpe_tokenizer if prefix == "Roberta" else small_tokenizer
+    model = saved(prefix, "ForMaskedLM", MASKED[prefix], tokenizer, tmp_path)
+    found = bertie.load(tmp_path).pseudo_log_likelihood(texts, within_word=within_word)
+    expected = [naive(model, tmp_path, text, within_word) for text in texts]
+    assert np.std(expected) > 1
+    np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-6)
+    assert found.dtype == np.float64
+    assert found[3] == found[14]  # the same text
+
+
+def test_masks_within_words_matter(small_tokenizer: Tokenizer, texts: list[str], tmp_path: Path) -> None:
+    saved("Bert", "ForMaskedLM", MASKED["Bert"], small_tokenizer, tmp_path)
+    model = bertie.load(tmp_path)
+    plain, within = (model.pseudo_log_likelihood(texts, within_word=flag) for flag in (False, True))
+    assert np.abs(plain - within).max() > 0.1
+
+
+@pytest.mark.parametrize("algorithm", ["wordpiece", "bpe"])
+def test_log_likelihood_of_a_causal_model(
+    algorithm: str, small_tokenizer: Tokenizer, bpe_tokenizer: Tokenizer, texts: list[str], tmp_path: Path
+) -> None:
+    tokenizer = bpe_tokenizer if algorithm == "bpe" else small_tokenizer
+    values = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+    model = saved("GPT2", "LMHeadModel", values, tokenizer, tmp_path)
+    found = bertie.load(tmp_path).pseudo_log_likelihood(texts)
+    expected = []
+    for ids in tokenizer.encode(texts):
+        given = torch.tensor([[tokenizer.cls_id, *ids.tolist()]])
+        with torch.inference_mode():
+            log_p = model(input_ids=given).logits[0, :-1].double().log_softmax(-1)
+        expected.append(float(log_p.gather(1, given[0, 1:, None]).sum()))
+    np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-6)
+    np.testing.assert_array_equal(found, bertie.load(tmp_path).pseudo_log_likelihood(texts, within_word=True))
+
+
+def test_pseudo_log_likelihood_of_xlnet(small_tokenizer: Tokenizer, texts: list[str], tmp_path: Path) -> None:
+    """In XLNet a token is predicted from all others by hiding it from them and from itself."""
+    values = {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48, "summary_type": "first"}
+    model = saved("XLNet", "LMHeadModel", values, small_tokenizer, tmp_path)
+    found = bertie.load(tmp_path).pseudo_log_likelihood(texts[:5])
+    for text, value in zip(texts, found, strict=False):
+        ids = [small_tokenizer.cls_id, *small_tokenizer.encode([text])[0].tolist(), small_tokenizer.sep_id]
+        n, total = len(ids), 0.0
+        for position in range(1, n - 1):
+            hidden, target = torch.zeros(1, n, n), torch.zeros(1, 1, n)
+            hidden[0, :, position] = 1
+            target[0, 0, position] = 1
+            with torch.inference_mode():
+                logits = model(input_ids=torch.tensor([ids]), perm_mask=hidden, target_mapping=target).logits
+            total += float(logits[0, 0].double().log_softmax(-1)[ids[position]])
+        assert value == pytest.approx(total, abs=1e-4)
+
+
+def test_next_sentence_is_that_of_transformers(
+    small_tokenizer: Tokenizer, small_texts: list[str], tmp_path: Path
+) -> None:
+    model = saved("Bert", "ForNextSentencePrediction", MASKED["Bert"], small_tokenizer, tmp_path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    pairs = [(text[:20], text[20:50]) for text in small_texts[:6]]
+    with torch.inference_mode():
+        logits = model(**tokenizer(pairs, padding=True, return_tensors="pt")).logits
+    found = bertie.load(tmp_path).next_sentence(pairs)
+    assert found.std() > 0.01
+    np.testing.assert_allclose(found, logits.softmax(-1)[:, 0].numpy(), atol=1e-5)
