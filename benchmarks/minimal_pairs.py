@@ -40,7 +40,7 @@ from results import environment
 
 TOLERANCE = 1e-3  # of a sum over the tokens of a sentence, in nats
 BATCH = 64  # masked copies of a batch
-SHAPES: dict[str, dict[str, int]] = {
+SHAPES: dict[str, dict[str, Any]] = {
     "BERT-base": {},
     "mini": {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024},
 }
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def compare(
-    name: str, shape: dict[str, int], pairs: list[MinimalPair], vocabulary: Path, rounds: int
+    name: str, shape: dict[str, Any], pairs: list[MinimalPair], vocabulary: Path, rounds: int
 ) -> dict[str, Any]:
     """Let the sides take turns over the same pairs."""
     torch.manual_seed(0)
