@@ -6,12 +6,14 @@ S  sequences of a batch    L  length of the longest one, in tokens    N  heads o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Many
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -119,20 +121,50 @@ def observed(encoder: TransformerEncoder, see: Callable[[int, Tensor], None]) ->
 
 
 @contextmanager
-def gated(encoder: TransformerEncoder, gates: Float[Tensor, "layers N"]) -> Iterator[None]:
+def gated(
+    encoder: TransformerEncoder, gates: Float[Tensor, "layers N"] | Float[Tensor, "layers S N"]
+) -> Iterator[None]:
     """Multiply the output of every head by its gate while the block runs the encoder. 0 masks a head.
 
-    The gradient of the loss with respect to a gate measures the importance of the head (Michel et al. 2019, section 4.1).
+    Gates may differ between the sequences of the batch, so that each sequence has gradients of its own. The gradient of the
+    loss with respect to a gate measures the importance of the head (Michel et al. 2019, section 4.1).
     """
 
     def with_gates(layer: int, attend: Attention) -> Attention:
         def attend_gated(*args: Any, **settings: Any) -> Tensor:
-            return attend(*args, **settings) * gates[layer][:, None]
+            mixed_QNH, queries = attend(*args, **settings), args[3]
+            own = gates[layer]
+            if own.ndim == 2:
+                own = torch.repeat_interleave(own, queries.lengths, 0, output_size=len(mixed_QNH))
+            return mixed_QNH * own[..., None]
 
         return attend_gated
 
     with _attention_replaced(encoder, with_gates):
         yield
+
+
+@contextmanager
+def below_known(encoder: TransformerEncoder, states: Many[Tensor]) -> Iterator[None]:
+    """Skip the embeddings and the lowest layers while the block runs the encoder on the batch of these states.
+
+    Args:
+        encoder: The encoder.
+        states: Outputs of the embeddings and of the layers to skip, lowest first, each [T, D]: the first part of
+            `Hidden.layers`. At least one layer must remain.
+    """
+    parts = [encoder.embeddings, *encoder.layers][: len(states)]
+    try:
+        for part, known in zip(parts, states, strict=True):
+            part.forward = partial(_return_first, known)  # an attribute of the instance hides the method
+        yield
+    finally:
+        for part in parts:
+            vars(part).pop("forward", None)
+
+
+def _return_first(known: Tensor, *_: Any) -> Tensor:
+    return known
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -18,18 +17,15 @@ from bertie.predict.predictor import Predictor
 SHOWN = ("to_previous", "to_next", "to_same", "to_sep", "to_punctuation", "to_cls")  # statistics of the summary
 
 
-def inspect_heads(predictor: Predictor, path: Path, column: str = "", max_texts: int = 0, seed: int = 0) -> Part:
+def inspect_heads(predictor: Predictor, texts: TextFile, seed: int) -> Part:
     """Describe every head, from the attention over the texts of a file, in one pass.
 
     Args:
         predictor: The model.
-        path: The texts.
-        column: Column of the text; empty: as `UnlabeledReader` finds it.
-        max_texts: Read at most this number of texts; 0: all.
+        texts: The texts, of which nothing was read yet.
         seed: Random seed.
     """
     encoder, tokenizer = require_transformer(predictor.model.encoder), predictor.tokenizer
-    texts = TextFile(path, tokenizer, predictor.max_length, column, max_texts)
     analyses: list[AttentionAnalysis] = [HeadStatistics(encoder, tokenizer), HeadDivergence(encoder, seed)]
     for sequences in texts.blocks():
         read_attention(predictor.model, sequences, partial(see_all, analyses))

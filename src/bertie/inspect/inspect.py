@@ -16,9 +16,11 @@ from bertie import storage
 from bertie.errors import UsageError, require_range
 from bertie.inspect.attention import require_transformer
 from bertie.inspect.heads import inspect_heads
+from bertie.inspect.importance import inspect_importance
 from bertie.inspect.part import Part
 from bertie.inspect.syntax import inspect_coreference, inspect_relations
 from bertie.inspect.tables import write_numbers, write_tables
+from bertie.inspect.texts import TextFile
 from bertie.predict.predictor import Predictor, load
 
 NUMBERS, TABLES, PAGE = FILES = ("inspect.json", "tables", "inspect.html")
@@ -35,6 +37,11 @@ class Inspection:
     """Column of the text, or its key in .jsonl (empty: text, sentence, tokens or words)."""
     max_texts: int = 0
     """Read only so many texts from the beginning of --text; 0: all."""
+    task_data: Path | None = None
+    """Labeled examples of the task that the model was fine-tuned for, to see which heads it needs."""
+    loss_tokens: int = 4096
+    """Tokens on which the loss without each head is measured: the first of --text, or a sample of --task-data. Twice as many
+    take twice as long and reduce the standard errors by 30 %. 0: not at all."""
     treebank: Path | None = None
     """Sentences with dependency trees in CoNLL-U format, to see which heads attend to syntactic heads."""
     coreference: Path | None = None
@@ -43,7 +50,9 @@ class Inspection:
     """Random seed."""
 
     def __post_init__(self) -> None:
-        require_range("", self, "max_texts", "seed", low=0)
+        require_range("", self, "max_texts", "loss_tokens", "seed", low=0)
+        if self.task_data is not None and not self.loss_tokens:
+            raise UsageError("--task-data is for the losses, and --loss-tokens is 0: omit one of them")
 
 
 def inspect_model(
@@ -67,8 +76,8 @@ def inspect_model(
         UsageError: There is no input, or `out` exists and is no inspection.
         UserError: The model has no attention, or an input cannot be read.
     """
-    if inspection.text is inspection.treebank is inspection.coreference is None:
-        raise UsageError("there is nothing to look at: give --text, --treebank or --coreference")
+    if not any((inspection.text, inspection.task_data, inspection.treebank, inspection.coreference)):
+        raise UsageError("there is nothing to look at: give --text, --task-data, --treebank or --coreference")
     with _folder(Path(out)) as folder:
         predictor = model if isinstance(model, Predictor) else load(model, language=language, threads=threads)
         encoder = require_transformer(predictor.model.encoder)
@@ -94,13 +103,20 @@ def _parts(predictor: Predictor, inspection: Inspection) -> list[Part]:
     """Run the analyses of every input that was given."""
     parts: list[Part] = []
     if inspection.text is not None:
-        given = (inspection.text, inspection.text_column, inspection.max_texts, inspection.seed)
-        parts.append(inspect_heads(predictor, *given))
+        parts.append(inspect_heads(predictor, _texts(predictor, inspection.text, inspection), inspection.seed))
+    if inspection.loss_tokens and any((inspection.text, inspection.task_data)):
+        texts = None if inspection.text is None else _texts(predictor, inspection.text, inspection)
+        given = (texts, inspection.task_data, inspection.loss_tokens, inspection.seed)
+        parts.append(inspect_importance(predictor, *given))
     if inspection.treebank is not None:
         parts.append(inspect_relations(predictor, inspection.treebank))
     if inspection.coreference is not None:
         parts.append(inspect_coreference(predictor, inspection.coreference))
     return parts
+
+
+def _texts(predictor: Predictor, path: Path, inspection: Inspection) -> TextFile:
+    return TextFile(path, predictor.tokenizer, predictor.max_length, inspection.text_column, inspection.max_texts)
 
 
 @contextmanager

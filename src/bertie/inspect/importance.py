@@ -1,0 +1,203 @@
+"""How much the loss depends on each head: its gradient (Michel et al. 2019, section 4.1), and masking (section 3.2).
+
+S  sequences of a batch    N  heads of a layer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bertie import console
+from bertie.contracts import MicroBatch
+from bertie.errors import UserError
+from bertie.inspect.attention import below_known, gated, head_names, require_transformer
+from bertie.inspect.head_losses import HeadLosses, first_sequences, task_losses, text_losses
+from bertie.inspect.part import Part
+from bertie.inspect.tables import Table
+from bertie.inspect.texts import TextFile
+from bertie.model.transformer import TransformerEncoder
+from bertie.predict.predictor import Predictor
+
+MEANING = {
+    "layer": "layer, from 1",
+    "head": "head in the layer, from 1",
+    "importance": "mean size of the gradient of a text's loss with respect to a gate on the head, per prediction",
+    "importance_in_layer": "the same, divided by the root of the sum of squares in the layer",
+    "loss_without": "mean loss with the head masked (cross-entropy: in nats)",
+    "loss_increase": "mean loss with the head masked minus that of the whole model",
+    "standard_error": "standard error of the increase, over batches",
+}
+
+
+def inspect_importance(
+    predictor: Predictor, text: TextFile | None, task_data: Path | None, max_tokens: int, seed: int
+) -> Part:
+    """Measure how much the loss depends on each head. A model without a trained head is skipped, with a line that says so.
+
+    Args:
+        predictor: The model.
+        text: Texts for the loss of pre-training.
+        task_data: Labeled examples, for the loss of a fine-tuned model. They go before `text`.
+        max_tokens: Most tokens of the texts.
+        seed: Random seed of the masks, and of the sample of the examples.
+
+    Raises:
+        UserError: `task_data` does not fit the model.
+    """
+    if task_data is not None:
+        losses = task_losses(predictor, task_data, max_tokens, seed)
+    else:
+        assert text is not None
+        with console.silenced():  # another analysis reads all of the file, and warns
+            sequences = first_sequences(text.blocks(), max_tokens)
+        try:
+            losses = text_losses(predictor, sequences, seed)
+        except UserError as error:
+            console.info(f"importance of the heads: skipped, because {error}")
+            return Part("loss", {"skipped": str(error)}, [])
+    table, facts = importance_table(losses)
+    return Part("loss", facts, [table], _summary(table, facts))
+
+
+def _summary(table: Table, facts: dict[str, Any]) -> list[str]:
+    increase, error = (np.asarray(table.columns[name]) for name in ("loss_increase", "standard_error"))
+    most = int(increase.argmax())
+    head = f"{table.columns['layer'][most]}.{table.columns['head'][most]}"
+    lines = [
+        f"{facts['kind']} loss {facts['loss']:.4f} on {console.plural(int(facts['predictions']), 'prediction')}; without head "
+        f"{head} {increase[most]:+.4f} (standard error {error[most]:.4f})"
+    ]
+    if np.isfinite(error).all():
+        few = int((increase < 2 * error).sum())
+        lines.append(
+            f"{few} of {len(increase)} heads: without one of them, the loss rises by less than 2 standard errors"
+        )
+    return lines
+
+
+def importance_table(losses: HeadLosses) -> tuple[Table, dict[str, Any]]:
+    """Return the table `head_importance`, and facts about it: kind of the loss, its value, batches, texts, predictions."""
+    encoder = require_transformer(losses.model.encoder)
+    importance = head_importance(losses)
+    whole, without, counts = masked_losses(losses)
+    increase, error = mean_and_error(without - whole, counts)
+    layer, head = head_names(encoder)
+    norms = np.sqrt((importance**2).sum(1, keepdims=True))
+    columns: dict[str, Any] = {
+        **{"layer": layer, "head": head, "importance": importance.flatten()},
+        "importance_in_layer": (importance / np.where(norms, norms, 1)).flatten(),
+        "loss_without": (without.sum(-1) / counts.sum()).flatten(),
+        **{"loss_increase": increase.flatten(), "standard_error": error.flatten()},
+    }
+    facts = {
+        **{"kind": losses.kind, "loss": whole.sum() / counts.sum(), "predictions": counts.sum()},
+        **{"texts": losses.texts, "tokens": losses.tokens, "batches": len(counts)},
+    }
+    return Table("head_importance", columns, MEANING), facts
+
+
+def head_importance(losses: HeadLosses) -> np.ndarray:
+    """Return the importance of each head, float64 [layers, N].
+
+    It is the sum over texts (or examples) of |gradient of the text's loss with respect to the head's gate|, divided by the
+    number of predictions. With one prediction per text, this is the mean of Michel et al. A loss that compares texts counts
+    for each of them.
+    """
+    encoder = require_transformer(losses.model.encoder)
+    config = encoder.config
+    total = torch.zeros(config.num_hidden_layers, config.num_attention_heads, dtype=torch.float64)
+    count = 0.0
+    with console.progress("importance", len(losses.batches), "batches", passing=True) as bar:
+        for micro in losses.batches:
+            examples = _examples(losses, micro)
+            device = losses.model.device
+            size = (config.num_hidden_layers, len(examples), config.num_attention_heads)
+            gates = torch.ones(size, device=device, dtype=encoder.embeddings.word.weight.dtype, requires_grad=True)
+            with torch.enable_grad(), gated(encoder, gates):
+                loss = losses.model(micro.tensors(device))[losses.kind]
+                [gradient] = torch.autograd.grad(loss.total, gates)
+            index = torch.as_tensor(examples, device=device)
+            by_example = torch.zeros_like(gradient).index_add_(1, index, gradient)
+            total += by_example.abs().sum(1, dtype=torch.float64).cpu()
+            count += float(loss.count)
+            bar.advance(1)
+    return (total / count).numpy()
+
+
+def _examples(losses: HeadLosses, micro: MicroBatch) -> np.ndarray:
+    """Return the number, from 0, of the example of each sequence that the encoder reads."""
+    example = np.asarray(micro.batch.example)
+    own = np.arange(len(example)) if (example < 0).any() else np.unique(example, return_inverse=True)[1]
+    reading = losses.model.reading
+    # An encoder that reads the texts of a pair separately reads two sequences for each one.
+    return np.repeat(own, 2) if reading is not None and reading.separate else own
+
+
+@torch.inference_mode()
+def masked_losses(losses: HeadLosses) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Compute the loss with each head masked. The layers below the head are computed once.
+
+    Returns:
+        Sums of the losses: of the whole model, float64 [batches], and without each head, float64 [layers, N, batches].
+        Number of predictions of each batch, float64 [batches].
+    """
+    encoder = require_transformer(losses.model.encoder)
+    config, device = encoder.config, losses.model.device
+    layers, heads, batches = config.num_hidden_layers, config.num_attention_heads, len(losses.batches)
+    whole, counts, without = np.zeros(batches), np.zeros(batches), np.zeros((layers, heads, batches))
+    with console.progress("masking heads", batches * layers * heads, "heads", passing=True) as bar:
+        for number, batch in enumerate(losses.batches):
+            micro = batch.tensors(device)
+            states: list[Tensor] = []
+            with _recorded(encoder, states):
+                loss = losses.model(micro)[losses.kind]
+            whole[number], counts[number] = float(loss.total), float(loss.count)
+            for layer in range(layers):
+                with below_known(encoder, states[: layer + 1]):
+                    for head in range(heads):
+                        gates = torch.ones(layers, heads, device=device)
+                        gates[layer, head] = 0
+                        with gated(encoder, gates):
+                            without[layer, head, number] = float(losses.model(micro)[losses.kind].total)
+                        bar.advance(1)
+    return whole, without, counts
+
+
+@contextmanager
+def _recorded(encoder: TransformerEncoder, states: list[Tensor]) -> Iterator[None]:
+    """Append the outputs of the embeddings and of every layer but the last to `states`, while the block runs the encoder."""
+
+    def record(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> None:
+        states.append(output)
+
+    parts = [encoder.embeddings, *encoder.layers][:-1]
+    hooks = [part.register_forward_hook(record) for part in parts]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def mean_and_error(totals: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean of values whose sums and numbers are known for each batch, and its standard error.
+
+    The error is that of a ratio of sums over batches, by linearization (Cochran 1977, section 6.3). It is NaN for one batch.
+
+    Args:
+        totals: Sums, [..., batches].
+        counts: Numbers of values, [batches].
+    """
+    mean = totals.sum(-1) / counts.sum()
+    batches = len(counts)
+    if batches < 2:
+        return mean, np.full_like(mean, np.nan)
+    residual = totals - mean[..., None] * counts
+    return mean, np.sqrt((residual**2).sum(-1) * batches / (batches - 1)) / counts.sum()

@@ -1,0 +1,51 @@
+"""`bertie inspect` on models of every family with attention: the same probabilities as transformers, and no family fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tests.parity.test_families import CASES, LENGTHS, SIZES, Case, loaded, pad_id_of, padded, saved, sequences
+
+import bertie
+from bertie.inspect.attention import Group, read_attention
+from bertie.text.tokenizer import Tokenizer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+BERT = Case("Bert", SIZES, (), (), segments=True)
+FAMILIES = {"bert": BERT} | {name: case for name, case in CASES.items() if name != "xlnet"}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_probabilities_agree_with_transformers(name: str, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    case = FAMILIES[name]
+    folder = saved(case.model("Model"), tmp_path / "theirs", small_tokenizer)
+    theirs = loaded("", folder)
+    with torch.inference_mode():
+        expected = theirs(**padded(case, pad_id_of(theirs)), output_attentions=True).attentions
+    compared = 0
+
+    def see(group: Group, layer: int, probabilities: torch.Tensor) -> None:
+        nonlocal compared
+        for s, index in enumerate(group.indices):
+            n = LENGTHS[index]
+            wanted = expected[layer][index, :, :n, :n]
+            torch.testing.assert_close(probabilities[s, :, :n, :n], wanted, atol=1e-5, rtol=0)
+            assert n < 5 or wanted.std() * n > 0.1  # uniform attention would compare nothing
+            compared += 1
+
+    read_attention(bertie.load(folder).model, sequences(case), see)
+    assert len(expected) == 2
+    assert compared == 2 * len(LENGTHS)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_is_inspected_with_its_loss(name: str, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    case = FAMILIES[name]
+    kind = "LMHeadModel" if name == "gpt2" else "MaskedLM"
+    folder = saved(case.model(kind), tmp_path / "model", small_tokenizer)
+    (tmp_path / "text.txt").write_text("The gat go the gatun.\nthe fet\n" * 5)
+    result = bertie.inspect_model(folder, bertie.Inspection(text=tmp_path / "text.txt"), tmp_path / "out")
+    assert "head_importance" in result["tables"]
+    assert result["loss"]["kind"] == ("clm" if name == "gpt2" else "mlm")
