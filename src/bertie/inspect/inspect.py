@@ -37,15 +37,15 @@ class Inspection:
     """Column of the text, or its key in .jsonl (empty: text, sentence, tokens or words)."""
     max_texts: int = 0
     """Read only so many texts from the beginning of --text; 0: all."""
-    treebank: Path | None = None
-    """Sentences with dependency trees in CoNLL-U format, to see which heads attend to syntactic heads."""
-    coreference: Path | None = None
-    """Texts with mentions, to see which heads attend to antecedents: GAP (.tsv) or CoNLL-2012."""
     task_data: Path | None = None
     """Labeled examples of the task that the model was fine-tuned for, to see which heads it needs."""
     loss_tokens: int = 4096
     """Tokens on which the loss without each head is measured: the first of --text, or a sample of --task-data. Twice as many
     take twice as long and reduce the standard errors by 30 %. 0: not at all."""
+    treebank: Path | None = None
+    """Sentences with dependency trees in CoNLL-U format, to see which heads attend to syntactic heads."""
+    coreference: Path | None = None
+    """Texts with mentions, to see which heads attend to antecedents: GAP (.tsv) or CoNLL-2012."""
     seed: int = 0
     """Random seed."""
 
@@ -104,7 +104,7 @@ def _parts(predictor: Predictor, inspection: Inspection) -> list[Part]:
     parts: list[Part] = []
     if inspection.text is not None:
         parts.append(inspect_heads(predictor, _texts(predictor, inspection.text, inspection), inspection.seed))
-    if inspection.loss_tokens and (inspection.text or inspection.task_data):
+    if inspection.loss_tokens and any((inspection.text, inspection.task_data)):
         texts = None if inspection.text is None else _texts(predictor, inspection.text, inspection)
         given = (texts, inspection.task_data, inspection.loss_tokens, inspection.seed)
         parts.append(inspect_importance(predictor, *given))
