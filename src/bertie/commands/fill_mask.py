@@ -12,6 +12,7 @@ from bertie.commands.common import Output, OutputFlags
 from bertie.errors import UsageError
 from bertie.predict.fill_mask import Filling, WordSearch
 from bertie.predict.predictor import Predictor, load
+from bertie.predict.token_model import tell_generator
 from bertie.predict.word_search import Order
 from bertie.text.special_tokens import printable
 
@@ -53,8 +54,7 @@ def run(args: Args) -> dict[str, Any]:
     _require_sensible(args)
     predictor = load(args.run, language=args.language)
     result = _result(predictor, args)
-    if predictor.model.generator is not None:
-        console.info("predictions of the generator, because an ELECTRA itself predicts no tokens")
+    tell_generator(predictor.model)
     return result
 
 

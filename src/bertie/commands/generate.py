@@ -10,6 +10,7 @@ from tyro.conf import Positional
 from bertie.commands.common import Flat, Output, OutputFlags
 from bertie.predict.generation import Generation
 from bertie.predict.predictor import load
+from bertie.predict.token_model import tell_generator
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,9 @@ class Args:
 
 
 def run(args: Args) -> dict[str, Any]:
-    texts = load(args.run, language=args.language).generate(args.prompt, args.how)
+    predictor = load(args.run, language=args.language)
+    texts = predictor.generate(args.prompt, args.how)
+    tell_generator(predictor.model)
     for text in texts:
         print(text)
     return {"texts": texts}

@@ -17,6 +17,7 @@ from bertie.commands.common import Flat, Output, OutputFlags
 from bertie.errors import UsageError, UserError
 from bertie.predict.likelihood import TextScore, perplexity
 from bertie.predict.predictor import load
+from bertie.predict.token_model import tell_generator
 from bertie.tasks.data.unlabeled import UnlabeledReader
 from bertie.text.tokenizer import Tokenizer
 
@@ -57,8 +58,7 @@ def run(args: Args) -> dict[str, Any]:
     texts = args.source.stream(args.input) if args.input else args.texts
     predictor = load(args.run, language=args.language)
     kind = predictor.token_model().kind
-    if kind == "mlm" and predictor.model.generator is not None:
-        console.info("likelihoods of the generator, because an ELECTRA itself predicts no tokens")
+    tell_generator(predictor.model)
     scores = predictor.score_tokens(texts, args.within_word)
     count = bad = tokens = 0
     total = 0.0

@@ -20,7 +20,7 @@ from bertie.errors import UsageError, UserError
 from bertie.predict.likelihood import score_texts
 from bertie.predict.minimal_pairs_page import page
 from bertie.predict.predictor import Predictor, load
-from bertie.predict.token_model import TokenModel
+from bertie.predict.token_model import TokenModel, tell_generator
 from bertie.tasks.data.rows import SHOWN, Row, first_few, join_names, read_rows, require_string
 
 BLOCK = 512  # pairs that are read, scored and written together
@@ -230,6 +230,7 @@ def minimal_pairs(
         storage.require_fresh(Path(out), "the results")
     predictor = model if isinstance(model, Predictor) else load(model, language=language)
     token_model = predictor.token_model()
+    tell_generator(predictor.model)
     started = time.monotonic()
     tally = _Tally()
     with storage.atomic_folder(Path(out)) if out is not None else nullcontext() as folder:

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from bertie import console
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UserError
 from bertie.model.chunked_loss import CHUNK_LOGITS
@@ -200,6 +201,12 @@ class TokenModel:
 
     def _sequence(self, ids: np.ndarray, wanted: _Wanted) -> Sequence:
         return Sequence(ids, np.zeros_like(ids), self.tokenizer.word_starts_table[ids], target=wanted)
+
+
+def tell_generator(model: Model) -> None:
+    """Say that an ELECTRA's generator predicts, if the model has one."""
+    if model.generator is not None:
+        console.info("predictions of the generator, because an ELECTRA itself predicts no tokens")
 
 
 def _causal_head(model: Model) -> CausalLMHead | None:
