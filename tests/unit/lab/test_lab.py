@@ -168,8 +168,8 @@ def stand_in_for_srun(folder: Path) -> None:
 
 
 def workers_of(out: Path) -> list[str]:
-    """Processes of steps that still run, some time after their parent has ended."""
-    for _ in range(50):
+    """Processes of steps that still run, a minute after their parent has ended. One that still imports torch ends later."""
+    for _ in range(600):
         listed = subprocess.run(["ps", "-wweo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
         running = [line for line in listed if "bertie.lab.worker" in line and str(out) in line]
         if not running:
