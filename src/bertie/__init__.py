@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bertie.finetuning.finetune import finetune
     from bertie.finetuning.glue import glue
     from bertie.inspect.inspect import Inspection, inspect_model
+    from bertie.inspect.prune import prune_heads
     from bertie.lab.lab import run_lab
     from bertie.predict.embed import embed
     from bertie.predict.predictor import Predictor, load
@@ -53,6 +54,7 @@ __all__ = [
     "load",
     "prepare",
     "pretrain",
+    "prune_heads",
     "run_lab",
     "score",
     "train_tokenizer",
@@ -76,6 +78,7 @@ _HOMES = {
     "load": "bertie.predict.predictor",
     "prepare": "bertie.text.prepare",
     "pretrain": "bertie.pretraining.pretrain",
+    "prune_heads": "bertie.inspect.prune",
     "run_lab": "bertie.lab.lab",
     "score": "bertie.tasks.scoring",
     "train_tokenizer": "bertie.text.vocabulary",

@@ -44,7 +44,8 @@ Use a model:
   fill-mask            Predict the tokens at [MASK].
 
 Look inside a model:
-  inspect              Show what its heads attend to.
+  inspect              Show what its heads attend to, and which ones it needs.
+  prune-heads          Write a model with some heads disabled.
 
 Other:
   runs compare         Compare the learning curves and settings of runs.

@@ -25,6 +25,7 @@ VERBS = {
     "embed": "bertie.commands.embed",
     "fill-mask": "bertie.commands.fill_mask",
     "inspect": "bertie.commands.inspect",
+    "prune-heads": "bertie.commands.prune_heads",
     "runs compare": "bertie.commands.runs_compare",
     "completion": "bertie.commands.completion",
 }
