@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bertie.finetuning.finetune import finetune
     from bertie.finetuning.glue import glue
     from bertie.inspect.inspect import Inspection, inspect_model
+    from bertie.inspect.prune import prune_heads
     from bertie.lab.lab import run_lab
     from bertie.predict.embed import embed
     from bertie.predict.fill_mask import WordSearch
@@ -59,6 +60,7 @@ __all__ = [
     "minimal_pairs",
     "prepare",
     "pretrain",
+    "prune_heads",
     "run_lab",
     "score",
     "train_tokenizer",
@@ -85,6 +87,7 @@ _HOMES = {
     "minimal_pairs": "bertie.predict.minimal_pairs",
     "prepare": "bertie.text.prepare",
     "pretrain": "bertie.pretraining.pretrain",
+    "prune_heads": "bertie.inspect.prune",
     "run_lab": "bertie.lab.lab",
     "score": "bertie.tasks.scoring",
     "train_tokenizer": "bertie.text.vocabulary",

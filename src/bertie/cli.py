@@ -49,7 +49,8 @@ Use a model:
   generate             Generate text (slow; poor with a masked language model).
 
 Look inside a model:
-  inspect              Show what its heads attend to.
+  inspect              Show what its heads attend to, and which ones it needs.
+  prune-heads          Write a model with some heads disabled.
 
 Other:
   runs compare         Compare the learning curves and settings of runs.

@@ -6,10 +6,23 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.parity.test_families import CASES, LENGTHS, SIZES, Case, loaded, pad_id_of, padded, saved, sequences
+from tests.parity.test_families import (
+    CASES,
+    LENGTHS,
+    SIZES,
+    Case,
+    close,
+    loaded,
+    pad_id_of,
+    padded,
+    saved,
+    sequences,
+    unpadded,
+)
 
 import bertie
-from bertie.inspect.attention import Group, read_attention
+from bertie.batches.collate import collate
+from bertie.inspect.attention import Group, gated, read_attention, require_transformer
 from bertie.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -49,3 +62,22 @@ def test_every_family_is_inspected_with_its_loss(name: str, small_tokenizer: Tok
     result = bertie.inspect_model(folder, bertie.Inspection(text=tmp_path / "text.txt"), tmp_path / "out")
     assert "head_importance" in result["tables"]
     assert result["loss"]["kind"] == ("clm" if name == "gpt2" else "mlm")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_disabled_heads_are_masked_heads_in_transformers(name: str, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    case = FAMILIES[name]
+    kind = "Model" if name == "gpt2" else "MaskedLM"
+    folder = saved(case.model(kind), tmp_path / "model", small_tokenizer)
+    bertie.prune_heads(folder, tmp_path / "out", heads=[(1, 2), (2, 1), (2, 4)])
+    ours = bertie.load(folder).model
+    gates = torch.ones(2, 4)
+    gates[0, 1] = gates[1, 0] = gates[1, 3] = 0
+    encoder = require_transformer(ours.encoder)
+    theirs = loaded("" if name == "gpt2" else kind, tmp_path / "out")
+    with torch.inference_mode(), gated(encoder, gates):
+        states = encoder(collate(sequences(case), 64).tensors()).last
+        expected = states if name == "gpt2" else ours.heads["mlm"].logits(states)  # type: ignore[operator]
+        found = theirs(**padded(case, pad_id_of(theirs)))[0]
+    close(expected, unpadded(found))
+    assert not torch.allclose(encoder(collate(sequences(case), 64).tensors()).last, states, atol=0.01)
