@@ -18,6 +18,7 @@ from bertie.inspect.attention import require_transformer
 from bertie.inspect.heads import inspect_heads
 from bertie.inspect.importance import inspect_importance
 from bertie.inspect.part import Part
+from bertie.inspect.probes import ProbeSettings, inspect_probes
 from bertie.inspect.syntax import inspect_coreference, inspect_relations
 from bertie.inspect.tables import write_numbers, write_tables
 from bertie.inspect.texts import TextFile
@@ -44,6 +45,9 @@ class Inspection:
     take twice as long and reduce the standard errors by 30 %. 0: not at all."""
     treebank: Path | None = None
     """Sentences with dependency trees in CoNLL-U format, to see which heads attend to syntactic heads."""
+    treebank_train: Path | None = None
+    """Sentences in the same format to train probes on, which are then tested on --treebank: what do attention and hidden states
+    tell about parts of speech, relations and trees?"""
     coreference: Path | None = None
     """Texts with mentions, to see which heads attend to antecedents: GAP (.tsv) or CoNLL-2012."""
     seed: int = 0
@@ -53,6 +57,10 @@ class Inspection:
         require_range("", self, "max_texts", "loss_tokens", "seed", low=0)
         if self.task_data is not None and not self.loss_tokens:
             raise UsageError("--task-data is for the losses, and --loss-tokens is 0: omit one of them")
+        if self.treebank_train is not None and self.treebank is None:
+            raise UsageError(
+                "--treebank-train has the sentences to train probes on: add --treebank, the sentences to test them on"
+            )
 
 
 def inspect_model(
@@ -110,6 +118,9 @@ def _parts(predictor: Predictor, inspection: Inspection) -> list[Part]:
         parts.append(inspect_importance(predictor, *given))
     if inspection.treebank is not None:
         parts.append(inspect_relations(predictor, inspection.treebank))
+        if inspection.treebank_train is not None:
+            settings = ProbeSettings(seed=inspection.seed)
+            parts.append(inspect_probes(predictor, inspection.treebank_train, inspection.treebank, settings))
     if inspection.coreference is not None:
         parts.append(inspect_coreference(predictor, inspection.coreference))
     return parts

@@ -47,7 +47,7 @@ def resample(units: int, parts: Iterable[UnitSums]) -> list[Float[np.ndarray, "{
         parts: Sums per unit. All parts are computed on the same samples, so their differences are paired.
     """
     parts = list(parts)
-    totals = [np.empty((SAMPLES, part.sums.shape[1])) for part in parts]
+    totals = [np.zeros((SAMPLES, part.sums.shape[1])) for part in parts]
     rng = seeding.generator(0, seeding.INSPECT, RESAMPLE)
     at_once = max(1, _COUNTS_AT_ONCE // max(units, 1))
     for start in range(0, SAMPLES if units else 0, at_once):

@@ -30,6 +30,16 @@ class Table:
         if len(set(lengths.values())) > 1 or set(self.meaning) != set(self.columns):
             raise ValueError(f"table {self.name}: columns of lengths {lengths}, meanings of {sorted(self.meaning)}")
 
+    @classmethod
+    def of_rows(cls, name: str, rows: Many[dict[str, Any]], meaning: dict[str, str]) -> Table:
+        """Return a table with the given rows: column -> value, for every column of `meaning`."""
+        return cls(name, {column: [row[column] for row in rows] for column in meaning}, meaning)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows, column -> value, as in `plain`."""
+        plain = self.plain()
+        return [dict(zip(plain, values, strict=True)) for values in zip(*plain.values(), strict=True)]
+
     def plain(self) -> dict[str, list[Any]]:
         """Return the columns as lists for JSON. NaN and infinity become None."""
         return {name: [_plain(value) for value in values] for name, values in self.columns.items()}

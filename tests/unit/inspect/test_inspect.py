@@ -143,3 +143,20 @@ def test_models_without_attention_are_refused(
         problem = f"bertie: the model is of the kind {kind}, whose heads cannot be inspected: use a Transformer\n"
         assert capsys.readouterr().err == problem
     assert not list(tmp_path.glob("*out*"))
+
+
+def test_probes_are_trained_on_one_treebank_and_tested_on_another(
+    pretrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    word = "{0}\t{1}\t_\tNOUN\t_\t_\t{2}\tx\t_\t_\n"
+    sentence = word.format(1, "gat", 2) + word.format(2, "go", 0) + word.format(3, "fet", 2) + "\n"
+    train, test = tmp_path / "train.conllu", tmp_path / "test.conllu"
+    train.write_text(sentence * 8)
+    test.write_text(sentence * 4)
+    arguments = ["inspect", str(pretrained), "--out", str(tmp_path / "out"), "--treebank-train", str(train)]
+    assert cli.main([*arguments, "--treebank", str(test), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["probes"]["train"]["file"] == "train.conllu"
+    assert result["probes"]["test"]["file"] == "test.conllu"
+    assert cli.main(arguments) == 2
+    assert "add --treebank" in capsys.readouterr().err

@@ -1,0 +1,208 @@
+"""Linear probes for parts of speech and relations in every layer, with control tasks (Hewitt & Liang 2019).
+
+A control task has the same labels, drawn at random for every word type. A probe can only learn it by heart. Selectivity is
+the accuracy of the task minus that of its control task.
+
+S  sentences    P  places    D  hidden size    C  labels    layers  the embeddings and every layer    n  words
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Many
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from bertie import seeding
+from bertie.inspect.intervals import UnitSums, interval, ratio, resample
+from bertie.inspect.probe_data import StateScale, WordBatch, universal
+from bertie.inspect.tables import Table
+from bertie.inspect.treebank import ParsedSentence
+
+CONTROL = 14  # random stream of the purpose INSPECT
+LEARNING_RATE = 6e-3
+UNKNOWN = -100  # a label that the loss ignores
+MISSING = "_"  # an empty field in CoNLL-U
+PART_OF_SPEECH, RELATION = "part of speech", "relation"
+_LABELS: dict[str, Callable[[ParsedSentence], list[str]]] = {
+    PART_OF_SPEECH: lambda sentence: list(sentence.parts_of_speech),
+    RELATION: lambda sentence: [universal(relation) for relation in sentence.relations],
+}
+
+
+@dataclass(frozen=True, eq=False)
+class ProbeTask:
+    """A task: a label for every word."""
+
+    name: str
+    """Its name."""
+    labels: list[str]
+    """The labels in the training data, sorted."""
+    majority: int
+    """The most frequent one in the training data."""
+    of_type: dict[str, int]
+    """The most frequent label of each word type in the training data."""
+    control: dict[str, int]
+    """A random label for every word type in the training and test data, drawn from the frequencies of the labels."""
+
+    @classmethod
+    def of(cls, name: str, train: Many[ParsedSentence], test: Many[ParsedSentence], seed: int) -> ProbeTask | None:
+        """Define a task by its training data; None if no word has a label."""
+        counts: dict[str, Counter[str]] = {}
+        for sentence in train:
+            for word, label in zip(sentence.words, _LABELS[name](sentence), strict=True):
+                if label != MISSING:
+                    counts.setdefault(word, Counter())[label] += 1
+        total = sum(counts.values(), Counter[str]())
+        if not total:
+            return None
+        labels = sorted(total)
+        number = {label: i for i, label in enumerate(labels)}
+        frequency = np.array([total[label] for label in labels], float)
+        types = sorted({word for sentence in (*train, *test) for word in sentence.words})
+        rng = seeding.generator(seed, seeding.INSPECT, CONTROL, sorted(_LABELS).index(name))
+        drawn = rng.choice(len(labels), len(types), p=frequency / frequency.sum()).tolist()
+        best = {word: number[min(each, key=lambda label: (-each[label], label))] for word, each in counts.items()}
+        return cls(name, labels, int(frequency.argmax()), best, dict(zip(types, drawn, strict=True)))
+
+    def gold(self, sentence: ParsedSentence) -> list[int]:
+        """Return the label of each word: UNKNOWN if training has no such label, and also for a missing one."""
+        number = {label: i for i, label in enumerate(self.labels)}
+        return [number.get(label, UNKNOWN) for label in _LABELS[self.name](sentence)]
+
+    def control_gold(self, sentence: ParsedSentence) -> list[int]:
+        """Return the random label of each word; UNKNOWN where the task has no label."""
+        return [
+            UNKNOWN if label == MISSING else self.control[word]
+            for word, label in zip(sentence.words, _LABELS[self.name](sentence), strict=True)
+        ]
+
+    def has_label(self, sentence: ParsedSentence) -> list[bool]:
+        """Return whether each word has a label, known or not."""
+        return [label != MISSING for label in _LABELS[self.name](sentence)]
+
+
+class LayerProbes(nn.Module):
+    """A linear classifier for every layer, task and control task."""
+
+    def __init__(self, scale: StateScale, tasks: Many[ProbeTask], name: str, device: torch.device):
+        """Create the classifiers.
+
+        Args:
+            scale: Scale of the hidden states.
+            tasks: The tasks.
+            name: Name of the model in the table.
+            device: Where to compute.
+        """
+        super().__init__()
+        layers, size = scale.mean.shape[0], scale.mean.shape[-1]
+        self.tasks = tasks
+        self.weights = nn.ParameterList(torch.zeros(2, layers, size, len(task.labels)) for task in tasks)
+        self.biases = nn.ParameterList(torch.zeros(2, layers, 1, len(task.labels)) for task in tasks)
+        self.mean, self.deviation = nn.Buffer(scale.mean), nn.Buffer(scale.deviation)
+        self.to(device)
+        self._name, self._layers = name, layers
+        self._rows: list[list[np.ndarray]] = [[] for _ in tasks]
+
+    @property
+    def learning_rates(self) -> list[tuple[Iterator[nn.Parameter], float]]:
+        """The weights with their learning rates."""
+        return [(self.parameters(), LEARNING_RATE)]
+
+    def logits(self, task: int, batch: WordBatch) -> Float[Tensor, "2 layers n C"]:
+        """Return the logits of all words, for a task and its control task."""
+        states = ((batch.states - self.mean) / self.deviation)[:, batch.words]
+        return states @ self.weights[task] + self.biases[task]
+
+    def loss(self, batch: WordBatch) -> Tensor:
+        """Return the sum of the mean cross-entropies, in nats."""
+        total = torch.zeros((), device=batch.valid.device)
+        for number, task in enumerate(self.tasks):
+            logits = self.logits(number, batch)
+            for each, gold in zip(logits, self._gold(task, batch), strict=True):
+                count = (gold != UNKNOWN).sum().clamp(min=1)
+                losses = [F.cross_entropy(layer, gold, ignore_index=UNKNOWN, reduction="sum") for layer in each]
+                total = total + torch.stack(losses).sum() / count
+        return total
+
+    def hold_out(self, batch: WordBatch) -> None:
+        """Do nothing: the table has every layer."""
+
+    def test(self, batch: WordBatch) -> None:
+        """Count the right labels of every sentence."""
+        sentence = batch.sentence_of[batch.words].cpu().numpy()
+        for number, task in enumerate(self.tasks):
+            gold, control = self._gold(task, batch)
+            found = self.logits(number, batch).argmax(-1)
+            right = torch.cat([found[0] == gold, found[1] == control]).T
+            usual = batch.grid([[task.of_type.get(w, task.majority) for w in s.words] for s in batch.sentences])
+            labeled = batch.grid([task.has_label(s) for s in batch.sentences])[batch.words] > 0
+            columns = [labeled[:, None], (gold == task.majority)[:, None], (gold == usual[batch.words])[:, None], right]
+            terms = torch.cat(columns, 1)[labeled].double().cpu().numpy()
+            sums = UnitSums.of(sentence[labeled.cpu().numpy()], terms)
+            self._rows[number].append(np.concatenate([sums.units[:, None], sums.sums], 1))
+
+    def tables(self) -> list[Table]:
+        """Return `layer_probes`, with a row for every task and layer."""
+        found: list[dict[str, object]] = []
+        for task, rows in zip(self.tasks, self._rows, strict=True):
+            sums = np.concatenate(rows) if rows else np.zeros((0, 4 + 2 * self._layers))
+            found += self._summary(task, sums[:, 0].astype(int), sums[:, 1:])
+        return [Table.of_rows("layer_probes", found, _MEANING)]
+
+    def _summary(
+        self, task: ProbeTask, units: Int[np.ndarray, " sentences"], sums: Float[np.ndarray, "sentences K"]
+    ) -> list[dict[str, object]]:
+        """Return a row for every layer. The sums are words, majority, usual label, then each layer twice."""
+        [samples] = resample(int(units.max(initial=-1)) + 1, [UnitSums(units, sums)])
+        total = sums.sum(0)
+        shares, drawn = (
+            ratio(total[1:], np.broadcast_to(total[0], len(total) - 1)),
+            ratio(samples[:, 1:], samples[:, :1]),
+        )
+        rows = []
+        for layer in range(self._layers):
+            row: dict[str, object] = {"model": self._name, "task": task.name, "layer": layer}
+            row |= {"words": int(total[0]), "labels": len(task.labels), "majority": shares[0], "usual_label": shares[1]}
+            own, control = 2 + layer, 2 + self._layers + layer
+            for name, prefix, value, values in (
+                ("accuracy", "", shares[own], drawn[:, own]),
+                ("control_accuracy", "control_", shares[control], drawn[:, control]),
+                ("selectivity", "selectivity_", shares[own] - shares[control], drawn[:, own] - drawn[:, control]),
+            ):
+                row[name] = value
+                row[f"{prefix}low"], row[f"{prefix}high"] = interval(values)
+            rows.append(row)
+        return rows
+
+    def _gold(self, task: ProbeTask, batch: WordBatch) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
+        kinds = (task.gold, task.control_gold)
+        grids = [batch.grid([kind(sentence) for sentence in batch.sentences])[batch.words] for kind in kinds]
+        return grids[0], grids[1]
+
+
+_LOW, _HIGH = "lower end of the 95 % interval", "upper end of the 95 % interval"
+_MEANING = {
+    "model": "the model, or an untrained one of the same shape",
+    "task": "what is predicted for each word: its universal part of speech, or its relation to its head without subtypes",
+    "layer": "layer, from 1; 0: the embeddings",
+    "words": "test words with a label, punctuation included",
+    "labels": "number of labels in the training data",
+    "accuracy": "share of the words whose label is right",
+    "low": _LOW,
+    "high": _HIGH,
+    "control_accuracy": "accuracy of the control task: random labels, one for every word type",
+    "control_low": _LOW,
+    "control_high": _HIGH,
+    "selectivity": "accuracy minus accuracy of the control task",
+    "selectivity_low": _LOW,
+    "selectivity_high": _HIGH,
+    "majority": "accuracy of the most frequent label",
+    "usual_label": "accuracy of the most frequent label of each word type in the training data",
+}

@@ -1,0 +1,208 @@
+"""All probes of a model, trained on one treebank and tested on another, beside a control that is not trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertie import console, runtime, seeding
+from bertie.console import percent
+from bertie.errors import UserError, require_range
+from bertie.inspect.attention import require_transformer
+from bertie.inspect.dependency_probes import ATTENTION, VECTORS, DependencyProbes
+from bertie.inspect.head_baselines import RIGHT
+from bertie.inspect.layer_probes import PART_OF_SPEECH, RELATION, LayerProbes, ProbeTask
+from bertie.inspect.part import Part
+from bertie.inspect.probe_data import EncodedTreebank, StateScale, WordReader, WordVectors
+from bertie.inspect.probe_training import ProbeSet, fit, measure, split
+from bertie.inspect.structural_probe import CHAIN, UNDIRECTED, StructuralProbes
+from bertie.inspect.tables import Table
+from bertie.inspect.treebank import ParsedSentence, read_treebank
+from bertie.model.encoder import build_encoder
+from bertie.model.initialization import initialize_weights
+from bertie.model.model import Model
+from bertie.predict.predictor import Predictor
+from bertie.tasks.data.rows import SHOWN, first_few
+
+UNTRAINED = 15  # random stream of the purpose INSPECT
+TRAINED_NAME, UNTRAINED_NAME = "trained", "untrained"
+
+
+@dataclass(frozen=True)
+class ProbeSettings:
+    """Settings of the probes."""
+
+    epochs: int = 5
+    """Passes over the training sentences."""
+    rank: int = 128
+    """Rank of the structural probes; at most the hidden size."""
+    seed: int = 0
+    """Random seed."""
+
+    def __post_init__(self) -> None:
+        require_range("", self, "epochs", "rank", low=1, high=100_000)
+        require_range("", self, "seed", low=0)
+
+
+def inspect_probes(
+    predictor: Predictor,
+    train: Path,
+    test: Path,
+    settings: ProbeSettings = ProbeSettings(),
+    vectors: Predictor | None = None,
+) -> Part:
+    """Train probes on a treebank in CoNLL-U format and test them on another.
+
+    Args:
+        predictor: The model. It does not change.
+        train: The treebank to train the probes on.
+        test: The treebank to test them on.
+        settings: Settings.
+        vectors: Model whose word embeddings the dependency probes use, such as GloVe. None: those of the model.
+
+    Raises:
+        UsageError: There is no such file.
+        UserError: The model has no attention, or a file has no sentence that the model can read.
+    """
+    require_transformer(predictor.model.encoder)
+    parsed = [_read(path) for path in (train, test)]
+    treebanks = [_encode(path, each, predictor) for path, each in zip((train, test), parsed, strict=True)]
+    if train.samefile(test):
+        console.warn(f"{test}: the probes are tested on the sentences that they are trained on")
+    embeddings = []
+    for treebank in treebanks:
+        owner, own = (predictor, treebank) if vectors is None else (vectors, _with_tokens_of(vectors, treebank))
+        embeddings.append(WordVectors(owner.model, own))
+    tables: dict[str, list[Table]] = {}
+    for name, model in _models(predictor.model, settings.seed):
+        readers = [WordReader(model, *each) for each in zip(treebanks, embeddings, strict=True)]
+        for table in _probe(readers[0], readers[1], settings, name):
+            tables.setdefault(table.name, []).append(table)
+    joined = [_join(each) for each in tables.values()]
+    facts = {
+        "train": {"file": train.name, **_facts(treebanks[0])},
+        "test": {"file": test.name, **_facts(treebanks[1])},
+        "epochs": settings.epochs,
+        "rank": settings.rank,
+        "vectors": (vectors or predictor).folder.absolute().name,
+    }
+    return Part("probes", facts, joined, _summary({table.name: table for table in joined}))
+
+
+def untrained(model: Model, seed: int) -> Model:
+    """Return a model of the same shape with random initial weights."""
+    config = require_transformer(model.encoder).config
+    before = torch.get_rng_state()
+    runtime.reseed_torch(seed, seeding.INSPECT, UNTRAINED)
+    encoder = build_encoder(config)
+    initialize_weights(encoder, config.initializer_range)
+    torch.set_rng_state(before)
+    return Model(encoder, {}).to(model.device).eval()
+
+
+def _models(model: Model, seed: int) -> Iterator[tuple[str, Model]]:
+    yield TRAINED_NAME, model
+    yield UNTRAINED_NAME, untrained(model, seed)
+
+
+def _probe(train: WordReader, test: WordReader, settings: ProbeSettings, name: str) -> list[Table]:
+    """Train and test the probes of one model."""
+    numbers, held_out = split(len(train.treebank.sentences))
+    sentences = [train.treebank.sentences[number] for number in numbers]
+    scale = StateScale.estimate(train, numbers, settings.seed)
+    example = train.read(numbers[:1])
+    device, seed = example.valid.device, settings.seed
+    tasks = [ProbeTask.of(task, sentences, test.treebank.sentences, seed) for task in (PART_OF_SPEECH, RELATION)]
+    probes: list[ProbeSet] = [
+        DependencyProbes(example, scale, sentences, seed, name, control=name == UNTRAINED_NAME),
+        StructuralProbes(scale, settings.rank, seed, name, device, control=name == UNTRAINED_NAME),
+        LayerProbes(scale, [task for task in tasks if task is not None], name, device),
+    ]
+    fit(train, numbers, probes, settings.epochs, seed, f"train probes, {name} model")
+    measure(train, held_out, test, probes, f"test probes, {name} model")
+    return [table for each in probes for table in each.tables()]
+
+
+def _read(path: Path) -> list[ParsedSentence]:
+    rows = list(read_treebank(path))
+    good = [row for row in rows if not isinstance(row, UserError)]
+    bad = [str(row) for row in rows if isinstance(row, UserError)]
+    if not good:
+        raise UserError(bad[0] if bad else f"{path}: no sentences in it")
+    if bad:
+        shown = first_few(bad[:SHOWN], len(bad))
+        console.warn(f"{path}: {console.plural(len(bad), 'sentence')} cannot be read: {shown}")
+    return good
+
+
+def _encode(path: Path, sentences: list[ParsedSentence], predictor: Predictor) -> EncodedTreebank:
+    treebank = EncodedTreebank.of(sentences, predictor.tokenizer, predictor.max_length)
+    if not treebank.sentences:
+        raise UserError(f"{path}: no sentence is a tree and has at most {predictor.max_length} tokens")
+    for count, what in (
+        (treebank.too_long, f"with more than {predictor.max_length} tokens"),
+        (treebank.not_trees, "whose arcs are not a tree with one root"),
+    ):
+        if count:
+            console.warn(f"{path}: left out {console.plural(count, 'sentence')} {what}")
+    if treebank.without_tokens:
+        left_out = console.plural(treebank.without_tokens, "word")
+        console.warn(f"{path}: left out {left_out} that the tokenizer drops")
+    return treebank
+
+
+def _with_tokens_of(vectors: Predictor, treebank: EncodedTreebank) -> EncodedTreebank:
+    """Encode the same sentences for another model, which only looks up vectors: there is no longest sentence."""
+    return EncodedTreebank.of(treebank.sentences, vectors.tokenizer, 1 << 30)
+
+
+def _facts(treebank: EncodedTreebank) -> dict[str, Any]:
+    return {
+        "sentences": len(treebank.sentences),
+        "words": sum(len(sentence.words) for sentence in treebank.sentences),
+        "too_long": treebank.too_long,
+        "not_trees": treebank.not_trees,
+        "words_without_tokens": treebank.without_tokens,
+    }
+
+
+def _summary(tables: dict[str, Table]) -> list[str]:
+    """Describe the most important numbers, for the terminal."""
+    heads = {(row["model"], row["probe"]): row for row in tables["dependency_probes"].rows()}
+    lines = []
+    for probe in (ATTENTION, VECTORS):
+        found, control = heads[TRAINED_NAME, probe], heads[UNTRAINED_NAME, probe]
+        lines.append(
+            f"heads from {probe}: UAS {_percent(found['uas'])}, LAS {_percent(found['las'])} "
+            f"(untrained: UAS {_percent(control['uas'])}; {RIGHT}: UAS {_percent(heads['', RIGHT]['uas'])})"
+        )
+    trees = tables["structural_probe"].rows()
+    chain = next(row[UNDIRECTED] for row in trees if row["model"] == CHAIN)
+    lines.append(f"structural probe: {_best(trees, UNDIRECTED, 'UUAS')}; {CHAIN}: {_percent(chain)})")
+    rows = tables["layer_probes"].rows()
+    for task in dict.fromkeys(row["task"] for row in rows):
+        lines.append(f"{task}: {_best([row for row in rows if row['task'] == task], 'accuracy', 'accuracy')})")
+    return lines
+
+
+def _best(rows: list[dict[str, Any]], measure: str, name: str) -> str:
+    """Return the best layer of the trained model, beside its embeddings and the best layer of the untrained one."""
+    trained, control = ([row for row in rows if row["model"] == model] for model in (TRAINED_NAME, UNTRAINED_NAME))
+    best, best_control = (max(each, key=lambda row: row[measure] or 0) for each in (trained, control))
+    return (
+        f"{name} {_percent(best[measure])} in layer {best['layer']} (embeddings: {_percent(trained[0][measure])}; "
+        f"untrained, best layer: {_percent(best_control[measure])}"
+    )
+
+
+def _percent(share: float | None) -> str:
+    return "unknown" if share is None else percent(share)
+
+
+def _join(tables: list[Table]) -> Table:
+    """Return one table with the rows of all."""
+    return Table.of_rows(tables[0].name, [row for table in tables for row in table.rows()], tables[0].meaning)

@@ -1,0 +1,175 @@
+"""All probes of a model, from the files to the tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bertie.errors import UsageError, UserError
+from bertie.inspect.dependency_probes import ATTENTION, VECTORS
+from bertie.inspect.head_baselines import RIGHT
+from bertie.inspect.part import Part
+from bertie.inspect.probe_training import split
+from bertie.inspect.probes import ProbeSettings, inspect_probes, untrained
+from bertie.inspect.structural_probe import CHAIN
+from bertie.predict.predictor import Predictor, load
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+QUICK = ProbeSettings(epochs=1, rank=8)
+
+
+@pytest.fixture(scope="module")
+def predictor(pretrained: Path) -> Predictor:
+    return load(pretrained)
+
+
+def write_treebank(path: Path, small_texts: list[str], count: int, seed: int) -> Path:
+    """Write sentences of the synthetic language with random trees."""
+    rng = np.random.default_rng(seed)
+    sentences = [[*text.split(".")[0].split(), "."] for text in small_texts[:count]]
+    blocks = []
+    for words in sentences:
+        order, heads = rng.permutation(len(words)), np.full(len(words), -1)
+        for place in range(1, len(words)):
+            heads[order[place]] = order[rng.integers(place)]
+        rows = [
+            f"{i + 1}\t{word}\t_\t{'NOUN' if word.endswith('n') else 'X'}\t_\t_\t{head + 1}\t"
+            f"{'root' if head < 0 else 'punct' if word == '.' else 'dep:x'}\t_\t_"
+            for i, (word, head) in enumerate(zip(words, heads.tolist(), strict=True))
+        ]
+        blocks.append("\n".join(rows) + "\n\n")
+    path.write_text("".join(blocks))
+    return path
+
+
+@pytest.fixture(scope="module")
+def treebanks(small_texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("treebanks")
+    train = write_treebank(folder / "train.conllu", small_texts, 40, 0)
+    return train, write_treebank(folder / "test.conllu", small_texts[50:], 12, 1)
+
+
+def content(part: Part) -> dict[str, dict[str, list[object]]]:
+    return {table.name: table.plain() for table in part.tables}
+
+
+def test_tables_have_both_models_all_layers_and_the_baselines(
+    predictor: Predictor, treebanks: tuple[Path, Path]
+) -> None:
+    before = {name: tensor.clone() for name, tensor in predictor.model.state_dict().items()}
+    part = inspect_probes(predictor, *treebanks, QUICK)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in predictor.model.state_dict().items())
+    assert all(parameter.grad is None for parameter in predictor.model.parameters())
+    tables = {table.name: table.rows() for table in part.tables}
+    names = ["arc_labels", "dependency_probes", "dependency_relations", "layer_probes", "structural_probe"]
+    assert sorted(tables) == names
+    probes = [(row["model"], row["probe"]) for row in tables["dependency_probes"]]
+    assert len(probes) == len(set(probes)) == 8 + 3
+    assert {("trained", ATTENTION), ("untrained", VECTORS), ("", RIGHT)} <= set(probes)
+    layers = [(row["model"], row["layer"]) for row in tables["structural_probe"]]
+    assert layers == [
+        ("trained", 0),
+        ("trained", 1),
+        ("trained", 2),
+        (CHAIN, None),
+        *(("untrained", i) for i in range(3)),
+    ]
+    assert len(tables["layer_probes"]) == 2 * 2 * 3
+    assert part.facts["train"]["sentences"] == 40
+    assert part.facts["test"]["words"] == tables["dependency_probes"][0]["words"]
+    assert part.facts["vectors"] == predictor.folder.name
+    assert [line.split(":")[0] for line in part.summary] == [
+        "heads from attention",
+        "heads from attention and vectors",
+        "structural probe",
+        "part of speech",
+        "relation",
+    ]
+
+
+def test_results_depend_on_the_seed_only(predictor: Predictor, treebanks: tuple[Path, Path]) -> None:
+    torch.manual_seed(1)
+    first = content(inspect_probes(predictor, *treebanks, QUICK))
+    torch.manual_seed(2)
+    assert content(inspect_probes(predictor, *treebanks, QUICK)) == first
+    other = content(inspect_probes(predictor, *treebanks, ProbeSettings(epochs=1, rank=8, seed=1)))
+    assert other["structural_probe"] != first["structural_probe"]
+
+
+def test_training_improves_the_probes(predictor: Predictor, treebanks: tuple[Path, Path]) -> None:
+    """In the synthetic treebank, the part of speech follows from the ending of a word."""
+    train, _ = treebanks
+    one, many = (
+        inspect_probes(predictor, train, train, ProbeSettings(epochs=epochs, rank=8)).tables for epochs in (1, 25)
+    )
+    for table, column in (("layer_probes", "accuracy"), ("structural_probe", "uuas"), ("dependency_probes", "uas")):
+        before, after = (
+            next(each for each in tables if each.name == table).rows()[1][column] for tables in (one, many)
+        )
+        assert after > before
+
+
+def test_vectors_of_another_model_are_used(
+    predictor: Predictor, treebanks: tuple[Path, Path], pretrained: Path
+) -> None:
+    other = load(pretrained)
+    torch.manual_seed(0)
+    torch.nn.init.normal_(other.model.encoder.embeddings.word.weight)  # pyright: ignore[reportArgumentType]
+    own = content(inspect_probes(predictor, *treebanks, QUICK))
+    found = content(inspect_probes(predictor, *treebanks, QUICK, other))
+    assert found["dependency_probes"]["uas"][0] == own["dependency_probes"]["uas"][0]
+    assert found["dependency_probes"]["uas"][1:3] != own["dependency_probes"]["uas"][1:3]
+    assert found["structural_probe"] == own["structural_probe"]
+
+
+def test_the_untrained_model_has_the_shape_and_other_weights(predictor: Predictor) -> None:
+    state = torch.get_rng_state()
+    models = [untrained(predictor.model, seed) for seed in (0, 0, 1)]
+    assert torch.equal(torch.get_rng_state(), state)
+    tables = [model.encoder.embeddings.word.weight for model in models]
+    assert torch.equal(tables[0], tables[1])
+    assert not torch.equal(tables[0], tables[2])
+    assert tables[0].std() < 0.03 < predictor.model.encoder.embeddings.word.weight.std()
+    assert tables[0].shape == predictor.model.encoder.embeddings.word.weight.shape
+
+
+def test_held_out_sentences_are_not_trained_on() -> None:
+    train, held_out = split(25)
+    assert held_out == [9, 19]
+    assert sorted(train + held_out) == list(range(25))
+    assert split(9) == (list(range(9)), list(range(9)))
+
+
+def test_sentences_of_one_word_have_no_arcs(predictor: Predictor, tmp_path: Path) -> None:
+    path = tmp_path / "one.conllu"
+    path.write_text("1\tgo\t_\t_\t_\t_\t0\troot\t_\t_\n\n" * 3)
+    part = inspect_probes(predictor, path, path, QUICK)
+    tables = {table.name: table.rows() for table in part.tables}
+    assert {row["uas"] for row in tables["dependency_probes"]} == {1}
+    assert {row["uuas"] for row in tables["structural_probe"]} == {None}
+    assert {row["task"] for row in tables["layer_probes"]} == {"relation"}  # no word has a part of speech
+    assert "UUAS unknown" in part.summary[2]
+
+
+def test_what_cannot_be_read_is_said(
+    predictor: Predictor, treebanks: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.conllu"
+    loop = "1\ta\t_\t_\t_\t_\t2\tx\t_\t_\n2\tb\t_\t_\t_\t_\t1\tx\t_\t_\n\n"
+    long = "".join(f"{i}\tgo\t_\t_\t_\t_\t{i - 1}\tx\t_\t_\n" for i in range(1, 80))
+    bad.write_text(loop + "1\tgo\n\n" + long + "\n1\tgo\t_\t_\t_\t_\t0\troot\t_\t_\n\n")
+    facts = inspect_probes(predictor, treebanks[0], bad, QUICK).facts["test"]
+    assert (facts["sentences"], facts["too_long"], facts["not_trees"]) == (1, 1, 1)
+    printed = capsys.readouterr().err
+    for text in ("bad.conllu:4", "1 sentence with more than 64 tokens", "1 sentence whose arcs are not a tree"):
+        assert text in printed
+    bad.write_text(loop)
+    with pytest.raises(UserError, match="no sentence is a tree"):
+        inspect_probes(predictor, treebanks[0], bad, QUICK)
+    with pytest.raises(UsageError, match="no such file"):
+        inspect_probes(predictor, treebanks[0], tmp_path / "none.conllu", QUICK)
+    with pytest.raises(UsageError, match="rank is 0"):
+        ProbeSettings(rank=0)
