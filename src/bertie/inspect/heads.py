@@ -8,6 +8,7 @@ import numpy as np
 
 from bertie.inspect.attention import read_attention, require_transformer
 from bertie.inspect.clusters import HeadDivergence
+from bertie.inspect.layers import LayerStates
 from bertie.inspect.part import AttentionAnalysis, Part, see_all
 from bertie.inspect.statistics import HeadStatistics
 from bertie.inspect.tables import Table
@@ -17,18 +18,20 @@ from bertie.predict.predictor import Predictor
 SHOWN = ("to_previous", "to_next", "to_same", "to_sep", "to_punctuation", "to_cls")  # statistics of the summary
 
 
-def inspect_heads(predictor: Predictor, texts: TextFile, seed: int) -> Part:
+def inspect_heads(predictor: Predictor, texts: TextFile, seed: int, layers: LayerStates) -> Part:
     """Describe every head, from the attention over the texts of a file, in one pass.
 
     Args:
         predictor: The model.
         texts: The texts, of which nothing was read yet.
         seed: Random seed.
+        layers: Receives the hidden states of the same pass.
     """
     encoder, tokenizer = require_transformer(predictor.model.encoder), predictor.tokenizer
     analyses: list[AttentionAnalysis] = [HeadStatistics(encoder, tokenizer), HeadDivergence(encoder, seed)]
     for sequences in texts.blocks():
-        read_attention(predictor.model, sequences, partial(see_all, analyses))
+        layers.add(sequences)
+        read_attention(predictor.model, sequences, partial(see_all, analyses), layers.see_hidden)
     tables = [table for analysis in analyses for table in analysis.tables()]
     heads, uniform = tables[:2]
     return Part("text", texts.facts(), tables, _summary(heads, uniform))

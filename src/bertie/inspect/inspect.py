@@ -17,6 +17,7 @@ from bertie.errors import UsageError, require_range
 from bertie.inspect.attention import require_transformer
 from bertie.inspect.heads import inspect_heads
 from bertie.inspect.importance import inspect_importance
+from bertie.inspect.layer_geometry import Layers
 from bertie.inspect.part import Part
 from bertie.inspect.probes import ProbeSettings, inspect_probes
 from bertie.inspect.syntax import inspect_coreference, inspect_relations
@@ -38,6 +39,8 @@ class Inspection:
     """Column of the text, or its key in .jsonl (empty: text, sentence, tokens or words)."""
     max_texts: int = 0
     """Read only so many texts from the beginning of --text; 0: all."""
+    compare: tuple[str, ...] = ()
+    """Other models with the same tokenizer, such as checkpoints of a run: compares their layers on --text."""
     task_data: Path | None = None
     """Labeled examples of the task that the model was fine-tuned for, to see which heads it needs."""
     loss_tokens: int = 4096
@@ -48,6 +51,10 @@ class Inspection:
     treebank_train: Path | None = None
     """Sentences in the same format to train probes on, which are then tested on --treebank: what do attention and hidden states
     tell about parts of speech, relations and trees?"""
+    probe_epochs: int = 5
+    """Passes over --treebank-train."""
+    vectors: str = ""
+    """Model whose word embeddings the probes of attention use, such as GloVe; empty: those of the model."""
     coreference: Path | None = None
     """Texts with mentions, to see which heads attend to antecedents: GAP (.tsv) or CoNLL-2012."""
     seed: int = 0
@@ -55,12 +62,17 @@ class Inspection:
 
     def __post_init__(self) -> None:
         require_range("", self, "max_texts", "loss_tokens", "seed", low=0)
+        require_range("", self, "probe_epochs", low=1, high=100_000)
+        if self.compare and self.text is None:
+            raise UsageError("--compare has the models to compare: add --text, the texts to compare them on")
         if self.task_data is not None and not self.loss_tokens:
             raise UsageError("--task-data is for the losses, and --loss-tokens is 0: omit one of them")
         if self.treebank_train is not None and self.treebank is None:
             raise UsageError(
                 "--treebank-train has the sentences to train probes on: add --treebank, the sentences to test them on"
             )
+        if self.vectors and self.treebank_train is None:
+            raise UsageError("--vectors is for the probes of --treebank-train: add it, or omit --vectors")
 
 
 def inspect_model(
@@ -89,7 +101,7 @@ def inspect_model(
     with _folder(Path(out)) as folder:
         predictor = model if isinstance(model, Predictor) else load(model, language=language, threads=threads)
         encoder = require_transformer(predictor.model.encoder)
-        parts = _parts(predictor, inspection)
+        parts = _parts(predictor, inspection, language, threads)
         tables = [table for part in parts for table in part.tables]
         about = {
             "model": predictor.folder.absolute().name,
@@ -107,11 +119,13 @@ def inspect_model(
     return {"out": str(out), "tables": [table.name for table in tables], "summary": summary, **facts}
 
 
-def _parts(predictor: Predictor, inspection: Inspection) -> list[Part]:
+def _parts(predictor: Predictor, inspection: Inspection, language: str, threads: int) -> list[Part]:
     """Run the analyses of every input that was given."""
     parts: list[Part] = []
     if inspection.text is not None:
-        parts.append(inspect_heads(predictor, _texts(predictor, inspection.text, inspection), inspection.seed))
+        texts = _texts(predictor, inspection.text, inspection)
+        layers = Layers.of(predictor, texts, inspection.compare, inspection.seed, language, threads)
+        parts += [inspect_heads(predictor, texts, inspection.seed, layers.states), layers.part()]
     if inspection.loss_tokens and any((inspection.text, inspection.task_data)):
         texts = None if inspection.text is None else _texts(predictor, inspection.text, inspection)
         given = (texts, inspection.task_data, inspection.loss_tokens, inspection.seed)
@@ -119,8 +133,9 @@ def _parts(predictor: Predictor, inspection: Inspection) -> list[Part]:
     if inspection.treebank is not None:
         parts.append(inspect_relations(predictor, inspection.treebank))
         if inspection.treebank_train is not None:
-            settings = ProbeSettings(seed=inspection.seed)
-            parts.append(inspect_probes(predictor, inspection.treebank_train, inspection.treebank, settings))
+            vectors = load(inspection.vectors, threads=threads) if inspection.vectors else None
+            settings = ProbeSettings(inspection.probe_epochs, seed=inspection.seed)
+            parts.append(inspect_probes(predictor, inspection.treebank_train, inspection.treebank, settings, vectors))
     if inspection.coreference is not None:
         parts.append(inspect_coreference(predictor, inspection.coreference))
     return parts

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Many
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ class Sample:
     """Which tokens and words of a text are looked at. It is the same for all models that are compared."""
 
     special: np.ndarray
-    """Ids of special tokens, which are left out."""
+    """Ids of the special tokens around a text, which are left out. Unknown tokens count."""
     word_starts: np.ndarray
     """bool [V]: whether an entry of the vocabulary starts a word."""
     max_length: int
@@ -62,8 +62,8 @@ class Sample:
         Raises:
             UserError: No token counts.
         """
-        nothing = np.zeros(0, np.int64)
-        counting = cls(tokenizer.special_ids, tokenizer.word_starts_table, max_length, nothing, nothing)
+        nothing, special = np.zeros(0, np.int64), np.array([tokenizer.cls_id, tokenizer.sep_id])
+        counting = cls(special, tokenizer.word_starts_table, max_length, nothing, nothing)
         tokens, contexts = 0, np.zeros(tokenizer.size, np.int64)
         for block in blocks:
             for sequence in block:
@@ -76,11 +76,10 @@ class Sample:
         )
         often = np.flatnonzero(contexts >= CONTEXTS)
         words = seeding.generator(seed, seeding.INSPECT, WORDS).permutation(often)[:SAMPLED_WORDS]
-        sample = (np.sort(drawn), np.sort(words))
-        return cls(tokenizer.special_ids, tokenizer.word_starts_table, max_length, *sample)
+        return replace(counting, tokens=np.sort(drawn), words=np.sort(words))
 
     def places(self, sequence: Sequence) -> np.ndarray:
-        """Return the positions of the tokens that count: all but special tokens."""
+        """Return the positions of the tokens that count: all but those around the text."""
         if len(sequence) > self.max_length:
             return np.zeros(0, np.int64)
         return np.flatnonzero(~np.isin(sequence.input_ids, self.special))
@@ -110,6 +109,11 @@ class LayerStates:
         self._word_sums: list[Tensor] = []
         self._contexts = np.zeros(len(sample.words), np.int64)
         self._states: list[Tensor] = []
+
+    @property
+    def max_length(self) -> int:
+        """Longer sequences do not count. They may be left out."""
+        return self._sample.max_length
 
     def add(self, sequences: Many[Sequence]) -> None:
         """Add sequences; `see_hidden` receives their hidden states next."""
@@ -169,9 +173,9 @@ class LayerStates:
         return rows
 
 
-def anisotropy_table(models: Many[LayerStates]) -> Table:
-    """Return the table `anisotropy` of some models."""
-    return Table.of_rows("anisotropy", [row for model in models for row in model.anisotropy()], _ANISOTROPY)
+def anisotropy_table(rows: Iterable[dict[str, Any]]) -> Table:
+    """Return the table `anisotropy`."""
+    return Table.of_rows("anisotropy", list(rows), _ANISOTROPY)
 
 
 def cka_rows(a: LayerStates, b: LayerStates) -> Iterator[dict[str, Any]]:

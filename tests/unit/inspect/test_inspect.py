@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet
@@ -154,9 +155,25 @@ def test_probes_are_trained_on_one_treebank_and_tested_on_another(
     train.write_text(sentence * 8)
     test.write_text(sentence * 4)
     arguments = ["inspect", str(pretrained), "--out", str(tmp_path / "out"), "--treebank-train", str(train)]
-    assert cli.main([*arguments, "--treebank", str(test), "--json"]) == 0
-    result = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert result["probes"]["train"]["file"] == "train.conllu"
-    assert result["probes"]["test"]["file"] == "test.conllu"
+    copy = shutil.copytree(pretrained, tmp_path / "copy")
+    more = ["--treebank", str(test), "--json", "--vectors", str(copy), "--probe-epochs", "2"]
+    assert cli.main([*arguments, *more]) == 0
+    probes = json.loads(capsys.readouterr().out.splitlines()[-1])["probes"]
+    assert (probes["train"]["file"], probes["test"]["file"]) == ("train.conllu", "test.conllu")
+    assert (probes["epochs"], probes["vectors"]) == (2, "copy")
+    words = ["inspect", str(pretrained), "--out", str(tmp_path / "out"), "--treebank", str(test), "--vectors", "x"]
+    assert cli.main(words) == 2
+    assert "omit --vectors" in capsys.readouterr().err
     assert cli.main(arguments) == 2
     assert "add --treebank" in capsys.readouterr().err
+
+
+def test_layers_are_compared_with_those_of_other_models(
+    pretrained: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copies = [str(shutil.copytree(pretrained, tmp_path / name)) for name in ("one", "two")]
+    arguments = ["inspect", str(pretrained), "--out", str(tmp_path / "out"), "--compare", *copies, "--json"]
+    assert cli.main([*arguments, "--text", str(text), "--loss-tokens", "0"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["geometry"]["compared"] == ["one", "two"]
+    assert cli.main(arguments) == 2
+    assert "add --text" in capsys.readouterr().err

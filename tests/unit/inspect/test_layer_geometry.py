@@ -1,0 +1,146 @@
+"""Layers of several models on the same texts."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from bertie.checkpoints.folder import write_model
+from bertie.errors import UsageError, UserError
+from bertie.inspect.inspect import Inspection, inspect_model
+from bertie.inspect.layer_geometry import Layers, inspect_layers, read_layers, short_names
+from bertie.inspect.texts import TextFile
+from bertie.model.encoder import build_encoder
+from bertie.model.model import Model
+from bertie.model.static import StaticConfig
+from bertie.predict.predictor import Predictor, load
+from bertie.text.tokenizer import Tokenizer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def predictor(pretrained: Path) -> Predictor:
+    return load(pretrained)
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("the fatun gat the bobin .\ngo the\n\na fet in the gatun .\nthe gat go\n" * 4 + "the " * 50 + "\n")
+    return path
+
+
+def texts_of(predictor: Predictor, path: Path) -> TextFile:
+    return TextFile(path, predictor.tokenizer, predictor.max_length)
+
+
+def save(folder: Path, model: Model, tokenizer: Tokenizer) -> Path:
+    folder.mkdir(parents=True)
+    write_model(folder, model, tokenizer)
+    return folder
+
+
+def changed(predictor: Predictor, folder: Path) -> Path:
+    """Write the model with other weights in its last layer."""
+    encoder = build_encoder(predictor.model.encoder.config)
+    encoder.load_state_dict(predictor.model.encoder.state_dict())
+    torch.manual_seed(5)
+    for parameter in encoder.layers[-1].parameters():
+        parameter.data = torch.randn_like(parameter) * 0.3
+    return save(folder, Model(encoder, {}), predictor.tokenizer)
+
+
+def test_a_copy_is_equal_and_a_changed_layer_is_found(predictor: Predictor, text: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(predictor.folder, tmp_path / "copy")
+    other = changed(predictor, tmp_path / "other")
+    part = inspect_layers(predictor, texts_of(predictor, text), [copy, other])
+    anisotropy, cka = (table.rows() for table in part.tables)
+    own = predictor.folder.name
+    assert [(row["model"], row["layer"]) for row in anisotropy] == [
+        (name, layer) for name in (own, "copy", "other") for layer in range(3)
+    ]
+    assert [row["anisotropy"] for row in anisotropy[:3]] == [row["anisotropy"] for row in anisotropy[3:6]]
+    found = {(row["model_b"], row["layer_a"], row["layer_b"]): row["cka_debiased"] for row in cka}
+    assert len(found) == 3 * 9
+    for layer in range(3):
+        assert found["copy", layer, layer] == pytest.approx(1)
+        assert found["copy", layer, 2 - layer] == pytest.approx(found[own, layer, 2 - layer])
+    assert found["other", 1, 1] == pytest.approx(1)
+    assert found["other", 2, 2] < 0.98
+    assert part.facts["compared"] == ["copy", "other"]
+    assert part.summary[1].startswith("copy: differs most in layer")
+    assert part.summary[2].startswith("other: differs most in layer 2, CKA 0.")
+
+
+def test_models_of_another_kind_and_length_are_compared(predictor: Predictor, text: Path, tmp_path: Path) -> None:
+    """Static vectors have no attention, and 30 tokens are less than the longest text has."""
+    size = predictor.tokenizer.size
+    static = build_encoder(StaticConfig(hidden_size=8, vocab_size=size, max_position_embeddings=30))
+    folder = save(tmp_path / "static", Model(static, {}), predictor.tokenizer)
+    part = inspect_layers(predictor, texts_of(predictor, text), [folder])
+    assert part.facts["max_length"] == 30
+    anisotropy, cka = (table.rows() for table in part.tables)
+    assert [row["layer"] for row in anisotropy] == [0, 1, 2, 0]
+    assert len({row["tokens"] for row in anisotropy}) == 1
+    assert anisotropy[-1]["self_similarity"] == pytest.approx(1)
+    assert len(cka) == 9 + 3
+    whole = inspect_layers(predictor, texts_of(predictor, text))
+    assert whole.tables[0].rows()[0]["tokens"] == anisotropy[0]["tokens"] + 50
+
+
+def test_the_attention_of_the_heads_comes_from_the_same_pass(predictor: Predictor, text: Path, tmp_path: Path) -> None:
+    inspection = Inspection(text=text, loss_tokens=0, compare=(str(changed(predictor, tmp_path / "other")),))
+    result = inspect_model(predictor, inspection, tmp_path / "out")
+    assert {"heads", "anisotropy", "cka"} <= set(result["tables"])
+    assert result["geometry"]["compared"] == ["other"]
+    alone = inspect_layers(predictor, texts_of(predictor, text), [tmp_path / "other"])
+    stored = (tmp_path / "out" / "tables" / "cka.csv").read_text().splitlines()
+    rows = alone.tables[1].rows()
+    assert len(stored) == 1 + len(rows)
+    for line, row in zip(stored[1:], rows, strict=True):
+        assert [float(value) for value in line.split(",")[-2:]] == pytest.approx(
+            [row["cka"], row["cka_debiased"]], abs=1e-4
+        )
+
+
+def test_warnings_about_the_texts_come_once(
+    predictor: Predictor, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layers = Layers.of(predictor, replace(texts_of(predictor, text), max_length=20), [], 0)
+    assert capsys.readouterr().err == ""
+    read_layers(predictor, layers.texts, layers.states)
+    layers.part()
+    assert capsys.readouterr().err == ""
+    inspect_model(predictor, Inspection(text=text, loss_tokens=0), tmp_path / "out")
+    assert capsys.readouterr().err.count("texts without tokens") == 1
+
+
+def test_models_that_cannot_be_compared_are_refused(predictor: Predictor, text: Path, tmp_path: Path) -> None:
+    texts = texts_of(predictor, text)
+    tokenizer = predictor.tokenizer.with_vocabulary(predictor.tokenizer.vocabulary[::-1])
+    folder = save(tmp_path / "other", Model(predictor.model.encoder, {}), tokenizer)
+    with pytest.raises(UserError, match="have different tokenizers"):
+        Layers.of(predictor, texts, [folder])
+    with pytest.raises(UsageError, match="given twice"):
+        Layers.of(predictor, texts, [predictor.folder])
+    with pytest.raises(UsageError, match="does not exist"):
+        Layers.of(predictor, texts, [tmp_path / "none"])
+    with pytest.raises(UsageError, match="add --text"):
+        Inspection(compare=("x",), treebank=text)
+    (tmp_path / "long.txt").write_text("the " * 60)
+    short = build_encoder(StaticConfig(hidden_size=8, vocab_size=predictor.tokenizer.size, max_position_embeddings=30))
+    folder = save(tmp_path / "short", Model(short, {}), predictor.tokenizer)
+    with pytest.raises(UserError, match="no text has at most 30 tokens"):
+        Layers.of(predictor, texts_of(predictor, tmp_path / "long.txt"), [folder])
+
+
+def test_names_are_as_short_as_possible() -> None:
+    assert short_names([Path("runs/mini"), "runs/sst2"]) == ["mini", "sst2"]
+    checkpoints = [f"{run}/checkpoints/step-00000100" for run in ("a", "b")]
+    assert short_names(["/x/b", *checkpoints]) == ["/x/b", *checkpoints]
+    assert short_names(checkpoints) == checkpoints
