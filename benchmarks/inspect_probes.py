@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("--test", type=Path, required=True)
     parser.add_argument("--every", type=int, default=1, help="train on every so many sentences (default: all)")
     parser.add_argument("--vectors", default="", help="model whose word embeddings the dependency probes use, too")
-    parser.add_argument("--compare", nargs="*", default=[], metavar="NAME=MODEL", help="models of the same tokenizer")
+    parser.add_argument("--compare", nargs="*", default=[], metavar="MODEL", help="models of the same tokenizer")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     for named in args.models:
@@ -84,7 +84,7 @@ def main() -> None:
             )
             print(f"{found['facts']}\n\n{heads(found['tables'])}\n\n{structure(found['tables']['structural_probe'])}\n")
             print(f"{labels(found['tables'])}\n")
-        compared = [each.split("=", 1)[1] for each in args.compare]
+        compared: list[str] = args.compare
         given = TextInput(args.test.name, storage.sha256(args.test), tuple(Path(each).name for each in compared))
         found = results.measure("layers", given, partial(layers, predictor, args.test, compared))
         print(f"{geometry(found['tables'])}\n\n{similarity(found['tables']['cka'])}", flush=True)

@@ -178,7 +178,7 @@ class DependencyProbes(nn.Module):
             heads = self._predict(method, batch)[words]
             found = self.labeler(batch, words, heads)[self.label_layer].argmax(-1)
             columns += [heads == gold, (heads == gold) & (found == labels)]
-        self._answers.append(torch.stack([column.long() for column in columns], 1).cpu().numpy())
+        self._answers.append(torch.stack([column.int() for column in columns], 1).cpu().numpy())
         right = self._right_labels(batch)
         numbers = batch.sentence_of[self._with_head(batch)].cpu().numpy()
         self._labels.append(np.concatenate([numbers[:, None], right], 1))
