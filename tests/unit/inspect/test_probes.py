@@ -173,3 +173,24 @@ def test_what_cannot_be_read_is_said(
         inspect_probes(predictor, treebanks[0], tmp_path / "none.conllu", QUICK)
     with pytest.raises(UsageError, match="rank is 0"):
         ProbeSettings(rank=0)
+
+
+@pytest.mark.slow
+def test_a_real_model_knows_more_than_the_baselines(minilm: Path, shared_data: Path, tmp_path: Path) -> None:
+    paths = []
+    for part, count in (("train", 600), ("dev", 150)):
+        blocks = (shared_data / "treebank" / f"en_ewt-ud-{part}.conllu").read_text(encoding="utf-8").split("\n\n")
+        paths.append(tmp_path / f"{part}.conllu")
+        paths[-1].write_text("\n\n".join(blocks[:count]) + "\n\n", encoding="utf-8")
+    part = inspect_probes(load(minilm), paths[0], paths[1], ProbeSettings(epochs=3))
+    tables = {table.name: table.rows() for table in part.tables}
+    uas = {(row["model"], row["probe"]): row["uas"] for row in tables["dependency_probes"]}
+    assert uas["trained", ATTENTION] > uas["", RIGHT] + 0.1
+    assert uas["trained", VECTORS] > uas["trained", ATTENTION] + 0.1
+    assert uas["untrained", VECTORS] < uas["", RIGHT] + 0.05
+    uuas = {(row["model"], row["layer"]): row["uuas"] for row in tables["structural_probe"]}
+    assert uuas["trained", 3] > max(uuas[CHAIN, None], uuas["trained", 0], uuas["untrained", 3]) + 0.05
+    labels = {(row["model"], row["task"], row["layer"]): row for row in tables["layer_probes"]}
+    best = labels["trained", "part of speech", 2]
+    assert best["accuracy"] > best["usual_label"] + 0.05
+    assert best["selectivity"] > labels["untrained", "part of speech", 2]["selectivity"] + 0.2
