@@ -210,7 +210,8 @@ def minimal_pairs(
 
     Args:
         model: A loaded model, or a source as in `load`.
-        files: A file, or several, with the columns sentence_good and sentence_bad, and optionally UID, linguistics_term and field.
+        files: A file, or several, with the columns sentence_good and sentence_bad, and optionally UID, linguistics_term and
+            field.
         out: Output folder for pairs.jsonl, results.json, results.csv and report.html. None: write nothing.
         within_word: As in `Predictor.pseudo_log_likelihood`.
         language: As in `load`. A loaded model has a language already.
