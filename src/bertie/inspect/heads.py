@@ -38,15 +38,19 @@ def inspect_heads(predictor: Predictor, texts: TextFile, seed: int, layers: Laye
 
 
 def _summary(heads: Table, uniform: Table) -> list[str]:
-    """Name the head with the most attention to each kind of token."""
+    """Name the head with the most attention to each kind of token, and the sharpest head."""
     lines = []
     for name in SHOWN:
         values = np.asarray(heads.columns[name], np.float64)
         if np.isfinite(values).any():
             best = int(np.nanargmax(values))
-            head = f"{heads.columns['layer'][best]}.{heads.columns['head'][best]}"
-            lines.append(
-                f"{name.replace('_', ' ')}: most in head {head}, {values[best]:.2f} on average "
-                f"(uniform: {uniform.columns[name][0]:.2f})"
-            )
-    return lines
+            found = f"most in head {_name(heads, best)}, {values[best]:.2f} on average"
+            lines.append(f"{name.replace('_', ' ')}: {found} (uniform: {uniform.columns[name][0]:.2f})")
+    entropy = np.asarray(heads.columns["entropy"], np.float64)
+    sharp = int(entropy.argmin())
+    found = f"least in head {_name(heads, sharp)}, {entropy[sharp]:.2f} nats on average"
+    return [*lines, f"entropy: {found} (uniform: {uniform.columns['entropy'][0]:.2f})"]
+
+
+def _name(heads: Table, row: int) -> str:
+    return f"{heads.columns['layer'][row]}.{heads.columns['head'][row]}"
