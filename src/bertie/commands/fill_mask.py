@@ -114,7 +114,7 @@ def _joint(fillings: list[Filling]) -> dict[str, Any]:
 
 
 def _number(filling: Filling) -> str:
-    return f"{filling.probability:.3g}" if filling.share is None else f"{filling.share:.3f}"
+    return f"{filling.probability if filling.share is None else filling.share:.3g}"
 
 
 def _scores(filling: Filling) -> dict[str, float]:

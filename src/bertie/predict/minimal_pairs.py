@@ -197,7 +197,7 @@ def score_pairs(
 
 def minimal_pairs(
     model: str | Path | Predictor,
-    files: Iterable[str | Path],
+    files: str | Path | Iterable[str | Path],
     out: str | Path | None = None,
     *,
     within_word: bool = False,
@@ -210,7 +210,8 @@ def minimal_pairs(
 
     Args:
         model: A loaded model, or a source as in `load`.
-        files: Files with the columns sentence_good and sentence_bad, and optionally UID, linguistics_term and field.
+        files: A file, or several, with the columns sentence_good and sentence_bad, and optionally UID, linguistics_term and
+            field.
         out: Output folder for pairs.jsonl, results.json, results.csv and report.html. None: write nothing.
         within_word: As in `Predictor.pseudo_log_likelihood`.
         language: As in `load`. A loaded model has a language already.
@@ -223,7 +224,7 @@ def minimal_pairs(
         UsageError: A file is missing, or `out` is not an empty folder.
         UserError: The model predicts no tokens, or no pair can be scored.
     """
-    paths = [Path(path) for path in files]
+    paths = [Path(path) for path in ([files] if isinstance(files, str | Path) else files)]
     if not paths:
         raise UsageError("give at least one file of minimal pairs")
     if out is not None:

@@ -75,7 +75,7 @@ def _chart(report: Page, groups: list[dict[str, Any]]) -> None:
         axes.axvline(50, color=baseline_color(theme), linewidth=1, linestyle=(0, (4, 3)))
         axes.set_yticks(range(len(groups)), [group["name"].replace("_", " ") for group in groups])
         axes.set_ylim(len(groups) - 0.5, -0.5)
-        axes.set_xlim(0, 102)
+        axes.set_xlim(-4, 104)  # room for the dots at both ends
         axes.grid(axis="x")
 
     description = "; ".join(f"{group['name']} {percent(group['accuracy'])}" for group in groups)

@@ -166,7 +166,7 @@ def test_bad_rows_are_counted_and_the_rest_is_done(
     with pytest.raises(UserError, match="no pairs in it"):
         minimal_pairs(predictor, [write(path)])
     with pytest.raises(UsageError, match="no such file"):
-        minimal_pairs(predictor, [tmp_path / "missing.jsonl"])
+        minimal_pairs(predictor, str(tmp_path / "missing.jsonl"))
     with pytest.raises(UsageError, match="give at least one file of minimal pairs"):
         minimal_pairs(predictor, [])
     assert not (tmp_path / "out").exists()
