@@ -58,7 +58,7 @@ def prune_heads(
         model: A source as in `load`.
         out: Output folder.
         heads: The heads to disable, as (layer, head), both from 1.
-        lowest: Disable instead the so many heads with the lowest importance in their layer (Michel et al. 2019).
+        lowest: Disable instead the so many heads with the lowest importance (Michel et al. 2019), as `lowest_heads`.
         text: Texts for the loss, as in `Inspection`.
         text_column: Column of the text.
         task_data: Labeled examples for the loss of a fine-tuned model.
@@ -104,18 +104,20 @@ def parse_heads(text: str) -> list[tuple[int, int]]:
 
 
 def lowest_heads(importance: np.ndarray, count: int) -> list[tuple[int, int]]:
-    """Return the heads with the lowest importance relative to their layer, as (layer, head) from 1.
+    """Return the heads with the lowest importance, as (layer, head) from 1. The most important head of a layer is kept.
 
-    The most important head of each layer is kept.
+    Michel et al. (2019) compare the heads after dividing by the norm of their layer. Without that, the loss rises less
+    (docs/log/2026-11-25-heads.md).
 
     Args:
         importance: [layers, heads].
         count: Number of heads.
     """
-    relative = importance / np.maximum(np.sqrt((importance**2).sum(1, keepdims=True)), 1e-30)
-    relative[np.arange(len(relative)), relative.argmax(1)] = np.inf
-    order = np.argsort(relative, axis=None, kind="stable")[:count]
-    return sorted((int(i) // importance.shape[1] + 1, int(i) % importance.shape[1] + 1) for i in order)
+    layers, heads = importance.shape
+    remaining = importance.copy()
+    remaining[np.arange(layers), importance.argmax(1)] = np.inf
+    order = np.argsort(remaining, axis=None, kind="stable")[:count]
+    return sorted((int(i) // heads + 1, int(i) % heads + 1) for i in order)
 
 
 def _require_heads(chosen: list[tuple[int, int]], lowest: int, config: TransformerConfig) -> None:

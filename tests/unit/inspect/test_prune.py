@@ -103,6 +103,7 @@ def test_the_least_important_heads_are_disabled_and_the_loss_is_reported(
 def test_the_most_important_head_of_each_layer_is_kept() -> None:
     importance = np.array([[1.0, 2.0, 3.0], [0.001, 0.003, 0.0005], [0, 0, 0]])
     assert lowest_heads(importance, 3) == [(2, 3), (3, 2), (3, 3)]
+    assert lowest_heads(importance, 4) == [(2, 1), (2, 3), (3, 2), (3, 3)]
     assert lowest_heads(importance, 6) == [(1, 1), (1, 2), (2, 1), (2, 3), (3, 2), (3, 3)]
 
 
