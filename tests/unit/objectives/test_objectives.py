@@ -469,7 +469,7 @@ def logits_by_hand(kind: str, model: Model, micro: MicroBatch) -> np.ndarray:
     batch, targets = micro.batch.tensors(), micro.targets[kind]
     x = model.encoder_of(kind)(batch).last.detach().numpy()[micro.rows[targets.index]]
     head = numpy_of(model.heads[kind].state_dict())
-    word = numpy_of(model.encoder.embeddings.state_dict()).get("word.weight")
+    word = numpy_of(model.encoder.embeddings.state_dict()).get("word.weight", np.zeros(0))  # none with characters
     match kind:
         case "mlm":
             return masked_lm(head, word, x)
