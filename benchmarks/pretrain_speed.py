@@ -144,17 +144,27 @@ def their_stepper(
     device = runtime.device()
     model = transformers.BertForPreTraining(settings).train()
     torch.nn.Module.to(model, device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
     forward = torch.compile(model) if compiled else model
+
+    def loss(work: Step) -> Tensor:
+        return forward(**{name: value.to(device) for name, value in padded(work.micro_batches[0], length).items()}).loss
+
+    return plain_stepper(list(model.parameters()), loss, precision, wait)
+
+
+def plain_stepper(
+    parameters: list[torch.nn.Parameter], loss: Callable[[Step], Tensor], precision: Precision, wait: bool = True
+) -> Callable[[Step], None]:
+    """Return a function that runs one step of a plain training loop: autocast, gradient clipping, fused AdamW."""
+    optimizer = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.01, fused=True)
 
     def step(work: Step) -> None:
         products = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("highest")  # torch's default, which bertie changes on some processors
-        inputs = {name: value.to(device) for name, value in padded(work.micro_batches[0], length).items()}
-        with runtime.autocast(precision, device):
-            loss = forward(**inputs).loss
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        with runtime.autocast(precision, runtime.device()):
+            total = loss(work)
+        total.backward()
+        norm = torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad()
         if wait:
@@ -166,23 +176,33 @@ def their_stepper(
 
 def padded(micro: MicroBatch, length: int) -> dict[str, Tensor]:
     """Convert sequences and targets to the padded tensors of transformers: [S, length]."""
-    batch, real = micro.batch, np.flatnonzero(micro.batch.example != FILLER)
-    shape = (len(batch.example), length)
-    rows = np.repeat(np.arange(shape[0]), batch.ragged.lengths)
-    cells = (rows, batch.position_ids)
-    made = {name: np.zeros(shape, np.int64) for name in ("input_ids", "token_type_ids", "attention_mask")}
-    made["input_ids"][cells], made["token_type_ids"][cells], made["attention_mask"][cells] = (
-        batch.input_ids,
-        batch.token_type_ids,
-        1,
-    )
-    labels, mlm = np.full(shape, -100), micro.targets["mlm"]
+    batch = micro.batch
+    pair_label = batch.pair_label[batch.example != FILLER]
+    return {
+        "input_ids": grid(micro, batch.input_ids, length),
+        "token_type_ids": grid(micro, batch.token_type_ids, length),
+        "attention_mask": grid(micro, np.ones_like(batch.input_ids), length),
+        "labels": grid(micro, masked_labels(micro), length, -100),
+        "next_sentence_label": torch.from_numpy(np.where(pair_label >= 0, pair_label, -100)).long(),
+    }
+
+
+def masked_labels(micro: MicroBatch) -> np.ndarray:
+    """Return the original tokens at the positions that masked language modeling predicts, and -100 elsewhere: [T]."""
+    labels, mlm = np.full(len(micro.batch.input_ids), -100), micro.targets["mlm"]
     chosen = mlm.weight > 0
-    at = micro.rows[mlm.index[chosen]]
-    labels[rows[at], batch.position_ids[at]] = mlm.label[chosen]
-    nsp = np.where(batch.pair_label >= 0, batch.pair_label, -100)
-    every = {**made, "labels": labels, "next_sentence_label": nsp}
-    return {name: torch.from_numpy(np.ascontiguousarray(value[real])).long() for name, value in every.items()}
+    labels[micro.rows[mlm.index[chosen]]] = mlm.label[chosen]
+    return labels
+
+
+def grid(micro: MicroBatch, values: np.ndarray, length: int, padding: int = 0) -> Tensor:
+    """Lay out the values of the tokens, without filler, as [S, length]: int64, or the type of the values if it is not int32."""
+    batch = micro.batch
+    real, lengths = batch.example != FILLER, batch.ragged.lengths
+    token = np.repeat(real, lengths)
+    made = np.full((real.sum(), length), padding, np.int64 if values.dtype == np.int32 else values.dtype)
+    made[np.repeat(np.arange(len(made)), lengths[real]), batch.position_ids[token]] = values[token]
+    return torch.from_numpy(made)
 
 
 def bare_products(size: TransformerConfig, micro: MicroBatch, precision: Precision) -> Callable[[], None]:
