@@ -163,7 +163,7 @@ class Predictor:
             UsageError: `pooling` or `layers` is unknown, or the model has too few layers.
             UserError: The files of sentence-transformers ask for a module that bertie does not have.
         """
-        how = SentenceEmbedding(pooling, normalize=False) if pooling is not None else self._default_pooling()
+        how = SentenceEmbedding(pooling, normalize=False) if pooling is not None else self.text_embedding
         text_list = list(require_list(texts))
         return text_vectors(self.model, self.tokenizer, text_list, self.max_length, how.pooling, layers, how.normalize)
 
@@ -377,7 +377,9 @@ class Predictor:
             raise UserError(f"{self.folder} was not fine-tuned for a task: run `bertie finetune` first")
         return self.task
 
-    def _default_pooling(self) -> SentenceEmbedding:
+    @property
+    def text_embedding(self) -> SentenceEmbedding:
+        """How `embed` computes vectors unless the caller names a pooling."""
         if isinstance(self.task, Embed):
             return SentenceEmbedding(self.task.pooling, normalize=False)
         return sentence_transformers_format.read(self.folder) or SentenceEmbedding("mean", normalize=False)

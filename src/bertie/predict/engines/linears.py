@@ -143,7 +143,7 @@ def quantize(x: Tensor, span: Range) -> UInt8[Tensor, ...]:
     quantized = torch.quantize_per_tensor(x.float(), span.scale, span.zero, torch.quint8)
     # `int_repr` would copy the numbers, which costs more than quantizing them.
     storage: Any = quantized.untyped_storage()
-    return torch.empty(0, dtype=torch.uint8).set_(storage, 0, quantized.shape)
+    return torch.empty(0, dtype=torch.uint8).set_(storage, 0, quantized.shape, quantized.stride())
 
 
 def has_onednn() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -70,6 +71,12 @@ def quantize(path: Path, out: Path) -> None:
         quantize_dynamic(path, out, op_types_to_quantize=["MatMul"], per_channel=True, weight_type=QuantType.QInt8)
 
 
+def outputs(path: Path) -> Callable[[np.ndarray, np.ndarray, np.ndarray], list[np.ndarray]]:
+    """Return a function that computes all outputs of a file, from the same arrays as an engine."""
+    session = _Session(path)
+    return lambda *grids: session.run(None, *grids)
+
+
 def _name_dimensions(model: Any) -> None:
     """Give the dynamic dimensions of inputs and outputs the names that other exporters use."""
     import onnx_ir  # pyright: ignore[reportMissingImports]
@@ -96,6 +103,10 @@ class _Session:
         self.run_options.only_execute_path_to_fetches = True
 
     def __call__(self, input_ids: np.ndarray, attention_mask: np.ndarray, token_type_ids: np.ndarray) -> np.ndarray:
-        grids = dict(zip(INPUTS, (input_ids, attention_mask, token_type_ids), strict=True))
-        given = {name: grid for name, grid in grids.items() if name in self.used}
-        return np.asarray(self.session.run([STATES], given, self.run_options)[0])
+        """Return the last hidden states."""
+        return self.run([STATES], input_ids, attention_mask, token_type_ids)[0]
+
+    def run(self, names: list[str] | None, *grids: np.ndarray) -> list[np.ndarray]:
+        """Return some outputs. names: None for all."""
+        given = {name: array for name, array in zip(INPUTS, grids, strict=True) if name in self.used}
+        return [np.asarray(output) for output in self.session.run(names, given, self.run_options)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -72,6 +73,12 @@ def save(model: Any, path: Path) -> None:
     _library().save_model(model, path, compress_to_fp16=False)
 
 
+def outputs(model: Any) -> Callable[[np.ndarray, np.ndarray, np.ndarray], list[np.ndarray]]:
+    """Return a function that computes all outputs of a model in fp32, from the same arrays as an engine."""
+    compiled = _Compiled(model, "fp32")
+    return lambda *grids: compiled.all_outputs(*grids)
+
+
 def _library() -> Any:
     # OpenVINO and NNCF report their use to their makers unless they lack this package.
     sys.modules.setdefault("openvino_telemetry", None)  # pyright: ignore[reportArgumentType]
@@ -102,8 +109,14 @@ class _Compiled:
         self.requests = threading.local()
 
     def __call__(self, input_ids: np.ndarray, attention_mask: np.ndarray, token_type_ids: np.ndarray) -> np.ndarray:
+        """Return the first output."""
+        return self.all_outputs(input_ids, attention_mask, token_type_ids)[0]
+
+    def all_outputs(self, *given: np.ndarray) -> list[np.ndarray]:
+        """Return all outputs, in order."""
         request = getattr(self.requests, "own", None)
         if request is None:
             request = self.requests.own = self.compiled.create_infer_request()
-        grids = dict(zip(INPUTS, (input_ids, attention_mask, token_type_ids), strict=True))
-        return request.infer({name: grids[name] for name in self.names}, share_inputs=True)[0]
+        grids = dict(zip(INPUTS, given, strict=True))
+        found = request.infer({name: grids[name] for name in self.names}, share_inputs=True)
+        return [found[i] for i in range(len(found))]

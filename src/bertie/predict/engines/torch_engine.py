@@ -92,7 +92,7 @@ class PackedEncoder(nn.Module):
                     kept.append(x_PD[: len(own_TD)].float())
             x_QD = self.packed[-1].last(x_PD, part, own_angles).float()
             outputs.append([*kept, x_QD if self.final_norm is None else self.final_norm(x_QD)])
-        layers = [torch.cat(states) if len(states) > 1 else states[0] for states in zip(*outputs, strict=True)]
+        layers = outputs[0] if len(outputs) == 1 else [torch.cat(states) for states in zip(*outputs, strict=True)]
         return Hidden(layers[-1], tuple(layers) if all_layers else None)
 
 
