@@ -17,7 +17,7 @@ import torch
 from bertie import console
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UserError
-from bertie.predict.engines.graph import Graph
+from bertie.predict.engines.graph import Graph, quietly
 from bertie.predict.predictor import Predictor, load
 from bertie.tasks.data.unlabeled import UnlabeledReader
 from bertie.tasks.inference import infer
@@ -133,23 +133,16 @@ def other_library(source: Predictor, folder: Path, library: str, members: list[S
     from sentence_transformers import SentenceTransformer  # pyright: ignore[reportMissingImports]
 
     given = own_texts()[:CHECKED_TEXTS]
-    theirs = SentenceTransformer(str(folder), device="cpu").encode(given, show_progress_bar=False)
+    with quietly():  # it deprecates keys that older versions need
+        theirs = SentenceTransformer(str(folder), device="cpu").encode(given, show_progress_bar=False)
     return _differences(source.embed(given), np.asarray(theirs))
 
 
 def _transformers(source: Predictor, folder: Path, members: list[Sequence]) -> dict[str, Any]:
     from transformers import AutoModel  # pyright: ignore[reportMissingImports]
-    from transformers.utils import logging  # pyright: ignore[reportMissingImports]
 
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    try:
-        logging.set_verbosity_error()  # on heads and poolers, which are not compared
-        logging.disable_progress_bar()
+    with quietly():  # on heads and poolers, which are not compared
         model = AutoModel.from_pretrained(folder).eval()
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
     found = []
     for each in members:
         ids, mask, segments = (torch.from_numpy(array) for array in grid([each]))

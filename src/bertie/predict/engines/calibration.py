@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bertie.model.transformer import TransformerEncoder
-from bertie.predict.engines.linears import Act, PlainLinear, Range, Weights, quantize
+from bertie.predict.engines.linears import Act, PlainLinear, Range, Weights, accept_deprecation, quantize
 from bertie.predict.engines.torch_engine import PackedEncoder
 
 VALUES_PER_CALL = 1 << 14
@@ -24,6 +24,7 @@ def measure_ranges(encoder: TransformerEncoder, run: Callable[[torch.nn.Module],
         encoder: The encoder.
         run: Runs an encoder that it is given on the texts.
     """
+    accept_deprecation()
     seen: dict[str, list[Tensor]] = {}
     run(PackedEncoder(encoder, lambda name, weights: _Observed(weights, seen.setdefault(name, [])), torch.float32))
     return {name: _best(torch.cat(values)) for name, values in seen.items()}

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from bertie import config as configuration
 from bertie import storage
-from bertie.errors import UserError
+from bertie.errors import UsageError, UserError
 from bertie.predict.engines.linears import Range
 
 EngineName = Literal[
@@ -86,6 +86,6 @@ def read(folder: Path) -> Exported | None:
         files = values["files"]
         measured = dict(values["measured"])
         storage.verify(folder, files, "convert the model again")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
         raise UserError(f"{path} is damaged: convert the model again") from error
     return Exported(folder, engine, ranges, measured, tuple(files))

@@ -6,10 +6,11 @@ C  outputs of a head    V  vocabulary entries
 
 from __future__ import annotations
 
+import io
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import cast
 
 import torch
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from bertie.contracts import Batch, Ragged
 from bertie.errors import UsageError
 from bertie.model.activation import activation
-from bertie.model.attention_pattern import Pattern
+from bertie.model.attention_pattern import FULL, Pattern
 from bertie.model.config import TransformerConfig
 from bertie.model.heads import ConditionalSpanHead
 from bertie.model.layers import Layer
@@ -78,29 +79,33 @@ class Graph(nn.Module):
         """Compute all outputs. attention_mask: 1 for a token, 0 for padding."""
         token_type_ids = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         positions = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
-        x_SLD = self._embed(input_ids, token_type_ids, positions)
-        seen = _seen(self.config, attention_mask, x_SLD)
+        ids, segments, position_ids = (each.flatten() for each in (input_ids, token_type_ids, positions))
+        x_TD = self.encoder.embeddings(Batch(ids, segments, position_ids, ids, ids, ids, Ragged(ids, 0)))
+        seen = _seen(self.config, attention_mask, x_TD)
         angles = None
         if self.config.position_embedding == "rotary":
-            angles = rotary_angles(positions[0], self.config.hidden_size // self.config.num_attention_heads)
+            angles = rotary_angles(position_ids, self.config.hidden_size // self.config.num_attention_heads)
         for layer in self.encoder.layers:
-            x_SLD = _layer(cast(Layer, layer), x_SLD, seen, angles)
+            x_TD = _layer(cast(Layer, layer), x_TD, input_ids.shape, seen, angles)
         if self.encoder.final_norm is not None:
-            x_SLD = self.encoder.final_norm(x_SLD)
-        outputs = [x_SLD]
+            x_TD = self.encoder.final_norm(x_TD)
+        outputs = [x_TD.unflatten(0, input_ids.shape)]
         for kind, head in self.heads.items():
-            read = x_SLD
             if kind in POOLED:
-                last = self.config.pooled_token == "last"
-                read = x_SLD[torch.arange(len(x_SLD)), attention_mask.sum(1) - 1] if last else x_SLD[:, 0]
-            logits = head.logits(read)  # pyright: ignore[reportCallIssue]
+                outputs.append(_logits(head, self._pooled(outputs[0], attention_mask)))
+                continue
+            logits = _logits(head, x_TD).unflatten(0, input_ids.shape)
             outputs += list(logits.unbind(-1)) if kind == "span" else [logits]
         return tuple(outputs)
 
-    def _embed(self, input_ids: Tensor, token_type_ids: Tensor, positions: Tensor) -> Float[Tensor, "S L D"]:
-        unused = input_ids
-        packed = Batch(input_ids, token_type_ids, positions, unused, unused, unused, Ragged(unused, 0))
-        return self.encoder.embeddings(packed)
+    def _pooled(self, x_SLD: Tensor, attention_mask: Tensor) -> Float[Tensor, "S D"]:
+        if self.config.pooled_token == "first":
+            return x_SLD[:, 0]
+        return x_SLD[torch.arange(len(x_SLD), device=x_SLD.device), attention_mask.sum(1) - 1]
+
+
+def _logits(head: nn.Module, x_PD: Tensor) -> Float[Tensor, "P C"]:
+    return head.logits(x_PD)  # pyright: ignore[reportCallIssue]
 
 
 def exported_heads(model: Model) -> list[str]:
@@ -116,29 +121,33 @@ def output_names(kind: str, heads: int) -> list[str]:
     return ["logits" if heads == 1 else f"{kind}_logits"]
 
 
-def _seen(config: TransformerConfig, attention_mask: Tensor, x_SLD: Tensor) -> Float[Tensor, "S N L L"]:
+def _seen(config: TransformerConfig, attention_mask: Tensor, like: Tensor) -> Float[Tensor, "S N L L"]:
     """Return what to add to the attention scores. The dimensions N and L of queries may be 1."""
     length = attention_mask.shape[1]
     pattern = Pattern(causal=config.causal, alibi=config.position_embedding == "alibi")
-    hidden = (1.0 - attention_mask[:, None, None, :].to(x_SLD.dtype)) * torch.finfo(x_SLD.dtype).min
-    if (near := pattern.visible(length, length, x_SLD.device)) is not None:
-        hidden = torch.where(near, hidden, torch.finfo(x_SLD.dtype).min)
-    bias = pattern.bias(config.num_attention_heads, length, length, x_SLD)
+    lowest = torch.finfo(like.dtype).min
+    hidden = (1.0 - attention_mask[:, None, None, :].to(like.dtype)) * lowest
+    if pattern == FULL:
+        return hidden
+    if (near := pattern.visible(length, length, like.device)) is not None:
+        hidden = torch.where(near, hidden, lowest)
+    bias = pattern.bias(config.num_attention_heads, length, length, like)
     return hidden if bias is None else torch.where(hidden < 0, hidden, bias)
 
 
-def _layer(layer: Layer, x_SLD: Tensor, seen: Tensor, angles: Tensor | None) -> Float[Tensor, "S L D"]:
-    given = layer.attention_norm(x_SLD) if layer.norm_first else x_SLD
+def _layer(layer: Layer, x_TD: Tensor, shape: torch.Size, seen: Tensor, angles: Tensor | None) -> Float[Tensor, "T D"]:
+    given = layer.attention_norm(x_TD) if layer.norm_first else x_TD
     attention = layer.attention
     q, k, v = (x.unflatten(-1, (attention.heads, -1)) for x in attention.qkv(given).chunk(3, -1))
     if angles is not None:
         q, k = rotate(q, angles), rotate(k, angles)
-    mixed = F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)), attn_mask=seen)
-    x_SLD = x_SLD + attention.out(mixed.transpose(1, 2).flatten(2))
-    x_SLD = x_SLD if layer.norm_first else layer.attention_norm(x_SLD)
-    inner = _activation(layer, layer.up(layer.norm(x_SLD) if layer.norm_first else x_SLD))
-    x_SLD = x_SLD + layer.down(inner)
-    return x_SLD if layer.norm_first else layer.norm(x_SLD)
+    grids = (x.unflatten(0, shape).transpose(1, 2) for x in (q, k, v))
+    mixed = F.scaled_dot_product_attention(*grids, attn_mask=seen)
+    x_TD = x_TD + attention.out(mixed.transpose(1, 2).flatten(2).flatten(0, 1))
+    x_TD = x_TD if layer.norm_first else layer.attention_norm(x_TD)
+    inner = _activation(layer, layer.up(layer.norm(x_TD) if layer.norm_first else x_TD))
+    x_TD = x_TD + layer.down(inner)
+    return x_TD if layer.norm_first else layer.norm(x_TD)
 
 
 def _activation(layer: Layer, x: Tensor) -> Tensor:
@@ -160,9 +169,9 @@ def export(graph: Graph) -> torch.export.ExportedProgram:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Hide what exporters say about their own code: warnings, and log messages below errors."""
-    disabled = logging.root.manager.disable
-    with warnings.catch_warnings():
+    """Hide what other libraries say about their own code: warnings, log messages below errors, and progress bars."""
+    disabled, unread = logging.root.manager.disable, io.StringIO()
+    with warnings.catch_warnings(), redirect_stdout(unread), redirect_stderr(unread):
         warnings.simplefilter("ignore")
         try:
             logging.disable(logging.WARNING)

@@ -56,7 +56,7 @@ class Part:
 
 
 def parts_of(lengths: np.ndarray, rows: np.ndarray | None) -> Iterator[Part]:
-    """Split a batch.
+    """Split a batch. Parts without a query row are omitted.
 
     Args:
         lengths: Tokens of each sequence.
@@ -75,7 +75,8 @@ def parts_of(lengths: np.ndarray, rows: np.ndarray | None) -> Iterator[Part]:
             bounds = np.searchsorted(rows, [tokens.start, tokens.stop])
             inside = torch.from_numpy(rows[slice(*bounds)] - tokens.start)
         all_runs = _runs(lengths[own], lengths[own])
-        yield Part(tokens, inside, all_runs, all_runs if rows is None else _runs(lengths[own], queries[own]))
+        if queries[own].any():
+            yield Part(tokens, inside, all_runs, all_runs if rows is None else _runs(lengths[own], queries[own]))
         first = last
 
 

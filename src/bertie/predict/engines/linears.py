@@ -9,6 +9,7 @@ T  rows    I  inputs    O  outputs
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
@@ -140,10 +141,24 @@ class Int8Linear:
 
 def quantize(x: Tensor, span: Range) -> UInt8[Tensor, ...]:
     """Return the nearest of the 256 values of a range for each number, as their integers."""
+    if not hasattr(torch, "quantize_per_tensor"):  # deprecated, but four times as fast as separate operations
+        return quantize_in_steps(x, span)
     quantized = torch.quantize_per_tensor(x.float(), span.scale, span.zero, torch.quint8)
     # `int_repr` would copy the numbers, which costs more than quantizing them.
     storage: Any = quantized.untyped_storage()
     return torch.empty(0, dtype=torch.uint8).set_(storage, 0, quantized.shape, quantized.stride())
+
+
+def quantize_in_steps(x: Tensor, span: Range) -> UInt8[Tensor, ...]:
+    """Compute the same as `quantize` with other operations."""
+    return x.float().div(span.scale).round_().add_(span.zero).clamp_(0, 255).to(torch.uint8)
+
+
+def accept_deprecation() -> None:
+    """Let torch say now, where nobody hears it, that `quantize_per_tensor` is deprecated. It says so once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        quantize(torch.zeros(1), Range(0.0, 1.0))
 
 
 def has_onednn() -> bool:

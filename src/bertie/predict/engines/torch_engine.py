@@ -19,7 +19,16 @@ from bertie.model.transformer import TransformerEncoder
 from bertie.predict.engines import cpu
 from bertie.predict.engines.files import Exported
 from bertie.predict.engines.layers import PackedLayer, padded, parts_of, rows_for
-from bertie.predict.engines.linears import Int8Linear, Linear, OneDnnLinear, PlainLinear, Range, Weights, has_onednn
+from bertie.predict.engines.linears import (
+    Int8Linear,
+    Linear,
+    OneDnnLinear,
+    PlainLinear,
+    Range,
+    Weights,
+    accept_deprecation,
+    has_onednn,
+)
 
 Make = Callable[[str, Weights], Linear]
 """Builds the linear layer of a name ("0.qkv") and its weights."""
@@ -92,6 +101,8 @@ class PackedEncoder(nn.Module):
                     kept.append(x_PD[: len(own_TD)].float())
             x_QD = self.packed[-1].last(x_PD, part, own_angles).float()
             outputs.append([*kept, x_QD if self.final_norm is None else self.final_norm(x_QD)])
+        if not outputs:  # no query row
+            return Hidden(x_TD.new_zeros(0, self.config.hidden_size))
         layers = outputs[0] if len(outputs) == 1 else [torch.cat(states) for states in zip(*outputs, strict=True)]
         return Hidden(layers[-1], tuple(layers) if all_layers else None)
 
@@ -148,6 +159,7 @@ def int8(encoder: TransformerEncoder, ranges: dict[str, Range]) -> PackedEncoder
         encoder: The encoder.
         ranges: Ranges of the inputs of all linear layers, as `calibration.measure_ranges` returns them.
     """
+    accept_deprecation()
     attention = torch.bfloat16 if cpu.has(cpu.BF16) else torch.float32
 
     def make(name: str, weights: Weights) -> Linear:
