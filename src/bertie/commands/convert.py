@@ -29,9 +29,10 @@ class Args:
     data: Path | None = None
     """Labeled examples, such as the dev set, on which both models are scored. For a model without a task: texts."""
     calibration: Path | None = None
-    """Examples or texts on which int8 measures the ranges of activations; by default --data."""
+    """Examples or texts on which int8 measures activations; by default --data."""
     max_loss: float = 0.005
-    """Largest allowed loss of a score, from 0 to 1. If a score loses more, nothing is written."""
+    """Largest allowed loss of the metric of the task (such as accuracy), from 0 to 1. If it loses more, nothing is
+    written."""
     output: OutputFlags = Output()
 
 

@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from bertie import console, storage
 from bertie.checkpoints import sentence_transformers_format
-from bertie.checkpoints.folder import read_checkpoint, write_manifest, write_model
+from bertie.checkpoints.folder import read_checkpoint, save_tensors, write_manifest, write_model
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError
 from bertie.model.transformer import TransformerEncoder
 from bertie.predict import export_checks
 from bertie.predict.engines import choose, files, onnx, openvino
-from bertie.predict.engines.calibration import measure_ranges
+from bertie.predict.engines.calibration import measure
 from bertie.predict.engines.files import EngineName, Exported
 from bertie.predict.engines.graph import Graph
-from bertie.predict.engines.linears import Range
 from bertie.predict.predictor import Predictor, load
 from bertie.tasks.inference import infer
 
@@ -29,7 +28,7 @@ Target = Literal["torch", "openvino", "onnx", "hf", "sentence-transformers"]
 transformers. sentence-transformers: the same with the files that describe text vectors."""
 Precision = Literal["fp32", "bf16", "int8"]
 CALIBRATION_SEQUENCES = 128
-"""Sequences on which ranges of activations are measured."""
+"""Sequences on which activations are measured."""
 CHECKED_SEQUENCES = 32
 """Sequences on which the result is compared with its source."""
 
@@ -38,7 +37,7 @@ class Made(NamedTuple):
     """What a target adds to the model folder."""
 
     files: tuple[str, ...] = ()
-    ranges: dict[str, Range] = {}  # noqa: RUF012
+    activations: dict[str, Tensor] = {}  # noqa: RUF012
     graph: dict[str, float] = {}  # noqa: RUF012
     """Largest difference of each output of the fp32 graph from torch, relative to the largest value."""
 
@@ -84,13 +83,13 @@ def convert(
             whose vectors are compared. Required for int8.
         calibration: Examples or texts, such as the training data, on which int8 measures the ranges of activations. Labels
             are not used. None: `data`.
-        max_loss: Largest allowed loss of a score, from 0 to 1.
+        max_loss: Largest allowed loss of the metric of the task, from 0 to 1.
         threads: Processor threads; 0: all that this process may use.
 
     Returns:
-        {"out", "engine", "precision", "difference", "cosine", "outputs", "scores", "source_scores", "loss"}: the largest
-        difference of the hidden states relative to their largest value; their smallest cosine; the difference of each output
-        of the graph; the scores of both models with `data` and the largest loss among them.
+        {"out", "engine", "precision", "difference", "cosine", "outputs", "scores", "source_scores", "metric", "loss"}: the
+        largest difference of the hidden states relative to their largest value; their smallest cosine; the difference of each
+        output of the graph; the scores of both models with `data`; the metric of the task, and how much of it is lost.
 
     Raises:
         UsageError: The target does not suit the model, a package is missing, or int8 lacks data.
@@ -106,7 +105,7 @@ def convert(
         made = _write(job, folder)
         result = _compare(job, folder, made, data, max_loss)
         if job.engine is not None:
-            files.write(Exported(folder, job.engine, made.ranges, result, made.files))
+            files.write(Exported(folder, job.engine, made.activations, result, made.files))
         write_manifest(folder)
     return {"out": str(out), "engine": job.engine, "precision": precision, **result}
 
@@ -144,15 +143,15 @@ def _write(job: Job, folder: Path) -> Made:
         raise UsageError(f"engines run Transformers, and this model is {model.encoder.config.kind}: use --to hf")
     match job.to:
         case "torch":
-            return Made(ranges=_ranges(job) if job.precision == "int8" else {})
+            return _write_activations(job, folder) if job.precision == "int8" else Made()
         case "onnx":
             return _write_onnx(job, folder)
         case _:
             return _write_openvino(job, folder)
 
 
-def _ranges(job: Job) -> dict[str, Range]:
-    console.info(f"measuring ranges on {console.plural(len(job.calibration), 'sequence')}")
+def _write_activations(job: Job, folder: Path) -> Made:
+    console.info(f"measuring activations of {console.plural(len(job.calibration), 'sequence')}")
     model = job.source.model
     encoder = model.encoder
     assert isinstance(encoder, TransformerEncoder)
@@ -164,7 +163,9 @@ def _ranges(job: Job) -> dict[str, Range]:
 
         infer(model, job.calibration, compute)
 
-    return measure_ranges(encoder, run)
+    activations = measure(encoder, run)
+    save_tensors(activations, folder / files.ACTIVATIONS)
+    return Made((files.ACTIVATIONS,), activations)
 
 
 def _write_onnx(job: Job, folder: Path) -> Made:
@@ -200,7 +201,7 @@ def _compare(job: Job, folder: Path, made: Made, data: str | Path | None, max_lo
         found: dict[str, Any] = export_checks.other_library(job.source, folder, job.to, job.checked)
         converted = load(folder)
     else:
-        exported = Exported(folder, job.engine, made.ranges, {}, made.files)
+        exported = Exported(folder, job.engine, made.activations, {}, made.files)
         converted = replace(load(folder, engine="plain"), engine=job.engine)
         choose.use(converted.model, job.engine, exported)
         found = export_checks.hidden_differences(job.source, converted, job.checked)
@@ -210,10 +211,10 @@ def _compare(job: Job, folder: Path, made: Made, data: str | Path | None, max_lo
     if data is not None:
         found |= export_checks.compare_scores(job.source, converted, data)
         shown = [f"{name} {value:.4f}" for name, value in found["scores"].items()]
-        console.info(f"{', '.join(shown)}; the largest loss is {found['loss']:.4f}")
+        console.info(f"{', '.join(shown)}; the loss of {found['metric']} is {found['loss']:.4f}")
         if found["loss"] > max_loss:
             raise UserError(
-                f"{job.precision} loses {found['loss']:.4f} of a score, more than {max_loss:g}: allow it with --max-loss, give "
-                "other data with --calibration, or use another precision"
+                f"{job.precision} loses {found['loss']:.4f} of {found['metric']}, more than {max_loss:g}: allow it with "
+                "--max-loss, give other data with --calibration, or use another precision"
             )
     return found

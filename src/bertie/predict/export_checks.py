@@ -171,7 +171,7 @@ def compare_scores(source: Predictor, converted: Predictor, data: str | Path) ->
     """Score two models on labeled examples, or compare their vectors of texts if they have no task.
 
     Returns:
-        {"scores", "source_scores", "loss"}: as `convert` returns them.
+        {"scores", "source_scores", "metric", "loss"}: as `convert` returns them.
     """
     if source.task is None:
         plain = texts(data)
@@ -180,5 +180,5 @@ def compare_scores(source: Predictor, converted: Predictor, data: str | Path) ->
         before, after = {"cosine": 1.0}, {"cosine": float(((ours * theirs).sum(1) / norms).mean())}
     else:
         before, after = (predictor.evaluate(data)["scores"] for predictor in (source, converted))
-    loss = max(before[name] - after[name] for name in before)
-    return {"scores": after, "source_scores": before, "loss": loss}
+    metric = "cosine" if source.task is None else source.task.metric
+    return {"scores": after, "source_scores": before, "metric": metric, "loss": before[metric] - after[metric]}

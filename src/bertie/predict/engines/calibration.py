@@ -1,51 +1,94 @@
-"""Ranges of activations for the int8 precision of the torch engine, measured on real texts."""
+"""What the int8 precision of the torch engine knows about activations, measured on real texts.
+
+T  rows    I  inputs    O  outputs
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from bertie.model.transformer import TransformerEncoder
 from bertie.predict.engines.linears import Act, PlainLinear, Range, Weights, accept_deprecation, quantize
 from bertie.predict.engines.torch_engine import PackedEncoder
 
-VALUES_PER_CALL = 1 << 14
-"""Values of a layer's input that one call keeps, evenly spaced."""
+ROWS_PER_CALL = 1024
+"""Rows of a layer's input that one call keeps, evenly spaced."""
+MAX_ROWS = 2048
+"""Rows that are kept in total."""
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
 """Candidates for a range, relative to all values."""
+SMOOTHED = ("qkv", "up")
+"""Layers whose inputs come from layer normalization, in which a few dimensions are far larger than the others."""
 
 
-def measure_ranges(encoder: TransformerEncoder, run: Callable[[torch.nn.Module], object]) -> dict[str, Range]:
-    """Return the range of the inputs of each linear layer with the smallest squared error of their int8 values.
+class Seen(NamedTuple):
+    """Inputs of a layer."""
+
+    weights: Weights
+    rows: list[Float[Tensor, "T I"]]
+
+
+def measure(encoder: TransformerEncoder, run: Callable[[nn.Module], object]) -> dict[str, Tensor]:
+    """Measure the inputs of all linear layers.
+
+    For each layer, by its name such as "0.qkv", the result holds
+
+    - `NAME.range`, float32 [2]: the range of the inputs with the smallest squared error of the outputs;
+    - `NAME.smooth`, float32 [I], for `SMOOTHED`: by what the inputs are divided first (SmoothQuant, Xiao et al. 2023).
 
     Args:
         encoder: The encoder.
         run: Runs an encoder that it is given on the texts.
     """
     accept_deprecation()
-    seen: dict[str, list[Tensor]] = {}
-    run(PackedEncoder(encoder, lambda name, weights: _Observed(weights, seen.setdefault(name, [])), torch.float32))
-    return {name: _best(torch.cat(values)) for name, values in seen.items()}
+    seen: dict[str, Seen] = {}
+    run(PackedEncoder(encoder, lambda name, weights: _Observed(weights, _first(seen, name, weights)), torch.float32))
+    return {key: value for name, each in seen.items() for key, value in _measure(name, each).items()}
 
 
-def _best(values: Tensor) -> Range:
-    low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
+def _first(seen: dict[str, Seen], name: str, weights: Weights) -> list[Tensor]:
+    """Return where to keep the inputs of a layer. Parts of a matrix read the inputs of the whole, which comes last."""
+    rows = seen[name].rows if name in seen else []
+    seen[name] = Seen(weights, rows)
+    return rows
+
+
+def _measure(name: str, seen: Seen) -> dict[str, Tensor]:
+    x_TI = torch.cat(seen.rows)[:MAX_ROWS]
+    matrix, found = seen.weights.matrix, {}
+    if name.split(".")[1] in SMOOTHED:
+        smooth_I = (x_TI.abs().amax(0) / matrix.abs().amax(0).clamp(min=1e-5)).sqrt().clamp(min=1e-3)
+        x_TI, matrix = x_TI / smooth_I, matrix * smooth_I
+        found[f"{name}.smooth"] = smooth_I
+    return {f"{name}.range": torch.tensor(_best(x_TI, matrix)), **found}
+
+
+def restored(x: Tensor, span: Range) -> Tensor:
+    """Return numbers after they were quantized."""
+    return (quantize(x, span).float() - span.zero) * span.scale
+
+
+def _best(x_TI: Tensor, matrix: Tensor) -> Range:
+    low, high = min(0.0, float(x_TI.min())), max(0.0, float(x_TI.max()))
 
     def error(span: Range) -> float:
-        restored = (quantize(values, span).float() - span.zero) * span.scale
-        return float((restored - values).square().sum())
+        return float(F.linear(restored(x_TI, span) - x_TI, matrix).square().sum())
 
     return min((Range(low * share, high * share) for share in SHARES), key=error)
 
 
 class _Observed:
-    """A linear layer that keeps some values of its inputs: the largest, the smallest, and others at equal distances."""
+    """A linear layer that keeps some rows of its inputs."""
 
-    def __init__(self, weights: Weights, seen: list[Tensor]):
+    def __init__(self, weights: Weights, rows: list[Tensor]):
         self.linear = PlainLinear(weights)
-        self.seen = seen
+        self.rows = rows
 
     def __call__(self, x_TI: Tensor, act: Act = "none") -> Tensor:
         self._see(x_TI)
@@ -56,6 +99,5 @@ class _Observed:
         return self.linear.add(x_TI, residual_TO)
 
     def _see(self, x_TI: Tensor) -> None:
-        values = x_TI.flatten()
-        step = -(-len(values) // VALUES_PER_CALL) | 1  # odd, so that it meets all inputs
-        self.seen.append(torch.cat([values[::step], values.amin()[None], values.amax()[None]]).clone())
+        if sum(map(len, self.rows)) < MAX_ROWS:
+            self.rows.append(x_TI[:: -(-len(x_TI) // ROWS_PER_CALL)].clone())

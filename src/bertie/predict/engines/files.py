@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from torch import Tensor
+
 from bertie import config as configuration
 from bertie import storage
+from bertie.checkpoints.folder import read_tensors
 from bertie.errors import UsageError, UserError
-from bertie.predict.engines.linears import Range
 
 EngineName = Literal[
     "auto",
@@ -26,6 +28,7 @@ EngineName = Literal[
 ]
 """auto: the fastest here, measured. plain: torch as in training. The others: a library and the precision, or fp32."""
 FILE = "engine.json"
+ACTIVATIONS = "engine.safetensors"
 GRAPHS = {"onnx": Path("onnx/model.onnx"), "openvino": Path("openvino/openvino_model.xml")}
 """The file of the graph in a converted folder, by library. sentence-transformers looks for the same names."""
 
@@ -36,8 +39,8 @@ class Exported:
 
     folder: Path
     engine: EngineName
-    ranges: dict[str, Range] = field(default_factory=dict)
-    """For torch-int8: the range of the inputs of each linear layer."""
+    activations: dict[str, Tensor] = field(default_factory=dict)
+    """For torch-int8: what `calibration.measure` returned."""
     measured: dict[str, Any] = field(default_factory=dict)
     """How the model compares with its source."""
     files: tuple[str, ...] = ()
@@ -60,7 +63,6 @@ def write(exported: Exported) -> None:
             "format": 1,
             "engine": exported.engine,
             "measured": exported.measured,
-            "ranges": {name: list(span) for name, span in exported.ranges.items()},
             "files": storage.checksums(exported.folder, paths),
         },
     )
@@ -82,10 +84,10 @@ def read(folder: Path) -> Exported | None:
         engine = configuration.build(EngineName, values["engine"], "engine")
         if engine not in get_args(EngineName)[1:]:
             raise ValueError(f"engine is {engine}")
-        ranges = {str(name): Range(float(low), float(high)) for name, (low, high) in values["ranges"].items()}
         files = values["files"]
         measured = dict(values["measured"])
         storage.verify(folder, files, "convert the model again")
     except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
         raise UserError(f"{path} is damaged: convert the model again") from error
-    return Exported(folder, engine, ranges, measured, tuple(files))
+    activations = read_tensors(folder / ACTIVATIONS) if ACTIVATIONS in files else {}
+    return Exported(folder, engine, activations, measured, tuple(files))

@@ -93,7 +93,14 @@ class Int8Linear:
     The products are summed exactly, in int32. Inputs in floating point are quantized first.
     """
 
-    def __init__(self, weights: Weights, inputs: Range, dtype: torch.dtype, outputs: Range | None = None):
+    def __init__(
+        self,
+        weights: Weights,
+        inputs: Range,
+        dtype: torch.dtype,
+        outputs: Range | None = None,
+        smooth_I: Float[Tensor, " I"] | None = None,
+    ):
         """Quantize the weights.
 
         Args:
@@ -101,7 +108,9 @@ class Int8Linear:
             inputs: Range of the inputs.
             dtype: Type of the outputs of `__call__`. Those of `add` are fp32.
             outputs: If given, the outputs of `__call__` are uint8 in this range, which a next layer reads.
+            smooth_I: If given, the inputs are divided by it. The weights are multiplied with it already.
         """
+        self.factors = None if smooth_I is None else 1 / smooth_I
         self.inputs, self.dtype, self.outputs = inputs, dtype, outputs
         self.scales = weights.matrix.abs().amax(1).clamp(min=1e-12) / 127
         matrix = (weights.matrix / self.scales[:, None]).round().to(torch.int8)
@@ -135,8 +144,9 @@ class Int8Linear:
         )
 
     def _given(self, x_TI: Tensor) -> tuple[Tensor, float, int]:
-        quantized = x_TI if x_TI.dtype == torch.uint8 else quantize(x_TI, self.inputs)
-        return quantized, self.inputs.scale, self.inputs.zero
+        if x_TI.dtype != torch.uint8:
+            x_TI = quantize(x_TI if self.factors is None else x_TI * self.factors, self.inputs)
+        return x_TI, self.inputs.scale, self.inputs.zero
 
 
 def quantize(x: Tensor, span: Range) -> UInt8[Tensor, ...]:

@@ -32,6 +32,8 @@ from bertie.predict.engines.linears import (
 
 Make = Callable[[str, Weights], Linear]
 """Builds the linear layer of a name ("0.qkv") and its weights."""
+Adjust = Callable[[str, Weights], Weights]
+"""Changes the weights of a layer of this name."""
 
 
 @dataclass(frozen=True)
@@ -51,26 +53,27 @@ class TorchEngine:
             )
 
     def build(self, encoder: TransformerEncoder, exported: Exported | None) -> nn.Module:
-        """Pack an encoder. exported: where int8 finds the ranges of activations."""
+        """Pack an encoder. exported: where int8 finds what was measured."""
         match self.precision:
             case "fp32":
                 return fp32(encoder)
             case "bf16":
                 return bf16(encoder)
         assert exported is not None
-        return int8(encoder, exported.ranges)
+        return int8(encoder, exported.activations)
 
 
 class PackedEncoder(nn.Module):
     """A Transformer encoder for inference. It has the methods and attributes of an encoder, except `layers`."""
 
-    def __init__(self, encoder: TransformerEncoder, make: Make, stream: torch.dtype):
+    def __init__(self, encoder: TransformerEncoder, make: Make, stream: torch.dtype, adjust: Adjust | None = None):
         """Pack the weights of an encoder.
 
         Args:
             encoder: The encoder. Its embeddings are shared, its layers are not used later.
             make: Builds the linear layers.
             stream: Type of the hidden states between layers.
+            adjust: Changes the weights before the linear layers are built. None: it does not.
         """
         super().__init__()
         self.config: TransformerConfig = encoder.config
@@ -79,7 +82,8 @@ class PackedEncoder(nn.Module):
         self.stream = stream
         count = len(encoder.layers)
         self.packed = [
-            _pack(layer, encoder.config, str(i), make, stream, i == count - 1) for i, layer in enumerate(encoder.layers)
+            _pack(layer, encoder.config, str(i), make, stream, adjust, i == count - 1)
+            for i, layer in enumerate(encoder.layers)
         ]
 
     def forward(self, batch: Batch, rows: Int[Tensor, " Q"] | None = None, all_layers: bool = False) -> Hidden:
@@ -113,12 +117,15 @@ def _pack(
     name: str,
     make: Make,
     stream: torch.dtype,
+    adjust: Adjust | None,
     last: bool,
 ) -> PackedLayer:
     assert isinstance(layer, Layer)
     size = config.hidden_size
     linears = {"qkv": layer.attention.qkv, "out": layer.attention.out, "up": layer.up, "down": layer.down}
     weights = {place: Weights(each.weight.detach(), _bias(each)) for place, each in linears.items()}
+    if adjust is not None:
+        weights = {place: adjust(f"{name}.{place}", each) for place, each in weights.items()}
     qkv = weights["qkv"]
     halves = [None if qkv.bias is None else qkv.bias[rows] for rows in (slice(size), slice(size, None))]
     query = make(f"{name}.qkv", Weights(qkv.matrix[:size], halves[0])) if last else None
@@ -152,19 +159,26 @@ def bf16(encoder: TransformerEncoder) -> PackedEncoder:
     return PackedEncoder(encoder, lambda _, weights: OneDnnLinear(weights, torch.bfloat16), torch.bfloat16)
 
 
-def int8(encoder: TransformerEncoder, ranges: dict[str, Range]) -> PackedEncoder:
+def int8(encoder: TransformerEncoder, measured: dict[str, Tensor]) -> PackedEncoder:
     """Pack an encoder in int8. The hidden states between the layers remain fp32, attention is bf16 if that is native.
 
     Args:
         encoder: The encoder.
-        ranges: Ranges of the inputs of all linear layers, as `calibration.measure_ranges` returns them.
+        measured: What `calibration.measure` returned.
     """
     accept_deprecation()
     attention = torch.bfloat16 if cpu.has(cpu.BF16) else torch.float32
 
-    def make(name: str, weights: Weights) -> Linear:
-        is_up = name.endswith(".up") and not encoder.config.gated
-        outputs = ranges[name.replace(".up", ".down")] if is_up else None
-        return Int8Linear(weights, ranges[name], attention, outputs)
+    def span(name: str) -> Range:
+        low, high = measured[f"{name}.range"].tolist()
+        return Range(low, high)
 
-    return PackedEncoder(encoder, make, torch.float32)
+    def make(name: str, weights: Weights) -> Linear:
+        outputs = span(name.replace(".up", ".down")) if name.endswith(".up") and not encoder.config.gated else None
+        return Int8Linear(weights, span(name), attention, outputs, measured.get(f"{name}.smooth"))
+
+    def adjust(name: str, weights: Weights) -> Weights:
+        smooth = measured.get(f"{name}.smooth")
+        return weights if smooth is None else Weights(weights.matrix * smooth, weights.bias)
+
+    return PackedEncoder(encoder, make, torch.float32, adjust)

@@ -18,8 +18,7 @@ from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.transformer import TransformerEncoder
-from bertie.predict.engines import cpu, layers, torch_engine
-from bertie.predict.engines.calibration import measure_ranges
+from bertie.predict.engines import calibration, cpu, layers, torch_engine
 from bertie.predict.engines.linears import Int8Linear, Range, Weights, accept_deprecation, quantize, quantize_in_steps
 
 needs_bf16 = pytest.mark.skipif(not cpu.has(cpu.BF16), reason="needs a processor with bf16 instructions")
@@ -115,13 +114,13 @@ def test_bf16_is_close_to_the_encoder(tiny_config: TransformerConfig) -> None:
     assert not torch.equal(found, expected)
 
 
-def int8(encoder: TransformerEncoder, *batches: Batch) -> tuple[torch_engine.PackedEncoder, dict[str, Range]]:
+def int8(encoder: TransformerEncoder, *batches: Batch) -> tuple[torch_engine.PackedEncoder, dict[str, torch.Tensor]]:
     def run(observed: torch.nn.Module) -> None:
         for batch in batches:
             observed(batch)
 
-    ranges = measure_ranges(encoder, run)
-    return torch_engine.int8(encoder, ranges), ranges
+    measured = calibration.measure(encoder, run)
+    return torch_engine.int8(encoder, measured), measured
 
 
 @needs_int8
@@ -129,8 +128,9 @@ def int8(encoder: TransformerEncoder, *batches: Batch) -> tuple[torch_engine.Pac
 @torch.inference_mode()
 def test_int8_is_close_to_the_encoder(variant: str, tiny_config: TransformerConfig) -> None:
     encoder = encoder_of(replace(tiny_config, **VARIANTS[variant]))
-    packed, ranges = int8(encoder, batch_of(50, 40, 30))
-    assert sorted(ranges) == sorted(f"{i}.{place}" for i in range(2) for place in ("qkv", "out", "up", "down"))
+    packed, measured = int8(encoder, batch_of(50, 40, 30))
+    names = [key for key in measured if key.endswith(".range")]
+    assert sorted(names) == sorted(f"{i}.{place}.range" for i in range(2) for place in ("qkv", "out", "up", "down"))
     batch = batch_of(7, 30, 30, 63)
     found, expected = packed(batch).last, encoder(batch).last
     assert float(torch.nn.functional.cosine_similarity(found, expected).mean()) > 0.98
@@ -159,6 +159,33 @@ def test_int8_linear_is_exact_for_representable_numbers() -> None:
     torch.testing.assert_close(linear(x_TI), expected, atol=1e-2, rtol=1e-5)
     torch.testing.assert_close(linear.add(x_TI, torch.ones(20, 48)), expected + 1, atol=1e-2, rtol=1e-5)
     torch.testing.assert_close(linear(x_TI, "relu"), expected.relu(), atol=1e-2, rtol=1e-5)
+
+
+@needs_int8
+@torch.inference_mode()
+def test_smoothing_keeps_what_a_large_dimension_would_hide() -> None:
+    torch.manual_seed(0)
+    accept_deprecation()
+    x_TI, matrix = torch.randn(400, 32), torch.randn(16, 32)
+    x_TI[:, 3] *= 50
+    matrix[:, 3] /= 50
+    expected, errors = x_TI @ matrix.T, {}
+    for place in ("qkv", "out"):  # with smoothing, and without
+        found = calibration._measure(f"0.{place}", calibration.Seen(Weights(matrix, None), [x_TI]))
+        smooth_I = found.get(f"0.{place}.smooth")
+        weights = Weights(matrix if smooth_I is None else matrix * smooth_I, None)
+        linear = Int8Linear(weights, Range(*found[f"0.{place}.range"].tolist()), torch.float32, smooth_I=smooth_I)
+        errors[place] = float((linear(x_TI) - expected).square().mean())
+    assert errors["qkv"] < 0.1 * errors["out"]
+
+
+def test_a_range_leaves_out_what_costs_more_than_it_brings() -> None:
+    accept_deprecation()
+    torch.manual_seed(0)
+    rows, weights = torch.randn(2000, 16), Weights(torch.randn(8, 16), None)
+    rows[7, 3] = 8  # once in 32,000 values
+    clamped = calibration._measure("0.down", calibration.Seen(weights, [rows]))["0.down.range"]
+    assert 3 < float(clamped[1]) < 8
 
 
 def test_both_ways_to_quantize_are_equal() -> None:
