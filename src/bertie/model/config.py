@@ -56,7 +56,8 @@ class TransformerConfig:
     """Bias vectors in linear layers and layer normalization."""
     hidden_act: Activation = "gelu"
     """Activation function. gelu: exact GELU, as in BERT's first release. gelu_tanh: its tanh approximation, as in later
-    releases. geglu, swiglu: GELU or SiLU of one half of the feed-forward layer, multiplied with the other half."""
+    releases. geglu, swiglu: GELU or SiLU of one half of the feed-forward layer, multiplied with the other half; the heads of
+    pre-training have GELU."""
     pooler_act: PoolerActivation = "tanh"
     """Activation of the pooler of task heads. tanh: BERT and RoBERTa. relu: DistilBERT. gelu: ELECTRA."""
     mlm_transform: bool = True
@@ -123,6 +124,11 @@ class TransformerConfig:
     def pooled_token(self) -> PooledToken:
         """The token that stands for the whole sequence: [CLS], or in a causal model the last one, which sees all others."""
         return "last" if self.causal else "first"
+
+    @property
+    def head_act(self) -> Activation:
+        """Activation of the heads of pre-training: that of the encoder, or GELU if it is gated."""
+        return "gelu" if self.gated else self.hidden_act
 
     @property
     def gated(self) -> bool:

@@ -87,7 +87,7 @@ class ReplacedTokenHead(nn.Module):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.out = nn.Linear(config.hidden_size, 1)
-        self.act: Activation = config.hidden_act
+        self.act: Activation = config.head_act
 
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P 1"]:
         return self.out(activation(self.act, self.dense(x_PD)))

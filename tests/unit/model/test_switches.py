@@ -16,9 +16,10 @@ from bertie.errors import UsageError
 from bertie.model.attention_pattern import alibi_slopes
 from bertie.model.config import PoolerActivation, TransformerConfig
 from bertie.model.encoder import Encoder, build_encoder
-from bertie.model.heads import PooledHead
+from bertie.model.heads import PooledHead, ReplacedTokenHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.positions import SinusoidalEmbedding, rotary_angles, rotate
+from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead
 
 BASE = TransformerConfig(3, 16, 4, 24, vocab_size=50, max_position_embeddings=20)
@@ -69,6 +70,17 @@ def test_rows_and_layers_agree_with_the_whole_output(changes: dict[str, object])
     assert whole.layers is not None
     assert len(whole.layers) == 4
     torch.testing.assert_close(whole.layers[-1], whole.last)
+
+
+@pytest.mark.parametrize("changes", SWITCHES, ids=str)
+def test_heads_of_pretraining_fit_the_encoder(changes: dict[str, object]) -> None:
+    encoder = built(**changes)
+    assert isinstance(encoder, TransformerEncoder)
+    word, targets = encoder.embeddings.word, Targets(torch.arange(3), torch.tensor([0, 1, 1]), torch.ones(3))
+    hidden = encoder(batch([1, 2, 3], [4, 5]))
+    for head in (MaskedLMHead(encoder.config, word), ReplacedTokenHead(encoder.config)):
+        loss = head(hidden, targets)
+        assert float(loss.total.detach()) > 0
 
 
 @pytest.mark.parametrize("changes", SWITCHES, ids=str)
