@@ -18,7 +18,7 @@ from bertie.contracts import Batch, Hidden
 from bertie.errors import UsageError, require_range
 from bertie.model.bilstm import grid_of
 from bertie.model.characters import CharacterCNN, Characters, Input, Subwords
-from bertie.model.config import PooledToken, PoolerActivation
+from bertie.model.config import HeadLayers, PooledToken
 from bertie.model.dropout import drop
 
 
@@ -62,9 +62,9 @@ class LstmConfig:
         return False
 
     @property
-    def pooler_act(self) -> PoolerActivation:
-        """Activation of the pooler of task heads."""
-        return "tanh"
+    def head_layers(self) -> HeadLayers:
+        """Layers of the heads of tasks."""
+        return HeadLayers()
 
     @property
     def pooled_token(self) -> PooledToken:

@@ -9,8 +9,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-ROTARY_BASE = 10_000.0
-
 
 class SinusoidalEmbedding(nn.Module):
     """Fixed position embeddings: sines in even dimensions, cosines in odd ones. It has no weights."""
@@ -28,10 +26,13 @@ class SinusoidalEmbedding(nn.Module):
         return self.table[position_ids]
 
 
-def rotary_angles(position_ids: Int[Tensor, " T"], head_size: int) -> Float[Tensor, "T R"]:
-    """Return the angle by which each pair of dimensions of a query or key is rotated, in radians, fp32."""
+def rotary_angles(position_ids: Int[Tensor, " T"], head_size: int, base: float) -> Float[Tensor, "T R"]:
+    """Return the angle by which each pair of dimensions of a query or key is rotated, in radians, fp32.
+
+    Pair i turns by base^(−2 i / head_size) per position.
+    """
     pair = torch.arange(0, head_size, 2, device=position_ids.device)
-    return position_ids[:, None] * torch.pow(ROTARY_BASE, -pair / head_size)
+    return position_ids[:, None] * torch.pow(base, -pair / head_size)
 
 
 def rotate(x_TNH: Float[Tensor, "T N H"], angles: Float[Tensor, "T R"]) -> Float[Tensor, "T N H"]:
