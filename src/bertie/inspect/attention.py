@@ -82,7 +82,7 @@ def read_attention(
         title: Name of the work in the progress bar.
 
     Raises:
-        UserError: The model has no attention.
+        UserError: The model has no attention, or its hidden states are not finite.
     """
     transformer = require_transformer(model.encoder)
     index_of = {id(sequence): index for index, sequence in enumerate(sequences)}
@@ -92,6 +92,8 @@ def read_attention(
             group = Group(members, [index_of[id(member)] for member in members], batch)
             with observed(transformer, partial(see, group)):
                 hidden = transformer(batch, all_layers=see_hidden is not None)
+            if not hidden.last.isfinite().all():
+                raise UserError("the hidden states are NaN or infinity: the model is damaged, or its training diverged")
             if see_hidden is not None:
                 see_hidden(group, hidden)
             bar.advance(len(members))

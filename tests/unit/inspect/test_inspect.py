@@ -146,6 +146,15 @@ def test_models_without_attention_are_refused(
     assert not list(tmp_path.glob("*out*"))
 
 
+def test_a_model_that_computes_no_numbers_is_refused(pretrained: Path, text: Path, tmp_path: Path) -> None:
+    model = bertie.load(pretrained)
+    for parameter in model.model.encoder.parameters():
+        parameter.data *= 1e30  # finite, but not what the layers compute
+    with pytest.raises(UserError, match="the hidden states are NaN or infinity"):
+        bertie.inspect_model(model, bertie.Inspection(text=text), tmp_path / "out")
+    assert not list(tmp_path.glob("*out*"))
+
+
 def test_probes_are_trained_on_one_treebank_and_tested_on_another(
     pretrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
