@@ -78,7 +78,7 @@ class TokenModel:
             UserError: The model has no such head.
         """
         kind: Kind = "plm" if "plm" in model.heads else "mlm"
-        if kind not in model.heads:
+        if kind not in model.heads or _causal_head(model) is not None:
             raise UserError(
                 f"{folder} has no masked-LM head: use a model that was pre-trained with the objective mlm or plm and not "
                 "fine-tuned"
@@ -209,9 +209,13 @@ def tell_generator(model: Model) -> None:
         console.info("predictions of the generator, because an ELECTRA itself predicts no tokens")
 
 
-def _causal_head(model: Model) -> CausalLMHead | None:
+def _causal_head(model: Model) -> Head | None:
     """Return the head of a causal language model; None if the model is none, or was fine-tuned."""
     config = model.encoder.config
-    if not isinstance(config, TransformerConfig) or not config.causal or not model.kinds <= {"clm"}:
+    if not isinstance(config, TransformerConfig) or not config.causal:
+        return None
+    if "mlm" in model.encoder_heads:  # a causal XLM, whose checkpoint calls its head as that of a masked one
+        return cast(MaskedLMHead, model.heads["mlm"])
+    if not model.kinds <= {"clm"}:
         return None
     return CausalLMHead(model.encoder.embeddings.word) if config.embedding_width == config.hidden_size else None
