@@ -119,6 +119,8 @@ def test_wrong_arguments_are_refused(pretrained: Path, tmp_path: Path) -> None:
         bertie.inspect_model(pretrained, bertie.Inspection(text=tmp_path / "none.txt"), out)
     with pytest.raises(UsageError, match="max_texts is -1"):
         bertie.Inspection(max_texts=-1)
+    with pytest.raises(UsageError, match="read several times: give a file"):
+        bertie.Inspection(text=Path("-"))
     (tmp_path / "two.jsonl").write_text('{"left": "a", "right": "b"}\n')
     with pytest.raises(UsageError, match="Name one with --text-column"):
         bertie.inspect_model(pretrained, bertie.Inspection(text=tmp_path / "two.jsonl"), out)
