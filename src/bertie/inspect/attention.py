@@ -26,7 +26,7 @@ from bertie.model.encoder import Encoder
 from bertie.model.layers import SelfAttention
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
-from bertie.tasks.inference import infer
+from bertie.tasks.inference import infer, require_finite
 
 BATCH_TOKENS = 2048  # bounds the probabilities of a layer: at most BATCH_TOKENS × N × L numbers
 
@@ -92,8 +92,7 @@ def read_attention(
             group = Group(members, [index_of[id(member)] for member in members], batch)
             with observed(transformer, partial(see, group)):
                 hidden = transformer(batch, all_layers=see_hidden is not None)
-            if not hidden.last.isfinite().all():
-                raise UserError("the hidden states are NaN or infinity: the model is damaged, or its training diverged")
+            require_finite(hidden.last)
             if see_hidden is not None:
                 see_hidden(group, hidden)
             bar.advance(len(members))
