@@ -32,6 +32,7 @@ from bertie.inspect.syntax import inspect_coreference, inspect_relations
 from bertie.inspect.tables import write_numbers, write_tables
 from bertie.inspect.texts import TextFile
 from bertie.predict.predictor import Predictor, load
+from bertie.tasks.data.rows import STDIN
 
 NUMBERS, TABLES, PAGE = FILES = ("inspect.json", "tables", "inspect.html")
 
@@ -73,6 +74,8 @@ class Inspection:
     def __post_init__(self) -> None:
         require_range("", self, "max_texts", "loss_tokens", "seed", low=0)
         require_range("", self, "probe_epochs", low=1, high=100_000)
+        if self.text == STDIN:
+            raise UsageError("--text - is stdin, and the texts are read several times: give a file")
         if self.compare and self.text is None:
             raise UsageError("--compare has the models to compare: add --text, the texts to compare them on")
         if self.task_data is not None and not self.loss_tokens:

@@ -121,11 +121,11 @@ def add_probes(page: Page, tables: Mapping[str, Table]) -> None:
     )
     rows = [
         (row["model"] or "–", row["probe"], *(_share(row, name) for name in ("uas", "las")))
-        for row in sorted(tables["dependency_probes"].rows(), key=lambda row: -row["uas"])
+        for row in sorted(tables["dependency_probes"].rows(), key=lambda row: -(row["uas"] or 0))
     ]
     page.table(("Model", "Probe", "UAS", "LAS"), rows)
     trees = [row for row in tables["structural_probe"].rows() if row["layer"] is not None]
-    chain = {row["model"]: row["uuas"] for row in tables["structural_probe"].rows() if row["layer"] is None}
+    chain = _levels({row["model"]: row["uuas"] for row in tables["structural_probe"].rows() if row["layer"] is None})
     curves = {name: _points(own, "uuas") for name, own in _by(trees, "model").items()}
     page.line_chart(curves, "layer", "structural probe: share of the arcs that are found (UUAS)", chain)
     for task, own in _by(tables["layer_probes"].rows(), "task").items():
@@ -133,11 +133,19 @@ def add_probes(page: Page, tables: Mapping[str, Table]) -> None:
         curves = {name: _points(layers, "accuracy") for name, layers in models.items()}
         first = next(iter(models))
         curves[f"{first}, control task"] = _points(models[first], "control_accuracy")
-        page.line_chart(curves, "layer", f"{task}: accuracy", {"usual label of the word": own[0]["usual_label"]})
+        usual = _levels({"usual label of the word": own[0]["usual_label"]})
+        page.line_chart(curves, "layer", f"{task}: accuracy", usual)
+
+
+def _levels(values: dict[str, float | None]) -> dict[str, float]:
+    """Return the baselines that the test data define."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _share(row: dict[str, Any], name: str) -> str:
     value, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
+    if value is None:
+        return "–"
     return percent(value) if low is None else f"{100 * value:.1f} ({100 * low:.1f} to {100 * high:.1f})"
 
 

@@ -220,6 +220,16 @@ def test_a_model_without_a_head_is_skipped_with_a_reason(
     assert "skipped, because" in capsys.readouterr().err
 
 
+def test_a_loss_that_is_no_number_is_an_error(
+    tiny_config: TransformerConfig, small_tokenizer: Tokenizer, data: Path, tmp_path: Path
+) -> None:
+    predictor = load(tuned("classify", tiny_config, small_tokenizer, tmp_path))
+    for parameter in predictor.model.heads.parameters():
+        parameter.data.fill_(3e38)
+    with pytest.raises(UserError, match="the loss is NaN or infinity"):
+        bertie.inspect_model(predictor, bertie.Inspection(task_data=data / "classify.tsv"), tmp_path / "out")
+
+
 def test_a_fine_tuned_model_needs_labeled_data(
     tiny_config: TransformerConfig, small_tokenizer: Tokenizer, data: Path, pretrained: Path, tmp_path: Path
 ) -> None:
