@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bertie.inspect.prune import prune_heads
     from bertie.lab.lab import run_lab
     from bertie.predict.embed import embed
+    from bertie.predict.export import convert
     from bertie.predict.fill_mask import WordSearch
     from bertie.predict.generation import Generation
     from bertie.predict.minimal_pairs import minimal_pairs
@@ -49,6 +50,7 @@ __all__ = [
     "WordSearch",
     "__version__",
     "compare",
+    "convert",
     "demo",
     "embed",
     "extend_tokenizer",
@@ -74,6 +76,7 @@ _HOMES = {
     "UserError": "bertie.errors",
     "WordSearch": "bertie.predict.fill_mask",
     "compare": "bertie.training.compare",
+    "convert": "bertie.predict.export",
     "demo": "bertie.demo.main",
     "embed": "bertie.predict.embed",
     "extend_tokenizer": "bertie.text.vocabulary",

@@ -48,6 +48,9 @@ Use a model:
   similarity           Compare texts by the cosines of their vectors.
   generate             Generate text (slow; poor with a masked language model).
 
+Serve a model:
+  convert              Convert a model for a faster engine or another library.
+
 Look inside a model:
   inspect              Show what its heads attend to, and which ones it needs.
   prune-heads          Write a model with some heads disabled.

@@ -195,6 +195,11 @@ def environment(threads: int) -> dict[str, Any]:
     }
 
 
+def cache_folder() -> Path:
+    """Return the folder for results of measurements on this machine. It may not exist."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "bertie"
+
+
 def peak_memory() -> int:
     """Return the peak resident memory of this process so far, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

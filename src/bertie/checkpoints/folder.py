@@ -19,6 +19,7 @@ from bertie.checkpoints.families import family_of
 from bertie.checkpoints.families.family import from_huggingface, to_huggingface
 from bertie.checkpoints.huggingface import from_config_json, head_kinds, padding_id, to_config_json
 from bertie.checkpoints.model_card import model_card
+from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.errors import UsageError, UserError
 from bertie.model.characters import Characters
 from bertie.model.config import TransformerConfig
@@ -110,7 +111,9 @@ def write_model(
     if task:
         storage.write_json(folder / TASK_FILE, task)
     if task and task["kind"] == "embed":
-        sentence_transformers_format.write(folder, model.encoder.config, task)
+        how = SentenceEmbedding(task["pooling"], normalize=False)
+        length = task.get("max_length", model.encoder.config.max_position_embeddings)
+        sentence_transformers_format.write(folder, model.encoder.config, how, length)
     values = to_config_json(model.encoder.config, hf_heads, labels, tokenizer.pad_id)
     if model.generator is not None:
         values["generator"] = generator_sizes(model.generator.config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from bertie import storage
 from bertie.errors import UserError
@@ -24,16 +24,20 @@ class SentenceEmbedding:
     """Whether the vectors are normalized to length 1."""
 
 
-def write(folder: Path, config: EncoderConfig, task: dict[str, Any]) -> None:
+def write(folder: Path, config: EncoderConfig, how: SentenceEmbedding, max_length: int) -> None:
     """Write the files.
+
+    The configuration of the pooling has the keys of all versions: TEI and sentence-transformers up to 5 read a boolean for
+    each mode, sentence-transformers from 6 on and vLLM a name.
 
     Args:
         folder: Model folder.
         config: Configuration of the encoder.
-        task: Contents of task.json, with "pooling" and optionally "max_length", the maximum length of a text in tokens.
+        how: How text vectors are computed.
+        max_length: Maximum length of a text in tokens.
     """
     modules, lengths, similarity, pooling = FILES
-    kinds = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    kinds = [("Transformer", ""), ("Pooling", "1_Pooling"), *([("Normalize", "2_Normalize")] if how.normalize else [])]
     storage.write_json(
         folder / modules,
         [
@@ -41,14 +45,15 @@ def write(folder: Path, config: EncoderConfig, task: dict[str, Any]) -> None:
             for i, (kind, path) in enumerate(kinds)
         ],
     )
-    max_length = task.get("max_length", config.max_position_embeddings)
     storage.write_json(folder / lengths, {"max_seq_length": max_length, "do_lower_case": False})
     storage.write_json(
         folder / similarity, {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"}
     )
-    (folder / pooling).parent.mkdir(exist_ok=True)
-    chosen = {f"pooling_mode_{mode}": mode == _POOLING[task["pooling"]] for mode in _POOLING.values()}
-    storage.write_json(folder / pooling, {"word_embedding_dimension": config.hidden_size, **chosen})
+    for _, path in kinds[1:]:
+        (folder / path).mkdir(exist_ok=True)
+    chosen = {f"pooling_mode_{mode}": mode == _POOLING[how.pooling] for mode in _POOLING.values()}
+    sizes = {"word_embedding_dimension": config.hidden_size, "embedding_dimension": config.hidden_size}
+    storage.write_json(folder / pooling, {**sizes, **chosen, "pooling_mode": how.pooling, "include_prompt": True})
 
 
 def read(folder: Path) -> SentenceEmbedding | None:

@@ -24,6 +24,7 @@ VERBS = {
     "predict": "bertie.commands.predict",
     "embed": "bertie.commands.embed",
     "fill-mask": "bertie.commands.fill_mask",
+    "convert": "bertie.commands.convert",
     "inspect": "bertie.commands.inspect",
     "likelihood": "bertie.commands.likelihood",
     "minimal-pairs": "bertie.commands.minimal_pairs",

@@ -14,6 +14,7 @@ from bertie.errors import UsageError
 from bertie.model.layer_selection import Fixed
 from bertie.model.pooling import Pooling
 from bertie.predict.embed import TextUnit, Unit, WordUnit, embed
+from bertie.predict.engines.files import EngineName
 from bertie.predict.vector_files import Dtype
 from bertie.predict.vectors import WordPooling
 from bertie.tasks.data.unlabeled import UnlabeledReader
@@ -49,6 +50,8 @@ class Args:
     """Data type of the vectors; float16 halves the size of the file."""
     strict: bool = False
     """Fail at the first unreadable row, instead of writing NaN (.parquet: null) for it."""
+    engine: EngineName | None = None
+    """What computes the encoder; by default the engine that a converted model was made for, or else plain."""
     output: OutputFlags = Output()
 
 
@@ -64,6 +67,7 @@ def run(args: Args) -> dict[str, Any]:
         source=args.source,
         dtype=args.dtype,
         language=args.language,
+        engine=args.engine,
         strict=args.strict,
     )
     rate = result["texts"] / max(result["seconds"], 1e-3)

@@ -12,6 +12,7 @@ from tyro.conf import Positional
 from bertie import console
 from bertie.commands.common import Output, OutputFlags
 from bertie.predict.checkpoint_task import read_task
+from bertie.predict.engines.files import EngineName
 from bertie.predict.predictor import load
 from bertie.tasks import AnyTask, Classify
 from bertie.tasks.evaluation.folder import PAGE
@@ -32,6 +33,8 @@ class Args:
     """Language of the texts, for a model with language embeddings; empty: that of fine-tuning."""
     strict: bool = False
     """Fail at the first unreadable row, instead of skipping it."""
+    engine: EngineName | None = None
+    """What computes the encoder; by default the engine that a converted model was made for, or else plain."""
     output: OutputFlags = Output()
 
 
@@ -41,7 +44,9 @@ def defaults(run: str) -> Args:
 
 
 def run(args: Args) -> dict[str, Any]:
-    result = load(args.run, task=args.task, language=args.language).evaluate(args.data, args.strict, args.out)
+    result = load(args.run, task=args.task, language=args.language, engine=args.engine).evaluate(
+        args.data, args.strict, args.out
+    )
     console.info(", ".join(f"{name} {value:.4f}" for name, value in result["scores"].items()))
     if args.out:
         console.info(f"report: {args.out / PAGE}")

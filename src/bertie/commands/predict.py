@@ -15,6 +15,7 @@ from bertie import console
 from bertie.commands.common import Output, OutputFlags
 from bertie.errors import UsageError, UserError
 from bertie.predict.checkpoint_task import read_task
+from bertie.predict.engines.files import EngineName
 from bertie.predict.predictor import load
 from bertie.tasks import AnyTask, Classify
 from bertie.tasks.predictions import prediction_to_json
@@ -36,6 +37,8 @@ class Args:
     """Language of the texts, for a model with language embeddings; empty: that of fine-tuning."""
     strict: bool = False
     """Fail at the first unreadable row, instead of printing {"error": …} for it."""
+    engine: EngineName | None = None
+    """What computes the encoder; by default the engine that a converted model was made for, or else plain."""
     output: OutputFlags = Output()
 
 
@@ -49,7 +52,7 @@ def run(args: Args) -> dict[str, Any]:
         raise UsageError("give either texts or --input FILE")
     if sys.stdout is None:
         raise UsageError("stdout is closed, and predictions are written there: redirect it to a file")
-    model = load(args.run, task=args.task, language=args.language)
+    model = load(args.run, task=args.task, language=args.language, engine=args.engine)
     count = bad = 0
     for prediction in model.predict_file(args.input) if args.input else model.predict_stream(args.text):
         count += 1

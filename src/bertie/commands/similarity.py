@@ -15,6 +15,7 @@ from bertie.commands.common import Output, OutputFlags
 from bertie.errors import UsageError, UserError
 from bertie.model.layer_selection import Fixed
 from bertie.model.pooling import Pooling
+from bertie.predict.engines.files import EngineName
 from bertie.predict.predictor import Predictor, load
 from bertie.predict.similarity import pair_similarities
 from bertie.tasks.data.texts import TextColumns, TextReader
@@ -41,6 +42,8 @@ class Args:
     """Layers whose hidden states to use."""
     language: str = ""
     """Language of the texts, for a model with language embeddings; empty: that of fine-tuning, or else the first one."""
+    engine: EngineName | None = None
+    """What computes the encoder; by default the engine that a converted model was made for, or else plain."""
     output: OutputFlags = Output()
 
 
@@ -51,7 +54,7 @@ def run(args: Args) -> dict[str, Any]:
         raise UsageError("give at least two texts")
     if not args.input and (args.text or args.text_pair):
         raise UsageError("--text and --text-pair name columns of a file: add --input FILE")
-    predictor = load(args.run, language=args.language)
+    predictor = load(args.run, language=args.language, engine=args.engine)
     return _pairs(predictor, args, args.input) if args.input else _matrix(predictor, args)
 
 

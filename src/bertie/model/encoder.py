@@ -13,7 +13,12 @@ To add an encoder, add a file with a configuration and a module, and their names
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, Protocol, runtime_checkable
 
+from jaxtyping import Int
+from torch import Tensor
+
+from bertie.contracts import Batch, Hidden
 from bertie.errors import UsageError
 from bertie.model.attention import Kind
 from bertie.model.config import TransformerConfig
@@ -25,6 +30,18 @@ from bertie.text.tokenizer import Tokenizer
 
 EncoderConfig = TransformerConfig | LstmConfig | StaticConfig | XlnetConfig
 Encoder = TransformerEncoder | LstmEncoder | StaticEncoder | XlnetEncoder
+
+
+@runtime_checkable
+class Replacement(Protocol):
+    """A module that takes the place of a model's encoder in prediction: an engine (`bertie.predict.engines`)."""
+
+    config: Any
+    embeddings: Any
+
+    def forward(self, batch: Batch, rows: Int[Tensor, " Q"] | None = None, all_layers: bool = False) -> Hidden: ...
+
+    def __call__(self, batch: Batch, rows: Int[Tensor, " Q"] | None = None, all_layers: bool = False) -> Hidden: ...
 
 
 def build_encoder(config: EncoderConfig, attention: Kind = "automatic") -> Encoder:

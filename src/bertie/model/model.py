@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bertie.contracts import Batch, Hidden, Loss, MicroBatch
 from bertie.model.distillation import DistillationHead, MaskedModel
 from bertie.model.electra import fill_masks
-from bertie.model.encoder import Encoder
+from bertie.model.encoder import Encoder, Replacement
 from bertie.model.features import FeatureExtractor
 from bertie.model.heads import ConditionalSpanHead
 from bertie.model.transformer import TransformerEncoder
@@ -94,7 +94,7 @@ class Model(nn.Module):
         """The teacher of a distillation. It is not part of the model: it is neither trained nor saved."""
         return next((head.teacher for head in self.heads.values() if isinstance(head, DistillationHead)), None)
 
-    def encoder_of(self, kind: str) -> Encoder:
+    def encoder_of(self, kind: str) -> Encoder | Replacement:
         """Return the encoder whose hidden states a head reads. Masked language modeling reads the generator's."""
         return self.encoder if self.generator is None or kind != "mlm" else self.generator
 

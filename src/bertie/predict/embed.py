@@ -16,6 +16,7 @@ from bertie.model import layer_selection
 from bertie.model.layer_selection import Fixed
 from bertie.model.pooling import Pooling
 from bertie.predict.blocks import Rows, blocks
+from bertie.predict.engines.files import EngineName
 from bertie.predict.predictor import Predictor, load
 from bertie.predict.vector_files import Columns, Dtype, require_free, vector_file
 from bertie.predict.vectors import WordPooling
@@ -87,6 +88,7 @@ def embed(
     source: UnlabeledReader = UnlabeledReader(),
     dtype: Dtype = "float32",
     language: str = "",
+    engine: EngineName | None = None,
     strict: bool = False,
 ) -> dict[str, Any]:
     """Write the vectors of texts, or of their words, to a file, in the order of the texts.
@@ -103,6 +105,7 @@ def embed(
         source: Which columns of the file to read.
         dtype: Type of the numbers in the file.
         language: As in `load`. A loaded model has a language already.
+        engine: As in `load`. A loaded model has an engine already.
         strict: Fail at the first unreadable row.
 
     Returns:
@@ -117,7 +120,7 @@ def embed(
     require_free(out, words=unit.kind == "word")
     inputs = _inputs(texts, source)
     total, errors = _count(_rows(inputs, source), str(inputs) if isinstance(inputs, Path) else "the texts", strict)
-    predictor = model if isinstance(model, Predictor) else load(model, language=language)
+    predictor = model if isinstance(model, Predictor) else load(model, language=language, engine=engine)
     width = layer_selection.selected_width(unit.layers, predictor.model.encoder.config)
     started = time.monotonic()
     first = count = 0

@@ -26,6 +26,9 @@ from bertie.model.pooling import Pooling
 from bertie.objectives import Objective
 from bertie.objectives.heads import build_heads
 from bertie.predict.checkpoint_task import choose_task, trained_length
+from bertie.predict.engines import choose
+from bertie.predict.engines.files import EngineName
+from bertie.predict.engines.files import read as read_exported
 from bertie.predict.evaluation import evaluate
 from bertie.predict.fill_mask import (
     Filling,
@@ -53,8 +56,15 @@ from bertie.text.tokenizer import Tokenizer
 Inputs = Iterable[Any]
 
 
-def load(source: str | Path, *, task: AnyTask | None = None, language: str = "", threads: int = 0) -> Predictor:
-    """Load a model for inference in fp32.
+def load(
+    source: str | Path,
+    *,
+    task: AnyTask | None = None,
+    language: str = "",
+    threads: int = 0,
+    engine: EngineName | None = None,
+) -> Predictor:
+    """Load a model for inference.
 
     Args:
         source: A run, a checkpoint folder, a BERT folder in Hugging Face's format, or a hub id.
@@ -63,17 +73,22 @@ def load(source: str | Path, *, task: AnyTask | None = None, language: str = "",
         language: Language of the texts, for a model with language embeddings. Empty: the one that the model was
             fine-tuned in, or else the first of its languages.
         threads: Processor threads; 0: all that this process may use.
+        engine: What computes the encoder (`EngineName`). None: the engine that a converted model was made for, and for
+            other models "plain": torch in fp32, as in training.
 
     Returns:
-        The model, on the GPU if there is one.
+        The model. With the engines plain, auto and cuda, it is on the GPU if there is one.
 
     Raises:
-        UsageError: There is no model at `source`, `task` has other labels than the model, or the model does not know
-            `language`.
+        UsageError: There is no model at `source`, `task` has other labels than the model, the model does not know
+            `language`, or the engine cannot run here.
         UserError: The model is damaged.
     """
     runtime.use_threads(threads)
+    if engine is not None and (wanted := choose.named(engine)) is not None:
+        wanted.require()  # before the weights are read
     checkpoint = read_checkpoint(source)
+    exported = read_exported(checkpoint.folder)
     checkpoint = replace(checkpoint, config=with_language(checkpoint.config, language))
     task = choose_task(task, checkpoint)
     encoder = build_encoder(checkpoint.config)
@@ -88,7 +103,9 @@ def load(source: str | Path, *, task: AnyTask | None = None, language: str = "",
     if result.initialized:
         raise UserError(f"{checkpoint.folder}/model.safetensors lacks the weights of {', '.join(result.initialized)}")
     max_length = trained_length(checkpoint)
-    return Predictor(checkpoint.folder, checkpoint.tokenizer, model.to(runtime.device()), task, max_length)
+    model.to(choose.device(engine or (exported.engine if exported else None)))
+    used = choose.use(model, engine, exported)
+    return Predictor(checkpoint.folder, checkpoint.tokenizer, model, task, max_length, used)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +122,8 @@ class Predictor:
     """The task that the model was fine-tuned for; None: it was not."""
     max_length: int
     """Tokens in the longest sequence: for a run, the longest that it was trained on. Longer texts are truncated."""
+    engine: EngineName = "plain"
+    """What computes the encoder."""
 
     def hidden_states(self, texts: Iterable[str | tuple[str, str]]) -> list[np.ndarray]:
         """Return the hidden states of every layer.
@@ -144,7 +163,7 @@ class Predictor:
             UsageError: `pooling` or `layers` is unknown, or the model has too few layers.
             UserError: The files of sentence-transformers ask for a module that bertie does not have.
         """
-        how = SentenceEmbedding(pooling, normalize=False) if pooling is not None else self._default_pooling()
+        how = SentenceEmbedding(pooling, normalize=False) if pooling is not None else self.text_embedding
         text_list = list(require_list(texts))
         return text_vectors(self.model, self.tokenizer, text_list, self.max_length, how.pooling, layers, how.normalize)
 
@@ -358,7 +377,9 @@ class Predictor:
             raise UserError(f"{self.folder} was not fine-tuned for a task: run `bertie finetune` first")
         return self.task
 
-    def _default_pooling(self) -> SentenceEmbedding:
+    @property
+    def text_embedding(self) -> SentenceEmbedding:
+        """How `embed` computes vectors unless the caller names a pooling."""
         if isinstance(self.task, Embed):
             return SentenceEmbedding(self.task.pooling, normalize=False)
         return sentence_transformers_format.read(self.folder) or SentenceEmbedding("mean", normalize=False)

@@ -25,8 +25,9 @@ def folder(at: Path, pooling: Any, kinds: tuple[str, ...] = ("Transformer", "Poo
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 def test_written_files_are_read_back(tmp_path: Path, tiny_config: TransformerConfig, pooling: Pooling) -> None:
-    sentence_transformers_format.write(tmp_path, tiny_config, {"pooling": pooling, "max_length": 48})
-    assert sentence_transformers_format.read(tmp_path) == SentenceEmbedding(pooling, normalize=False)
+    how = SentenceEmbedding(pooling, normalize=pooling == "cls")
+    sentence_transformers_format.write(tmp_path, tiny_config, how, 48)
+    assert sentence_transformers_format.read(tmp_path) == how
     assert sentence_transformers_format.max_sequence_length(tmp_path) == 48
 
 

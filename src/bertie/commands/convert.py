@@ -1,0 +1,52 @@
+"""bertie convert"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tyro.conf import Positional
+
+from bertie import console
+from bertie.commands.common import Output, OutputFlags
+from bertie.predict.export import Precision, Target, convert
+
+
+@dataclass(frozen=True)
+class Args:
+    """Convert a model for a faster engine or another library, and compare the result with its source."""
+
+    run: Positional[str]
+    """Model: a run, a checkpoint folder or a hub id."""
+    out: Positional[Path]
+    """Folder to write. All commands that take a model read it."""
+    to: Target
+    """torch, openvino, onnx: a model for this engine of bertie. hf: a checkpoint for transformers. sentence-transformers:
+    a checkpoint for sentence-transformers."""
+    precision: Precision = "fp32"
+    """Precision of the engine. int8 needs --data."""
+    data: Path | None = None
+    """Labeled examples, such as the dev set, on which both models are scored. For a model without a task: texts."""
+    calibration: Path | None = None
+    """Examples or texts on which int8 measures the ranges of activations; by default --data."""
+    max_loss: float = 0.005
+    """Largest allowed loss of a score, from 0 to 1. If a score loses more, nothing is written."""
+    output: OutputFlags = Output()
+
+
+def run(args: Args) -> dict[str, Any]:
+    result = convert(
+        args.run,
+        args.out,
+        args.to,
+        precision=args.precision,
+        data=args.data,
+        calibration=args.calibration,
+        max_loss=args.max_loss,
+    )
+    console.info(
+        f"{args.out}: differs from its source by {result['difference']:.1e} of the largest value "
+        f"(smallest cosine of a hidden state {result['cosine']:.5f})"
+    )
+    return result

@@ -1,0 +1,19 @@
+"""Engines: what computes the encoder in prediction. The heads always run in torch.
+
+An engine is a frozen dataclass with `kind` and `precision`. `require()` checks that it can run on this machine.
+`build(encoder, exported)` returns a module that replaces the encoder, with the attributes `config` and `embeddings`, and
+`forward(batch, rows, all_layers)` as documented in `TransformerEncoder`. It returns fp32, and several threads may call it
+at once. To add an engine, add a file with such a class, its name to `Engine` and its names to `EngineName` in `files.py`.
+"""
+
+from __future__ import annotations
+
+from bertie.predict.engines.cuda import CudaEngine
+from bertie.predict.engines.files import EngineName, Exported
+from bertie.predict.engines.onnx import OnnxEngine
+from bertie.predict.engines.openvino import OpenVinoEngine
+from bertie.predict.engines.torch_engine import TorchEngine
+
+Engine = TorchEngine | OpenVinoEngine | OnnxEngine | CudaEngine
+
+__all__ = ["Engine", "EngineName", "Exported"]

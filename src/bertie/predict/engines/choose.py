@@ -1,0 +1,170 @@
+"""Replace the encoder of a model by an engine, as the user names it or as a measurement on this machine finds best."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import numpy as np
+import torch
+from torch import nn
+
+from bertie import config as configuration
+from bertie import runtime, storage
+from bertie.batches.collate import collate
+from bertie.contracts import Batch, Sequence
+from bertie.errors import UsageError, UserError
+from bertie.model.encoder import Encoder
+from bertie.model.model import Model
+from bertie.model.transformer import TransformerEncoder
+from bertie.predict.engines import Engine, cpu
+from bertie.predict.engines.cuda import CudaEngine
+from bertie.predict.engines.files import EngineName, Exported
+
+_LENGTHS = (96, 64, 64, 64, 48, 48, 32, 32, 24, 24, 16, 16)
+"""Lengths in tokens of the sequences that candidates are measured on."""
+
+
+def named(name: EngineName) -> Engine | None:
+    """Return the engine of a name; None for `plain`, which is no engine.
+
+    Raises:
+        UsageError: There is no such name.
+    """
+    configuration.build(EngineName, name, "engine")
+    kind, _, precision = name.partition("-")
+    kinds = {engine.kind: engine for engine in get_args(Engine)}
+    if kind not in kinds:
+        return None
+    return configuration.build(Engine, {"kind": kind} | ({"precision": precision} if precision else {}), "engine")
+
+
+def device(name: EngineName | None) -> torch.device:
+    """Return the device that the model of an engine belongs to."""
+    return runtime.device() if name in (None, "auto", "plain", "cuda") else torch.device("cpu")
+
+
+def use(model: Model, name: EngineName | None, exported: Exported | None) -> EngineName:
+    """Replace the encoder of a loaded model.
+
+    Args:
+        model: The model, on its device, in evaluation mode.
+        name: The engine. None: the engine that a converted model was made for, else plain.
+        exported: What the folder of the model says about an engine, if it is a converted model.
+
+    Returns:
+        The name of the engine, never "auto".
+
+    Raises:
+        UsageError: The engine does not exist, cannot run on this machine, or does not suit the model.
+    """
+    chosen: EngineName = name or (exported.engine if exported else "plain")
+    encoder: Encoder = model.encoder
+    if chosen == "auto":
+        chosen = fastest(encoder, exported) if isinstance(encoder, TransformerEncoder) else "plain"
+    engine = named(chosen)
+    if engine is None:
+        return chosen
+    if not isinstance(encoder, TransformerEncoder):
+        raise UsageError(f"the engine {chosen} runs Transformers, and this model is {encoder.config.kind}: use plain")
+    model.encoder = cast(Encoder, build(engine, chosen, encoder, exported))
+    return chosen
+
+
+def build(engine: Engine, name: EngineName, encoder: TransformerEncoder, exported: Exported | None) -> nn.Module:
+    """Build an engine.
+
+    Raises:
+        UsageError: It cannot run on this machine, or it needs a converted model.
+    """
+    engine.require()
+    own = exported if exported is not None and exported.engine == name else None
+    if own is None and engine.precision == "int8":
+        raise UsageError(
+            f"the engine {name} needs a converted model: run `bertie convert RUN --to {engine.kind} --precision int8 "
+            "--data FILE --out FOLDER` and load FOLDER"
+        )
+    if not isinstance(engine, CudaEngine) and next(encoder.parameters()).is_cuda:
+        encoder.cpu()
+    return engine.build(encoder, own)
+
+
+def fastest(encoder: TransformerEncoder, exported: Exported | None) -> EngineName:
+    """Return the fastest engine of those that need no preparation, and the one of a converted model.
+
+    Measures for a second or two and remembers the result on disk. int8 is a candidate only as a converted model, whose
+    accuracy was measured. With a GPU, the result is always "cuda".
+    """
+    if next(encoder.parameters()).is_cuda:
+        return "cuda"
+    candidates = _candidates(exported)
+    path = runtime.cache_folder() / "engines.json"
+    key = _key(encoder, candidates)
+    known = _read(path)
+    if known.get(key) in candidates:
+        return cast(EngineName, known[key])
+    batch = _batch(encoder.config.vocab_size, encoder.config.max_position_embeddings)
+    seconds = {name: _seconds(engine, name, encoder, exported, batch) for name, engine in candidates.items()}
+    best: EngineName = min(candidates, key=lambda name: seconds[name])
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        storage.write_json(path, _read(path) | {key: best})
+    except (OSError, UserError):  # a read-only file system: measure again at the next start
+        pass
+    return best
+
+
+def _candidates(exported: Exported | None) -> dict[EngineName, Engine]:
+    names: list[EngineName] = ["torch", "torch-bf16", *([exported.engine] if exported else [])]
+    found: dict[EngineName, Engine] = {}
+    for name in names:
+        engine = named(name)
+        try:
+            if engine is not None:
+                engine.require()
+                found[name] = engine
+        except UsageError:  # of another machine
+            continue
+    return found
+
+
+def _seconds(
+    engine: Engine, name: EngineName, encoder: TransformerEncoder, exported: Exported | None, batch: Batch
+) -> float:
+    built = build(engine, name, encoder, exported)
+    times = []
+    with torch.inference_mode():
+        for _ in range(3):
+            started = time.perf_counter()
+            built(batch)
+            times.append(time.perf_counter() - started)
+    return min(times)
+
+
+def _key(encoder: TransformerEncoder, candidates: dict[EngineName, Engine]) -> str:
+    """Return everything that the result depends on, as a string."""
+    libraries = {"openvino": "openvino", "onnx": "onnxruntime"}
+    packages = sorted({libraries.get(engine.kind, "torch") for engine in candidates.values()})
+    versions = [f"{package} {importlib.metadata.version(package)}" for package in packages]
+    sizes = {name: value for name, value in asdict(encoder.config).items() if isinstance(value, int | str)}
+    threads = f"{torch.get_num_threads()} threads"
+    return "; ".join([cpu.name(), threads, *versions, " ".join(candidates), str(sizes)])
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return storage.read_json(path)
+    except (OSError, UserError):  # there is none yet, or it is damaged
+        return {}
+
+
+def _batch(vocab_size: int, longest: int) -> Batch:
+    """Return sequences of typical lengths, as tensors."""
+    sequences = []
+    for length in (min(length, longest) for length in _LENGTHS):
+        ids = np.arange(length, dtype=np.int32) * 7919 % vocab_size
+        sequences.append(Sequence(ids, np.zeros_like(ids), np.ones(length, bool)))
+    return collate(sequences, max(len(sequence) for sequence in sequences)).tensors()

@@ -1,0 +1,53 @@
+"""Which instructions this machine has, and why an engine cannot run here."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+from typing import Any
+
+import torch
+
+from bertie.errors import UsageError
+
+BF16 = ("amx_bf16", "avx512_bf16", "bf16")
+"""Instructions for bf16. Without them, torch emulates bf16 slowly."""
+INT8 = ("amx_int8", "avx512_vnni", "avx_vnni", "avx_vnni_int8")
+"""Instructions that sum products of int8 in int32. Without them, sums of two products saturate at 16 bits."""
+
+
+def has(features: tuple[str, ...]) -> bool:
+    """Whether the processor has one of these instructions."""
+    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # missing in older versions of torch
+    return any(capabilities.get(name) for name in features)
+
+
+def name() -> str:
+    """Return the architecture and the instructions, for a cache of measurements."""
+    found = [each for each in (*BF16, *INT8) if has((each,))]
+    return " ".join([platform.machine(), *found])
+
+
+def require(engine: str, precision: str) -> None:
+    """Check that the processor computes in a precision natively.
+
+    Raises:
+        UsageError: It does not.
+    """
+    needs = {"bf16": BF16, "int8": INT8}.get(precision)
+    if needs is not None and not has(needs):
+        why = "would be slow" if precision == "bf16" else "would round sums, and results would be wrong"
+        raise UsageError(
+            f"the engine {engine} needs a processor with {' or '.join(needs[:2])}, and {precision} {why} on this one: "
+            "use another engine, such as torch"
+        )
+
+
+def require_packages(engine: str, extra: str, *packages: str) -> None:
+    """Check that packages are installed.
+
+    Raises:
+        UsageError: One is missing.
+    """
+    if missing := [package for package in packages if importlib.util.find_spec(package) is None]:
+        raise UsageError(f"the engine {engine} needs {' and '.join(missing)}: pip install 'bertie[{extra}]'")

@@ -1,0 +1,66 @@
+"""The CUDA engine: bf16 on a GPU, with FlashAttention on the packed tokens and compiled layers."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from bertie.contracts import Batch, Hidden, Ragged
+from bertie.errors import UsageError
+from bertie.model.layers import SelfAttention
+from bertie.model.transformer import TransformerEncoder
+from bertie.predict.engines.files import Exported
+
+
+@dataclass(frozen=True)
+class CudaEngine:
+    """The CUDA engine, see the top of the file."""
+
+    kind: Literal["cuda"] = "cuda"
+    precision: Literal["bf16"] = "bf16"
+
+    def require(self) -> None:
+        """Raise UsageError if there is no GPU with bf16."""
+        if not torch.cuda.is_available() or not torch.cuda.is_bf16_supported(including_emulation=False):
+            raise UsageError("the engine cuda needs a GPU that computes in bf16, and there is none: use another engine")
+
+    def build(self, encoder: TransformerEncoder, exported: Exported | None) -> nn.Module:  # noqa: ARG002
+        """Copy an encoder in bf16. Its layers are compiled at the first batch."""
+        return HalfEncoder(encoder)
+
+
+class HalfEncoder(nn.Module):
+    """A Transformer encoder in bf16, whose layers are compiled for any number of tokens and sequences."""
+
+    def __init__(self, encoder: TransformerEncoder, backend: str = "inductor"):
+        """Copy the encoder. Its embeddings are shared, and remain fp32."""
+        super().__init__()
+        self.config = encoder.config
+        self.embeddings = encoder.embeddings
+        half = copy.deepcopy(encoder).to(torch.bfloat16)
+        for part in half.modules():
+            if isinstance(part, SelfAttention):  # a kernel of its own
+                part.attend = torch.compiler.disable(part.attend)  # pyright: ignore[reportAttributeAccessIssue]
+        self.layers, self.final_norm = half.layers, half.final_norm
+        self.angles = encoder._angles
+        self.call = torch.compile(_call, backend=backend, dynamic=True)
+
+    def forward(self, batch: Batch, rows: Int[Tensor, " Q"] | None = None, all_layers: bool = False) -> Hidden:
+        """Encode a batch, as `TransformerEncoder.forward` does. All results are fp32."""
+        x_TD, angles = self.embeddings(batch).to(torch.bfloat16), self.angles(batch)
+        outputs = [x_TD]
+        for layer in self.layers[:-1]:
+            outputs.append(cast(Tensor, self.call(layer, outputs[-1], batch.ragged, None, angles)))
+        x_QD = cast(Tensor, self.call(self.layers[-1], outputs[-1], batch.ragged, rows, angles))
+        x_QD = (x_QD if self.final_norm is None else self.final_norm(x_QD)).float()
+        layers = (*(x.float() for x in outputs), x_QD) if all_layers else None
+        return Hidden(x_QD, layers)
+
+
+def _call(layer: nn.Module, x_TD: Tensor, ragged: Ragged, rows: Tensor | None, angles: Tensor | None) -> Tensor:
+    return layer(x_TD, ragged, rows, angles)

@@ -1,0 +1,91 @@
+"""engine.json of a converted model: the engine that its folder was made for, and what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from bertie import config as configuration
+from bertie import storage
+from bertie.errors import UsageError, UserError
+from bertie.predict.engines.linears import Range
+
+EngineName = Literal[
+    "auto",
+    "plain",
+    "torch",
+    "torch-bf16",
+    "torch-int8",
+    "openvino",
+    "openvino-bf16",
+    "openvino-int8",
+    "onnx",
+    "onnx-int8",
+    "cuda",
+]
+"""auto: the fastest here, measured. plain: torch as in training. The others: a library and the precision, or fp32."""
+FILE = "engine.json"
+GRAPHS = {"onnx": Path("onnx/model.onnx"), "openvino": Path("openvino/openvino_model.xml")}
+"""The file of the graph in a converted folder, by library. sentence-transformers looks for the same names."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A converted model."""
+
+    folder: Path
+    engine: EngineName
+    ranges: dict[str, Range] = field(default_factory=dict)
+    """For torch-int8: the range of the inputs of each linear layer."""
+    measured: dict[str, Any] = field(default_factory=dict)
+    """How the model compares with its source."""
+    files: tuple[str, ...] = ()
+    """Files of the engine, relative to the folder."""
+
+    @property
+    def graph(self) -> Path:
+        """The file of the graph, for engines that have one."""
+        return self.folder / GRAPHS[self.engine.split("-")[0]]
+
+
+def write(exported: Exported) -> None:
+    """Write engine.json, with the checksums of the engine's files."""
+    paths = [exported.folder / name for name in exported.files]
+    for path in paths:
+        storage.fsync(path)
+    storage.write_json(
+        exported.folder / FILE,
+        {
+            "format": 1,
+            "engine": exported.engine,
+            "measured": exported.measured,
+            "ranges": {name: list(span) for name, span in exported.ranges.items()},
+            "files": storage.checksums(exported.folder, paths),
+        },
+    )
+
+
+def read(folder: Path) -> Exported | None:
+    """Read engine.json and compare the engine's files with their checksums. None: the folder is no converted model.
+
+    Raises:
+        UserError: The file is damaged, or a file of the engine is.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        return None
+    values = storage.read_json(path)
+    try:
+        if values["format"] != 1:
+            raise UserError(f"{path} was written by a later version of bertie: update bertie")
+        engine = configuration.build(EngineName, values["engine"], "engine")
+        if engine not in get_args(EngineName)[1:]:
+            raise ValueError(f"engine is {engine}")
+        ranges = {str(name): Range(float(low), float(high)) for name, (low, high) in values["ranges"].items()}
+        files = values["files"]
+        measured = dict(values["measured"])
+        storage.verify(folder, files, "convert the model again")
+    except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
+        raise UserError(f"{path} is damaged: convert the model again") from error
+    return Exported(folder, engine, ranges, measured, tuple(files))

@@ -1,0 +1,180 @@
+"""A model as one graph with padded inputs, as ONNX and OpenVINO need it: encoder and heads.
+
+S  sequences    L  length of the longest one    T  S × L    N  heads    H  head size    D  hidden size
+C  outputs of a head    V  vocabulary entries
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from bertie.contracts import Batch, Ragged
+from bertie.errors import UsageError
+from bertie.model.activation import activation
+from bertie.model.attention_pattern import FULL, Pattern
+from bertie.model.config import TransformerConfig
+from bertie.model.heads import ConditionalSpanHead
+from bertie.model.layers import Layer
+from bertie.model.model import Model
+from bertie.model.positions import rotary_angles, rotate
+from bertie.model.transformer import TransformerEncoder
+
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+STATES = "last_hidden_state"
+POOLED = ("classify", "regress", "choose", "nsp")
+"""Heads that read one token of a sequence. The others read all tokens."""
+NOT_EXPORTED = frozenset({"embed", "sbo"})
+"""Heads without an output of their own for a text."""
+
+
+class Graph(nn.Module):
+    """Encoder and heads on a padded grid. The outputs are the last hidden states, then what each head computes.
+
+    Padding is at the end of a sequence. Its hidden states have no meaning.
+    """
+
+    def __init__(self, model: Model, heads: bool = True):
+        """Share the weights of a model.
+
+        Raises:
+            UsageError: The model is no Transformer, or one with language embeddings.
+        """
+        super().__init__()
+        encoder = model.encoder
+        if not isinstance(encoder, TransformerEncoder) or encoder.config.language_embeddings:
+            kind = (
+                "a model with language embeddings" if isinstance(encoder, TransformerEncoder) else encoder.config.kind
+            )
+            raise UsageError(f"{kind} cannot be exported as a graph: use the engine plain")
+        self.encoder = encoder
+        self.config: TransformerConfig = encoder.config
+        self.heads = nn.ModuleDict({kind: model.heads[kind] for kind in exported_heads(model)} if heads else {})
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the inputs, in order. A model without segments has no `token_type_ids`."""
+        return INPUTS if self.config.type_vocab_size > 1 else INPUTS[:2]
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the outputs, in order."""
+        return [STATES, *(name for kind in self.heads for name in output_names(kind, len(self.heads)))]
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "S L"],
+        attention_mask: Int[Tensor, "S L"],
+        token_type_ids: Int[Tensor, "S L"] | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Compute all outputs. attention_mask: 1 for a token, 0 for padding."""
+        token_type_ids = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+        positions = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
+        ids, segments, position_ids = (each.flatten() for each in (input_ids, token_type_ids, positions))
+        x_TD = self.encoder.embeddings(Batch(ids, segments, position_ids, ids, ids, ids, Ragged(ids, 0)))
+        seen = _seen(self.config, attention_mask, x_TD)
+        angles = None
+        if self.config.position_embedding == "rotary":
+            angles = rotary_angles(position_ids, self.config.hidden_size // self.config.num_attention_heads)
+        for layer in self.encoder.layers:
+            x_TD = _layer(cast(Layer, layer), x_TD, input_ids.shape, seen, angles)
+        if self.encoder.final_norm is not None:
+            x_TD = self.encoder.final_norm(x_TD)
+        outputs = [x_TD.unflatten(0, input_ids.shape)]
+        for kind, head in self.heads.items():
+            if kind in POOLED:
+                outputs.append(_logits(head, self._pooled(outputs[0], attention_mask)))
+                continue
+            logits = _logits(head, x_TD).unflatten(0, input_ids.shape)
+            outputs += list(logits.unbind(-1)) if kind == "span" else [logits]
+        return tuple(outputs)
+
+    def _pooled(self, x_SLD: Tensor, attention_mask: Tensor) -> Float[Tensor, "S D"]:
+        if self.config.pooled_token == "first":
+            return x_SLD[:, 0]
+        return x_SLD[torch.arange(len(x_SLD), device=x_SLD.device), attention_mask.sum(1) - 1]
+
+
+def _logits(head: nn.Module, x_PD: Tensor) -> Float[Tensor, "P C"]:
+    return head.logits(x_PD)  # pyright: ignore[reportCallIssue]
+
+
+def exported_heads(model: Model) -> list[str]:
+    """Return the kinds of the heads that a graph can hold: those that read the last layer of the encoder."""
+    heads = sorted(model.encoder_heads - NOT_EXPORTED) if model.reading is None else []
+    return [kind for kind in heads if not isinstance(model.heads[kind], ConditionalSpanHead)]
+
+
+def output_names(kind: str, heads: int) -> list[str]:
+    """Return the names of the outputs of a head, as transformers calls them. Several heads have their kind in the name."""
+    if kind == "span":
+        return ["start_logits", "end_logits"]
+    return ["logits" if heads == 1 else f"{kind}_logits"]
+
+
+def _seen(config: TransformerConfig, attention_mask: Tensor, like: Tensor) -> Float[Tensor, "S N L L"]:
+    """Return what to add to the attention scores. The dimensions N and L of queries may be 1."""
+    length = attention_mask.shape[1]
+    pattern = Pattern(causal=config.causal, alibi=config.position_embedding == "alibi")
+    lowest = torch.finfo(like.dtype).min
+    hidden = (1.0 - attention_mask[:, None, None, :].to(like.dtype)) * lowest
+    if pattern == FULL:
+        return hidden
+    if (near := pattern.visible(length, length, like.device)) is not None:
+        hidden = torch.where(near, hidden, lowest)
+    bias = pattern.bias(config.num_attention_heads, length, length, like)
+    return hidden if bias is None else torch.where(hidden < 0, hidden, bias)
+
+
+def _layer(layer: Layer, x_TD: Tensor, shape: torch.Size, seen: Tensor, angles: Tensor | None) -> Float[Tensor, "T D"]:
+    given = layer.attention_norm(x_TD) if layer.norm_first else x_TD
+    attention = layer.attention
+    q, k, v = (x.unflatten(-1, (attention.heads, -1)) for x in attention.qkv(given).chunk(3, -1))
+    if angles is not None:
+        q, k = rotate(q, angles), rotate(k, angles)
+    grids = (x.unflatten(0, shape).transpose(1, 2) for x in (q, k, v))
+    mixed = F.scaled_dot_product_attention(*grids, attn_mask=seen)
+    x_TD = x_TD + attention.out(mixed.transpose(1, 2).flatten(2).flatten(0, 1))
+    x_TD = x_TD if layer.norm_first else layer.attention_norm(x_TD)
+    inner = _activation(layer, layer.up(layer.norm(x_TD) if layer.norm_first else x_TD))
+    x_TD = x_TD + layer.down(inner)
+    return x_TD if layer.norm_first else layer.norm(x_TD)
+
+
+def _activation(layer: Layer, x: Tensor) -> Tensor:
+    if layer.act in ("gelu", "gelu_tanh"):
+        return F.gelu(x, approximate="none" if layer.act == "gelu" else "tanh")
+    return activation(layer.act, x)
+
+
+def export(graph: Graph) -> torch.export.ExportedProgram:
+    """Trace a graph with a dynamic number and length of sequences."""
+    count, length = torch.export.Dim("sequences"), torch.export.Dim("length", max=graph.config.max_position_embeddings)
+    example = {
+        name: torch.ones(2, 3, dtype=torch.int64) for name in graph.inputs
+    }  # torch takes sizes 0, 1 for constants
+    sizes = {name: {0: count, 1: length} for name in graph.inputs}
+    with torch.no_grad():
+        return torch.export.export(graph.eval(), (), example, dynamic_shapes=sizes)
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Hide what other libraries say about their own code: warnings, log messages below errors, and progress bars."""
+    disabled, unread = logging.root.manager.disable, io.StringIO()
+    with warnings.catch_warnings(), redirect_stdout(unread), redirect_stderr(unread):
+        warnings.simplefilter("ignore")
+        try:
+            logging.disable(logging.WARNING)
+            yield
+        finally:
+            logging.disable(disabled)

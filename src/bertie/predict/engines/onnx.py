@@ -1,0 +1,112 @@
+"""The ONNX engine: ONNX Runtime in fp32, or in int8 with ranges that it measures at each call."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from bertie.model.model import Model
+from bertie.model.transformer import TransformerEncoder
+from bertie.predict.engines import cpu
+from bertie.predict.engines.files import Exported
+from bertie.predict.engines.graph import INPUTS, STATES, Graph, export, quietly
+from bertie.predict.engines.grids import GridEncoder
+
+OPSET = 18
+
+
+@dataclass(frozen=True)
+class OnnxEngine:
+    """The ONNX engine, see the top of the file."""
+
+    kind: Literal["onnx"] = "onnx"
+    precision: Literal["fp32", "int8"] = "fp32"
+
+    def require(self) -> None:
+        """Raise UsageError if a package or the instructions for the precision are missing."""
+        name = f"onnx-{self.precision}"
+        cpu.require_packages(name, "onnx", "onnxruntime")
+        cpu.require(name, self.precision)
+
+    def build(self, encoder: TransformerEncoder, exported: Exported | None) -> nn.Module:
+        """Start a session with an exported model, or without one with that of the encoder, which takes some seconds."""
+        if exported is not None:
+            return GridEncoder(encoder, _Session(exported.graph))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.onnx"
+            write(Graph(Model(encoder, {})), path)
+            return GridEncoder(encoder, _Session(path))
+
+
+def write(graph: Graph, path: Path) -> None:
+    """Write a graph to one ONNX file, fp32, with a dynamic number and length of sequences."""
+    cpu.require_packages("onnx", "onnx", "onnx", "onnxscript")
+    with quietly():
+        program = torch.onnx.export(
+            export(graph),
+            (),
+            input_names=list(graph.inputs),
+            output_names=graph.outputs,
+            opset_version=OPSET,
+            dynamo=True,
+            verbose=False,
+        )
+    assert program is not None
+    _name_dimensions(program.model)
+    program.save(path, external_data=False)
+
+
+def quantize(path: Path, out: Path) -> None:
+    """Write a copy of an ONNX file whose matrix products with weights are int8."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic  # pyright: ignore[reportMissingImports]
+
+    with quietly():
+        quantize_dynamic(path, out, op_types_to_quantize=["MatMul"], per_channel=True, weight_type=QuantType.QInt8)
+
+
+def outputs(path: Path) -> Callable[[np.ndarray, np.ndarray, np.ndarray], list[np.ndarray]]:
+    """Return a function that computes all outputs of a file, from the same arrays as an engine."""
+    session = _Session(path)
+    return lambda *grids: session.run(None, *grids)
+
+
+def _name_dimensions(model: Any) -> None:
+    """Give the dynamic dimensions of inputs and outputs the names that other exporters use."""
+    import onnx_ir  # pyright: ignore[reportMissingImports]
+
+    first, second = model.graph.inputs[0].shape
+    names = {str(first): "batch_size", str(second): "sequence_length"}
+    for value in (*model.graph.inputs, *model.graph.outputs):
+        value.shape = onnx_ir.Shape([names.get(str(size), size) for size in value.shape])
+
+
+class _Session:
+    """A session of ONNX Runtime. Several threads may call it at once."""
+
+    def __init__(self, path: Path):
+        import onnxruntime  # pyright: ignore[reportMissingImports]
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.log_severity_level = 3  # errors
+        self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self.used = {each.name for each in self.session.get_inputs()}
+        self.run_options = onnxruntime.RunOptions()
+        # Without the heads, which torch computes.
+        self.run_options.only_execute_path_to_fetches = True
+
+    def __call__(self, input_ids: np.ndarray, attention_mask: np.ndarray, token_type_ids: np.ndarray) -> np.ndarray:
+        """Return the last hidden states."""
+        return self.run([STATES], input_ids, attention_mask, token_type_ids)[0]
+
+    def run(self, names: list[str] | None, *grids: np.ndarray) -> list[np.ndarray]:
+        """Return some outputs. names: None for all."""
+        given = {name: array for name, array in zip(INPUTS, grids, strict=True) if name in self.used}
+        return [np.asarray(output) for output in self.session.run(names, given, self.run_options)]

@@ -1,0 +1,122 @@
+"""The OpenVINO engine: fp32, bf16, or int8 by post-training quantization with NNCF (fp32 or bf16 between the int8 parts).
+
+S  sequences    L  length of the longest one    D  hidden size
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from bertie.model.model import Model
+from bertie.model.transformer import TransformerEncoder
+from bertie.predict.engines import cpu
+from bertie.predict.engines.files import Exported
+from bertie.predict.engines.graph import INPUTS, STATES, Graph, export, quietly
+from bertie.predict.engines.grids import GridEncoder
+
+
+@dataclass(frozen=True)
+class OpenVinoEngine:
+    """The OpenVINO engine, see the top of the file."""
+
+    kind: Literal["openvino"] = "openvino"
+    precision: Literal["fp32", "bf16", "int8"] = "fp32"
+
+    def require(self) -> None:
+        """Raise UsageError if a package or the instructions for the precision are missing."""
+        name = f"openvino-{self.precision}"
+        cpu.require_packages(name, "openvino", "openvino")
+        cpu.require(name, self.precision)
+
+    def build(self, encoder: TransformerEncoder, exported: Exported | None) -> nn.Module:
+        """Compile the graph of an exported model, or without one that of the encoder, which takes some seconds."""
+        library = _library()
+        graph = library.Core().read_model(exported.graph) if exported else convert(Graph(Model(encoder, {})))
+        return GridEncoder(encoder, _Compiled(_states_only(graph), self.precision))
+
+
+def convert(graph: Graph) -> Any:
+    """Convert a graph to an OpenVINO model, fp32, with the names of its inputs and outputs."""
+    library = _library()
+    with quietly():
+        model = library.convert_model(export(graph))
+    for ports, names in ((model.inputs, graph.inputs), (model.outputs, graph.outputs)):
+        for port, name in zip(ports, names, strict=True):
+            port.get_tensor().set_names({name})
+    return model
+
+
+def quantize(model: Any, grids: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Any:
+    """Quantize weights and the inputs of matrix products to int8, with ranges measured on some grids."""
+    cpu.require_packages("openvino-int8", "openvino", "nncf")
+    _library()
+    with quietly():
+        import nncf
+
+        names = [next(iter(port.get_names())) for port in model.inputs]
+        named = [dict(zip(INPUTS, grid, strict=True)) for grid in grids]
+        data = nncf.Dataset([{name: each[name] for name in names} for each in named])
+        return nncf.quantize(model, data, model_type=nncf.ModelType.TRANSFORMER, subset_size=len(grids))
+
+
+def save(model: Any, path: Path) -> None:
+    """Write PATH.xml and PATH.bin."""
+    _library().save_model(model, path, compress_to_fp16=False)
+
+
+def outputs(model: Any) -> Callable[[np.ndarray, np.ndarray, np.ndarray], list[np.ndarray]]:
+    """Return a function that computes all outputs of a model in fp32, from the same arrays as an engine."""
+    compiled = _Compiled(model, "fp32")
+    return lambda *grids: compiled.all_outputs(*grids)
+
+
+def _library() -> Any:
+    # OpenVINO and NNCF report their use to their makers unless they lack this package.
+    sys.modules.setdefault("openvino_telemetry", None)  # pyright: ignore[reportArgumentType]
+    import openvino
+
+    return openvino
+
+
+def _states_only(model: Any) -> Any:
+    """Return the model without the outputs of the heads, which torch computes."""
+    [states] = [port for port in model.outputs if STATES in port.get_names()]
+    return _library().Model([states.get_node()], model.get_parameters(), "encoder")
+
+
+class _Compiled:
+    """A compiled model. Each thread has its own request."""
+
+    def __init__(self, model: Any, precision: str):
+        hint = "bf16" if precision == "bf16" or (precision == "int8" and cpu.has(cpu.BF16)) else "f32"
+        settings = {
+            "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+            "INFERENCE_PRECISION_HINT": hint,
+            "PERFORMANCE_HINT": "LATENCY",
+            "NUM_STREAMS": 1,
+        }
+        self.compiled = _library().Core().compile_model(model, "CPU", settings)
+        self.names = [next(iter(port.get_names())) for port in model.inputs]
+        self.requests = threading.local()
+
+    def __call__(self, input_ids: np.ndarray, attention_mask: np.ndarray, token_type_ids: np.ndarray) -> np.ndarray:
+        """Return the first output."""
+        return self.all_outputs(input_ids, attention_mask, token_type_ids)[0]
+
+    def all_outputs(self, *given: np.ndarray) -> list[np.ndarray]:
+        """Return all outputs, in order."""
+        request = getattr(self.requests, "own", None)
+        if request is None:
+            request = self.requests.own = self.compiled.create_infer_request()
+        grids = dict(zip(INPUTS, given, strict=True))
+        found = request.infer({name: grids[name] for name in self.names}, share_inputs=True)
+        return [found[i] for i in range(len(found))]

@@ -1,0 +1,219 @@
+"""Convert a model: for an engine, for transformers, or for sentence-transformers. The result is compared with its source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from torch import nn
+
+from bertie import console, storage
+from bertie.checkpoints import sentence_transformers_format
+from bertie.checkpoints.folder import read_checkpoint, write_manifest, write_model
+from bertie.contracts import Batch, Sequence
+from bertie.errors import UsageError, UserError
+from bertie.model.transformer import TransformerEncoder
+from bertie.predict import export_checks
+from bertie.predict.engines import choose, files, onnx, openvino
+from bertie.predict.engines.calibration import measure_ranges
+from bertie.predict.engines.files import EngineName, Exported
+from bertie.predict.engines.graph import Graph
+from bertie.predict.engines.linears import Range
+from bertie.predict.predictor import Predictor, load
+from bertie.tasks.inference import infer
+
+Target = Literal["torch", "openvino", "onnx", "hf", "sentence-transformers"]
+"""torch, openvino, onnx: for an engine of bertie; the graph of the last two also runs without bertie. hf: a checkpoint for
+transformers. sentence-transformers: the same with the files that describe text vectors."""
+Precision = Literal["fp32", "bf16", "int8"]
+CALIBRATION_SEQUENCES = 128
+"""Sequences on which ranges of activations are measured."""
+CHECKED_SEQUENCES = 32
+"""Sequences on which the result is compared with its source."""
+
+
+class Made(NamedTuple):
+    """What a target adds to the model folder."""
+
+    files: tuple[str, ...] = ()
+    ranges: dict[str, Range] = {}  # noqa: RUF012
+    graph: dict[str, float] = {}  # noqa: RUF012
+    """Largest difference of each output of the fp32 graph from torch, relative to the largest value."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to convert, and on which inputs."""
+
+    source: Predictor
+    to: Target
+    precision: Precision
+    calibration: list[Sequence]
+    checked: list[Sequence]
+
+    @property
+    def engine(self) -> EngineName | None:
+        """The engine that the result is for; None for other libraries."""
+        if self.to in ("hf", "sentence-transformers"):
+            return None
+        name: Any = self.to if self.precision == "fp32" else f"{self.to}-{self.precision}"
+        return name
+
+
+def convert(
+    source: str | Path,
+    out: str | Path,
+    to: Target,
+    *,
+    precision: Precision = "fp32",
+    data: str | Path | None = None,
+    calibration: str | Path | None = None,
+    max_loss: float = 0.005,
+    threads: int = 0,
+) -> dict[str, Any]:
+    """Convert a model and compare the result with its source, on real inputs, before the folder gets its name.
+
+    Args:
+        source: As in `load`.
+        out: The folder to write. `load` reads it again, with the engine that it was made for.
+        to: What to write.
+        precision: Precision of the engine.
+        data: Labeled examples, such as the dev set: both models are scored on them. For a model without a task: texts,
+            whose vectors are compared. Required for int8.
+        calibration: Examples or texts, such as the training data, on which int8 measures the ranges of activations. Labels
+            are not used. None: `data`.
+        max_loss: Largest allowed loss of a score, from 0 to 1.
+        threads: Processor threads; 0: all that this process may use.
+
+    Returns:
+        {"out", "engine", "precision", "difference", "cosine", "outputs", "scores", "source_scores", "loss"}: the largest
+        difference of the hidden states relative to their largest value; their smallest cosine; the difference of each output
+        of the graph; the scores of both models with `data` and the largest loss among them.
+
+    Raises:
+        UsageError: The target does not suit the model, a package is missing, or int8 lacks data.
+        UserError: The result differs from the source too much. Nothing is written.
+    """
+    out = Path(out)
+    storage.require_fresh(out, "the conversion")
+    _require(to, precision, data)
+    predictor = load(source, threads=threads, engine="plain")
+    real = export_checks.sequences(predictor, calibration or data)
+    job = Job(predictor, to, precision, _spread(real, CALIBRATION_SEQUENCES), _spread(real, CHECKED_SEQUENCES))
+    with storage.atomic_folder(out) as folder:
+        made = _write(job, folder)
+        result = _compare(job, folder, made, data, max_loss)
+        if job.engine is not None:
+            files.write(Exported(folder, job.engine, made.ranges, result, made.files))
+        write_manifest(folder)
+    return {"out": str(out), "engine": job.engine, "precision": precision, **result}
+
+
+def _require(to: Target, precision: Precision, data: str | Path | None) -> None:
+    if to in ("hf", "sentence-transformers") and precision != "fp32":
+        raise UsageError(f"--to {to} keeps the weights as they are, and --precision is {precision}: omit it")
+    if to == "onnx" and precision == "bf16":
+        raise UsageError(
+            "ONNX Runtime does not compute in bf16 on a CPU: use --precision fp32 or int8, or --to openvino"
+        )
+    if precision == "int8" and data is None:
+        raise UsageError("int8 changes the accuracy: give --data FILE, such as the dev set, to measure by how much")
+    name: Any = to if precision == "fp32" else f"{to}-{precision}"
+    if to in ("torch", "openvino", "onnx") and (engine := choose.named(name)) is not None:
+        engine.require()
+
+
+def _spread(sequences: list[Sequence], count: int) -> list[Sequence]:
+    """Return at most `count` of the sequences, at equal distances."""
+    return [sequences[i] for i in np.linspace(0, len(sequences) - 1, min(count, len(sequences))).astype(int).tolist()]
+
+
+def _write(job: Job, folder: Path) -> Made:
+    model, tokenizer = job.source.model.cpu(), job.source.tokenizer
+    checkpoint = read_checkpoint(job.source.folder)
+    write_model(folder, model, tokenizer, checkpoint.task or None, f"Converted from {job.source.folder.name}.")
+    tokenizer.save(folder, job.source.max_length)
+    how = job.source.text_embedding if job.to == "sentence-transformers" else None
+    if how := how or sentence_transformers_format.read(job.source.folder):
+        sentence_transformers_format.write(folder, model.encoder.config, how, job.source.max_length)
+    if job.engine is None:
+        return Made()
+    if not isinstance(model.encoder, TransformerEncoder):
+        raise UsageError(f"engines run Transformers, and this model is {model.encoder.config.kind}: use --to hf")
+    match job.to:
+        case "torch":
+            return Made(ranges=_ranges(job) if job.precision == "int8" else {})
+        case "onnx":
+            return _write_onnx(job, folder)
+        case _:
+            return _write_openvino(job, folder)
+
+
+def _ranges(job: Job) -> dict[str, Range]:
+    console.info(f"measuring ranges on {console.plural(len(job.calibration), 'sequence')}")
+    model = job.source.model
+    encoder = model.encoder
+    assert isinstance(encoder, TransformerEncoder)
+
+    def run(observed: nn.Module) -> None:
+        def compute(batch: Batch, group: list[Sequence]) -> list[None]:
+            observed(batch)
+            return [None] * len(group)
+
+        infer(model, job.calibration, compute)
+
+    return measure_ranges(encoder, run)
+
+
+def _write_onnx(job: Job, folder: Path) -> Made:
+    path = folder / files.GRAPHS["onnx"]
+    path.parent.mkdir()
+    graph = Graph(job.source.model)
+    onnx.write(graph, path)
+    differences = export_checks.graph_differences(graph, onnx.outputs(path), job.checked)
+    if job.precision == "int8":
+        exact = path.rename(path.with_name("exact.onnx"))
+        onnx.quantize(exact, path)
+        exact.unlink()
+    return Made((path.relative_to(folder).as_posix(),), graph=differences)
+
+
+def _write_openvino(job: Job, folder: Path) -> Made:
+    path = folder / files.GRAPHS["openvino"]
+    path.parent.mkdir()
+    graph = Graph(job.source.model)
+    converted = openvino.convert(graph)
+    differences = export_checks.graph_differences(graph, openvino.outputs(converted), job.checked)
+    if job.precision == "int8":
+        console.info(f"quantizing with {console.plural(len(job.calibration), 'sequence')}, which takes minutes")
+        converted = openvino.quantize(converted, [export_checks.grid([each]) for each in job.calibration])
+    openvino.save(converted, path)
+    names = [path, path.with_suffix(".bin")]
+    return Made(tuple(each.relative_to(folder).as_posix() for each in names), graph=differences)
+
+
+def _compare(job: Job, folder: Path, made: Made, data: str | Path | None, max_loss: float) -> dict[str, Any]:
+    """Compare the written folder with the source. Raises UserError if they differ too much."""
+    if job.engine is None:
+        found: dict[str, Any] = export_checks.other_library(job.source, folder, job.to, job.checked)
+        converted = load(folder)
+    else:
+        exported = Exported(folder, job.engine, made.ranges, {}, made.files)
+        converted = replace(load(folder, engine="plain"), engine=job.engine)
+        choose.use(converted.model, job.engine, exported)
+        found = export_checks.hidden_differences(job.source, converted, job.checked)
+    if made.graph:
+        found["outputs"] = made.graph
+    export_checks.require_close(job.precision, found)
+    if data is not None:
+        found |= export_checks.compare_scores(job.source, converted, data)
+        shown = [f"{name} {value:.4f}" for name, value in found["scores"].items()]
+        console.info(f"{', '.join(shown)}; the largest loss is {found['loss']:.4f}")
+        if found["loss"] > max_loss:
+            raise UserError(
+                f"{job.precision} loses {found['loss']:.4f} of a score, more than {max_loss:g}: allow it with --max-loss, give "
+                "other data with --calibration, or use another precision"
+            )
+    return found

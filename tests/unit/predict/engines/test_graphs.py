@@ -1,0 +1,133 @@
+"""OpenVINO and ONNX Runtime compute what the encoder computes; padded grids hold next to no padding."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bertie
+from bertie.batches.collate import collate
+from bertie.contracts import Batch, Sequence
+from bertie.errors import UsageError
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import build_encoder
+from bertie.model.initialization import initialize_weights
+from bertie.model.lstm import LstmConfig
+from bertie.model.model import Model
+from bertie.model.transformer import TransformerEncoder
+from bertie.predict.engines import grids
+from bertie.predict.engines.graph import Graph
+from bertie.predict.engines.grids import GridEncoder
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "bert": {},
+    "pre-norm causal": {"norm_position": "pre", "causal": True},
+    "rotary geglu": {"position_embedding": "rotary", "hidden_act": "geglu"},
+    "alibi tanh": {"position_embedding": "alibi", "hidden_act": "gelu_tanh"},
+    "no segments": {"type_vocab_size": 0, "embedding_size": 16},
+}
+
+
+def encoder_of(config: TransformerConfig) -> TransformerEncoder:
+    torch.manual_seed(1)
+    encoder = build_encoder(config)
+    assert isinstance(encoder, TransformerEncoder)
+    initialize_weights(encoder, 0.2)
+    return encoder.eval()
+
+
+def batch_of(*lengths: int) -> Batch:
+    rng = np.random.default_rng(3)
+    sequences = [
+        Sequence(rng.integers(5, 500, n).astype(np.int32), (np.arange(n) > n // 2).astype(np.int32), np.ones(n, bool))
+        for n in lengths
+    ]
+    return collate(sequences, max(lengths)).tensors()
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+@torch.inference_mode()
+def test_a_graph_computes_what_the_encoder_computes(variant: str, tiny_config: TransformerConfig) -> None:
+    encoder = encoder_of(replace(tiny_config, **VARIANTS[variant]))
+    graph = Graph(Model(encoder, {}))
+
+    def run(*arrays: np.ndarray) -> np.ndarray:
+        [states] = graph(*(torch.from_numpy(array) for array in arrays))
+        return states.numpy()
+
+    batch = batch_of(63, 60, 30, 30, 29, 28, 7, 1)
+    expected = encoder(batch).last
+    found = GridEncoder(encoder, run)
+    torch.testing.assert_close(found(batch).last, expected, atol=2e-5, rtol=1e-4)
+    rows = batch.ragged.cu_seqlens[:-1]
+    torch.testing.assert_close(found(batch, rows).last, expected[rows], atol=2e-5, rtol=1e-4)
+    layers = found(batch, all_layers=True).layers
+    assert layers is not None
+    assert len(layers) == 3
+
+
+@torch.inference_mode()
+def test_sequences_with_positions_of_their_own_are_not_given_to_the_library(tiny_config: TransformerConfig) -> None:
+    def run(*_: np.ndarray) -> np.ndarray:
+        raise AssertionError
+
+    encoder = encoder_of(tiny_config)
+    batch = batch_of(9, 4)
+    moved = replace(batch, position_ids=batch.position_ids + 1)
+    torch.testing.assert_close(GridEncoder(encoder, run)(moved).last, encoder(moved).last)
+
+
+def test_grids_of_sorted_sequences_have_no_padding() -> None:
+    lengths = np.sort(np.random.default_rng(0).gamma(3, 9, 4000).astype(int) + 3)[::-1]
+    slices = list(grids.groups(lengths))
+    assert slices[0].start == 0
+    assert all(a.stop == b.start for a, b in itertools.pairwise(slices))
+    assert slices[-1].stop == len(lengths)
+    cells = sum((own.stop - own.start) * int(lengths[own].max()) for own in slices)
+    assert cells < 1.02 * lengths.sum()
+    assert len(slices) < 120
+
+
+def test_grids_are_bounded() -> None:
+    assert list(grids.groups(np.array([], int))) == []
+    assert list(grids.groups(np.array([5000, 10, 10]))) == [slice(0, 1), slice(1, 3)]
+    assert list(grids.groups(np.array([10, 30, 10]))) == [slice(0, 1), slice(1, 2), slice(2, 3)]
+    assert all(own.stop - own.start <= 32 for own in grids.groups(np.full(100, 64)))
+
+
+@pytest.mark.parametrize("engine", ["openvino", "onnx"])
+def test_an_engine_gives_the_vectors_of_the_model(engine: Any, pretrained: Path, small_texts: list[str]) -> None:
+    library(engine)
+    plain, fast = bertie.load(pretrained, threads=1), bertie.load(pretrained, threads=1, engine=engine)
+    texts = [text[:length] for text, length in zip(small_texts, np.resize([9, 40, 200, 41], 60), strict=False)]
+    expected = plain.embed(texts)
+    np.testing.assert_allclose(fast.embed(texts), expected, atol=1e-5)
+    found: list[np.ndarray] = []
+    threads = [threading.Thread(target=lambda: found.append(fast.embed(texts))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 3
+    for vectors in found:
+        np.testing.assert_allclose(vectors, expected, atol=1e-5)
+
+
+def library(engine: str) -> None:
+    if engine == "onnx":
+        pytest.importorskip("onnxruntime", reason="needs the package onnxruntime")
+    else:
+        pytest.importorskip("openvino", reason="needs the package openvino")
+
+
+def test_other_encoders_are_refused() -> None:
+    config = LstmConfig(vocab_size=50, hidden_size=16, num_hidden_layers=1, cell_size=16)
+    with pytest.raises(UsageError, match="lstm cannot be exported as a graph"):
+        Graph(Model(build_encoder(config), {}))

@@ -1,0 +1,216 @@
+"""The torch engine computes what the encoder computes, for every configuration, batch and choice of rows."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bertie
+from bertie.batches.collate import collate
+from bertie.contracts import Batch, Sequence
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import build_encoder
+from bertie.model.initialization import initialize_weights
+from bertie.model.transformer import TransformerEncoder
+from bertie.predict.engines import cpu, layers, torch_engine
+from bertie.predict.engines.calibration import measure_ranges
+from bertie.predict.engines.linears import Int8Linear, Range, Weights, accept_deprecation, quantize, quantize_in_steps
+
+needs_bf16 = pytest.mark.skipif(not cpu.has(cpu.BF16), reason="needs a processor with bf16 instructions")
+needs_int8 = pytest.mark.skipif(not cpu.has(cpu.INT8), reason="needs a processor with int8 instructions")
+VARIANTS: dict[str, dict[str, Any]] = {
+    "bert": {},
+    "pre-norm": {"norm_position": "pre"},
+    "tanh": {"hidden_act": "gelu_tanh"},
+    "relu": {"hidden_act": "relu"},
+    "geglu": {"hidden_act": "geglu"},
+    "swiglu, no biases": {"hidden_act": "swiglu", "use_bias": False},
+    "rotary": {"position_embedding": "rotary"},
+    "alibi": {"position_embedding": "alibi"},
+    "causal": {"causal": True, "norm_position": "pre"},
+    "causal alibi": {"causal": True, "position_embedding": "alibi"},
+    "electra": {"embedding_size": 16},
+}
+
+
+def encoder_of(config: TransformerConfig, scale: float = 0.2) -> TransformerEncoder:
+    torch.manual_seed(1)
+    encoder = build_encoder(config)
+    assert isinstance(encoder, TransformerEncoder)
+    initialize_weights(encoder, scale)
+    with torch.no_grad():  # biases and norms that are not 0 and 1
+        for parameter in encoder.parameters():
+            if parameter.ndim == 1:
+                parameter += 0.1 * torch.randn_like(parameter)
+    return encoder.eval()
+
+
+def batch_of(*lengths: int) -> Batch:
+    rng = np.random.default_rng(3)
+    sequences = [
+        Sequence(rng.integers(5, 500, n).astype(np.int32), (np.arange(n) > n // 2).astype(np.int32), np.ones(n, bool))
+        for n in lengths
+    ]
+    return collate(sequences, max(lengths)).tensors()
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+@torch.inference_mode()
+def test_fp32_equals_the_encoder(variant: str, tiny_config: TransformerConfig) -> None:
+    encoder = encoder_of(replace(tiny_config, **VARIANTS[variant]))
+    packed = torch_engine.fp32(encoder)
+    batch = batch_of(7, 30, 30, 30, 12, 1, 63)
+    expected = encoder(batch, all_layers=True)
+    found = packed(batch, all_layers=True)
+    assert found.layers is not None
+    assert expected.layers is not None
+    for ours, theirs in zip(found.layers, expected.layers, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
+    assert float(expected.last.std()) > 0.1
+    for rows in (
+        batch.ragged.cu_seqlens[:-1],
+        torch.tensor([0, 3, 6, 8, 9, 10, 172]),
+        torch.tensor([40]),
+        torch.arange(173),
+    ):
+        torch.testing.assert_close(packed(batch, rows).last, expected.last[rows], atol=2e-5, rtol=1e-4)
+
+
+@torch.inference_mode()
+def test_batches_of_several_parts(tiny_config: TransformerConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layers, "PART_TOKENS", 40)
+    encoder = encoder_of(tiny_config)
+    batch = batch_of(60, 20, 20, 9, 9, 9, 9, 9, 33)
+    rows = torch.tensor([0, 59, 60, 81, 100, 177])
+    expected = encoder(batch).last
+    parts = list(layers.parts_of(batch.ragged.lengths.numpy(), None))
+    assert [part.tokens.stop - part.tokens.start for part in parts] == [60, 40, 36, 9, 33]
+    packed = torch_engine.fp32(encoder)
+    torch.testing.assert_close(packed(batch).last, expected, atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(packed(batch, rows).last, expected[rows], atol=2e-5, rtol=1e-4)
+    assert packed(batch, rows[:0]).last.shape == (0, 32)
+
+
+def test_rows_have_few_sizes() -> None:
+    sizes = [layers.rows_for(count) for count in range(1, layers.PART_TOKENS + 1)]
+    assert all(size >= count for count, size in enumerate(sizes, 1))
+    assert len(set(sizes)) < 50
+    assert max(size - count for count, size in enumerate(sizes, 1)) < 64
+
+
+@needs_bf16
+@torch.inference_mode()
+def test_bf16_is_close_to_the_encoder(tiny_config: TransformerConfig) -> None:
+    encoder = encoder_of(tiny_config)
+    batch = batch_of(7, 30, 30, 63)
+    found, expected = torch_engine.bf16(encoder)(batch).last, encoder(batch).last
+    assert found.dtype == torch.float32
+    assert float(torch.nn.functional.cosine_similarity(found, expected).min()) > 0.999
+    assert not torch.equal(found, expected)
+
+
+def int8(encoder: TransformerEncoder, *batches: Batch) -> tuple[torch_engine.PackedEncoder, dict[str, Range]]:
+    def run(observed: torch.nn.Module) -> None:
+        for batch in batches:
+            observed(batch)
+
+    ranges = measure_ranges(encoder, run)
+    return torch_engine.int8(encoder, ranges), ranges
+
+
+@needs_int8
+@pytest.mark.parametrize("variant", ["bert", "pre-norm", "geglu", "rotary"])
+@torch.inference_mode()
+def test_int8_is_close_to_the_encoder(variant: str, tiny_config: TransformerConfig) -> None:
+    encoder = encoder_of(replace(tiny_config, **VARIANTS[variant]))
+    packed, ranges = int8(encoder, batch_of(50, 40, 30))
+    assert sorted(ranges) == sorted(f"{i}.{place}" for i in range(2) for place in ("qkv", "out", "up", "down"))
+    batch = batch_of(7, 30, 30, 63)
+    found, expected = packed(batch).last, encoder(batch).last
+    assert float(torch.nn.functional.cosine_similarity(found, expected).mean()) > 0.98
+    assert float(torch.nn.functional.cosine_similarity(found, expected.roll(1, 0)).mean()) < 0.9
+
+
+@needs_int8
+@torch.inference_mode()
+def test_int8_does_not_depend_on_the_other_sequences(tiny_config: TransformerConfig) -> None:
+    packed, _ = int8(encoder_of(tiny_config), batch_of(50, 40, 30))
+    both, alone = batch_of(30, 63), batch_of(30)
+    torch.testing.assert_close(packed(both).last[:30], packed(alone).last, atol=1e-5, rtol=1e-5)
+
+
+@needs_int8
+@torch.inference_mode()
+def test_int8_linear_is_exact_for_representable_numbers() -> None:
+    torch.manual_seed(0)
+    accept_deprecation()
+    x_TI = torch.randint(-100, 101, (20, 32)).float()
+    matrix = torch.randint(-127, 128, (48, 32)).float()
+    matrix[:, 0] = 127  # so that the scale of each output is 1
+    bias = torch.randn(48)
+    linear = Int8Linear(Weights(matrix, bias), Range(-127.0, 128.0), torch.float32)
+    expected = x_TI @ matrix.T + bias
+    torch.testing.assert_close(linear(x_TI), expected, atol=1e-2, rtol=1e-5)
+    torch.testing.assert_close(linear.add(x_TI, torch.ones(20, 48)), expected + 1, atol=1e-2, rtol=1e-5)
+    torch.testing.assert_close(linear(x_TI, "relu"), expected.relu(), atol=1e-2, rtol=1e-5)
+
+
+def test_both_ways_to_quantize_are_equal() -> None:
+    accept_deprecation()
+    x = torch.cat([torch.randn(5000) * 3, torch.tensor([-100.0, 100.0, 0.0])])
+    span = Range(-4.0, 7.3)
+    found = quantize(x, span)
+    assert found.dtype == torch.uint8
+    assert int((found.int() - quantize_in_steps(x, span).int()).abs().max()) <= 1  # at ties
+    assert float((found == quantize_in_steps(x, span)).float().mean()) > 0.999
+    assert found[-1] == span.zero
+    assert (int(found[-3]), int(found[-2])) == (0, 255)
+
+
+@pytest.mark.parametrize("values", [(0.0, 0.0), (-3.0, 0.0), (0.0, 5.0)])
+def test_zero_is_representable(values: tuple[float, float]) -> None:
+    span = Range(*values)
+    assert 0 <= span.zero <= 255
+    assert int(quantize_in_steps(torch.zeros(1), span)[0]) == span.zero
+
+
+@pytest.mark.parametrize("engine", ["torch", pytest.param("torch-bf16", marks=needs_bf16)])
+def test_several_threads_get_the_results_of_one(engine: Any, pretrained: Path, small_texts: list[str]) -> None:
+    model = bertie.load(pretrained, threads=1, engine=engine)
+    parts = [small_texts[i::4][:25] for i in range(4)]
+    expected = [model.embed(part) for part in parts]
+    found: dict[int, list[np.ndarray]] = {}
+
+    def work(number: int) -> None:
+        torch.set_num_threads(1)
+        found[number] = [model.embed(parts[number]) for _ in range(5)]
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, vectors in enumerate(expected):
+        for each in found[number]:
+            np.testing.assert_array_equal(each, vectors)
+
+
+def test_all_that_a_model_does_works_with_the_engine(pretrained: Path, small_texts: list[str]) -> None:
+    plain, fast = (bertie.load(pretrained, threads=1, engine=engine) for engine in (None, "torch"))  # type: ignore[arg-type]
+    assert (plain.engine, fast.engine) == ("plain", "torch")
+    texts = [text.split(". ")[0] for text in small_texts[:6]]
+    for ours, theirs in zip(fast.hidden_states(texts), plain.hidden_states(texts), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-4)
+    np.testing.assert_allclose(fast.pseudo_log_likelihood(texts), plain.pseudo_log_likelihood(texts), rtol=1e-4)
+    pairs = list(zip(texts[:3], texts[3:], strict=True))
+    np.testing.assert_allclose(fast.next_sentence(pairs), plain.next_sentence(pairs), atol=1e-4)
+    masked = texts[0].replace(texts[0].split()[2], "[MASK]", 1)
+    assert [p.token for p in fast.fill_mask(masked)[0]] == [p.token for p in plain.fill_mask(masked)[0]]
+    ours, theirs = (model.word_vectors(texts) for model in (fast, plain))
+    np.testing.assert_allclose(ours[0].vectors, theirs[0].vectors, atol=1e-4)

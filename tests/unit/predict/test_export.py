@@ -1,0 +1,243 @@
+"""bertie convert: every target is compared with its source, loads again, and is refused if it loses too much."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bertie
+from bertie.checkpoints.folder import read_checkpoint
+from bertie.errors import UsageError, UserError
+from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
+from bertie.predict import export_checks
+from bertie.predict.engines import cpu, files
+from bertie.predict.export import Target, convert
+from bertie.tasks import AnyTask, Classify, Span, Tag
+from bertie.training.optimizers import AdamW
+from bertie.training.schedules import Linear
+
+needs_int8 = pytest.mark.skipif(not cpu.has(cpu.INT8), reason="needs a processor with int8 instructions")
+
+
+@pytest.fixture(scope="module")
+def sentences(small_texts: list[str]) -> list[str]:
+    return [sentence for text in small_texts[:40] for sentence in text.split(". ")][:80]
+
+
+def tuned(task: AnyTask, rows: list[Any], pretrained: Path, out: Path) -> Path:
+    training = FinetuneTraining(steps=12, batch_size=8, learning_rate=3e-3, precision="fp32")
+    config = FinetuneConfig(task, AdamW(), Linear(), training, max_length=48, hidden_dropout_prob=0.0)
+    bertie.finetune(config, rows, rows, pretrained, out, threads=1)
+    return out
+
+
+@pytest.fixture(scope="module")
+def classifier(sentences: list[str], pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A fine-tuned run, and its data."""
+    folder = tmp_path_factory.mktemp("classifier")
+    rows = [{"text": text, "label": "long" if len(text) > 50 else "short"} for text in sentences]
+    (folder / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tuned(Classify(), rows, pretrained, folder / "run"), folder / "dev.jsonl"
+
+
+def library(target: str) -> None:
+    if target == "onnx":
+        pytest.importorskip("onnxscript", reason="needs the package onnxruntime")
+        pytest.importorskip("onnxruntime", reason="needs the package onnxruntime")
+    if target == "openvino":
+        pytest.importorskip("openvino", reason="needs the package openvino")
+
+
+@pytest.mark.parametrize("target", ["torch", "onnx", "openvino", "hf", "sentence-transformers"])
+def test_a_classifier_predicts_the_same(
+    target: Target, classifier: tuple[Path, Path], sentences: list[str], tmp_path: Path
+) -> None:
+    library(target)
+    if target == "hf":
+        pytest.importorskip("transformers", reason="needs the package transformers")
+    if target == "sentence-transformers":
+        pytest.importorskip("sentence_transformers", reason="needs the package sentence-transformers")
+    run, data = classifier
+    result = convert(run, tmp_path / "out", target, data=data, threads=1)
+    assert result["difference"] < 1e-4
+    assert result["scores"] == result["source_scores"]
+    assert result["loss"] == 0
+    source, found = (bertie.load(folder, threads=1) for folder in (run, tmp_path / "out"))
+    assert found.engine == result["engine"] or (found.engine == "plain" and result["engine"] is None)
+    assert found.max_length == source.max_length == 48
+    ours, theirs = source.predict(sentences), found.predict(sentences)
+    assert [each.label for each in ours] == [each.label for each in theirs]
+    assert len({each.label for each in ours}) == 2
+    pairs = [[each.probabilities["long"] for each in predicted] for predicted in (ours, theirs)]
+    np.testing.assert_allclose(*pairs, atol=1e-5)
+    assert read_checkpoint(tmp_path / "out").task == read_checkpoint(run).task
+
+
+def test_an_onnx_file_runs_without_bertie(classifier: tuple[Path, Path], sentences: list[str], tmp_path: Path) -> None:
+    library("onnx")
+    import onnx
+    import onnxruntime
+
+    run, data = classifier
+    result = convert(run, tmp_path / "out", "onnx", threads=1)
+    assert set(result["outputs"]) == {"last_hidden_state", "logits"}
+    [path] = (tmp_path / "out" / "onnx").iterdir()
+    model = onnx.load(path, load_external_data=False)
+    assert [each.version for each in model.opset_import if each.domain in ("", "ai.onnx")] == [18]
+    assert not any(tensor.external_data for tensor in model.graph.initializer)
+    shapes = {
+        value.name: [size.dim_param or size.dim_value for size in value.type.tensor_type.shape.dim]
+        for value in (*model.graph.input, *model.graph.output)
+    }
+    inputs = ("input_ids", "attention_mask", "token_type_ids")
+    assert shapes == {
+        **{key: ["batch_size", "sequence_length"] for key in inputs},
+        "last_hidden_state": ["batch_size", "sequence_length", 32],
+        "logits": ["batch_size", 2],
+    }
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    predictor = bertie.load(run, threads=1)
+    for count in (1, 5):
+        encoded = [each.input_ids for each in export_checks.sequences(predictor, data)[:count]]
+        longest = max(len(each) for each in encoded)
+        ids, mask = (np.zeros((count, longest), np.int64) for _ in range(2))
+        for i, each in enumerate(encoded):
+            ids[i, : len(each)], mask[i, : len(each)] = each, 1
+        [logits] = session.run(["logits"], {"input_ids": ids, "attention_mask": mask, "token_type_ids": 0 * ids})
+        shares = torch.from_numpy(logits).softmax(1)
+        expected = [list(each.probabilities.values()) for each in predictor.predict(sentences[:count])]
+        np.testing.assert_allclose(shares, expected, atol=1e-5)
+
+
+@needs_int8
+@pytest.mark.parametrize("target", ["torch", "onnx", "openvino"])
+def test_int8_is_scored_and_loads_again(target: Target, classifier: tuple[Path, Path], tmp_path: Path) -> None:
+    library(target)
+    if target == "openvino":
+        pytest.importorskip("nncf", reason="needs the package openvino")
+    run, data = classifier
+    result = convert(run, tmp_path / "out", target, precision="int8", data=data, max_loss=0.1, threads=1)
+    assert result["engine"] == f"{target}-int8"
+    assert result["cosine"] < 0.99999
+    assert set(result["scores"]) == {"accuracy", "f1", "matthews"}
+    found = bertie.load(tmp_path / "out", threads=1)
+    assert found.engine == f"{target}-int8"
+    assert found.evaluate(data)["scores"] == result["scores"]
+    measured = json.loads((tmp_path / "out" / "engine.json").read_text())["measured"]
+    assert measured["source_scores"]["accuracy"] == bertie.load(run, threads=1).evaluate(data)["scores"]["accuracy"]
+
+
+@needs_int8
+def test_too_large_a_loss_is_refused(classifier: tuple[Path, Path], tmp_path: Path) -> None:
+    run, data = classifier
+    with pytest.raises(UserError, match=r"int8 loses .* more than -0\.5: allow it with --max-loss"):
+        convert(run, tmp_path / "out", "torch", precision="int8", data=data, max_loss=-0.5, threads=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_int8
+def test_int8_needs_data(pretrained: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="give --data FILE"):
+        convert(pretrained, tmp_path / "out", "torch", precision="int8")
+
+
+@pytest.mark.parametrize(
+    ("target", "precision", "message"),
+    [("hf", "bf16", "keeps the weights as they are"), ("onnx", "bf16", "does not compute in bf16")],
+)
+def test_impossible_precisions_are_refused(
+    target: Any, precision: Any, message: str, pretrained: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        convert(pretrained, tmp_path / "out", target, precision=precision)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pre_trained_model_keeps_its_heads(pretrained: Path, tmp_path: Path) -> None:
+    library("onnx")
+    result = convert(pretrained, tmp_path / "out", "onnx", threads=1)
+    assert set(result["outputs"]) == {"last_hidden_state", "mlm_logits", "nsp_logits"}
+    assert max(result["outputs"].values()) < 1e-4
+    text = "The [MASK] in the gudon"
+    ours, theirs = (bertie.load(folder, threads=1).fill_mask(text) for folder in (pretrained, tmp_path / "out"))
+    assert [each.token for each in ours[0]] == [each.token for each in theirs[0]]
+
+
+@pytest.mark.parametrize("kind", ["tag", "span"])
+def test_other_heads_are_exported(kind: str, sentences: list[str], pretrained: Path, tmp_path: Path) -> None:
+    library("onnx")
+    words = [sentence.split() for sentence in sentences[:16]]
+    task: AnyTask = Tag() if kind == "tag" else Span()
+    rows: list[Any] = [{"tokens": each, "tags": ["A" if len(w) > 4 else "O" for w in each]} for each in words]
+    if kind == "span":
+        answers = [[{"text": each[1], "answer_start": len(each[0]) + 1}] for each in words]
+        rows = [
+            {"id": str(i), "question": each[1], "context": " ".join(each), "answers": answers[i]}
+            for i, each in enumerate(words)
+        ]
+    run = tuned(task, rows, pretrained, tmp_path / "run")
+    result = convert(run, tmp_path / "out", "onnx", threads=1)
+    heads = {"tag": {"logits"}, "span": {"start_logits", "end_logits"}}
+    assert set(result["outputs"]) == {"last_hidden_state", *heads[kind]}
+    found, source = (bertie.load(folder, threads=1).evaluate(rows)["scores"] for folder in (tmp_path / "out", run))
+    assert found == pytest.approx(source)
+
+
+def test_the_pooling_is_readable_by_old_and_new_readers(minilm: Path, tmp_path: Path) -> None:
+    pytest.importorskip("sentence_transformers", reason="needs the package sentence-transformers")
+    result = convert(minilm, tmp_path / "out", "sentence-transformers", threads=1)
+    assert result["cosine"] > 0.99999
+    pooling = json.loads((tmp_path / "out" / "1_Pooling" / "config.json").read_text())
+    assert pooling["pooling_mode_mean_tokens"] is True
+    assert pooling["pooling_mode_cls_token"] is False
+    assert pooling["pooling_mode"] == "mean"
+    assert pooling["word_embedding_dimension"] == pooling["embedding_dimension"] == 384
+    texts = ["one text", "another, longer text"]
+    found = bertie.load(tmp_path / "out", threads=1)
+    np.testing.assert_allclose(found.embed(texts), bertie.load(minilm, threads=1).embed(texts), atol=1e-6)
+    assert found.max_length == 256
+
+
+@pytest.mark.parametrize("damage", ["json", "file", "version"])
+def test_damaged_folders_are_refused(damage: str, pretrained: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    convert(pretrained, out, "torch", threads=1)
+    graph = out / "graph.bin"
+    graph.write_bytes(b"right")
+    files.write(files.Exported(out, "torch", files=("graph.bin",)))
+    assert bertie.load(out).engine == "torch"
+    engine = json.loads((out / "engine.json").read_text())
+    if damage == "file":
+        graph.write_bytes(b"wrong")
+    elif damage == "json":
+        (out / "engine.json").write_text(json.dumps(engine | {"engine": "quick"}))
+    else:
+        (out / "engine.json").write_text(json.dumps(engine | {"format": 2}))
+    message = {"json": "is damaged", "file": "was altered", "version": "update bertie"}[damage]
+    with pytest.raises(UserError, match=message):
+        bertie.load(out)
+
+
+def test_an_existing_folder_is_not_overwritten(pretrained: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("")
+    with pytest.raises(UsageError, match="already exists"):
+        convert(pretrained, tmp_path, "hf")
+
+
+def test_the_command(classifier: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from bertie.cli import main
+
+    run, data = classifier
+    out = tmp_path / "out"
+    assert main(["convert", str(run), str(out), "--to", "torch", "--data", str(data), "--json"]) == 0
+    printed = capsys.readouterr()
+    result = json.loads(printed.out.splitlines()[-1])
+    assert result["engine"] == "torch"
+    assert "differs from its source by" in printed.err
+    assert main(["predict", str(out), "a text", "--engine", "plain", "--json"]) == 0
+    assert main(["evaluate", str(out), "--data", str(data), "--engine", "quick"]) == 2
