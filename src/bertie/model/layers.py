@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from bertie.contracts import Ragged
 from bertie.model.activation import activation
 from bertie.model.attention import IMPLEMENTATIONS, Kind
-from bertie.model.attention_pattern import FULL, Pattern
+from bertie.model.attention_pattern import FULL, pattern_of
 from bertie.model.config import Activation, TransformerConfig
 from bertie.model.dropout import drop_add
 from bertie.model.positions import rotate
@@ -25,7 +25,7 @@ class SelfAttention(nn.Module):
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, config.use_bias)
         self.out = nn.Linear(config.hidden_size, config.hidden_size, config.use_bias)
         self.dropout = config.attention_probs_dropout_prob
-        self.pattern = Pattern(config.causal, config.window(number), config.position_embedding == "alibi")
+        self.pattern = pattern_of(config, number)
         self.attend = IMPLEMENTATIONS[implementation]
 
     def forward(

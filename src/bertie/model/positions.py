@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from bertie.model.config import TransformerConfig
+
 
 class SinusoidalEmbedding(nn.Module):
     """Fixed position embeddings: sines in even dimensions, cosines in odd ones. It has no weights."""
@@ -33,6 +35,17 @@ def rotary_angles(position_ids: Int[Tensor, " T"], head_size: int, base: float) 
     """
     pair = torch.arange(0, head_size, 2, device=position_ids.device)
     return position_ids[:, None] * torch.pow(base, -pair / head_size)
+
+
+def layer_angles(config: TransformerConfig, position_ids: Int[Tensor, " T"]) -> list[Tensor | None]:
+    """Return the rotary angles of every layer, [T, R]. None: the model has other positions."""
+    layers = range(config.num_hidden_layers)
+    if config.position_embedding != "rotary":
+        return [None for _ in layers]
+    local = [config.window(layer) is not None for layer in layers]
+    size, bases = config.hidden_size // config.num_attention_heads, (config.rotary_base, config.local_rotary_base)
+    angles = {each: rotary_angles(position_ids, size, bases[each]) for each in set(local)}
+    return [angles[each] for each in local]
 
 
 def rotate(x_TNH: Float[Tensor, "T N H"], angles: Float[Tensor, "T R"]) -> Float[Tensor, "T N H"]:

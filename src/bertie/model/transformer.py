@@ -15,7 +15,7 @@ from bertie.model.attention import Kind
 from bertie.model.config import TransformerConfig
 from bertie.model.embeddings import Embeddings, SharedEmbeddings
 from bertie.model.layers import Layer, SelfAttention
-from bertie.model.positions import rotary_angles
+from bertie.model.positions import layer_angles
 
 
 class TransformerEncoder(nn.Module):
@@ -55,7 +55,7 @@ class TransformerEncoder(nn.Module):
             Hidden states; `last` is [T, D], or [Q, D] with `rows`.
         """
         x_TD = self.embeddings(batch)
-        outputs, angles = [x_TD], self._angles(batch)
+        outputs, angles = [x_TD], layer_angles(self.config, batch.position_ids)
         for layer, own_angles in zip(self.layers[:-1], angles, strict=False):
             x_TD = self._apply_layer(layer, x_TD, batch.ragged, None, own_angles)
             outputs.append(x_TD)
@@ -73,16 +73,6 @@ class TransformerEncoder(nn.Module):
             if isinstance(part, SelfAttention):
                 part.attend = torch.compiler.disable(part.attend)  # pyright: ignore[reportAttributeAccessIssue]
         self.call = torch.compile(_call, backend=backend)
-
-    def _angles(self, batch: Batch) -> list[Tensor | None]:
-        """Return the angles of rotary position embeddings in every layer, [T, R]. None: the model has other embeddings."""
-        config = self.config
-        if config.position_embedding != "rotary":
-            return [None] * len(self.layers)
-        local = [config.window(number) is not None for number in range(len(self.layers))]
-        size, bases = config.hidden_size // config.num_attention_heads, (config.rotary_base, config.local_rotary_base)
-        angles = {each: rotary_angles(batch.position_ids, size, bases[each]) for each in set(local)}
-        return [angles[each] for each in local]
 
     def _apply_layer(
         self, layer: nn.Module, x_TD: Tensor, ragged: Ragged, rows: Tensor | None, angles: Tensor | None
