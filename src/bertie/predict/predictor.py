@@ -39,6 +39,7 @@ from bertie.predict.fill_mask import (
 from bertie.predict.generation import Generation, generate
 from bertie.predict.likelihood import TextScore, score_stream
 from bertie.predict.refused import with_nan
+from bertie.predict.relevance import relevance
 from bertie.predict.sentence_pairs import next_sentence
 from bertie.predict.token_model import TokenModel
 from bertie.predict.vectors import WordPooling, WordVectors, cosines, text_vectors, word_vectors
@@ -93,7 +94,7 @@ def load(source: str | Path, *, task: AnyTask | None = None, language: str = "",
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    """A model with its tokenizer and its task. `load` returns one."""
+    """A model with its tokenizer and its task. `load` returns one. Several threads may use it at once."""
 
     folder: Path
     """The folder that the model was loaded from."""
@@ -144,7 +145,7 @@ class Predictor:
             UsageError: `pooling` or `layers` is unknown, or the model has too few layers.
             UserError: The files of sentence-transformers ask for a module that bertie does not have.
         """
-        how = SentenceEmbedding(pooling, normalize=False) if pooling is not None else self._default_pooling()
+        how = SentenceEmbedding(pooling, normalize=False) if pooling is not None else self.default_pooling()
         text_list = list(require_list(texts))
         return text_vectors(self.model, self.tokenizer, text_list, self.max_length, how.pooling, layers, how.normalize)
 
@@ -273,6 +274,21 @@ class Predictor:
         vectors = self.embed(texts, pooling, layers)
         return cosines(vectors, vectors if others is None else self.embed(others, pooling, layers))
 
+    def rerank(self, query: str, texts: Iterable[str], label: str = "") -> np.ndarray:
+        """Score how relevant texts are for a query: higher is more relevant.
+
+        A model that was fine-tuned on pairs reads the query with each text (a cross-encoder): the score is its number, or
+        the probability of the class `label`, by default the one with a name such as "1", "yes" or "relevant". For other
+        models, the score is the cosine of the vectors.
+
+        Returns:
+            float64 [texts]. Raises UsageError if `label` is unknown, or unclear.
+        """
+        text_list = list(require_list(texts))
+        if (score := relevance(self.task, label)) is None:
+            return self.similarity([query], text_list)[0].astype(np.float64)
+        return np.array([score(found) for found in self.predict([(query, text) for text in text_list])], np.float64)
+
     def generate(self, prompt: str = "", how: Generation = Generation()) -> list[str]:
         """Generate texts that begin with `prompt`: slow, and with a masked language model poor. See `Generation`.
 
@@ -358,7 +374,8 @@ class Predictor:
             raise UserError(f"{self.folder} was not fine-tuned for a task: run `bertie finetune` first")
         return self.task
 
-    def _default_pooling(self) -> SentenceEmbedding:
+    def default_pooling(self) -> SentenceEmbedding:
+        """Return how `embed` pools without an argument. Raises UserError as `embed`."""
         if isinstance(self.task, Embed):
             return SentenceEmbedding(self.task.pooling, normalize=False)
         return sentence_transformers_format.read(self.folder) or SentenceEmbedding("mean", normalize=False)
