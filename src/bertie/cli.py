@@ -47,6 +47,7 @@ Use a model:
   next-sentence        Predict whether one text follows another.
   similarity           Compare texts by the cosines of their vectors.
   generate             Generate text (slow; poor with a masked language model).
+  serve                Serve models over HTTP.
 
 Look inside a model:
   inspect              Show what its heads attend to, and which ones it needs.
