@@ -17,7 +17,7 @@ from bertie.predict.relevance import relevance
 from bertie.predict.vectors import cosines
 from bertie.serve import messages as m
 from bertie.serve.exchange import Call, Handler, json_response
-from bertie.serve.limits import Refused, check_texts, too_large
+from bertie.serve.limits import Refused, check_sizes
 from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.queue import Job
 from bertie.tasks.predictions import SimilarityPrediction
@@ -82,14 +82,13 @@ async def rerank(call: Call, request: m.RerankRequest) -> m.RerankResponse:
     """Sort documents by their relevance for a query."""
     model = call.service.model(request.model, "embed")
     texts = [document if isinstance(document, str) else document.text for document in request.documents]
-    check_texts([request.query], call.service.limits, "query")
+    check_sizes([len(request.query)], call.service.limits, "query")
     score = relevance(model.task, request.label)
     if score is None:
         job = await _embed(call, model, [request.query, *texts], request.truncate, "documents")
         vectors = np.stack(job.results)
         scores = cosines(vectors[:1], vectors[1:])[0].tolist()
     else:
-        check_texts(texts, call.service.limits, "documents")
         pairs: list[m.Example] = [[request.query, text] for text in texts]
         job, predictions = await _predict(call, model, pairs, request.truncate, "documents")
         scores = [float(score(prediction)) for prediction in predictions]
@@ -111,9 +110,9 @@ async def predict(call: Call, request: m.PredictRequest) -> m.PredictResponse:
 async def fill_mask(call: Call, request: m.FillMaskRequest) -> m.FillMaskResponse:
     """Predict the tokens at masks."""
     model = call.service.model(request.model, "fill-mask")
-    check_texts(request.inputs, call.service.limits, "inputs")
-    encode = _each(model.encode_masked, "inputs")
     sizes = list(map(len, request.inputs))
+    check_sizes(sizes, call.service.limits, "inputs")
+    encode = _each(model.encode_masked, "inputs")
     job = await _run(call, model, "fill-mask", encode, list(enumerate(request.inputs)), sizes)
     results = [model.decode_masked(result, request.top_k) for result in job.results]
     return m.FillMaskResponse(results, model.name, _usage(call, model, job.sequences))
@@ -163,17 +162,15 @@ ENDPOINTS = (
 
 
 async def _embed(call: Call, model: ServedModel, texts: list[str], truncate: bool, param: str) -> Job:
-    check_texts(texts, call.service.limits, param)
-    job = await _run(call, model, "embed", model.encode_texts, texts, list(map(len, texts)), truncate, param)
-    call.facts["texts"] = len(texts)
-    return job
+    sizes = list(map(len, texts))
+    check_sizes(sizes, call.service.limits, param)
+    return await _run(call, model, "embed", model.encode_texts, texts, sizes, truncate, param)
 
 
 async def _embed_ids(call: Call, model: ServedModel, lists: list[list[int]], truncate: bool) -> Job:
-    limits = call.service.limits
-    if len(lists) > limits.max_items:
-        raise too_large("texts", len(lists), limits.max_items, "input")
-    encode, sizes = _each(model.encode_ids, "input"), list(map(len, lists))
+    sizes = list(map(len, lists))
+    check_sizes(sizes, call.service.limits, "input", "token ids")
+    encode = _each(model.encode_ids, "input")
     return await _run(call, model, "embed", encode, list(enumerate(lists)), sizes, truncate, "input")
 
 
@@ -197,15 +194,8 @@ async def _predict(
     call: Call, model: ServedModel, inputs: list[m.Example], truncate: bool, param: str
 ) -> tuple[Job, list[Any]]:
     """Return predictions for inputs, with the job that computed them."""
-    limits = call.service.limits
-    if len(inputs) > limits.max_items:
-        raise too_large("inputs", len(inputs), limits.max_items, param)
     sizes = [_characters(value) for value in inputs]
-    if (longest := max(sizes)) > limits.max_text_characters:
-        where = f"{param}[{sizes.index(longest)}]"
-        raise too_large("characters in one text", longest, limits.max_text_characters, where)
-    if sum(sizes) > limits.max_characters:
-        raise too_large("characters", sum(sizes), limits.max_characters, param)
+    check_sizes(sizes, call.service.limits, param)
     examples = _examples(model, inputs, param)
     job = await _run(call, model, "predict", model.encode_examples, examples, sizes, truncate, param)
     return job, model.decode_examples(job.results, job.sequences, examples)
@@ -264,7 +254,7 @@ async def _run(
     call.stages["tokenize"] = time.monotonic() - started
     if not truncate:
         _refuse_truncated(model, sequences, param)
-    job = await service.compute(model.lanes[operation], sequences, call.gone(), call.remaining)
+    job = await service.compute(model.lanes[operation], sequences, call.gone, call.remaining)
     call.stages |= {"queue": job.started - job.admitted, "compute": job.finished - job.started}
     return job
 

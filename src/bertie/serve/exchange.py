@@ -18,11 +18,10 @@ from bertie.errors import UserError
 from bertie.serve.limits import Refused, too_large
 from bertie.serve.messages import Error, ErrorResponse
 from bertie.serve.service import ClientGone, Service
+from bertie.tasks.data.rows import shorten
 
 CLIENT_GONE = 499  # in logs and metrics, as nginx counts it
-DRAINED_BODIES = (
-    8  # a body that is too large is read up to this multiple of the limit, so that the client sees the answer
-)
+MAX_MESSAGE, MAX_PARAM = 500, 100  # characters: a message may quote the request
 _encode = msgspec.json.Encoder().encode
 
 
@@ -110,14 +109,13 @@ def json_response(message: Any, status: int = 200) -> Response:
 
 
 def _error_response(refused: Refused) -> Response:
-    error = Error(refused.message, refused.type, refused.param, refused.reason)
+    param = refused.param and shorten(refused.param, MAX_PARAM)
+    error = Error(shorten(refused.message, MAX_MESSAGE), refused.type, param, refused.reason)
     response = json_response(ErrorResponse(error), refused.status)
     if refused.retry_after is not None:
         response.headers["retry-after"] = str(refused.retry_after)
     if refused.status == 401:
         response.headers["www-authenticate"] = "Bearer"
-    if refused.status in (408, 413):  # the rest of the body may still come
-        response.headers["connection"] = "close"
     return response
 
 
@@ -152,24 +150,18 @@ def _quoted(message: str) -> str:
 
 
 async def _read_body(call: Call, count: Callable[[int], None]) -> bytes:
-    """Read the body. One that is too large is read to its end, within reason, and thrown away."""
     limit = call.service.limits.max_bytes
     announced = int(call.request.headers.get("content-length", "0"))
-    if announced > limit * DRAINED_BODIES:
+    if announced > limit:
         raise too_large("bytes in the body", announced, limit)
     parts: list[bytes] = []
     size = 0
     async for part in _stream(call.request):
         size += len(part)
-        if size > limit * DRAINED_BODIES:
-            break
-        if size <= limit:
-            count(len(part))
-            parts.append(part)
-        else:
-            parts.clear()
-    if size > limit:
-        raise too_large("bytes in the body", size, limit)
+        if size > limit:
+            raise too_large("bytes in the body", size, limit)
+        count(len(part))
+        parts.append(part)
     return b"".join(parts)
 
 

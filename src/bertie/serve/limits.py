@@ -94,20 +94,25 @@ class Refused(Exception):  # noqa: N818 - not every refusal is an error of the s
 
 
 def too_large(what: str, size: int, limit: int, param: str | None = None) -> Refused:
-    """Return the refusal of a request that exceeds a limit. what: "bytes", "texts", …"""
-    advice = "shorten it" if what == "characters in one text" else "split the request"
-    return Refused(413, f"too_many_{what.split()[0]}", f"{size:,} {what}: the most is {limit:,}; {advice}", param)
+    """Return the refusal of a request that exceeds a limit. what: "bytes in the body", "texts", …"""
+    return Refused(413, f"too_many_{what.split()[0]}", f"{size:,} {what}: the most is {limit:,}", param)
 
 
-def check_texts(texts: list[str], limits: Limits, param: str) -> None:
-    """Check the sizes of texts, before they are tokenized. Raises Refused, with status 413."""
-    if len(texts) > limits.max_items:
-        raise too_large("texts", len(texts), limits.max_items, param)
-    total = 0
-    for number, text in enumerate(texts):
-        total += len(text)
-        if len(text) > limits.max_text_characters:
-            where = f"{param}[{number}]"
-            raise too_large("characters in one text", len(text), limits.max_text_characters, where)
-    if total > limits.max_characters:
-        raise too_large("characters", total, limits.max_characters, param)
+def check_sizes(sizes: list[int], limits: Limits, param: str, what: str = "characters") -> None:
+    """Check the texts of a request, before they are tokenized.
+
+    Args:
+        sizes: Characters of each text.
+        limits: The limits.
+        param: The field of the texts.
+        what: "characters", or "token ids", which are limited alike.
+
+    Raises:
+        Refused: There are too many texts or characters; status 413.
+    """
+    if len(sizes) > limits.max_items:
+        raise too_large("texts", len(sizes), limits.max_items, param)
+    if (longest := max(sizes)) > limits.max_text_characters:
+        raise too_large(f"{what} in one text", longest, limits.max_text_characters, f"{param}[{sizes.index(longest)}]")
+    if sum(sizes) > limits.max_characters:
+        raise too_large(what, sum(sizes), limits.max_characters, param)

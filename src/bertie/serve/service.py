@@ -155,13 +155,13 @@ class Service:
             before += len(part)
         return found
 
-    async def compute(self, lane: Lane, sequences: list[Sequence], gone: Awaitable[object], timeout: float) -> Job:
+    async def compute(self, lane: Lane, sequences: list[Sequence], gone: Callable[[], Awaitable[object]], timeout: float) -> Job:
         """Compute sequences, in turns with other requests.
 
         Args:
             lane: The operation.
             sequences: The sequences.
-            gone: Ends when the client goes away.
+            gone: Waits until the client goes away.
             timeout: Seconds to wait.
 
         Raises:
@@ -170,7 +170,7 @@ class Service:
         """
         job = Job(sequences, lane, asyncio.get_running_loop().create_future())
         self._admit(job)
-        watch = asyncio.ensure_future(gone)
+        watch = asyncio.ensure_future(gone())
         try:
             await asyncio.wait((job.waiter, watch), timeout=max(timeout, 0), return_when=asyncio.FIRST_COMPLETED)
             if not job.waiter.done():
