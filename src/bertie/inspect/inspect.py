@@ -31,7 +31,8 @@ from bertie.inspect.sentences import (
 from bertie.inspect.syntax import inspect_coreference, inspect_relations
 from bertie.inspect.tables import write_numbers, write_tables
 from bertie.inspect.texts import TextFile
-from bertie.predict.predictor import Predictor, load
+from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
 from bertie.tasks.data.rows import STDIN
 
 NUMBERS, TABLES, PAGE = FILES = ("inspect.json", "tables", "inspect.html")

@@ -21,7 +21,8 @@ from bertie.predict.engines.calibration import measure_ranges
 from bertie.predict.engines.files import EngineName, Exported
 from bertie.predict.engines.graph import Graph
 from bertie.predict.engines.linears import Range
-from bertie.predict.predictor import Predictor, load
+from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
 from bertie.tasks.inference import infer
 
 Target = Literal["torch", "openvino", "onnx", "hf", "sentence-transformers"]

@@ -122,8 +122,34 @@ class TokenModel:
             parts = [log_p_PV[:, :size].cpu().numpy() for _, log_p_PV in self._chunks(x_PD)]
             return np.split(np.concatenate(parts), np.cumsum([len(positions) for positions in wanted])[:-1])
 
-        sequences = [self._sequence(ids, _Wanted(positions)) for ids, positions in contexts]
+        return infer(self.model, self.masked_sequences(contexts), compute, BATCH_TOKENS)
+
+    def top_tokens(self, sequences: list[Sequence], top_k: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return the most probable tokens at some positions of sequences. The distributions are not kept in memory.
+
+        Args:
+            sequences: Sequences of `masked_sequences`.
+            top_k: Number of tokens, K; the vocabulary may have fewer.
+
+        Returns:
+            For each sequence the ids, int64 [P, K], most probable first, and the natural logarithm of their probabilities,
+            float32 [P, K].
+        """
+        size = self.tokenizer.size
+
+        def compute(batch: Batch, members: list[Sequence]) -> list[tuple[np.ndarray, np.ndarray]]:
+            wanted = [cast(_Wanted, member.target).positions for member in members]
+            x_PD = self._hidden(batch, wanted)
+            best = [log_p_PV[:, :size].topk(min(top_k, size)) for _, log_p_PV in self._chunks(x_PD)]
+            bounds = np.cumsum([len(positions) for positions in wanted])[:-1]
+            ids, log_p = torch.cat([each.indices for each in best]), torch.cat([each.values for each in best])
+            return list(zip(np.split(ids.cpu().numpy(), bounds), np.split(log_p.cpu().numpy(), bounds), strict=True))
+
         return infer(self.model, sequences, compute, BATCH_TOKENS)
+
+    def masked_sequences(self, contexts: Iterable[tuple[np.ndarray, np.ndarray]]) -> list[Sequence]:
+        """Return sequences that remember their positions. contexts: as in `log_distributions`."""
+        return [self._sequence(ids, _Wanted(positions)) for ids, positions in contexts]
 
     def log_probabilities(self, queries: list[Query]) -> np.ndarray:
         """Return the natural logarithm of the probability of each token, float64 [queries].

@@ -26,7 +26,8 @@ from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.objectives import MaskedLM, ReplacedToken
 from bertie.objectives.heads import build_heads
-from bertie.predict.predictor import Predictor, load
+from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
 from bertie.tasks import Choose, Classify, Embed, Tag
 from bertie.tasks.task_json import features_from_json, to_task_json
 from bertie.text import truncation
