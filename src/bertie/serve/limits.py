@@ -35,7 +35,7 @@ class Limits:
     buffer_bytes: int = 256 * 2**20
     """Most bytes in the bodies of all requests that have no answer yet (else 429)."""
     batch_tokens: int = 0
-    """Tokens in a batch. 0: 2,048 on a CPU, where larger batches are no faster but delay others; 16,384 on a GPU."""
+    """Tokens in a batch. 0: 4,096 on a CPU, where larger batches are hardly faster and delay others; 16,384 on a GPU."""
     max_wait_ms: float = 0.0
     """How long a batch that is not full waits for more sequences. 0: never, because packed batches need not be full."""
     timeout: float = 30.0

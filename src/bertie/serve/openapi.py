@@ -12,9 +12,12 @@ from bertie.serve.api import ENDPOINTS, Endpoint
 from bertie.tasks import predictions
 
 STRING = {"type": "string"}
-IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 # What the types of Python cannot say: a list has either texts or ids, and the fields of a prediction depend on the task.
-INPUT = [STRING, {"type": "array", "items": STRING, "minItems": 1}, IDS, {"type": "array", "items": IDS, "minItems": 1}]
+INPUT = [
+    STRING,
+    *({**kind, "minItems": 1} for kind in ({"type": "array", "items": STRING}, IDS, {"type": "array", "items": IDS})),
+]
 PREDICTIONS = (
     predictions.ClassPrediction,
     predictions.NumberPrediction,

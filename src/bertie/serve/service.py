@@ -52,7 +52,7 @@ class Service:
     """When the models were loaded, in seconds since 1970."""
 
     def __post_init__(self) -> None:
-        default = 16_384 if torch.cuda.is_available() else 2048
+        default = 16_384 if torch.cuda.is_available() else 4096
         self.queue = TokenQueue(self.limits.batch_tokens or default, self.limits.max_wait_ms / 1000)
         self.metrics = Metrics(model.share for model in self.models.values())
         health = {name: model.health for name, model in self.models.items()}
@@ -170,25 +170,26 @@ class Service:
             Refused: The queue is full, or the time is over, or computing failed.
             ClientGone: The client has gone away.
         """
-        job = Job(sequences, lane, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        job = Job(sequences, lane, waiter)
         self._admit(job)
         watch = asyncio.ensure_future(gone())
+        watch.add_done_callback(lambda _: _fail(waiter, ClientGone()))
+        timer = loop.call_later(max(timeout, 0), _fail, waiter, self._too_slow())
         try:
-            await asyncio.wait((job.waiter, watch), timeout=max(timeout, 0), return_when=asyncio.FIRST_COMPLETED)
-            if not job.waiter.done():
-                if watch.done():
-                    raise ClientGone
-                seconds = self.limits.timeout
-                raise Refused(
-                    504, "timeout", f"no result after {seconds:g} s: send fewer or shorter texts, or try later"
-                )
+            await waiter
         finally:
             watch.cancel()
-            if not job.waiter.done():
-                self.queue.cancel(job)
+            timer.cancel()
+            self.queue.cancel(job)  # what is complete stays
         if any(isinstance(result, Failure) for result in job.results):
             raise Refused(500, "engine", "the model could not compute a text of this request; the log has the error")
         return job
+
+    def _too_slow(self) -> Refused:
+        seconds = self.limits.timeout
+        return Refused(504, "timeout", f"no result after {seconds:g} s: send fewer or shorter texts, or try later")
 
     def _admit(self, job: Job) -> None:
         capacity = job.lane.owner.capacity
@@ -228,6 +229,11 @@ class Service:
 def _renumbered(sequence: Sequence, before: int) -> Sequence:
     """Return a sequence whose example counts from the start of the request. before: examples before its part."""
     return sequence if sequence.example < 0 else replace(sequence, example=sequence.example + before)
+
+
+def _fail(waiter: asyncio.Future[None], error: Exception) -> None:
+    if not waiter.done():
+        waiter.set_exception(error)
 
 
 def _wake(jobs: list[Job]) -> None:
