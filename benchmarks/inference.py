@@ -280,7 +280,7 @@ def peer_step(work: Path, name: str, grids: list[tuple[np.ndarray, np.ndarray]],
     return torch_step(work, name, given)
 
 
-def torch_step(work: Path, name: str, given: Sequence[Mapping[str, np.ndarray]]) -> Any:
+def torch_step(work: Path, name: str, given: Sequence[Mapping[Any, np.ndarray]]) -> Any:
     """Return a function that encodes padded batches with transformers, in fp32 or in torchao's int8, compiled."""
     import torch
     from transformers import AutoModel
