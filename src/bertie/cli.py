@@ -47,9 +47,9 @@ Use a model:
   next-sentence        Predict whether one text follows another.
   similarity           Compare texts by the cosines of their vectors.
   generate             Generate text (slow; poor with a masked language model).
-  serve                Serve models over HTTP.
 
-Serve a model:
+Put it into production:
+  serve                Serve models over HTTP.
   convert              Convert a model for a faster engine or another library.
 
 Look inside a model:
