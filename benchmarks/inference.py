@@ -26,6 +26,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -279,7 +280,7 @@ def peer_step(work: Path, name: str, grids: list[tuple[np.ndarray, np.ndarray]],
     return torch_step(work, name, given)
 
 
-def torch_step(work: Path, name: str, given: list[dict[str, np.ndarray]]) -> Any:
+def torch_step(work: Path, name: str, given: Sequence[Mapping[Any, np.ndarray]]) -> Any:
     """Return a function that encodes padded batches with transformers, in fp32 or in torchao's int8, compiled."""
     import torch
     from transformers import AutoModel
@@ -306,7 +307,7 @@ def pipeline(model: Path, texts: list[str]) -> tuple[Any, int, int]:
     """Return a step of transformers' pipeline with its defaults, and its tokens and sequences."""
     from transformers import pipeline as build
 
-    extract = build("feature-extraction", model=str(model), tokenizer=str(model))
+    extract: Any = build("feature-extraction", model=str(model), tokenizer=str(model))
     settings = {"truncation": True, "max_length": 384}
     tokens = sum(len(extract.tokenizer(text, **settings)["input_ids"]) for text in texts)
     return lambda: extract(texts, tokenize_kwargs=settings), tokens, len(texts)

@@ -1,4 +1,4 @@
-"""Write docs/reference from the code: the command line, the keys of recipes, and the list of public Python names.
+"""Write docs/reference from the code: the command line, recipe keys, public Python names, and the HTTP API.
 
 python docs/generate_reference.py            write the pages
 python docs/generate_reference.py --check    exit 1 if a page is out of date
@@ -10,6 +10,7 @@ import argparse
 import dataclasses
 import importlib
 import importlib.util
+import json
 import re
 import sys
 import types
@@ -24,6 +25,7 @@ from bertie.commands import USUAL, VERBS
 from bertie.commands.common import Output
 from bertie.commands.flags import REQUIRED, Argument, field_docs, literals, variants
 from bertie.lab.config import Axis, Budget, LabConfig, LabTask, Text, Variant
+from bertie.serve.openapi import openapi
 
 FOLDER = Path(__file__).parent / "reference"
 GENERATED = "<!-- Written by docs/generate_reference.py from the code. Edit the code, then run `make docs`. -->\n"
@@ -31,9 +33,16 @@ TYPES = {dict[str, Any]: "table", int: "integer", float: "float", str: "string",
 
 
 def pages() -> dict[str, str]:
-    """The generated pages by file name."""
-    written = {"command-line.md": command_line(), "recipes.md": recipes(), "python.md": python()}
-    return {name: GENERATED + "\n" + text.strip() + "\n" for name, text in written.items()}
+    """The generated files by name."""
+    described = openapi()
+    written = {
+        "command-line.md": command_line(),
+        "recipes.md": recipes(),
+        "python.md": python(),
+        "http-api.md": http_api(described),
+    }
+    found = {name: GENERATED + "\n" + text.strip() + "\n" for name, text in written.items()}
+    return {**found, "openapi.json": json.dumps(described, indent=1, ensure_ascii=False) + "\n"}
 
 
 def out_of_date() -> list[Path]:
@@ -249,6 +258,72 @@ def _is_module(name: str) -> bool:
     return importlib.util.find_spec(f"bertie.{name}") is not None
 
 
+# The HTTP API
+
+
+def http_api(described: dict[str, Any]) -> str:
+    """Every endpoint, with the fields of its messages."""
+    schemas = described["components"]["schemas"]
+    parts, used = [HTTP_API], dict[str, None]()
+    rows = [
+        [f"`{method.upper()} {path}`", operation["description"]]
+        for path, methods in described["paths"].items()
+        for method, operation in methods.items()
+    ]
+    parts.append(table(["Endpoint", "What it does"], rows))
+    for path, methods in described["paths"].items():
+        for operation in methods.values():
+            if "requestBody" in operation:
+                names = [_schema_name(operation["requestBody"]), _schema_name(operation["responses"]["200"])]
+                fields = [field_table(schemas[name]) for name in names]
+                parts += [f"## {path}", operation["description"], fields[0], "The response:", fields[1]]
+                used |= dict.fromkeys(names)
+    parts.append("## Other messages")
+    for name in sorted(schemas.keys() - used.keys()):
+        parts += [f"### {name}", schemas[name].get("description", ""), field_table(schemas[name])]
+    parts.append("## Statuses")
+    errors = described["paths"]["/v1/embeddings"]["post"]["responses"]
+    parts.append(table(["Status", "Meaning"], [[code(status), errors[status]["description"]] for status in errors]))
+    return "\n\n".join(filter(None, parts))
+
+
+def _schema_name(body: dict[str, Any]) -> str:
+    return body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+
+
+def field_table(schema: dict[str, Any]) -> str:
+    required = schema.get("required", [])
+    rows = [
+        [code(name), json_type(field), "required" if name in required else default_of(field), cell(meaning_of(field))]
+        for name, field in schema["properties"].items()
+    ]
+    return table(["Field", "Type", "Default", "Meaning"], rows)
+
+
+def json_type(field: dict[str, Any]) -> str:
+    """A type of JSON in words."""
+    if "$ref" in field:
+        name = field["$ref"].rpartition("/")[2]
+        return f"[{name}](#{slug(name)})"
+    if "enum" in field:
+        return ", ".join(code(str(value)) for value in field["enum"])
+    if "anyOf" in field:
+        return " or ".join(json_type(part) for part in field["anyOf"] if part.get("type") != "null")
+    if field.get("type") == "array":
+        return f"array of {json_type(field['items'])}"
+    return field.get("type", "any")
+
+
+def default_of(field: dict[str, Any]) -> str:
+    value = field.get("default")
+    return "none" if value in (None, "") else code(json.dumps(value).strip('"'))
+
+
+def meaning_of(field: dict[str, Any]) -> str:
+    inner = next((part["description"] for part in field.get("anyOf", ()) if "description" in part), "")
+    return field.get("description", inner)
+
+
 # Markdown
 
 
@@ -342,6 +417,14 @@ PYTHON = """# Python API
 
 `import bertie` loads nothing else. bertie imports each name when you first use it. The built site shows signatures and
 docstrings here (`make docs`); `help(bertie.load)` shows them in Python."""
+
+HTTP_API = """# HTTP API
+
+`bertie serve` offers these endpoints. [Serve](../how-to/serve.md) explains them, and [openapi.json](openapi.json), which
+the server has at `/openapi.json`, describes them for programs. Bodies are JSON, and unknown fields are refused.
+
+Every answer has the headers `X-Request-Id` and `Server-Timing`: the milliseconds of the stages `tokenize`, `queue` and
+`compute`, and the `total`."""
 
 CONFIGURATION = """Recipes are frozen dataclasses. [Recipe keys](recipes.md) describes the same fields as TOML keys. Functions
 that take a recipe also accept the name of a shipped recipe, the path of a TOML file, or a dictionary."""

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from bertie.predict.export import convert
     from bertie.predict.fill_mask import WordSearch
     from bertie.predict.generation import Generation
+    from bertie.predict.load import load
     from bertie.predict.minimal_pairs import minimal_pairs
-    from bertie.predict.predictor import Predictor, load
+    from bertie.predict.predictor import Predictor
     from bertie.pretraining.glove import GloveConfig
     from bertie.pretraining.glove import glove as glove
     from bertie.pretraining.pretrain import pretrain
@@ -86,7 +87,7 @@ _HOMES = {
     "glue": "bertie.finetuning.glue",
     "Inspection": "bertie.inspect.inspect",
     "inspect_model": "bertie.inspect.inspect",
-    "load": "bertie.predict.predictor",
+    "load": "bertie.predict.load",
     "minimal_pairs": "bertie.predict.minimal_pairs",
     "prepare": "bertie.text.prepare",
     "pretrain": "bertie.pretraining.pretrain",

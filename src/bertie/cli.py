@@ -48,7 +48,8 @@ Use a model:
   similarity           Compare texts by the cosines of their vectors.
   generate             Generate text (slow; poor with a masked language model).
 
-Serve a model:
+Put it into production:
+  serve                Serve models over HTTP.
   convert              Convert a model for a faster engine or another library.
 
 Look inside a model:

@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from importlib import resources
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from bertie.console import percent
@@ -31,75 +32,6 @@ SERIES = {
     "dark": ("#5db4e8", "#f0894d", "#3ecf9f", "#e09ac0", "#e3c04f", "#aab2bf"),
 }
 _INK = {"light": ("#1f2328", "#6b7076", "#e3e1da"), "dark": ("#e8e6e1", "#9b9fa6", "#34373d")}  # text, muted, grid
-
-_STYLE = """
-:root { color-scheme: light dark; --paper: #fcfbf8; --ink: #1f2328; --quiet: #5f656d; --line: #e3e1da; --tint: #f3f1eb;
-  --accent: #0072b2; --bad: #d55e00; --good: #00805f; }
-@media (prefers-color-scheme: dark) { :root { --paper: #17191c; --ink: #e8e6e1; --quiet: #a0a4ab; --line: #34373d;
-  --tint: #1f2226; --accent: #5db4e8; --bad: #f0894d; --good: #3ecf9f; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink); -webkit-text-size-adjust: 100%;
-  font: 17px/1.6 Charter, "Bitstream Charter", "Iowan Old Style", Georgia, Cambria, serif; }
-main { max-width: 46rem; margin: 0 auto; padding: clamp(1.5rem, 5vw, 4rem) clamp(1rem, 4vw, 2rem) 5rem; }
-h1 { font-size: clamp(1.7rem, 5vw, 2.3rem); line-height: 1.15; letter-spacing: -0.015em; margin: 0 0 0.6rem;
-  text-wrap: balance; }
-h2 { font-size: 1.3rem; line-height: 1.3; margin: 3rem 0 0.6rem; padding-top: 1.2rem; border-top: 1px solid var(--line);
-  text-wrap: balance; }
-p { margin: 0 0 1rem; max-width: 40rem; overflow-wrap: anywhere; text-wrap: pretty; }
-.intro { color: var(--quiet); font-size: 1.1rem; }
-figure { margin: 1.4rem 0 1.8rem; }
-figure svg { display: block; width: 100%; max-width: 37rem; height: auto; }
-figure.dark { display: none; }
-@media (prefers-color-scheme: dark) { figure.light { display: none; } figure.dark { display: block; } }
-@media print { figure.light { display: block; } figure.dark { display: none; } }
-.box { overflow-x: auto; margin: 1.2rem 0 1.8rem; }
-figure, table, .guesses { font-family: system-ui, "Segoe UI", "Helvetica Neue", Arial, sans-serif;
-  font-size: 0.85rem; line-height: 1.4; }
-table { border-collapse: collapse; min-width: 100%; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; vertical-align: top; padding: 0.45rem 1.4rem 0.45rem 0;
-  border-bottom: 1px solid var(--line); }
-th { color: var(--quiet); font-weight: 500; white-space: nowrap; border-bottom-color: var(--quiet); }
-th.number, td.number { text-align: right; white-space: nowrap; }
-td.word { white-space: nowrap; }
-td:not(.number, .word) { min-width: 8.5rem; overflow-wrap: anywhere; }
-th:last-child, td:last-child { padding-right: 0; }
-@media (max-width: 40rem) { th, td { padding-right: 0.8rem; } th, th.number { white-space: normal; } }
-pre { background: var(--tint); padding: 0.9rem 1.1rem; font-size: 0.8rem; line-height: 1.45; }
-figcaption { color: var(--quiet); margin-bottom: 0.5rem; }
-.guesses { margin: 1.2rem 0 2rem; }
-.guesses p { font-family: Charter, "Bitstream Charter", Georgia, serif; font-size: 1.05rem; margin-bottom: 0.5rem; }
-.guess { display: grid; grid-template-columns: minmax(5rem, 9rem) 1fr 3.6rem; gap: 0.8rem; align-items: center;
-  padding: 0.12rem 0; }
-.guess span:first-child { text-align: right; overflow-wrap: anywhere; }
-.guess span:last-child { color: var(--quiet); font-variant-numeric: tabular-nums; }
-.bar { background: var(--tint); border-radius: 2px; height: 0.85rem; }
-.bar i { display: block; height: 100%; background: var(--accent); border-radius: 2px; }
-a { color: var(--accent); }
-.matrix { min-width: 0; border-collapse: separate; border-spacing: 2px; }
-.matrix th, .matrix td { border: 0; padding: 0.3rem 0.45rem; vertical-align: middle; }
-.matrix td { min-width: 2.4rem; text-align: right; white-space: nowrap; border-radius: 2px;
-  background: color-mix(in srgb, var(--hue) calc(var(--share) * 55%), var(--tint)); }
-.matrix thead th { text-align: right; }
-.matrix tbody th { position: sticky; left: 0; background: var(--paper); color: var(--ink); font-weight: 400;
-  white-space: normal; overflow-wrap: break-word; min-width: 6rem; max-width: 13rem; line-height: 1.25; }
-.box:has(> .matrix) { margin-right: min(0px, (46rem - 100vw) / 2 + 1rem); }
-.matrix.many td, .matrix.many th { padding: 0.3rem 0.25rem; }
-.matrix.many td { min-width: 1.7rem; }
-.matrix b { color: var(--quiet); font-weight: 500; display: inline-block; min-width: 1.5em; }
-.passage { border-left: 3px solid var(--line); padding: 0.1rem 0 0.1rem 1rem; margin: 0 0 1.4rem; }
-.passage p { margin-bottom: 0.35rem; line-height: 1.5; }
-.facts, .marks, .note { font-family: system-ui, "Segoe UI", "Helvetica Neue", Arial, sans-serif; font-size: 0.85rem; }
-.facts span { margin-right: 1.2rem; display: inline-block; }
-.facts i, .note { color: var(--quiet); font-style: normal; }
-.note { margin: 0 0.15rem 0 0.3rem; }
-.marks span { margin-right: 1rem; }
-mark { color: inherit; padding: 0.05em 0.15em; border-radius: 2px; border-bottom: 2px solid var(--hue);
-  background: color-mix(in srgb, var(--hue) 16%, transparent); }
-.gold { --hue: var(--good); }
-.wrong { --hue: var(--bad); border-bottom-style: dashed; }
-.right { --hue: var(--accent); border-bottom-style: double; }
-"""
-
 
 Mark = Literal["", "gold", "wrong", "right"]
 
@@ -144,6 +76,8 @@ class Page:
     title: str
     intro: str = ""
     parts: list[str] = field(default_factory=list)
+    styles: list[str] = field(default_factory=lambda: [_asset("report.css")])
+    scripts: list[str] = field(default_factory=list)
 
     def heading(self, text: str) -> None:
         """Add a section heading."""
@@ -183,10 +117,10 @@ class Page:
 
     def line_chart(
         self,
-        series: dict[str, tuple[Numbers, Numbers]],
+        series: Mapping[str, tuple[Numbers, Numbers]],
         x_label: str,
         y_label: str,
-        lines: dict[str, float] | None = None,
+        lines: Mapping[str, float] | None = None,
     ) -> None:
         """Add a line chart with the y label as its caption.
 
@@ -316,20 +250,38 @@ class Page:
         paragraphs = "".join(f'<p dir="auto">{"".join(map(_part, parts))}</p>' for parts in texts)
         self.parts.append(f'<div class="passage"><p class="facts">{facts_line}</p>{paragraphs}</div>')
 
-    def link(self, text: str, path: str) -> None:
-        """Add a link to a file, given by its path relative to the page."""
-        self.parts.append(f'<p><a href="{escape(path)}">{escape(text)}</a></p>')
+    def links(self, files: Mapping[str, str]) -> None:
+        """Add a line of links to files, text -> path relative to the page."""
+        links = (f'<a href="{escape(path)}">{escape(text)}</a>' for text, path in files.items())
+        self.parts.append(f"<p>{' · '.join(links)}</p>")
+
+    def interactive(self, html: str, style: str, script: str) -> None:
+        """Add a part that runs a script. The arguments are trusted: escape what comes from users.
+
+        Args:
+            html: The part.
+            style: Its CSS.
+            script: Its JavaScript, which runs at the end of the page, as a module.
+        """
+        self.parts.append(html)
+        self.styles.append(style)
+        self.scripts.append(script)
 
     def html(self) -> str:
         """Return the page as HTML."""
         intro = f'<p class="intro">{escape(self.intro)}</p>' if self.intro else ""
-        body = "\n".join(self.parts)
+        body, style = "\n".join(self.parts), "".join(self.styles)
+        scripts = "".join(f'<script type="module">\n{script}</script>\n' for script in self.scripts)
         return (
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f"<title>{escape(self.title)}</title>\n<style>{_STYLE}</style>\n</head>\n"
-            f"<body>\n<main>\n<h1>{escape(self.title)}</h1>\n{intro}\n{body}\n</main>\n</body>\n</html>\n"
+            f"<title>{escape(self.title)}</title>\n<style>\n{style}</style>\n</head>\n"
+            f"<body>\n<main>\n<h1>{escape(self.title)}</h1>\n{intro}\n{body}\n</main>\n{scripts}</body>\n</html>\n"
         )
+
+
+def _asset(name: str) -> str:
+    return resources.files("bertie").joinpath(name).read_text("utf-8")
 
 
 def _part(part: TextSpan) -> str:

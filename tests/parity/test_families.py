@@ -84,6 +84,7 @@ SIZES = {
     **{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48},
     "max_position_embeddings": 66,
 }
+IDS = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 2) | {"pad_token_id": 0}
 HEADS_OF_BERT = ("MaskedLM", "SequenceClassification", "MultipleChoice", "TokenClassification", "QuestionAnswering")
 CASES = {
     "roberta": Case(
@@ -147,6 +148,25 @@ CASES = {
         languages=3,
         odd={"sinusoidal_embeddings": True, "lang_id": 1, "id2lang": {"0": "en", "1": "de", "2": "fr"}},
         names={"MaskedLM": "WithLMHeadModel", "QuestionAnswering": "ForQuestionAnsweringSimple"},
+    ),
+    "modernbert": Case(
+        "ModernBert",
+        {**SIZES, "max_position_embeddings": 64, "local_attention": 8, "global_attn_every_n_layers": 2, **IDS},
+        HEADS_OF_BERT,
+        (
+            {"hidden_activation": "relu"},
+            {"classifier_activation": "relu"},
+            {"classifier_pooling": "mean"},
+            {"attention_bias": True},
+            {"mlp_bias": True},
+            {"norm_bias": True},
+            {"classifier_bias": True},
+            {"decoder_bias": False},
+            {"layer_types": ["sliding_attention", "full_attention"]},
+            {"rope_parameters": {"full_attention": {"rope_type": "linear", "rope_theta": 1e4}}},
+            {"tie_word_embeddings": False},
+        ),
+        odd={"global_attn_every_n_layers": 1, "norm_eps": 1e-6, "attention_dropout": 0.2},
     ),
     "xlnet": Case(
         "XLNet",

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import bertie
+from bertie.errors import UserError
 from bertie.text import bpe, word_counts
 from bertie.text.tokenizer import ByteLevel, Tokenizer
 
@@ -111,6 +112,33 @@ def test_log_likelihood_of_a_causal_model(
         expected.append(float(log_p.gather(1, given[0, 1:, None]).sum()))
     np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-6)
     np.testing.assert_array_equal(found, bertie.load(tmp_path).pseudo_log_likelihood(texts, within_word=True))
+
+
+def test_log_likelihood_of_a_causal_xlm(small_tokenizer: Tokenizer, texts: list[str], tmp_path: Path) -> None:
+    """Its head has a bias and the name of a masked one, but it predicts the next token."""
+    values = {"emb_dim": 32, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 64, "causal": True}
+    values["pad_index"] = small_tokenizer.pad_id  # transformers zeroes the last states if a token has this id
+    model = saved("XLM", "WithLMHeadModel", values, small_tokenizer, tmp_path)
+    predictor = bertie.load(tmp_path)
+    expected = []
+    for ids in small_tokenizer.encode(texts):
+        given = torch.tensor([[small_tokenizer.cls_id, *ids.tolist()]])
+        with torch.inference_mode():
+            log_p = model(input_ids=given).logits[0, :-1].double().log_softmax(-1)
+        expected.append(float(log_p.gather(1, given[0, 1:, None]).sum()))
+    np.testing.assert_allclose(predictor.pseudo_log_likelihood(texts), expected, atol=1e-4, rtol=1e-6)
+    [start] = small_tokenizer.encode(["the dog"])
+    greedy = [small_tokenizer.cls_id, *start.tolist()]
+    for _ in range(4):
+        with torch.inference_mode():
+            log_p_V = model(input_ids=torch.tensor([greedy])).logits[0, -1].numpy().copy()
+        log_p_V[[i for i in small_tokenizer.special_ids.tolist() if i != small_tokenizer.sep_id]] = -np.inf
+        greedy.append(int(log_p_V.argmax()))
+    assert small_tokenizer.sep_id not in greedy
+    generated = predictor.generate("the dog", bertie.Generation(length=4, temperature=0))
+    assert generated == [small_tokenizer.decode(greedy[1:])]
+    with pytest.raises(UserError, match="has no masked-LM head"):
+        predictor.fill_mask("the [MASK]")
 
 
 def test_pseudo_log_likelihood_of_xlnet(small_tokenizer: Tokenizer, texts: list[str], tmp_path: Path) -> None:

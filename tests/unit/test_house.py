@@ -27,6 +27,7 @@ ROOMS = (
     ("finetuning",),
     ("predict",),
     ("inspect",),
+    ("serve",),
     ("demo",),
     ("lab",),
     ("commands",),

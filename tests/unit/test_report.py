@@ -162,7 +162,7 @@ def test_passages_and_their_legend_are_escaped():
     page = Page("t")
     page.legend({"gold": EVIL})
     page.passage({EVIL: EVIL}, [[TextSpan(EVIL), TextSpan(EVIL, "wrong", EVIL)], [TextSpan("b", "gold")]])
-    page.link(EVIL, 'a"b.html')
+    page.links({EVIL: 'a"b.html'})
     reader = read(page)
     assert "script" not in reader.tags
     assert reader.open == []

@@ -253,7 +253,7 @@ def _require_sizes(
     sizes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     lstm = task.get("lstm_hidden_size")
     if type(lstm) is int and lstm > 0:  # other values are reported when the model is built
-        sizes["reading.lstm.weight_hh_l0"] = (4 * lstm, lstm)
+        sizes["reading.lstm.ahead.0.weight_hh_l0"] = (4 * lstm, lstm)
     for name, size in sizes.items():
         if (found := weights.get(name)) is None or found.shape != size:
             raise _shape_error(folder, name, size, found)

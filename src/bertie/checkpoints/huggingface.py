@@ -103,13 +103,18 @@ def head_kinds(
         weights: Tensors by Hugging Face's names.
         task: Contents of task.json; empty if there is none.
     """
+    architecture = (values.get("architectures") or [""])[0]
     others = frozenset(family.heads) - frozenset(CLASSIFIERS)
+    if family.one_head:
+        named = [kinds for kinds, name in family.architectures.items() if name == architecture]
+        others &= frozenset().union(*named)
     if task.get("kind"):
         return others | {str(task["kind"])}
-    architecture = (values.get("architectures") or [""])[0]
     for kind in ("choose", "tag"):
         if architecture == family.architectures.get(frozenset({kind})):
             return others | {kind}
+    if family.one_head and others:
+        return others
     outputs = [f"{row.theirs}.bias" for row in family.heads.get("regress", ()) if row.ours == "heads.regress.out"]
     bias = next((weights[name] for name in outputs if name in weights), None)
     return others | {"regress" if bias is not None and bias.shape == (1,) else "classify"}

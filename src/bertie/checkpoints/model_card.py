@@ -30,6 +30,7 @@ TITLES = {
     "gpt2": "GPT-2",
     "distilbert": "DistilBERT",
     "electra": "ELECTRA",
+    "modernbert": "ModernBERT",
     "xlm": "XLM",
     "xlnet": "XLNet",
 }  # of model types

@@ -207,7 +207,9 @@ def load_optimizer(folder: Path, model: Model, optimizer: torch.optim.Optimizer,
     tuned = any(parameter.requires_grad for parameter in model.encoder.parameters())
     if not known or (tuned and not any(name.startswith("encoder.") for name in known)):
         raise UserError(f"{path} is damaged: it has no state of the encoder")
-    kinds = set.intersection(*(set(states[name]) for name in known))
+    own = {p: group["state"] for group in optimizer.param_groups if "state" in group for p in group["params"]}
+    usual = [set(states[name]) for name, parameter in known.items() if parameter not in own]
+    kinds = set.intersection(*usual) if usual else set()
     for name, parameter in known.items():  # other parameters keep the optimizer's initial state
         for kind, tensor in states[name].items():
             if tensor.ndim and name in grown and 0 < len(tensor) < len(parameter):
@@ -218,7 +220,7 @@ def load_optimizer(folder: Path, model: Model, optimizer: torch.optim.Optimizer,
                 if kind == "step"
                 else (tensor.shape, tensor.dtype) == (parameter.shape, parameter.dtype)
             )
-            if kind not in kinds or not fits:
+            if kind not in own.get(parameter, kinds) or not fits:
                 raise UserError(f"{path} is damaged: {kind} of {name} is {tensor.dtype} of shape {tuple(tensor.shape)}")
         optimizer.state[parameter] = {kind: tensor.to(parameter.device) for kind, tensor in states[name].items()}
 

@@ -31,6 +31,7 @@ VERBS = {
     "next-sentence": "bertie.commands.next_sentence",
     "similarity": "bertie.commands.similarity",
     "generate": "bertie.commands.generate",
+    "serve": "bertie.commands.serve",
     "prune-heads": "bertie.commands.prune_heads",
     "runs compare": "bertie.commands.runs_compare",
     "completion": "bertie.commands.completion",

@@ -13,7 +13,7 @@ from bertie import console
 from bertie.commands.common import Output, OutputFlags
 from bertie.predict.checkpoint_task import read_task
 from bertie.predict.engines.files import EngineName
-from bertie.predict.predictor import load
+from bertie.predict.load import load
 from bertie.tasks import AnyTask, Classify
 from bertie.tasks.evaluation.folder import PAGE
 

@@ -11,7 +11,8 @@ from bertie import console
 from bertie.commands.common import Output, OutputFlags
 from bertie.errors import UsageError
 from bertie.predict.fill_mask import Filling, WordSearch
-from bertie.predict.predictor import Predictor, load
+from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
 from bertie.predict.token_model import tell_generator
 from bertie.predict.word_search import Order
 from bertie.text.special_tokens import printable

@@ -9,7 +9,7 @@ from tyro.conf import Positional
 
 from bertie.commands.common import Flat, Output, OutputFlags
 from bertie.predict.generation import Generation
-from bertie.predict.predictor import load
+from bertie.predict.load import load
 from bertie.predict.token_model import tell_generator
 
 

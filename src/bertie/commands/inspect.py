@@ -10,7 +10,7 @@ from tyro.conf import Positional
 
 from bertie import console
 from bertie.commands.common import Flat, Output, OutputFlags
-from bertie.inspect.inspect import Inspection, inspect_model
+from bertie.inspect.inspect import PAGE, Inspection, inspect_model
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,8 @@ class Args:
     run: Positional[str]
     """Model: a run, a checkpoint folder or a hub id."""
     out: Path
-    """Output folder: inspect.json (all numbers) and tables/ (.parquet and .csv). Replaces an earlier inspection."""
+    """Output folder: inspect.html (to look at), inspect.json (all numbers) and tables/ (.parquet and .csv). Replaces an earlier
+    inspection."""
     inspection: Annotated[Inspection, Flat] = Inspection()
     language: str = ""
     """Language of the texts, for a model with language embeddings; empty: that of fine-tuning, or else the first one."""
@@ -31,5 +32,5 @@ def run(args: Args) -> dict[str, Any]:
     result = inspect_model(args.run, args.inspection, args.out, language=args.language)
     for line in result["summary"]:
         console.info(line)
-    console.info(f"all numbers: {args.out}")
+    console.info(f"to look at: {args.out / PAGE}")
     return result

@@ -16,7 +16,7 @@ from bertie import console, storage
 from bertie.commands.common import Flat, Output, OutputFlags
 from bertie.errors import UsageError, UserError
 from bertie.predict.likelihood import TextScore, perplexity
-from bertie.predict.predictor import load
+from bertie.predict.load import load
 from bertie.predict.token_model import tell_generator
 from bertie.tasks.data.unlabeled import UnlabeledReader
 from bertie.text.tokenizer import Tokenizer

@@ -9,7 +9,7 @@ from tyro.conf import Positional
 
 from bertie import console
 from bertie.commands.common import Output, OutputFlags
-from bertie.predict.predictor import load
+from bertie.predict.load import load
 from bertie.predict.sentence_pairs import pair_objective
 
 MEANINGS = {

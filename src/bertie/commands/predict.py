@@ -16,7 +16,7 @@ from bertie.commands.common import Output, OutputFlags
 from bertie.errors import UsageError, UserError
 from bertie.predict.checkpoint_task import read_task
 from bertie.predict.engines.files import EngineName
-from bertie.predict.predictor import load
+from bertie.predict.load import load
 from bertie.tasks import AnyTask, Classify
 from bertie.tasks.predictions import prediction_to_json
 

@@ -60,7 +60,7 @@ def run(args: Args) -> dict[str, Any]:
     if loss := result.get("loss"):
         error = "" if loss["standard_error"] is None else f" (standard error {loss['standard_error']:.4f})"
         numbers = f"{loss['before']:.4f} before, {loss['after']:.4f} after, {loss['increase']:+.4f}{error}"
-        console.info(f"{loss['kind']} loss on {loss['predictions']:,} predictions: {numbers}")
+        console.info(f"{loss['kind']} loss on {console.plural(loss['predictions'], 'prediction')}: {numbers}")
     else:
         console.info("the loss was not measured: give --text FILE or --task-data FILE")
     return result

@@ -16,7 +16,8 @@ from bertie.errors import UsageError, UserError
 from bertie.model.layer_selection import Fixed
 from bertie.model.pooling import Pooling
 from bertie.predict.engines.files import EngineName
-from bertie.predict.predictor import Predictor, load
+from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
 from bertie.predict.similarity import pair_similarities
 from bertie.tasks.data.texts import TextColumns, TextReader
 from bertie.text.special_tokens import printable

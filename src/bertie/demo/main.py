@@ -18,7 +18,7 @@ from bertie.demo.corpus import DemoData, folder_data, python_data
 from bertie.demo.page import page
 from bertie.errors import UsageError
 from bertie.files import sources
-from bertie.predict.predictor import load
+from bertie.predict.load import load
 from bertie.pretraining.pretrain import pretrain
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.text.prepare import prepare

@@ -26,7 +26,7 @@ from bertie.model.encoder import Encoder
 from bertie.model.layers import SelfAttention
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
-from bertie.tasks.inference import infer
+from bertie.tasks.inference import infer, require_finite
 
 BATCH_TOKENS = 2048  # bounds the probabilities of a layer: at most BATCH_TOKENS × N × L numbers
 
@@ -82,7 +82,7 @@ def read_attention(
         title: Name of the work in the progress bar.
 
     Raises:
-        UserError: The model has no attention.
+        UserError: The model has no attention, or its hidden states are not finite.
     """
     transformer = require_transformer(model.encoder)
     index_of = {id(sequence): index for index, sequence in enumerate(sequences)}
@@ -92,6 +92,7 @@ def read_attention(
             group = Group(members, [index_of[id(member)] for member in members], batch)
             with observed(transformer, partial(see, group)):
                 hidden = transformer(batch, all_layers=see_hidden is not None)
+            require_finite(hidden.last)
             if see_hidden is not None:
                 see_hidden(group, hidden)
             bar.advance(len(members))

@@ -49,7 +49,7 @@ def inspect_importance(
         seed: Random seed of the masks, and of the sample of the examples.
 
     Raises:
-        UserError: `task_data` does not fit the model.
+        UserError: `task_data` does not fit the model, or its loss is not finite.
     """
     if task_data is not None:
         losses = task_losses(predictor, task_data, max_tokens, seed)
@@ -83,10 +83,16 @@ def _summary(table: Table, facts: dict[str, Any]) -> list[str]:
 
 
 def importance_table(losses: HeadLosses) -> tuple[Table, dict[str, Any]]:
-    """Return the table `head_importance`, and facts about it: kind of the loss, its value, batches, texts, predictions."""
+    """Return the table `head_importance`, and facts about it: kind of the loss, its value, batches, texts, predictions.
+
+    Raises:
+        UserError: The loss is not finite.
+    """
     encoder = require_transformer(losses.model.encoder)
     importance = head_importance(losses)
     whole, without, counts = masked_losses(losses)
+    if not np.isfinite(whole).all():
+        raise UserError("the loss is NaN or infinity: the model is damaged, or its training diverged")
     increase, error = mean_and_error(without - whole, counts)
     layer, head = head_names(encoder)
     norms = np.sqrt((importance**2).sum(1, keepdims=True))

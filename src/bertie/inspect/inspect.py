@@ -18,12 +18,22 @@ from bertie.inspect.attention import require_transformer
 from bertie.inspect.heads import inspect_heads
 from bertie.inspect.importance import inspect_importance
 from bertie.inspect.layer_geometry import Layers
+from bertie.inspect.page import inspection_page
 from bertie.inspect.part import Part
 from bertie.inspect.probes import ProbeSettings, inspect_probes
+from bertie.inspect.sentences import (
+    Sentence,
+    given_sentences,
+    sentence_table,
+    sentences_of_text,
+    sentences_of_treebank,
+)
 from bertie.inspect.syntax import inspect_coreference, inspect_relations
 from bertie.inspect.tables import write_numbers, write_tables
 from bertie.inspect.texts import TextFile
-from bertie.predict.predictor import Predictor, load
+from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
+from bertie.tasks.data.rows import STDIN
 
 NUMBERS, TABLES, PAGE = FILES = ("inspect.json", "tables", "inspect.html")
 
@@ -32,6 +42,8 @@ NUMBERS, TABLES, PAGE = FILES = ("inspect.json", "tables", "inspect.html")
 class Inspection:
     """What to look at. At least one input is needed."""
 
+    sentences: tuple[str, ...] = ()
+    """Sentences whose attention the page draws; empty: some of --treebank, or else of --text."""
     text: Path | None = None
     """Texts, to see what the heads attend to: .txt (one text per line), .tsv, .csv, .jsonl, .parquet, or one word per line
     (.conllu and other CoNLL formats)."""
@@ -63,6 +75,8 @@ class Inspection:
     def __post_init__(self) -> None:
         require_range("", self, "max_texts", "loss_tokens", "seed", low=0)
         require_range("", self, "probe_epochs", low=1, high=100_000)
+        if self.text == STDIN:
+            raise UsageError("--text - is stdin, and the texts are read several times: give a file")
         if self.compare and self.text is None:
             raise UsageError("--compare has the models to compare: add --text, the texts to compare them on")
         if self.task_data is not None and not self.loss_tokens:
@@ -80,7 +94,7 @@ def inspect_model(
 ) -> dict[str, Any]:
     """Look inside a Transformer: what its heads attend to, and what its layers know.
 
-    Writes a folder with inspect.json (all numbers) and tables/ (every table as .parquet and .csv).
+    Writes a folder with inspect.html (to look at), inspect.json (all numbers) and tables/ (every table as .parquet and .csv).
 
     Args:
         model: A loaded model, or a source as in `load`.
@@ -96,11 +110,15 @@ def inspect_model(
         UsageError: There is no input, or `out` exists and is no inspection.
         UserError: The model has no attention, or an input cannot be read.
     """
-    if not any((inspection.text, inspection.task_data, inspection.treebank, inspection.coreference)):
-        raise UsageError("there is nothing to look at: give --text, --task-data, --treebank or --coreference")
+    given = (inspection.text, inspection.task_data, inspection.treebank, inspection.coreference, inspection.sentences)
+    if not any(given):
+        raise UsageError(
+            "there is nothing to look at: give --text, --treebank, --coreference, --task-data or --sentences"
+        )
     with _folder(Path(out)) as folder:
         predictor = model if isinstance(model, Predictor) else load(model, language=language, threads=threads)
         encoder = require_transformer(predictor.model.encoder)
+        sentences = _sentences(predictor, inspection)  # first: they may be too long
         parts = _parts(predictor, inspection, language, threads)
         tables = [table for part in parts for table in part.tables]
         about = {
@@ -114,6 +132,9 @@ def inspect_model(
         (folder / TABLES).mkdir()
         write_tables(folder / TABLES, tables)
         write_numbers(folder / NUMBERS, about, tables)
+        if sentences:
+            write_tables(folder / TABLES, [sentence_table(sentences)])
+        storage.write_atomic(folder / PAGE, inspection_page(about, parts, sentences))
     summary = [line for part in parts for line in part.summary]
     facts = {part.name: part.facts for part in parts}
     return {"out": str(out), "tables": [table.name for table in tables], "summary": summary, **facts}
@@ -139,6 +160,17 @@ def _parts(predictor: Predictor, inspection: Inspection, language: str, threads:
     if inspection.coreference is not None:
         parts.append(inspect_coreference(predictor, inspection.coreference))
     return parts
+
+
+def _sentences(predictor: Predictor, inspection: Inspection) -> list[Sentence]:
+    """Read the attention that the page draws."""
+    if inspection.sentences:
+        return given_sentences(predictor, inspection.sentences)
+    if inspection.treebank is not None:
+        return sentences_of_treebank(predictor, inspection.treebank)
+    if inspection.text is not None:
+        return sentences_of_text(predictor, _texts(predictor, inspection.text, inspection))
+    return []
 
 
 def _texts(predictor: Predictor, path: Path, inspection: Inspection) -> TextFile:

@@ -14,7 +14,8 @@ from bertie.inspect.layers import LayerStates, Sample, anisotropy_table, cka_row
 from bertie.inspect.part import Part
 from bertie.inspect.tables import Table
 from bertie.inspect.texts import TextFile
-from bertie.predict.predictor import Predictor, load
+from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
 
 
 @dataclass(frozen=True, eq=False)

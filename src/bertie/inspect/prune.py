@@ -30,7 +30,8 @@ from bertie.inspect.head_losses import HeadLosses, first_sequences, task_losses,
 from bertie.inspect.importance import head_importance, mean_and_error
 from bertie.inspect.texts import TextFile
 from bertie.model.config import TransformerConfig
-from bertie.predict.predictor import Predictor, load
+from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
 
 CARD = "README.md"
 OTHER_FILES = (CARD, "config.toml")  # the settings of a run say how long its sequences were

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertie.errors import UserError
-from bertie.tasks.data.rows import read_lines, require_file
+from bertie.tasks.data.rows import parse_index, read_lines, require_file
 
 COLUMNS = 10
 FORM, UPOS, HEAD, RELATION = 1, 3, 6, 7
@@ -85,9 +85,11 @@ def _to_sentence(path: Path, lines: list[_Line]) -> ParsedSentence:
             raise UserError(f"{place}: expected word {position} of the sentence, found {columns[0][:20]!r}")
         if not columns[FORM]:
             raise UserError(f"{place}: the word is empty")
-        head = columns[HEAD]
-        if not (head.isascii() and head.isdecimal()) or int(head) > len(lines) or int(head) == position:
-            raise UserError(f"{place}: the head is {head[:20]!r}: expected 0 or another word, 1 to {len(lines)}")
-        heads.append(int(head) - 1)
+        head = parse_index(columns[HEAD])
+        if head is None or head > len(lines) or head == position:
+            raise UserError(
+                f"{place}: the head is {columns[HEAD][:20]!r}: expected 0 or another word, 1 to {len(lines)}"
+            )
+        heads.append(head - 1)
     words, parts, relations = (tuple(columns[i] for _, columns in lines) for i in (FORM, UPOS, RELATION))
     return ParsedSentence(words, parts, tuple(heads), relations, f"{path.name}:{lines[0][0]}")

@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from bertie.model.config import TransformerConfig
+
 # Queries of a block. Smaller blocks skip more of the excluded pairs, larger ones make larger matrix products (docs/log).
 BLOCK = 128
 
@@ -66,6 +68,11 @@ class Pattern(NamedTuple):
             return None
         slopes = torch.tensor(alibi_slopes(heads), device=like.device)
         return (-slopes[:, None, None] * _distance(queries, keys, like.device).abs()).to(like.dtype)
+
+
+def pattern_of(config: TransformerConfig, layer: int) -> Pattern:
+    """Return the pattern of a layer, counted from 0."""
+    return Pattern(config.causal, config.window(layer), config.position_embedding == "alibi")
 
 
 FULL = Pattern()

@@ -12,6 +12,21 @@ GATED = ("geglu", "swiglu")
 PoolerActivation = Literal["tanh", "relu", "gelu"]
 PooledToken = Literal["first", "last"]
 PositionEmbedding = Literal["learned", "sinusoidal", "rotary", "alibi", "none"]
+NormPosition = Literal["post", "pre", "modern"]
+
+
+@dataclass(frozen=True)
+class HeadLayers:
+    """Layers of the heads of tasks before their output layer."""
+
+    act: PoolerActivation = "tanh"
+    """Activation of their dense layer."""
+    bias: bool = True
+    """Whether the dense layer and the layer normalization have biases."""
+    norm_eps: float | None = None
+    """Constant of a layer normalization after the activation. None: there is no normalization."""
+    on_tokens: bool = False
+    """Whether heads of single tokens have these layers, too."""
 
 
 @dataclass(frozen=True)
@@ -47,16 +62,26 @@ class TransformerConfig:
     position_embedding: PositionEmbedding = "learned"
     """How the model knows positions. learned, sinusoidal: vectors added to the word embeddings. rotary: rotation of
     queries and keys (RoPE). alibi: attention scores fall with the distance. none: not at all."""
-    norm_position: Literal["post", "pre"] = "post"
+    rotary_base: float = 10_000.0
+    """Base of rotary positions: the larger it is, the slower the rotation of the slowest pair of dimensions."""
+    local_attention: int = 0
+    """Tokens that a token sees in local layers, half of them before it and half after it. 0: all layers are global."""
+    global_attention_every: int = 3
+    """The first layer and every so many layers after it are global. Only with local_attention."""
+    local_rotary_base: float = 10_000.0
+    """Base of rotary positions in local layers."""
+    norm_position: NormPosition = "post"
     """Place of layer normalization. post: after each residual connection, as in BERT. pre: before each block and after the
-    last layer, as in GPT-2; the embeddings are not normalized."""
+    last layer, as in GPT-2; the embeddings are not normalized. modern: as pre, but the embeddings are normalized instead of
+    the input of the first attention, and task heads have a dense layer with normalization, as in ModernBERT."""
     causal: bool = False
     """Each token attends only to itself and earlier tokens (a left-to-right model, such as GPT)."""
     use_bias: bool = True
     """Bias vectors in linear layers and layer normalization."""
     hidden_act: Activation = "gelu"
     """Activation function. gelu: exact GELU, as in BERT's first release. gelu_tanh: its tanh approximation, as in later
-    releases. geglu, swiglu: GELU or SiLU of one half of the feed-forward layer, multiplied with the other half."""
+    releases. geglu, swiglu: GELU or SiLU of one half of the feed-forward layer, multiplied with the other half; the heads of
+    pre-training have GELU."""
     pooler_act: PoolerActivation = "tanh"
     """Activation of the pooler of task heads. tanh: BERT and RoBERTa. relu: DistilBERT. gelu: ELECTRA."""
     mlm_transform: bool = True
@@ -75,7 +100,11 @@ class TransformerConfig:
         require_range("model", self, "num_hidden_layers", low=1, high=1000)
         sizes = ("hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
         require_range("model", self, *sizes, low=1, high=1_000_000)
-        require_range("model", self, "type_vocab_size", "embedding_size", low=0, high=1_000_000)
+        require_range("model", self, "type_vocab_size", "embedding_size", "local_attention", low=0, high=1_000_000)
+        require_range("model", self, "global_attention_every", low=1, high=1000)
+        require_range("model", self, "rotary_base", "local_rotary_base", low=1, above=True)
+        if self.local_attention % 2:
+            raise UsageError(f"model.local_attention is {self.local_attention}: it must be even, half to each side")
         require_range("model", self, "vocab_size", "layer_norm_eps", low=0)
         require_range("model", self, "initializer_range", low=0, above=True)
         require_range("model", self, "hidden_dropout_prob", "attention_probs_dropout_prob", low=0, high=0.99)
@@ -120,9 +149,26 @@ class TransformerConfig:
         return self.embedding_size or self.hidden_size
 
     @property
+    def head_layers(self) -> HeadLayers:
+        """Layers of the heads of tasks."""
+        if self.norm_position != "modern":
+            return HeadLayers(self.pooler_act)
+        return HeadLayers(self.pooler_act, self.use_bias, self.layer_norm_eps, on_tokens=True)
+
+    def window(self, layer: int) -> int | None:
+        """Return how far a token sees to each side in a layer, counted from 0. None: the layer is global."""
+        is_global = not self.local_attention or layer % self.global_attention_every == 0
+        return None if is_global else self.local_attention // 2
+
+    @property
     def pooled_token(self) -> PooledToken:
         """The token that stands for the whole sequence: [CLS], or in a causal model the last one, which sees all others."""
         return "last" if self.causal else "first"
+
+    @property
+    def head_act(self) -> Activation:
+        """Activation of the heads of pre-training: that of the encoder, or GELU if it is gated."""
+        return "gelu" if self.gated else self.hidden_act
 
     @property
     def gated(self) -> bool:

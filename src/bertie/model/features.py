@@ -14,9 +14,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bertie.contracts import Batch, Hidden
+from bertie.model.bilstm import BiLstm
 from bertie.model.encoder import EncoderConfig
 from bertie.model.layer_selection import Layers, ScalarMix, select_layers, selected_width
-from bertie.model.text_pooling import PooledTexts, TextPooling, run_lstm, separate_texts
+from bertie.model.text_pooling import PooledTexts, TextPooling, separate_texts
 
 LSTM_LAYERS = 2
 
@@ -53,7 +54,7 @@ class FeatureExtractor(nn.Module):
         self.width = 2 * lstm_hidden_size or selected_width(layers, config)
         self.scalar_mix = ScalarMix(config) if layers == "scalar_mix" else None
         size = selected_width(layers, config)
-        self.lstm = nn.LSTM(size, lstm_hidden_size, LSTM_LAYERS, bidirectional=True) if lstm_hidden_size else None
+        self.lstm = BiLstm(size, lstm_hidden_size, LSTM_LAYERS) if lstm_hidden_size else None
         self.pooled = None if pooling == "token" else PooledTexts(self.width, pairs, pooling == "attention")
         self.separate = pairs and pooling != "token"
 
@@ -81,7 +82,7 @@ class FeatureExtractor(nn.Module):
         x = self.scalar_mix(selected.unbind(1)) if self.scalar_mix else selected
         ragged = self.texts(batch).ragged
         if self.lstm is not None:
-            x = run_lstm(self.lstm, x, ragged.lengths)
+            x = self.lstm(x, ragged)
         if self.pooled is not None:
             return self.pooled(x, ragged)[torch.searchsorted(batch.ragged.cu_seqlens, rows, right=True) - 1]
         return x if self.lstm is None else x[rows]

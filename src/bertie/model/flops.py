@@ -85,13 +85,20 @@ def _transformer(config: TransformerConfig, micro: MicroBatch, positions: np.nda
     tokens, rows = lengths.sum(), len(positions)
     queries = np.diff(np.searchsorted(positions, micro.batch.ragged.cu_seqlens))  # of each sequence, in the last layer
     feed_forward = width * inner * (3 if config.gated else 2)
-    layer = tokens * (4 * width * width + feed_forward) + 2 * width * (lengths**2).sum()
+    per_token = tokens * (4 * width * width + feed_forward)
+    attended = sum(_attended(lengths, config.window(layer)) for layer in range(layers - 1))
     last = (
         tokens * 2 * width * width + rows * (2 * width * width + feed_forward) + 2 * width * (lengths * queries).sum()
     )
     embedding = config.embedding_width
     projection = tokens * embedding * width if embedding != width else 0
-    return float(projection + (layers - 1) * layer + last)
+    return float(projection + (layers - 1) * per_token + 2 * width * attended + last)
+
+
+def _attended(lengths: np.ndarray, window: int | None) -> float:
+    """Return the number of pairs of tokens that attend to each other."""
+    reach = lengths - 1 if window is None else np.minimum(window, lengths - 1)
+    return float((lengths * (2 * reach + 1) - reach * (reach + 1)).sum())
 
 
 def _xlnet(config: XlnetConfig, micro: MicroBatch) -> float:

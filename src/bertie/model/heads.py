@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from bertie.contracts import Hidden, Loss, PairTargets, Targets
 from bertie.model.activation import activation
-from bertie.model.config import Activation, PoolerActivation, TransformerConfig
+from bertie.model.config import Activation, HeadLayers, PoolerActivation, TransformerConfig
 from bertie.model.dropout import drop
 from bertie.model.losses import (
     binary_cross_entropy,
@@ -29,6 +29,14 @@ LossOf = Callable[[Tensor, Targets], Loss]
 PAIR_SIZE = 64  # size of the vectors whose dot product scores a pair of start and end
 
 
+def _norm(width: int, layers: HeadLayers) -> nn.LayerNorm | None:
+    return None if layers.norm_eps is None else nn.LayerNorm(width, eps=layers.norm_eps, bias=layers.bias)
+
+
+def _activated(act: PoolerActivation, x: Tensor) -> Tensor:
+    return torch.tanh(x) if act == "tanh" else activation(act, x)
+
+
 class PooledHead(nn.Module):
     """Head for whole sequences: BERT's pooler (dense layer and activation on [CLS]), dropout, output layer (Devlin et al.
     2018, figure 4 a and b)."""
@@ -39,18 +47,19 @@ class PooledHead(nn.Module):
         outputs: int,
         dropout: float,
         loss: LossOf = cross_entropy,
-        act: PoolerActivation = "tanh",
+        layers: HeadLayers = HeadLayers(),
     ):
         super().__init__()
-        self.pooler = nn.Linear(width, width)
+        self.pooler = nn.Linear(width, width, layers.bias)
+        self.norm = _norm(width, layers)
         self.out = nn.Linear(width, outputs)
         self.dropout = dropout
         self.loss = loss
-        self.act: PoolerActivation = act
+        self.act: PoolerActivation = layers.act
 
     def logits(self, first_SD: Float[Tensor, "S D"]) -> Float[Tensor, "S C"]:
-        x_SD = self.pooler(first_SD)
-        x_SD = torch.tanh(x_SD) if self.act == "tanh" else activation(self.act, x_SD)
+        x_SD = _activated(self.act, self.pooler(first_SD))
+        x_SD = x_SD if self.norm is None else self.norm(x_SD)
         return self.out(drop(x_SD, self.dropout, self.training))
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
@@ -60,17 +69,32 @@ class PooledHead(nn.Module):
 class TokenHead(nn.Module):
     """Head for single tokens: dropout and an output layer (Devlin et al. 2018, figure 4 c and d).
 
+    In ModernBERT, a dense layer, an activation and layer normalization come before them.
+
     It computes logits for all rows, because nearly all have a target. Selecting those with a target first would give a number
     of rows that differs between batches, and each new number is expensive (`finetuning/single_run.py`).
     """
 
-    def __init__(self, width: int, outputs: int, dropout: float, loss: LossOf = cross_entropy):
+    def __init__(
+        self,
+        width: int,
+        outputs: int,
+        dropout: float,
+        loss: LossOf = cross_entropy,
+        layers: HeadLayers = HeadLayers(),
+    ):
         super().__init__()
+        self.dense = nn.Linear(width, width, layers.bias) if layers.on_tokens else None
+        self.norm = _norm(width, layers) if layers.on_tokens else None
         self.out = nn.Linear(width, outputs)
         self.dropout = dropout
         self.loss = loss
+        self.act: PoolerActivation = layers.act
 
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P C"]:
+        if self.dense is not None:
+            x_PD = _activated(self.act, self.dense(x_PD))
+            x_PD = x_PD if self.norm is None else self.norm(x_PD)
         return self.out(drop(x_PD, self.dropout, self.training))
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
@@ -87,7 +111,7 @@ class ReplacedTokenHead(nn.Module):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.out = nn.Linear(config.hidden_size, 1)
-        self.act: Activation = config.hidden_act
+        self.act: Activation = config.head_act
 
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P 1"]:
         return self.out(activation(self.act, self.dense(x_PD)))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from bertie.contracts import Ragged
 from bertie.model.activation import activation
 from bertie.model.attention import IMPLEMENTATIONS, Kind
-from bertie.model.attention_pattern import FULL, Pattern
+from bertie.model.attention_pattern import FULL, pattern_of
 from bertie.model.config import Activation, TransformerConfig
 from bertie.model.dropout import drop_add
 from bertie.model.positions import rotate
@@ -19,13 +19,13 @@ from bertie.model.positions import rotate
 class SelfAttention(nn.Module):
     """Multi-head self-attention, with the query, key and value projections in one matrix."""
 
-    def __init__(self, config: TransformerConfig, implementation: Kind):
+    def __init__(self, config: TransformerConfig, implementation: Kind, number: int):
         super().__init__()
         self.heads = config.num_attention_heads
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, config.use_bias)
         self.out = nn.Linear(config.hidden_size, config.hidden_size, config.use_bias)
         self.dropout = config.attention_probs_dropout_prob
-        self.pattern = Pattern(causal=config.causal, alibi=config.position_embedding == "alibi")
+        self.pattern = pattern_of(config, number)
         self.attend = IMPLEMENTATIONS[implementation]
 
     def forward(
@@ -58,19 +58,21 @@ class SelfAttention(nn.Module):
 
 
 class Layer(nn.Module):
-    """One Transformer layer."""
+    """One Transformer layer. `number`: its number, from 0."""
 
-    def __init__(self, config: TransformerConfig, implementation: Kind):
+    def __init__(self, config: TransformerConfig, implementation: Kind, number: int):
         super().__init__()
         width, inner, bias = config.hidden_size, config.intermediate_size, config.use_bias
-        self.attention = SelfAttention(config, implementation)
-        self.attention_norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=bias)
+        self.attention = SelfAttention(config, implementation, number)
+        normalized = config.norm_position == "modern" and number == 0  # its input is: the embeddings
+        norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=bias)
+        self.attention_norm = nn.Identity() if normalized else norm
         self.up = nn.Linear(width, inner * (2 if config.gated else 1), bias)
         self.down = nn.Linear(inner, width, bias)
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=bias)
         self.act: Activation = config.hidden_act
         self.dropout = config.hidden_dropout_prob
-        self.norm_first = config.norm_position == "pre"
+        self.norm_first = config.norm_position != "post"
 
     def forward(
         self,

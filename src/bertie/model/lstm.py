@@ -14,10 +14,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from bertie.contracts import Batch, Hidden, Ragged
+from bertie.contracts import Batch, Hidden
 from bertie.errors import UsageError, require_range
+from bertie.model.bilstm import grid_of
 from bertie.model.characters import CharacterCNN, Characters, Input, Subwords
-from bertie.model.config import PooledToken, PoolerActivation
+from bertie.model.config import HeadLayers, PooledToken
 from bertie.model.dropout import drop
 
 
@@ -61,9 +62,9 @@ class LstmConfig:
         return False
 
     @property
-    def pooler_act(self) -> PoolerActivation:
-        """Activation of the pooler of task heads."""
-        return "tanh"
+    def head_layers(self) -> HeadLayers:
+        """Layers of the heads of tasks."""
+        return HeadLayers()
 
     @property
     def pooled_token(self) -> PooledToken:
@@ -138,7 +139,7 @@ class LstmEncoder(nn.Module):
             Hidden states; `last` is [T, D], or [Q, D] with `rows`.
         """
         x_TE = self.embeddings(batch)
-        grid = _grid(batch.ragged, len(x_TE))
+        grid = grid_of(batch.ragged, len(x_TE))
         ahead, back = x_TE[grid.ahead], x_TE[grid.back]
         outputs = [torch.cat([x_TE, x_TE], 1)]
         for number, layer in enumerate(self.layers):
@@ -147,31 +148,3 @@ class LstmEncoder(nn.Module):
                 outputs.append(torch.cat([ahead[grid.column, grid.row], back[grid.mirrored, grid.row]], 1))
         last = outputs[-1] if rows is None else outputs[-1][rows]
         return Hidden(last, tuple(outputs) if all_layers else None)
-
-
-@dataclass(frozen=True, eq=False)
-class _Grid:
-    """Places of packed tokens in a grid [L, S], whose columns are sequences, read from the left and from the right."""
-
-    ahead: Int[Tensor, "L S"]
-    """Packed row of each place, read from the left. Past the end of a sequence, it is an arbitrary row."""
-    back: Int[Tensor, "L S"]
-    """The same, read from the right."""
-    column: Int[Tensor, " T"]
-    """Place of each token in its sequence, from the left."""
-    mirrored: Int[Tensor, " T"]
-    """Place of each token in its sequence, from the right."""
-    row: Int[Tensor, " T"]
-    """Sequence of each token."""
-
-
-def _grid(ragged: Ragged, tokens: int) -> _Grid:
-    lengths, starts = ragged.lengths, ragged.cu_seqlens[:-1]
-    on_cpu = lengths.device.type == "cpu"  # on a GPU, reading the lengths would make the host wait
-    longest = max(int(lengths.max()), 1) if on_cpu else ragged.max_seqlen
-    place = torch.arange(longest, device=lengths.device)[:, None]
-    ahead = (starts + place).clamp(max=tokens - 1)
-    back = (starts + lengths - 1 - place).clamp(min=0)
-    row = torch.repeat_interleave(torch.arange(len(starts), device=lengths.device), lengths, output_size=tokens)
-    column = torch.arange(tokens, device=lengths.device) - starts[row]
-    return _Grid(ahead, back, column, lengths[row] - 1 - column, row)

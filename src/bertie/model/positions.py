@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-ROTARY_BASE = 10_000.0
+from bertie.model.config import TransformerConfig
 
 
 class SinusoidalEmbedding(nn.Module):
@@ -28,10 +28,24 @@ class SinusoidalEmbedding(nn.Module):
         return self.table[position_ids]
 
 
-def rotary_angles(position_ids: Int[Tensor, " T"], head_size: int) -> Float[Tensor, "T R"]:
-    """Return the angle by which each pair of dimensions of a query or key is rotated, in radians, fp32."""
+def rotary_angles(position_ids: Int[Tensor, " T"], head_size: int, base: float) -> Float[Tensor, "T R"]:
+    """Return the angle by which each pair of dimensions of a query or key is rotated, in radians, fp32.
+
+    Pair i turns by base^(−2 i / head_size) per position.
+    """
     pair = torch.arange(0, head_size, 2, device=position_ids.device)
-    return position_ids[:, None] * torch.pow(ROTARY_BASE, -pair / head_size)
+    return position_ids[:, None] * torch.pow(base, -pair / head_size)
+
+
+def layer_angles(config: TransformerConfig, position_ids: Int[Tensor, " T"]) -> list[Tensor | None]:
+    """Return the rotary angles of every layer, [T, R]. None: the model has other positions."""
+    layers = range(config.num_hidden_layers)
+    if config.position_embedding != "rotary":
+        return [None for _ in layers]
+    local = [config.window(layer) is not None for layer in layers]
+    size, bases = config.hidden_size // config.num_attention_heads, (config.rotary_base, config.local_rotary_base)
+    angles = {each: rotary_angles(position_ids, size, bases[each]) for each in set(local)}
+    return [angles[each] for each in local]
 
 
 def rotate(x_TNH: Float[Tensor, "T N H"], angles: Float[Tensor, "T R"]) -> Float[Tensor, "T N H"]:

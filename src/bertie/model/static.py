@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bertie.contracts import Batch, Hidden
 from bertie.errors import require_range
-from bertie.model.config import PooledToken, PoolerActivation
+from bertie.model.config import HeadLayers, PooledToken
 from bertie.model.dropout import drop
 
 
@@ -47,9 +47,9 @@ class StaticConfig:
         return True
 
     @property
-    def pooler_act(self) -> PoolerActivation:
-        """Activation of the pooler of task heads."""
-        return "tanh"
+    def head_layers(self) -> HeadLayers:
+        """Layers of the heads of tasks."""
+        return HeadLayers()
 
     @property
     def pooled_token(self) -> PooledToken:

@@ -14,9 +14,10 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequence, pad_sequence
+from torch.nn.utils.rnn import pad_sequence
 
 from bertie.contracts import Batch, Ragged
+from bertie.model.bilstm import BiLstm
 from bertie.model.pooling import pool
 
 TextPooling = Literal["token", "max", "attention"]
@@ -44,13 +45,13 @@ class PooledTexts(nn.Module):
         """
         super().__init__()
         self.combine = nn.Linear(4 * width, width) if pairs else None
-        self.lstm = nn.LSTM(2 * width, width // 2, bidirectional=True) if attention else None
+        self.lstm = BiLstm(2 * width, width // 2) if attention else None
 
     def forward(self, x_TW: Float[Tensor, "T W"], texts: Ragged) -> Float[Tensor, "S W"]:
         """Pool the states of the tokens of each text. texts: their boundaries in T."""
         lengths_X = texts.lengths
         if self.lstm is not None:
-            x_TW = run_lstm(self.lstm, torch.cat([x_TW, attended(x_TW, lengths_X)], 1), lengths_X)
+            x_TW = self.lstm(torch.cat([x_TW, attended(x_TW, lengths_X)], 1), texts)
         count = len(lengths_X)
         text_T = torch.repeat_interleave(torch.arange(count, device=x_TW.device), lengths_X, output_size=len(x_TW))
         x_XW = pool("max", x_TW, text_T, count).masked_fill((lengths_X == 0)[:, None], 0)  # filler has no second text
@@ -75,14 +76,6 @@ def attended(x_TW: Float[Tensor, "T W"], lengths_X: Int[Tensor, " X"]) -> Float[
     of_v_SMW = scores_SLM.mT.masked_fill(past_SL[:, None], lowest).softmax(2) @ u_SLW
     rows = (row for pair in zip(of_u_SLW, of_v_SMW, strict=True) for row in pair)
     return torch.cat([row[:length] for row, length in zip(rows, lengths, strict=True)])
-
-
-def run_lstm(lstm: nn.LSTM, x_TE: Float[Tensor, "T E"], lengths: Int[Tensor, " X"]) -> Float[Tensor, "T W"]:
-    """Run a BiLSTM over each sequence or text separately."""
-    parts = [part for part in x_TE.split(lengths.tolist()) if len(part)]
-    packed: PackedSequence = pack_sequence(parts, enforce_sorted=False)
-    padded_XLW, sizes = pad_packed_sequence(lstm(packed)[0], batch_first=True)
-    return torch.cat([row[:size] for row, size in zip(padded_XLW, sizes.tolist(), strict=True)])
 
 
 def separate_texts(batch: Batch) -> Batch:

@@ -15,7 +15,7 @@ from bertie.model.attention import Kind
 from bertie.model.config import TransformerConfig
 from bertie.model.embeddings import Embeddings, SharedEmbeddings
 from bertie.model.layers import Layer, SelfAttention
-from bertie.model.positions import rotary_angles
+from bertie.model.positions import layer_angles
 
 
 class TransformerEncoder(nn.Module):
@@ -34,9 +34,9 @@ class TransformerEncoder(nn.Module):
         super().__init__()
         self.config = config
         self.embeddings = embeddings or Embeddings(config)
-        self.layers = nn.ModuleList(Layer(config, attention) for _ in range(config.num_hidden_layers))
+        self.layers = nn.ModuleList(Layer(config, attention, number) for number in range(config.num_hidden_layers))
         norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.use_bias)
-        self.final_norm = norm if config.norm_position == "pre" else None
+        self.final_norm = norm if config.norm_position != "post" else None
         self.recompute = False
         """Activation checkpointing: store only each layer's input and recompute the rest in the backward pass. It needs
         less memory and a third more computation."""
@@ -55,11 +55,11 @@ class TransformerEncoder(nn.Module):
             Hidden states; `last` is [T, D], or [Q, D] with `rows`.
         """
         x_TD = self.embeddings(batch)
-        outputs, angles = [x_TD], self._angles(batch)
-        for layer in self.layers[:-1]:
-            x_TD = self._apply_layer(layer, x_TD, batch.ragged, None, angles)
+        outputs, angles = [x_TD], layer_angles(self.config, batch.position_ids)
+        for layer, own_angles in zip(self.layers[:-1], angles, strict=False):
+            x_TD = self._apply_layer(layer, x_TD, batch.ragged, None, own_angles)
             outputs.append(x_TD)
-        x_QD = self._apply_layer(self.layers[-1], x_TD, batch.ragged, rows, angles)
+        x_QD = self._apply_layer(self.layers[-1], x_TD, batch.ragged, rows, angles[-1])
         x_QD = x_QD if self.final_norm is None else self.final_norm(x_QD)
         return Hidden(x_QD, (*outputs, x_QD) if all_layers else None)
 
@@ -73,12 +73,6 @@ class TransformerEncoder(nn.Module):
             if isinstance(part, SelfAttention):
                 part.attend = torch.compiler.disable(part.attend)  # pyright: ignore[reportAttributeAccessIssue]
         self.call = torch.compile(_call, backend=backend)
-
-    def _angles(self, batch: Batch) -> Tensor | None:
-        """Return the angles of rotary position embeddings, [T, R]. None: the model has other embeddings."""
-        if self.config.position_embedding != "rotary":
-            return None
-        return rotary_angles(batch.position_ids, self.config.hidden_size // self.config.num_attention_heads)
 
     def _apply_layer(
         self, layer: nn.Module, x_TD: Tensor, ragged: Ragged, rows: Tensor | None, angles: Tensor | None

@@ -27,11 +27,11 @@ class MaskedLMHead(nn.Module):
 
     def __init__(self, config: TransformerConfig, word: nn.Embedding):
         super().__init__()
-        width = config.embedding_width
-        self.dense = nn.Linear(config.hidden_size, width) if config.mlm_transform else None
-        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps) if config.mlm_transform else None
+        width, bias = config.embedding_width, config.head_layers.bias
+        self.dense = nn.Linear(config.hidden_size, width, bias) if config.mlm_transform else None
+        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=bias) if config.mlm_transform else None
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
-        self.act: Activation = config.hidden_act
+        self.act: Activation = config.head_act
         self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
 
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P V"]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from bertie.contracts import Batch, Hidden, Ragged
 from bertie.errors import UsageError, require_range
 from bertie.model.activation import activation
-from bertie.model.config import PooledToken, PoolerActivation
+from bertie.model.config import HeadLayers, PooledToken
 from bertie.model.dropout import drop, drop_add
 from bertie.model.positions import relative_embeddings
 from bertie.model.relative_attention import Keys, Stream, Terms, reach_of, relative_dense
@@ -75,9 +75,9 @@ class XlnetConfig:
         return False
 
     @property
-    def pooler_act(self) -> PoolerActivation:
-        """Activation of the pooler of task heads."""
-        return "tanh"
+    def head_layers(self) -> HeadLayers:
+        """Layers of the heads of tasks."""
+        return HeadLayers()
 
 
 class XlnetEmbeddings(nn.Module):

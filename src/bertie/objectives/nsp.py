@@ -67,4 +67,4 @@ class NextSentence:
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> PooledHead:  # noqa: ARG002
         """Build the head: BERT's pooler and a layer with two outputs."""
-        return PooledHead(config.hidden_size, outputs=2, dropout=0.0, act=config.pooler_act)
+        return PooledHead(config.hidden_size, outputs=2, dropout=0.0, layers=config.head_layers)

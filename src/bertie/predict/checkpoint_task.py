@@ -113,7 +113,7 @@ def read_task(source: str | Path) -> AnyTask:
     """Read the task that a model was fine-tuned for.
 
     Args:
-        source: As in `predictor.load`.
+        source: As in `load.load`.
 
     Raises:
         UsageError: There is no model at `source`.

@@ -17,7 +17,8 @@ from bertie.model.layer_selection import Fixed
 from bertie.model.pooling import Pooling
 from bertie.predict.blocks import Rows, blocks
 from bertie.predict.engines.files import EngineName
-from bertie.predict.predictor import Predictor, load
+from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
 from bertie.predict.vector_files import Columns, Dtype, require_free, vector_file
 from bertie.predict.vectors import WordPooling
 from bertie.tasks.data.rows import SHOWN, STDIN, first_few, require_list

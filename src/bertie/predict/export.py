@@ -20,7 +20,8 @@ from bertie.predict.engines import choose, files, onnx, openvino
 from bertie.predict.engines.calibration import measure
 from bertie.predict.engines.files import EngineName, Exported
 from bertie.predict.engines.graph import Graph
-from bertie.predict.predictor import Predictor, load
+from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
 from bertie.tasks.inference import infer
 
 Target = Literal["torch", "openvino", "onnx", "hf", "sentence-transformers"]

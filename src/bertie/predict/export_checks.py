@@ -18,7 +18,8 @@ from bertie import console
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UserError
 from bertie.predict.engines.graph import Graph, quietly
-from bertie.predict.predictor import Predictor, load
+from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
 from bertie.tasks.data.unlabeled import UnlabeledReader
 from bertie.tasks.inference import infer
 from bertie.text import truncation

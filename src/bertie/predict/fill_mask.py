@@ -85,12 +85,18 @@ def fill_tokens(model: TokenModel, text: str, top_k: int) -> list[list[MaskPredi
     """Return the most probable tokens at every [MASK], each predicted while the other masks remain."""
     if type(top_k) is not int or top_k < 1:
         raise UsageError(f"--top-k {top_k}: give at least 1")
-    ids, masks = encode_masked(model, text)
-    [log_p_PV] = model.log_distributions([(ids, masks)])
-    best_PK = np.argsort(-log_p_PV, axis=-1, kind="stable")[:, :top_k]
+    [best] = model.top_tokens(model.masked_sequences([encode_masked(model, text)]), top_k)
+    return mask_predictions(model, best, top_k)
+
+
+def mask_predictions(model: TokenModel, best: tuple[np.ndarray, np.ndarray], top_k: int) -> list[list[MaskPrediction]]:
+    """Return the first `top_k` of the tokens that `TokenModel.top_tokens` found at every [MASK] of a text."""
     return [
-        [MaskPrediction(token, math.exp(row[i])) for token, i in zip(model.tokenizer.tokens(best), best, strict=True)]
-        for row, best in zip(log_p_PV, best_PK, strict=True)
+        [
+            MaskPrediction(token, math.exp(log_p))
+            for token, log_p in zip(model.tokenizer.tokens(ids_K[:top_k]), log_p_K[:top_k].tolist(), strict=True)
+        ]
+        for ids_K, log_p_K in zip(*best, strict=True)
     ]
 
 

@@ -18,8 +18,9 @@ from typing import Any, Literal, NamedTuple
 from bertie import console, storage
 from bertie.errors import UsageError, UserError
 from bertie.predict.likelihood import score_texts
+from bertie.predict.load import load
 from bertie.predict.minimal_pairs_page import page
-from bertie.predict.predictor import Predictor, load
+from bertie.predict.predictor import Predictor
 from bertie.predict.token_model import TokenModel, tell_generator
 from bertie.tasks.data.rows import SHOWN, Row, first_few, join_names, read_rows, require_string
 

@@ -1,34 +1,25 @@
-"""Load a model and use it: hidden states, vectors, masked tokens, predictions, scores."""
+"""A loaded model: hidden states, vectors, masked tokens, predictions, scores. `load.load` returns one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Many
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
 
-from bertie import runtime
 from bertie.checkpoints import sentence_transformers_format
-from bertie.checkpoints.folder import TASK_FILE, load_weights, read_checkpoint
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError
 from bertie.files.sources import split_suffix
-from bertie.model.electra import build_generator
-from bertie.model.encoder import build_encoder, with_language
 from bertie.model.layer_selection import Fixed
 from bertie.model.model import Model
 from bertie.model.pooling import Pooling
-from bertie.objectives import Objective
-from bertie.objectives.heads import build_heads
-from bertie.predict.checkpoint_task import choose_task, trained_length
-from bertie.predict.engines import choose
 from bertie.predict.engines.files import EngineName
-from bertie.predict.engines.files import read as read_exported
 from bertie.predict.evaluation import evaluate
 from bertie.predict.fill_mask import (
     Filling,
@@ -42,75 +33,23 @@ from bertie.predict.fill_mask import (
 from bertie.predict.generation import Generation, generate
 from bertie.predict.likelihood import TextScore, score_stream
 from bertie.predict.refused import with_nan
+from bertie.predict.relevance import relevance
 from bertie.predict.sentence_pairs import next_sentence
 from bertie.predict.token_model import TokenModel
 from bertie.predict.vectors import WordPooling, WordVectors, cosines, text_vectors, word_vectors
-from bertie.tasks import AnyTask, Embed, Tag, Task
+from bertie.tasks import Embed, Tag, Task
 from bertie.tasks.data.rows import require_list
 from bertie.tasks.data.unlabeled import Text
 from bertie.tasks.inference import infer, predictions
-from bertie.tasks.task_json import features_from_json
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
 Inputs = Iterable[Any]
 
 
-def load(
-    source: str | Path,
-    *,
-    task: AnyTask | None = None,
-    language: str = "",
-    threads: int = 0,
-    engine: EngineName | None = None,
-) -> Predictor:
-    """Load a model for inference.
-
-    Args:
-        source: A run, a checkpoint folder, a BERT folder in Hugging Face's format, or a hub id.
-        task: Replaces the task of the model, to read other columns or to change limits. The model needs a head for it,
-            with the same labels.
-        language: Language of the texts, for a model with language embeddings. Empty: the one that the model was
-            fine-tuned in, or else the first of its languages.
-        threads: Processor threads; 0: all that this process may use.
-        engine: What computes the encoder (`EngineName`). None: the engine that a converted model was made for, and for
-            other models "plain": torch in fp32, as in training.
-
-    Returns:
-        The model. With the engines plain, auto and cuda, it is on the GPU if there is one.
-
-    Raises:
-        UsageError: There is no model at `source`, `task` has other labels than the model, the model does not know
-            `language`, or the engine cannot run here.
-        UserError: The model is damaged.
-    """
-    runtime.use_threads(threads)
-    if engine is not None and (wanted := choose.named(engine)) is not None:
-        wanted.require()  # before the weights are read
-    checkpoint = read_checkpoint(source)
-    exported = read_exported(checkpoint.folder)
-    checkpoint = replace(checkpoint, config=with_language(checkpoint.config, language))
-    task = choose_task(task, checkpoint)
-    encoder = build_encoder(checkpoint.config)
-    generator = build_generator(checkpoint.generator, encoder)
-    objectives = [kind() for kind in get_args(Objective)]
-    heads = build_heads([o for o in objectives if o.kind in checkpoint.heads], encoder, generator)
-    features = features_from_json(checkpoint.task, checkpoint.config, checkpoint.folder / TASK_FILE)
-    if task is not None:
-        heads[task.kind] = task.head(checkpoint.config, features.width if features else checkpoint.config.hidden_size)
-    model = Model(encoder, heads, features, generator).eval()
-    result = load_weights(model, checkpoint)
-    if result.initialized:
-        raise UserError(f"{checkpoint.folder}/model.safetensors lacks the weights of {', '.join(result.initialized)}")
-    max_length = trained_length(checkpoint)
-    model.to(choose.device(engine or (exported.engine if exported else None)))
-    used = choose.use(model, engine, exported)
-    return Predictor(checkpoint.folder, checkpoint.tokenizer, model, task, max_length, used)
-
-
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    """A model with its tokenizer and its task. `load` returns one."""
+    """A model with its tokenizer and its task. `load` returns one. Several threads may use it at once."""
 
     folder: Path
     """The folder that the model was loaded from."""
@@ -291,6 +230,21 @@ class Predictor:
         """
         vectors = self.embed(texts, pooling, layers)
         return cosines(vectors, vectors if others is None else self.embed(others, pooling, layers))
+
+    def rerank(self, query: str, texts: Iterable[str], label: str = "") -> np.ndarray:
+        """Score how relevant texts are for a query: higher is more relevant.
+
+        A model that was fine-tuned on pairs reads the query with each text (a cross-encoder): the score is its number, or
+        the probability of the class `label`, by default the one with a name such as "1", "yes" or "relevant". For other
+        models, the score is the cosine of the vectors.
+
+        Returns:
+            float64 [texts]. Raises UsageError if `label` is unknown, or unclear.
+        """
+        text_list = list(require_list(texts))
+        if (score := relevance(self.task, label)) is None:
+            return self.similarity([query], text_list)[0].astype(np.float64)
+        return np.array([score(found) for found in self.predict([(query, text) for text in text_list])], np.float64)
 
     def generate(self, prompt: str = "", how: Generation = Generation()) -> list[str]:
         """Generate texts that begin with `prompt`: slow, and with a masked language model poor. See `Generation`.

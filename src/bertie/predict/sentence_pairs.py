@@ -16,7 +16,7 @@ from bertie.model.model import Model
 from bertie.predict.checkpoint_task import run_settings
 from bertie.predict.refused import with_nan
 from bertie.tasks.encoding import softmax
-from bertie.tasks.inference import infer
+from bertie.tasks.inference import infer, require_finite
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.truncation import TokenizedText
@@ -51,7 +51,7 @@ def next_sentence(
 
     Raises:
         UsageError: An item is no pair.
-        UserError: The model has no head for sentence pairs, or every pair is refused.
+        UserError: The model has no head for sentence pairs, its hidden states are not finite, or every pair is refused.
     """
     if "nsp" not in model.heads:
         raise UserError(
@@ -69,6 +69,7 @@ def next_sentence(
 
     def compute(batch: Batch, _: list[Sequence]) -> list[np.ndarray]:
         first_SD = model.encoder(batch, batch.ragged.cu_seqlens[:-1]).last
+        require_finite(first_SD)
         return list(head.logits(first_SD).float().cpu().numpy())
 
     computed = iter(infer(model, [each for each in encoded if isinstance(each, Sequence)], compute))

@@ -23,7 +23,7 @@ from bertie.model.chunked_loss import CHUNK_LOGITS
 from bertie.model.config import TransformerConfig
 from bertie.model.model import Model
 from bertie.model.vocabulary_heads import CausalLMHead, MaskedLMHead, PermutationLMHead
-from bertie.tasks.inference import infer
+from bertie.tasks.inference import infer, require_finite
 from bertie.text.tokenizer import Tokenizer
 
 BATCH_TOKENS = 4096  # on a CPU, larger batches are no faster (benchmarks/minimal_pairs.py)
@@ -78,7 +78,7 @@ class TokenModel:
             UserError: The model has no such head.
         """
         kind: Kind = "plm" if "plm" in model.heads else "mlm"
-        if kind not in model.heads:
+        if kind not in model.heads or _causal_head(model) is not None:
             raise UserError(
                 f"{folder} has no masked-LM head: use a model that was pre-trained with the objective mlm or plm and not "
                 "fine-tuned"
@@ -122,8 +122,34 @@ class TokenModel:
             parts = [log_p_PV[:, :size].cpu().numpy() for _, log_p_PV in self._chunks(x_PD)]
             return np.split(np.concatenate(parts), np.cumsum([len(positions) for positions in wanted])[:-1])
 
-        sequences = [self._sequence(ids, _Wanted(positions)) for ids, positions in contexts]
+        return infer(self.model, self.masked_sequences(contexts), compute, BATCH_TOKENS)
+
+    def top_tokens(self, sequences: list[Sequence], top_k: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return the most probable tokens at some positions of sequences. The distributions are not kept in memory.
+
+        Args:
+            sequences: Sequences of `masked_sequences`.
+            top_k: Number of tokens, K; the vocabulary may have fewer.
+
+        Returns:
+            For each sequence the ids, int64 [P, K], most probable first, and the natural logarithm of their probabilities,
+            float32 [P, K].
+        """
+        size = self.tokenizer.size
+
+        def compute(batch: Batch, members: list[Sequence]) -> list[tuple[np.ndarray, np.ndarray]]:
+            wanted = [cast(_Wanted, member.target).positions for member in members]
+            x_PD = self._hidden(batch, wanted)
+            best = [log_p_PV[:, :size].topk(min(top_k, size)) for _, log_p_PV in self._chunks(x_PD)]
+            bounds = np.cumsum([len(positions) for positions in wanted])[:-1]
+            ids, log_p = torch.cat([each.indices for each in best]), torch.cat([each.values for each in best])
+            return list(zip(np.split(ids.cpu().numpy(), bounds), np.split(log_p.cpu().numpy(), bounds), strict=True))
+
         return infer(self.model, sequences, compute, BATCH_TOKENS)
+
+    def masked_sequences(self, contexts: Iterable[tuple[np.ndarray, np.ndarray]]) -> list[Sequence]:
+        """Return sequences that remember their positions. contexts: as in `log_distributions`."""
+        return [self._sequence(ids, _Wanted(positions)) for ids, positions in contexts]
 
     def log_probabilities(self, queries: list[Query]) -> np.ndarray:
         """Return the natural logarithm of the probability of each token, float64 [queries].
@@ -184,13 +210,19 @@ class TokenModel:
         return np.split(np.concatenate(found), starts[1:-1])
 
     def _hidden(self, batch: Batch, positions: list[np.ndarray]) -> Float[Tensor, "P D"]:
-        """Return the last hidden states at some positions of each sequence. The last layer runs only there."""
+        """Return the last hidden states at some positions of each sequence. The last layer runs only there.
+
+        Raises:
+            UserError: They are not finite.
+        """
         starts = batch.ragged.cu_seqlens.tolist()
         index = np.concatenate([own + start for own, start in zip(positions, starts, strict=False)])
         rows = torch.as_tensor(index, dtype=torch.int64, device=self.model.device)
         if self.kind == "plm":  # all masks have the same rank: each is predicted from the rest of the text
             batch = replace(batch, order=(batch.input_ids == self.tokenizer.mask_id).long())
-        return self.model.encoder_of(self.kind)(batch, rows).last
+        x_PD = self.model.encoder_of(self.kind)(batch, rows).last
+        require_finite(x_PD)
+        return x_PD
 
     def _chunks(self, x_PD: Float[Tensor, "P D"]) -> Iterable[tuple[slice, Float[Tensor, "P V"]]]:
         """Yield log probabilities for some rows at a time: all of them would not fit into the cache."""
@@ -209,9 +241,13 @@ def tell_generator(model: Model) -> None:
         console.info("predictions of the generator, because an ELECTRA itself predicts no tokens")
 
 
-def _causal_head(model: Model) -> CausalLMHead | None:
+def _causal_head(model: Model) -> Head | None:
     """Return the head of a causal language model; None if the model is none, or was fine-tuned."""
     config = model.encoder.config
-    if not isinstance(config, TransformerConfig) or not config.causal or not model.kinds <= {"clm"}:
+    if not isinstance(config, TransformerConfig) or not config.causal:
+        return None
+    if "mlm" in model.encoder_heads:  # a causal XLM, whose checkpoint calls its head as that of a masked one
+        return cast(MaskedLMHead, model.heads["mlm"])
+    if not model.kinds <= {"clm"}:
         return None
     return CausalLMHead(model.encoder.embeddings.word) if config.embedding_width == config.hidden_size else None

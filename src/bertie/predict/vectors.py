@@ -75,9 +75,19 @@ def text_vectors(
     for kind, name, value in ((Pooling, "pooling", pooling), (Fixed, "layers", layers)):
         configuration.build(kind, value, name)
     width = layer_selection.selected_width(layers, model.encoder.config)
-    sequences = [
-        truncation.to_sequences(tokenizer, [text], max_length)[0] for text in truncation.tokenize(tokenizer, texts)
-    ]
+    vectors = sequence_vectors(model, encode(tokenizer, texts, max_length), pooling, layers, normalize)
+    return np.stack(vectors) if texts else np.zeros((0, width), np.float32)
+
+
+def encode(tokenizer: Tokenizer, texts: list[str], max_length: int) -> list[Sequence]:
+    """Return the sequence of each text, truncated to `max_length` tokens. Raises UserError for an invalid text."""
+    return [truncation.to_sequences(tokenizer, [text], max_length)[0] for text in truncation.tokenize(tokenizer, texts)]
+
+
+def sequence_vectors(
+    model: Model, sequences: list[Sequence], pooling: Pooling, layers: Fixed = "last", normalize: bool = False
+) -> list[np.ndarray]:
+    """Return one vector per sequence, float32 [E]. Arguments as in `text_vectors`."""
 
     def compute(batch: Batch, group: list[Sequence]) -> list[np.ndarray]:
         bounds = batch.ragged.cu_seqlens
@@ -87,7 +97,7 @@ def text_vectors(
         vectors = pool(pooling, _states(model, batch, rows, layers), text_P, len(group))
         return list((F.normalize(vectors) if normalize else vectors).cpu().numpy())
 
-    return np.stack(infer(model, sequences, compute)) if texts else np.zeros((0, width), np.float32)
+    return infer(model, sequences, compute)
 
 
 def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -97,7 +97,7 @@ class Choose:
         return pooled_position(sequence, pooled)
 
     def head(self, config: EncoderConfig, width: int) -> PooledHead:
-        return PooledHead(width, 1, config.hidden_dropout_prob, grouped_cross_entropy, config.pooler_act)
+        return PooledHead(width, 1, config.hidden_dropout_prob, grouped_cross_entropy, config.head_layers)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
         """Return targets that group the endings of each example: the softmax runs over a group."""

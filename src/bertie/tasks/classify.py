@@ -132,7 +132,7 @@ class Classify:
     def head(self, config: EncoderConfig, width: int) -> PooledHead:
         if not self.labels:
             raise UsageError("the task has no classes yet: fit it on training examples, or set task.labels")
-        return PooledHead(width, len(self.labels), config.hidden_dropout_prob, act=config.pooler_act)
+        return PooledHead(width, len(self.labels), config.hidden_dropout_prob, layers=config.head_layers)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
         return cls_targets(sequences, index, np.int64)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from bertie import console
 from bertie.batches.collate import collate
@@ -51,6 +52,12 @@ def infer(
             batch = collate(members, longest).tensors(model.device)
             results.update(zip(group, compute(batch, members), strict=True))
     return [results[i] for i in range(len(sequences))]
+
+
+def require_finite(states: Tensor) -> None:
+    """Raise a UserError if hidden states are not finite, which would make NaN of all that is computed from them."""
+    if not states.isfinite().all():
+        raise UserError("the hidden states are NaN or infinity: the model is damaged, or its training diverged")
 
 
 def outputs(model: Model, task: Task, sequences: list[Sequence]) -> list[np.ndarray]:

@@ -107,7 +107,7 @@ class Regress:
         return pooled_position(sequence, pooled)
 
     def head(self, config: EncoderConfig, width: int) -> PooledHead:
-        return PooledHead(width, 1, config.hidden_dropout_prob, squared_error, config.pooler_act)
+        return PooledHead(width, 1, config.hidden_dropout_prob, squared_error, config.head_layers)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
         return cls_targets(sequences, index, np.float32)

@@ -157,8 +157,10 @@ class Span:
     def head_positions(self, sequence: Sequence, pooled: PooledToken) -> np.ndarray:  # noqa: ARG002
         return np.arange(len(sequence))
 
-    def head(self, config: EncoderConfig, width: int) -> TokenHead | ConditionalSpanHead:  # noqa: ARG002
-        return ConditionalSpanHead(width) if self.conditional else TokenHead(width, 2, 0.0, grouped_cross_entropy)
+    def head(self, config: EncoderConfig, width: int) -> TokenHead | ConditionalSpanHead:
+        if self.conditional:
+            return ConditionalSpanHead(width)
+        return TokenHead(width, 2, 0.0, grouped_cross_entropy, config.head_layers)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:
         """Return targets for two softmaxes over the tokens of each window, of starts and of ends.

@@ -160,7 +160,7 @@ class Tag:
     def head(self, config: EncoderConfig, width: int) -> TokenHead:
         if not self.labels:
             raise UsageError("the task has no tags yet: fit it on training examples, or set task.labels")
-        return TokenHead(width, len(self.labels), config.hidden_dropout_prob)
+        return TokenHead(width, len(self.labels), config.hidden_dropout_prob, layers=config.head_layers)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
         tags = np.concatenate([sequence.target.tags for sequence in sequences])

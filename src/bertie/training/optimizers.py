@@ -1,17 +1,19 @@
-"""Optimizers: AdamW, the Adam of BERT's release, and LAMB. As in BERT, biases and LayerNorm have no weight decay."""
+"""Optimizers: AdamW, the Adam of BERT's release, LAMB and Muon. As in BERT, biases and LayerNorm have no weight decay.
+
+The union `Optimizer` lists all of them.
+"""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import nn
 
-from bertie.errors import UsageError, require_range
+from bertie.training.muon import Muon
+from bertie.training.parameter_groups import check, parameter_groups
 
-_LAYER = re.compile(r"encoder\.layers\.(\d+)\.")
 # Bias correction divides by 1 − β^step. From this step on, that is exactly 1 in fp32; and adding 1 to the step count is
 # still exact in fp32.
 NO_BIAS_CORRECTION = 8_000_000.0
@@ -30,7 +32,7 @@ class AdamW:
     """Weight decay of matrices. Biases and LayerNorm weights have none."""
 
     def __post_init__(self) -> None:
-        _check(self)
+        check(self)
 
     def build(self, model: nn.Module, layer_decay: float = 1.0) -> torch.optim.Optimizer:
         """Create the optimizer for the trainable parameters of a model. The training loop sets its learning rate.
@@ -40,7 +42,7 @@ class AdamW:
             layer_decay: Factor of the learning rate for each layer below the heads; 1: the same rate everywhere.
         """
         return torch.optim.AdamW(
-            _groups(model, self.weight_decay, layer_decay),
+            parameter_groups(model, self.weight_decay, layer_decay),
             lr=0.0,
             betas=(self.betas[0], self.betas[1]),
             eps=self.eps,
@@ -61,7 +63,7 @@ class BertAdam:
     """Weight decay of matrices. Biases and LayerNorm weights have none."""
 
     def __post_init__(self) -> None:
-        _check(self)
+        check(self)
 
     def build(self, model: nn.Module, layer_decay: float = 1.0) -> torch.optim.Optimizer:
         """Create the optimizer (see `AdamW.build`)."""
@@ -92,11 +94,11 @@ class Lamb:
     """Weight decay of matrices. Biases and LayerNorm weights have none."""
 
     def __post_init__(self) -> None:
-        _check(self)
+        check(self)
 
     def build(self, model: nn.Module, layer_decay: float = 1.0) -> torch.optim.Optimizer:
         """Create the optimizer (see `AdamW.build`)."""
-        groups = _groups(model, self.weight_decay, layer_decay)
+        groups = parameter_groups(model, self.weight_decay, layer_decay)
         groups = [{**group, "scaled": any(p.ndim > 1 for p in group["params"])} for group in groups]
         return _Lamb(groups, {"lr": 0.0, "betas": self.betas, "eps": self.eps})
 
@@ -130,39 +132,4 @@ class _Lamb(torch.optim.Optimizer):
         return state["step"], state["exp_avg"], state["exp_avg_sq"]
 
 
-Optimizer = AdamW | BertAdam | Lamb
-
-
-def _check(optimizer: Optimizer) -> None:
-    require_range("optimizer", optimizer, "weight_decay", low=0)
-    require_range("optimizer", optimizer, "eps", low=0, above=True)
-    if len(optimizer.betas) != 2 or not all(0 <= beta < 1 for beta in optimizer.betas):
-        raise UsageError(
-            f"optimizer.betas is {list(optimizer.betas)}: give two numbers, each at least 0 and less than 1"
-        )
-
-
-def _groups(model: nn.Module, weight_decay: float, layer_decay: float) -> list[dict[str, Any]]:
-    """Group the trainable parameters by depth and weight decay.
-
-    `lr_scale` of a group, a factor of the learning rate, is layer_decay to the power of its depth.
-    """
-    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    depth = {name: 0 if layer_decay == 1 else _depth(name, model) for name in trained}
-    groups = []
-    for below_heads in sorted(set(depth.values())):
-        parameters = [parameter for name, parameter in trained.items() if depth[name] == below_heads]
-        matrices = [p for p in parameters if p.ndim > 1]
-        vectors = [p for p in parameters if p.ndim <= 1]
-        lr_scale = layer_decay**below_heads
-        groups.append({"params": matrices, "weight_decay": weight_decay, "lr_scale": lr_scale})
-        groups.append({"params": vectors, "weight_decay": 0.0, "lr_scale": lr_scale})
-    return [group for group in groups if group["params"]]
-
-
-def _depth(name: str, model: nn.Module) -> int:
-    """Return the depth of a parameter below the heads: 0 for heads, 1 for the last layer, layers + 1 for embeddings."""
-    layers = {match[1] for key, _ in model.named_parameters() if (match := _LAYER.match(key))}
-    if match := _LAYER.match(name):
-        return len(layers) - int(match[1])
-    return len(layers) + 1 if name.startswith("encoder.") else 0
+Optimizer = AdamW | BertAdam | Lamb | Muon

@@ -116,7 +116,7 @@ def provenance_section(page: Page, run: Path, settings_from: Path | None = None)
 def link_to_dev(page: Page, run: Path) -> None:
     """Add a link to the evaluation on the dev set, if the run has one."""
     if (run / DEV / PAGE).is_file():
-        page.link("Evaluation on the dev set: correct and wrong predictions", f"{DEV}/{PAGE}")
+        page.links({"Evaluation on the dev set: correct and wrong predictions": f"{DEV}/{PAGE}"})
 
 
 def loss_chart(page: Page, run: Path, name: str, label: str, lines: dict[str, float]) -> None:

@@ -237,9 +237,9 @@ def test_sizes_are_compared_before_memory_is_allocated(folder: Path, change: dic
 def test_the_size_of_an_lstm_is_compared_before_memory_is_allocated(folder: Path) -> None:
     (folder / "task.json").write_text('{"kind": "tag", "lstm_hidden_size": 60000}')
     with pytest.raises(
-        UserError, match=r"lstm\.weight_hh_l0 should be \(240000, 60000\), the checkpoint has shape \(16, 4\)"
+        UserError, match=r"lstm\.ahead\.0\.weight_hh_l0 should be \(240000, 60000\), the checkpoint has shape \(16, 4\)"
     ):
-        read_checkpoint(rewrite(folder, {"reading.lstm.weight_hh_l0": torch.zeros(16, 4)}))
+        read_checkpoint(rewrite(folder, {"reading.lstm.ahead.0.weight_hh_l0": torch.zeros(16, 4)}))
 
 
 DTYPES = ["float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn_x2", "complex64", "int8", "bool"]

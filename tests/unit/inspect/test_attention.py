@@ -16,7 +16,8 @@ from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.static import StaticConfig, StaticEncoder
 from bertie.model.transformer import TransformerEncoder
-from bertie.predict.predictor import Predictor, load
+from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
 from bertie.text import truncation
 
 TEXTS = ["the bobin", "a long one: the gat gatun in the fet fatun", "the sh the", "go"]

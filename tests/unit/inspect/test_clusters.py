@@ -10,7 +10,8 @@ import torch
 
 from bertie.inspect.attention import Group, read_attention, require_transformer
 from bertie.inspect.clusters import HeadDivergence, clusters, coordinates, divergences
-from bertie.predict.predictor import Predictor, load
+from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
 from bertie.text import truncation
 
 TEXTS = ["the bobin", "a long one: the gat gatun in the fet fatun", "the sh the", "go"] * 3

@@ -17,7 +17,7 @@ from bertie.inspect.mention_windows import encode_mentions
 from bertie.inspect.mentions import Mention, MentionText, Question
 from bertie.inspect.tables import Table
 from bertie.model.model import Model
-from bertie.predict.predictor import load
+from bertie.predict.load import load
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

@@ -26,7 +26,8 @@ from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.objectives import MaskedLM, ReplacedToken
 from bertie.objectives.heads import build_heads
-from bertie.predict.predictor import Predictor, load
+from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
 from bertie.tasks import Choose, Classify, Embed, Tag
 from bertie.tasks.task_json import features_from_json, to_task_json
 from bertie.text import truncation
@@ -218,6 +219,16 @@ def test_a_model_without_a_head_is_skipped_with_a_reason(
     assert "head_importance" not in result["tables"]
     assert "no trained head" in result["loss"]["skipped"]
     assert "skipped, because" in capsys.readouterr().err
+
+
+def test_a_loss_that_is_no_number_is_an_error(
+    tiny_config: TransformerConfig, small_tokenizer: Tokenizer, data: Path, tmp_path: Path
+) -> None:
+    predictor = load(tuned("classify", tiny_config, small_tokenizer, tmp_path))
+    for parameter in predictor.model.heads.parameters():
+        parameter.data.fill_(3e38)
+    with pytest.raises(UserError, match="the loss is NaN or infinity"):
+        bertie.inspect_model(predictor, bertie.Inspection(task_data=data / "classify.tsv"), tmp_path / "out")
 
 
 def test_a_fine_tuned_model_needs_labeled_data(

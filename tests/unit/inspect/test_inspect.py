@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet
@@ -18,7 +19,7 @@ from bertie.model.encoder import build_encoder
 from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
 from bertie.model.static import StaticConfig
-from bertie.text.tokenizer import Tokenizer
+from bertie.text.tokenizer import NormalizerOptions, Tokenizer
 
 TEXTS = ["The gat go the gatun.", "go, go", "", "the " * 80, "\x00", "a fet"]
 
@@ -118,6 +119,8 @@ def test_wrong_arguments_are_refused(pretrained: Path, tmp_path: Path) -> None:
         bertie.inspect_model(pretrained, bertie.Inspection(text=tmp_path / "none.txt"), out)
     with pytest.raises(UsageError, match="max_texts is -1"):
         bertie.Inspection(max_texts=-1)
+    with pytest.raises(UsageError, match="read several times: give a file"):
+        bertie.Inspection(text=Path("-"))
     (tmp_path / "two.jsonl").write_text('{"left": "a", "right": "b"}\n')
     with pytest.raises(UsageError, match="Name one with --text-column"):
         bertie.inspect_model(pretrained, bertie.Inspection(text=tmp_path / "two.jsonl"), out)
@@ -146,6 +149,15 @@ def test_models_without_attention_are_refused(
     assert not list(tmp_path.glob("*out*"))
 
 
+def test_a_model_that_computes_no_numbers_is_refused(pretrained: Path, text: Path, tmp_path: Path) -> None:
+    model = bertie.load(pretrained)
+    for parameter in model.model.encoder.parameters():
+        parameter.data *= 1e30  # finite, but not what the layers compute
+    with pytest.raises(UserError, match="the hidden states are NaN or infinity"):
+        bertie.inspect_model(model, bertie.Inspection(text=text), tmp_path / "out")
+    assert not list(tmp_path.glob("*out*"))
+
+
 def test_probes_are_trained_on_one_treebank_and_tested_on_another(
     pretrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -166,6 +178,24 @@ def test_probes_are_trained_on_one_treebank_and_tested_on_another(
     assert "omit --vectors" in capsys.readouterr().err
     assert cli.main(arguments) == 2
     assert "add --treebank" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_measures_without_test_data_are_left_out_of_the_page(pretrained: Path, tmp_path: Path, drop: bool) -> None:
+    word = "{0}\t{1}\t_\t{2}\t_\t_\t{3}\tx\t_\t_\n"
+    train, test = tmp_path / "train.conllu", tmp_path / "test.conllu"
+    train.write_text((word.format(1, "gat", "NOUN", 2) + word.format(2, "go", "VERB", 0) + "\n") * 4)
+    test.write_text((word.format(1, ".", "_", 0) + "\n") * 2)  # no arcs, and no parts of speech
+    model = bertie.load(pretrained)
+    if drop:  # not even a word
+        model = replace(
+            model, tokenizer=Tokenizer.build(model.tokenizer.vocabulary, NormalizerOptions(drop_punctuation=True))
+        )
+    given = bertie.Inspection(treebank=test, treebank_train=train, probe_epochs=1)
+    bertie.inspect_model(model, given, tmp_path / "out")
+    page = (tmp_path / "out" / "inspect.html").read_text()
+    assert "structural probe" in page
+    assert "right-branching chain" not in page
 
 
 def test_layers_are_compared_with_those_of_other_models(

@@ -17,7 +17,8 @@ from bertie.inspect.texts import TextFile
 from bertie.model.encoder import build_encoder
 from bertie.model.model import Model
 from bertie.model.static import StaticConfig
-from bertie.predict.predictor import Predictor, load
+from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
 from bertie.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")

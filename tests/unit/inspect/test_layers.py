@@ -15,7 +15,8 @@ from bertie.contracts import Hidden, Sequence
 from bertie.errors import UserError
 from bertie.inspect.attention import Group
 from bertie.inspect.layers import LayerStates, Sample, anisotropy_table, cka_rows, cka_table, read_hidden
-from bertie.predict.predictor import Predictor, load
+from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
 from bertie.text import truncation
 from bertie.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 

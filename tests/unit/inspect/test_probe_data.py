@@ -20,7 +20,8 @@ from bertie.model.characters import Characters
 from bertie.model.encoder import build_encoder
 from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
-from bertie.predict.predictor import Predictor, load
+from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
 from bertie.text import word_counts, wordpiece
 from bertie.text.tokenizer import NormalizerOptions, Tokenizer
 

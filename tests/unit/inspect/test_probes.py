@@ -15,7 +15,8 @@ from bertie.inspect.part import Part
 from bertie.inspect.probe_training import split
 from bertie.inspect.probes import ProbeSettings, inspect_probes, untrained
 from bertie.inspect.structural_probe import CHAIN
-from bertie.predict.predictor import Predictor, load
+from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 QUICK = ProbeSettings(epochs=1, rank=8)

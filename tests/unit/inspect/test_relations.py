@@ -16,7 +16,7 @@ from bertie.inspect.tables import Table
 from bertie.inspect.treebank import ParsedSentence
 from bertie.inspect.words import WordGrid, encode_words
 from bertie.model.model import Model
-from bertie.predict.predictor import load
+from bertie.predict.load import load
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

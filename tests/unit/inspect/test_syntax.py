@@ -12,7 +12,8 @@ from bertie.inspect import syntax
 from bertie.inspect.mentions import GAP_COLUMNS
 from bertie.inspect.syntax import inspect_coreference, inspect_relations
 from bertie.inspect.tables import Table
-from bertie.predict.predictor import Predictor, load
+from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

@@ -42,6 +42,7 @@ def test_a_sentence_has_words_parts_of_speech_and_a_tree(tmp_path: Path) -> None
         (line(head="1"), "the head is '1'"),
         (line(head="_"), "the head is '_'"),
         (line(head="²"), "the head is '²'"),
+        (line(head="9" * 5000), "the head is '99999999999999999999': expected 0"),
     ],
 )
 def test_a_broken_sentence_is_named_by_its_line_and_the_others_remain(tmp_path: Path, bad: str, message: str) -> None:

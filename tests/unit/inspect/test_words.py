@@ -9,7 +9,7 @@ import torch
 
 from bertie.inspect.attention import Group, read_attention
 from bertie.inspect.words import WordGrid, encode_words
-from bertie.predict.predictor import load
+from bertie.predict.load import load
 from bertie.text import word_counts, wordpiece
 from bertie.text.tokenizer import NormalizerOptions, Tokenizer
 

@@ -129,7 +129,7 @@ def test_all_layers_are_returned_on_request(tiny_config: TransformerConfig) -> N
 
 
 def test_a_layer_computes_the_formula_of_the_paper(tiny_config: TransformerConfig) -> None:
-    layer = Layer(tiny_config, "dense")
+    layer = Layer(tiny_config, "dense", 0)
     initialize_weights(layer, 0.1)
     layer = layer.double().eval()
     generator = torch.Generator().manual_seed(0)

@@ -14,11 +14,12 @@ from bertie.batches.collate import collate
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError
 from bertie.model.attention_pattern import alibi_slopes
-from bertie.model.config import PoolerActivation, TransformerConfig
+from bertie.model.config import HeadLayers, PoolerActivation, TransformerConfig
 from bertie.model.encoder import Encoder, build_encoder
-from bertie.model.heads import PooledHead
+from bertie.model.heads import PooledHead, ReplacedTokenHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.positions import SinusoidalEmbedding, rotary_angles, rotate
+from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead
 
 BASE = TransformerConfig(3, 16, 4, 24, vocab_size=50, max_position_embeddings=20)
@@ -37,6 +38,8 @@ SWITCHES = [
     {"hidden_act": "swiglu"},
     {"position_embedding": "rotary", "norm_position": "pre", "hidden_act": "geglu", "use_bias": False},
     {"position_embedding": "alibi", "causal": True, "norm_position": "pre"},
+    {"norm_position": "modern", "local_attention": 2, "position_embedding": "rotary", "hidden_act": "geglu"},
+    {"local_attention": 2, "global_attention_every": 3},
 ]
 
 
@@ -72,6 +75,17 @@ def test_rows_and_layers_agree_with_the_whole_output(changes: dict[str, object])
 
 
 @pytest.mark.parametrize("changes", SWITCHES, ids=str)
+def test_heads_of_pretraining_fit_the_encoder(changes: dict[str, object]) -> None:
+    encoder = built(**changes)
+    assert isinstance(encoder, TransformerEncoder)
+    word, targets = encoder.embeddings.word, Targets(torch.arange(3), torch.tensor([0, 1, 1]), torch.ones(3))
+    hidden = encoder(batch([1, 2, 3], [4, 5]))
+    for head in (MaskedLMHead(encoder.config, word), ReplacedTokenHead(encoder.config)):
+        loss = head(hidden, targets)
+        assert float(loss.total.detach()) > 0
+
+
+@pytest.mark.parametrize("changes", SWITCHES, ids=str)
 def test_sequences_do_not_see_each_other(changes: dict[str, object]) -> None:
     encoder = built(**changes)
     alone = torch.cat([encoder(batch(ids)).last for ids in ([1, 2, 3, 4, 5], [6, 7])])
@@ -100,7 +114,7 @@ def test_the_head_of_masked_lm_maps_to_the_embedding_size() -> None:
 
 @pytest.mark.parametrize(("act", "function"), [("tanh", torch.tanh), ("relu", F.relu), ("gelu", F.gelu)])
 def test_the_pooler_has_the_activation_of_the_configuration(act: PoolerActivation, function: object) -> None:
-    head, x = PooledHead(16, 3, 0.0, act=act), torch.randn(5, 16)
+    head, x = PooledHead(16, 3, 0.0, layers=HeadLayers(act)), torch.randn(5, 16)
     torch.testing.assert_close(head.logits(x), head.out(function(head.pooler(x))))  # type: ignore[operator]
 
 
@@ -133,7 +147,10 @@ def test_sinusoidal_embeddings_have_the_values_of_the_formula() -> None:
 def test_rotary_scores_depend_on_the_distance_only() -> None:
     q, k = torch.randn(2, 1, 1, 8)
     score = {
-        (i, j): (rotate(q, rotary_angles(torch.tensor([i]), 8)) * rotate(k, rotary_angles(torch.tensor([j]), 8))).sum()
+        (i, j): (
+            rotate(q, rotary_angles(torch.tensor([i]), 8, 10_000.0))
+            * rotate(k, rotary_angles(torch.tensor([j]), 8, 10_000.0))
+        ).sum()
         for i, j in ((0, 3), (7, 10), (3, 0))
     }
     torch.testing.assert_close(score[0, 3], score[7, 10])
@@ -165,3 +182,36 @@ def test_gated_activations_are_the_formula(name: str, function: object) -> None:
 def test_rotary_embeddings_need_an_even_head_size() -> None:
     with pytest.raises(UsageError, match=r"model\.position_embedding is rotary.*is 3"):
         replace(BASE, hidden_size=12, position_embedding="rotary")
+
+
+def test_local_layers_see_a_window_and_global_layers_everything() -> None:
+    config = {
+        "local_attention": 6,
+        "global_attention_every": 2,
+        "position_embedding": "rotary",
+        "norm_position": "modern",
+    }
+    ids = [5, 6, 7, 8, 9, 10, 11, 12]
+    encoder = built(**config, num_hidden_layers=3)
+    layers = list(encoder.layers)
+    x = torch.randn(8, 16)
+    changed = x.clone()
+    changed[4] += 1
+    ragged = batch(ids).ragged
+    for number, layer in enumerate(layers):
+        moved = (layer(x, ragged) - layer(changed, ragged)).abs().sum(1) > 0
+        expected = [place >= 1 or number != 1 for place in range(8)]  # the window is 3 to each side
+        assert moved.tolist() == expected
+
+
+def test_rotary_bases_differ_between_local_and_global_layers() -> None:
+    base = {"position_embedding": "rotary", "norm_position": "modern", "local_attention": 6}
+    ids = list(range(5, 15))
+    same = built(**base, rotary_base=50.0, local_rotary_base=50.0)(batch(ids)).last
+    for changes in ({"rotary_base": 50.0}, {"local_rotary_base": 50.0}):
+        assert not torch.allclose(built(**base, **changes)(batch(ids)).last, same, atol=1e-4)
+
+
+def test_an_odd_window_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"model\.local_attention is 5: it must be even"):
+        replace(BASE, local_attention=5)

@@ -14,7 +14,7 @@ from bertie.model.initialization import initialize_weights
 from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
 from bertie.model.static import StaticConfig
-from bertie.model.text_pooling import PooledTexts, TextPooling, attended, run_lstm, separate_texts
+from bertie.model.text_pooling import PooledTexts, TextPooling, attended, separate_texts
 
 ENCODERS = [
     TransformerConfig(2, 16, 2, 32, vocab_size=60, max_position_embeddings=32, hidden_dropout_prob=0.0),
@@ -77,7 +77,7 @@ def test_attention_is_read_by_a_second_bilstm() -> None:
     both = torch.cat([x, attended(x, torch.tensor(lengths))], 1)
     assert pooled.lstm is not None
     assert pooled.combine is not None
-    u, v = (pooled.lstm(part)[0].amax(0) for part in both.split(lengths))
+    u, v = (pooled.lstm(part, texts(len(part))).amax(0) for part in both.split(lengths))
     torch.testing.assert_close(pooled(x, texts(4, 5))[0], pooled.combine(torch.cat([u, v, (u - v).abs(), u * v])))
 
 
@@ -150,9 +150,3 @@ def test_the_vector_of_a_text_depends_on_the_other_text_only_with_attention(
     assert (difference > 1e-4) == (pooling == "attention")
     alone = features(config, pooling, first[1:])
     torch.testing.assert_close(alone[0], before[1])
-
-
-def test_bilstms_read_each_text_by_itself() -> None:
-    lstm, x = nn.LSTM(3, 2, bidirectional=True), torch.randn(6, 3)
-    found = run_lstm(lstm, x, torch.tensor([2, 0, 3, 1]))
-    torch.testing.assert_close(found, torch.cat([lstm(part)[0] for part in x.split([2, 3, 1])]))

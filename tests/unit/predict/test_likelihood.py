@@ -197,6 +197,21 @@ def test_models_that_predict_no_tokens_are_refused(
         Predictor(tuned.folder, tuned.tokenizer, model, None, 64).pseudo_log_likelihood(["a"])
 
 
+def test_a_model_that_computes_no_numbers_is_refused(pretrained: Path) -> None:
+    """Its NaN would count as a wrong minimal pair, and as a random token."""
+    model = bertie.load(pretrained)
+    for parameter in model.model.encoder.parameters():
+        parameter.data *= 1e30  # finite, but not what the layers compute
+    for use in (
+        lambda: model.pseudo_log_likelihood(["the dog"]),
+        lambda: model.fill_mask("the [MASK]"),
+        lambda: model.generate("the"),
+        lambda: model.next_sentence([("the dog", "the dogs")]),
+    ):
+        with pytest.raises(UserError, match="the hidden states are NaN or infinity"):
+            use()
+
+
 # The command line
 
 

@@ -5,10 +5,12 @@ import pytest
 import torch
 from torch import nn
 
+from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence
+from bertie.training.muon import Muon, orthogonalized
 from bertie.training.optimizers import AdamW, BertAdam, Lamb, Optimizer
 
 
@@ -138,3 +140,89 @@ def test_weight_decay_applies_to_matrices_only(tiny_config: TransformerConfig) -
 def test_defaults_are_those_of_the_paper() -> None:
     for optimizer in (AdamW(), BertAdam(), Lamb()):
         assert (optimizer.betas, optimizer.eps, optimizer.weight_decay) == ((0.9, 0.999), 1e-6, 0.01)
+
+
+def muon_model(**changes: object) -> Model:
+    config = TransformerConfig(2, 16, 2, 32, vocab_size=50, max_position_embeddings=8, **changes)  # type: ignore[arg-type]
+    torch.manual_seed(0)
+    encoder = build_encoder(config)
+    return Model(encoder, {"mlm": MaskedLM().head(config, encoder)})
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 6, 20), (2, 20, 6)])
+def test_orthogonalized_matrices_have_the_singular_vectors_and_values_near_one(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(shape, dtype=torch.float64)
+    found = orthogonalized(x, 8)
+    for one, other in zip(x, found, strict=True):
+        u, _, v = torch.linalg.svd(one, full_matrices=False)
+        along = u.T @ other @ v.T
+        assert float(along.diagonal().min()) > 0.6
+        assert float(along.diagonal().max()) < 1.3
+        assert float((along - along.diagonal().diag()).abs().max()) < 1e-10
+
+
+def test_muon_matches_its_algorithm_for_every_stacked_matrix() -> None:
+    """Momentum with Nesterov's correction, orthogonalized for queries, keys, values and halves of a gated layer alone."""
+    model = muon_model(hidden_act="geglu").double()
+    settings = Muon(momentum=0.9, weight_decay=0.1)
+    built = settings.build(model)
+    weights = {name: p.detach().clone() for name, p in model.named_parameters()}
+    means = {name: torch.zeros_like(p) for name, p in weights.items()}
+    for rate in (0.01, 0.02):
+        for group in built.param_groups:
+            group["lr"] = rate
+        for name, parameter in model.named_parameters():
+            parameter.grad = torch.randn_like(parameter)
+            means[name] = 0.9 * means[name] + 0.1 * parameter.grad
+            direction = 0.1 * parameter.grad + 0.9 * means[name]
+            parts = 3 if "qkv" in name else 2 if ".up." in name else 1
+            for rows, part in zip(weights[name].chunk(parts), direction.chunk(parts), strict=True):
+                if part.ndim == 2:
+                    update = 0.2 * max(part.shape) ** 0.5 * orthogonalized(part[None], 5)[0]
+                    rows.sub_(rate * (0.1 * rows + update))
+        built.step()
+    checked = 0
+    for name, parameter in model.named_parameters():
+        if name.startswith("encoder.layers.") and parameter.ndim == 2:
+            torch.testing.assert_close(parameter.detach(), weights[name])
+            checked += 1
+    assert checked == 8
+
+
+def test_muon_updates_the_rest_as_adamw_does() -> None:
+    ours, theirs = muon_model(), muon_model()
+    muon = Muon().build(ours)
+    adamw = AdamW(betas=(0.9, 0.98), eps=1e-8, weight_decay=0.1).build(theirs)
+    for _ in range(3):
+        for (_, one), (_, other) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
+            one.grad = torch.randn_like(one)
+            other.grad = one.grad.clone()
+        for optimizer in (muon, adamw):
+            for group in optimizer.param_groups:
+                group["lr"] = 0.01
+            optimizer.step()
+    for (name, one), (_, other) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
+        by_muon = name.startswith("encoder.layers.") and one.ndim == 2
+        assert torch.equal(one, other) != by_muon, name
+
+
+def test_muon_takes_no_step_that_is_to_be_skipped() -> None:
+    model = muon_model()
+    optimizer = Muon().build(model)
+    before = [p.detach().clone() for p in model.parameters()]
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, torch.nan)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.01
+    optimizer.found_inf = torch.ones(())  # type: ignore[attr-defined]
+    optimizer.step()
+    for old, new in zip(before, model.parameters(), strict=True):
+        assert torch.equal(old, new)
+    assert all(not tensor.any() for state in optimizer.state.values() for tensor in state.values())
+
+
+@pytest.mark.parametrize("changes", [{"momentum": 1.0}, {"iterations": 0}, {"betas": (0.9,)}, {"eps": 0}])
+def test_muon_refuses_settings_out_of_range(changes: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match=r"optimizer\."):
+        Muon(**changes)  # type: ignore[arg-type]

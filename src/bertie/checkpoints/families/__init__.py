@@ -5,12 +5,15 @@ To add a family, add a file here and its `FAMILY` to the list.
 
 from __future__ import annotations
 
-from bertie.checkpoints.families import bert, distilbert, electra, gpt2, own, roberta, xlm, xlnet
+from bertie.checkpoints.families import bert, distilbert, electra, gpt2, modernbert, own, roberta, xlm, xlnet
 from bertie.checkpoints.families.family import Family
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig
 
-TRANSFORMERS = (roberta.FAMILY, bert.FAMILY, gpt2.FAMILY, distilbert.FAMILY, electra.FAMILY, xlm.FAMILY)
+TRANSFORMERS = (
+    *(roberta.FAMILY, bert.FAMILY, gpt2.FAMILY, distilbert.FAMILY, electra.FAMILY, xlm.FAMILY),
+    modernbert.FAMILY,
+)
 """Families whose encoders are `TransformerConfig`s."""
 FAMILIES = (*TRANSFORMERS, xlnet.FAMILY, own.FAMILY)
 """All families. The first one that represents an encoder is the format in which it is saved."""

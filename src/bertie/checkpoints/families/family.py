@@ -79,6 +79,8 @@ class Family:
     """Pattern of the names of tensors that are tied to others or derived from them."""
     positions_after_padding: bool = False
     """Whether the first position has the number pad_token_id + 1. The rows of the matrix before it are not used."""
+    one_head: bool = False
+    """Whether the modules of all heads have the same names, so that the name of the class decides which head it is."""
     derived: Callable[[Any], dict[str, Tensor]] = _nothing
     """Tensors, under bertie's names, that Hugging Face's classes need and bertie's encoder does not have."""
     without_derived: Callable[[Any, dict[str, Tensor]], Any] = _unchanged

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from bertie.contracts import Batch, Hidden, Ragged
 from bertie.errors import UsageError
 from bertie.model.layers import SelfAttention
+from bertie.model.positions import layer_angles
 from bertie.model.transformer import TransformerEncoder
 from bertie.predict.engines.files import Exported
 
@@ -47,16 +48,15 @@ class HalfEncoder(nn.Module):
             if isinstance(part, SelfAttention):  # a kernel of its own
                 part.attend = torch.compiler.disable(part.attend)  # pyright: ignore[reportAttributeAccessIssue]
         self.layers, self.final_norm = half.layers, half.final_norm
-        self.angles = encoder._angles
         self.call = torch.compile(_call, backend=backend, dynamic=True)
 
     def forward(self, batch: Batch, rows: Int[Tensor, " Q"] | None = None, all_layers: bool = False) -> Hidden:
         """Encode a batch, as `TransformerEncoder.forward` does. All results are fp32."""
-        x_TD, angles = self.embeddings(batch).to(torch.bfloat16), self.angles(batch)
+        x_TD, angles = self.embeddings(batch).to(torch.bfloat16), layer_angles(self.config, batch.position_ids)
         outputs = [x_TD]
-        for layer in self.layers[:-1]:
-            outputs.append(cast(Tensor, self.call(layer, outputs[-1], batch.ragged, None, angles)))
-        x_QD = cast(Tensor, self.call(self.layers[-1], outputs[-1], batch.ragged, rows, angles))
+        for layer, own in zip(self.layers[:-1], angles, strict=False):
+            outputs.append(cast(Tensor, self.call(layer, outputs[-1], batch.ragged, None, own)))
+        x_QD = cast(Tensor, self.call(self.layers[-1], outputs[-1], batch.ragged, rows, angles[-1]))
         x_QD = (x_QD if self.final_norm is None else self.final_norm(x_QD)).float()
         layers = (*(x.float() for x in outputs), x_QD) if all_layers else None
         return Hidden(x_QD, layers)

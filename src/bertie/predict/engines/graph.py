@@ -21,12 +21,12 @@ from torch import Tensor, nn
 from bertie.contracts import Batch, Ragged
 from bertie.errors import UsageError
 from bertie.model.activation import activation
-from bertie.model.attention_pattern import FULL, Pattern
+from bertie.model.attention_pattern import FULL, Pattern, pattern_of
 from bertie.model.config import TransformerConfig
 from bertie.model.heads import ConditionalSpanHead
 from bertie.model.layers import Layer
 from bertie.model.model import Model
-from bertie.model.positions import rotary_angles, rotate
+from bertie.model.positions import layer_angles, rotate
 from bertie.model.transformer import TransformerEncoder
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -81,12 +81,11 @@ class Graph(nn.Module):
         positions = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
         ids, segments, position_ids = (each.flatten() for each in (input_ids, token_type_ids, positions))
         x_TD = self.encoder.embeddings(Batch(ids, segments, position_ids, ids, ids, ids, Ragged(ids, 0)))
-        seen = _seen(self.config, attention_mask, x_TD)
-        angles = None
-        if self.config.position_embedding == "rotary":
-            angles = rotary_angles(position_ids, self.config.hidden_size // self.config.num_attention_heads)
-        for layer in self.encoder.layers:
-            x_TD = _layer(cast(Layer, layer), x_TD, input_ids.shape, seen, angles)
+        patterns = [pattern_of(self.config, number) for number in range(self.config.num_hidden_layers)]
+        seen = {each: _seen(self.config, each, attention_mask, x_TD) for each in set(patterns)}
+        all_angles = layer_angles(self.config, position_ids)
+        for layer, pattern, angles in zip(self.encoder.layers, patterns, all_angles, strict=True):
+            x_TD = _layer(cast(Layer, layer), x_TD, input_ids.shape, seen[pattern], angles)
         if self.encoder.final_norm is not None:
             x_TD = self.encoder.final_norm(x_TD)
         outputs = [x_TD.unflatten(0, input_ids.shape)]
@@ -121,10 +120,11 @@ def output_names(kind: str, heads: int) -> list[str]:
     return ["logits" if heads == 1 else f"{kind}_logits"]
 
 
-def _seen(config: TransformerConfig, attention_mask: Tensor, like: Tensor) -> Float[Tensor, "S N L L"]:
+def _seen(
+    config: TransformerConfig, pattern: Pattern, attention_mask: Tensor, like: Tensor
+) -> Float[Tensor, "S N L L"]:
     """Return what to add to the attention scores. The dimensions N and L of queries may be 1."""
     length = attention_mask.shape[1]
-    pattern = Pattern(causal=config.causal, alibi=config.position_embedding == "alibi")
     lowest = torch.finfo(like.dtype).min
     hidden = (1.0 - attention_mask[:, None, None, :].to(like.dtype)) * lowest
     if pattern == FULL:

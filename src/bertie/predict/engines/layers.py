@@ -108,6 +108,7 @@ class PackedLayer:
     """One Transformer layer."""
 
     config: TransformerConfig
+    pattern: Pattern
     qkv: Linear
     query: Linear | None
     """The query part of `qkv`, for a last layer that computes few rows. None: the layer is not the last one."""
@@ -116,16 +117,13 @@ class PackedLayer:
     out: Linear
     up: Linear
     down: Linear
-    attention_norm: nn.LayerNorm
-    norm: nn.LayerNorm
-
-    @property
-    def pattern(self) -> Pattern:
-        return Pattern(causal=self.config.causal, alibi=self.config.position_embedding == "alibi")
+    attention_norm: nn.LayerNorm | None
+    """None: its input is normalized already."""
+    norm: nn.LayerNorm | None
 
     def __call__(self, x_PD: Tensor, part: Part, angles: Tensor | None) -> Float[Tensor, "P D"]:
         """Return the output for all tokens."""
-        pre = self.config.norm_position == "pre"
+        pre = self.config.norm_position != "post"
         given = self._norm(self.attention_norm, x_PD) if pre else x_PD
         x_PD = self.out.add(self._mixed(given, part.runs, angles), x_PD)
         return self._rest(x_PD, pre)
@@ -137,7 +135,7 @@ class PackedLayer:
             count = part.tokens.stop - part.tokens.start
             x_TD = self(x_PD, part, angles)[:count]
             return x_TD if rows is None else x_TD[rows]
-        size, pre = rows_for(len(rows)), self.config.norm_position == "pre"
+        size, pre = rows_for(len(rows)), self.config.norm_position != "post"
         given = self._norm(self.attention_norm, x_PD) if pre else x_PD
         q = self.query(padded(given[rows], size)).unflatten(1, (self.config.num_attention_heads, -1))
         k, v = self.key_value(given).unflatten(1, (2, self.config.num_attention_heads, -1)).unbind(1)
@@ -180,7 +178,9 @@ class PackedLayer:
         return x_PD if pre else self._norm(self.norm, x_PD)
 
     @staticmethod
-    def _norm(norm: nn.LayerNorm, x_PD: Tensor) -> Tensor:
+    def _norm(norm: nn.LayerNorm | None, x_PD: Tensor) -> Tensor:
+        if norm is None:
+            return x_PD
         return F.layer_norm(x_PD, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
 
 

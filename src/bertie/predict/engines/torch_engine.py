@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from bertie.contracts import Batch, Hidden
 from bertie.errors import UsageError
+from bertie.model.attention_pattern import pattern_of
 from bertie.model.config import TransformerConfig
 from bertie.model.layers import Layer
-from bertie.model.positions import rotary_angles
+from bertie.model.positions import layer_angles
 from bertie.model.transformer import TransformerEncoder
 from bertie.predict.engines import cpu
 from bertie.predict.engines.files import Exported
@@ -89,21 +90,19 @@ class PackedEncoder(nn.Module):
     def forward(self, batch: Batch, rows: Int[Tensor, " Q"] | None = None, all_layers: bool = False) -> Hidden:
         """Encode a batch, as `TransformerEncoder.forward` does. All results are fp32."""
         x_TD = self.embeddings(batch)
-        angles = None
-        if self.config.position_embedding == "rotary":
-            angles = rotary_angles(batch.position_ids, self.config.hidden_size // self.config.num_attention_heads)
+        angles = layer_angles(self.config, batch.position_ids)
         lengths = batch.ragged.lengths.numpy()
         outputs: list[list[Tensor]] = []
         for part in parts_of(lengths, None if rows is None else rows.numpy()):
             own_TD = x_TD[part.tokens]
             count = rows_for(len(own_TD))
-            own_angles = None if angles is None else padded(angles[part.tokens], count)
+            own = [None if each is None else padded(each[part.tokens], count) for each in angles]
             x_PD, kept = padded(own_TD.to(self.stream), count), [own_TD]
-            for layer in self.packed[:-1]:
+            for layer, own_angles in zip(self.packed[:-1], own, strict=False):
                 x_PD = layer(x_PD, part, own_angles)
                 if all_layers:
                     kept.append(x_PD[: len(own_TD)].float())
-            x_QD = self.packed[-1].last(x_PD, part, own_angles).float()
+            x_QD = self.packed[-1].last(x_PD, part, own[-1]).float()
             outputs.append([*kept, x_QD if self.final_norm is None else self.final_norm(x_QD)])
         if not outputs:  # no query row
             return Hidden(x_TD.new_zeros(0, self.config.hidden_size))
@@ -132,14 +131,19 @@ def _pack(
     key_value = make(f"{name}.qkv", Weights(qkv.matrix[size:], halves[1])) if last else None
     out, up, down = (make(f"{name}.{place}", weights[place]) for place in ("out", "up", "down"))
     norms = _cast(layer.attention_norm, stream), _cast(layer.norm, stream)
-    return PackedLayer(config, make(f"{name}.qkv", qkv), query, key_value, out, up, down, *norms)
+    return PackedLayer(
+        config, pattern_of(config, int(name)), make(f"{name}.qkv", qkv), query, key_value, out, up, down, *norms
+    )
 
 
 def _bias(linear: nn.Linear) -> Tensor | None:
     return None if linear.bias is None else linear.bias.detach()
 
 
-def _cast(norm: nn.LayerNorm, dtype: torch.dtype) -> nn.LayerNorm:
+def _cast(norm: nn.Module, dtype: torch.dtype) -> nn.LayerNorm | None:
+    """Return a copy of another type. None: there is no normalization."""
+    if not isinstance(norm, nn.LayerNorm):
+        return None
     cast = nn.LayerNorm(list(norm.normalized_shape), norm.eps, bias=norm.bias is not None, dtype=dtype)
     cast.load_state_dict(norm.state_dict())
     return cast.requires_grad_(False)

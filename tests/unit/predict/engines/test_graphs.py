@@ -30,6 +30,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "bert": {},
     "pre-norm causal": {"norm_position": "pre", "causal": True},
     "rotary geglu": {"position_embedding": "rotary", "hidden_act": "geglu"},
+    "modern": {
+        "position_embedding": "rotary",
+        "hidden_act": "geglu",
+        "norm_position": "modern",
+        "use_bias": False,
+        "local_attention": 4,
+        "global_attention_every": 2,
+    },
     "alibi tanh": {"position_embedding": "alibi", "hidden_act": "gelu_tanh"},
     "no segments": {"type_vocab_size": 0, "embedding_size": 16},
 }

@@ -31,6 +31,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "geglu": {"hidden_act": "geglu"},
     "swiglu, no biases": {"hidden_act": "swiglu", "use_bias": False},
     "rotary": {"position_embedding": "rotary"},
+    "modern": {
+        "position_embedding": "rotary",
+        "hidden_act": "geglu",
+        "norm_position": "modern",
+        "use_bias": False,
+        "local_attention": 4,
+        "global_attention_every": 2,
+    },
     "alibi": {"position_embedding": "alibi"},
     "causal": {"causal": True, "norm_position": "pre"},
     "causal alibi": {"causal": True, "position_embedding": "alibi"},
@@ -124,7 +132,7 @@ def int8(encoder: TransformerEncoder, *batches: Batch) -> tuple[torch_engine.Pac
 
 
 @needs_int8
-@pytest.mark.parametrize("variant", ["bert", "pre-norm", "geglu", "rotary"])
+@pytest.mark.parametrize("variant", ["bert", "pre-norm", "geglu", "rotary", "modern"])
 @torch.inference_mode()
 def test_int8_is_close_to_the_encoder(variant: str, tiny_config: TransformerConfig) -> None:
     encoder = encoder_of(replace(tiny_config, **VARIANTS[variant]))

@@ -1,0 +1,144 @@
+"""ModernBERT checkpoints (Warner et al. 2024): rotary positions, GeGLU, norms without biases, local and global layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bertie.checkpoints.families.family import Family, Module
+from bertie.checkpoints.families.settings import has_defaults, read_keys, require
+from bertie.errors import UsageError
+from bertie.model.config import TransformerConfig
+
+LAYER = "model.layers.{n}"
+LOCAL, GLOBAL = "sliding_attention", "full_attention"
+KEYS = {  # bertie's names of keys of config.json, and Hugging Face's
+    **{name: name for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")},
+    **{name: name for name in ("intermediate_size", "max_position_embeddings", "initializer_range")},
+    **{"layer_norm_eps": "norm_eps", "local_attention": "local_attention"},
+    **{"hidden_dropout_prob": "embedding_dropout", "attention_probs_dropout_prob": "attention_dropout"},
+}
+DEFAULTS = {
+    **{"vocab_size": 50368, "hidden_size": 768, "intermediate_size": 1152, "num_hidden_layers": 22},
+    **{"num_attention_heads": 12, "max_position_embeddings": 8192, "norm_eps": 1e-5, "local_attention": 128},
+    **{"embedding_dropout": 0.0, "attention_dropout": 0.0},
+}
+FIXED = {  # settings of bertie that the architecture has
+    **{"position_embedding": "rotary", "norm_position": "modern", "use_bias": False, "hidden_act": "geglu"},
+    **{"pooler_act": "gelu", "type_vocab_size": 0},
+}
+ROTATION = ("global_attention_every", "rotary_base", "local_rotary_base")
+WITHOUT_BIASES = dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), False)
+
+
+def fits(config: TransformerConfig) -> bool:
+    """Return whether the class computes the same. It always has local layers."""
+    same = all(getattr(config, name) == value for name, value in FIXED.items())
+    return same and config.local_attention > 0 and has_defaults(config, (*KEYS, *FIXED, *ROTATION))
+
+
+def to_config(config: TransformerConfig) -> dict[str, Any]:
+    """Return the keys of config.json, also those that versions of transformers before 5 read."""
+    values = {theirs: getattr(config, ours) for ours, theirs in KEYS.items()}
+    layers = range(config.num_hidden_layers)
+    bases = {LOCAL: config.local_rotary_base, GLOBAL: config.rotary_base}
+    return values | {
+        **{"hidden_activation": "gelu", "classifier_activation": "gelu", "classifier_pooling": "cls"},
+        **{"mlp_dropout": config.hidden_dropout_prob, "classifier_dropout": config.hidden_dropout_prob},
+        **WITHOUT_BIASES,
+        **{"decoder_bias": True, "tie_word_embeddings": True},
+        "layer_types": [GLOBAL if config.window(layer) is None else LOCAL for layer in layers],
+        "rope_parameters": {name: {"rope_type": "default", "rope_theta": base} for name, base in bases.items()},
+        "global_attn_every_n_layers": config.global_attention_every,
+        "global_rope_theta": config.rotary_base,
+        "local_rope_theta": config.local_rotary_base,
+        **dict.fromkeys(
+            ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
+        ),  # not those of its vocabulary
+    }
+
+
+def from_config(values: dict[str, Any]) -> dict[str, Any]:
+    require(values, hidden_activation="gelu", classifier_activation="gelu", classifier_pooling="cls")
+    require(values, decoder_bias=True, tie_word_embeddings=True, **WITHOUT_BIASES)
+    known = read_keys(values, KEYS, DEFAULTS) | FIXED
+    known["global_attention_every"] = _global_every(values)
+    for ours, kind, old, default in (
+        ("rotary_base", GLOBAL, "global_rope_theta", 160_000.0),
+        ("local_rotary_base", LOCAL, "local_rope_theta", 10_000.0),
+    ):
+        rope = (values.get("rope_parameters") or {}).get(kind) or {}
+        if (found := rope.get("rope_type", "default")) != "default":
+            raise UsageError(f"rope_parameters has the rope_type {found!r}; bertie supports 'default'")
+        known[ours] = float(rope.get("rope_theta") or values.get(old) or default)
+    return known
+
+
+def _global_every(values: dict[str, Any]) -> int:
+    """Return the distance of global layers.
+
+    Raises:
+        UsageError: They do not have equal distances, or the first layer is local.
+    """
+    kinds = values.get("layer_types")
+    if not kinds:
+        return values.get("global_attn_every_n_layers", 3)
+    every = next((layer for layer in range(1, len(kinds)) if kinds[layer] == GLOBAL), len(kinds))
+    if kinds != [LOCAL if layer % every else GLOBAL for layer in range(len(kinds))]:
+        raise UsageError("layer_types has another order than global layers at equal distances, from the first layer on")
+    return every
+
+
+def pooled_head(kind: str) -> tuple[Module, ...]:
+    return Module("pooler", "head.dense"), *token_head(kind)[1:]
+
+
+def token_head(kind: str) -> tuple[Module, ...]:
+    return (
+        Module(f"heads.{kind}.dense", "head.dense"),
+        Module(f"heads.{kind}.norm", "head.norm"),
+        Module(f"heads.{kind}.out", "classifier"),
+    )
+
+
+FAMILY = Family(
+    model_type="modernbert",
+    base="model.",
+    encoder=(
+        Module("encoder.embeddings.word", "model.embeddings.tok_embeddings"),
+        Module("encoder.embeddings.norm", "model.embeddings.norm"),
+        Module("encoder.layers.{n}.attention_norm", f"{LAYER}.attn_norm"),
+        Module("encoder.layers.{n}.attention.qkv", f"{LAYER}.attn.Wqkv"),
+        Module("encoder.layers.{n}.attention.out", f"{LAYER}.attn.Wo"),
+        Module("encoder.layers.{n}.norm", f"{LAYER}.mlp_norm"),
+        Module("encoder.layers.{n}.up", f"{LAYER}.mlp.Wi"),
+        Module("encoder.layers.{n}.down", f"{LAYER}.mlp.Wo"),
+        Module("encoder.final_norm", "model.final_norm"),
+    ),
+    heads={
+        "mlm": (
+            Module("heads.mlm.dense", "head.dense"),
+            Module("heads.mlm.norm", "head.norm"),
+            Module("heads.mlm", "decoder"),
+        ),
+        "classify": pooled_head("classify"),
+        "regress": pooled_head("regress"),
+        "choose": pooled_head("choose"),
+        "tag": token_head("tag"),
+        "span": token_head("span"),
+    },
+    architectures={
+        frozenset(): "ModernBertModel",
+        frozenset({"embed"}): "ModernBertModel",
+        frozenset({"mlm"}): "ModernBertForMaskedLM",
+        frozenset({"classify"}): "ModernBertForSequenceClassification",
+        frozenset({"regress"}): "ModernBertForSequenceClassification",
+        frozenset({"choose"}): "ModernBertForMultipleChoice",
+        frozenset({"tag"}): "ModernBertForTokenClassification",
+        frozenset({"span"}): "ModernBertForQuestionAnswering",
+    },
+    fits=fits,
+    to_config=to_config,
+    from_config=from_config,
+    ignored=r"position_ids$|^decoder\.weight$",
+    one_head=True,
+)

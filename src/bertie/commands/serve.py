@@ -1,0 +1,89 @@
+"""bertie serve"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro.conf import Positional
+
+from bertie import console
+from bertie.commands.common import Flat, Output, OutputFlags
+from bertie.errors import UsageError
+from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
+from bertie.serve.limits import Limits
+from bertie.threads import use_one_tokenizer_thread
+
+
+@dataclass(frozen=True)
+class Args:
+    """Serve models over HTTP: vectors, similarities, reranking, predictions and masked words.
+
+    The API is JSON, with the embeddings of OpenAI's API among its endpoints. TLS is left to a proxy.
+    """
+
+    runs: Positional[list[str]]
+    """Models: runs, checkpoint folders or hub ids. NAME=RUN sets the name in requests, which is by default the last part of
+    the path."""
+    host: str = "127.0.0.1"
+    """Address to listen on. 0.0.0.0: all addresses of the machine."""
+    port: int = 8000
+    """Port to listen on. 0: any free port, which the first line of the log names."""
+    threads: int = 0
+    """Processor threads; 0: all that this process may use, by its affinity and its cgroup."""
+    api_keys: Path | None = None
+    """File with the keys that may use the server, one per line. Without it, everybody who reaches the address may."""
+    cors: tuple[str, ...] = ()
+    """Origins of web pages whose scripts may use the server, such as https://example.org."""
+    no_access_log: bool = False
+    """Log no requests, only what happens to the server."""
+    limits: Annotated[Limits, Flat] = Limits()
+    output: OutputFlags = Output()
+
+
+def run(args: Args) -> dict[str, Any]:
+    try:
+        from bertie.serve.keys import ApiKeys
+        from bertie.serve.logs import JsonLog
+        from bertie.serve.operations import serve_model
+        from bertie.serve.server import announce, serve
+        from bertie.serve.service import Service
+    except ImportError as error:
+        raise UsageError(f"bertie serve needs {error.name}: pip install 'bertie[serve]'") from error
+    if not 0 <= args.port <= 65_535:
+        raise UsageError(f"--port {args.port}: give at most 65535")
+    keys = ApiKeys.read(args.api_keys) if args.api_keys else ApiKeys()
+    use_one_tokenizer_thread()  # the processors are for the model
+    sources = _names(args.runs)
+    models = {
+        name: serve_model(name, _load(source, args), args.limits.queue_tokens) for name, source in sources.items()
+    }
+    service = Service(models, args.limits, JsonLog(not args.no_access_log), keys)
+    if not keys.digests and args.host not in ("127.0.0.1", "localhost", "::1"):
+        console.warn(
+            f"everybody who reaches {args.host} may use the server: set --api-keys, or a proxy that asks for one"
+        )
+    announce(service, args.host, args.port)
+    serve(service, args.host, args.port, args.cors)
+    return {"models": list(models)}
+
+
+def _load(source: str, args: Args) -> Predictor:
+    return load(source, threads=args.threads)
+
+
+def _names(runs: list[str]) -> dict[str, str]:
+    """Return the source of each model by its name. Raises UsageError."""
+    if not runs:
+        raise UsageError("bertie serve lacks RUN, the first argument: give a run, a model folder or a hub id")
+    sources: dict[str, str] = {}
+    for run in runs:
+        named = re.fullmatch(r"([\w.\-]+)=(.+)", run)
+        name, source = named.groups() if named else (Path(run).resolve().name or run, run)
+        if name in sources:
+            raise UsageError(f"two models have the name {name!r}: name them, as in {name}-2={source}")
+        sources[name] = source
+    return sources

@@ -1,0 +1,123 @@
+"""What the page can color its map of heads by: a number per head, from the tables of `bertie inspect`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from bertie.inspect.statistics import STATISTICS
+from bertie.inspect.tables import Table
+
+Scale = Literal["share", "number", "difference"]
+Kind = Literal["Attention", "Relations", "Coreference", "Loss"]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number per head."""
+
+    key: str
+    """Its name in the address of the page."""
+    kind: Kind
+    """Its group."""
+    short: str
+    """Its name."""
+    label: str
+    """What it is, in a few words."""
+    scale: Scale
+    """A share from 0 to 1, another number, or a difference, which has 0 in the middle of the colors."""
+    values: list[float | None]
+    """Its values, layer by layer."""
+    baseline: float | None = None
+    """The value to compare with."""
+    baseline_name: str = ""
+    """What this value is."""
+    questions: int = 0
+    """Number of words or mentions that it is measured on, if it is an accuracy."""
+    relation: str = ""
+    """The relation that the heads are to find."""
+    directions: list[int] | None = None
+    """For every head, the better direction: 0 from the dependent to its head, 1 from the head to its dependent."""
+
+
+def measures(tables: Mapping[str, Table]) -> list[Measure]:
+    """Return the measures that the tables have."""
+    return [*_attention(tables), *_relations(tables), *_coreference(tables), *_losses(tables)]
+
+
+def _attention(tables: Mapping[str, Table]) -> list[Measure]:
+    if "heads" not in tables:
+        return []
+    heads, uniform = tables["heads"].plain(), tables["uniform_head"].plain()
+    found = []
+    for name, meaning in STATISTICS.items():
+        scale: Scale = "share" if name.startswith("to_") else "number"
+        short = name.replace("to_", "to ").replace("cls_", "[CLS] ").replace("cls", "[CLS]").replace("sep", "[SEP]")
+        base = uniform[name][0]
+        found.append(Measure(name, "Attention", short, meaning, scale, _rounded(heads[name]), base, "A uniform head"))
+    return found
+
+
+def _relations(tables: Mapping[str, Table]) -> list[Measure]:
+    if "relations" not in tables:
+        return []
+    best = {row["relation"]: row for row in tables["relations"].rows()}
+    columns = tables["relation_heads"].columns
+    names = np.asarray(columns["relation"], dtype=object)
+    found = []
+    for relation in sorted(best, key=lambda name: -best[name]["words"]):
+        accuracy = np.asarray(columns["accuracy"])[names == relation].reshape(2, -1)  # directions, then heads
+        row = best[relation]
+        words = f"{row['words']:,} {'word' if row['words'] == 1 else 'words'}"
+        found.append(
+            Measure(
+                f"relation-{relation}",
+                "Relations",
+                relation,
+                f"share of {words} with the relation {relation} whose syntactic head is found",
+                "share",
+                _rounded(accuracy.max(0).tolist()),
+                row["baseline"],
+                f"The word at {row['offset']:+d}",
+                row["words"],
+                relation,
+                accuracy.argmax(0).tolist(),
+            )
+        )
+    return found
+
+
+def _coreference(tables: Mapping[str, Table]) -> list[Measure]:
+    if "coreference" not in tables:
+        return []
+    rows = [row for row in tables["coreference"].rows() if row["method"] == "attention"]
+    found = []
+    for best in tables["coreference_best"].rows():
+        kind = best["mention_type"]
+        values = _rounded([row["accuracy"] for row in rows if row["mention_type"] == kind])
+        label = f"share of {best['mentions']:,} mentions ({kind}) whose antecedent is found"
+        base, rule = best["baseline"], f"The rule “{best['rule']}”"
+        key, count = f"antecedent-{kind}", best["mentions"]
+        found.append(Measure(key, "Coreference", kind, label, "share", values, base, rule, count))
+    return found
+
+
+def _losses(tables: Mapping[str, Table]) -> list[Measure]:
+    if "head_importance" not in tables:
+        return []
+    table = tables["head_importance"]
+    columns = table.plain()
+    scales: dict[str, Scale] = {"importance": "share", "loss_increase": "difference"}
+    return [
+        Measure(name, "Loss", name.replace("_", " "), table.meaning[name], scale, _rounded(columns[name]))
+        for name, scale in scales.items()
+        if name in columns and any(value is not None for value in columns[name])
+    ]
+
+
+def _rounded(values: list[Any]) -> list[float | None]:
+    """Return values with four digits, which is enough for colors and text."""
+    return [None if value is None else float(f"{value:.4g}") for value in values]

@@ -1,0 +1,123 @@
+// The map of all heads, the plan of similar heads, and the numbers of one head.
+
+/** Return the range of a measure: shares start at 0, differences have 0 in the middle. */
+function rangeOf(measure) {
+  const values = measure.values.filter((value) => value !== null);
+  const [low, high] = values.length ? [Math.min(...values), Math.max(...values)] : [0, 1];
+  if (measure.scale === "difference") return [-Math.max(-low, high, 1e-9), Math.max(-low, high, 1e-9)];
+  return [measure.scale === "share" ? 0 : low, high > low || measure.scale === "share" ? Math.max(high, 1e-9) : low + 1];
+}
+
+function colorOf(measure, value) {
+  if (value === null) return "transparent";
+  const [low, high] = rangeOf(measure);
+  if (measure.scale === "difference") return value < 0 ? mixed(value / low, "--bad") : mixed(value / high);
+  return mixed((value - low) / (high - low));
+}
+
+/** Draw layers × heads, colored by a measure. */
+function drawMap(figure, data, measure, selected, select) {
+  const [layers, heads] = [data.layers, data.heads];
+  const [left, top, side] = [24, 20, Math.min(56, 336 / heads)];
+  const tall = Math.min(side, 30);
+  const parts = [];
+  for (let head = 0; head < heads; head++) {
+    parts.push(svg("text", { x: left + side * (head + 0.5), y: 13, class: "label middle" }, String(head + 1)));
+  }
+  const cells = [];
+  const strong = (value) => value !== null && Math.abs(value) > 0.62 * Math.max(...rangeOf(measure).map(Math.abs));
+  for (let layer = 0; layer < layers; layer++) {
+    const y = top + tall * layer;
+    parts.push(svg("text", { x: left - 6, y: y + tall / 2 + 4, class: "label end" }, String(layer + 1)));
+    for (let head = 0; head < heads; head++) {
+      const value = measure.values[layer * heads + head];
+      const isSelected = layer === selected[0] && head === selected[1];
+      const name = `head ${layer + 1}.${head + 1}: ${shown(value)}`;
+      const cell = svg("g", { class: isSelected ? "cell selected" : "cell", role: "button", "aria-label": name });
+      const area = { x: left + side * head + 1, y: y + 1, width: side - 2, height: tall - 2, rx: 2 };
+      cell.append(svg("title", {}, name), svg("rect", { ...area, style: `fill:${colorOf(measure, value)}` }));
+      if (side >= 26 && value !== null) {
+        const text = measure.scale === "share" ? String(Math.round(100 * value)) : shown(value).slice(0, 5);
+        const place = { x: left + side * (head + 0.5), y: y + tall / 2 + 3.5 };
+        cell.append(svg("text", { ...place, class: strong(value) ? "value strong middle" : "value middle" }, text));
+      }
+      cell.addEventListener("click", () => select(layer, head));
+      cells.push(cell);
+    }
+  }
+  const height = top + tall * layers + 4;
+  show(figure, left + side * heads + 4, height, `${measure.label}, by layer and head`, [...parts, ...cells]);
+  roving(cells, heads, selected[0] * heads + selected[1]);
+}
+
+const SERIES = 6; // colors of clusters; more clusters use them again
+
+/** Draw the plan in which similar heads are close. The color is that of the cluster, the number that of the layer. */
+function drawPlan(figure, data, selected, select) {
+  const { x, y, cluster } = data.plan;
+  const size = 360;
+  const spread = Math.max(...[x, y].map((each) => Math.max(...each) - Math.min(...each)), 1e-9);
+  const place = (values, value) => 16 + ((size - 32) * (value - (Math.max(...values) + Math.min(...values)) / 2)) / spread + (size - 32) / 2;
+  const points = x.map((_, index) => {
+    const [layer, head] = [Math.floor(index / data.heads), index % data.heads];
+    const isSelected = layer === selected[0] && head === selected[1];
+    const name = `head ${layer + 1}.${head + 1}, cluster ${cluster[index]}`;
+    const [cx, cy] = [place(x, x[index]), place(y, y[index])];
+    const point = svg("g", { class: isSelected ? "cell selected" : "cell", role: "button", "aria-label": name });
+    const color = (cluster[index] - 1) % SERIES;
+    point.append(svg("title", {}, name), svg("circle", { cx, cy, r: 7.5, class: `series-${color}` }));
+    point.append(svg("text", { x: cx, y: cy + 3.2, class: "dot middle" }, String(layer + 1)));
+    point.addEventListener("click", () => select(layer, head));
+    return point;
+  });
+  show(figure, size, size, "heads with similar attention are close", points);
+  roving(points, data.heads, selected[0] * data.heads + selected[1]);
+}
+
+/** Draw the mean attention by distance, beside that of a head that attends uniformly. */
+function drawDistances(figure, distances, index) {
+  const { offsets, uniform } = distances;
+  const values = distances.attention[index];
+  const [width, height, bottom] = [360, 130, 108];
+  const highest = Math.max(...values.filter((value) => value !== null), ...uniform, 0.1);
+  const step = (width - 30) / offsets.length;
+  const y = (value) => bottom - (value / highest) * (bottom - 14);
+  const parts = [svg("text", { x: 26, y: 10, class: "label end" }, shown(highest))];
+  parts.push(svg("line", { x1: 30, x2: width, y1: bottom, y2: bottom, class: "axis" }));
+  offsets.forEach((offset, place) => {
+    const x = 30 + step * place;
+    const value = values[place] ?? 0;
+    const bar = svg("rect", { x: x + 1, y: y(value), width: step - 2, height: bottom - y(value), class: "bar-of" });
+    bar.append(svg("title", {}, `${offset > 0 ? "+" : ""}${offset}: ${shown(values[place])}`));
+    parts.push(bar, svg("line", { x1: x, x2: x + step, y1: y(uniform[place]), y2: y(uniform[place]), class: "base" }));
+    if (offset % 5 === 0 || Math.abs(offset) === 1) {
+      const text = offset > 0 ? `+${offset}` : String(offset).replace("-", "−");
+      parts.push(svg("text", { x: x + step / 2, y: bottom + 14, class: "label middle" }, text));
+    }
+  });
+  show(figure, width, height, "mean attention by distance in tokens", parts);
+}
+
+const FEWEST = 20; // a head that is right for a few words says nothing
+
+/** Return the measures of a kind, with the value of a head, those with the largest gain over their baseline first. */
+function gains(data, kind, index) {
+  return data.measures
+    .filter((measure) => measure.kind === kind && measure.values[index] !== null && measure.questions >= FEWEST)
+    .map((measure) => ({ measure, value: measure.values[index], gain: measure.values[index] - (measure.baseline ?? 0) }))
+    .sort((a, b) => b.gain - a.gain);
+}
+
+/** Return a table of a head's numbers beside their baselines. A star marks the best head of all. */
+function numbersTable(caption, entries, base, choose) {
+  const rows = entries.map(({ measure, value }) => {
+    const button = html("button", { type: "button", title: "Show this on the map" }, measure.short);
+    button.addEventListener("click", () => choose(measure.key));
+    const star = measure.kind !== "Attention" && value === Math.max(...measure.values) ? " ★" : "";
+    const cells = [html("td", {}, [button]), html("td", { class: "number" }, shown(value) + star)];
+    cells.push(html("td", { class: "number quiet" }, shown(measure.baseline)));
+    return html("tr", {}, cells);
+  });
+  const heads = [html("th", {}, caption), html("th", { class: "number" }, "head"), html("th", { class: "number" }, base)];
+  return html("table", {}, [html("thead", {}, [html("tr", {}, heads)]), html("tbody", {}, rows)]);
+}

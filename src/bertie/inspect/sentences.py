@@ -1,0 +1,169 @@
+"""Sentences whose attention the page draws, head by head.
+
+Only for these few sentences, all probabilities are kept: layers × N × L² numbers.
+
+N  heads of a layer    L  tokens of a sentence
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Many
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bertie import console
+from bertie.contracts import Sequence
+from bertie.errors import UsageError, UserError
+from bertie.inspect.attention import Group, read_attention, require_transformer
+from bertie.inspect.tables import Table
+from bertie.inspect.texts import TextFile
+from bertie.inspect.treebank import ParsedSentence, read_treebank
+from bertie.inspect.words import encode_words
+from bertie.predict.predictor import Predictor
+from bertie.text import truncation
+from bertie.text.tokenizer import Tokenizer
+
+EXAMPLES = 6  # sentences that are chosen from a file
+READ = 200  # sentences of the file that they are chosen from
+SHORTEST, LONGEST = 8, 24  # tokens of a chosen sentence, special tokens included
+MOST_NUMBERS = 4_000_000  # probabilities of all sentences together: some 6 MB of the page
+
+
+@dataclass(frozen=True)
+class Arc:
+    """A word and its head in a dependency tree."""
+
+    relation: str
+    """Relation of the word to its head, such as "obj"."""
+    word: int
+    """Number of the first token of the word."""
+    head: int
+    """Number of the first token of its head."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sentence:
+    """A sentence with the attention of all heads."""
+
+    tokens: list[str]
+    """The tokens, as they are shown."""
+    special: list[int]
+    """Numbers of the special tokens, such as [CLS]."""
+    arcs: list[Arc]
+    """Its dependency tree; empty if none is known."""
+    attention: Float[np.ndarray, "layers N L L"]
+    """Attention probabilities. Rows are the tokens that attend."""
+
+
+def given_sentences(predictor: Predictor, texts: Many[str]) -> list[Sentence]:
+    """Read the attention in sentences of the user.
+
+    Raises:
+        UsageError: A sentence has no tokens or more than the model reads, or all together are too long.
+    """
+    sequences = truncation.encode(predictor.tokenizer, list(texts), max_length=predictor.max_length)
+    special = truncation.special_tokens(predictor.tokenizer, 1)
+    for text, sequence in zip(texts, sequences, strict=True):
+        if len(sequence) <= special:
+            raise UsageError(f"--sentences: {text[:40]!r} has no tokens")
+        if sequence.truncated:
+            raise UsageError(f"--sentences: the model reads {predictor.max_length} tokens, {text[:40]!r} has more")
+    config = require_transformer(predictor.model.encoder).config
+    numbers = config.num_hidden_layers * config.num_attention_heads * sum(len(each) ** 2 for each in sequences)
+    if numbers > MOST_NUMBERS:
+        raise UsageError(
+            f"--sentences: their attention has {numbers:,} numbers, and the page holds {MOST_NUMBERS:,}: give fewer or "
+            "shorter sentences"
+        )
+    return _read(predictor, sequences, [[] for _ in sequences])
+
+
+def sentences_of_text(predictor: Predictor, texts: TextFile) -> list[Sentence]:
+    """Read the attention in the first sentences of a file that have a suitable length."""
+    with console.silenced():  # another analysis reads all of the file, and warns
+        found = [sequence for block in islice(texts.blocks(), 1) for sequence in block]
+    chosen = [each for each in found if SHORTEST <= len(each) <= LONGEST and not each.truncated][:EXAMPLES]
+    return _read(predictor, chosen, [[] for _ in chosen])
+
+
+def sentences_of_treebank(predictor: Predictor, path: Path) -> list[Sentence]:
+    """Read the attention in sentences of a treebank. Those are chosen that together have the most relations."""
+    parsed = [each for each in islice(read_treebank(path), READ) if not isinstance(each, UserError)]
+    encoded = encode_words(predictor.tokenizer, [each.words for each in parsed], predictor.max_length)
+    left = [sequence for sequence in encoded.sequences if SHORTEST <= len(sequence) <= LONGEST]
+    chosen: list[Sequence] = []
+    known: set[str] = set()
+    while left and len(chosen) < EXAMPLES:
+        best = max(left, key=lambda each: len(set(parsed[each.example].relations) - known))
+        known |= set(parsed[best.example].relations)
+        chosen.append(best)
+        left = [each for each in left if each is not best]
+    return _read(predictor, chosen, [_arcs(parsed[each.example], each) for each in chosen])
+
+
+def sentence_table(sentences: Many[Sentence]) -> Table:
+    """Return the table `sentence_attention`: all probabilities of all sentences."""
+    columns: dict[str, list[np.ndarray]] = {name: [] for name in _MEANING}
+    for number, sentence in enumerate(sentences, 1):
+        index = np.indices(sentence.attention.shape).reshape(4, -1)
+        names = np.array(sentence.tokens, dtype=object)
+        values = (np.full(index.shape[1], number), index[0] + 1, index[1] + 1, index[2] + 1, names[index[2]])
+        values = (*values, index[3] + 1, names[index[3]], sentence.attention.reshape(-1))
+        for column, value in zip(columns.values(), values, strict=True):
+            column.append(value)
+    return Table("sentence_attention", {name: np.concatenate(parts) for name, parts in columns.items()}, _MEANING)
+
+
+_MEANING = {
+    "sentence": "number of the sentence, from 1",
+    "layer": "layer, from 1",
+    "head": "head in the layer, from 1",
+    "from": "number of the token that attends, from 1",
+    "from_token": "this token",
+    "to": "number of the token that is attended to, from 1",
+    "to_token": "this token",
+    "attention": "attention probability",
+}
+
+
+def _read(predictor: Predictor, sequences: list[Sequence], arcs: list[list[Arc]]) -> list[Sentence]:
+    config = require_transformer(predictor.model.encoder).config
+    shape = config.num_hidden_layers, config.num_attention_heads
+    found = [np.zeros((*shape, len(each), len(each)), np.float32) for each in sequences]
+
+    def see(group: Group, layer: int, probabilities: Tensor) -> None:
+        for place, index in enumerate(group.indices):
+            size = len(sequences[index])
+            found[index][layer] = probabilities[place, :, :size, :size].to(torch.float32).cpu().numpy()
+
+    if sequences:
+        read_attention(predictor.model, sequences, see, title="sentences")
+    tokenizer = predictor.tokenizer
+    shown = [shown_tokens(tokenizer, each.input_ids) for each in sequences]
+    special = [np.flatnonzero(np.isin(each.input_ids, tokenizer.special_ids)).tolist() for each in sequences]
+    return [Sentence(*each) for each in zip(shown, special, arcs, found, strict=True)]
+
+
+def shown_tokens(tokenizer: Tokenizer, ids: np.ndarray) -> list[str]:
+    """Return tokens as a reader expects them: of byte-level BPE, characters instead of bytes, and "▁" for a space."""
+    entries = tokenizer.tokens(ids.tolist())
+    if tokenizer.algorithm != "bpe":
+        return entries
+    return [tokenizer.spelling(entry).decode("utf-8", "replace").replace(" ", "▁") for entry in entries]
+
+
+def _arcs(sentence: ParsedSentence, sequence: Sequence) -> list[Arc]:
+    assert sequence.offsets is not None
+    words, firsts = np.unique(sequence.offsets[:, 0], return_index=True)
+    first = {word: int(token) for word, token in zip(words.tolist(), firsts, strict=True) if word >= 0}
+    return [
+        Arc(relation, first[word], first[head])
+        for word, (head, relation) in enumerate(zip(sentence.heads, sentence.relations, strict=True))
+        if word in first and head in first
+    ]

@@ -1,0 +1,75 @@
+"""Load a model for inference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+from bertie import runtime
+from bertie.checkpoints.folder import TASK_FILE, load_weights, read_checkpoint
+from bertie.errors import UserError
+from bertie.model.electra import build_generator
+from bertie.model.encoder import build_encoder, with_language
+from bertie.model.model import Model
+from bertie.objectives import Objective
+from bertie.objectives.heads import build_heads
+from bertie.predict.checkpoint_task import choose_task, trained_length
+from bertie.predict.engines import choose
+from bertie.predict.engines.files import EngineName
+from bertie.predict.engines.files import read as read_exported
+from bertie.predict.predictor import Predictor
+from bertie.tasks import AnyTask
+from bertie.tasks.task_json import features_from_json
+
+
+def load(
+    source: str | Path,
+    *,
+    task: AnyTask | None = None,
+    language: str = "",
+    threads: int = 0,
+    engine: EngineName | None = None,
+) -> Predictor:
+    """Load a model for inference.
+
+    Args:
+        source: A run, a checkpoint folder, a BERT folder in Hugging Face's format, or a hub id.
+        task: Replaces the task of the model, to read other columns or to change limits. The model needs a head for it,
+            with the same labels.
+        language: Language of the texts, for a model with language embeddings. Empty: the one that the model was
+            fine-tuned in, or else the first of its languages.
+        threads: Processor threads; 0: all that this process may use.
+        engine: What computes the encoder (`EngineName`). None: the engine that a converted model was made for, and for
+            other models "plain": torch in fp32, as in training.
+
+    Returns:
+        The model. With the engines plain, auto and cuda, it is on the GPU if there is one.
+
+    Raises:
+        UsageError: There is no model at `source`, `task` has other labels than the model, the model does not know
+            `language`, or the engine cannot run here.
+        UserError: The model is damaged.
+    """
+    runtime.use_threads(threads)
+    if engine is not None and (wanted := choose.named(engine)) is not None:
+        wanted.require()  # before the weights are read
+    checkpoint = read_checkpoint(source)
+    exported = read_exported(checkpoint.folder)
+    checkpoint = replace(checkpoint, config=with_language(checkpoint.config, language))
+    task = choose_task(task, checkpoint)
+    encoder = build_encoder(checkpoint.config)
+    generator = build_generator(checkpoint.generator, encoder)
+    objectives = [kind() for kind in get_args(Objective)]
+    heads = build_heads([o for o in objectives if o.kind in checkpoint.heads], encoder, generator)
+    features = features_from_json(checkpoint.task, checkpoint.config, checkpoint.folder / TASK_FILE)
+    if task is not None:
+        heads[task.kind] = task.head(checkpoint.config, features.width if features else checkpoint.config.hidden_size)
+    model = Model(encoder, heads, features, generator).eval()
+    result = load_weights(model, checkpoint)
+    if result.initialized:
+        raise UserError(f"{checkpoint.folder}/model.safetensors lacks the weights of {', '.join(result.initialized)}")
+    max_length = trained_length(checkpoint)
+    model.to(choose.device(engine or (exported.engine if exported else None)))
+    used = choose.use(model, engine, exported)
+    return Predictor(checkpoint.folder, checkpoint.tokenizer, model, task, max_length, used)

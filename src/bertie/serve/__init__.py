@@ -1,0 +1,13 @@
+"""The HTTP server of `bertie serve`: a queue of sequences, one thread that computes, and a typed JSON API.
+
+A request passes these files in order:
+
+1. `connection.py` parses HTTP and closes connections that are too slow.
+2. `exchange.py` checks the key, reads the body within the limits, and turns every outcome into a response, a log line and
+   metrics.
+3. `api.py` has one function per endpoint, with the types of `messages.py`. `openapi.py` describes them.
+4. `operations.py` tokenizes the texts into sequences, and later turns outputs into predictions.
+5. `queue.py` holds the sequences until `worker.py` computes them in packed batches.
+
+`server.py` starts and stops it all. `limits.py` has the settings.
+"""

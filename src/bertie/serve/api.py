@@ -1,0 +1,302 @@
+"""The endpoints: what each does with a decoded request."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from starlette.responses import Response
+
+from bertie.contracts import Sequence
+from bertie.errors import UserError
+from bertie.predict.relevance import relevance
+from bertie.predict.vectors import cosines
+from bertie.serve import messages as m
+from bertie.serve.exchange import Call, Handler, json_response
+from bertie.serve.limits import Refused, check_sizes
+from bertie.serve.operations import Operation, ServedModel
+from bertie.serve.queue import Job
+from bertie.tasks.predictions import SimilarityPrediction
+
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An endpoint of the API."""
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    response: Any
+    """Type of the response; None: plain text."""
+    request: type | None = None
+    """Type of the message in the body; None: no body."""
+    protected: bool = True
+    """Whether it needs a key, if the server has keys."""
+    statuses: tuple[int, ...] = ()
+    """Statuses of errors, besides those that every endpoint with a body has."""
+
+
+async def embeddings(call: Call, request: m.EmbeddingsRequest) -> m.EmbeddingsResponse:
+    """Return the vectors of texts or of token ids."""
+    model = call.service.model(request.model, "embed")
+    if request.dimensions not in (None, model.vector_width):
+        message = f"dimensions: the vectors have width {model.vector_width}, and cannot be shortened: omit it"
+        raise Refused(422, "dimensions", message, "dimensions")
+    values = [request.input] if isinstance(request.input, str) else request.input
+    kinds = {type(value) for value in values}
+    if kinds == {int}:
+        values, kinds = [cast(list[int], values)], {list}
+    if len(kinds) != 1:
+        problem = "is empty" if not kinds else "mixes texts and token ids"
+        raise Refused(422, "validation", f"input {problem}: give texts, or token ids", "input")
+    if kinds == {str}:
+        job = await _embed(call, model, cast(list[str], values), request.truncate, "input")
+    else:
+        job = await _embed_ids(call, model, cast(list[list[int]], values), request.truncate)
+    if request.encoding_format == "base64":
+        encoded = [base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in job.results]
+    else:
+        encoded = [vector.tolist() for vector in job.results]
+    data = [m.Embedding(number, vector) for number, vector in enumerate(encoded)]
+    return m.EmbeddingsResponse(data, model.name, _usage(call, model, job.sequences))
+
+
+async def similarity(call: Call, request: m.SimilarityRequest) -> m.SimilarityResponse:
+    """Return the cosines of texts with other texts, or with each other."""
+    model = call.service.model(request.model, "embed")
+    texts = [*request.texts, *(request.others or ())]
+    job = await _embed(call, model, texts, request.truncate, "texts")
+    vectors, count = np.stack(job.results), len(request.texts)
+    found = cosines(vectors[:count], vectors[count:] if request.others else vectors)
+    return m.SimilarityResponse(found.tolist(), model.name, _usage(call, model, job.sequences))
+
+
+async def rerank(call: Call, request: m.RerankRequest) -> m.RerankResponse:
+    """Sort documents by their relevance for a query."""
+    model = call.service.model(request.model, "embed")
+    texts = [document if isinstance(document, str) else document.text for document in request.documents]
+    check_sizes([len(request.query)], call.service.limits, "query")
+    score = relevance(model.task, request.label)
+    if score is None:
+        job = await _embed(call, model, [request.query, *texts], request.truncate, "documents")
+        vectors = np.stack(job.results)
+        scores = cosines(vectors[:1], vectors[1:])[0].tolist()
+    else:
+        pairs: list[m.Example] = [[request.query, text] for text in texts]
+        job, predictions = await _predict(call, model, pairs, request.truncate, "documents")
+        scores = [float(score(prediction)) for prediction in predictions]
+    best = sorted(range(len(texts)), key=lambda i: -scores[i])[: request.top_n]
+    shown = request.return_documents
+    results = [m.RerankResult(i, scores[i], m.Document(texts[i]) if shown else None) for i in best]
+    return m.RerankResponse(call.id, results, model.name, _usage(call, model, job.sequences))
+
+
+async def predict(call: Call, request: m.PredictRequest) -> m.PredictResponse:
+    """Predict with a fine-tuned model."""
+    model = call.service.model(request.model, "predict")
+    job, predictions = await _predict(call, model, request.inputs, request.truncate, "inputs")
+    usage = _usage(call, model, job.sequences)
+    assert model.task is not None
+    return m.PredictResponse(model.task.kind, [_json(prediction) for prediction in predictions], model.name, usage)
+
+
+async def fill_mask(call: Call, request: m.FillMaskRequest) -> m.FillMaskResponse:
+    """Predict the tokens at masks."""
+    model = call.service.model(request.model, "fill-mask")
+    sizes = list(map(len, request.inputs))
+    check_sizes(sizes, call.service.limits, "inputs")
+    encode = _each(model.encode_masked, "inputs")
+    job = await _run(call, model, "fill-mask", encode, list(enumerate(request.inputs)), sizes)
+    results = [model.decode_masked(result, request.top_k) for result in job.results]
+    return m.FillMaskResponse(results, model.name, _usage(call, model, job.sequences))
+
+
+async def models(call: Call, _: None) -> m.ModelList:
+    """List the models."""
+    return m.ModelList([_card(call, model) for model in call.service.models.values()])
+
+
+async def model(call: Call, _: None) -> m.ModelCard:
+    """Describe a model."""
+    name = call.request.path_params["model"]
+    if name not in call.service.models:
+        raise Refused(404, "model", f"no model has this name: the models are {', '.join(call.service.models)}", "model")
+    return _card(call, call.service.models[name])
+
+
+async def livez(call: Call, _: None) -> Response:
+    """Tell whether the process works. If not, restart it."""
+    return _status(call, call.service.live_problems())
+
+
+async def readyz(call: Call, _: None) -> Response:
+    """Tell whether to send requests to this process."""
+    return _status(call, call.service.ready_problems())
+
+
+async def metrics(call: Call, _: None) -> Response:
+    """Return the metrics for Prometheus."""
+    call.service.metrics.ready.set(not call.service.ready_problems())
+    return Response(call.service.metrics.text(), headers={"content-type": PROMETHEUS})
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/v1/models", models, "List the models", m.ModelList),
+    Endpoint("GET", "/v1/models/{model:path}", model, "Describe a model", m.ModelCard, statuses=(404,)),
+    Endpoint("POST", "/v1/embeddings", embeddings, "Vectors of texts", m.EmbeddingsResponse, m.EmbeddingsRequest),
+    Endpoint("POST", "/v1/similarity", similarity, "Cosines of texts", m.SimilarityResponse, m.SimilarityRequest),
+    Endpoint("POST", "/v1/rerank", rerank, "Documents by relevance", m.RerankResponse, m.RerankRequest),
+    Endpoint("POST", "/v1/predict", predict, "Predictions of a fine-tuned model", m.PredictResponse, m.PredictRequest),
+    Endpoint("POST", "/v1/fill-mask", fill_mask, "Tokens at masks", m.FillMaskResponse, m.FillMaskRequest),
+    Endpoint("GET", "/livez", livez, "Liveness", m.Status, protected=False, statuses=(503,)),
+    Endpoint("GET", "/readyz", readyz, "Readiness", m.Status, protected=False, statuses=(503,)),
+    Endpoint("GET", "/metrics", metrics, "Metrics for Prometheus", None),
+)
+
+
+async def _embed(call: Call, model: ServedModel, texts: list[str], truncate: bool, param: str) -> Job:
+    sizes = list(map(len, texts))
+    check_sizes(sizes, call.service.limits, param)
+    return await _run(call, model, "embed", model.encode_texts, texts, sizes, truncate, param)
+
+
+async def _embed_ids(call: Call, model: ServedModel, lists: list[list[int]], truncate: bool) -> Job:
+    sizes = list(map(len, lists))
+    check_sizes(sizes, call.service.limits, "input", "token ids")
+    encode = _each(model.encode_ids, "input")
+    return await _run(call, model, "embed", encode, list(enumerate(lists)), sizes, truncate, "input")
+
+
+def _each(encode: Callable[[Any], Sequence], param: str) -> Callable[[list[tuple[int, Any]]], list[Sequence]]:
+    """Return a function that encodes numbered values, and names the one that is invalid."""
+
+    def encode_all(values: list[tuple[int, Any]]) -> list[Sequence]:
+        found = []
+        for number, value in values:
+            try:
+                found.append(encode(value))
+            except UserError as error:
+                where = f"{param}[{number}]"
+                raise Refused(422, "input", f"{where}: {error}", where) from None
+        return found
+
+    return encode_all
+
+
+async def _predict(
+    call: Call, model: ServedModel, inputs: list[m.Example], truncate: bool, param: str
+) -> tuple[Job, list[Any]]:
+    """Return predictions for inputs, with the job that computed them."""
+    sizes = [_characters(value) for value in inputs]
+    check_sizes(sizes, call.service.limits, param)
+    examples = _examples(model, inputs, param)
+    job = await _run(call, model, "predict", model.encode_examples, examples, sizes, truncate, param)
+    return job, model.decode_examples(job.results, job.sequences, examples)
+
+
+def _examples(model: ServedModel, inputs: list[m.Example], param: str) -> list[Any]:
+    """Read the inputs as the task does. Raises Refused, naming the first unfit input."""
+    assert model.task is not None
+    examples: list[Any] = []
+    try:
+        for example in model.task.reader.values(inputs):
+            examples.append(example)
+    except UserError as error:
+        raise Refused(422, "input", str(error), f"{param}[{len(examples)}]") from None
+    return examples
+
+
+def _characters(value: m.Example) -> int:
+    if isinstance(value, str):
+        return len(value)
+    parts = value if isinstance(value, list) else value.values()
+    return sum(len(part) if isinstance(part, str) else sum(map(len, part)) for part in parts)
+
+
+async def _run(
+    call: Call,
+    model: ServedModel,
+    operation: Operation,
+    encode: Callable[[list[Any]], list[Sequence]],
+    values: list[Any],
+    sizes: list[int],
+    truncate: bool = True,
+    param: str = "inputs",
+) -> Job:
+    """Tokenize values and compute their sequences.
+
+    Args:
+        call: The call.
+        model: The model.
+        operation: What to compute.
+        encode: Turns values into sequences.
+        values: The values.
+        sizes: Characters of each value.
+        truncate: Whether a value may lose tokens.
+        param: The field of the values.
+
+    Raises:
+        Refused: The queue has no room, a value is too long, the time is over, or computing failed.
+        UserError: A value is invalid.
+    """
+    service = call.service
+    service.require_room(model)
+    call.facts |= {"model": model.name, "texts": len(values)}
+    started = time.monotonic()
+    sequences = await service.tokenize(encode, values, sizes)
+    call.stages["tokenize"] = time.monotonic() - started
+    if not truncate:
+        _refuse_truncated(model, sequences, param)
+    job = await service.compute(model.lanes[operation], sequences, call.gone, call.remaining)
+    call.stages |= {"queue": job.started - job.admitted, "compute": job.finished - job.started}
+    return job
+
+
+def _refuse_truncated(model: ServedModel, sequences: list[Sequence], param: str) -> None:
+    for number, sequence in enumerate(sequences):
+        if sequence.truncated:
+            where = f"{param}[{number if sequence.example < 0 else sequence.example}]"
+            size, most = len(sequence) + sequence.truncated, model.predictor.max_length
+            message = f"{where} has {size:,} tokens, and the model reads {most:,}: shorten it, or set truncate"
+            raise Refused(422, "too_long", message, where)
+
+
+def _usage(call: Call, model: ServedModel, sequences: list[Sequence]) -> m.Usage:
+    tokens = sum(map(len, sequences))
+    lost = {
+        i if sequence.example < 0 else sequence.example for i, sequence in enumerate(sequences) if sequence.truncated
+    }
+    call.facts["tokens"] = tokens
+    call.service.metrics.truncated(model.name, len(lost))
+    return m.Usage(tokens, tokens, len(lost))
+
+
+def _json(prediction: Any) -> Any:
+    """Return a prediction for JSON: its dataclass, without vectors."""
+    return {"similarity": prediction.similarity} if isinstance(prediction, SimilarityPrediction) else prediction
+
+
+def _card(call: Call, model: ServedModel) -> m.ModelCard:
+    task = model.task
+    return m.ModelCard(
+        id=model.name,
+        created=int(call.service.started),
+        owned_by="bertie",
+        task=task.kind if task is not None else None,
+        labels=list(task.labels) if task is not None else [],
+        operations=model.operations,
+        max_length=model.predictor.max_length,
+        vector_width=model.vector_width,
+    )
+
+
+def _status(call: Call, problems: list[str]) -> Response:
+    call.facts["logged"] = False  # probes come every few seconds
+    return json_response(m.Status("unavailable" if problems else "ok", problems), 503 if problems else 200)

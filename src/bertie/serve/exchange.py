@@ -1,0 +1,212 @@
+"""One request and its response: key, body, errors, headers, log and metrics. `api.py` does what happens in between."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from bertie.errors import UserError
+from bertie.serve.limits import Refused, too_large
+from bertie.serve.messages import Error, ErrorResponse
+from bertie.serve.service import ClientGone, Service
+from bertie.tasks.data.rows import shorten
+
+CLIENT_GONE = 499  # in logs and metrics, as nginx counts it
+MAX_MESSAGE, MAX_PARAM = 500, 100  # characters: a message may quote the request
+_encode = msgspec.json.Encoder().encode
+_PROCESS, _numbers = (
+    secrets.token_hex(10),
+    itertools.count(1),
+)  # of ids; fresh random bytes for each would cost a system call
+
+
+@dataclass(eq=False)
+class Call:
+    """What happens to one request."""
+
+    service: Service
+    """The service."""
+    request: Request
+    """The request."""
+    id: str = field(default_factory=lambda: f"{_PROCESS}{next(_numbers):012x}")
+    """Its id, in the header X-Request-Id and in the log."""
+    started: float = field(default_factory=time.monotonic)
+    """When its header was complete."""
+    stages: dict[str, float] = field(default_factory=dict)
+    """Seconds in each stage."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What the log says besides: model, texts, tokens."""
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the request times out."""
+        return self.service.limits.timeout - (time.monotonic() - self.started)
+
+    async def gone(self) -> None:
+        """Wait until the client goes away."""
+        while (await self.request.receive())["type"] != "http.disconnect":
+            pass
+
+    def server_timing(self) -> str:
+        """Return the value of the header Server-Timing, in milliseconds."""
+        stages = {**self.stages, "total": time.monotonic() - self.started}
+        return ", ".join(f"{name};dur={1000 * seconds:.3f}" for name, seconds in stages.items())
+
+
+Handler = Callable[[Call, Any], Awaitable[Any]]
+
+
+def exchange(
+    service: Service, name: str, request_type: type | None, handler: Handler, protected: bool
+) -> Callable[..., Any]:
+    """Return Starlette's endpoint for a handler.
+
+    Args:
+        service: The service.
+        name: Path of the endpoint, for metrics.
+        request_type: Type of the message in the body; None: there is none.
+        handler: Turns the call and the message into the response: a message, or a `Response`.
+        protected: Whether a key is needed, if the server has keys.
+    """
+    decoder = msgspec.json.Decoder(request_type) if request_type is not None else None
+
+    async def endpoint(request: Request) -> Response:
+        call = Call(service, request)
+        reason = ""
+        try:
+            if protected and not service.keys.allow(request.headers.get("authorization", "")):
+                raise Refused(401, "key", "give a valid key: Authorization: Bearer KEY")
+            with service.buffer() as count:
+                message = await _read(call, decoder, count) if decoder is not None else None
+                result = await handler(call, message)
+            response = result if isinstance(result, Response) else json_response(result)
+        except Refused as refused:
+            reason, response = refused.reason, _error_response(refused)
+        except UserError as error:  # an input that does not fit; its message may quote a text, so it is not logged
+            reason, response = "input", _error_response(Refused(422, "input", str(error)))
+        except (ClientGone, ClientDisconnect):
+            reason, response = "client_gone", Response(status_code=CLIENT_GONE)
+        except Exception as error:
+            reason, response = (
+                "bug",
+                _error_response(Refused(500, "bug", "an error in the server; the log has its place")),
+            )
+            _log_bug(service, call, error)
+        _complete(call, name, response, reason)
+        return response
+
+    return endpoint
+
+
+def json_response(message: Any, status: int = 200) -> Response:
+    """Return a message as a response."""
+    return Response(_encode(message), status, media_type="application/json")
+
+
+def _error_response(refused: Refused) -> Response:
+    param = refused.param and shorten(refused.param, MAX_PARAM)
+    error = Error(shorten(refused.message, MAX_MESSAGE), refused.type, param, refused.reason)
+    response = json_response(ErrorResponse(error), refused.status)
+    if refused.retry_after is not None:
+        response.headers["retry-after"] = str(refused.retry_after)
+    if refused.status == 401:
+        response.headers["www-authenticate"] = "Bearer"
+    return response
+
+
+async def _read(call: Call, decoder: msgspec.json.Decoder[Any], count: Callable[[int], None]) -> Any:
+    """Read and decode the body. Raises Refused."""
+    content_type = call.request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type != "application/json":  # other types could come from any web page, without CORS
+        raise Refused(415, "content_type", "send JSON, with the header Content-Type: application/json")
+    try:
+        async with asyncio.timeout(call.service.limits.read_timeout):
+            body = await _read_body(call, count)
+    except TimeoutError:
+        raise Refused(408, "slow_body", "the body took too long to arrive") from None
+    # A body can hold a million lists, and the garbage collector would look at all of them again and again.
+    gc.disable()
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$")
+        field = path.rstrip("`").lstrip(".") or _quoted(message)
+        raise Refused(422, "validation", f"{field}: {message}" if field else message, field or None) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        detail = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+        raise Refused(400, "json", f"the body is not valid JSON: {detail}") from None
+    finally:
+        gc.enable()
+
+
+def _quoted(message: str) -> str:
+    """Return the field that a message quotes last: "Object missing required field `input`"."""
+    return message.split("`")[-2] if "field `" in message else ""
+
+
+async def _read_body(call: Call, count: Callable[[int], None]) -> bytes:
+    limit = call.service.limits.max_bytes
+    announced = int(call.request.headers.get("content-length", "0"))
+    if announced > limit:
+        raise too_large("bytes in the body", announced, limit)
+    parts: list[bytes] = []
+    size = 0
+    async for part in _stream(call.request):
+        size += len(part)
+        if size > limit:
+            raise too_large("bytes in the body", size, limit)
+        count(len(part))
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def _stream(request: Request) -> AsyncIterator[bytes]:
+    more = True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        yield message.get("body", b"")
+        more = message.get("more_body", False)
+
+
+def _complete(call: Call, name: str, response: Response, reason: str) -> None:
+    """Add headers, count and log."""
+    seconds = time.monotonic() - call.started
+    response.headers["x-request-id"] = call.id
+    response.headers["server-timing"] = call.server_timing()
+    service, status = call.service, response.status_code
+    service.metrics.request(name, status, seconds, call.stages, reason)
+    if service.log.requests and call.facts.pop("logged", True):
+        stages = {f"{stage}_ms": round(1000 * duration, 3) for stage, duration in call.stages.items()}
+        client = call.request.client
+        facts = {**call.facts, **({"reason": reason} if reason else {}), **stages, "total_ms": round(1000 * seconds, 3)}
+        level = "error" if status == 500 else "info"
+        service.log.event(
+            "request",
+            level,
+            id=call.id,
+            client=client.host if client else None,
+            method=call.request.method,
+            path=name,
+            status=status,
+            **facts,
+        )
+
+
+def _log_bug(service: Service, call: Call, error: Exception) -> None:
+    trace, places = error.__traceback__, []
+    while trace is not None:
+        places.append(f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}")
+        trace = trace.tb_next
+    service.log.event("bug", "error", id=call.id, error=type(error).__qualname__, where=places[-8:])

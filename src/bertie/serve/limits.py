@@ -1,0 +1,118 @@
+"""Limits of the server, and the error that a refused request gets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bertie.errors import require_range
+
+ErrorType = Literal[
+    "invalid_request_error",
+    "authentication_error",
+    "not_found_error",
+    "overloaded_error",
+    "timeout_error",
+    "server_error",
+]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request may ask for, and how much work may wait. A request beyond a limit is refused, never slowed down."""
+
+    max_bytes: int = 4 * 2**20
+    """Most bytes in the body of a request (else status 413)."""
+    max_items: int = 2048
+    """Most texts in a request (else 413)."""
+    max_characters: int = 1_000_000
+    """Most characters in all texts of a request (else 413)."""
+    max_text_characters: int = 100_000
+    """Most characters in one text (else 413). The bound of the time for tokenizing it."""
+    queue_tokens: int = 262_144
+    """Most tokens that wait or are computed for one model. A request that does not fit gets status 429; one with more tokens
+    than this gets 413."""
+    buffer_bytes: int = 256 * 2**20
+    """Most bytes in the bodies of all requests that have no answer yet (else 429)."""
+    batch_tokens: int = 0
+    """Tokens in a batch. 0: 4,096 on a CPU, where larger batches are hardly faster and delay others; 16,384 on a GPU."""
+    max_wait_ms: float = 0.0
+    """How long a batch that is not full waits for more sequences. 0: never, because packed batches need not be full."""
+    timeout: float = 30.0
+    """Seconds until a request without an answer gets status 504, and its sequences leave the queue."""
+    read_timeout: float = 10.0
+    """Seconds in which a client must send the header of a request, then the body, and later read the response."""
+    hang_timeout: float = 60.0
+    """Seconds after which a batch that is still being computed counts as hanging: /livez and /readyz fail."""
+    max_connections: int = 1024
+    """Most open connections (else 503)."""
+    drain_timeout: float = 30.0
+    """Seconds after SIGTERM in which admitted requests are completed."""
+    drain_delay: float = 0.0
+    """Seconds after SIGTERM in which requests are still accepted, while /readyz fails: time for a load balancer to notice."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_bytes", "max_items", "max_characters", "max_text_characters", "queue_tokens", "buffer_bytes"):
+            require_range("", self, name, low=1)
+        require_range("", self, "max_connections", low=1, high=100_000)
+        require_range("", self, "batch_tokens", low=0, high=2**20)
+        require_range("", self, "timeout", "read_timeout", "hang_timeout", low=0, high=86_400, above=True)
+        require_range("", self, "max_wait_ms", "drain_timeout", "drain_delay", low=0, high=86_400)
+
+
+class Refused(Exception):  # noqa: N818 - not every refusal is an error of the server
+    """A request that gets an error response.
+
+    Args:
+        status: HTTP status.
+        message: What is wrong, where, and what to do.
+        param: The field that is wrong, such as "input[3]".
+        retry_after: Seconds after which the client may try again.
+        reason: A word for metrics and logs.
+    """
+
+    def __init__(
+        self, status: int, reason: str, message: str, param: str | None = None, retry_after: int | None = None
+    ):
+        super().__init__(message)
+        self.status, self.reason, self.message = status, reason, message
+        self.param, self.retry_after = param, retry_after
+
+    @property
+    def type(self) -> ErrorType:
+        """The type of the error, with the names of OpenAI's API where it has one."""
+        types: dict[int, ErrorType] = {
+            401: "authentication_error",
+            404: "not_found_error",
+            408: "timeout_error",
+            429: "overloaded_error",
+            500: "server_error",
+            503: "overloaded_error",
+            504: "timeout_error",
+        }
+        return types.get(self.status, "invalid_request_error")
+
+
+def too_large(what: str, size: int, limit: int, param: str | None = None) -> Refused:
+    """Return the refusal of a request that exceeds a limit. what: "bytes in the body", "texts", …"""
+    return Refused(413, f"too_many_{what.split()[0]}", f"{size:,} {what}: the most is {limit:,}", param)
+
+
+def check_sizes(sizes: list[int], limits: Limits, param: str, what: str = "characters") -> None:
+    """Check the texts of a request, before they are tokenized.
+
+    Args:
+        sizes: Characters of each text.
+        limits: The limits.
+        param: The field of the texts.
+        what: "characters", or "token ids", which are limited alike.
+
+    Raises:
+        Refused: There are too many texts or characters; status 413.
+    """
+    if len(sizes) > limits.max_items:
+        raise too_large("texts", len(sizes), limits.max_items, param)
+    if (longest := max(sizes)) > limits.max_text_characters:
+        raise too_large(f"{what} in one text", longest, limits.max_text_characters, f"{param}[{sizes.index(longest)}]")
+    if sum(sizes) > limits.max_characters:
+        raise too_large(what, sum(sizes), limits.max_characters, param)

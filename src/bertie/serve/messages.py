@@ -1,0 +1,204 @@
+"""The JSON messages of the API: requests, responses and errors. `openapi.py` derives the schema from them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from bertie.predict.fill_mask import MaskPrediction
+from bertie.serve.limits import ErrorType
+from bertie.serve.operations import MAX_TOP_K
+
+ModelName = Annotated[str, Meta(description="Name of the model. It may be omitted if the server has one model.")]
+Truncate = Annotated[
+    bool,
+    Meta(
+        description="A text with more tokens than the model reads: true truncates it, and `usage.truncated` counts it; "
+        "false refuses the request with status 422."
+    ),
+]
+Texts = Annotated[list[str], Meta(min_length=1)]
+Input = str | list[str | int | list[int]]  # narrower in the schema: `openapi.INPUT`
+Example = str | list[str] | dict[str, str | list[str]]
+
+
+class Request(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What every request may say."""
+
+    model: ModelName = ""
+    truncate: Truncate = True
+
+
+class EmbeddingsRequest(Request, kw_only=True):
+    """Texts to embed, as in OpenAI's API."""
+
+    input: Annotated[
+        Input,
+        Meta(
+            description="A text, a list of texts, a list of token ids, or a list of lists of token ids. [CLS] and [SEP] "
+            "are added to token ids that do not begin and end with them."
+        ),
+    ]
+    encoding_format: Annotated[
+        Literal["float", "base64"], Meta(description="base64: the bytes of little-endian float32 numbers.")
+    ] = "float"
+    dimensions: Annotated[
+        int | None, Meta(description="Width of the vectors. Only the model's own width is possible.")
+    ] = None
+    user: Annotated[str | None, Meta(description="Accepted for compatibility, and ignored.")] = None
+
+
+class SimilarityRequest(Request, kw_only=True):
+    """Texts to compare by the cosines of their vectors."""
+
+    texts: Texts
+    others: Annotated[
+        Texts | None, Meta(description="Texts to compare with. Without them, `texts` are compared with each other.")
+    ] = None
+
+
+class Document(Struct, forbid_unknown_fields=True):
+    """A document."""
+
+    text: str
+
+
+class RerankRequest(Request, kw_only=True):
+    """Documents to sort by their relevance for a query, as in the APIs of Jina and Cohere."""
+
+    query: str
+    documents: Annotated[list[str | Document], Meta(min_length=1)]
+    top_n: Annotated[int, Meta(ge=1, description="Most results. Without it: all documents.")] | None = None
+    return_documents: Annotated[bool, Meta(description="Repeat the text of each document in its result.")] = False
+    label: Annotated[
+        str, Meta(description='Of a classifier for pairs: the class that means "relevant", if its name does not tell.')
+    ] = ""
+
+
+class PredictRequest(Request, kw_only=True):
+    """Examples to predict for."""
+
+    inputs: Annotated[
+        list[Example],
+        Meta(
+            min_length=1,
+            description="Texts, pairs of texts, lists of words, or objects with the columns of the training data, as the "
+            "task of the model needs them.",
+        ),
+    ]
+
+
+class FillMaskRequest(Request, kw_only=True):
+    """Texts with masks to fill."""
+
+    inputs: Annotated[Texts, Meta(description="Texts with at least one [MASK], or the model's own mask token.")]
+    top_k: Annotated[int, Meta(ge=1, le=MAX_TOP_K, description="Predictions per mask.")] = 5
+
+
+class Usage(Struct):
+    """What a request cost."""
+
+    prompt_tokens: Annotated[int, Meta(description="Tokens that the model read, special tokens included.")]
+    total_tokens: Annotated[int, Meta(description="The same number.")]
+    truncated: Annotated[int, Meta(description="Texts that were truncated.")] = 0
+
+
+class Embedding(Struct, tag_field="object", tag="embedding"):
+    """The vector of a text."""
+
+    index: int
+    embedding: list[float] | str
+
+
+class EmbeddingsResponse(Struct, tag_field="object", tag="list"):
+    """Vectors, in the order of the texts."""
+
+    data: list[Embedding]
+    model: str
+    usage: Usage
+
+
+class SimilarityResponse(Struct):
+    """Cosines: one row for each of `texts`, with one number for each of `others`."""
+
+    similarities: list[list[float]]
+    model: str
+    usage: Usage
+
+
+class RerankResult(Struct, omit_defaults=True):
+    """A document with its relevance."""
+
+    index: Annotated[int, Meta(description="Number of the document in the request, from 0.")]
+    relevance_score: Annotated[
+        float, Meta(description="The number or probability of a model for pairs, or else the cosine of the vectors.")
+    ]
+    document: Document | None = None
+
+
+class RerankResponse(Struct, tag_field="object", tag="list"):
+    """Documents, most relevant first."""
+
+    id: str
+    results: list[RerankResult]
+    model: str
+    usage: Usage
+
+
+class PredictResponse(Struct):
+    """Predictions, in the order of the inputs."""
+
+    task: Annotated[str, Meta(description="Kind of the task, which determines the fields of the predictions.")]
+    predictions: list[Any]  # narrower in the schema: `openapi.PREDICTIONS`
+    model: str
+    usage: Usage
+
+
+class FillMaskResponse(Struct):
+    """For each text and each of its masks the most probable tokens, most probable first."""
+
+    results: list[list[list[MaskPrediction]]]
+    model: str
+    usage: Usage
+
+
+class ModelCard(Struct, tag_field="object", tag="model"):
+    """A model of the server."""
+
+    id: str
+    created: Annotated[int, Meta(description="When the server loaded it, in seconds since 1970.")]
+    owned_by: str
+    task: Annotated[str | None, Meta(description="Kind of the task that it was fine-tuned for.")]
+    labels: list[str]
+    operations: Annotated[list[str], Meta(description="The endpoints of /v1/ that it serves.")]
+    max_length: Annotated[int, Meta(description="Tokens of the longest sequence, special tokens included.")]
+    vector_width: int
+
+
+class ModelList(Struct, tag_field="object", tag="list"):
+    """The models of the server."""
+
+    data: list[ModelCard]
+
+
+class Error(Struct):
+    """Why a request was refused."""
+
+    message: str
+    type: ErrorType
+    param: Annotated[str | None, Meta(description="The field that is wrong.")]
+    code: Annotated[str, Meta(description="The reason in one word.")]
+
+
+class ErrorResponse(Struct):
+    """The response to a request that was refused."""
+
+    error: Error
+
+
+class Status(Struct):
+    """Whether the server lives, or is ready."""
+
+    status: Literal["ok", "unavailable"]
+    reasons: list[str]

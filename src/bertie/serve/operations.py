@@ -1,0 +1,128 @@
+"""What a model offers: how texts become sequences, how sequences are computed, and how outputs become predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from bertie.contracts import Sequence
+from bertie.errors import UserError
+from bertie.model.layer_selection import selected_width
+from bertie.predict import vectors
+from bertie.predict.fill_mask import MaskPrediction, encode_masked, mask_predictions
+from bertie.predict.predictor import Predictor
+from bertie.predict.token_model import TokenModel
+from bertie.serve.queue import Lane, Share
+from bertie.serve.worker import Health
+from bertie.tasks import Embed, Task
+from bertie.tasks.inference import outputs
+from bertie.text import truncation
+from bertie.text.truncation import TokenizedText
+
+Operation = Literal["embed", "predict", "fill-mask"]
+MAX_TOP_K = 100  # predictions per mask that a request may ask for
+
+
+@dataclass(frozen=True, eq=False)
+class ServedModel:
+    """A model with its operations. Each operation has a lane in the queue."""
+
+    name: str
+    """Name in requests."""
+    predictor: Predictor
+    """The model."""
+    share: Share
+    """Its share of the queue."""
+    lanes: dict[Operation, Lane]
+    """The operations that it offers."""
+    vector_width: int
+    """Width of its vectors."""
+    health: Health
+    """Whether it computes."""
+
+    @property
+    def task(self) -> Task | None:
+        """The task that it was fine-tuned for."""
+        return self.predictor.task
+
+    @property
+    def operations(self) -> list[str]:
+        """Names of what it offers, for clients. Every model embeds, and what embeds also compares and reranks."""
+        return ["embeddings", "similarity", "rerank", *(name for name in self.lanes if name != "embed")]
+
+    def encode_texts(self, texts: list[str]) -> list[Sequence]:
+        """Return the sequences of texts to embed. Raises UserError for an invalid text."""
+        return vectors.encode(self.predictor.tokenizer, texts, self.predictor.max_length)
+
+    def encode_ids(self, ids: list[int]) -> Sequence:
+        """Return the sequence of a text that the client has tokenized, with or without special tokens.
+
+        Raises:
+            UserError: An id is not in the vocabulary.
+        """
+        tokenizer = self.predictor.tokenizer
+        if wrong := [i for i in ids if not 0 <= i < tokenizer.size]:
+            raise UserError(f"{wrong[0]} is not an id of the vocabulary: ids run from 0 to {tokenizer.size - 1}")
+        if len(ids) >= 2 and ids[0] == tokenizer.cls_id and ids[-1] == tokenizer.sep_id:
+            ids = ids[1:-1]
+        text = TokenizedText(np.array(ids, np.int32), None)
+        [sequence] = truncation.to_sequences(tokenizer, [text], self.predictor.max_length)
+        return sequence
+
+    def encode_masked(self, text: str) -> Sequence:
+        """Return the sequence of a text with [MASK]. Raises UserError or UsageError, as `Predictor.fill_mask`."""
+        model = self._token_model()
+        [sequence] = model.masked_sequences([encode_masked(model, text)])
+        return sequence
+
+    def encode_examples(self, examples: list[Any]) -> list[Sequence]:
+        """Return the sequences of examples of the task: one or more each. Raises UserError for an unfit example."""
+        assert self.task is not None
+        return self.task.encode(examples, self.predictor.tokenizer, self.predictor.max_length)
+
+    def decode_examples(self, results: list[Any], sequences: list[Sequence], examples: list[Any]) -> list[Any]:
+        """Return one prediction per example."""
+        assert self.task is not None
+        return self.task.decode(results, sequences, examples)
+
+    def decode_masked(self, result: tuple[np.ndarray, np.ndarray], top_k: int) -> list[list[MaskPrediction]]:
+        """Return the `top_k` best tokens for every mask of a text."""
+        return mask_predictions(self._token_model(), result, top_k)
+
+    def _token_model(self) -> TokenModel:
+        served = self.predictor
+        return TokenModel.masked(served.folder, served.tokenizer, served.model, served.max_length)
+
+
+def serve_model(name: str, predictor: Predictor, capacity: int) -> ServedModel:
+    """Prepare a model for serving.
+
+    Args:
+        name: Name in requests.
+        predictor: The model.
+        capacity: Most of its tokens that may wait.
+
+    Raises:
+        UserError: The files of sentence-transformers in its folder are damaged.
+    """
+    share = Share(name, capacity)
+    how = predictor.text_embedding
+    embed = partial(vectors.sequence_vectors, predictor.model, pooling=how.pooling, normalize=how.normalize)
+    compute: dict[Operation, Callable[[list[Sequence]], list[Any]]] = {"embed": embed}
+    if predictor.task is not None and not isinstance(predictor.task, Embed):  # its outputs are those of "embed"
+        compute["predict"] = partial(outputs, predictor.model, predictor.task)
+    if predictor.model.kinds & {"mlm", "plm"}:
+        compute["fill-mask"] = partial(_fill, predictor)
+    lanes: dict[Operation, Lane] = {operation: Lane(function, share) for operation, function in compute.items()}
+    probe = partial(embed, vectors.encode(predictor.tokenizer, ["probe"], predictor.max_length))
+    width = selected_width("last", predictor.model.encoder.config)
+    return ServedModel(name, predictor, share, lanes, width, Health(probe))
+
+
+def _fill(predictor: Predictor, sequences: list[Sequence]) -> list[Any]:
+    model = TokenModel.masked(predictor.folder, predictor.tokenizer, predictor.model, predictor.max_length)
+    return model.top_tokens(sequences, MAX_TOP_K)

@@ -1,0 +1,248 @@
+"""The queue: tokenized requests that wait for the worker, bounded in tokens.
+
+A job is what one request asks of one model. The worker takes batches: sequences of one operation, up to a number of tokens,
+and never from different operations together. Requests share a batch in turns: each gives at most a quarter of a batch, then
+goes to the end of its lane. So a request with one text never waits for all texts of a request with thousands, and every
+request advances in every round. Sequences in a batch need no similar lengths, because batches are packed; the worker sorts
+them.
+
+The server's event loop adds and cancels jobs, and the worker's thread takes them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from bertie.contracts import Sequence
+
+TURNS = 4  # requests that share a batch before one of them gives more to it
+
+
+class QueueFull(Exception):  # noqa: N818
+    """The queue has no room for a job now, or its worker has stopped."""
+
+
+@dataclass(eq=False)
+class Job:
+    """The sequences of one request. The queue changes the fields below `waiter` under its lock."""
+
+    sequences: list[Sequence]
+    """The sequences."""
+    lane: Lane
+    """Where the job waits."""
+    waiter: Any = None
+    """What waits for the job: a future of the event loop. The queue only keeps it."""
+    results: list[Any] = field(default_factory=list)
+    """Results of the sequences, in order; an exception in place of a result that failed."""
+    tokens: int = 0
+    """Tokens of all sequences."""
+    taken: int = 0
+    """Sequences that the worker has taken."""
+    missing: int = 0
+    """Sequences without a result."""
+    cancelled: bool = False
+    """Whether nobody waits for the results."""
+    admitted: float = 0.0
+    """When the job was added, in seconds of `time.monotonic`."""
+    started: float = 0.0
+    """When the worker took its first sequence."""
+    finished: float = 0.0
+    """When its last result was there."""
+
+    def __post_init__(self) -> None:
+        self.missing = len(self.sequences)
+        self.results = [None] * self.missing
+        self.tokens = sum(map(len, self.sequences))
+
+
+@dataclass(eq=False)
+class Lane:
+    """The jobs of one operation of one model. Their sequences may share a batch."""
+
+    compute: Callable[[list[Sequence]], list[Any]]
+    """Computes the results of sequences, in order."""
+    owner: Share
+    """The model's share of the queue."""
+    jobs: deque[Job] = field(default_factory=deque)
+    """Jobs with sequences to take; cancelled ones among them."""
+    tokens: int = 0
+    """Tokens that wait."""
+
+
+@dataclass(eq=False)
+class Share:
+    """The part of the queue that belongs to one model."""
+
+    name: str
+    """Name of the model."""
+    capacity: int
+    """Most tokens that wait or are being computed."""
+    tokens: int = 0
+    """Tokens that wait or are being computed."""
+    sequences: int = 0
+    """Sequences that wait or are being computed."""
+
+
+class Slice(NamedTuple):
+    """Some sequences of a job, in a batch."""
+
+    job: Job
+    first: int
+    last: int
+
+    @property
+    def sequences(self) -> list[Sequence]:
+        return self.job.sequences[self.first : self.last]
+
+
+class Batch(NamedTuple):
+    """What the worker takes."""
+
+    lane: Lane
+    slices: list[Slice]
+
+
+class TokenQueue:
+    """Jobs of all models. Its methods are safe to call from any thread."""
+
+    def __init__(self, batch_tokens: int, max_wait: float = 0.0):
+        """Create an empty queue.
+
+        Args:
+            batch_tokens: Tokens in a batch. A longer sequence makes a batch of its own.
+            max_wait: Seconds that the oldest job of a lane waits for others if a batch is not full.
+        """
+        self.batch_tokens, self.max_wait = batch_tokens, max_wait
+        self._changed = threading.Condition()
+        self._lanes: deque[Lane] = deque()  # those with jobs; the next to serve is first
+        self._closed = False
+
+    def add(self, job: Job) -> None:
+        """Add a job, if all of it fits.
+
+        Raises:
+            QueueFull: The model's share has no room now, or the queue is closed.
+        """
+        share = job.lane.owner
+        with self._changed:
+            if self._closed or share.tokens + job.tokens > share.capacity:
+                raise QueueFull
+            share.tokens += job.tokens
+            share.sequences += len(job.sequences)
+            job.lane.tokens += job.tokens
+            job.admitted = time.monotonic()
+            if not job.lane.jobs:
+                self._lanes.append(job.lane)
+            job.lane.jobs.append(job)
+            self._changed.notify()
+
+    def cancel(self, job: Job) -> None:
+        """Remove what the worker has not taken of a job. It will not be notified."""
+        with self._changed:
+            if not job.cancelled and job.missing:
+                job.cancelled = True
+                waiting = len(job.sequences) - job.taken
+                job.lane.tokens -= self._release(job, job.sequences[job.taken :])
+                job.missing -= waiting
+                job.taken = len(job.sequences)
+
+    def take(self, timeout: float) -> Batch | None:
+        """Wait for a batch. Returns None after `timeout` seconds without one, or if the queue is closed and empty."""
+        end = time.monotonic() + timeout
+        with self._changed:
+            while not self._closed or self._lanes:
+                self._drop_empty_lanes()
+                now = time.monotonic()
+                ready = self._ready_at(now) if self._lanes else end
+                if self._lanes and ready <= now:
+                    return self._next_batch(now)
+                if now >= end:
+                    return None
+                self._changed.wait(min(ready, end) - now)
+        return None
+
+    def finish(self, batch: Batch, results: list[Any]) -> list[Job]:
+        """Store the results of a batch. Returns the jobs that are now complete and wanted."""
+        complete, position, now = [], 0, time.monotonic()
+        with self._changed:
+            for job, first, last in batch.slices:
+                job.results[first:last] = results[position : position + last - first]
+                position += last - first
+                self._release(job, job.sequences[first:last])
+                job.missing -= last - first
+                if not job.missing and not job.cancelled:
+                    job.finished = now
+                    complete.append(job)
+        return complete
+
+    def close(self) -> None:
+        """Refuse new jobs. `take` still returns what waits."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    @property
+    def closed(self) -> bool:
+        """Whether new jobs are refused."""
+        return self._closed
+
+    def _release(self, job: Job, sequences: list[Sequence]) -> int:
+        """Give the room of sequences back. Returns their tokens."""
+        tokens = sum(map(len, sequences))
+        job.lane.owner.tokens -= tokens
+        job.lane.owner.sequences -= len(sequences)
+        return tokens
+
+    def _drop_empty_lanes(self) -> None:
+        for _ in range(len(self._lanes)):
+            lane = self._lanes.popleft()
+            while lane.jobs and lane.jobs[0].taken == len(lane.jobs[0].sequences):  # cancelled
+                lane.jobs.popleft()
+            if lane.jobs:
+                self._lanes.append(lane)
+
+    def _ready_at(self, now: float) -> float:
+        """Return when the first lane may be served, and move the lane that is ready first to the front."""
+        if not self.max_wait or self._closed:
+            return now
+        times = [self._lane_ready_at(lane) for lane in self._lanes]
+        first = next((i for i, each in enumerate(times) if each <= now), times.index(min(times)))
+        self._lanes.rotate(-first)
+        return times[first]
+
+    def _lane_ready_at(self, lane: Lane) -> float:
+        if lane.tokens >= self.batch_tokens:
+            return 0.0
+        return min(job.admitted for job in lane.jobs) + self.max_wait
+
+    def _next_batch(self, now: float) -> Batch:
+        """Take a batch from the first lane, which then is the last one."""
+        lane = self._lanes.popleft()
+        slices: list[Slice] = []
+        room, turn = self.batch_tokens, max(self.batch_tokens // TURNS, 1)
+        while lane.jobs:
+            job = lane.jobs.popleft()
+            first, given = job.taken, 0
+            while job.taken < len(job.sequences) and given < turn:
+                size = len(job.sequences[job.taken])
+                if size > room and (slices or given):
+                    break
+                job.taken, given, room = job.taken + 1, given + size, room - size
+            if job.taken > first:
+                job.started = job.started or now
+                slices.append(Slice(job, first, job.taken))
+            if job.taken < len(job.sequences):  # a batch that is full leaves the job its turn
+                lane.jobs.append(job) if given else lane.jobs.appendleft(job)
+                if not given:
+                    break
+            if room <= 0:
+                break
+        lane.tokens -= self.batch_tokens - room
+        if lane.jobs:
+            self._lanes.append(lane)
+        return Batch(lane, slices)

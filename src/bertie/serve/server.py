@@ -1,0 +1,158 @@
+"""Start the server, and stop it without losing a request."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from bertie import console
+from bertie.errors import UserError
+from bertie.serve.api import ENDPOINTS
+from bertie.serve.connection import BoundedConnection
+from bertie.serve.exchange import exchange, json_response
+from bertie.serve.messages import Error, ErrorResponse
+from bertie.serve.openapi import openapi
+from bertie.serve.service import Service
+
+KEEP_ALIVE = 65  # seconds that an idle connection stays open: longer than the 60 s of common load balancers
+SWITCH_INTERVAL = (
+    0.0005  # seconds; with Python's 5 ms, event loop and worker would wait for each other after every operation
+)
+
+
+def build_app(service: Service, origins: tuple[str, ...] = ()) -> Starlette:
+    """Return the ASGI application. origins: the web pages that browsers let use it."""
+    description = openapi()
+
+    async def describe(call: Any, message: None) -> Response:  # noqa: ARG001
+        return json_response(description)
+
+    routes = [
+        Route(
+            each.path, exchange(service, each.path, each.request, each.handler, each.protected), methods=[each.method]
+        )
+        for each in ENDPOINTS
+    ]
+    routes.append(Route("/openapi.json", exchange(service, "/openapi.json", None, describe, False), methods=["GET"]))
+    headers = ["Authorization", "Content-Type"]
+    cors = Middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=headers)
+    return Starlette(
+        routes=routes, middleware=[cors] if origins else [], exception_handlers={HTTPException: _http_error}
+    )
+
+
+async def _http_error(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    """Return the error of a path or method that does not exist, in the format of all errors."""
+    assert isinstance(error, HTTPException)
+    kind = "not_found_error" if error.status_code == 404 else "invalid_request_error"
+    message = "no such path: /openapi.json lists them" if error.status_code == 404 else "no such method on this path"
+    response = json_response(ErrorResponse(Error(message, kind, None, "route")), error.status_code)
+    for name, value in (error.headers or {}).items():
+        response.headers[name] = value
+    return response
+
+
+def serve(service: Service, host: str, port: int, origins: tuple[str, ...] = ()) -> None:
+    """Serve until SIGTERM or SIGINT. Must be called in the main thread.
+
+    Raises:
+        UserError: The address cannot be used.
+    """
+    listener = _listen(host, port)
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    gc.freeze()  # what is loaded stays: the garbage collector need not look at it
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(service, listener, origins))
+
+
+async def _serve(service: Service, listener: socket.socket, origins: tuple[str, ...]) -> None:
+    server = start_server(service, origins)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(each, _on_signal, stop, server)
+    service.start()
+    running = asyncio.ensure_future(server._serve(sockets=[listener]))  # `serve` would replace the signal handlers
+    host, port = listener.getsockname()[:2]
+    service.log.event("started", host=host, port=port, models=list(service.models))
+    await asyncio.wait({running, asyncio.ensure_future(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
+    service.draining = True
+    service.log.event("draining", tokens=sum(model.share.tokens for model in service.models.values()))
+    await asyncio.sleep(service.limits.drain_delay)
+    server.should_exit = True
+    await running
+    ended = await asyncio.to_thread(service.stop, 1.0)
+    service.log.event("stopped", "info" if ended else "error", worker_ended=ended)
+    service.log.close()
+
+
+def start_server(service: Service, origins: tuple[str, ...]) -> uvicorn.Server:
+    """Return uvicorn's server, not yet running."""
+
+    class Connection(BoundedConnection):
+        seconds = service.limits.read_timeout
+
+    config = uvicorn.Config(
+        build_app(service, origins),
+        http=Connection,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=service.limits.max_connections,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=max(1, round(service.limits.drain_timeout)),
+    )
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # it would report every malformed request
+    return uvicorn.Server(config)
+
+
+def _on_signal(stop: asyncio.Event, server: uvicorn.Server) -> None:
+    if stop.is_set():  # the second signal: do not wait for requests
+        server.force_exit = True
+    stop.set()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise UserError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}: choose another --host or --port"
+        ) from error
+    listener.setblocking(False)
+    return listener
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    with suppress(ImportError):  # it does not exist for all systems
+        import uvloop
+
+        return uvloop.new_event_loop
+    return None
+
+
+def announce(service: Service, host: str, port: int) -> None:
+    """Say for people where the server listens."""
+    for model in service.models.values():
+        console.info(f"{model.name}: {', '.join(model.operations)}; {model.predictor.max_length} tokens")
+    console.info(f"http://{host}:{port}/openapi.json describes the API; Ctrl-C stops")

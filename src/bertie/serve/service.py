@@ -1,0 +1,264 @@
+"""The service: models, queue and worker, as the event loop uses them. It knows nothing of HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import torch
+
+from bertie.contracts import Sequence
+from bertie.serve.keys import ApiKeys
+from bertie.serve.limits import Limits, Refused
+from bertie.serve.logs import JsonLog
+from bertie.serve.metrics import Metrics
+from bertie.serve.operations import Operation, ServedModel
+from bertie.serve.queue import Job, Lane, QueueFull, TokenQueue
+from bertie.serve.worker import Failure, Measured, Worker
+
+T = TypeVar("T")
+MAX_RETRY_AFTER = 60
+AT_ONCE = 32_768  # characters that are tokenized before another request has its turn
+INLINE = 512  # characters that are tokenized without a change of threads, which would take longer
+
+
+class ClientGone(Exception):  # noqa: N818
+    """The client has closed the connection."""
+
+
+@dataclass(eq=False)
+class Service:
+    """The models with their queue and their worker."""
+
+    models: dict[str, ServedModel]
+    """By name."""
+    limits: Limits
+    """The limits of requests."""
+    log: JsonLog
+    """Where events go."""
+    keys: ApiKeys = ApiKeys()
+    """The keys that may use the server."""
+    draining: bool = False
+    """Whether the server stops."""
+    buffered: int = 0
+    """Bytes of the bodies of all requests that have no answer yet."""
+    started: float = field(default_factory=time.time)
+    """When the models were loaded, in seconds since 1970."""
+
+    def __post_init__(self) -> None:
+        default = 16_384 if torch.cuda.is_available() else 4096
+        self.queue = TokenQueue(self.limits.batch_tokens or default, self.limits.max_wait_ms / 1000)
+        self.metrics = Metrics(model.share for model in self.models.values())
+        health = {name: model.health for name, model in self.models.items()}
+        self.worker = Worker(self.queue, health, self._deliver, self._measure, self.limits.hang_timeout)
+        self._tokenizers = ThreadPoolExecutor(1, "tokenizer")
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Compute once with each model, and start the worker. Called in the event loop."""
+        self._loop = asyncio.get_running_loop()
+        for model in self.models.values():
+            model.health.probe()
+        self.worker.start()
+
+    def stop(self, timeout: float) -> bool:
+        """Complete what is in the queue. Returns whether the worker has ended in time."""
+        self.queue.close()
+        self._tokenizers.shutdown(wait=False, cancel_futures=True)
+        return self.worker.join(timeout)
+
+    # State
+
+    def live_problems(self) -> list[str]:
+        """Return why the process must be restarted; [] if it need not."""
+        problem = self.worker.problem()
+        return [problem] if problem else []
+
+    def ready_problems(self) -> list[str]:
+        """Return why requests should go elsewhere; [] if they need not."""
+        broken = [f"model {name}: its last computations failed" for name in self.worker.broken_models()]
+        return [*self.live_problems(), *broken, *["the server is draining"] * self.draining]
+
+    def model(self, name: str, operation: Operation) -> ServedModel:
+        """Return the model of a request.
+
+        Raises:
+            Refused: It is unknown, or does not offer the operation, or is broken.
+        """
+        if not name and len(self.models) > 1:
+            raise Refused(422, "model", f"name one of the models: {', '.join(self.models)}", "model")
+        found = self.models.get(name or next(iter(self.models)))
+        if found is None:
+            raise Refused(404, "model", f"no model has this name: the models are {', '.join(self.models)}", "model")
+        if operation not in found.lanes:
+            need = "a task" if operation == "predict" else "a masked-LM head"
+            raise Refused(422, "operation", f"the model {found.name} has no {operation}: it lacks {need}", "model")
+        if problem := "its last computations failed" if found.health.broken else self.worker.problem():
+            raise Refused(503, "broken", f"the model {found.name} is not available: {problem}", retry_after=10)
+        return found
+
+    @contextmanager
+    def buffer(self) -> Iterator[Callable[[int], None]]:
+        """Yield a function that counts the bytes of one body. They are forgotten at the end.
+
+        The function raises Refused, with status 429, if all bodies together are too large.
+        """
+        own = 0
+
+        def count(size: int) -> None:
+            nonlocal own
+            if self.buffered + size > self.limits.buffer_bytes:
+                raise Refused(429, "buffer", "the server has too many bytes of requests in memory", retry_after=1)
+            own += size
+            self.buffered += size
+
+        try:
+            yield count
+        finally:
+            self.buffered -= own
+
+    # Work
+
+    def require_room(self, model: ServedModel) -> None:
+        """Raise Refused, with status 429, if the queue is full. Called before anything is tokenized."""
+        if model.share.tokens >= model.share.capacity:
+            raise self._overloaded(model.lanes["embed"])
+
+    async def tokenize(
+        self, encode: Callable[[list[T]], list[Sequence]], values: list[T], sizes: Iterable[int]
+    ) -> list[Sequence]:
+        """Tokenize values in the thread for it, a part at a time, so that requests take turns.
+
+        Args:
+            encode: Turns values into sequences.
+            values: The values.
+            sizes: Characters of each.
+
+        Returns:
+            The sequences of all values. Their `example` is the index of the value, if `encode` sets it.
+        """
+        parts = list(_parts(values, sizes))
+        if len(parts) == 1 and parts[0][1] <= INLINE:
+            return encode(values)
+        loop = asyncio.get_running_loop()
+        found: list[Sequence] = []
+        before = 0
+        for part, _ in parts:
+            done = await loop.run_in_executor(self._tokenizers, encode, part)
+            found += done if not before else (_renumbered(sequence, before) for sequence in done)
+            before += len(part)
+        return found
+
+    async def compute(
+        self, lane: Lane, sequences: list[Sequence], gone: Callable[[], Awaitable[object]], timeout: float
+    ) -> Job:
+        """Compute sequences, in turns with other requests.
+
+        Args:
+            lane: The operation.
+            sequences: The sequences.
+            gone: Waits until the client goes away.
+            timeout: Seconds to wait.
+
+        Raises:
+            Refused: The queue is full, or the time is over, or computing failed.
+            ClientGone: The client has gone away.
+        """
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        job = Job(sequences, lane, waiter)
+        self._admit(job)
+        watch = asyncio.ensure_future(gone())
+        watch.add_done_callback(lambda _: _fail(waiter, ClientGone()))
+        timer = loop.call_later(max(timeout, 0), _fail, waiter, self._too_slow())
+        try:
+            await waiter
+        finally:
+            watch.cancel()
+            timer.cancel()
+            self.queue.cancel(job)  # what is complete stays
+        if any(isinstance(result, Failure) for result in job.results):
+            raise Refused(500, "engine", "the model could not compute a text of this request; the log has the error")
+        return job
+
+    def _too_slow(self) -> Refused:
+        seconds = self.limits.timeout
+        return Refused(504, "timeout", f"no result after {seconds:g} s: send fewer or shorter texts, or try later")
+
+    def _admit(self, job: Job) -> None:
+        capacity = job.lane.owner.capacity
+        if job.tokens > capacity:
+            message = f"the request has {job.tokens:,} tokens: the most is {capacity:,}; split it"
+            raise Refused(413, "too_many_tokens", message)
+        try:
+            self.queue.add(job)
+        except QueueFull:
+            raise self._overloaded(job.lane) from None
+
+    def _overloaded(self, lane: Lane) -> Refused:
+        seconds = math.ceil(self.worker.seconds_until_free(lane.owner.tokens))
+        wait = min(max(seconds, 1), MAX_RETRY_AFTER)
+        return Refused(429, "queue", f"the queue is full: try again in {wait} s", retry_after=wait)
+
+    def _deliver(self, jobs: list[Job]) -> None:
+        if jobs and self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended, and so has whoever waited
+                self._loop.call_soon_threadsafe(_wake, jobs)
+
+    def _measure(self, batch: Measured) -> None:
+        self.metrics.batch(batch)
+        if batch.error is not None:
+            name = f"{type(batch.error).__module__}.{type(batch.error).__qualname__}"
+            self.log.event(
+                "batch_failed",
+                "error",
+                model=batch.model,
+                error=name,
+                sequences=batch.failures,
+                of=batch.sequences,
+                where=_place(batch.error),
+            )
+
+
+def _renumbered(sequence: Sequence, before: int) -> Sequence:
+    """Return a sequence whose example counts from the start of the request. before: examples before its part."""
+    return sequence if sequence.example < 0 else replace(sequence, example=sequence.example + before)
+
+
+def _fail(waiter: asyncio.Future[None], error: Exception) -> None:
+    if not waiter.done():
+        waiter.set_exception(error)
+
+
+def _wake(jobs: list[Job]) -> None:
+    for job in jobs:
+        if not job.waiter.done():
+            job.waiter.set_result(None)
+
+
+def _place(error: Exception) -> str:
+    """Return where an exception was raised. Its message is not logged: it could contain a text."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
+
+
+def _parts(values: list[T], sizes: Iterable[int]) -> Iterator[tuple[list[T], int]]:
+    """Split values into parts of about `AT_ONCE` characters. Yields each part with its size."""
+    part: list[T] = []
+    total = 0
+    for value, size in zip(values, sizes, strict=True):
+        part.append(value)
+        total += size
+        if total >= AT_ONCE:
+            yield part, total
+            part, total = [], 0
+    if part:
+        yield part, total

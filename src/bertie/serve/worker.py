@@ -1,0 +1,166 @@
+"""The worker: one thread that computes all batches, and how healthy it is.
+
+One thread serves all models, because each batch uses all processors or the GPU: batches side by side would only slow each
+other down. Lanes take turns, so a busy model delays the batches of another by one batch at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from bertie.contracts import Sequence
+from bertie.serve.queue import Batch, Job, TokenQueue
+
+MAX_FAILURES = 3  # consecutive failures after which a model counts as broken
+PROBE_SECONDS = 5.0  # between two attempts to compute the probe of a broken model
+
+
+class Failure(NamedTuple):
+    """In place of a result: computing it raised an exception."""
+
+    error: Exception
+
+
+class Measured(NamedTuple):
+    """A computed batch, for metrics and logs."""
+
+    model: str
+    sequences: int
+    tokens: int
+    seconds: float
+    failures: int
+    """Sequences that failed."""
+    error: Exception | None
+    """The first exception."""
+
+
+@dataclass(eq=False)
+class Health:
+    """Whether a model computes."""
+
+    probe: Callable[[], object]
+    """Computes something small."""
+    failures: int = 0
+    """Consecutive failures: a batch failed, and then the probe too. So a text that cannot be computed breaks no model."""
+
+    @property
+    def broken(self) -> bool:
+        return self.failures >= MAX_FAILURES
+
+    def check(self) -> None:
+        """Compute the probe, and count a failure or forget the earlier ones."""
+        try:
+            self.probe()
+            self.failures = 0
+        except Exception:
+            self.failures += 1
+
+
+@dataclass(eq=False)
+class Worker:
+    """Takes batches from a queue and computes them, in a thread."""
+
+    queue: TokenQueue
+    """The queue."""
+    health: dict[str, Health]
+    """By the name of the model."""
+    deliver: Callable[[list[Job]], None]
+    """Called in the thread with the jobs that a batch has completed."""
+    measure: Callable[[Measured], None] = lambda _: None
+    """Called in the thread after every batch."""
+    hang_timeout: float = 60.0
+    """Seconds after which a batch counts as hanging."""
+    busy_since: float = 0.0
+    """When the current batch began, in seconds of `time.monotonic`; 0: there is none."""
+    tokens_per_second: float = 0.0
+    """Speed, averaged over about the last ten batches. 0: unknown."""
+    _thread: threading.Thread | None = field(default=None, repr=False)
+
+    def start(self) -> None:
+        """Start the thread. It ends after `queue.close()`, when nothing waits any more."""
+        self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
+        self._thread.start()
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the end of the thread. Returns whether it has ended."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+        return not self.alive
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def problem(self) -> str:
+        """Say why no model computes; "" if all is well. Only a restart helps."""
+        since = self.busy_since  # read once: the thread changes it
+        if since and time.monotonic() - since > self.hang_timeout:
+            return f"a batch has been computing for more than {self.hang_timeout:g} s"
+        return "" if self.alive else "the worker has ended"
+
+    def broken_models(self) -> list[str]:
+        """Return the names of the models whose last batches failed."""
+        return [name for name, health in self.health.items() if health.broken]
+
+    def seconds_until_free(self, tokens: int) -> float:
+        """Estimate how long computing some tokens takes."""
+        return tokens / self.tokens_per_second if self.tokens_per_second else 1.0
+
+    def _run(self) -> None:
+        probed = 0.0
+        while True:
+            batch = self.queue.take(PROBE_SECONDS if self.broken_models() else 3600.0)
+            if batch is not None:
+                self._work(batch)
+            elif self.queue.closed:
+                return
+            if self.broken_models() and time.monotonic() - probed >= PROBE_SECONDS:
+                self._probe()
+                probed = time.monotonic()
+
+    def _work(self, batch: Batch) -> None:
+        health = self.health[batch.lane.owner.name]
+        sequences = [sequence for part in batch.slices for sequence in part.sequences]
+        self.busy_since = started = time.monotonic()
+        results = _compute(batch.lane.compute, sequences)
+        seconds = time.monotonic() - started
+        failed = [result for result in results if isinstance(result, Failure)]
+        if len(failed) == len(results):
+            health.check()
+        else:
+            health.failures = 0
+        self.busy_since = 0.0
+        self.deliver(self.queue.finish(batch, results))
+        tokens = sum(map(len, sequences))
+        if not failed:
+            rate = tokens / max(seconds, 1e-6)
+            self.tokens_per_second += 0.1 * (rate - self.tokens_per_second) if self.tokens_per_second else rate
+        error = failed[0].error if failed else None
+        self.measure(Measured(batch.lane.owner.name, len(sequences), tokens, seconds, len(failed), error))
+
+    def _probe(self) -> None:
+        """Try to compute something with each broken model."""
+        self.busy_since = time.monotonic()
+        for health in self.health.values():
+            if health.broken:
+                health.check()
+        self.busy_since = 0.0
+
+
+def _compute(compute: Callable[[list[Sequence]], list[Any]], sequences: list[Sequence]) -> list[Any]:
+    """Compute results. If it fails, halve the batch, so that one sequence does not take the others with it."""
+    try:
+        results = compute(sequences)
+        if len(results) != len(sequences):
+            raise RuntimeError(f"{len(results)} results of {len(sequences)} sequences")
+        return results
+    except Exception as error:
+        if len(sequences) == 1:
+            return [Failure(error)]
+    middle = len(sequences) // 2
+    return [*_compute(compute, sequences[:middle]), *_compute(compute, sequences[middle:])]

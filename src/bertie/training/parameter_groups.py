@@ -1,0 +1,48 @@
+"""The groups of parameters that optimizers treat alike: by weight decay and by depth."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from torch import nn
+
+from bertie.errors import UsageError, require_range
+
+_LAYER = re.compile(r"encoder\.layers\.(\d+)\.")
+
+
+def check(optimizer: Any) -> None:
+    """Check the settings that all optimizers have. Raises UsageError."""
+    require_range("optimizer", optimizer, "weight_decay", low=0)
+    require_range("optimizer", optimizer, "eps", low=0, above=True)
+    if len(optimizer.betas) != 2 or not all(0 <= beta < 1 for beta in optimizer.betas):
+        raise UsageError(
+            f"optimizer.betas is {list(optimizer.betas)}: give two numbers, each at least 0 and less than 1"
+        )
+
+
+def parameter_groups(model: nn.Module, weight_decay: float, layer_decay: float) -> list[dict[str, Any]]:
+    """Group the trainable parameters by depth and weight decay.
+
+    `lr_scale` of a group, a factor of the learning rate, is layer_decay to the power of its depth.
+    """
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    depth = {name: 0 if layer_decay == 1 else _depth(name, model) for name in trained}
+    groups = []
+    for below_heads in sorted(set(depth.values())):
+        parameters = [parameter for name, parameter in trained.items() if depth[name] == below_heads]
+        matrices = [p for p in parameters if p.ndim > 1]
+        vectors = [p for p in parameters if p.ndim <= 1]
+        lr_scale = layer_decay**below_heads
+        groups.append({"params": matrices, "weight_decay": weight_decay, "lr_scale": lr_scale})
+        groups.append({"params": vectors, "weight_decay": 0.0, "lr_scale": lr_scale})
+    return [group for group in groups if group["params"]]
+
+
+def _depth(name: str, model: nn.Module) -> int:
+    """Return the depth of a parameter below the heads: 0 for heads, 1 for the last layer, layers + 1 for embeddings."""
+    layers = {match[1] for key, _ in model.named_parameters() if (match := _LAYER.match(key))}
+    if match := _LAYER.match(name):
+        return len(layers) - int(match[1])
+    return len(layers) + 1 if name.startswith("encoder.") else 0

@@ -1,0 +1,168 @@
+"""`bertie serve` as a process: signals under load, and wrong arguments."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertie.cli import main
+
+
+class Process:
+    """A server process. `events` are the JSON lines of its stderr so far."""
+
+    def __init__(self, *arguments: str):
+        command = [sys.executable, "-m", "bertie", "serve", *arguments, "--port", "0", "--threads", "1"]
+        self.popen = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ)
+        self.events: list[dict[str, Any]] = []
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.popen.stderr is not None
+        with self.popen.stderr as lines:
+            for line in lines:
+                self.lines.append(line)
+                if line.startswith("{"):
+                    self.events.append(json.loads(line))
+
+    def event(self, name: str) -> dict[str, Any]:
+        """Wait for an event and return it."""
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            if found := [event for event in self.events if event["event"] == name]:
+                return found[0]
+            assert self.popen.poll() is None or self._reader.is_alive(), "".join(self.lines)
+            time.sleep(0.01)
+        raise AssertionError(f"no {name}: {''.join(self.lines)}")
+
+    def stop(self, sent: signal.Signals = signal.SIGTERM) -> int:
+        self.popen.send_signal(sent)
+        return self.wait()
+
+    def wait(self) -> int:
+        code = self.popen.wait(60)
+        self._reader.join(20)
+        return code
+
+    def post(self, message: object) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request("POST", "/v1/embeddings", json.dumps(message), {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str) -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    @property
+    def port(self) -> int:
+        return self.event("started")["port"]
+
+
+@contextmanager
+def process(*arguments: str) -> Iterator[Process]:
+    found = Process(*arguments)
+    try:
+        found.event("started")
+        yield found
+    finally:
+        found.popen.kill()
+        found.wait()
+
+
+def test_sigterm_under_load_loses_no_admitted_request(pretrained: Path, small_texts: list[str]) -> None:
+    """The server's log and the clients agree on the number of answers, although the queue was full of work."""
+    statuses: Counter[int] = Counter()
+    unanswered: list[type] = []
+    lock = threading.Lock()
+    with process(str(pretrained), "--batch-tokens", "64") as server:
+        port = server.port
+        stopped = threading.Event()
+
+        def client(number: int) -> None:
+            texts = small_texts[number : number + 40]
+            while not stopped.is_set():
+                try:
+                    status, found = server.post({"input": texts})
+                    assert status != 200 or len(found["data"]) == 40
+                    with lock:
+                        statuses[status] += 1
+                except OSError as error:  # refused, because nobody listens any more
+                    with lock:
+                        unanswered.append(type(error))
+                    return
+
+        threads = [threading.Thread(target=client, args=(number,)) for number in range(12)]
+        for thread in threads:
+            thread.start()
+        while sum(statuses.values()) < 30:
+            time.sleep(0.01)
+        code = server.stop()
+        stopped.set()
+        for thread in threads:
+            thread.join(60)
+        logged = Counter(event["status"] for event in server.events if event["event"] == "request")
+    assert code == 0
+    assert port
+    assert server.event("draining")["tokens"] > 0
+    assert server.event("stopped")["worker_ended"]
+    assert logged == statuses
+    assert set(statuses) == {200}
+    assert set(unanswered) <= {ConnectionRefusedError, ConnectionResetError, http.client.RemoteDisconnected}
+
+
+def test_the_server_answers_while_a_load_balancer_learns_that_it_drains(pretrained: Path) -> None:
+    with process(f"own-name={pretrained}", "--drain-delay", "2") as server:
+        assert server.get("/readyz") == 200
+        server.popen.send_signal(signal.SIGINT)
+        server.event("draining")
+        assert server.get("/readyz") == 503
+        assert server.get("/livez") == 200
+        assert server.post({"input": "a", "model": "own-name"})[0] == 200
+        assert server.wait() == 0
+
+
+def test_a_request_that_does_not_end_cannot_stop_the_stop(pretrained: Path) -> None:
+    with process(str(pretrained), "--drain-timeout", "1", "--read-timeout", "60") as server:
+        client = socket.create_connection(("127.0.0.1", server.port))
+        client.sendall(b"POST /v1/embeddings HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{")
+        time.sleep(0.3)
+        started = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - started < 20
+        client.close()
+
+
+def test_wrong_arguments(pretrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve"]) == 2
+    assert main(["serve", str(tmp_path / "none")]) == 2
+    assert main(["serve", str(pretrained), str(pretrained)]) == 2
+    assert "two models have the name" in capsys.readouterr().err
+    assert main(["serve", str(pretrained), "--timeout", "0"]) == 2
+    assert main(["serve", str(pretrained), "--api-keys", str(tmp_path / "none")]) == 2
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert main(["serve", str(pretrained), "--port", str(taken.getsockname()[1])]) == 1
+    assert "choose another --host or --port" in capsys.readouterr().err

@@ -1,0 +1,163 @@
+"""Small models behind a real server on a free port of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import bertie
+from bertie.checkpoints.folder import write_model
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import build_encoder
+from bertie.model.initialization import initialize_weights
+from bertie.model.model import Model
+from bertie.predict.predictor import Predictor
+from bertie.serve.keys import ApiKeys
+from bertie.serve.limits import Limits
+from bertie.serve.logs import JsonLog
+from bertie.serve.operations import serve_model
+from bertie.serve.server import _listen, start_server
+from bertie.serve.service import Service
+from bertie.tasks import Classify, Regress, Span, Tag
+from bertie.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A response."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        return self.json["error"]
+
+
+@dataclass(frozen=True, eq=False)
+class Server:
+    """A server that runs in a thread of this process."""
+
+    port: int
+    service: Service
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def request(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            fields = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(response.status, fields, response.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self.request("GET", path, None, headers)
+
+    def post(self, path: str, message: Any, **headers: str) -> Answer:
+        """Send JSON, or bytes as they are."""
+        body = message if isinstance(message, bytes) else json.dumps(message).encode()
+        return self.request("POST", path, body, {"Content-Type": "application/json"} | headers)
+
+
+@contextmanager
+def serving(service: Service, origins: tuple[str, ...] = ()) -> Iterator[Server]:
+    """Run a server until the end of the block."""
+    listener = _listen("127.0.0.1", 0)
+    started = threading.Event()
+    stop: list[Callable[[], object]] = []
+
+    async def run() -> None:
+        server = start_server(service, origins)
+        stop.append(lambda: setattr(server, "should_exit", True))
+        service.start()
+        task = asyncio.ensure_future(server._serve(sockets=[listener]))
+        while not server.started:
+            await asyncio.sleep(0.005)
+        started.set()
+        await task
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
+    thread.start()
+    assert started.wait(30)
+    try:
+        yield Server(listener.getsockname()[1], service)
+    finally:
+        stop[0]()
+        thread.join(40)
+        service.stop(5)
+        service.log.close()
+        assert not thread.is_alive()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.005)
+
+
+@pytest.fixture(scope="session")
+def predictors(
+    pretrained: Path,
+    tiny_config: TransformerConfig,
+    small_tokenizer: Tokenizer,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, Predictor]:
+    """One small model for each kind of prediction."""
+    tasks = {
+        "classifier": Classify(labels=("bad", "good"), paired=False),
+        "cross-encoder": Regress(paired=True),
+        "span": Span(),
+        "tagger": Tag(labels=("O", "B-X")),
+    }
+    found = {"mlm": bertie.load(pretrained, threads=1)}
+    for number, (name, task) in enumerate(tasks.items()):
+        folder = tmp_path_factory.mktemp(name)
+        torch.manual_seed(number)
+        model = Model(build_encoder(tiny_config), {task.kind: task.head(tiny_config, tiny_config.hidden_size)})
+        initialize_weights(model, 0.3)
+        paired = {"paired": task.paired} if isinstance(task, Classify | Regress) else {}
+        labels = {"labels": list(task.labels)} if task.labels else {}
+        write_model(folder, model, small_tokenizer, {"kind": task.kind, "max_length": 64, **paired, **labels})
+        found[name] = bertie.load(folder, threads=1)
+    return found
+
+
+@pytest.fixture(scope="session")
+def make_service(predictors: dict[str, Predictor]) -> Callable[..., Service]:
+    """Build a service with some of the models."""
+
+    def build(*names: str, keys: ApiKeys = ApiKeys(), **limits: Any) -> Service:
+        allowed = Limits(**limits)
+        models = {name: serve_model(name, predictors[name], allowed.queue_tokens) for name in names}
+        return Service(models, allowed, JsonLog(requests=False), keys)
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def server(make_service: Callable[..., Service], predictors: dict[str, Predictor]) -> Iterator[Server]:
+    """A server with all models."""
+    with serving(make_service(*predictors)) as running:
+        yield running

@@ -1,0 +1,241 @@
+"""The endpoints: each answers as the offline call on the same model does."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import asdict
+
+import numpy as np
+import openai
+import pytest
+
+from bertie.predict.predictor import Predictor
+from bertie.serve.service import Service
+
+from .conftest import Answer, Server, serving
+
+Predictors = dict[str, Predictor]
+
+
+def embeddings(answer: Answer) -> np.ndarray:
+    assert answer.status == 200, answer.body
+    assert [each["index"] for each in answer.json["data"]] == list(range(len(answer.json["data"])))
+    return np.array([each["embedding"] for each in answer.json["data"]], np.float32)
+
+
+def test_embeddings_equal_those_of_the_model(server: Server, predictors: Predictors, small_texts: list[str]) -> None:
+    texts = [*small_texts[:20], ""]
+    answer = server.post("/v1/embeddings", {"input": texts, "model": "mlm"})
+    np.testing.assert_allclose(embeddings(answer), predictors["mlm"].embed(texts), atol=1e-5)
+    tokens = sum(min(len(ids) + 2, 64) for ids in predictors["mlm"].tokenizer.encode(texts))
+    assert answer.json["usage"]["prompt_tokens"] == tokens
+    assert answer.json["usage"]["truncated"] > 0
+    assert (answer.json["object"], answer.json["data"][0]["object"], answer.json["model"]) == (
+        "list",
+        "embedding",
+        "mlm",
+    )
+
+
+def test_embeddings_of_one_text_and_of_token_ids(server: Server, predictors: Predictors) -> None:
+    model = predictors["mlm"]
+    expected = model.embed(["ban the ", "kopa"])
+    ids = [list(map(int, each)) for each in model.tokenizer.encode(["ban the ", "kopa"])]
+    special = [[model.tokenizer.cls_id, *each, model.tokenizer.sep_id] for each in ids]
+    for given, wanted in (
+        ("kopa", expected[1:]),
+        (["kopa"], expected[1:]),
+        (ids[0], expected[:1]),
+        (ids, expected),
+        (special, expected),
+    ):
+        answer = server.post("/v1/embeddings", {"input": given, "model": "mlm", "dimensions": 32, "user": "me"})
+        np.testing.assert_allclose(embeddings(answer), wanted, atol=1e-5)
+
+
+def test_base64_embeddings_are_little_endian_floats(server: Server, predictors: Predictors) -> None:
+    answer = server.post("/v1/embeddings", {"input": "kopa", "model": "mlm", "encoding_format": "base64"})
+    found = np.frombuffer(base64.b64decode(answer.json["data"][0]["embedding"]), "<f4")
+    np.testing.assert_allclose(found, predictors["mlm"].embed(["kopa"])[0], atol=1e-5)
+
+
+def test_the_client_of_openai_works(server: Server, predictors: Predictors) -> None:
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+    found = client.embeddings.create(input=["kopa", "ban the"], model="mlm")
+    np.testing.assert_allclose(
+        [each.embedding for each in found.data], predictors["mlm"].embed(["kopa", "ban the"]), atol=1e-5
+    )
+    assert {each.id for each in client.models.list().data} == set(predictors)
+    with pytest.raises(openai.UnprocessableEntityError, match="width 32"):
+        client.embeddings.create(input="kopa", model="mlm", dimensions=16)
+    with pytest.raises(openai.NotFoundError, match="no model has this name"):
+        client.embeddings.create(input="kopa", model="text-embedding-3-small")
+    client.close()
+
+
+def test_similarity(server: Server, predictors: Predictors, small_texts: list[str]) -> None:
+    texts, others = small_texts[:3], small_texts[5:7]
+    for extra, expected in (
+        ({"others": others}, predictors["mlm"].similarity(texts, others)),
+        ({}, predictors["mlm"].similarity(texts)),
+    ):
+        answer = server.post("/v1/similarity", {"model": "mlm", "texts": texts, **extra})
+        np.testing.assert_allclose(answer.json["similarities"], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["mlm", "cross-encoder"])
+def test_rerank(name: str, server: Server, predictors: Predictors, small_texts: list[str]) -> None:
+    query, documents = small_texts[0][:30], [text[:40] for text in small_texts[:9]]
+    expected = predictors[name].rerank(query, documents)
+    order = np.argsort(-expected)
+    message = {"model": name, "query": query, "documents": [documents[0], *({"text": text} for text in documents[1:])]}
+    found = server.post("/v1/rerank", {**message, "top_n": 4}).json["results"]
+    assert [each["index"] for each in found] == order[:4].tolist()
+    np.testing.assert_allclose([each["relevance_score"] for each in found], expected[order[:4]], atol=1e-5)
+    assert "document" not in found[0]
+    found = server.post("/v1/rerank", {**message, "return_documents": True}).json["results"]
+    assert [each["document"]["text"] for each in found] == [documents[i] for i in order]
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs"),
+    [
+        ("classifier", ["ban the kopa", {"text": ""}]),
+        ("cross-encoder", [["ban", "the"], {"sentence1": "kopa", "sentence2": "ban"}]),
+        ("span", [["who", "ban the kopa"], {"question": "the", "context": "ban " * 200}]),
+        ("tagger", [["ban", "the", "kopa"], "ban the", {"tokens": ["kopa"]}]),
+    ],
+)
+def test_predictions(name: str, inputs: list[object], server: Server, predictors: Predictors) -> None:
+    answer = server.post("/v1/predict", {"model": name, "inputs": inputs})
+    assert answer.status == 200, answer.body
+    expected = [asdict(each) for each in predictors[name].predict(inputs)]
+    assert answer.json["task"] == getattr(predictors[name].task, "kind", None)
+    assert len(answer.json["predictions"]) == len(inputs)
+    for found, wanted in zip(answer.json["predictions"], expected, strict=True):
+        assert found.keys() == wanted.keys()
+        compare(found, wanted)
+
+
+def compare(found: object, wanted: object) -> None:
+    """Compare JSON values, with a tolerance for numbers."""
+    if isinstance(wanted, dict):
+        assert isinstance(found, dict)
+        assert found.keys() == wanted.keys()
+        for name in wanted:
+            compare(found[name], wanted[name])
+    elif isinstance(wanted, list):
+        assert isinstance(found, list)
+        assert len(found) == len(wanted)
+        for mine, other in zip(found, wanted, strict=True):
+            compare(mine, other)
+    else:
+        assert found == pytest.approx(wanted, abs=1e-4) if isinstance(wanted, float) else found == wanted
+
+
+def test_fill_mask(server: Server, predictors: Predictors) -> None:
+    texts = ["ban [MASK] kopa [MASK]", "[MASK]"]
+    answer = server.post("/v1/fill-mask", {"model": "mlm", "inputs": texts, "top_k": 3})
+    expected = [[[asdict(guess) for guess in mask] for mask in predictors["mlm"].fill_mask(text, 3)] for text in texts]
+    compare(answer.json["results"], expected)
+
+
+def test_models_and_metrics_describe_the_server(server: Server, predictors: Predictors) -> None:
+    cards = {card["id"]: card for card in server.get("/v1/models").json["data"]}
+    assert cards.keys() == predictors.keys()
+    assert cards["classifier"]["labels"] == ["bad", "good"]
+    assert cards["mlm"]["operations"] == ["embeddings", "similarity", "rerank", "fill-mask"]
+    assert cards["tagger"] == server.get("/v1/models/tagger").json
+    assert server.get("/v1/models/unknown").status == 404
+    server.post("/v1/embeddings", {"input": ["a", "b"], "model": "tagger"})
+    lines = dict(line.rsplit(" ", 1) for line in server.get("/metrics").body.decode().splitlines() if line[0] != "#")
+    assert float(lines['bertie_sequences_total{model="tagger"}']) >= 2
+    assert lines['bertie_queue_tokens{model="tagger"}'] == "0.0"
+    assert lines["bertie_ready"] == "1.0"
+    assert server.get("/livez").json == server.get("/readyz").json == {"status": "ok", "reasons": []}
+
+
+def test_every_answer_has_an_id_and_the_time_of_each_stage(server: Server) -> None:
+    headers = server.post("/v1/embeddings", {"input": "a", "model": "mlm"}).headers
+    times = dict(part.split(";dur=") for part in headers["server-timing"].split(", "))
+    assert list(times) == ["tokenize", "queue", "compute", "total"]
+    assert 0 < sum(float(times[name]) for name in list(times)[:3]) <= float(times["total"])
+    assert len(headers["x-request-id"]) == 32
+
+
+@pytest.mark.parametrize(
+    ("path", "message", "status", "param", "text"),
+    [
+        ("embeddings", {"input": "a"}, 422, "model", "name one of the models"),
+        ("embeddings", {"input": "a", "model": "x"}, 404, "model", "no model has this name"),
+        ("embeddings", {"input": [], "model": "mlm"}, 422, "input", "is empty"),
+        ("embeddings", {"input": ["a", 1], "model": "mlm"}, 422, "input", "mixes"),
+        (
+            "embeddings",
+            {"input": [[1], [1, 500]], "model": "mlm"},
+            422,
+            "input[1]",
+            "500 is not an id of the vocabulary",
+        ),
+        ("embeddings", {"input": [-1], "model": "mlm"}, 422, "input[0]", "-1 is not an id"),
+        ("embeddings", {"input": [10**30], "model": "mlm"}, 422, "input[0]", "is not an id"),
+        ("embeddings", {"input": [True], "model": "mlm"}, 422, "input[0]", "got `bool`"),
+        ("embeddings", {"input": None}, 422, "input", "got `null`"),
+        ("embeddings", {"model": "mlm"}, 422, "input", "missing required field"),
+        ("embeddings", {"input": "a", "dims": 3}, 422, "dims", "unknown field"),
+        ("embeddings", {"input": "a", "model": "mlm", "dimensions": 16}, 422, "dimensions", "width 32"),
+        (
+            "embeddings",
+            {"input": "a", "model": "mlm", "encoding_format": "hex"},
+            422,
+            "encoding_format",
+            "Invalid enum",
+        ),
+        ("embeddings", {"input": ["a", "b " * 99], "model": "mlm", "truncate": False}, 422, "input[1]", "101 tokens"),
+        ("embeddings", b"[" * 100_000, 422, None, "Expected `object`"),
+        ("embeddings", b'{"input": ' + b"[" * 100_000, 422, "input[0][0]", "got `array`"),
+        ("embeddings", b'{"x": ' + b"[" * 100_000, 422, "x", "unknown field"),
+        ("embeddings", b'{"input": "\xff"}', 400, None, "not UTF-8"),
+        ("embeddings", b'{"input": "\xed\xa0\x80"}', 400, None, "not UTF-8"),
+        ("embeddings", b'{"input": "\\ud800", "model": "mlm"}', 400, None, "not valid JSON"),
+        ("embeddings", b"", 400, None, "not valid JSON"),
+        ("embeddings", b"{", 400, None, "not valid JSON"),
+        ("embeddings", b"null", 422, None, "got `null`"),
+        ("similarity", {"texts": [], "model": "mlm"}, 422, "texts", "length >= 1"),
+        ("rerank", {"query": "a", "documents": [], "model": "mlm"}, 422, "documents", "length >= 1"),
+        ("rerank", {"query": "a", "documents": ["b"], "top_n": 0, "model": "mlm"}, 422, "top_n", ">= 1"),
+        ("rerank", {"query": "a", "documents": ["b"], "label": "x", "model": "mlm"}, 422, None, "has no classes"),
+        ("rerank", {"query": "a", "documents": ["b"], "label": "x", "model": "classifier"}, 422, None, "bad, good"),
+        ("predict", {"inputs": ["a"], "model": "mlm"}, 422, "model", "lacks a task"),
+        ("predict", {"inputs": ["a", ["b", "c"]], "model": "classifier"}, 422, None, "found two texts"),
+        ("predict", {"inputs": ["a", ["b"]], "model": "classifier"}, 422, "inputs[1]", "a pair has two texts"),
+        ("predict", {"inputs": [{"wrong": "a"}], "model": "classifier"}, 422, "inputs[0]", "column"),
+        ("predict", {"inputs": [{}], "model": "span"}, 422, "inputs[0]", "no 'question'"),
+        ("predict", {"inputs": ["a"], "model": "cross-encoder"}, 422, "inputs[0]", "one text"),
+        ("predict", {"inputs": [3], "model": "classifier"}, 422, "inputs[0]", "got `int`"),
+        ("fill-mask", {"inputs": ["[MASK]", "a"], "model": "mlm"}, 422, "inputs[1]", "no [MASK]"),
+        ("fill-mask", {"inputs": ["[MASK] " * 100], "model": "mlm"}, 422, "inputs[0]", "at most 62"),
+        ("fill-mask", {"inputs": ["[MASK]"], "model": "classifier"}, 422, "model", "masked-LM head"),
+        ("fill-mask", {"inputs": ["[MASK]"], "top_k": 10**9, "model": "mlm"}, 422, "top_k", "<= 100"),
+    ],
+)
+def test_wrong_requests_are_refused(
+    path: str, message: object, status: int, param: str | None, text: str, server: Server
+) -> None:
+    answer = server.post(f"/v1/{path}", message)
+    assert answer.status == status, answer.body
+    assert text in answer.error["message"]
+    assert answer.error["param"] == param
+
+
+def test_one_model_needs_no_name(make_service: Callable[..., Service]) -> None:
+    with serving(make_service("mlm")) as server:
+        assert server.post("/v1/embeddings", {"input": "a"}).json["model"] == "mlm"
+
+
+def test_unknown_paths_and_methods(server: Server) -> None:
+    assert server.get("/v1/nothing").error["type"] == "not_found_error"
+    assert server.get("/v1/embeddings").headers["allow"] == "POST"
+    assert server.post("/v1/models", {}).status == 405
+    assert server.post("/v1/embeddings", {"input": "a"}, **{"Content-Type": "text/plain"}).status == 415

@@ -1,0 +1,208 @@
+"""Clients that are broken, slow or hostile: a short answer in bounded time, never a 500, never a stuck worker."""
+
+from __future__ import annotations
+
+import json
+import resource
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from bertie.serve.service import Service
+
+from .conftest import Server, serving, wait_until
+
+Build = Callable[..., Service]
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def impatient(make_service: Build) -> Iterator[Server]:
+    """A server that waits half a second for clients."""
+    with serving(make_service("mlm", "classifier", read_timeout=0.5)) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _still_works(server: Server) -> Iterator[None]:
+    yield
+    assert server.post("/v1/embeddings", {"input": "a", "model": "mlm"}).status == 200
+    assert server.service.buffered == 0
+    assert {model.share.tokens for model in server.service.models.values()} == {0}
+
+
+def connect(server: Server) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=20)
+
+
+def read_all(client: socket.socket) -> bytes:
+    """Read until the server closes the connection."""
+    found = b""
+    try:
+        while part := client.recv(65536):
+            found += part
+    except ConnectionResetError:
+        pass
+    return found
+
+
+TEXTS = {
+    "dots": "." * 100_000,
+    "combining marks": "e" + "\u0301" * 99_999,
+    "one word": "a" * 100_000,
+    "Chinese": "\u4e00" * 100_000,
+    "blanks": " " * 100_000,
+    "zero bytes": "\0" * 1000,
+    "nothing": "",
+    "line breaks": "\r\n\u2028\u0085" * 100,
+    "private use": "\ue000\U0010ffff" * 100,
+    "right to left": "\u202e\u200f" * 100,
+    "emoji": "👩‍👩‍👧‍👦" * 1000,
+    "special tokens": "[CLS] [SEP] [PAD] [MASK]" * 100,
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [("embeddings", "input"), ("predict", "inputs"), ("similarity", "texts"), ("fill-mask", "inputs")],
+)
+def test_odd_texts_are_texts(path: str, field: str, text: str, server: Server) -> None:
+    model = "classifier" if path == "predict" else "mlm"
+    started = time.monotonic()
+    answer = server.post(f"/v1/{path}", {field: [text, "ban"], "model": model})
+    assert answer.status == 200 or (path == "fill-mask" and answer.status == 422), answer.body
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udfff", "\udc00\ud800"])
+def test_lone_surrogates_are_refused(text: str, server: Server) -> None:
+    assert server.post("/v1/embeddings", {"input": text, "model": "mlm"}).status == 400
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"model":"mlm","input":[' + b'"",' * 1_000_000 + b'""]}', 413),
+        (b'{"model":"mlm","input":[' + b"[]," * 1_000_000 + b"[]]}", 413),
+        (b'{"model":"mlm","input":[' + b"1," * 2_000_000 + b"1]}", 413),
+        (b'{"model":"mlm","input":[' + b'"",' * 10_000_000 + b'""]}', 413),
+        (b'{"model":"mlm","input":"' + b"a" * 50_000_000 + b'"}', 413),
+        (b'{"model":"mlm","input":' + b"[" * 4_000_000, 422),
+        (b'{"' + b"a" * 4_000_000 + b'":1}', 422),
+        (b'{"model":"' + b"a" * 4_000_000 + b'","input":"a"}', 404),
+        (b'{"model":"mlm","input":[' + b"9" * 1_000_000 + b"]}", 422),
+        (b'{"input":"a",' * 1000, 400),
+    ],
+    ids=["empty texts", "empty lists", "ids", "10 M items", "50 MB", "deep", "field", "model", "number", "repeated"],
+)
+def test_large_bodies_cost_little_time_and_memory(body: bytes, status: int, server: Server) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started = time.monotonic()
+    answer = server.post("/v1/embeddings", body)
+    assert answer.status == status
+    assert len(answer.body) < 1000
+    assert time.monotonic() - started < 10
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400_000  # KB
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\n\r\n",
+        b"POST /v1/embeddings HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        b"POST /v1/embeddings HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+        b"POST /v1/embeddings HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST /v1/embeddings HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"\0" * 1000,
+    ],
+)
+def test_what_is_not_http_is_refused(sent: bytes, impatient: Server) -> None:
+    with connect(impatient) as client:
+        client.sendall(sent)
+        client.settimeout(10)
+        found = read_all(client)
+    assert b" 500 " not in found[:20]
+    assert found[:12] in (b"", b"HTTP/1.1 400", b"HTTP/1.1 415")
+
+
+@pytest.mark.parametrize("sent", [b"GET /livez HTTP/1.1\r\nx: ", b"GET /", b"GET /livez HTTP/1.1\r\n"])
+def test_a_header_without_end_is_cut_off(sent: bytes, impatient: Server) -> None:
+    part = b"a" * 10_000 if sent[-1:] != b"\n" else b"a: b\r\n" * 1000
+    with connect(impatient) as client:
+        client.sendall(sent)
+        sent_bytes = 0
+        try:
+            while sent_bytes < 100_000_000:
+                client.sendall(part)
+                sent_bytes += len(part)
+        except ConnectionError:  # the server has closed it
+            pass
+        assert sent_bytes < 10_000_000  # what fits into the buffers of the connection
+        assert read_all(client)[:12] in (b"", b"HTTP/1.1 431", b"HTTP/1.1 400")
+
+
+def test_a_slow_header_ends_the_connection(impatient: Server) -> None:
+    with connect(impatient) as client:
+        started = time.monotonic()
+        client.sendall(b"GET /livez HTTP/1.1\r\n")
+        assert read_all(client) == b""
+        assert 0.3 < time.monotonic() - started < 10
+
+
+def test_a_slow_body_gets_408(impatient: Server) -> None:
+    with connect(impatient) as client:
+        client.sendall(
+            b"POST /v1/embeddings HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+        )
+        assert read_all(client).startswith(b"HTTP/1.1 408")
+    assert impatient.service.buffered == 0
+
+
+def test_a_client_that_does_not_read_is_cut_off(impatient: Server) -> None:
+    """Its answers are larger than the buffers of the connection."""
+    body = json.dumps({"input": ["a b"] * 2000, "model": "mlm"}).encode()
+    head = b"POST /v1/embeddings HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.settimeout(30)
+    client.connect(("127.0.0.1", impatient.port))
+    with client:
+        for _ in range(8):
+            client.sendall(head + body)
+        time.sleep(3)
+        found = read_all(client)
+    assert found.count(b"HTTP/1.1 200") < 8
+
+
+def test_half_closed_and_reset_connections(impatient: Server) -> None:
+    body = json.dumps({"input": "a", "model": "mlm"}).encode()
+    head = b"POST /v1/embeddings HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    for number in range(20):
+        client = connect(impatient)
+        client.sendall((head + body)[: len(head) + number])
+        if number % 2:
+            client.shutdown(socket.SHUT_WR)
+        else:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        client.close()
+    wait_until(lambda: impatient.service.buffered == 0)
+    assert impatient.post("/v1/embeddings", {"input": "a", "model": "mlm"}).status == 200
+
+
+def test_many_requests_on_one_connection(server: Server) -> None:
+    """Pipelined, and each answered in order."""
+    bodies = [json.dumps({"input": "a " * n, "model": "mlm"}).encode() for n in range(1, 20)]
+    head = b"POST /v1/embeddings HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%s\r\n"
+    with connect(server) as client:
+        for number, body in enumerate(bodies):
+            client.sendall(head % (len(body), b"Connection: close\r\n" * (number == len(bodies) - 1)) + body)
+        found = read_all(client)
+    tokens = [int(part.split(b'"prompt_tokens":')[1].split(b",")[0]) for part in found.split(b"HTTP/1.1 ")[1:]]
+    assert tokens == [n + 2 for n in range(1, 20)]

@@ -1,0 +1,283 @@
+"""Limits, keys, health, time limits, and clients that go away."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertie.contracts import Sequence
+from bertie.errors import UsageError, UserError
+from bertie.serve.keys import ApiKeys
+from bertie.serve.limits import Limits
+from bertie.serve.service import Service
+
+from .conftest import Server, serving, wait_until
+
+KEY, OTHER = "sk-first-key", "sk-second-key"
+Build = Callable[..., Service]
+
+
+@pytest.fixture(scope="module")
+def small(make_service: Build) -> Iterator[Server]:
+    """A server with low limits."""
+    limits = {
+        "max_bytes": 2000,
+        "max_items": 10,
+        "max_characters": 300,
+        "max_text_characters": 100,
+        "queue_tokens": 200,
+    }
+    with serving(make_service("mlm", "classifier", "span", **limits)) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("path", "message", "text"),
+    [
+        ("embeddings", {"input": "a" * 101}, "101 characters in one text"),
+        ("embeddings", {"input": ["b", "a" * 101]}, "101 characters in one text"),
+        ("embeddings", {"input": ["a" * 80] * 4}, "320 characters"),
+        ("embeddings", {"input": ["a"] * 11}, "11 texts"),
+        ("embeddings", {"input": [[1]] * 11}, "11 texts"),
+        ("embeddings", {"input": [""] * 300}, "300 texts"),
+        ("embeddings", {"input": "a" * 2000}, "2,0"),
+        ("similarity", {"texts": ["a"] * 6, "others": ["a"] * 5}, "11 texts"),
+        ("rerank", {"query": "a" * 101, "documents": ["b"]}, "101 characters in one text"),
+        ("rerank", {"query": "a", "documents": ["b"] * 11}, "12 texts"),
+        ("fill-mask", {"inputs": ["[MASK]"] * 11}, "11 texts"),
+        ("predict", {"model": "classifier", "inputs": ["a"] * 11}, "11 texts"),
+        ("predict", {"model": "classifier", "inputs": ["b", "a" * 101]}, "101 characters in one text"),
+        ("predict", {"model": "classifier", "inputs": ["a" * 80] * 4}, "320 characters"),
+        ("predict", {"model": "span", "inputs": [{"question": "a", "context": "b c " * 25}]}, "101 characters"),
+        ("embeddings", {"input": [[7] * 62] * 4}, "256 tokens"),
+    ],
+)
+def test_what_is_too_large_is_refused(path: str, message: dict[str, Any], text: str, small: Server) -> None:
+    answer = small.post(f"/v1/{path}", {"model": "mlm"} | message)
+    assert answer.status == 413, answer.body
+    assert text in answer.error["message"]
+
+
+def test_a_body_without_a_length_is_limited_too(small: Server) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", small.port, timeout=30)
+    body = (b'"' + b"a" * 500 for _ in range(10))
+    connection.request("POST", "/v1/embeddings", body, {"Content-Type": "application/json"}, encode_chunked=True)
+    response = connection.getresponse()
+    assert response.status == 413
+    assert "bytes in the body" in json.loads(response.read())["error"]["message"]
+    connection.close()
+
+
+class Gate:
+    """Holds the worker of a service until it is opened."""
+
+    def __init__(self, service: Service, name: str = "mlm"):
+        self.opened, self.entered = threading.Event(), threading.Event()
+        self.sequences = 0
+        lane = service.models[name].lanes["embed"]
+        self.original = lane.compute
+        lane.compute = self.compute
+
+    def compute(self, sequences: list[Sequence]) -> list[Any]:
+        self.entered.set()
+        assert self.opened.wait(60)
+        self.sequences += len(sequences)
+        return self.original(sequences)
+
+
+def in_thread(work: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("given", ["a", ["a"]])
+def test_a_full_queue_refuses_one_text_and_a_list_alike(given: Any, make_service: Build) -> None:
+    service = make_service("mlm", queue_tokens=30)
+    gate = Gate(service)
+    with serving(service) as server:
+        first = in_thread(lambda: server.post("/v1/embeddings", {"input": [[7] * 10, [7] * 10]}))
+        assert gate.entered.wait(20)
+        wait_until(lambda: service.models["mlm"].share.tokens == 24)
+        second = in_thread(lambda: server.post("/v1/embeddings", {"input": [[7] * 4]}))
+        wait_until(lambda: service.models["mlm"].share.tokens == 30)
+        answer = server.post("/v1/embeddings", {"input": given})
+        assert (answer.status, answer.error["type"]) == (429, "overloaded_error")
+        assert 1 <= int(answer.headers["retry-after"]) <= 60
+        assert server.get("/readyz").status == 200  # overload is no reason to restart
+        gate.opened.set()
+        first.join(30)
+        second.join(30)
+        assert server.post("/v1/embeddings", {"input": given}).status == 200
+
+
+def test_a_request_that_takes_too_long_leaves_the_queue(make_service: Build) -> None:
+    service = make_service("mlm", timeout=0.3, batch_tokens=16)
+    gate = Gate(service)
+    with serving(service) as server:
+        answer = server.post("/v1/embeddings", {"input": ["ban the kopa"] * 50})
+        assert (answer.status, answer.error["type"]) == (504, "timeout_error")
+        gate.opened.set()
+        wait_until(lambda: service.models["mlm"].share.tokens == 0)
+        assert gate.sequences < 10  # the batch that was being computed, and no more
+        assert server.post("/v1/embeddings", {"input": "a"}).status == 200
+
+
+def test_the_work_of_a_client_that_went_away_is_dropped(make_service: Build) -> None:
+    service = make_service("mlm", batch_tokens=16)
+    gate = Gate(service)
+    with serving(service) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        body = json.dumps({"input": ["ban the kopa"] * 50})
+        connection.request("POST", "/v1/embeddings", body, {"Content-Type": "application/json"})
+        assert gate.entered.wait(20)
+        wait_until(lambda: service.models["mlm"].share.sequences == 50)
+        connection.close()
+        wait_until(lambda: service.models["mlm"].share.sequences < 10)
+        gate.opened.set()
+        wait_until(lambda: service.models["mlm"].share.tokens == 0)
+        assert gate.sequences < 10
+        assert b'status="499"' in server.get("/metrics").body
+        assert service.buffered == 0
+
+
+def test_a_failing_model_gets_500_then_the_server_is_not_ready(
+    make_service: Build, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bertie.serve.worker.PROBE_SECONDS", 0.05)
+    service = make_service("mlm", "classifier")
+    broken = service.models["mlm"]
+
+    def fail(_: object = None) -> list[Any]:
+        if not working:
+            raise RuntimeError("secret text")
+        return original([])
+
+    working: list[bool] = [True]
+    lane = broken.lanes["embed"]
+    original, probe = lane.compute, broken.health.probe
+    with serving(service) as server:
+        working.clear()
+        lane.compute = broken.health.probe = fail
+        statuses = [server.post("/v1/embeddings", {"input": "a", "model": "mlm"}).status for _ in range(3)]
+        assert statuses == [500] * 3
+        wait_until(lambda: server.get("/readyz").status == 503)
+        assert server.get("/readyz").json["reasons"] == ["model mlm: its last computations failed"]
+        assert server.get("/livez").status == 200
+        assert server.post("/v1/embeddings", {"input": "a", "model": "mlm"}).status == 503
+        assert server.post("/v1/embeddings", {"input": "a", "model": "classifier"}).status == 200
+        lane.compute, broken.health.probe = original, probe
+        wait_until(lambda: server.get("/readyz").status == 200)
+        assert server.post("/v1/embeddings", {"input": "a", "model": "mlm"}).status == 200
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    failed = [line for line in lines if line["event"] == "batch_failed"]
+    assert [line["error"] for line in failed] == ["builtins.RuntimeError"] * 3
+    assert "secret" not in json.dumps(lines)
+
+
+def test_a_hanging_model_makes_the_server_not_live(make_service: Build) -> None:
+    service = make_service("mlm", timeout=1, hang_timeout=0.2)
+    gate = Gate(service)
+    with serving(service) as server:
+        hanging = in_thread(lambda: server.post("/v1/embeddings", {"input": "a"}))
+        wait_until(lambda: server.get("/livez").status == 503)
+        assert "more than 0.2 s" in server.get("/readyz").json["reasons"][0]
+        assert server.post("/v1/embeddings", {"input": "a"}).status == 503
+        gate.opened.set()
+        hanging.join(30)
+        wait_until(lambda: server.get("/livez").status == 200)
+
+
+def test_keys(make_service: Build, tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text(f"# comment\n{KEY}\n\n  {OTHER}\n")
+    keys = ApiKeys.read(path)
+    with serving(make_service("mlm", keys=keys)) as server:
+        message = {"input": "a"}
+        for authorization, status in (
+            (f"Bearer {KEY}", 200),
+            (f"bearer {OTHER}", 200),
+            ("Bearer wrong", 401),
+            (f"Bearer {KEY[:-1]}", 401),
+            (f"Basic {KEY}", 401),
+            ("Bearer # comment", 401),
+            ("Bearer \xff", 401),
+            ("", 401),
+        ):
+            answer = server.post("/v1/embeddings", message, Authorization=authorization)
+            assert answer.status == status, authorization
+            assert KEY.encode() not in answer.body
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert server.get("/v1/models").status == server.get("/metrics").status == 401
+        assert server.get("/livez").status == server.get("/readyz").status == 200
+    assert KEY not in repr(keys)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"), [("\n# x\n", "has no key"), ("a b\n", "a space"), ("ä\n", "outside ASCII")]
+)
+def test_key_files_are_checked(text: str, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text(text)
+    with pytest.raises(UserError, match=problem):
+        ApiKeys.read(path)
+    with pytest.raises(UsageError, match="no such file"):
+        ApiKeys.read(tmp_path / "none")
+
+
+def test_limits_are_checked() -> None:
+    for name, value in (("queue_tokens", 0), ("timeout", 0), ("batch_tokens", -1), ("max_connections", 10**6)):
+        with pytest.raises(UsageError, match=name):
+            Limits(**{name: value})
+
+
+def test_browsers_may_use_it_from_named_origins_only(make_service: Build) -> None:
+    asked = {"Origin": "https://page.example", "Access-Control-Request-Method": "POST"}
+    with serving(make_service("mlm"), ("https://page.example",)) as server:
+        allowed = server.request("OPTIONS", "/v1/embeddings", None, asked)
+        assert allowed.headers["access-control-allow-origin"] == "https://page.example"
+        answer = server.post("/v1/embeddings", {"input": "a"}, Origin="https://page.example")
+        assert answer.headers["access-control-allow-origin"] == "https://page.example"
+        refused = server.request("OPTIONS", "/v1/embeddings", None, asked | {"Origin": "https://other.example"})
+        assert "access-control-allow-origin" not in refused.headers
+    with serving(make_service("mlm")) as server:
+        assert server.request("OPTIONS", "/v1/embeddings", None, asked).status == 405
+        answer = server.post("/v1/embeddings", {"input": "a"}, Origin="https://page.example")
+        assert "access-control-allow-origin" not in answer.headers
+
+
+def test_the_memory_of_bodies_is_bounded(make_service: Build) -> None:
+    service = make_service("mlm", buffer_bytes=1000)
+    gate = Gate(service)
+    with serving(service) as server:
+        first = in_thread(lambda: server.post("/v1/embeddings", {"input": "a " * 300}))
+        assert gate.entered.wait(20)
+        answer = server.post("/v1/embeddings", {"input": "a " * 300})
+        assert (answer.status, answer.error["code"]) == (429, "buffer")
+        gate.opened.set()
+        first.join(30)
+        assert server.post("/v1/embeddings", {"input": "a " * 300}).status == 200
+
+
+def test_logs_have_one_line_per_request_and_no_texts(make_service: Build, capfd: pytest.CaptureFixture[str]) -> None:
+    service = make_service("mlm")
+    service.log.requests = True
+    with serving(service) as server:
+        found = server.post("/v1/embeddings", {"input": ["my secret text"]})
+        server.post("/v1/embeddings", {"input": ["my secret text"], "secret field": 1})
+        server.get("/livez")
+        time.sleep(0.01)
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    good, bad = [line for line in lines if line["event"] == "request"]
+    assert good["id"] == found.headers["x-request-id"]
+    assert (good["status"], good["texts"], good["model"], good["path"]) == (200, 1, "mlm", "/v1/embeddings")
+    assert {"tokenize_ms", "queue_ms", "compute_ms", "total_ms", "tokens"} <= good.keys()
+    assert (bad["status"], bad["reason"]) == (422, "validation")
+    assert "secret" not in json.dumps(lines)

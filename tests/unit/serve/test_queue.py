@@ -1,0 +1,258 @@
+"""The queue and the worker, without a model: a sequence is a number of tokens, and its result is this number."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertie.contracts import Sequence
+from bertie.serve.queue import Job, Lane, QueueFull, Share, TokenQueue
+from bertie.serve.worker import MAX_FAILURES, Failure, Health, Measured, Worker
+
+
+def sequence(tokens: int) -> Sequence:
+    ids = np.full(tokens, 7, np.int32)
+    return Sequence(ids, np.zeros_like(ids), np.ones(tokens, bool))
+
+
+def lane(capacity: int = 10**6, name: str = "m") -> Lane:
+    return Lane(lambda sequences: [len(each) for each in sequences], Share(name, capacity))
+
+
+def job(where: Lane, *lengths: int) -> Job:
+    return Job([sequence(tokens) for tokens in lengths], where)
+
+
+def lengths(queue: TokenQueue) -> list[int]:
+    """The lengths of the sequences of the next batch."""
+    batch = queue.take(0)
+    assert batch is not None
+    return [len(each) for part in batch.slices for each in part.sequences]
+
+
+def test_a_batch_holds_as_many_tokens_as_fit() -> None:
+    queue, where = TokenQueue(100), lane()
+    queue.add(job(where, 40, 40, 40, 10))
+    assert lengths(queue) == [40, 40]
+    assert lengths(queue) == [40, 10]
+    assert queue.take(0) is None
+
+
+def test_a_sequence_that_is_longer_than_a_batch_makes_one_of_its_own() -> None:
+    queue, where = TokenQueue(100), lane()
+    queue.add(job(where, 10, 150, 10))
+    assert [lengths(queue) for _ in range(3)] == [[10], [150], [10]]
+
+
+def test_a_large_request_does_not_delay_a_small_one() -> None:
+    queue, where = TokenQueue(100), lane()
+    queue.add(job(where, *[10] * 1000))
+    queue.add(job(where, 9))
+    assert 9 in lengths(queue)
+
+
+def test_many_small_requests_do_not_starve_a_large_one() -> None:
+    queue, where = TokenQueue(100), lane()
+    large = job(where, *[50] * 10)
+    queue.add(large)
+    for _ in range(100):
+        for _ in range(5):
+            queue.add(job(where, 20))
+        queue.take(0)
+    assert large.taken == 10
+
+
+def test_operations_take_turns_and_never_share_a_batch() -> None:
+    queue, first, second = TokenQueue(100), lane(name="a"), lane(name="b")
+    for _ in range(4):
+        queue.add(job(first, 60, 60))
+    queue.add(job(second, 10))
+    batches = [queue.take(0) for _ in range(3)]
+    assert [batch.lane.owner.name for batch in batches if batch] == ["a", "b", "a"]
+
+
+def test_the_queue_is_bounded_in_tokens_for_each_model() -> None:
+    queue, where, other = TokenQueue(100), lane(100), lane(100, "other")
+    queue.add(job(where, 50, 40))
+    with pytest.raises(QueueFull):
+        queue.add(job(where, 11))
+    queue.add(job(where, 10))
+    queue.add(job(other, 100))
+    batch = queue.take(0)
+    assert batch is not None
+    with pytest.raises(QueueFull):  # what is being computed counts
+        queue.add(job(where, 1))
+    queue.finish(batch, [0] * 3)
+    assert (where.owner.tokens, where.owner.sequences) == (0, 0)
+    queue.add(job(where, 100))
+
+
+def test_a_cancelled_job_leaves_the_queue_and_its_room() -> None:
+    queue, where = TokenQueue(30), lane(100)
+    gone, kept = job(where, 30, 30, 30), job(where, 10)
+    queue.add(gone)
+    queue.add(kept)
+    batch = queue.take(0)
+    assert batch is not None
+    queue.cancel(gone)
+    queue.cancel(gone)
+    assert where.owner.tokens == 40
+    assert queue.finish(batch, [1]) == []
+    assert lengths(queue) == [10]
+    assert queue.take(0) is None
+
+
+def test_a_batch_waits_for_others_until_its_deadline() -> None:
+    queue, where = TokenQueue(100, max_wait=0.2), lane()
+    queue.add(job(where, 10))
+    assert queue.take(0) is None
+    started = time.monotonic()
+    assert queue.take(10) is not None
+    assert 0.1 < time.monotonic() - started < 5
+    queue.add(job(where, 10))
+    queue.add(job(where, 90))
+    assert lengths(queue) == [10, 90]  # full, so it does not wait
+
+
+def test_a_closed_queue_is_emptied() -> None:
+    queue, where = TokenQueue(10, max_wait=60), lane()
+    queue.add(job(where, 10, 10))
+    queue.close()
+    with pytest.raises(QueueFull):
+        queue.add(job(where, 1))
+    assert [lengths(queue), lengths(queue)] == [[10], [10]]
+    assert queue.take(60) is None
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.lists(st.integers(1, 120), min_size=1, max_size=9), st.booleans()), max_size=20
+    ),
+    st.integers(1, 100),
+)
+def test_every_sequence_is_computed_once_and_all_room_is_given_back(
+    requests: list[tuple[int, list[int], bool]], batch_tokens: int
+) -> None:
+    queue = TokenQueue(batch_tokens)
+    lanes = [lane(name=str(number)) for number in range(3)]
+    jobs = [job(lanes[number], *tokens) for number, tokens, _ in requests]
+    for each in jobs:
+        queue.add(each)
+    cancelled = [each for each, (_, _, gone) in zip(jobs, requests, strict=True) if gone]
+    complete: Counter[Job] = Counter()
+    for number in range(10**4):
+        if number == 2:
+            for each in cancelled:
+                queue.cancel(each)
+        if (batch := queue.take(0)) is None and number > 2:
+            break
+        if batch is not None:
+            computed = batch.lane.compute([each for part in batch.slices for each in part.sequences])
+            assert sum(computed) <= batch_tokens or len(computed) == 1
+            complete.update(queue.finish(batch, computed))
+    assert all(each.results == [len(s) for s in each.sequences] for each in complete)
+    assert set(complete) >= {each for each in jobs if each not in cancelled}
+    assert max(complete.values(), default=1) == 1
+    assert [(each.owner.tokens, each.owner.sequences, each.tokens) for each in lanes] == [(0, 0, 0)] * 3
+
+
+# The worker
+
+
+class Engine:
+    """Computes lengths, slowly or not at all."""
+
+    def __init__(self) -> None:
+        self.poison = 13
+        self.broken = False
+        self.go = threading.Event()
+        self.go.set()
+
+    def compute(self, sequences: list[Sequence]) -> list[int]:
+        self.go.wait(30)
+        if self.broken or any(len(each) == self.poison for each in sequences):
+            raise RuntimeError("out of memory")
+        return [len(each) for each in sequences]
+
+
+class Running:
+    """A worker with its engine."""
+
+    def __init__(self, hang_timeout: float = 60) -> None:
+        self.engine, self.queue = Engine(), TokenQueue(100)
+        self.lane = Lane(self.engine.compute, Share("m", 10**6))
+        self.health = Health(lambda: self.engine.compute([sequence(1)]))
+        self.measured: list[Measured] = []
+        self.done = threading.Semaphore(0)
+        self.worker = Worker(
+            self.queue,
+            {"m": self.health},
+            lambda jobs: self.done.release(len(jobs)) if jobs else None,
+            self.measured.append,
+            hang_timeout,
+        )
+        self.worker.start()
+
+    def run(self, *tokens: int) -> list[object]:
+        work = job(self.lane, *tokens)
+        self.queue.add(work)
+        assert self.done.acquire(timeout=20)
+        return work.results
+
+
+@pytest.fixture
+def running() -> object:
+    found = Running()
+    yield found
+    found.queue.close()
+    assert found.worker.join(20)
+
+
+def test_a_sequence_that_fails_does_not_fail_the_others(running: Running) -> None:
+    found = running.run(1, 2, 13, 4, 13)
+    assert [each if isinstance(each, int) else None for each in found] == [1, 2, None, 4, None]
+    assert isinstance(found[2], Failure)
+    assert running.measured[-1].failures == 2
+    for _ in range(5):  # a text that nobody can compute does not make a model look broken
+        running.run(13)
+    assert not running.health.broken
+
+
+def test_an_engine_that_fails_repeatedly_is_broken_until_it_computes_again(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertie.serve.worker.PROBE_SECONDS", 0.05)
+    running.engine.broken = True
+    for _ in range(MAX_FAILURES):
+        assert not running.health.broken
+        assert isinstance(running.run(5)[0], Failure)
+    end = time.monotonic() + 20
+    while not running.worker.broken_models() and time.monotonic() < end:
+        time.sleep(0.005)
+    assert running.worker.broken_models() == ["m"]
+    running.engine.broken = False
+    while running.worker.broken_models() and time.monotonic() < end:
+        time.sleep(0.005)
+    assert not running.health.broken
+    assert running.run(5) == [5]
+
+
+def test_a_batch_that_does_not_end_is_a_problem() -> None:
+    running = Running(hang_timeout=0.1)
+    assert running.worker.problem() == ""
+    running.engine.go.clear()
+    running.queue.add(job(running.lane, 5))
+    end = time.monotonic() + 20
+    while not running.worker.problem() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert "more than 0.1 s" in running.worker.problem()
+    running.engine.go.set()
+    running.queue.close()
+    assert running.worker.join(20)
+    assert running.worker.problem() == "the worker has ended"
