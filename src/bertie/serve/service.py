@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -23,8 +23,10 @@ from bertie.serve.queue import Job, Lane, QueueFull, TokenQueue
 from bertie.serve.worker import Failure, Measured, Worker
 
 T = TypeVar("T")
+R = TypeVar("R")
 MAX_RETRY_AFTER = 60
 AT_ONCE = 32_768  # characters that are tokenized before another request has its turn
+FEW_TEXTS = 32  # whose outputs are decoded in the event loop
 INLINE = 512  # characters that are tokenized without a change of threads, which would take longer
 
 
@@ -130,8 +132,20 @@ class Service:
         if model.share.tokens >= model.share.capacity:
             raise self._overloaded(model.lanes["embed"])
 
+    async def offload(self, size: int, work: Callable[..., R], *arguments: Any) -> R:
+        """Return the result of some work: in the tokenizers' thread if its size is large, so that the loop goes on.
+
+        Args:
+            size: Number of texts.
+            work: The function.
+            *arguments: Its arguments.
+        """
+        if size <= FEW_TEXTS:
+            return work(*arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._tokenizers, work, *arguments)
+
     async def tokenize(
-        self, encode: Callable[[list[T]], list[Sequence]], values: list[T], sizes: Iterable[int]
+        self, encode: Callable[[list[T]], list[Sequence]], values: list[T], sizes: Iterable[int], timeout: float
     ) -> list[Sequence]:
         """Tokenize values in the thread for it, a part at a time, so that requests take turns.
 
@@ -139,9 +153,13 @@ class Service:
             encode: Turns values into sequences.
             values: The values.
             sizes: Characters of each.
+            timeout: Seconds to wait.
 
         Returns:
             The sequences of all values. Their `example` is the index of the value, if `encode` sets it.
+
+        Raises:
+            Refused: The time is over.
         """
         parts = list(_parts(values, sizes))
         if len(parts) == 1 and parts[0][1] <= INLINE:
@@ -149,10 +167,14 @@ class Service:
         loop = asyncio.get_running_loop()
         found: list[Sequence] = []
         before = 0
-        for part, _ in parts:
-            done = await loop.run_in_executor(self._tokenizers, encode, part)
-            found += done if not before else (_renumbered(sequence, before) for sequence in done)
-            before += len(part)
+        try:
+            async with asyncio.timeout(max(timeout, 0)):
+                for part, _ in parts:
+                    done = await loop.run_in_executor(self._tokenizers, encode, part)
+                    found += done if not before else (_renumbered(sequence, before) for sequence in done)
+                    before += len(part)
+        except TimeoutError:
+            raise self._too_slow() from None
         return found
 
     async def compute(

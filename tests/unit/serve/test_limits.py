@@ -281,3 +281,27 @@ def test_logs_have_one_line_per_request_and_no_texts(make_service: Build, capfd:
     assert {"tokenize_ms", "queue_ms", "compute_ms", "total_ms", "tokens"} <= good.keys()
     assert (bad["status"], bad["reason"]) == (422, "validation")
     assert "secret" not in json.dumps(lines)
+
+
+def test_too_many_connections_get_503_and_probes_an_answer(make_service: Build) -> None:
+    with serving(make_service("mlm", max_connections=3)) as server:
+        held = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=30) for _ in range(3)]
+        for connection in held:
+            connection.request("GET", "/livez")
+            assert connection.getresponse().read()
+        assert server.post("/v1/embeddings", {"input": "a"}).status == 503
+        assert server.get("/livez").status == server.get("/readyz").status == 200
+        for connection in held:
+            connection.close()
+        wait_until(lambda: server.post("/v1/embeddings", {"input": "a"}).status == 200)
+
+
+def test_slow_tokenization_times_out(make_service: Build) -> None:
+    service = make_service("mlm", timeout=0.3)
+    go = threading.Event()
+    with serving(service) as server:
+        service._tokenizers.submit(go.wait, 30)
+        assert server.post("/v1/embeddings", {"input": "a " * 1000}).status == 504
+        assert server.post("/v1/embeddings", {"input": "a"}).status == 200  # short texts do not wait for it
+        go.set()
+        assert server.post("/v1/embeddings", {"input": "a " * 1000}).status == 200
