@@ -118,6 +118,21 @@ def test_a_full_queue_refuses_one_text_and_a_list_alike(given: Any, make_service
         assert server.post("/v1/embeddings", {"input": given}).status == 200
 
 
+def test_a_queue_that_would_take_too_long_is_full(make_service: Build) -> None:
+    """Otherwise all requests would wait until they time out, and none would be answered."""
+    service = make_service("mlm", timeout=20)
+    gate = Gate(service)
+    with serving(service) as server:
+        service.models["mlm"].health.tokens_per_second = 10  # so 100 tokens take half of the timeout
+        first = in_thread(lambda: server.post("/v1/embeddings", {"input": [[7] * 28] * 4}))  # alone, it may be larger
+        assert gate.entered.wait(20)
+        answer = server.post("/v1/embeddings", {"input": "a"})
+        assert (answer.status, answer.headers["retry-after"]) == (429, "12")
+        gate.opened.set()
+        first.join(30)
+        assert server.post("/v1/embeddings", {"input": "a"}).status == 200
+
+
 def test_a_request_that_takes_too_long_leaves_the_queue(make_service: Build) -> None:
     service = make_service("mlm", timeout=0.3, batch_tokens=16)
     gate = Gate(service)
