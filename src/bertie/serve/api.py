@@ -6,6 +6,7 @@ import base64
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -60,11 +61,7 @@ async def embeddings(call: Call, request: m.EmbeddingsRequest) -> m.EmbeddingsRe
         job = await _embed(call, model, cast(list[str], values), request.truncate, "input")
     else:
         job = await _embed_ids(call, model, cast(list[list[int]], values), request.truncate)
-    if request.encoding_format == "base64":
-        encoded = [base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in job.results]
-    else:
-        encoded = [vector.tolist() for vector in job.results]
-    data = [m.Embedding(number, vector) for number, vector in enumerate(encoded)]
+    data = await call.service.offload(len(job.results), _embeddings, job.results, request.encoding_format)
     return m.EmbeddingsResponse(data, model.name, _usage(call, model, job.sequences))
 
 
@@ -114,7 +111,8 @@ async def fill_mask(call: Call, request: m.FillMaskRequest) -> m.FillMaskRespons
     check_sizes(sizes, call.service.limits, "inputs")
     encode = _each(model.encode_masked, "inputs")
     job = await _run(call, model, "fill-mask", encode, list(enumerate(request.inputs)), sizes)
-    results = [model.decode_masked(result, request.top_k) for result in job.results]
+    decode = partial(model.decode_masked, top_k=request.top_k)
+    results = await call.service.offload(len(job.results), lambda: list(map(decode, job.results)))
     return m.FillMaskResponse(results, model.name, _usage(call, model, job.sequences))
 
 
@@ -161,6 +159,14 @@ ENDPOINTS = (
 )
 
 
+def _embeddings(vectors: list[np.ndarray], encoding_format: str) -> list[m.Embedding]:
+    if encoding_format == "base64":
+        encoded = [base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in vectors]
+    else:
+        encoded = [vector.tolist() for vector in vectors]
+    return [m.Embedding(number, vector) for number, vector in enumerate(encoded)]
+
+
 async def _embed(call: Call, model: ServedModel, texts: list[str], truncate: bool, param: str) -> Job:
     sizes = list(map(len, texts))
     check_sizes(sizes, call.service.limits, param)
@@ -196,9 +202,10 @@ async def _predict(
     """Return predictions for inputs, with the job that computed them."""
     sizes = [_characters(value) for value in inputs]
     check_sizes(sizes, call.service.limits, param)
-    examples = _examples(model, inputs, param)
+    examples = await call.service.offload(len(inputs), _examples, model, inputs, param)
     job = await _run(call, model, "predict", model.encode_examples, examples, sizes, truncate, param)
-    return job, model.decode_examples(job.results, job.sequences, examples)
+    decode = model.decode_examples
+    return job, await call.service.offload(len(job.sequences), decode, job.results, job.sequences, examples)
 
 
 def _examples(model: ServedModel, inputs: list[m.Example], param: str) -> list[Any]:
@@ -250,7 +257,7 @@ async def _run(
     service.require_room(model)
     call.facts |= {"model": model.name, "texts": len(values)}
     started = time.monotonic()
-    sequences = await service.tokenize(encode, values, sizes)
+    sequences = await service.tokenize(encode, values, sizes, call.remaining)
     call.stages["tokenize"] = time.monotonic() - started
     if not truncate:
         _refuse_truncated(model, sequences, param)

@@ -8,6 +8,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEADER_BYTES = 64 * 1024
+PROBES = (b"/livez", b"/readyz")
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -50,7 +51,11 @@ class BoundedConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_header, self._header_bytes = False, 0
         self._reading = _cancel(self._reading)
+        limit = self.limit_concurrency
+        if self.url in PROBES:  # many connections are no reason to restart the process
+            self.limit_concurrency = None
         super().on_headers_complete()
+        self.limit_concurrency = limit
 
     def on_message_complete(self) -> None:
         self._in_header = True

@@ -89,7 +89,9 @@ def exchange(
             with service.buffer() as count:
                 message = await _read(call, decoder, count) if decoder is not None else None
                 result = await handler(call, message)
-            response = result if isinstance(result, Response) else json_response(result)
+                size = call.facts.get("texts", 0)
+                is_response = isinstance(result, Response)
+                response = result if is_response else await service.offload(size, json_response, result)
         except Refused as refused:
             reason, response = refused.reason, _error_response(refused)
         except UserError as error:  # an input that does not fit; its message may quote a text, so it is not logged

@@ -30,8 +30,8 @@ class Limits:
     max_text_characters: int = 100_000
     """Most characters in one text (else 413). The bound of the time for tokenizing it."""
     queue_tokens: int = 262_144
-    """Most tokens that wait or are computed for one model. A request that does not fit gets status 429; one with more tokens
-    than this gets 413."""
+    """Most tokens that wait or are computed for one model. A request that does not fit gets status 429, and so does one
+    that would wait longer than half of `timeout`, by the speed of the last batches. One with more tokens gets 413."""
     buffer_bytes: int = 256 * 2**20
     """Most bytes in the bodies of all requests that have no answer yet (else 429)."""
     batch_tokens: int = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import resource
 import signal
 import socket
 import sys
@@ -75,6 +76,7 @@ def serve(service: Service, host: str, port: int, origins: tuple[str, ...] = ())
         UserError: The address cannot be used.
     """
     listener = _listen(host, port)
+    _allow_connections(service.limits.max_connections)
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.freeze()  # what is loaded stays: the garbage collector need not look at it
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -141,6 +143,15 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from error
     listener.setblocking(False)
     return listener
+
+
+def _allow_connections(count: int) -> None:
+    """Raise the limit of open files, which is 1,024 on many systems, as far as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + 256  # for models, logs, and connections that are refused
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -19,12 +19,15 @@ from bertie.serve.limits import Limits, Refused
 from bertie.serve.logs import JsonLog
 from bertie.serve.metrics import Metrics
 from bertie.serve.operations import Operation, ServedModel
-from bertie.serve.queue import Job, Lane, QueueFull, TokenQueue
+from bertie.serve.queue import Job, Lane, QueueFull, Share, TokenQueue
 from bertie.serve.worker import Failure, Measured, Worker
 
 T = TypeVar("T")
+R = TypeVar("R")
 MAX_RETRY_AFTER = 60
+WAIT_SHARE = 0.5  # of the timeout that the work in the queue may take
 AT_ONCE = 32_768  # characters that are tokenized before another request has its turn
+FEW_TEXTS = 32  # whose outputs are decoded in the event loop
 INLINE = 512  # characters that are tokenized without a change of threads, which would take longer
 
 
@@ -127,11 +130,23 @@ class Service:
 
     def require_room(self, model: ServedModel) -> None:
         """Raise Refused, with status 429, if the queue is full. Called before anything is tokenized."""
-        if model.share.tokens >= model.share.capacity:
-            raise self._overloaded(model.lanes["embed"])
+        if model.share.tokens >= model.share.capacity or self._too_long(model.share, 0):
+            raise self._overloaded(model.share)
+
+    async def offload(self, size: int, work: Callable[..., R], *arguments: Any) -> R:
+        """Return the result of some work: in the tokenizers' thread if its size is large, so that the loop goes on.
+
+        Args:
+            size: Number of texts.
+            work: The function.
+            *arguments: Its arguments.
+        """
+        if size <= FEW_TEXTS:
+            return work(*arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._tokenizers, work, *arguments)
 
     async def tokenize(
-        self, encode: Callable[[list[T]], list[Sequence]], values: list[T], sizes: Iterable[int]
+        self, encode: Callable[[list[T]], list[Sequence]], values: list[T], sizes: Iterable[int], timeout: float
     ) -> list[Sequence]:
         """Tokenize values in the thread for it, a part at a time, so that requests take turns.
 
@@ -139,9 +154,13 @@ class Service:
             encode: Turns values into sequences.
             values: The values.
             sizes: Characters of each.
+            timeout: Seconds to wait.
 
         Returns:
             The sequences of all values. Their `example` is the index of the value, if `encode` sets it.
+
+        Raises:
+            Refused: The time is over.
         """
         parts = list(_parts(values, sizes))
         if len(parts) == 1 and parts[0][1] <= INLINE:
@@ -149,10 +168,14 @@ class Service:
         loop = asyncio.get_running_loop()
         found: list[Sequence] = []
         before = 0
-        for part, _ in parts:
-            done = await loop.run_in_executor(self._tokenizers, encode, part)
-            found += done if not before else (_renumbered(sequence, before) for sequence in done)
-            before += len(part)
+        try:
+            async with asyncio.timeout(max(timeout, 0)):
+                for part, _ in parts:
+                    done = await loop.run_in_executor(self._tokenizers, encode, part)
+                    found += done if not before else (_renumbered(sequence, before) for sequence in done)
+                    before += len(part)
+        except TimeoutError:
+            raise self._too_slow() from None
         return found
 
     async def compute(
@@ -196,13 +219,20 @@ class Service:
         if job.tokens > capacity:
             message = f"the request has {job.tokens:,} tokens: the most is {capacity:,}; split it"
             raise Refused(413, "too_many_tokens", message)
+        if self._too_long(job.lane.owner, job.tokens):
+            raise self._overloaded(job.lane.owner)
         try:
             self.queue.add(job)
         except QueueFull:
-            raise self._overloaded(job.lane) from None
+            raise self._overloaded(job.lane.owner) from None
 
-    def _overloaded(self, lane: Lane) -> Refused:
-        seconds = math.ceil(self.worker.seconds_until_free(lane.owner.tokens))
+    def _too_long(self, share: Share, tokens: int) -> bool:
+        """Whether what waits, and some more tokens, take too long. Otherwise all requests of an overload would time out."""
+        seconds = self.models[share.name].health.seconds(share.tokens + tokens)
+        return share.tokens > 0 and seconds > WAIT_SHARE * self.limits.timeout
+
+    def _overloaded(self, share: Share) -> Refused:
+        seconds = math.ceil(self.models[share.name].health.seconds(share.tokens))
         wait = min(max(seconds, 1), MAX_RETRY_AFTER)
         return Refused(429, "queue", f"the queue is full: try again in {wait} s", retry_after=wait)
 

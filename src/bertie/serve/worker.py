@@ -47,9 +47,20 @@ class Health:
     failures: int = 0
     """Consecutive failures: a batch failed, and then the probe too. So a text that cannot be computed breaks no model."""
 
+    tokens_per_second: float = 0.0
+    """Speed, averaged over about the last ten batches. 0: unknown."""
+
     @property
     def broken(self) -> bool:
         return self.failures >= MAX_FAILURES
+
+    def seconds(self, tokens: int) -> float:
+        """Estimate how long computing some tokens takes; 0 if the speed is unknown."""
+        return tokens / self.tokens_per_second if self.tokens_per_second else 0.0
+
+    def count(self, rate: float) -> None:
+        """Average the speed of another batch, in tokens per second, into the estimate."""
+        self.tokens_per_second += 0.1 * (rate - self.tokens_per_second) if self.tokens_per_second else rate
 
     def check(self) -> None:
         """Compute the probe, and count a failure or forget the earlier ones."""
@@ -76,8 +87,6 @@ class Worker:
     """Seconds after which a batch counts as hanging."""
     busy_since: float = 0.0
     """When the current batch began, in seconds of `time.monotonic`; 0: there is none."""
-    tokens_per_second: float = 0.0
-    """Speed, averaged over about the last ten batches. 0: unknown."""
     _thread: threading.Thread | None = field(default=None, repr=False)
 
     def start(self) -> None:
@@ -107,10 +116,6 @@ class Worker:
         """Return the names of the models whose last batches failed."""
         return [name for name, health in self.health.items() if health.broken]
 
-    def seconds_until_free(self, tokens: int) -> float:
-        """Estimate how long computing some tokens takes."""
-        return tokens / self.tokens_per_second if self.tokens_per_second else 1.0
-
     def _run(self) -> None:
         probed = 0.0
         while True:
@@ -138,8 +143,7 @@ class Worker:
         self.deliver(self.queue.finish(batch, results))
         tokens = sum(map(len, sequences))
         if not failed:
-            rate = tokens / max(seconds, 1e-6)
-            self.tokens_per_second += 0.1 * (rate - self.tokens_per_second) if self.tokens_per_second else rate
+            health.count(tokens / max(seconds, 1e-6))
         error = failed[0].error if failed else None
         self.measure(Measured(batch.lane.owner.name, len(sequences), tokens, seconds, len(failed), error))
 

@@ -239,3 +239,16 @@ def test_unknown_paths_and_methods(server: Server) -> None:
     assert server.get("/v1/embeddings").headers["allow"] == "POST"
     assert server.post("/v1/models", {}).status == 405
     assert server.post("/v1/embeddings", {"input": "a"}, **{"Content-Type": "text/plain"}).status == 415
+
+
+def test_large_requests(server: Server, predictors: Predictors, small_texts: list[str]) -> None:
+    """They are tokenized in several parts, and decoded in another thread."""
+    texts = small_texts[:300]
+    assert sum(map(len, texts)) > 2 * 32_768
+    answer = server.post("/v1/embeddings", {"input": texts, "model": "mlm"})
+    np.testing.assert_allclose(embeddings(answer), predictors["mlm"].embed(texts), atol=1e-5)
+    found = server.post("/v1/predict", {"inputs": texts, "model": "classifier"}).json["predictions"]
+    compare(found, [asdict(each) for each in predictors["classifier"].predict(texts)])
+    pairs = [["who", text] for text in texts]
+    found = server.post("/v1/predict", {"inputs": pairs, "model": "span"}).json["predictions"]
+    compare(found, [asdict(each) for each in predictors["span"].predict(pairs)])

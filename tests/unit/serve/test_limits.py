@@ -118,6 +118,21 @@ def test_a_full_queue_refuses_one_text_and_a_list_alike(given: Any, make_service
         assert server.post("/v1/embeddings", {"input": given}).status == 200
 
 
+def test_a_queue_that_would_take_too_long_is_full(make_service: Build) -> None:
+    """Otherwise all requests would wait until they time out, and none would be answered."""
+    service = make_service("mlm", timeout=20)
+    gate = Gate(service)
+    with serving(service) as server:
+        service.models["mlm"].health.tokens_per_second = 10  # so 100 tokens take half of the timeout
+        first = in_thread(lambda: server.post("/v1/embeddings", {"input": [[7] * 28] * 4}))  # alone, it may be larger
+        assert gate.entered.wait(20)
+        answer = server.post("/v1/embeddings", {"input": "a"})
+        assert (answer.status, answer.headers["retry-after"]) == (429, "12")
+        gate.opened.set()
+        first.join(30)
+        assert server.post("/v1/embeddings", {"input": "a"}).status == 200
+
+
 def test_a_request_that_takes_too_long_leaves_the_queue(make_service: Build) -> None:
     service = make_service("mlm", timeout=0.3, batch_tokens=16)
     gate = Gate(service)
@@ -281,3 +296,27 @@ def test_logs_have_one_line_per_request_and_no_texts(make_service: Build, capfd:
     assert {"tokenize_ms", "queue_ms", "compute_ms", "total_ms", "tokens"} <= good.keys()
     assert (bad["status"], bad["reason"]) == (422, "validation")
     assert "secret" not in json.dumps(lines)
+
+
+def test_too_many_connections_get_503_and_probes_an_answer(make_service: Build) -> None:
+    with serving(make_service("mlm", max_connections=3)) as server:
+        held = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=30) for _ in range(3)]
+        for connection in held:
+            connection.request("GET", "/livez")
+            assert connection.getresponse().read()
+        assert server.post("/v1/embeddings", {"input": "a"}).status == 503
+        assert server.get("/livez").status == server.get("/readyz").status == 200
+        for connection in held:
+            connection.close()
+        wait_until(lambda: server.post("/v1/embeddings", {"input": "a"}).status == 200)
+
+
+def test_slow_tokenization_times_out(make_service: Build) -> None:
+    service = make_service("mlm", timeout=0.3)
+    go = threading.Event()
+    with serving(service) as server:
+        service._tokenizers.submit(go.wait, 30)
+        assert server.post("/v1/embeddings", {"input": "a " * 1000}).status == 504
+        assert server.post("/v1/embeddings", {"input": "a"}).status == 200  # short texts do not wait for it
+        go.set()
+        assert server.post("/v1/embeddings", {"input": "a " * 1000}).status == 200
