@@ -12,8 +12,8 @@ from tyro.conf import Positional
 from bertie import console
 from bertie.commands.common import Flat, Output, OutputFlags
 from bertie.errors import UsageError
+from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
-from bertie.predict.predictor import Predictor
 from bertie.serve.limits import Limits
 from bertie.threads import use_one_tokenizer_thread
 
@@ -34,6 +34,8 @@ class Args:
     """Port to listen on. 0: any free port, which the first line of the log names."""
     threads: int = 0
     """Processor threads; 0: all that this process may use, by its affinity and its cgroup."""
+    engine: EngineName | None = None
+    """What computes the encoders; by default the engine that a converted model was made for, or else plain."""
     api_keys: Path | None = None
     """File with the keys that may use the server, one per line. Without it, everybody who reaches the address may."""
     cors: tuple[str, ...] = ()
@@ -59,7 +61,8 @@ def run(args: Args) -> dict[str, Any]:
     use_one_tokenizer_thread()  # the processors are for the model
     sources = _names(args.runs)
     models = {
-        name: serve_model(name, _load(source, args), args.limits.queue_tokens) for name, source in sources.items()
+        name: serve_model(name, load(source, threads=args.threads, engine=args.engine), args.limits.queue_tokens)
+        for name, source in sources.items()
     }
     service = Service(models, args.limits, JsonLog(not args.no_access_log), keys)
     if not keys.digests and args.host not in ("127.0.0.1", "localhost", "::1"):
@@ -69,10 +72,6 @@ def run(args: Args) -> dict[str, Any]:
     announce(service, args.host, args.port)
     serve(service, args.host, args.port, args.cors)
     return {"models": list(models)}
-
-
-def _load(source: str, args: Args) -> Predictor:
-    return load(source, threads=args.threads)
 
 
 def _names(runs: list[str]) -> dict[str, str]:
