@@ -81,7 +81,7 @@ def _names(runs: list[str]) -> dict[str, str]:
     sources: dict[str, str] = {}
     for run in runs:
         named = re.fullmatch(r"([\w.\-]+)=(.+)", run)
-        name, source = named.groups() if named else (Path(run).resolve().name or run, run)
+        name, source = named.groups() if named else (Path(run).absolute().name or run, run)
         if name in sources:
             raise UsageError(f"two models have the name {name!r}: name them, as in {name}-2={source}")
         sources[name] = source
