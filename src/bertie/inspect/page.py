@@ -21,7 +21,7 @@ from bertie.console import plural
 from bertie.inspect.measures import measures
 from bertie.inspect.page_sections import add_coreference, add_layers, add_probes, add_relations
 from bertie.inspect.part import Part
-from bertie.inspect.sentences import Sentence
+from bertie.inspect.sentences import SENTENCE_TABLE, Sentence
 from bertie.inspect.tables import Table
 from bertie.report import Page
 
@@ -46,8 +46,9 @@ def inspection_page(about: dict[str, Any], parts: Many[Part], sentences: Many[Se
     add_layers(page, tables)
     add_probes(page, tables)
     page.heading("All numbers")
-    page.paragraph("inspect.json explains every column. The folder tables has each table as .csv and .parquet:")
-    page.links({f"{name}.csv": f"tables/{name}.csv" for name in [*tables, *["sentence_attention"][: len(sentences)]]})
+    page.paragraph("inspect.json explains their columns. The folder tables has each table as .csv and .parquet:")
+    names = [*tables, SENTENCE_TABLE] if sentences else [*tables]
+    page.links({f"{name}.csv": f"tables/{name}.csv" for name in names})
     return page.html()
 
 

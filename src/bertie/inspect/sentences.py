@@ -32,6 +32,7 @@ from bertie.text.tokenizer import Tokenizer
 EXAMPLES = 6  # sentences that are chosen from a file
 READ = 200  # sentences of the file that they are chosen from
 SHORTEST, LONGEST = 8, 24  # tokens of a chosen sentence, special tokens included
+SENTENCE_TABLE = "sentence_attention"
 MOST_NUMBERS = 4_000_000  # probabilities of all sentences together: some 6 MB of the page
 
 
@@ -108,7 +109,7 @@ def sentences_of_treebank(predictor: Predictor, path: Path) -> list[Sentence]:
 
 
 def sentence_table(sentences: Many[Sentence]) -> Table:
-    """Return the table `sentence_attention`: all probabilities of all sentences."""
+    """Return the table SENTENCE_TABLE: all probabilities of all sentences."""
     columns: dict[str, list[np.ndarray]] = {name: [] for name in _MEANING}
     for number, sentence in enumerate(sentences, 1):
         index = np.indices(sentence.attention.shape).reshape(4, -1)
@@ -117,7 +118,7 @@ def sentence_table(sentences: Many[Sentence]) -> Table:
         values = (*values, index[3] + 1, names[index[3]], sentence.attention.reshape(-1))
         for column, value in zip(columns.values(), values, strict=True):
             column.append(value)
-    return Table("sentence_attention", {name: np.concatenate(parts) for name, parts in columns.items()}, _MEANING)
+    return Table(SENTENCE_TABLE, {name: np.concatenate(parts) for name, parts in columns.items()}, _MEANING)
 
 
 _MEANING = {
