@@ -97,14 +97,17 @@ class Variant:
     """Settings of GloVe vectors, which take the place of pre-training."""
     finetune: dict[str, Any] = field(default_factory=dict)
     """Changes of the fine-tuning recipe of every task."""
+    budget: dict[str, Any] = field(default_factory=dict)
+    """Changes of `budget`."""
     checkpoint: int = 0
     """Fine-tune the checkpoint after this many steps of pre-training; 0: the final model."""
 
     def __post_init__(self) -> None:
         require_range(f"the variant {self.name}", self, "checkpoint", low=0)
-        if self.glove is not None and self.pretrain:
+        if self.glove is not None and (self.pretrain or self.budget):
+            key = "pretrain" if self.pretrain else "budget"
             raise UsageError(
-                f"the variant {self.name} has glove, which takes the place of pre-training, and pretrain: remove one of them"
+                f"the variant {self.name} has glove, which takes the place of pre-training, and {key}: remove one of them"
             )
 
 
@@ -137,7 +140,7 @@ class LabConfig:
     seeds: tuple[int, ...] = (0,)
     """Random seeds. Each is used for pre-training and for fine-tuning."""
     budget: Budget | None = None
-    """The length of every pre-training. Without it, each recipe's training.steps."""
+    """The length of every pre-training, except where a variant changes it. Without it, each recipe's training.steps."""
 
     def __post_init__(self) -> None:
         for what, names in (

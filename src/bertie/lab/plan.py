@@ -17,7 +17,7 @@ from bertie.files import sources
 from bertie.files.sources import Source
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.lab.budget import known_steps, with_steps
-from bertie.lab.config import LabConfig, LabTask, Text, Variant
+from bertie.lab.config import Budget, LabConfig, LabTask, Text, Variant
 from bertie.lab.steps import (
     FinetuneStep,
     GloveStep,
@@ -100,11 +100,18 @@ def make_plan(config: LabConfig, data: Path) -> Plan:
 def _pretraining_key(config: LabConfig, variants: tuple[Variant, ...]) -> str:
     """Everything that decides a pre-training, except for the seed."""
     merged = [_merged(config, variants, name) for name in ("text", "pretrain")]
-    return repr((merged, [variant.glove for variant in variants]))
+    return repr((merged, _budget(config, variants), [variant.glove for variant in variants]))
 
 
 def _merged(config: LabConfig, variants: tuple[Variant, ...], table: str) -> dict[str, Any]:
     return reduce(configuration.merge, (getattr(variant, table) for variant in variants), getattr(config, table))
+
+
+def _budget(config: LabConfig, variants: tuple[Variant, ...]) -> Budget | None:
+    """Return the budget with what the variants change. None: the recipe's own number of steps."""
+    base = configuration.plain(config.budget) if config.budget else {}
+    merged = reduce(configuration.merge, (variant.budget for variant in variants), base)
+    return configuration.build(Budget, merged, "budget") if merged else None
 
 
 def _checkpoint(variants: tuple[Variant, ...]) -> int:
@@ -161,7 +168,7 @@ class _Cell:
                 raise UsageError("glove has no checkpoints, and the variant has checkpoint: remove one of them")
             return self._add(GloveStep(configuration.plain(glove, defaults=False), shards))
         recipe = _load(PretrainConfig, _merged(self.config, self.variants, "pretrain"), "pretrain", "pretrain")
-        budget, measure, models = self.config.budget, "", _model_states(recipe)
+        budget, measure, models = _budget(self.config, self.variants), "", _model_states(recipe)
         if (steps := known_steps(budget, recipe)) is not None:
             recipe = with_steps(recipe, steps)
         elif budget is not None:

@@ -132,6 +132,13 @@ def test_a_budget_replaces_the_number_of_steps(
     assert recipe(planned(lab_file, lab_data), 0).training.steps == steps
 
 
+def test_a_variant_changes_the_budget(lab_file: File, lab_data: Path) -> None:
+    lab_file["budget"] = {"unit": "steps", "amount": 4}
+    lab_file["axes"][0]["variants"].append({"name": "longer", "budget": {"amount": 12}})
+    plan = planned(lab_file, lab_data)
+    assert [recipe(plan, cell).training.steps for cell in range(len(plan.cells))] == [*[4] * (len(plan.cells) - 1), 12]
+
+
 @pytest.mark.parametrize("unit", ["flops", "seconds"])
 def test_a_budget_that_must_be_measured_is_a_step_for_all_seeds(lab_file: File, lab_data: Path, unit: str) -> None:
     plan = planned(lab_file | {"seeds": [0, 1], "budget": {"unit": unit, "amount": 1e9}}, lab_data)
