@@ -66,6 +66,17 @@ def test_ranks_resume_exactly_and_with_another_number_up_to_rounding(
     assert_close(records(other), records(whole))
 
 
+def test_ranks_agree_on_the_clock(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
+    """They would hang or fail if one of them made another step, or read other phases."""
+    run = tmp_path / "run"
+    together = nursery.start([*pretrain_command(shards, run), "--budget", "6s"], ranks=2)
+    assert together.wait() == 0, together.texts
+    assert together.codes == [0, 0]
+    steps = [record for record in records(run) if record["split"] == "train"]
+    assert [record["step"] for record in steps] == list(range(1, len(steps) + 1))
+    assert (run / "model.safetensors").exists()
+
+
 def test_signal_to_one_rank_saves_and_stops_all(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
     run, whole = tmp_path / "run", tmp_path / "whole"
     victim = nursery.start_held(pretrain_command(shards, run), "hold_at", "pretrain", 5, 1, ranks=2)

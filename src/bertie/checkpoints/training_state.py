@@ -43,6 +43,8 @@ class Counters:
     """Tokens trained on, without filler."""
     seconds: float = 0.0
     """Training time, in seconds."""
+    progress: float = 0.0
+    """Fraction of the schedule that is complete. Only a run with a budget of time needs it."""
     metrics_bytes: int = 0
     """Size of metrics.jsonl at this checkpoint. Resuming truncates the file to it."""
     metrics_sha256: str = ""
@@ -57,6 +59,8 @@ class Counters:
     """Step of the last evaluation. 0: none yet."""
     eval_loss: float = 0.0
     """Loss of the last evaluation."""
+    eval_set: int = 0
+    """Number of the evaluation set of the last evaluation."""
     best_step: int = 0
     """Step of the checkpoint with the lowest evaluation loss. 0: none yet."""
     best_loss: float = 0.0

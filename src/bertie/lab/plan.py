@@ -168,6 +168,11 @@ class _Cell:
                 raise UsageError("glove has no checkpoints, and the variant has checkpoint: remove one of them")
             return self._add(GloveStep(configuration.plain(glove, defaults=False), shards))
         recipe = _load(PretrainConfig, _merged(self.config, self.variants, "pretrain"), "pretrain", "pretrain")
+        if recipe.budget:
+            raise UsageError(
+                "pretrain.budget follows the clock, and cells that run at the same time slow each other down: remove it, and "
+                'give the lab a [budget] with unit = "seconds", which becomes a number of steps'
+            )
         budget, measure, models = _budget(self.config, self.variants), "", _model_states(recipe)
         if (steps := known_steps(budget, recipe)) is not None:
             recipe = with_steps(recipe, steps)

@@ -29,6 +29,7 @@ from bertie.training.loop import train_steps
 from bertie.training.memory import MemoryEstimate
 from bertie.training.records import loss_metrics
 from bertie.training.run_folder import run_status
+from bertie.training.trainer import position
 
 STEPS = 3
 
@@ -49,7 +50,8 @@ def dry_run(
 
     Returns:
         {"status": "new", "begun" or "finished" (then without further keys), "parameters": number of weights,
-        "phases": [{"steps", "tokens": per step, "rows": per step, "epochs", "filler": 0..1, "memory": bytes}],
+        "phases": [{"steps", "epochs" (both without a budget only), "tokens": per step, "rows": per step, "filler": 0..1,
+        "memory": bytes}],
         "memory_free": bytes, "checkpoint": bytes, "disk_free": bytes, "losses": of the steps, "tokens_per_second",
         "seconds": for all steps of the run}. On ranks other than 0: {}.
 
@@ -79,7 +81,7 @@ def _restore(setup: Setup, job: TrainingJob) -> Counters:
     if setup.ranks.first and has_checkpoint(setup.out):
         newest = list_checkpoints(setup.out)[-1]
         counters = load_state(newest, job.model, job.optimizer)
-        console.info(f"{setup.out} would resume after step {counters.step} of {job.settings.steps}")
+        console.info(f"{setup.out} would resume after {position(job, counters)}")
     counters = Counters(**setup.ranks.broadcast(asdict(counters)))
     setup.ranks.broadcast_state(job.model, job.optimizer)
     return counters
@@ -104,18 +106,18 @@ def _report_phase(setup: Setup, number: int, micro_batch: int) -> dict[str, Any]
     epochs = steps * tokens / int(setup.shards.train.document_starts[-1])
     filler = 1 - micro.tokens / len(micro.batch.input_ids)
     memory = setup.memory_estimate(micro)
-    console.info(_phase_line(number, phase, steps, rows, epochs, filler, micro, memory))
+    length = setup.phase_lengths[number] + ("" if setup.config.budget else f", {epochs:.3g} epochs")
+    console.info(_phase_line(number, phase, length, rows, filler, micro, memory))
     console.info(f"             {_example(micro, setup.shards.tokenizer)}")
-    sizes = {"steps": steps, "tokens": tokens, "rows": phase.shape.rows}
-    return {**sizes, "epochs": epochs, "filler": filler, "memory": memory.total}
+    sizes = {"tokens": tokens, "rows": phase.shape.rows, "filler": filler, "memory": memory.total}
+    return sizes if setup.config.budget else {"steps": steps, "epochs": epochs, **sizes}
 
 
 def _phase_line(
     number: int,
     phase: ResolvedPhase,
-    steps: int,
+    length: str,
     rows: int,
-    epochs: float,
     filler: float,
     micro: MicroBatch,
     memory: MemoryEstimate,
@@ -123,8 +125,8 @@ def _phase_line(
     predictions = ", ".join(f"{int(count)} {name}" for name, count in micro.counts.items())
     parts = ", ".join(f"{name} {_bytes(size)}" for name, size in vars(memory).items())
     return (
-        f"phase {number + 1}      {steps:,} steps of {phase.shape.rows} × {phase.shape.row_tokens:,} tokens, "
-        f"{epochs:.3g} epochs; a forward pass: {rows} × {phase.shape.row_tokens:,} tokens in "
+        f"phase {number + 1}      {length} of {phase.shape.rows} × {phase.shape.row_tokens:,} tokens; a forward pass: "
+        f"{rows} × {phase.shape.row_tokens:,} tokens in "
         f"{int((micro.batch.example != FILLER).sum())} sequences of at most {phase.layout.max_length}, "
         f"{100 * filler:.2f} % filler, predictions: {predictions}\n"
         f"             memory in fp32: {parts}; total {_bytes(memory.total)}, plus temporary buffers"
@@ -168,13 +170,20 @@ def _try_steps(setup: Setup, job: TrainingJob, counters: Counters) -> dict[str, 
         speeds.append(result.tokens / (now - started))
         started = now
     speed = median(speeds) if speeds else math.nan
-    tokens = _total_tokens(setup)
     shown = ", ".join(f"{loss:.3f}" for loss in losses)
-    console.info(
-        f"{len(losses)} steps      losses {shown}; {speed:,.0f} tokens/s: all steps of the run would take "
-        f"{console.duration(tokens / speed)}, without evaluations and checkpoints; nothing was written"
+    seconds = setup.config.budget_seconds or _total_tokens(setup) / speed
+    text = int(setup.shards.train.document_starts[-1])
+    outlook = (
+        f"the budget of {console.duration(seconds)} would be {seconds * speed:,.0f} tokens, "
+        f"{seconds * speed / text:.3g} epochs"
+        if setup.config.budget
+        else f"all steps of the run would take {console.duration(seconds)}"
     )
-    return {"losses": losses, "tokens_per_second": speed, "seconds": tokens / speed}
+    console.info(
+        f"{len(losses)} steps      losses {shown}; {speed:,.0f} tokens/s: {outlook}, without evaluations and checkpoints; "
+        "nothing was written"
+    )
+    return {"losses": losses, "tokens_per_second": speed, "seconds": seconds}
 
 
 def _total_tokens(setup: Setup) -> int:

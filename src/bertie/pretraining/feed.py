@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -15,9 +16,10 @@ from bertie.batches.prefetch import prefetch
 from bertie.contracts import Batch, MicroBatch
 from bertie.errors import UsageError
 from bertie.objectives import Objective
-from bertie.pretraining.phases import ResolvedPhase, plan_steps
+from bertie.pretraining.phases import ResolvedPhase, phase_index, plan_steps
 from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
+from bertie.training.clock import Clock
 from bertie.training.distributed import Ranks
 
 
@@ -39,6 +41,8 @@ class Feed:
     workers: int
     """Processes that prepare steps in advance."""
     ranks: Ranks
+    clock: Clock | None = None
+    """The clock of a run with a budget of time."""
 
     def __post_init__(self) -> None:
         for number, phase in enumerate(self.phases):
@@ -52,12 +56,39 @@ class Feed:
 
     def steps(self, first: int, position: Position) -> Generator[Step]:
         """Generate this rank's part of every step, from step `first` on, which begins at `position` in the data."""
+        if self.clock is not None:
+            return self._timed_steps(self.clock, position)
 
         def part(worker: int, workers: int) -> Iterator[Step]:
             plans = plan_steps(self.phases, self.shards, self.seed, first, position)
             return map(self.build, islice(plans, worker, None, workers))
 
         return prefetch(part, self.workers)
+
+    def _timed_steps(self, clock: Clock, position: Position) -> Generator[Step]:
+        """Generate the steps of a run that follows the clock. Every phase begins with a new epoch."""
+        while True:
+            number = phase_index(self.phases, clock.part)
+            phase, begins = self.phases[number], position
+
+            def part(
+                worker: int, workers: int, phase: ResolvedPhase = phase, begins: Position = begins
+            ) -> Iterator[Step]:
+                plans = phase.loader(self.shards, self.seed).steps(begins)
+                timed = (replace(plan, progress=clock.estimate()) for plan in islice(plans, worker, None, workers))
+                return map(self.build, timed)
+
+            with closing(prefetch(part, self.workers)) as stream:
+                for step in stream:
+                    if phase_index(self.phases, clock.part) != number:
+                        break
+                    yield step
+                    position = step.position
+            position = Position(position.epoch + 1, 0)
+
+    def phase_of(self, step: int) -> int:
+        """Return the index of the phase of a step (from 0); with a clock, that of the present moment."""
+        return phase_index(self.phases, self.clock.part if self.clock else step)
 
     def build(self, plan: StepPlan) -> Step:
         """Build this rank's micro-batches of a step."""

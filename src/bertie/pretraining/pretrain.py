@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,11 +32,11 @@ from bertie.pretraining.initial_weights import (
     new_model,
     read_initial_checkpoint,
 )
-from bertie.pretraining.phases import phase_index
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining, with_languages, with_vocab_size
 from bertie.pretraining.teacher import read_teacher
 from bertie.text.shards import Shards, open_shards
 from bertie.training import trainer
+from bertie.training.clock import PARTS, Clock
 from bertie.training.distributed import Ranks, process_group
 from bertie.training.job import TrainingJob
 from bertie.training.loop import LoopSettings, evaluate
@@ -68,11 +70,12 @@ def pretrain(
         UserError: If files are damaged, memory or disk space is exhausted, or the training diverges.
         KeyboardInterrupt: After SIGINT or SIGTERM, as soon as a checkpoint is saved.
     """
+    begun = time.monotonic()
     with process_group() as ranks:
-        return _pretrain(set_up(config, Path(data), Path(out), threads, ranks))
+        return _pretrain(set_up(config, Path(data), Path(out), threads, ranks), begun)
 
 
-def _pretrain(setup: Setup) -> dict[str, Any]:
+def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
     out, ranks = setup.out, setup.ranks
     folder = RunFolder(out, configuration.plain(setup.config), setup.threads) if ranks.first else nullcontext()
     with folder as run:
@@ -80,7 +83,7 @@ def _pretrain(setup: Setup) -> dict[str, Any]:
             return _finished_result(setup, run) if run else {}
         rows = setup.config.training.micro_batch or 1
         try:
-            job, rows = setup.job(run)
+            job, rows = setup.job(run, begun)
             console.info(setup.description(job))
             trainer.train(job, run)
         except RuntimeError as error:
@@ -131,12 +134,13 @@ class Setup:
         """SHA-256 of the manifest of the shards, which contains the hashes of all their files."""
         return storage.sha256(self.shards.folder / "manifest.json")
 
-    def job(self, run: RunFolder | None) -> tuple[TrainingJob, int]:
+    def job(self, run: RunFolder | None, begun: float | None = None) -> tuple[TrainingJob, int]:
         """Build the model with its initial weights, the optimizer and the training job.
 
         Args:
             run: The run folder, which saves the choices of precision and micro-batch for later calls; or None to choose
                 for this call only.
+            begun: When the run began, in seconds of `time.monotonic`: its budget counts from then on. None: now.
 
         Returns:
             The job, and the number of rows per forward pass.
@@ -153,12 +157,15 @@ class Setup:
             console.info(load_initial_optimizer(self.initial_checkpoint, model, optimizer, config.optimizer.kind))
         measure = partial(rows_that_fit, model, optimizer, self.feed.samples(), precision, ranks)
         rows = settings.micro_batch or (run.micro_batch(measure) if run else measure())
-        feed = replace(self.feed, micro_batch=ranks.broadcast(rows))
+        clock = None
+        if config.budget:
+            clock = Clock(config.budget_seconds, ranks, time.monotonic() if begun is None else begun)
+        feed = replace(self.feed, micro_batch=ranks.broadcast(rows), clock=clock)
         if settings.compile and model.device.type == "cuda":
             compile_if_possible(model, feed, precision)
 
         def evaluation(step: int, should_stop: Callable[[], bool]) -> dict[str, Loss] | None:
-            return evaluate(model, self.eval_sets[phase_index(feed.phases, step)], precision, ranks, should_stop)
+            return evaluate(model, self.eval_sets[feed.phase_of(step)], precision, ranks, should_stop)
 
         weights = {objective.kind: objective.weight for objective in config.objectives}
         job = TrainingJob(
@@ -169,11 +176,11 @@ class Setup:
             optimizer=optimizer,
             schedule=config.schedule,
             settings=LoopSettings(
-                settings.steps, settings.learning_rate, settings.max_grad_norm, config.seed, precision, weights
+                settings.steps, settings.learning_rate, settings.max_grad_norm, config.seed, precision, weights, clock
             ),
             stream=feed.steps,
             evaluate=evaluation,
-            eval_set=partial(phase_index, feed.phases),
+            eval_set=feed.phase_of,
             eval_every=settings.eval_every,
             checkpoint_every=settings.checkpoint_every,
             keep_checkpoints=settings.keep_checkpoints,
@@ -199,13 +206,21 @@ class Setup:
                 objective.initialize(model.heads[objective.kind], self.shards.train)
         return model.to(runtime.device())
 
+    @property
+    def phase_lengths(self) -> list[str]:
+        """The length of each phase: "900 steps" or, with a budget, "54 minutes of steps"."""
+        ends = [0, *(phase.end_step for phase in self.feed.phases)]
+        parts = [end - start for start, end in pairwise(ends)]
+        if not self.config.budget:
+            return [f"{steps:,} steps" for steps in parts]
+        return [f"{console.duration(self.config.budget_seconds * part / PARTS)} of steps" for part in parts]
+
     def description(self, job: TrainingJob) -> str:
         """Describe in one line what is about to be trained."""
         tokens = int(self.shards.train.document_starts[-1])
-        starts = [0, *(phase.end_step for phase in self.feed.phases)]
         steps = ", then ".join(
-            f"{phase.end_step - start:,} steps of {phase.batch_size} × {phase.layout.max_length} tokens"
-            for start, phase in zip(starts, self.feed.phases, strict=False)
+            f"{length} of {phase.batch_size} × {phase.layout.max_length} tokens"
+            for length, phase in zip(self.phase_lengths, self.feed.phases, strict=True)
         )
         ranks = f"{self.ranks.count} ranks, " if self.ranks.count > 1 else ""
         return (
@@ -238,7 +253,7 @@ class Setup:
         """Summarize the finished run in sentences, for the report and the model card. `last`: the last evaluation."""
         scores = ", ".join(f"{name} {last[name]:.4g}" for name in last if name.endswith(("_loss", "_accuracy")))
         return (
-            f"Pre-trained for {self.config.training.steps:,} steps ({last['tokens']:,} tokens). On held-out documents: "
+            f"Pre-trained for {last['step']:,} steps ({last['tokens']:,} tokens). On held-out documents: "
             f"{scores} (unigram entropy of these documents {self.shards.eval.unigram_entropy:.4g} nats)."
         )
 

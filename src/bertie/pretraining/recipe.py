@@ -15,6 +15,7 @@ from bertie.objectives import Objective
 from bertie.pretraining.phases import Phase, ResolvedPhase, resolve_phases
 from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
+from bertie.training.clock import PARTS, parse_duration
 from bertie.training.optimizers import Optimizer
 from bertie.training.schedules import Schedule
 
@@ -24,7 +25,7 @@ class PretrainTraining:
     """Settings of the training loop: steps, batches, evaluations, checkpoints, hardware."""
 
     steps: int
-    """Number of optimizer steps."""
+    """Number of optimizer steps. Without meaning if the recipe has a budget."""
     batch_size: int
     """Sequences of maximum length per step: a step has about batch_size × max_length tokens, however long the texts are."""
     learning_rate: float
@@ -92,6 +93,10 @@ class PretrainConfig:
     """Settings of the training loop: steps, batches, evaluations, checkpoints, hardware."""
     phases: tuple[Phase, ...] = ()
     """Parts of the run with their own sequence length and batch size; without phases, both stay constant."""
+    budget: str = ""
+    """Time for the whole run, such as "24h", "90m" or "30s". It replaces training.steps: the schedule and the phases follow
+    the clock, and the run ends finished. Empty: training.steps count. Resuming is not exact to the bit, since the number of
+    steps depends on the machine."""
     seed: int = 0
     """Random seed of initial weights, layout, masks and dropout."""
     init_from: str = ""
@@ -102,6 +107,7 @@ class PretrainConfig:
 
     def __post_init__(self) -> None:
         require_range("", self, "seed", low=0)
+        _ = self.budget_seconds
         if self.init_optimizer == "keep" and not self.init_from:
             raise UsageError("init_optimizer is keep, but init_from names no checkpoint: set init_from too")
         _check_objectives(self.objectives)
@@ -120,10 +126,18 @@ class PretrainConfig:
             )
 
     @property
+    def budget_seconds(self) -> float:
+        """The budget in seconds; 0: there is none. Raises UsageError if it is no duration."""
+        return parse_duration(self.budget, "budget") if self.budget else 0.0
+
+    @property
     def resolved_phases(self) -> list[ResolvedPhase]:
-        """The phases with defaults filled in; one phase if there are none. Raises UsageError if they are invalid."""
+        """The phases with defaults filled in; one phase if there are none. Raises UsageError if they are invalid.
+
+        With a budget, they end after parts of the run (see `clock.PARTS`) instead of steps.
+        """
         settings = self.training
-        sizes = (settings.batch_size, settings.row_tokens, settings.steps)
+        sizes = (settings.batch_size, settings.row_tokens, PARTS if self.budget else settings.steps)
         return resolve_phases(self.phases, self.layout, *sizes, static_epochs=settings.static_epochs)
 
 

@@ -17,6 +17,7 @@ from bertie import runtime, seeding
 from bertie.batches.loader import Step
 from bertie.contracts import Loss, MicroBatch
 from bertie.model.model import Model
+from bertie.training.clock import PARTS, Clock
 from bertie.training.distributed import SINGLE_PROCESS, Ranks
 from bertie.training.schedules import Schedule
 
@@ -52,7 +53,7 @@ class LoopSettings:
     """The hyperparameters of the loop."""
 
     steps: int
-    """Optimizer steps of the whole run."""
+    """Optimizer steps of the whole run. Without meaning if there is a clock."""
     learning_rate: float
     """The peak, which the schedule's factor multiplies."""
     max_grad_norm: float
@@ -61,6 +62,17 @@ class LoopSettings:
     precision: Literal["fp32", "bf16"]
     loss_weights: dict[str, float]
     """The factor of each head's loss."""
+    clock: Clock | None = None
+    """The clock that ends the run and drives the schedule in place of `steps`; None: `steps` do."""
+
+    def is_over(self, steps_done: int) -> bool:
+        """Return whether the run has no further step."""
+        return self.clock.ended if self.clock else steps_done >= self.steps
+
+    def learning_rate_at(self, step: int, schedule: Schedule) -> float:
+        """Return the learning rate of a step, counted from 0."""
+        position = (self.clock.part, PARTS) if self.clock else (step, self.steps)
+        return self.learning_rate * schedule.factor(*position)
 
 
 def train_steps(
@@ -92,7 +104,9 @@ def train_steps(
     """
     device, compute_losses = model.device, ranks.loss_function(model)
     names = list(settings.loss_weights)
-    for step, work in zip(range(first_step, settings.steps), stream):  # noqa: B905 - the stream has no end
+    if settings.is_over(first_step):
+        return
+    for step, work in enumerate(stream, first_step):
         own = [[micro.counts[name] for name in names] + [micro.tokens] for micro in work.micro_batches]
         *counts, tokens = ranks.sum_values([sum(column) for column in zip(*own, strict=True)])
         scale, weights = compute_losses.scale, settings.loss_weights
@@ -109,11 +123,13 @@ def train_steps(
             sums += _stack(names, losses)
         grad_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
         step_losses = _sum_over_ranks(names, sums, ranks)
-        learning_rate = settings.learning_rate * schedule.factor(step, settings.steps)
+        learning_rate = settings.learning_rate_at(step, schedule)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate * group.get("lr_scale", 1.0)
         skipped = _update(optimizer, [grad_norm, *(loss.total for loss in step_losses.values())])
         yield StepResult(step, work, step_losses, grad_norm, skipped, learning_rate, int(tokens))
+        if settings.is_over(step + 1):
+            return
 
 
 def _update(optimizer: torch.optim.Optimizer, measures: list[Tensor]) -> Tensor:

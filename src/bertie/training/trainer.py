@@ -6,7 +6,7 @@
 - Who decides when to evaluate, save or stop? `_Session.after_step`, after every step:
 
       log        every step (on a GPU one step late, so that the host does not wait)
-      evaluate   every `eval_every` steps and after the last step
+      evaluate   every `eval_every` steps and after the last step; with a clock, it decides which step is the last
       save       every `checkpoint_every` steps, every `checkpoint_minutes`, and after the last step;
                  with `patience`, also after every evaluation that is the best so far
       stop       on SIGINT or SIGTERM, after a save; when `patience` is exhausted; after `max_skipped_steps`
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict
 from typing import Any, NoReturn
 
@@ -29,6 +29,7 @@ from bertie.batches.loader import Position
 from bertie.checkpoints.folder import load_weights, read_checkpoint, write_model
 from bertie.checkpoints.training_state import Counters, restore_newest, save_state
 from bertie.errors import DivergedError
+from bertie.training.clock import Clock
 from bertie.training.interrupts import deferred_interrupts
 from bertie.training.job import TrainingJob
 from bertie.training.loop import StepResult, train_steps
@@ -55,11 +56,8 @@ def train(job: TrainingJob, run: RunFolder | None) -> Counters:
     session = _Session(job, run)
     counters = session.counters
     job.model.train()
-    steps, done = job.settings.steps, counters.step
-    with (
-        console.progress(job.title, steps, "steps", done=done, passing=run is None) as bar,
-        deferred_interrupts() as interrupts,
-    ):
+    done = counters.step
+    with session.progress_bar() as bar, deferred_interrupts() as interrupts:
         session.start(bar, interrupts)
         # `closing` ends the worker processes behind the stream, also after an exception.
         with closing(job.stream(done, Position(counters.epoch, counters.epoch_step))) as stream:
@@ -70,7 +68,7 @@ def train(job: TrainingJob, run: RunFolder | None) -> Counters:
     if job.patience:
         session.load_best_weights()
     best_is_loaded = job.patience and counters.best_step
-    if counters.eval_step == steps and not math.isfinite(counters.eval_loss) and not best_is_loaded:
+    if counters.eval_step == counters.step and not math.isfinite(counters.eval_loss) and not best_is_loaded:
         raise DivergedError(f"the held-out loss is not finite: {divergence_hint(job)}")
     return counters
 
@@ -110,10 +108,24 @@ class _Session:
         self.last_save = time.monotonic()
         self.best_weights: dict[str, torch.Tensor] = {}  # kept in memory if there is no run folder
 
+    @property
+    def clock(self) -> Clock | None:
+        return self.job.settings.clock
+
+    def progress_bar(self) -> AbstractContextManager[console.Progress]:
+        """Show the steps, or the seconds of a budget."""
+        total, unit, done = float(self.job.settings.steps), "steps", float(self.counters.step)
+        if self.clock is not None:
+            total, unit, done = self.clock.budget, "s", round(self.counters.seconds)
+        return console.progress(self.job.title, total, unit, done=done, passing=self.run is None)
+
     def start(self, bar: console.Progress, interrupts: list[int]) -> None:
         """Begin to count time. `interrupts`: receives the number of the first signal."""
         self.bar, self.interrupts = bar, interrupts
         self.run_start = time.monotonic() - self.counters.seconds
+        if self.clock is not None:
+            self.clock.start(self.counters.seconds, self.counters.progress)
+            self.run_start = self.clock.begun
         if self.counters.evaluation_pending:
             self.evaluate()
             self.update_best()  # the checkpoint of this step exists already: the run resumed from it
@@ -126,14 +138,18 @@ class _Session:
         counters.step, counters.seconds = result.step + 1, now - self.run_start
         counters.epoch, counters.epoch_step = result.work.after.epoch, result.work.after.step
         counters.tokens += result.tokens
+        if self.clock is not None:
+            self.clock.tick(now - self.step_start)
+            counters.progress = self.clock.progress
+        last = job.settings.is_over(counters.step)
         self.unlogged.append((result, run_progress(counters), now - self.step_start))
         self.log_steps(but_last=1 if job.model.device.type == "cuda" else 0)
-        if (self.is_recorded or job.patience) and _due(counters.step, job.eval_every, job.settings.steps):
+        if (self.is_recorded or job.patience) and (last or _due(counters.step, job.eval_every)):
             counters.evaluation_pending = True
             self.evaluate()
-        if counters.step == job.settings.steps and not job.final_checkpoint:
+        if last and not job.final_checkpoint:
             self.log_steps()
-        elif self.timed_save_is_due() or _due(counters.step, job.checkpoint_every, job.settings.steps):
+        elif last or self.timed_save_is_due() or _due(counters.step, job.checkpoint_every):
             self.save()
         if self.interrupted():
             self.save_and_stop()
@@ -144,7 +160,8 @@ class _Session:
         while len(self.unlogged) > but_last:
             result, progress, seconds = self.unlogged.pop(0)
             record = train_record(self.job, result, progress, seconds)
-            self.bar.advance(1, progress_detail(record))
+            done = progress["step"] if self.clock is None else round(progress["seconds"])
+            self.bar.advance(done - self.bar.done, progress_detail(record))
             self.log(record)
             self.count_skipped(result, record)
             if self.job.on_step is not None:
@@ -182,12 +199,14 @@ class _Session:
     def evaluate(self) -> None:
         """Compute and log the held-out losses. With patience, compare them with the best ones."""
         self.log_steps()
+        begun = time.monotonic()
         losses = self.job.evaluate(self.counters.step - 1, lambda: bool(self.interrupts))
         if losses is None:
             self.save_and_stop()
         values = loss_metrics(losses, self.job.settings.loss_weights)
         self.counters.evaluation_pending = False
         self.counters.eval_step, self.counters.eval_loss = self.counters.step, values["loss"]
+        self.counters.eval_set = self.job.eval_set(self.counters.step - 1)
         self.log({"split": "eval", **run_progress(self.counters), **values})
         if self.run is not None:
             self.run.flush()  # so that a user who looks at metrics.jsonl sees the evaluation
@@ -195,6 +214,7 @@ class _Session:
             self.tensorboard.flush()
         if self.job.patience:
             self.update_patience()
+        self.reserve("evaluation", begun)
 
     def update_patience(self) -> None:
         """Save the weights if the last evaluation is the best so far; else count it."""
@@ -217,7 +237,7 @@ class _Session:
         best = self.counters.best_step
         if best in (0, self.counters.step):  # 0: no evaluation had a finite loss
             return
-        ended = "stopped early" if self.counters.step < self.job.settings.steps else "ended"
+        ended = "ended" if self.job.settings.is_over(self.counters.step) else "stopped early"
         console.info(
             f"{ended} after step {self.counters.step}: loading the weights of step {best}, the best evaluation"
         )
@@ -242,7 +262,7 @@ class _Session:
         # Wait for the rank that saves: torchrun may kill all ranks as soon as one has ended.
         self.job.ranks.any(False)
         if self.run is not None:
-            console.info(f"saved {self.run.path} after step {self.counters.step} of {self.job.settings.steps}")
+            console.info(f"saved {self.run.path} after {position(self.job, self.counters)}")
         raise KeyboardInterrupt
 
     def save(self) -> None:
@@ -250,24 +270,27 @@ class _Session:
         self.log_steps()
         if self.run is None:
             return
-        counters, job = self.counters, self.job
+        counters, job, begun = self.counters, self.job, time.monotonic()
         counters.metrics_bytes, counters.metrics_sha256 = self.run.flush()
         self.update_best()
         save_state(self.run.path, job.model, job.optimizer, job.tokenizer, job.task, counters, job.keep_checkpoints)
         self.last_save = time.monotonic()
+        self.reserve("checkpoint", begun)
+
+    def reserve(self, work: str, begun: float) -> None:
+        """Tell the clock how long an evaluation or a checkpoint took, which will also follow the last step."""
+        if self.clock is not None:
+            self.clock.reserve(work, time.monotonic() - begun)
 
     def update_best(self) -> None:
         """Make this step the best one if its last evaluation has the lowest loss on its evaluation set."""
         counters = self.counters
         if not counters.eval_step or not math.isfinite(counters.eval_loss):
             return
-        eval_set = self.job.eval_set(counters.eval_step - 1)
-        if not counters.best_step or eval_set != counters.best_eval_set or counters.eval_loss < counters.best_loss:
-            counters.best_step, counters.best_loss, counters.best_eval_set = (
-                counters.step,
-                counters.eval_loss,
-                eval_set,
-            )
+        other_set = counters.eval_set != counters.best_eval_set
+        if not counters.best_step or other_set or counters.eval_loss < counters.best_loss:
+            counters.best_step, counters.best_loss = counters.step, counters.eval_loss
+            counters.best_eval_set = counters.eval_set
 
 
 def _restore(job: TrainingJob, run: RunFolder) -> Counters:
@@ -277,9 +300,16 @@ def _restore(job: TrainingJob, run: RunFolder) -> Counters:
     counters = saved or Counters()
     run.truncate_metrics(counters.metrics_bytes, counters.metrics_sha256)
     if saved:
-        console.info(f"resuming {run.path} after step {saved.step} of {job.settings.steps}")
+        console.info(f"resuming {run.path} after {position(job, saved)}")
     return counters
 
 
-def _due(step: int, every: int, steps: int) -> bool:
-    return step == steps or (every > 0 and step % every == 0)
+def _due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
+
+
+def position(job: TrainingJob, counters: Counters) -> str:
+    """Return how far a run is: steps of all steps, or seconds of its budget."""
+    if job.settings.clock is None:
+        return f"step {counters.step} of {job.settings.steps}"
+    return f"step {counters.step} and {counters.seconds:.0f} of {job.settings.clock.budget:.0f} s"

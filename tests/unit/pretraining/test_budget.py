@@ -1,0 +1,129 @@
+"""Pre-training with a budget of time."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import count, pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import bertie
+from bertie.batches.contiguous import DocSentences
+from bertie.errors import UsageError, UserError
+from bertie.model.config import TransformerConfig
+from bertie.objectives import MaskedLM
+from bertie.pretraining import pretrain
+from bertie.pretraining.dry_run import dry_run
+from bertie.pretraining.phases import Phase
+from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
+from bertie.training import clock, trainer
+from bertie.training.optimizers import AdamW
+from bertie.training.schedules import Linear
+
+TRAINING = PretrainTraining(
+    steps=1, batch_size=16, learning_rate=1e-2, row_tokens=512, precision="fp32", eval_every=10, checkpoint_every=10
+)
+
+
+@pytest.fixture(scope="module")
+def config(tiny_config: TransformerConfig) -> PretrainConfig:
+    phases = (Phase(0.5), Phase(0.5, max_length=64, batch_size=4))
+    model = replace(tiny_config, vocab_size=0)
+    return PretrainConfig(
+        model, DocSentences(max_length=32), (MaskedLM(),), AdamW(), Linear(0.1), TRAINING, phases, budget="4s"
+    )
+
+
+def records(run: Path, split: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["split"] == split]
+
+
+@pytest.fixture(autouse=True)
+def machine_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that advances 10 ms whenever the run reads it, so that the tests do not depend on the machine's speed."""
+    calls = count()
+    fake = SimpleNamespace(monotonic=lambda: 100 + 0.01 * next(calls))
+    for module in (clock, trainer, pretrain):
+        monkeypatch.setattr(module, "time", fake)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_run_ends_finished_when_its_time_is_over(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path, workers: int
+) -> None:
+    config = replace(config, training=replace(TRAINING, workers=workers))
+    bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
+    steps = records(tmp_path / "run", "train")
+    assert len(steps) > 20
+    assert steps[-1]["seconds"] < 4.0
+    rates = [step["lr"] for step in steps]
+    top = rates.index(max(rates))
+    assert rates[: top + 1] == sorted(rates[: top + 1])
+    assert rates[top:] == sorted(rates[top:], reverse=True)
+    assert max(rates) > 0.8e-2
+    assert rates[-1] < 1e-3
+    last = records(tmp_path / "run", "eval")[-1]
+    assert last["step"] == steps[-1]["step"]
+    assert bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)["finished_before"]
+
+
+def test_phases_follow_the_clock(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+    bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
+    steps = records(tmp_path / "run", "train")
+    sizes = [step["tokens"] - before["tokens"] for before, step in pairwise(steps)]
+    short = [size > 300 for size in sizes]  # 16 × 32 tokens, then 4 × 64
+    change = short.index(False)
+    assert all(short[:change])
+    assert not any(short[change:])
+    assert 1 < steps[change]["seconds"] < 3.5
+    assert steps[change + 1]["epoch"] == steps[change]["epoch"] + 1
+
+
+def test_an_interrupted_run_goes_on_with_the_rest_of_its_time(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save, run = trainer.save_state, tmp_path / "run"
+
+    def stopping(*args: Any) -> None:
+        save(*args)
+        if args[5].seconds > 1:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "save_state", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            bertie.pretrain(config, small_shards, run, threads=1)
+    before = records(run, "train")
+    bertie.pretrain(config, small_shards, run, threads=1)
+    steps = records(run, "train")
+    assert steps[: len(before)] == before
+    assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
+    assert 3 < steps[-1]["seconds"] < 4.0
+    assert steps[-1]["lr"] < 1e-3
+
+
+def test_dry_run_tells_how_many_tokens_fit(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = dry_run(config, small_shards, tmp_path / "run", threads=1)
+    assert result["seconds"] == 4
+    assert "the budget of 4 s would be" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("budget", ["4", "x", "-4s", "0h"])
+def test_a_wrong_budget_is_refused(config: PretrainConfig, budget: str) -> None:
+    with pytest.raises(UsageError, match="budget is"):
+        replace(config, budget=budget)
+
+
+def test_a_budget_too_small_for_a_step_leaves_no_model(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="over before the first step"):
+        bertie.pretrain(replace(config, budget="0.001s"), small_shards, tmp_path / "run", threads=1)
+    assert not (tmp_path / "run" / "model.safetensors").exists()

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from bertie.errors import UsageError, UserError
+from bertie.training import clock as clock_module
+from bertie.training.clock import PARTS, Clock, parse_duration
+from bertie.training.loop import LoopSettings
+from bertie.training.schedules import Linear
+
+
+class Time:
+    """A clock of the machine that the test sets."""
+
+    now = 100.0
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Time:
+    machine = Time()
+    monkeypatch.setattr(clock_module, "time", SimpleNamespace(monotonic=lambda: machine.now))
+    return machine
+
+
+def started(seconds: float, elapsed: float = 0.0, progress: float = 0.0) -> Clock:
+    clock = Clock(seconds, begun=clock_module.time.monotonic())
+    clock.start(elapsed, progress)
+    return clock
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30s", 30), ("90m", 5400), ("24h", 86400), ("1.5h", 5400), ("2 d", 172800), (" 1s ", 1)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text, "budget") == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "24", "h", "-1h", "0s", "0.0h", "1h30m", "1e3s", "١h", "nan s", "inf h", "367d", "1w"]
+)
+def test_other_durations_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^budget is .*: give a time with its unit, such as 30s"):
+        parse_duration(text, "budget")
+
+
+def test_progress_is_linear_in_time(machine: Time) -> None:
+    clock = started(10.0)
+    seen = []
+    for _ in range(9):
+        machine.now += 1.0
+        clock.tick(1.0)
+        seen.append(clock.progress)
+    assert seen == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
+    assert not clock.ended
+    assert clock.part == pytest.approx(0.9 * PARTS, abs=1)
+    machine.now += 0.5
+    clock.tick(0.5)
+    assert clock.ended  # a further step of 0.9 s would end after the budget
+    assert clock.part == PARTS - 1
+
+
+def test_time_before_the_first_step_does_not_skip_the_warmup(machine: Time) -> None:
+    clock = Clock(10.0, begun=machine.now)
+    machine.now += 4.0
+    clock.start(0.0, 0.0)
+    assert clock.progress == 0
+    machine.now += 3.0
+    clock.tick(1.0)
+    assert clock.progress == pytest.approx(0.5)
+
+
+def test_the_rest_of_the_schedule_is_spread_over_the_rest_of_the_time(machine: Time) -> None:
+    clock = started(10.0)
+    machine.now += 2.0
+    clock.tick(0.1)
+    clock.reserve("evaluation", 1.0)
+    clock.reserve("evaluation", 0.5)  # the longest one counts
+    clock.reserve("checkpoint", 3.0)
+    clock.tick(0.1)
+    assert clock.progress == pytest.approx(1 - 0.8 * 4 / 8)
+    machine.now += 3.95
+    clock.tick(0.1)
+    assert clock.ended
+
+
+def test_a_resumed_run_has_the_rest_of_its_time(machine: Time) -> None:
+    clock = started(10.0, elapsed=6.0, progress=0.5)
+    machine.now += 2.0
+    clock.tick(0.1)
+    assert clock.elapsed == pytest.approx(8.0)
+    assert clock.progress == pytest.approx(0.75)
+
+
+def test_a_resumed_run_without_time_left_ends_with_its_next_step(machine: Time) -> None:
+    clock = started(10.0, elapsed=11.0, progress=0.9)
+    assert not clock.ended
+    machine.now += 1.0
+    clock.tick(1.0)
+    assert clock.ended
+
+
+def test_a_budget_without_time_for_a_step_is_refused(machine: Time) -> None:
+    clock = Clock(2.0, begun=machine.now)
+    machine.now += 3.0
+    with pytest.raises(UserError, match="the budget of 2 s is over before the first step"):
+        clock.start(0.0, 0.0)
+
+
+def test_the_schedule_follows_the_clock(machine: Time) -> None:
+    clock = started(10.0)
+    settings = LoopSettings(7, 1e-3, 1.0, 0, "fp32", {"mlm": 1.0}, clock)
+    machine.now += 5.0
+    clock.tick(0.1)
+    assert settings.learning_rate_at(3, Linear(warmup=0.0)) == pytest.approx(5e-4)
+    assert not settings.is_over(100)
+    machine.now += 5.0
+    clock.tick(0.1)
+    assert settings.is_over(1)
