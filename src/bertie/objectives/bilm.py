@@ -13,6 +13,7 @@ from bertie.contracts import FILLER, Batch, Targets
 from bertie.errors import UsageError, require_range
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.lstm import LstmEncoder
+from bertie.model.model import Model
 from bertie.model.vocabulary_heads import BidirectionalLMHead
 from bertie.objectives.initialization import Vectors, set_cooccurrence_vectors
 from bertie.text.shards import Corpus
@@ -64,8 +65,9 @@ class BidirectionalLM:
         labels = np.stack([np.append(ids[1:], 0), np.append(0, ids[:-1])], 1)
         return batch, Targets(np.arange(len(ids)), labels, weight)
 
-    def initialize(self, head: nn.Module, corpus: Corpus) -> None:
+    def initialize(self, model: Model, corpus: Corpus) -> None:
         """Set the initial word embeddings in place, as `initialization` says."""
+        head = model.heads[self.kind]
         if isinstance(head, BidirectionalLMHead) and self.initialization == "cooccurrence":
             set_cooccurrence_vectors(head.word[0], corpus)
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from torch import nn
 
 from bertie.batches.layouts import Layout
 from bertie.contracts import FILLER, Batch, Targets
 from bertie.errors import UsageError, require_range
 from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.model import Model
 from bertie.model.vocabulary_heads import CausalLMHead
 from bertie.objectives.initialization import Vectors, set_cooccurrence_vectors
 from bertie.objectives.requirements import require_transformer
@@ -71,8 +71,9 @@ class CausalLM:
         weight[cu_seqlens[1:] - 1] = 0
         return batch, Targets(positions, labels, weight)
 
-    def initialize(self, head: nn.Module, corpus: Corpus) -> None:
+    def initialize(self, model: Model, corpus: Corpus) -> None:
         """Set the initial word embeddings in place, as `initialization` says."""
+        head = model.heads[self.kind]
         if isinstance(head, CausalLMHead) and self.initialization == "cooccurrence":
             set_cooccurrence_vectors(head.word[0], corpus)
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from torch import nn
 
 from bertie.batches.layouts import Layout
 from bertie.contracts import FILLER, Batch, Targets
 from bertie.errors import UsageError, require_range
 from bertie.model.distillation import DistillationHead
 from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.model import Model
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.requirements import require_transformer
 from bertie.text.shards import Corpus
@@ -98,8 +98,9 @@ class Distillation:
         weight = np.repeat(batch.example != FILLER, batch.ragged.lengths).astype(np.float32)
         return batch, Targets(np.arange(len(weight)), np.zeros(len(weight), np.int32), weight)
 
-    def initialize(self, head: nn.Module, corpus: Corpus) -> None:  # noqa: ARG002
+    def initialize(self, model: Model, corpus: Corpus) -> None:  # noqa: ARG002
         """Copy weights of the teacher to the student, as `initialization` says."""
+        head = model.heads[self.kind]
         if isinstance(head, DistillationHead) and self.initialization == "teacher":
             head.copy_teacher()
 

@@ -8,6 +8,9 @@ import torch
 from torch import nn
 
 from bertie import console
+from bertie.model.neighbor_attention import CONSTANT, attend_to_neighbors
+from bertie.model.transformer import TransformerEncoder
+from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.text.cooccurrence import cooccurrence_vectors
 from bertie.text.shards import Corpus
 
@@ -15,6 +18,30 @@ Vectors = Literal["random", "cooccurrence"]
 
 # Norm of co-occurrence vectors as initial embeddings, relative to random embeddings. 2 and 8 learn more slowly (docs/log).
 COOCCURRENCE_NORM = 4.0
+
+
+# The dense layer of the masked-LM head begins with this multiple of the identity. Small inputs pass GELU almost unchanged,
+# and the norm that follows restores their size.
+HEAD_IDENTITY = 0.3
+
+
+def set_neighbor_weights(encoder: TransformerEncoder, head: MaskedLMHead) -> None:
+    """Let the first layers read the neighbors of each token, and the head pass on what they add. In place.
+
+    The first dimension of co-occurrence vectors says little but how frequent a word is. It becomes the constant that
+    attention to neighbors needs.
+
+    Args:
+        encoder: An encoder with co-occurrence vectors as word embeddings.
+        head: Its masked-LM head.
+    """
+    words = encoder.embeddings.word.weight.data
+    norms = words.norm(dim=1, keepdim=True)
+    words *= norms.max() / norms  # special tokens, which have no co-occurrences, also get the norm of the others
+    words[:, CONSTANT] = norms.max() / words.shape[1] ** 0.5
+    attend_to_neighbors(encoder)
+    if head.dense is not None:
+        head.dense.weight.data.copy_(HEAD_IDENTITY * torch.eye(len(words[0])))
 
 
 def set_cooccurrence_vectors(embeddings: nn.Embedding, corpus: Corpus) -> None:

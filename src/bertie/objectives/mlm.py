@@ -8,14 +8,16 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torch import nn
 
 from bertie.batches.layouts import Layout
 from bertie.contracts import Batch, Targets
 from bertie.errors import UsageError, require_range
+from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.model import Model
+from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead
-from bertie.objectives.initialization import set_cooccurrence_vectors
+from bertie.objectives.initialization import set_cooccurrence_vectors, set_neighbor_weights
 from bertie.objectives.masking import Masking, Selection, select, spans_of
 from bertie.objectives.requirements import require_transformer
 from bertie.text.shards import Corpus
@@ -44,10 +46,11 @@ class MaskedLM:
     """Share of the selected tokens that become a random subword. The rest remain unchanged."""
     unmasked_sequences: float = 0.0
     """Share of sequences without any selected token, so that the model also sees texts as fine-tuning shows them."""
-    initialization: Literal["random", "unigram", "cooccurrence"] = "random"
+    initialization: Literal["random", "unigram", "cooccurrence", "neighbors"] = "random"
     """Initial weights. random: as in BERT. unigram: the output bias is the log frequency of each subword instead of 0.
     cooccurrence: the same bias, and the word embeddings (the output matrix, too) are co-occurrence vectors of the
-    corpus."""
+    corpus. neighbors: the same, and the first layers attend to the tokens beside each token, which takes rotary
+    positions."""
 
     def __post_init__(self) -> None:
         require_range("objectives.mlm", self, "weight", "mask_replace_prob", "random_replace_prob", low=0)
@@ -71,6 +74,27 @@ class MaskedLM:
             raise UsageError(
                 "objectives.mlm: mask_replace_prob and random_replace_prob are 0, so the model would read every token that "
                 "it predicts: raise one of them"
+            )
+        if self.initialization == "neighbors":
+            self._check_neighbors(require_transformer(self.kind, model), objectives)
+
+    def _check_neighbors(self, model: TransformerConfig, objectives: tuple[object, ...]) -> None:
+        """Raise UsageError if the model cannot begin with attention to neighbors."""
+        key = "objectives.mlm.initialization"
+        if model.position_embedding != "rotary":
+            raise UsageError(
+                f'{key} is "neighbors", and model.position_embedding is "{model.position_embedding}": set the latter to '
+                f'"rotary", or {key} to "cooccurrence"'
+            )
+        if model.embedding_width != model.hidden_size or not model.mlm_transform:
+            name = "mlm_transform" if model.embedding_width == model.hidden_size else "embedding_size"
+            raise UsageError(
+                f'{key} is "neighbors", which takes word embeddings of the hidden size and a dense layer in the head: remove '
+                f'model.{name}, or set {key} to "cooccurrence"'
+            )
+        if any(getattr(objective, "kind", "") == "rtd" for objective in objectives):
+            raise UsageError(
+                f'{key} is "neighbors", which ELECTRA\'s generator does not support: set it to "cooccurrence"'
             )
 
     def label(
@@ -122,19 +146,22 @@ class MaskedLM:
         replaced[selected[as_random]] = random_ids[as_random]
         return replaced
 
-    def initialize(self, head: nn.Module, corpus: Corpus) -> None:
-        """Set the initial output bias and word embeddings in place, as `initialization` says.
+    def initialize(self, model: Model, corpus: Corpus) -> None:
+        """Set initial weights in place, as `initialization` says.
 
         Args:
-            head: A head from `head`, which shares the word embeddings with its encoder.
+            model: The model, whose head shares the word embeddings with its encoder.
             corpus: Training text for the frequencies and co-occurrences.
         """
+        head = model.heads[self.kind]
         if not isinstance(head, MaskedLMHead) or self.initialization == "random":
             return
         counts = torch.from_numpy(corpus.frequencies(len(head.bias)) + 1.0)
         head.bias.data.copy_((counts / counts.sum()).log())
-        if self.initialization == "cooccurrence":
+        if self.initialization != "unigram":
             set_cooccurrence_vectors(head.word[0], corpus)
+        if self.initialization == "neighbors" and isinstance(model.encoder, TransformerEncoder):
+            set_neighbor_weights(model.encoder, head)
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> MaskedLMHead:
         """Build the head, with the encoder's word embeddings as its output matrix."""

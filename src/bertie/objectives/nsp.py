@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from torch import nn
 
 from bertie.batches.layouts import Layout
 from bertie.contracts import Batch, Targets
 from bertie.errors import UsageError, require_range
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.heads import PooledHead
+from bertie.model.model import Model
 from bertie.objectives.requirements import require_transformer
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
@@ -62,7 +62,7 @@ class NextSentence:
             batch.ragged.cu_seqlens[:-1], np.where(labeled, batch.pair_label, 0), labeled.astype(np.float32)
         )
 
-    def initialize(self, head: nn.Module, corpus: Corpus) -> None:
+    def initialize(self, model: Model, corpus: Corpus) -> None:
         """Do nothing: random initial weights suit two balanced classes."""
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> PooledHead:  # noqa: ARG002

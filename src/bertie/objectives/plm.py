@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from torch import nn
 
 from bertie.batches.layouts import Layout
 from bertie.contracts import Batch, Targets
 from bertie.errors import UsageError, require_range
 from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.model import Model
 from bertie.model.vocabulary_heads import PermutationLMHead
 from bertie.objectives.masking import select
 from bertie.text.shards import Corpus
@@ -80,7 +80,7 @@ class PermutationLM:
         weight = np.pad(np.ones(len(selected), np.float32), spare)
         return replace(batch, order=order), Targets(np.pad(selected, spare), np.pad(ids[selected], spare), weight)
 
-    def initialize(self, head: nn.Module, corpus: Corpus) -> None:
+    def initialize(self, model: Model, corpus: Corpus) -> None:
         """Do nothing: the bias of the head is 0 initially."""
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> PermutationLMHead:

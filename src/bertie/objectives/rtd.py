@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from torch import nn
 
 from bertie.batches.layouts import Layout
 from bertie.contracts import Batch, ReplacementTargets
@@ -20,6 +19,7 @@ from bertie.model.config import TransformerConfig
 from bertie.model.electra import generator_config
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.heads import ReplacedTokenHead
+from bertie.model.model import Model
 from bertie.objectives.requirements import require_transformer
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
@@ -87,7 +87,7 @@ class ReplacedToken:
         positions = np.arange(len(ordinary))
         return batch, ReplacementTargets(positions, batch.original_ids, ordinary.astype(np.float32), draw)
 
-    def initialize(self, head: nn.Module, corpus: Corpus) -> None:
+    def initialize(self, model: Model, corpus: Corpus) -> None:
         """Do nothing: the head starts with random weights."""
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> ReplacedTokenHead:  # noqa: ARG002

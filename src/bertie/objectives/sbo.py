@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from torch import nn
 
 from bertie.batches.layouts import Layout
 from bertie.contracts import Batch, BoundaryTargets
 from bertie.errors import UsageError, require_range
 from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.model import Model
 from bertie.model.span_boundary import POSITIONS, SpanBoundaryHead
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.requirements import require_transformer
@@ -77,7 +77,7 @@ class SpanBoundary:
             offset=np.pad(np.minimum(offset, POSITIONS - 1), spare),
         )
 
-    def initialize(self, head: nn.Module, corpus: Corpus) -> None:
+    def initialize(self, model: Model, corpus: Corpus) -> None:
         """Do nothing: the head starts with random weights."""
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> SpanBoundaryHead:

@@ -14,7 +14,9 @@ from bertie.contracts import Sequence, Targets
 from bertie.errors import UsageError
 from bertie.model.chunked_loss import chunked_vocabulary_loss
 from bertie.model.config import TransformerConfig
+from bertie.model.encoder import build_encoder
 from bertie.model.losses import cross_entropy
+from bertie.model.model import Model
 from bertie.model.vocabulary_heads import BidirectionalLMHead, CausalLMHead
 from bertie.objectives.bilm import BidirectionalLM
 from bertie.objectives.clm import CausalLM
@@ -111,9 +113,10 @@ def test_word_embeddings_start_from_cooccurrences(objective: CausalLM | Bidirect
     corpus, embeddings = open_shards(small_shards).train, torch.nn.Embedding(500, 16)
     before = embeddings.weight.norm(dim=1).mean()
     head = CausalLMHead(embeddings) if isinstance(objective, CausalLM) else BidirectionalLMHead(embeddings)
-    objective.initialize(head, corpus)
+    model = Model(build_encoder(TransformerConfig(1, 16, 2, 16, vocab_size=500)), {objective.kind: head})
+    objective.initialize(model, corpus)
     seen = torch.from_numpy(corpus.frequencies(500)) > 0
     norms = embeddings.weight.norm(dim=1)[seen]
     torch.testing.assert_close(norms, (COOCCURRENCE_NORM * before).expand_as(norms))
-    replace(objective, initialization="random").initialize(head, corpus)
+    replace(objective, initialization="random").initialize(model, corpus)
     assert torch.equal(embeddings.weight.norm(dim=1)[seen], norms)

@@ -141,7 +141,7 @@ def test_a_copy_of_the_teacher_has_no_loss(teacher: Checkpoint, small_tokenizer:
     dropping = replace(teacher, config=size)
     objectives = (MaskedLM(), Distillation())
     model = new_model(size, objectives, 0, teacher=dropping).train()
-    objectives[1].initialize(model.heads["distil"], None)  # type: ignore[arg-type]
+    objectives[1].initialize(model, None)  # type: ignore[arg-type]
     micro = labeled(small_tokenizer, 0).tensors()
     assert float((loss := model(micro)["distil"]).total.detach() / loss.count) > 0.1
     loss = model.eval()(micro)["distil"]
@@ -188,7 +188,7 @@ def test_the_student_begins_with_weights_of_the_teacher(
     smaller = replace(tiny_config, num_hidden_layers=3, type_vocab_size=0, max_position_embeddings=40)
     objective = Distillation()
     model = new_model(smaller, (MaskedLM(), objective), 0, teacher=read_checkpoint(tmp_path))
-    objective.initialize(model.heads["distil"], None)  # type: ignore[arg-type]
+    objective.initialize(model, None)  # type: ignore[arg-type]
     wanted = theirs.state_dict()
     for name, tensor in model.state_dict().items():
         for ours, source in ((1, 2), (2, 4)):
@@ -196,7 +196,7 @@ def test_the_student_begins_with_weights_of_the_teacher(
         assert torch.equal(tensor, wanted[name.replace("!", ".")][: len(tensor)])
     untouched = Distillation(initialization="random")
     model = new_model(smaller, (MaskedLM(), untouched), 0, teacher=read_checkpoint(tmp_path))
-    untouched.initialize(model.heads["distil"], None)  # type: ignore[arg-type]
+    untouched.initialize(model, None)  # type: ignore[arg-type]
     assert not torch.equal(model.encoder.embeddings.word.weight, theirs.encoder.embeddings.word.weight)
 
 

@@ -16,6 +16,7 @@ from bertie.contracts import FILLER, Batch, Sequence, Targets
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
+from bertie.model.model import Model
 from bertie.objectives.masking import Masking
 from bertie.objectives.mlm import MaskedLM
 from bertie.pretraining.feed import label_row
@@ -210,7 +211,7 @@ def test_unigram_initialization_sets_the_bias_to_log_frequencies(
         encoder = build_encoder(tiny_config)
         words = encoder.embeddings.word.weight.detach().clone()
         head = objective.head(tiny_config, encoder)
-        objective.initialize(head, corpus)
+        objective.initialize(Model(encoder, {"mlm": head}), corpus)
         assert head.bias.detach().numpy() == pytest.approx(expected, abs=1e-5)
         assert torch.equal(encoder.embeddings.word.weight, words) == (objective.initialization != "cooccurrence")
 
@@ -221,7 +222,7 @@ def test_cooccurrence_initialization_sets_the_embeddings(tiny_config: Transforme
     initialize_weights(encoder, 0.02)
     before = encoder.embeddings.word.weight.detach().clone()
     objective = MaskedLM(initialization="cooccurrence")
-    objective.initialize(objective.head(tiny_config, encoder), corpus)
+    objective.initialize(Model(encoder, {"mlm": objective.head(tiny_config, encoder)}), corpus)
     after = encoder.embeddings.word.weight.detach()
     vectors = torch.from_numpy(cooccurrence_vectors(corpus, *after.shape))
     known = vectors.norm(dim=1) > 0
