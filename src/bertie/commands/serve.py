@@ -20,9 +20,10 @@ from bertie.threads import use_one_tokenizer_thread
 
 @dataclass(frozen=True)
 class Args:
-    """Serve models over HTTP: vectors, similarities, reranking, predictions and masked words.
+    """Serve models over HTTP: vectors, similarities, reranking, predictions, masked words and attention.
 
-    The API is JSON, with the embeddings of OpenAI's API among its endpoints. TLS is left to a proxy.
+    The API is JSON, with the embeddings of OpenAI's API among its endpoints. A page tries the models in a browser. TLS is
+    left to a proxy.
     """
 
     runs: Positional[list[str]]
@@ -40,6 +41,8 @@ class Args:
     """File with the keys that may use the server, one per line. Without it, everybody who reaches the address may."""
     cors: tuple[str, ...] = ()
     """Origins of web pages whose scripts may use the server, such as https://example.org."""
+    no_page: bool = False
+    """Serve the API alone, without the page at / that tries the models in a browser."""
     no_access_log: bool = False
     """Log no requests, only what happens to the server."""
     limits: Annotated[Limits, Flat] = Limits()
@@ -69,8 +72,8 @@ def run(args: Args) -> dict[str, Any]:
         console.warn(
             f"everybody who reaches {args.host} may use the server: set --api-keys, or a proxy that asks for one"
         )
-    announce(service, args.host, args.port)
-    serve(service, args.host, args.port, args.cors)
+    announce(service, args.host, args.port, not args.no_page)
+    serve(service, args.host, args.port, args.cors, not args.no_page)
     return {"models": list(models)}
 
 

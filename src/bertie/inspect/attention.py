@@ -5,6 +5,7 @@ S  sequences of a batch    L  length of the longest one, in tokens    N  heads o
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Many
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertie import console
 from bertie.contracts import Batch, Hidden, Sequence
@@ -26,6 +27,8 @@ from bertie.model.encoder import Encoder
 from bertie.model.layers import SelfAttention
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
+from bertie.predict.engines.cuda import HalfEncoder
+from bertie.predict.engines.torch_engine import PackedEncoder
 from bertie.tasks.inference import infer, require_finite
 
 BATCH_TOKENS = 2048  # bounds the probabilities of a layer: at most BATCH_TOKENS × N × L numbers
@@ -101,6 +104,53 @@ def read_attention(
         infer(model, sequences, compute, BATCH_TOKENS)
 
 
+def shows_attention(encoder: nn.Module) -> bool:
+    """Whether `attention_in` can read the attention of an encoder: a Transformer that torch computes."""
+    return isinstance(encoder, TransformerEncoder | PackedEncoder | HalfEncoder)
+
+
+def attention_in(model: Model, sequences: list[Sequence]) -> list[Float[np.ndarray, "layers N L L"]]:
+    """Return all attention probabilities of each sequence, as the engine of the model computes them.
+
+    They are layers × N × L² numbers per sequence, so use `read_attention` for more than a few.
+
+    Args:
+        model: A model whose encoder `shows_attention`.
+        sequences: The sequences, in any order.
+
+    Raises:
+        UserError: The hidden states are not finite.
+    """
+
+    def compute(batch: Batch, members: list[Sequence]) -> list[np.ndarray]:
+        seen: dict[int, list[np.ndarray]] = defaultdict(list)
+
+        def see(layer: int, probabilities: Tensor) -> None:
+            first = len(seen[layer])
+            for given, member in zip(probabilities, members[first:], strict=False):
+                size = len(member)
+                seen[layer].append(given[:, :size, :size].to("cpu", torch.float32, copy=True).numpy())
+
+        with _visible(model.encoder, see) as encoder:
+            hidden: Hidden = encoder(batch)
+        require_finite(hidden.last)
+        return [np.stack([seen[layer][number] for layer in sorted(seen)]) for number in range(len(members))]
+
+    return infer(model, sequences, compute, BATCH_TOKENS)
+
+
+@contextmanager
+def _visible(encoder: nn.Module, see: Callable[[int, Tensor], None]) -> Iterator[nn.Module]:
+    """Yield an encoder that shows its attention, sequence after sequence."""
+    if isinstance(encoder, PackedEncoder):
+        yield encoder.observed(see)
+        return
+    shown = encoder.uncompiled() if isinstance(encoder, HalfEncoder) else encoder
+    assert isinstance(shown, TransformerEncoder | HalfEncoder)
+    with observed(shown, see):
+        yield shown
+
+
 def require_transformer(encoder: Encoder) -> TransformerEncoder:
     """Return the encoder if its attention can be read.
 
@@ -115,7 +165,7 @@ def require_transformer(encoder: Encoder) -> TransformerEncoder:
 
 
 @contextmanager
-def observed(encoder: TransformerEncoder, see: Callable[[int, Tensor], None]) -> Iterator[None]:
+def observed(encoder: TransformerEncoder | HalfEncoder, see: Callable[[int, Tensor], None]) -> Iterator[None]:
     """Show the probabilities of every layer to `see(layer, probabilities)` while the block runs the encoder."""
     with _attention_replaced(encoder, lambda layer, _: VisibleAttention(partial(see, layer))):
         yield
@@ -170,7 +220,7 @@ def _return_first(known: Tensor, *_: Any) -> Tensor:
 
 @contextmanager
 def _attention_replaced(
-    encoder: TransformerEncoder, replacement: Callable[[int, Attention], Attention]
+    encoder: TransformerEncoder | HalfEncoder, replacement: Callable[[int, Attention], Attention]
 ) -> Iterator[None]:
     attentions = [part for part in encoder.layers.modules() if isinstance(part, SelfAttention)]
     before = [attention.attend for attention in attentions]

@@ -1,7 +1,7 @@
 """inspect.html: a map of all heads, attention in sentences, and charts and tables of everything else.
 
-The scripts in `page_assets` draw the interactive part from the numbers of `_data`. `page_sections` makes the rest, which
-needs no script.
+The scripts in `page_assets` draw the interactive part from the numbers of `page_data`. `page_sections` makes the rest, which
+needs no script. The page of `bertie serve` draws attention with the same scripts, 1_draw.js and 2_attention.js.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from bertie.inspect.tables import Table
 from bertie.report import Page
 
 FIRST_RELATIONS = ("obj", "dobj", "nsubj", "det")  # the map starts with the first of these that the treebank has
+STYLES = ("page.css", "drawing.css")
 SCRIPTS = ("1_draw.js", "2_attention.js", "3_heads.js", "4_main.js")
 
 
@@ -40,7 +41,7 @@ def inspection_page(about: dict[str, Any], parts: Many[Part], sentences: Many[Se
     tables = {table.name: table for part in parts for table in part.tables}
     page = Page(f"Inside {about['model']}", _intro(about, parts))
     data = page_data(about, tables, sentences)
-    page.interactive(_workbench(data), _asset("page.css"), "".join(map(_asset, SCRIPTS)))
+    page.interactive(_workbench(data), "".join(map(_asset, STYLES)), "".join(map(_asset, SCRIPTS)))
     add_relations(page, tables)
     add_coreference(page, tables)
     add_layers(page, tables)

@@ -13,14 +13,12 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-import torch
 from jaxtyping import Float
-from torch import Tensor
 
 from bertie import console
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
-from bertie.inspect.attention import Group, read_attention, require_transformer
+from bertie.inspect.attention import attention_in, require_transformer
 from bertie.inspect.tables import Table
 from bertie.inspect.texts import TextFile
 from bertie.inspect.treebank import ParsedSentence, read_treebank
@@ -134,21 +132,17 @@ _MEANING = {
 
 
 def _read(predictor: Predictor, sequences: list[Sequence], arcs: list[list[Arc]]) -> list[Sentence]:
-    config = require_transformer(predictor.model.encoder).config
-    shape = config.num_hidden_layers, config.num_attention_heads
-    found = [np.zeros((*shape, len(each), len(each)), np.float32) for each in sequences]
-
-    def see(group: Group, layer: int, probabilities: Tensor) -> None:
-        for place, index in enumerate(group.indices):
-            size = len(sequences[index])
-            found[index][layer] = probabilities[place, :, :size, :size].to(torch.float32).cpu().numpy()
-
-    if sequences:
-        read_attention(predictor.model, sequences, see, title="sentences")
+    require_transformer(predictor.model.encoder)
+    found = attention_in(predictor.model, sequences)
     tokenizer = predictor.tokenizer
     shown = [shown_tokens(tokenizer, each.input_ids) for each in sequences]
-    special = [np.flatnonzero(np.isin(each.input_ids, tokenizer.special_ids)).tolist() for each in sequences]
+    special = [special_places(tokenizer, each.input_ids) for each in sequences]
     return [Sentence(*each) for each in zip(shown, special, arcs, found, strict=True)]
+
+
+def special_places(tokenizer: Tokenizer, ids: np.ndarray) -> list[int]:
+    """Return the numbers of the special tokens in a sequence, such as [CLS]."""
+    return np.flatnonzero(np.isin(ids, tokenizer.special_ids)).tolist()
 
 
 def shown_tokens(tokenizer: Tokenizer, ids: np.ndarray) -> list[str]:

@@ -263,7 +263,8 @@ class Predictor:
         """Predict for inputs in memory; `predict_file` reads a file.
 
         Args:
-            inputs: Texts, pairs of texts, lists of words, or dicts with the columns of the training data.
+            inputs: Texts, pairs of texts, lists of words, lists of a context and its endings, or dicts with the columns of
+                the training data.
 
         Returns:
             One prediction per input, in order: `ClassPrediction`, `NumberPrediction`, `ChoicePrediction`,

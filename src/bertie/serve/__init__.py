@@ -9,5 +9,5 @@ A request passes these files in order:
 4. `operations.py` tokenizes the texts into sequences, and later turns outputs into predictions.
 5. `queue.py` holds the sequences until `worker.py` computes them in packed batches.
 
-`server.py` starts and stops it all. `limits.py` has the settings.
+`server.py` starts and stops it all. `limits.py` has the settings. `page.py` serves the page for browsers, a client of the API.
 """

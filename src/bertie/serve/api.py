@@ -14,13 +14,16 @@ from starlette.responses import Response
 
 from bertie.contracts import Sequence
 from bertie.errors import UserError
+from bertie.model.config import TransformerConfig
 from bertie.predict.relevance import relevance
 from bertie.predict.vectors import cosines
 from bertie.serve import messages as m
+from bertie.serve.attention import answer_bytes, attention_response, encode_whole
 from bertie.serve.exchange import Call, Handler, json_response
 from bertie.serve.limits import Refused, check_sizes
 from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.queue import Job
+from bertie.tasks import Classify, Regress
 from bertie.tasks.predictions import SimilarityPrediction
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
@@ -112,8 +115,28 @@ async def fill_mask(call: Call, request: m.FillMaskRequest) -> m.FillMaskRespons
     encode = _each(model.encode_masked, "inputs")
     job = await _run(call, model, "fill-mask", encode, list(enumerate(request.inputs)), sizes)
     decode = partial(model.decode_masked, top_k=request.top_k)
-    results = await call.service.offload(len(job.results), lambda: list(map(decode, job.results)))
+    found = await call.service.offload(len(job.results), lambda: list(map(decode, job.results)))
+    results = [
+        [[m.MaskCandidate(each.token, model.reading(each.token), each.probability) for each in mask] for mask in masks]
+        for masks in found
+    ]
     return m.FillMaskResponse(results, model.name, _usage(call, model, job.sequences))
+
+
+async def attention(call: Call, request: m.AttentionRequest) -> Response:
+    """Return the attention probabilities of all heads in a text, or in a pair of texts."""
+    model = call.service.model(request.model, "attention")
+    texts = [request.text] if request.text_pair is None else [request.text, request.text_pair]
+    sizes = list(map(len, texts))
+    check_sizes(sizes, call.service.limits, "text")
+    with call.service.buffer() as count:
+        count(answer_bytes(model, sum(sizes)))
+        job = await _run(call, model, "attention", partial(encode_whole, model), [texts], [sum(sizes)], param="text")
+        [sequence], [found] = job.sequences, job.results
+        usage = _usage(call, model, job.sequences)
+        (tokens, special), (layers, heads) = model.decode_attention(sequence), found.shape[:2]
+        message = m.AttentionResponse(tokens, special, layers, heads, "", model.name, usage)
+        return await call.service.offload(found.size, attention_response, message, found, request.encoding_format)
 
 
 async def models(call: Call, _: None) -> m.ModelList:
@@ -153,6 +176,7 @@ ENDPOINTS = (
     Endpoint("POST", "/v1/rerank", rerank, "Documents by relevance", m.RerankResponse, m.RerankRequest),
     Endpoint("POST", "/v1/predict", predict, "Predictions of a fine-tuned model", m.PredictResponse, m.PredictRequest),
     Endpoint("POST", "/v1/fill-mask", fill_mask, "Tokens at masks", m.FillMaskResponse, m.FillMaskRequest),
+    Endpoint("POST", "/v1/attention", attention, "Attention of all heads", m.AttentionResponse, m.AttentionRequest),
     Endpoint("GET", "/livez", livez, "Liveness", m.Status, protected=False, statuses=(503,)),
     Endpoint("GET", "/readyz", readyz, "Readiness", m.Status, protected=False, statuses=(503,)),
     Endpoint("GET", "/metrics", metrics, "Metrics for Prometheus", None),
@@ -291,13 +315,22 @@ def _json(prediction: Any) -> Any:
 
 
 def _card(call: Call, model: ServedModel) -> m.ModelCard:
-    task = model.task
+    task, config = model.task, model.predictor.model.encoder.config
+    transformer = config if isinstance(config, TransformerConfig) else None
     return m.ModelCard(
         id=model.name,
         created=int(call.service.started),
         owned_by="bertie",
         task=task.kind if task is not None else None,
         labels=list(task.labels) if task is not None else [],
+        paired=task.paired if isinstance(task, Classify | Regress) else None,
+        mask_token=model.mask_token,
+        languages=list(transformer.languages) if transformer else [],
+        language=transformer.language if transformer else "",
+        engine=model.predictor.engine,
+        layers=transformer.num_hidden_layers if transformer else None,
+        heads=transformer.num_attention_heads if transformer else None,
+        attention_tokens=model.attention_tokens,
         operations=model.operations,
         max_length=model.predictor.max_length,
         vector_width=model.vector_width,

@@ -33,7 +33,7 @@ class Limits:
     """Most tokens that wait or are computed for one model. A request that does not fit gets status 429, and so does one
     that would wait longer than half of `timeout`, by the speed of the last batches. One with more tokens gets 413."""
     buffer_bytes: int = 256 * 2**20
-    """Most bytes in the bodies of all requests that have no answer yet (else 429)."""
+    """Most bytes in the bodies of all requests that have no answer yet, and in the attention that they ask for (else 429)."""
     batch_tokens: int = 0
     """Tokens in a batch. 0: 4,096 on a CPU, where larger batches are hardly faster and delay others; 16,384 on a GPU."""
     max_wait_ms: float = 0.0

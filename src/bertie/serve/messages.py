@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from bertie.predict.fill_mask import MaskPrediction
 from bertie.serve.limits import ErrorType
 from bertie.serve.operations import MAX_TOP_K
 
@@ -23,10 +22,15 @@ Input = str | list[str | int | list[int]]  # narrower in the schema: `openapi.IN
 Example = str | list[str] | dict[str, str | list[str]]
 
 
-class Request(Struct, forbid_unknown_fields=True, kw_only=True):
+class Named(Struct, forbid_unknown_fields=True, kw_only=True):
     """What every request may say."""
 
     model: ModelName = ""
+
+
+class Request(Named, kw_only=True):
+    """What requests with texts that may be truncated may say."""
+
     truncate: Truncate = True
 
 
@@ -83,8 +87,8 @@ class PredictRequest(Request, kw_only=True):
         list[Example],
         Meta(
             min_length=1,
-            description="Texts, pairs of texts, lists of words, or objects with the columns of the training data, as the "
-            "task of the model needs them.",
+            description="Texts, pairs of texts, lists of words, lists of a context and its endings, or objects with the "
+            "columns of the training data, as the task of the model needs them.",
         ),
     ]
 
@@ -94,6 +98,16 @@ class FillMaskRequest(Request, kw_only=True):
 
     inputs: Annotated[Texts, Meta(description="Texts with at least one [MASK], or the model's own mask token.")]
     top_k: Annotated[int, Meta(ge=1, le=MAX_TOP_K, description="Predictions per mask.")] = 5
+
+
+class AttentionRequest(Named, kw_only=True):
+    """A text, or a pair of texts, whose attention is asked for."""
+
+    text: Annotated[str, Meta(description="The text. It is never truncated.")]
+    text_pair: Annotated[str | None, Meta(description="Second text of a pair.")] = None
+    encoding_format: Annotated[
+        Literal["float", "base64"], Meta(description="base64: the bytes of little-endian float32 numbers.")
+    ] = "float"
 
 
 class Usage(Struct):
@@ -155,10 +169,36 @@ class PredictResponse(Struct):
     usage: Usage
 
 
+class MaskCandidate(Struct):
+    """A token predicted at a [MASK]."""
+
+    token: str
+    text: Annotated[str, Meta(description="How it continues the text: with a space before it if it begins a word.")]
+    probability: float
+
+
 class FillMaskResponse(Struct):
     """For each text and each of its masks the most probable tokens, most probable first."""
 
-    results: list[list[list[MaskPrediction]]]
+    results: list[list[list[MaskCandidate]]]
+    model: str
+    usage: Usage
+
+
+class AttentionResponse(Struct):
+    """The attention probabilities of every head: how much each token attends to each token."""
+
+    tokens: Annotated[list[str], Meta(description="The tokens, special tokens included.")]
+    special: Annotated[list[int], Meta(description="Numbers of the special tokens, from 0.")]
+    layers: int
+    heads: Annotated[int, Meta(description="Heads per layer.")]
+    attention: Annotated[
+        list[list[list[list[float]]]] | str,
+        Meta(
+            description="By layer, head, attending token and attended token. The probabilities of an attending token have "
+            "the sum 1. Numbers are rounded to five decimals."
+        ),
+    ]
     model: str
     usage: Usage
 
@@ -171,6 +211,20 @@ class ModelCard(Struct, tag_field="object", tag="model"):
     owned_by: str
     task: Annotated[str | None, Meta(description="Kind of the task that it was fine-tuned for.")]
     labels: list[str]
+    paired: Annotated[
+        bool | None,
+        Meta(description="Whether the task reads pairs of texts. None: both, or the task has no such choice."),
+    ]
+    mask_token: Annotated[str | None, Meta(description="The token for /v1/fill-mask. None: the model fills no masks.")]
+    languages: Annotated[list[str], Meta(description="Languages of a model with language embeddings.")]
+    language: Annotated[str, Meta(description="The language that such a model reads texts in.")]
+    engine: Annotated[str, Meta(description="What computes the model.")]
+    layers: int | None
+    heads: Annotated[int | None, Meta(description="Attention heads per layer.")]
+    attention_tokens: Annotated[
+        int | None,
+        Meta(description="Tokens of the longest text for /v1/attention. None: the model shows no attention."),
+    ]
     operations: Annotated[list[str], Meta(description="The endpoints of /v1/ that it serves.")]
     max_length: Annotated[int, Meta(description="Tokens of the longest sequence, special tokens included.")]
     vector_width: int

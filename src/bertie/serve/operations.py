@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import isqrt
 from typing import Any, Literal
 
 import numpy as np
 
 from bertie.contracts import Sequence
 from bertie.errors import UserError
+from bertie.inspect.attention import attention_in, shows_attention
+from bertie.inspect.sentences import shown_tokens, special_places
+from bertie.model.config import TransformerConfig
 from bertie.model.layer_selection import selected_width
 from bertie.predict import vectors
 from bertie.predict.fill_mask import MaskPrediction, encode_masked, mask_predictions
@@ -23,8 +28,10 @@ from bertie.tasks.inference import outputs
 from bertie.text import truncation
 from bertie.text.truncation import TokenizedText
 
-Operation = Literal["embed", "predict", "fill-mask"]
+Operation = Literal["embed", "predict", "fill-mask", "attention"]
 MAX_TOP_K = 100  # predictions per mask that a request may ask for
+MAX_ATTENTION_TOKENS = 128  # of a text whose attention a request may ask for
+MAX_PROBABILITIES = 2_500_000  # in an answer with attention: about 20 MB of JSON
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +61,32 @@ class ServedModel:
         """Names of what it offers, for clients. Every model embeds, and what embeds also compares and reranks."""
         return ["embeddings", "similarity", "rerank", *(name for name in self.lanes if name != "embed")]
 
+    @property
+    def mask_token(self) -> str | None:
+        """The token of the vocabulary that stands for a mask. None: it fills no masks."""
+        return self.predictor.tokenizer.special.mask if "fill-mask" in self.lanes else None
+
+    @property
+    def attention_tokens(self) -> int | None:
+        """Tokens of the longest text whose attention it shows: layers × heads × tokens² is bounded. None: it shows none."""
+        if "attention" not in self.lanes:
+            return None
+        config = self.transformer()
+        most = isqrt(MAX_PROBABILITIES // (config.num_hidden_layers * config.num_attention_heads))
+        return min(most, MAX_ATTENTION_TOKENS, self.predictor.max_length)
+
+    def lacks(self, operation: Operation) -> str:
+        """Return why it does not offer an operation, and what to do, as the end of a message."""
+        if operation == "predict":
+            return "it lacks a task"
+        if operation == "fill-mask":
+            return "it lacks a masked-LM head"
+        kind = self.predictor.model.encoder.config.kind
+        if kind != "transformer":
+            return f"it is of the kind {kind}, and only Transformers show their attention"
+        engine = self.predictor.engine
+        return f"the engine {engine} does not compute the probabilities one by one: serve it with --engine plain"
+
     def encode_texts(self, texts: list[str]) -> list[Sequence]:
         """Return the sequences of texts to embed. Raises UserError for an invalid text."""
         return vectors.encode(self.predictor.tokenizer, texts, self.predictor.max_length)
@@ -79,6 +112,17 @@ class ServedModel:
         [sequence] = model.masked_sequences([encode_masked(model, text)])
         return sequence
 
+    def encode_attention(self, texts: list[str]) -> Sequence:
+        """Return the sequence of a text or a pair of texts, whole. Raises UserError for an invalid text."""
+        columns = [[text] for text in texts]
+        [sequence] = truncation.encode(self.predictor.tokenizer, *columns, max_length=sys.maxsize)
+        return sequence
+
+    def decode_attention(self, sequence: Sequence) -> tuple[list[str], list[int]]:
+        """Return the tokens of a sequence as they are shown, and the numbers of the special tokens."""
+        tokenizer = self.predictor.tokenizer
+        return shown_tokens(tokenizer, sequence.input_ids), special_places(tokenizer, sequence.input_ids)
+
     def encode_examples(self, examples: list[Any]) -> list[Sequence]:
         """Return the sequences of examples of the task: one or more each. Raises UserError for an unfit example."""
         assert self.task is not None
@@ -92,6 +136,18 @@ class ServedModel:
     def decode_masked(self, result: tuple[np.ndarray, np.ndarray], top_k: int) -> list[list[MaskPrediction]]:
         """Return the `top_k` best tokens for every mask of a text."""
         return mask_predictions(self._token_model(), result, top_k)
+
+    def reading(self, token: str) -> str:
+        """Return a token as it continues a text: with a space before it if it begins a word."""
+        tokenizer = self.predictor.tokenizer
+        text = tokenizer.spelling(token).decode("utf-8", "replace")
+        return text if tokenizer.algorithm == "bpe" or text != token else f" {text}"
+
+    def transformer(self) -> TransformerConfig:
+        """Return the configuration of its encoder, which must be a Transformer."""
+        config = self.predictor.model.encoder.config
+        assert isinstance(config, TransformerConfig)
+        return config
 
     def _token_model(self) -> TokenModel:
         served = self.predictor
@@ -117,6 +173,8 @@ def serve_model(name: str, predictor: Predictor, capacity: int) -> ServedModel:
         compute["predict"] = partial(outputs, predictor.model, predictor.task)
     if predictor.model.kinds & {"mlm", "plm"}:
         compute["fill-mask"] = partial(_fill, predictor)
+    if shows_attention(predictor.model.encoder):
+        compute["attention"] = partial(attention_in, predictor.model)
     lanes: dict[Operation, Lane] = {operation: Lane(function, share) for operation, function in compute.items()}
     probe = partial(embed, vectors.encode(predictor.tokenizer, ["probe"], predictor.max_length))
     width = selected_width("last", predictor.model.encoder.config)

@@ -29,6 +29,7 @@ from bertie.serve.connection import BoundedConnection
 from bertie.serve.exchange import exchange, json_response
 from bertie.serve.messages import Error, ErrorResponse
 from bertie.serve.openapi import openapi
+from bertie.serve.page import page_routes
 from bertie.serve.service import Service
 
 KEEP_ALIVE = 65  # seconds that an idle connection stays open: longer than the 60 s of common load balancers
@@ -37,8 +38,14 @@ SWITCH_INTERVAL = (
 )
 
 
-def build_app(service: Service, origins: tuple[str, ...] = ()) -> Starlette:
-    """Return the ASGI application. origins: the web pages that browsers let use it."""
+def build_app(service: Service, origins: tuple[str, ...] = (), page: bool = True) -> Starlette:
+    """Return the ASGI application.
+
+    Args:
+        service: The service.
+        origins: The web pages that browsers let use it.
+        page: Whether it has a page of its own.
+    """
     description = openapi()
 
     async def describe(call: Any, message: None) -> Response:  # noqa: ARG001
@@ -51,6 +58,7 @@ def build_app(service: Service, origins: tuple[str, ...] = ()) -> Starlette:
         for each in ENDPOINTS
     ]
     routes.append(Route("/openapi.json", exchange(service, "/openapi.json", None, describe, False), methods=["GET"]))
+    routes += page_routes(service) if page else []
     headers = ["Authorization", "Content-Type"]
     cors = Middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=headers)
     return Starlette(
@@ -69,8 +77,8 @@ async def _http_error(request: Request, error: Exception) -> Response:  # noqa: 
     return response
 
 
-def serve(service: Service, host: str, port: int, origins: tuple[str, ...] = ()) -> None:
-    """Serve until SIGTERM or SIGINT. Must be called in the main thread.
+def serve(service: Service, host: str, port: int, origins: tuple[str, ...] = (), page: bool = True) -> None:
+    """Serve until SIGTERM or SIGINT. Must be called in the main thread. Arguments as in `build_app`.
 
     Raises:
         UserError: The address cannot be used.
@@ -80,11 +88,10 @@ def serve(service: Service, host: str, port: int, origins: tuple[str, ...] = ())
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.freeze()  # what is loaded stays: the garbage collector need not look at it
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(service, listener, origins))
+        runner.run(_serve(service, listener, start_server(service, origins, page)))
 
 
-async def _serve(service: Service, listener: socket.socket, origins: tuple[str, ...]) -> None:
-    server = start_server(service, origins)
+async def _serve(service: Service, listener: socket.socket, server: uvicorn.Server) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for each in (signal.SIGTERM, signal.SIGINT):
@@ -104,14 +111,14 @@ async def _serve(service: Service, listener: socket.socket, origins: tuple[str, 
     service.log.close()
 
 
-def start_server(service: Service, origins: tuple[str, ...]) -> uvicorn.Server:
-    """Return uvicorn's server, not yet running."""
+def start_server(service: Service, origins: tuple[str, ...], page: bool = True) -> uvicorn.Server:
+    """Return uvicorn's server, not yet running. Arguments as in `build_app`."""
 
     class Connection(BoundedConnection):
         seconds = service.limits.read_timeout
 
     config = uvicorn.Config(
-        build_app(service, origins),
+        build_app(service, origins, page),
         http=Connection,
         ws="none",
         lifespan="off",
@@ -162,8 +169,10 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return None
 
 
-def announce(service: Service, host: str, port: int) -> None:
+def announce(service: Service, host: str, port: int, page: bool) -> None:
     """Say for people where the server listens."""
     for model in service.models.values():
         console.info(f"{model.name}: {', '.join(model.operations)}; {model.predictor.max_length} tokens")
+    if page:
+        console.info(f"http://{host}:{port}/ is a page to try the models")
     console.info(f"http://{host}:{port}/openapi.json describes the API; Ctrl-C stops")

@@ -50,7 +50,7 @@ class Service:
     draining: bool = False
     """Whether the server stops."""
     buffered: int = 0
-    """Bytes of the bodies of all requests that have no answer yet."""
+    """Bytes of the bodies of all requests that have no answer yet, and of the attention that they ask for."""
     started: float = field(default_factory=time.time)
     """When the models were loaded, in seconds since 1970."""
 
@@ -100,17 +100,17 @@ class Service:
         if found is None:
             raise Refused(404, "model", f"no model has this name: the models are {', '.join(self.models)}", "model")
         if operation not in found.lanes:
-            need = "a task" if operation == "predict" else "a masked-LM head"
-            raise Refused(422, "operation", f"the model {found.name} has no {operation}: it lacks {need}", "model")
+            message = f"the model {found.name} has no {operation}: {found.lacks(operation)}"
+            raise Refused(422, "operation", message, "model")
         if problem := "its last computations failed" if found.health.broken else self.worker.problem():
             raise Refused(503, "broken", f"the model {found.name} is not available: {problem}", retry_after=10)
         return found
 
     @contextmanager
     def buffer(self) -> Iterator[Callable[[int], None]]:
-        """Yield a function that counts the bytes of one body. They are forgotten at the end.
+        """Yield a function that counts bytes that one request keeps in memory. They are forgotten at the end.
 
-        The function raises Refused, with status 429, if all bodies together are too large.
+        The function raises Refused, with status 429, if those of all requests together are too many.
         """
         own = 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,11 +12,22 @@ import torch
 from bertie.batches.collate import collate
 from bertie.contracts import Batch, Hidden, Sequence
 from bertie.errors import UserError
-from bertie.inspect.attention import Group, gated, observed, read_attention, require_transformer
+from bertie.inspect.attention import (
+    Group,
+    attention_in,
+    gated,
+    observed,
+    read_attention,
+    require_transformer,
+    shows_attention,
+)
 from bertie.model.config import TransformerConfig
-from bertie.model.encoder import build_encoder
+from bertie.model.encoder import Encoder, build_encoder
+from bertie.model.model import Model
 from bertie.model.static import StaticConfig, StaticEncoder
 from bertie.model.transformer import TransformerEncoder
+from bertie.predict.engines import torch_engine
+from bertie.predict.engines.cuda import HalfEncoder
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.text import truncation
@@ -107,3 +119,58 @@ def _batch(lengths: list[int]) -> Batch:
         Sequence(rng.integers(5, 500, n).astype(np.int32), np.zeros(n, np.int32), np.ones(n, bool)) for n in lengths
     ]
     return collate(sequences, max(lengths)).tensors()
+
+
+def own_attention(encoder: TransformerEncoder, sequences: list[Sequence]) -> list[np.ndarray]:
+    """The probabilities of each sequence alone, by the formula."""
+    found = []
+    for sequence in sequences:
+        layers: list[torch.Tensor] = []
+        with observed(encoder, lambda _, probabilities, layers=layers: layers.append(probabilities[0].clone())):
+            encoder(collate([sequence], len(sequence)).tensors())
+        found.append(torch.stack(layers).numpy())
+    return found
+
+
+@pytest.mark.parametrize("engine", ["plain", "torch", "torch-bf16", "cuda"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"causal": True}, {"position_embedding": "alibi"}, {"position_embedding": "rotary", "norm_position": "pre"}],
+    ids=lambda settings: " ".join(settings) or "bert",
+)
+def test_every_torch_engine_shows_its_attention(
+    tiny_config: TransformerConfig, settings: dict[str, Any], engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    encoder = build_encoder(TransformerConfig(**{**vars(tiny_config), **settings}))
+    assert isinstance(encoder, TransformerEncoder)
+    for parameter in encoder.parameters():
+        torch.nn.init.normal_(parameter, std=0.3 if parameter.ndim > 1 else 0.01)
+    lengths = [5, 9, 9, 1, 12]
+    sequences = [
+        Sequence(np.arange(3 * n, 3 * n + n, dtype=np.int32), np.zeros(n, np.int32), np.ones(n, bool)) for n in lengths
+    ]
+    with torch.inference_mode():
+        expected = own_attention(encoder, sequences)
+    built = {
+        "plain": lambda: encoder,
+        "torch": lambda: torch_engine.fp32(encoder),
+        "torch-bf16": lambda: torch_engine.bf16(encoder),
+        "cuda": lambda: HalfEncoder(encoder, backend="eager"),
+    }[engine]()
+    monkeypatch.setattr("bertie.predict.engines.layers.PART_TOKENS", 16)  # several parts
+    assert shows_attention(built)
+    model = Model(encoder, {})
+    model.encoder = cast(Encoder, built)
+    found = attention_in(model, sequences)
+    for mine, other, length in zip(found, expected, lengths, strict=True):
+        assert mine.shape == (2, 4, length, length)
+        assert mine.dtype == np.float32
+        np.testing.assert_allclose(mine, other, atol=1e-5 if engine in ("plain", "torch") else 0.05)
+        np.testing.assert_allclose(mine.sum(-1), 1, atol=1e-5 if engine != "cuda" else 0.02)
+    with torch.inference_mode():  # and the encoder is as it was
+        np.testing.assert_array_equal(own_attention(encoder, sequences)[1], expected[1])
+
+
+def test_other_encoders_do_not_show_attention() -> None:
+    assert not shows_attention(StaticEncoder(StaticConfig(vocab_size=9, hidden_size=8)))

@@ -81,14 +81,14 @@ class Server:
 
 
 @contextmanager
-def serving(service: Service, origins: tuple[str, ...] = ()) -> Iterator[Server]:
+def serving(service: Service, origins: tuple[str, ...] = (), page: bool = True) -> Iterator[Server]:
     """Run a server until the end of the block."""
     listener = _listen("127.0.0.1", 0)
     started = threading.Event()
     stop: list[Callable[[], object]] = []
 
     async def run() -> None:
-        server = start_server(service, origins)
+        server = start_server(service, origins, page)
         stop.append(lambda: setattr(server, "should_exit", True))
         service.start()
         task = asyncio.ensure_future(server._serve(sockets=[listener]))

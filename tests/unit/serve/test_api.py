@@ -138,14 +138,20 @@ def test_fill_mask(server: Server, predictors: Predictors) -> None:
     texts = ["ban [MASK] kopa [MASK]", "[MASK]"]
     answer = server.post("/v1/fill-mask", {"model": "mlm", "inputs": texts, "top_k": 3})
     expected = [[[asdict(guess) for guess in mask] for mask in predictors["mlm"].fill_mask(text, 3)] for text in texts]
-    compare(answer.json["results"], expected)
+    results = answer.json["results"]
+    candidates = [guess for masks in results for mask in masks for guess in mask]
+    for guess in candidates:
+        token = guess["token"]
+        assert guess.pop("text") == (token[2:] if token.startswith("##") else f" {token}")
+    assert {guess["token"].startswith("##") for guess in candidates} == {True, False}
+    compare(results, expected)
 
 
 def test_models_and_metrics_describe_the_server(server: Server, predictors: Predictors) -> None:
     cards = {card["id"]: card for card in server.get("/v1/models").json["data"]}
     assert cards.keys() == predictors.keys()
     assert cards["classifier"]["labels"] == ["bad", "good"]
-    assert cards["mlm"]["operations"] == ["embeddings", "similarity", "rerank", "fill-mask"]
+    assert cards["mlm"]["operations"] == ["embeddings", "similarity", "rerank", "fill-mask", "attention"]
     assert cards["tagger"] == server.get("/v1/models/tagger").json
     assert server.get("/v1/models/unknown").status == 404
     server.post("/v1/embeddings", {"input": ["a", "b"], "model": "tagger"})

@@ -3,18 +3,16 @@
 const SVG = "http://www.w3.org/2000/svg";
 
 /** Create an SVG element. `children` may be a text. */
-function svg(name, attributes = {}, children = []) {
-  const element = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  if (typeof children === "string") element.textContent = children;
-  else element.append(...children);
-  return element;
-}
+const svg = (name, attributes, children) => filled(document.createElementNS(SVG, name), attributes, children);
 
 /** Create an HTML element. `children` may be a text. */
-function html(name, attributes = {}, children = []) {
-  const element = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+const html = (name, attributes, children) => filled(document.createElement(name), attributes, children);
+
+function filled(element, attributes = {}, children = []) {
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "style") element.style.cssText = value; // a strict Content-Security-Policy refuses the attribute
+    else element.setAttribute(key, value);
+  }
   if (typeof children === "string") element.textContent = children;
   else element.append(...children);
   return element;
@@ -96,7 +94,7 @@ function standalone(drawing) {
     }
     element.removeAttribute("class");
     element.removeAttribute("tabindex");
-    element.setAttribute("style", css.join(";"));
+    element.style.cssText = css.join(";");
   });
   for (const [key, value] of Object.entries({ xmlns: SVG, width, height })) copy.setAttribute(key, value);
   copy.prepend(svg("rect", { width, height, fill: plainColor(getComputedStyle(document.body).backgroundColor) }));

@@ -61,6 +61,12 @@ class HalfEncoder(nn.Module):
         layers = (*(x.float() for x in outputs), x_QD) if all_layers else None
         return Hidden(x_QD, layers)
 
+    def uncompiled(self) -> HalfEncoder:
+        """Return an encoder with the same layers that does not compile them, so that their attention may be replaced."""
+        twin = copy.copy(self)
+        twin.call = _call  # pyright: ignore[reportAttributeAccessIssue]
+        return twin
+
 
 def _call(layer: nn.Module, x_TD: Tensor, ragged: Ragged, rows: Tensor | None, angles: Tensor | None) -> Tensor:
     return layer(x_TD, ragged, rows, angles)

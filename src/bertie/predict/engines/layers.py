@@ -10,7 +10,7 @@ N  heads    H  head size    D  hidden size
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -28,6 +28,8 @@ from bertie.model.positions import rotate
 from bertie.predict.engines.linears import Linear
 
 PART_TOKENS = 2048
+Mix = Callable[..., Tensor]
+"""Mixes values by attention: called as `F.scaled_dot_product_attention`, with `attn_mask` as the only keyword."""
 
 
 class Run(NamedTuple):
@@ -120,6 +122,7 @@ class PackedLayer:
     attention_norm: nn.LayerNorm | None
     """None: its input is normalized already."""
     norm: nn.LayerNorm | None
+    mix: Mix = F.scaled_dot_product_attention
 
     def __call__(self, x_PD: Tensor, part: Part, angles: Tensor | None) -> Float[Tensor, "P D"]:
         """Return the output for all tokens."""
@@ -160,7 +163,7 @@ class PackedLayer:
                 x[own].unflatten(0, (run.sequences, -1)).transpose(1, 2)
                 for x, own in ((q_QNH, run.queries), (k_TNH, run.tokens), (v_TNH, run.tokens))
             )
-            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=_mask(self.pattern, q, k.shape[2]))
+            mixed = self.mix(q, k, v, attn_mask=_mask(self.pattern, q, k.shape[2]))
             parts.append(mixed.transpose(1, 2).reshape(-1, q_QNH.shape[1] * q_QNH.shape[2]))
         if (rest := len(q_QNH) - runs[-1].queries.stop) > 0:
             parts.append(parts[0].new_zeros(rest, parts[0].shape[1]))

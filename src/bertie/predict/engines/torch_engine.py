@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bertie.contracts import Batch, Hidden
@@ -35,6 +38,8 @@ Make = Callable[[str, Weights], Linear]
 """Builds the linear layer of a name ("0.qkv") and its weights."""
 Adjust = Callable[[str, Weights], Weights]
 """Changes the weights of a layer of this name."""
+See = Callable[[int, Tensor], None]
+"""Receives the number of a layer, and the attention probabilities of consecutive sequences of equal length, fp32 [S, N, L, L]."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,25 @@ class PackedEncoder(nn.Module):
             return Hidden(x_TD.new_zeros(0, self.config.hidden_size))
         layers = outputs[0] if len(outputs) == 1 else [torch.cat(states) for states in zip(*outputs, strict=True)]
         return Hidden(layers[-1], tuple(layers) if all_layers else None)
+
+    def observed(self, see: See) -> PackedEncoder:
+        """Return an encoder with the same weights that shows its attention. It needs every token as a query row.
+
+        Each layer shows the sequences in the order of the batch, in one or more calls of `see`.
+        """
+        twin = copy.copy(self)
+        twin.packed = [replace(each, mix=partial(_mix_visibly, partial(see, i))) for i, each in enumerate(self.packed)]
+        return twin
+
+
+def _mix_visibly(
+    see: Callable[[Tensor], None], q_SNLH: Tensor, k_SNLH: Tensor, v_SNLH: Tensor, *, attn_mask: Tensor | None
+) -> Float[Tensor, "S N L H"]:
+    """Compute attention by the formula, and show the probabilities."""
+    scores = q_SNLH.float() @ k_SNLH.float().transpose(2, 3) / math.sqrt(q_SNLH.shape[-1])
+    probabilities = (scores if attn_mask is None else scores + attn_mask.float()).softmax(-1)
+    see(probabilities)
+    return probabilities.to(v_SNLH.dtype) @ v_SNLH
 
 
 def _pack(

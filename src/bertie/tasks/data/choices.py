@@ -99,13 +99,25 @@ class ChoiceReader:
         return self._examples(path, self._rows(path, labeled=False), labeled=False)
 
     def values(self, given: Iterable[Any]) -> Iterator[ChoiceExample]:
-        """Convert dicts ({"context": …, "endings": […], "label": 2}) or `ChoiceExample`s. Raises UserError."""
+        """Convert values to examples.
+
+        Args:
+            given: Dicts ({"context": …, "endings": […], "label": 2}), lists of a context and its endings, or
+                `ChoiceExample`s.
+
+        Raises:
+            UserError: A value is none of these.
+        """
         for number, value in enumerate(require_list(given), 1):
             place = f"example {number}"
             if isinstance(value, dict):
                 value = self._to_example(row_from_python(value, place), strict_label=True, label_column=False)
+            elif isinstance(value, list | tuple):
+                value = _from_list(value, place)
             elif not isinstance(value, ChoiceExample):
-                expected = 'expected {"context": …, "endings": […]} (for a file: --input) or a ChoiceExample'
+                expected = (
+                    'expected {"context": …, "endings": […]} (for a file: --input) or [context, ending, ending …]'
+                )
                 raise UserError(f"{place}: {expected}, got {type(value).__name__}")
             yield value
 
@@ -195,6 +207,14 @@ class _Layout(NamedTuple):
     lead: str | None
     endings: Sequence[str]
     label: str | None
+
+
+def _from_list(value: Sequence[Any], place: str) -> ChoiceExample:
+    """Convert a context and its endings."""
+    texts = [require_string(text, f"text {number}", place) for number, text in enumerate(value, 1)]
+    if len(texts) < 3:
+        raise UserError(f"{place}: a list has a context and at least 2 endings, found {len(texts)} texts")
+    return ChoiceExample(texts[0], "", tuple(texts[1:]), None, place)
 
 
 def _may_differ(path: Path) -> bool:

@@ -53,6 +53,19 @@ def test_swag_rows_have_a_context_and_a_lead(tmp_path: Path) -> None:
     )
 
 
+def test_a_context_and_its_endings_may_be_a_list() -> None:
+    assert list(ChoiceReader().values([["c", "a", "b"], ("c", "a", "b", "d")])) == [
+        ChoiceExample("c", "", ("a", "b"), None, "example 1"),
+        ChoiceExample("c", "", ("a", "b", "d"), None, "example 2"),
+    ]
+    for wrong, message in (
+        (["c", "a"], "at least 2 endings, found 2 texts"),
+        (["c", "a", 1], "'text 3' must be a string"),
+    ):
+        with pytest.raises(UserError, match=message):
+            list(ChoiceReader().values([wrong]))
+
+
 def test_a_list_may_have_any_number_of_endings(tmp_path: Path) -> None:
     rows = [{"question": "q", "choices": ["a", "b", "c"], "answer": 2}, {"question": "q", "choices": ["a", "b"]}]
     path = write(tmp_path / "a.jsonl", lines(rows))

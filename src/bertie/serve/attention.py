@@ -1,0 +1,56 @@
+"""The answer with the attention of a text. It grows with layers × heads × tokens², so every step of it is bounded.
+
+N  heads of a layer    L  tokens of the text
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+from jaxtyping import Float
+from starlette.responses import Response
+
+from bertie.contracts import Sequence
+from bertie.serve.exchange import json_response
+from bertie.serve.limits import too_large
+from bertie.serve.messages import AttentionResponse
+from bertie.serve.operations import ServedModel
+
+DECIMALS = 5
+TOKENS_PER_CHARACTER = 4  # at most, but for rare characters: byte-level BPE has up to one token per byte
+
+
+def answer_bytes(model: ServedModel, characters: int) -> int:
+    """Return the bytes of the probabilities of a text, at most, before it is tokenized."""
+    assert model.attention_tokens is not None
+    tokens = min(model.attention_tokens, TOKENS_PER_CHARACTER * characters + 4)  # 4: special tokens of a pair
+    config = model.transformer()
+    return 4 * config.num_hidden_layers * config.num_attention_heads * tokens**2
+
+
+def encode_whole(model: ServedModel, values: list[list[str]]) -> list[Sequence]:
+    """Return the sequences of texts and pairs. Raises Refused, with status 413, for one that is too long."""
+    assert model.attention_tokens is not None
+    sequences = [model.encode_attention(texts) for texts in values]
+    for sequence in sequences:
+        if len(sequence) > model.attention_tokens:
+            raise too_large("tokens in the text", len(sequence), model.attention_tokens, "text")
+    return sequences
+
+
+def attention_response(
+    message: AttentionResponse, attention: Float[np.ndarray, "layers N L L"], encoding_format: str
+) -> Response:
+    """Return the message with the probabilities, as a response."""
+    if encoding_format == "base64":
+        message.attention = base64.b64encode(attention.astype("<f4").tobytes()).decode()
+    else:  # layer by layer: as objects of Python, all numbers would take ten times their memory
+        message.attention = cast(Any, [_json(layer) for layer in attention])
+    return json_response(message)
+
+
+def _json(layer: Float[np.ndarray, "N L L"]) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(layer.astype(np.float64).round(DECIMALS).tolist()))

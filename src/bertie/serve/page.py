@@ -1,0 +1,101 @@
+"""The page at `/`: try the models in a browser. It is a client of the API, and needs nothing else.
+
+The files of `page_assets` are put together once, at the start: one page, one style sheet and one script. Texts of users and
+names of models reach the page only as answers of the API, and the scripts show them as text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from bertie.serve.exchange import Call, Handler, exchange
+from bertie.serve.service import Service
+
+STYLES = (
+    "report.css",
+    "inspect/page_assets/drawing.css",
+    "serve/page_assets/page.css",
+    "serve/page_assets/results.css",
+)
+SCRIPTS = (
+    "inspect/page_assets/1_draw.js",
+    "inspect/page_assets/2_attention.js",
+    *(
+        f"serve/page_assets/{name}.js"
+        for name in (
+            "request",
+            "snippets",
+            "widgets",
+            "masks",
+            "predictions",
+            "vectors",
+            "attention",
+            "examples",
+            "main",
+        )
+    ),
+)
+HEADERS = {
+    # Scripts, styles and requests: from this server alone. No script may turn a text into HTML.
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",  # the browser keeps the file, and asks whether it has changed
+}
+
+
+@dataclass(frozen=True)
+class Asset:
+    """A file of the page."""
+
+    path: str
+    media_type: str
+    content: bytes
+
+    @property
+    def etag(self) -> str:
+        """The tag by which a browser asks whether the file has changed."""
+        return f'"{hashlib.sha256(self.content).hexdigest()[:32]}"'
+
+
+def assets(needs_key: bool) -> tuple[Asset, ...]:
+    """Return the files of the page. needs_key: whether requests need a key, so that the page asks for one."""
+    page = _read("serve/page_assets/page.html").replace("{needs_key}", str(needs_key).lower())
+    return (
+        Asset("/", "text/html", page.encode()),
+        Asset("/assets/page.css", "text/css", "".join(map(_read, STYLES)).encode()),
+        Asset("/assets/page.js", "text/javascript", "".join(map(_read, SCRIPTS)).encode()),
+        Asset("/assets/icon.svg", "image/svg+xml", _read("serve/page_assets/icon.svg").encode()),
+    )
+
+
+def page_routes(service: Service) -> list[Route]:
+    """Return the routes of the page. They need no key: the page has no secrets."""
+    return [
+        Route(asset.path, exchange(service, asset.path, None, _handler(asset), False), methods=["GET"])
+        for asset in assets(bool(service.keys.digests))
+    ]
+
+
+def _handler(asset: Asset) -> Handler:
+    etag = asset.etag
+    headers = {**HEADERS, "etag": etag}
+
+    async def handle(call: Call, message: Any) -> Response:  # noqa: ARG001
+        if etag in call.request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        return Response(asset.content, headers=headers, media_type=asset.media_type)
+
+    return handle
+
+
+def _read(path: str) -> str:
+    return resources.files("bertie").joinpath(path).read_text("utf-8")

@@ -1,0 +1,73 @@
+// Examples for each task: the values of its fields.
+
+const PASSAGE =
+  "The Eiffel Tower is a wrought-iron tower in Paris. The company of the engineer Gustave Eiffel built it from 1887 to 1889 " +
+  "for the World's Fair. It is 330 metres tall, and was the tallest structure in the world until 1930.";
+
+const SINGLE = [
+  ["praise", { text: "A charming and often affecting journey." }],
+  ["criticism", { text: "The plot is dull, and the film is far too long." }],
+  ["complaint", { text: "I have been waiting for two weeks, and nobody answers." }],
+];
+const PAIRS = [
+  ["same meaning", { text: "A man is playing a guitar.", pair: "Somebody makes music." }],
+  ["two questions", { text: "How do I learn Python?", pair: "What is the best way to learn Python?" }],
+  ["contradiction", { text: "The cat sleeps on the mat.", pair: "The cat is awake." }],
+];
+
+const EXAMPLES = {
+  "fill-mask": (card) => [
+    ["a capital", { text: `The capital of France is ${card.mask_token}.` }],
+    ["two masks", { text: `She opened the ${card.mask_token} and read the first ${card.mask_token}.` }],
+    ["a comparison", { text: `Paris is to France as Rome is to ${card.mask_token}.` }],
+  ],
+  classify: (card) => (card.paired ? PAIRS : SINGLE),
+  regress: (card) => (card.paired === false ? SINGLE : PAIRS),
+  choose: () => [
+    [
+      "kitchen",
+      {
+        context: "She filled the kettle with water, put it on the stove,",
+        endings: "and waited until it boiled.\nand painted it green.\nand drove it to the airport.\nand it began to bark.",
+      },
+    ],
+    ["music", { context: "The pianist sat down, and", endings: "began to play.\nate the piano.\nswam to the shore." }],
+  ],
+  span: () => [
+    ["a date", { question: "When was the tower built?", passage: PASSAGE }],
+    ["a person", { question: "Whose company built the tower?", passage: PASSAGE }],
+    ["without an answer", { question: "Who painted the Mona Lisa?", passage: PASSAGE }],
+  ],
+  tag: () => [
+    ["news", { text: "On Friday , Angela Merkel visited the headquarters of Siemens in Munich ." }],
+    ["travel", { text: "We flew from New York to Tokyo with Japan Airlines and saw Mount Fuji ." }],
+  ],
+  similarity: () => [
+    [
+      "everyday sentences",
+      {
+        sentences:
+          "A man is playing a guitar.\nSomebody makes music on a guitar.\nThe stock market fell sharply.\n" +
+          "Shares lost much of their value today.\nMy cat sleeps all day.",
+      },
+    ],
+    ["questions", { sentences: "How do I reset my password?\nI forgot my password.\nWhere is my parcel?\nWhen will my order arrive?" }],
+  ],
+  rerank: () => [
+    [
+      "help center",
+      {
+        query: "How can I get my money back?",
+        documents:
+          "You can return a product within 30 days, and we refund the price.\nOur shops are open from 9 to 18 o'clock.\n" +
+          "Refunds reach your account after about five days.\nWe deliver to all countries of Europe.",
+      },
+    ],
+    ["cooking", { query: "pasta without meat", documents: "Spaghetti with tomatoes and basil\nBeef stew with carrots\nHow to repair a bicycle" }],
+  ],
+  attention: () => [
+    ["a pronoun", { text: "The cat sat on the mat because it was tired.", pair: "" }],
+    ["two meanings", { text: "He sat on the bank of the river and counted the money of the bank.", pair: "" }],
+    ["a pair", { text: "Who wrote Hamlet?", pair: "Shakespeare wrote Hamlet." }],
+  ],
+};

@@ -1,0 +1,506 @@
+"""The page of `bertie serve` in a real browser: every task, errors, keys, copied programs, and nothing from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from tests.system.test_serve import process
+
+import bertie
+from bertie.checkpoints.folder import write_model
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import build_encoder
+from bertie.model.initialization import initialize_weights
+from bertie.model.model import Model
+from bertie.predict.predictor import Predictor
+from bertie.tasks import AnyTask, Choose, Classify, Regress, Span, Tag
+from bertie.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+EVIL = "<img src=x onerror=\"document.title='evil'\">"
+KEY = "sk-of-the-page"
+TASKS: dict[str, AnyTask] = {
+    "classifier": Classify(labels=("bad", EVIL, "good"), paired=False),
+    "pairs": Classify(labels=("different", "equivalent"), paired=True),
+    "regression": Regress(paired=True),
+    "span": Span(),
+    "tagger": Tag(labels=("O", "B-PER", "I-PER", f"B-{EVIL}")),
+    "choice": Choose(),
+}
+
+PASSAGES = [f"😀 the gat go the {'fatun ' * (number % 5)}bobin {number} in the ban" for number in range(9)]
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+
+
+@pytest.fixture(scope="module")
+def models(
+    pretrained: Path,
+    tiny_config: TransformerConfig,
+    small_tokenizer: Tokenizer,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, Path]:
+    """A model for each task, by the name that the server gives it."""
+    folder = tmp_path_factory.mktemp("served")
+    for number, (name, task) in enumerate(TASKS.items()):
+        torch.manual_seed(number)
+        encoder = build_encoder(tiny_config)
+        model = Model(encoder, {task.kind: task.head(tiny_config, tiny_config.hidden_size)})
+        initialize_weights(model, 0.3)
+        settings: dict[str, Any] = {"labels": list(task.labels)} if task.labels else {}
+        settings |= {"paired": task.paired} if isinstance(task, Classify | Regress) else {}
+        settings |= {"threshold": 0.0} if isinstance(task, Span) else {}
+        (folder / name).mkdir()
+        write_model(folder / name, model, small_tokenizer, {"kind": task.kind, "max_length": 64, **settings})
+        if isinstance(task, Span):  # a threshold at which about half of the passages have an answer
+            found = bertie.load(folder / name, threads=1).predict([["the", passage] for passage in PASSAGES])
+            settings["threshold"] = float(np.median([each.null_score for each in found]))
+            write_model(folder / name, model, small_tokenizer, {"kind": task.kind, "max_length": 64, **settings})
+    return {"masked": pretrained, **{name: folder / name for name in TASKS}}
+
+
+@pytest.fixture(scope="module")
+def predictors(models: dict[str, Path]) -> dict[str, Predictor]:
+    return {name: bertie.load(path, threads=1) for name, path in models.items()}
+
+
+@pytest.fixture(scope="module")
+def address(models: dict[str, Path]) -> Iterator[str]:
+    with process(*(f"{name}={path}" for name, path in models.items())) as server:
+        yield f"http://127.0.0.1:{server.port}/"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def opened(browser: Browser, address: str, refused: bool = False) -> Iterator[Page]:
+    """Open a page. Errors of its scripts, and requests to other hosts, fail the test.
+
+    Args:
+        browser: The browser.
+        address: The address of the server.
+        refused: Whether the server refuses requests in this test, which the console reports.
+    """
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page, errors = context.new_page(), list[str]()
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None)
+    page.on(
+        "request", lambda request: None if request.url.startswith((address, "blob:")) else errors.append(request.url)
+    )
+    page.goto(address)
+    yield page
+    assert page.evaluate("document.title").endswith("bertie")
+    context.close()
+    assert [error for error in errors if not (refused and "Failed to load resource" in error)] == []
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    with opened(browser, address) as page:
+        yield page
+
+
+def show(page: Page, model: str, task: str) -> None:
+    """Choose a model and a task, as a person does."""
+    page.select_option("#model", model)
+    page.get_by_role("tab", name=task).click()
+
+
+def run(page: Page, **fields: str) -> str:
+    """Fill fields by their labels, send the request, and return the text of the result."""
+    for label, text in fields.items():
+        page.get_by_label(label.replace("_", " "), exact=True).fill(text)
+    page.evaluate("document.querySelector('.result').replaceChildren()")
+    page.get_by_role("button", name="Run").click()
+    page.wait_for_selector(".result .timing, .result .problem")
+    return page.locator(".result").inner_text()
+
+
+def bars(page: Page) -> dict[str, float]:
+    """The labels of the bars that are shown, with their values."""
+    rows = page.locator(".bars li")
+    found = {}
+    for i in range(rows.count()):
+        value = rows.nth(i).locator(".amount").inner_text().replace("−", "-")
+        found[rows.nth(i).locator(".name").inner_text()] = float(value.removesuffix(" %").removeprefix("< "))
+    return found
+
+
+def test_masks_are_filled_with_a_click(page: Page, predictors: dict[str, Predictor]) -> None:
+    show(page, "masked", "Fill masks")
+    shown = run(page, Text="the [MASK] gat [MASK]", Candidates_per_mask="3")
+    first, second = predictors["masked"].fill_mask("the [MASK] gat [MASK]", 3)
+    groups = page.locator(".groups section")
+    for number, guesses in enumerate((first, second)):
+        names = groups.nth(number).locator(".name").all_inner_texts()
+        assert names == [guess.token.removeprefix("##") for guess in guesses]
+        amount = groups.nth(number).locator(".amount").first.inner_text()
+        assert float(amount.removesuffix(" %")) == pytest.approx(100 * guesses[0].probability, abs=0.06)
+    assert "compute" in shown
+    assert "round trip" in shown
+    groups.nth(1).locator(".name").nth(2).click()
+    text = page.get_by_label("Text", exact=True)
+    token = second[2].token
+    glued = token[2:] if token.startswith("##") else f" {token}"
+    assert text.input_value() == f"the [MASK] gat{glued}"
+    page.wait_for_function(
+        "document.querySelectorAll('.groups section').length === 1"
+    )  # the other mask is predicted again
+    page.locator(".groups .name").first.click()
+    assert "[MASK]" not in text.input_value()
+    assert page.locator(".result .text").inner_text() == text.input_value()
+    text.fill("the ")
+    page.get_by_role("button", name="Insert [MASK]").click()
+    assert text.input_value() == "the [MASK]"
+
+
+def test_classes_have_bars(page: Page, predictors: dict[str, Predictor]) -> None:
+    show(page, "classifier", "Classify")
+    run(page, Text="the gat")
+    [expected] = predictors["classifier"].predict(["the gat"])
+    assert page.locator(".result .answer").inner_text() == expected.label
+    found = bars(page)
+    assert list(found) == sorted(expected.probabilities, key=lambda label: -expected.probabilities[label])
+    assert EVIL in found
+    for label, share in expected.probabilities.items():
+        assert found[label] == pytest.approx(100 * share, abs=0.06)
+    width = page.locator(".bars i").first.evaluate("bar => bar.offsetWidth / bar.parentElement.offsetWidth")
+    assert width == pytest.approx(max(expected.probabilities.values()), abs=0.02)
+
+
+def test_pairs_and_numbers(page: Page, predictors: dict[str, Predictor]) -> None:
+    show(page, "pairs", "Classify")
+    run(page, First_text="the gat", Second_text="go")
+    assert page.locator(".result .answer").inner_text() == predictors["pairs"].predict([["the gat", "go"]])[0].label
+    show(page, "regression", "Predict a number")
+    run(page, First_text="the gat", Second_text="go")
+    shown = float(page.locator(".result .answer").inner_text().replace("−", "-"))
+    assert shown == pytest.approx(predictors["regression"].predict([["the gat", "go"]])[0].score, abs=0.001)
+
+
+def test_the_answer_is_marked_in_the_passage(page: Page, predictors: dict[str, Predictor]) -> None:
+    """Positions count characters, also after one that JavaScript counts as two."""
+    show(page, "span", "Answer a question")
+    answered: dict[bool, str] = {}
+    for passage in PASSAGES:
+        [found] = predictors["span"].predict([["the", passage]])
+        answered.setdefault(bool(found.answer), passage)
+    assert set(answered) == {True, False}, "the model answers all questions, or none"
+    for has_answer, passage in answered.items():
+        run(page, Question="the", Passage=passage)
+        [found] = predictors["span"].predict([["the", passage]])
+        marked = page.locator(".result mark")
+        assert page.locator(".result .answer").inner_text() == (found.answer or "No answer in the passage")
+        assert marked.all_inner_texts() == ([found.answer] if has_answer else [])
+        assert page.locator(".result .text").inner_text() == passage
+        other = next(i for i, guess in enumerate(found.guesses[:5]) if guess.text not in ("", found.answer))
+        page.locator(".bars .name").nth(other).click()
+        assert marked.inner_text() == found.guesses[other].text
+        assert page.evaluate("document.activeElement.getAttribute('aria-pressed')") == "true"
+
+
+def test_tagged_words_are_marked(page: Page, predictors: dict[str, Predictor], small_texts: list[str]) -> None:
+    text = " ".join(small_texts[3].split()[:20])
+    show(page, "tagger", "Tag words")
+    run(page, Text=text)
+    [expected] = predictors["tagger"].predict([text])
+    tags = [tag for tag in expected.tags if tag != "O"]
+    assert tags, "the model tags nothing"
+    marks = page.locator(".tagged mark")
+    shown = [marks.nth(i).locator(".tag").inner_text() for i in range(marks.count())]
+    spans = [
+        t for i, t in enumerate(expected.tags) if t != "O" and not (t[0] == "I" and expected.tags[i - 1][2:] == t[2:])
+    ]
+    assert shown == [tag[2:] for tag in spans]
+    page.get_by_text("All words", exact=True).click()
+    rows = page.locator(".result tbody tr")
+    assert [rows.nth(i).locator("td").nth(1).inner_text() for i in range(rows.count())] == expected.tags
+    assert [rows.nth(i).locator("td").nth(0).inner_text() for i in range(rows.count())] == expected.tokens
+
+
+def test_an_ending_is_chosen(page: Page, predictors: dict[str, Predictor]) -> None:
+    show(page, "choice", "Choose an ending")
+    run(page, Beginning="the gat", Endings="go\n\nban the\nfatun")
+    [expected] = predictors["choice"].predict([{"context": "the gat", "endings": ["go", "ban the", "fatun"]}])
+    assert page.locator(".result mark").inner_text() == ["go", "ban the", "fatun"][expected.choice]
+    np.testing.assert_allclose([*bars(page).values()], 100 * np.array(expected.probabilities), atol=0.06)
+
+
+def test_sentences_are_compared_in_a_heat_map(page: Page, predictors: dict[str, Predictor]) -> None:
+    texts = ["the gat go", EVIL, "fatun in the ban"]
+    show(page, "masked", "Compare sentences")
+    run(page, Sentences="\n".join(texts))
+    rows = page.locator(".matrix tbody tr")
+    shown = [[float(cell.replace("−", "-")) for cell in rows.nth(i).locator("td").all_inner_texts()] for i in range(3)]
+    np.testing.assert_allclose(shown, predictors["masked"].similarity(texts), atol=0.006)
+    assert EVIL in rows.nth(1).locator("th").inner_text()
+
+
+@pytest.mark.parametrize("model", ["masked", "pairs", "regression"])
+def test_documents_are_sorted(page: Page, predictors: dict[str, Predictor], model: str) -> None:
+    documents = ["the gat go", "go", "fatun in the ban"]
+    show(page, model, "Rerank documents")
+    if model == "pairs":
+        page.get_by_label("Class that means").select_option("equivalent")
+    run(page, Query="the gat", Documents="\n".join(documents))
+    scores = predictors[model].rerank("the gat", documents, "equivalent" if model == "pairs" else "")
+    found = bars(page)
+    assert list(found) == [documents[i] for i in np.argsort(-scores)]
+    np.testing.assert_allclose(list(found.values()), np.sort(scores)[::-1], atol=0.001)
+
+
+def test_attention_is_drawn(page: Page, tmp_path: Path) -> None:
+    show(page, "masked", "Look at attention")
+    run(page, Text="the gat go in the ban", Second_text="")
+    body = {"model": "masked", "text": "the gat go in the ban"}
+    script = """body => fetch('v1/attention', {method: 'POST', headers: {'Content-Type': 'application/json'}, body})
+        .then((response) => response.json())"""
+    answer = page.evaluate(script, json.dumps(body))
+    assert page.locator(".heads .cell").count() == 8
+    page.locator(".heads .cell").nth(6).click()
+    assert page.locator(".heads .selected").get_attribute("aria-label") == "head 2.3"
+    assert page.locator(".heads .row").count() == len(answer["tokens"])
+    weights = np.rint(255 * np.array(answer["attention"][1][2])) / 255
+    opacities = page.locator(".heads .ray").evaluate_all("lines => lines.map((line) => Number(line.style.opacity))")
+    np.testing.assert_allclose(sorted(opacities), sorted(weights[weights >= 0.02]), atol=0.006)
+    page.get_by_label("attention to special tokens").uncheck()
+    assert page.locator(".heads .ray").count() < len(opacities)
+    for number, suffix in enumerate((".svg", ".png", ".svg", ".png", ".csv")):
+        with page.expect_download() as waiting:
+            page.locator(".heads .export button").nth(number).click()
+        assert waiting.value.suggested_filename.endswith(suffix)
+        waiting.value.save_as(tmp_path / "file")
+        assert (tmp_path / "file").stat().st_size > 100
+
+
+def test_every_example_of_every_task_runs(page: Page) -> None:
+    """Long examples have more tokens than these small models read, so some are truncated or refused."""
+    tried = set()
+    for model in page.locator("#model option").all_inner_texts():
+        page.select_option("#model", model)
+        for number in range(page.get_by_role("tab").count()):
+            tab = page.get_by_role("tab").nth(number)
+            name = tab.inner_text()
+            if name in tried:
+                continue
+            tried.add(name)
+            tab.click()
+            examples = page.locator(".tries button")
+            assert examples.count() >= 2
+            for i in range(examples.count()):
+                page.evaluate("document.querySelector('.result').replaceChildren()")
+                examples.nth(i).click()
+                page.wait_for_selector(".result .timing")
+    assert len(tried) == 9
+
+
+def test_the_page_works_by_keyboard(page: Page) -> None:
+    page.wait_for_selector("[role=tab]")
+    focused: Callable[[], Any] = lambda: page.evaluate("document.activeElement.textContent.trim().slice(0, 20)")  # noqa: E731
+    page.locator("#model").focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    assert focused() == "Fill masks"
+    page.keyboard.press("ArrowRight")
+    assert focused() == "Compare sentences"
+    assert page.locator("[role=tab]:focus").evaluate("tab => getComputedStyle(tab).outlineStyle") == "solid"
+    page.keyboard.press("Enter")
+    assert page.get_by_role("tab", selected=True).inner_text() == "Compare sentences"
+    assert page.locator("[role=tab][tabindex='0']").count() == 1
+    while page.evaluate("document.activeElement.tagName") != "TEXTAREA":
+        page.keyboard.press("Tab")
+    page.keyboard.press("Control+a")
+    page.keyboard.type("the gat\ngo")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector(".result .matrix")
+    assert page.evaluate("document.activeElement.tagName") == "TEXTAREA"
+    assert "compared 2 sentences" in page.locator("[role=status]").first.inner_text()
+    page.keyboard.press("Tab")
+    assert focused() == "Run"
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".output[aria-busy=false]")
+    assert focused() == "Run"  # a button that waits keeps the focus
+
+
+def test_every_control_has_a_name(page: Page, models: dict[str, Path]) -> None:
+    script = """() => [...document.querySelectorAll('input, textarea, select, button')].filter((each) => each.checkVisibility()
+        && !each.labels?.length && !each.textContent.trim() && !each.getAttribute('aria-label')).map((each) => each.outerHTML)"""
+    for model in models:
+        page.select_option("#model", model)
+        for number in range(page.get_by_role("tab").count()):
+            page.get_by_role("tab").nth(number).click()
+            assert page.evaluate(script) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 800, 1280])
+def test_the_page_fits_its_window(page: Page, models: dict[str, Path], width: int, scheme: Any) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 844})
+    for model in models:
+        page.select_option("#model", model)
+        page.locator(".tries button").last.click()
+        page.wait_for_selector(".result .timing")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, model
+    show(page, "masked", "Look at attention")
+    run(page, Text="a" * 40, Second_text="the gat")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    light = sum(map(int, ground.removeprefix("rgb(").removesuffix(")").split(","))) > 3 * 128
+    assert light == (scheme == "light")
+
+
+def program(page: Page, language: str) -> str:
+    """Copy the program in a language."""
+    page.get_by_role("button", name=language, exact=True).click()
+    page.get_by_role("button", name="Copy").click()
+    page.get_by_text("Copied.").wait_for()
+    return page.evaluate("navigator.clipboard.readText()")
+
+
+def executed(*command: str, key: str = "") -> str:
+    environment = {**os.environ, "API_KEY": key}
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=environment).stdout
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_copied_programs_send_the_request_of_the_page(page: Page) -> None:
+    difficult = 'it\'s "quoted" $HOME `x` \\n !1 😀 é'
+    for model, task, fields, field in (
+        ("classifier", "Classify", {"Text": difficult}, "predictions"),
+        ("choice", "Choose an ending", {"Beginning": difficult, "Endings": f"{difficult}\ngo"}, "predictions"),
+        ("masked", "Compare sentences", {"Sentences": f"{difficult}\nthe gat"}, "similarities"),
+        ("masked", "Look at attention", {"Text": difficult, "Second text": "go"}, "attention"),
+    ):
+        show(page, model, task)
+        with page.expect_response("**/v1/*") as waiting:
+            run(page, **fields)
+        shown = waiting.value.json()
+        by_curl = json.loads(executed("bash", "-c", program(page, "curl") + " --silent"))
+        by_python = executed(sys.executable, "-c", program(page, "Python"))
+        assert repr(by_curl) == by_python.strip()
+        if field == "attention":  # the page asks for base64
+            assert by_curl["tokens"] == shown["tokens"]
+        else:
+            assert by_curl[field] == shown[field]
+
+
+def test_the_copied_openai_client_prints_the_cosines(page: Page) -> None:
+    show(page, "masked", "Compare sentences")
+    with page.expect_response("**/v1/similarity") as waiting:
+        run(page, Sentences="the gat\ngo\nfatun ban")
+    printed = executed(sys.executable, "-c", program(page, "OpenAI client"))
+    found = [[float(number) for number in line.split()] for line in printed.splitlines()]
+    np.testing.assert_allclose(found, waiting.value.json()["similarities"], atol=0.001)
+
+
+def test_errors_are_the_sentences_of_the_server(browser: Browser, address: str) -> None:
+    with opened(browser, address, refused=True) as page:
+        show(page, "masked", "Fill masks")
+        shown = run(page, Text=f"no mask {EVIL}")
+        assert shown.startswith("Status 422")
+        assert "there is no [MASK] in the text: write [MASK] for each token to predict" in shown
+        show(page, "masked", "Look at attention")
+        assert "the most is 64" in run(page, Text="the " * 100)
+        assert page.get_by_role("alert").last.is_visible()
+        assert "truncated" in _truncated(page)
+        page.route("**/v1/attention", lambda route: route.abort())
+        show(page, "masked", "Look at attention")
+        assert "the server does not answer" in run(page, Text="go")
+        page.unroute("**/v1/attention")
+        assert "round trip" in run(page, Text="go")
+
+
+def _truncated(page: Page) -> str:
+    show(page, "classifier", "Classify")
+    return run(page, Text="the gat " * 60)
+
+
+def test_a_new_request_cancels_the_old_one(browser: Browser, address: str) -> None:
+    with opened(browser, address) as page:
+        show(page, "classifier", "Classify")
+        cancelled: list[str] = []
+        page.on("requestfailed", lambda request: cancelled.append(request.post_data or ""))
+        held: list[Any] = []
+
+        def hold(route: Any) -> None:
+            if held:
+                route.continue_()
+            held.append(route)  # the first one is never answered
+
+        page.route("**/v1/predict", hold)
+        page.get_by_label("Text", exact=True).fill("first")
+        page.get_by_role("button", name="Run").click()
+        page.wait_for_selector(".output[aria-busy=true]")
+        button = page.locator(".run:visible")
+        assert button.inner_text() == "Running …"
+        assert button.get_attribute("aria-disabled") == "true"
+        page.get_by_label("Text", exact=True).fill("second")
+        page.keyboard.press("Control+Enter")
+        page.wait_for_selector(".result .timing")
+        assert button.inner_text() == "Run"
+        assert [json.loads(body)["inputs"] for body in cancelled] == [["first"]]
+
+
+def test_a_server_with_keys(browser: Browser, models: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text(f"{KEY}\n")
+    options = ("--api-keys", str(tmp_path / "keys"))
+    with process(f"masked={models['masked']}", *options) as server:
+        address = f"http://127.0.0.1:{server.port}/"
+        with opened(browser, address, refused=True) as page:
+            assert page.get_by_role("tab").count() == 0
+            page.get_by_label("API key").fill("wrong")
+            page.get_by_role("button", name="Use the key").click()
+            page.get_by_text("give a valid key").wait_for()
+            page.get_by_label("API key").fill(KEY)
+            page.get_by_role("button", name="Use the key").click()
+            page.get_by_role("tab", name="Compare sentences").click()
+            run(page, Sentences="the gat\ngo")
+            assert not page.get_by_label("API key").is_visible()
+            assert KEY not in page.url
+            assert page.evaluate("[localStorage.length, sessionStorage.length, document.cookie]") == [0, 0, ""]
+            similarities = json.loads(executed("bash", "-c", program(page, "curl") + " --silent", key=KEY))[
+                "similarities"
+            ]
+            assert len(similarities) == 2
+            assert "similarities" in executed(sys.executable, "-c", program(page, "Python"), key=KEY)
+            for language in ("curl", "Python", "OpenAI client"):
+                assert KEY not in program(page, language)
+            page.reload()
+            page.get_by_label("API key").wait_for()
+            assert page.get_by_label("API key").input_value() == ""
+
+
+def test_the_address_keeps_model_and_task(page: Page, address: str) -> None:
+    show(page, "pairs", "Rerank documents")
+    assert page.url == f"{address}#model=pairs&task=rerank"
+    page.reload()
+    assert page.locator("#model").input_value() == "pairs"
+    assert page.get_by_role("tab", selected=True).inner_text() == "Rerank documents"
+    page.goto(f"{address}#model={EVIL}&task={EVIL}")
+    page.reload()
+    assert page.locator("#model").input_value() == "masked"
