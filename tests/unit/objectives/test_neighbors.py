@@ -54,7 +54,10 @@ def initialized(size: TransformerConfig, shards: Path, objective: MaskedLM = NEI
 def attention(model: Model) -> list[torch.Tensor]:
     """Mean probability over the queries in the middle of random sequences, by layer: [N, distances from -20 to 20]."""
     rng = np.random.default_rng(0)
-    sequences = [Sequence(rng.integers(10, 500, 60).astype(np.int32), np.zeros(60, np.int32), np.ones(60, bool)) for _ in range(20)]
+    sequences = [
+        Sequence(rng.integers(10, 500, 60).astype(np.int32), np.zeros(60, np.int32), np.ones(60, bool))
+        for _ in range(20)
+    ]
     found: dict[int, torch.Tensor] = {}
 
     def see(_: Group, layer: int, probabilities: torch.Tensor) -> None:
