@@ -1,0 +1,172 @@
+"""Time until a held-out masked-LM loss, with recipes of bertie and with transformers.
+
+    python benchmarks/speedrun.py run SHARDS modern-mini --work FOLDER [--seeds 0 1 2] [--budget 10m]
+    python benchmarks/speedrun.py times SHARDS modern-mini --work FOLDER [--rounds 15]
+    python benchmarks/speedrun.py table modern-mini --work FOLDER [--targets 6.02 5.78 5.09]
+
+`run` runs `bertie pretrain RECIPE` in a process of its own and keeps many checkpoints. Afterwards it computes the loss of
+each checkpoint on two fixed sets of held-out text with BERT's masks (15 %, 80/10/10), whatever the masks of the recipe are:
+`documents`, sequences of one document, and `pairs`, BERT's sentence pairs. The time of a checkpoint counts from the start
+of the process to the last byte of the checkpoint: Python, reading the shards, initial weights, steps, evaluations.
+
+`times` measures the seconds per step of the recipe, and of the peer of time_to_loss.py (a plain loop over transformers'
+BertForPreTraining, with the batch size and learning rate that were best for it), in turn in one process. The peer needs
+hours for the targets, so its number of steps comes from benchmarks/results/time_to_loss.json.
+
+`table` prints both. SHARDS: the Simple English Wikipedia, prepared with a vocabulary of 30,000 entries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bertie import config, runtime, storage
+from bertie.batches.contiguous import DocSentences
+from bertie.batches.loader import Position
+from bertie.batches.sentence_pairs import SentencePairs
+from bertie.checkpoints.folder import list_checkpoints, load_weights, read_checkpoint
+from bertie.model.encoder import build_encoder
+from bertie.model.model import Model
+from bertie.objectives import MaskedLM
+from bertie.objectives.heads import build_heads
+from bertie.pretraining.eval_set import eval_batches
+from bertie.pretraining.feed import Feed
+from bertie.pretraining.initial_weights import new_model
+from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
+from bertie.text.shards import Shards, open_shards
+from bertie.training.distributed import SINGLE_PROCESS
+from bertie.training.loop import LoopSettings, evaluate, train_steps
+from results import environment
+from time_to_loss import STEPS_PER_ROUND, their_steps, theirs
+
+SETS = {"documents": DocSentences(max_length=128), "pairs": SentencePairs(max_length=128)}
+EVAL_TOKENS = 131_072
+MASKS = MaskedLM()
+PEER = Path(__file__).parent / "results" / "time_to_loss.json"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["run", "times", "table"])
+    parser.add_argument("names", nargs="+", metavar="SHARDS RECIPE", help="table: only the recipe")
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--budget", default="10m")
+    parser.add_argument("--every", type=int, default=25, help="steps between checkpoints")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--targets", type=float, nargs="+", default=[6.02, 5.78, 5.09])
+    args = parser.parse_args()
+    args.work.mkdir(parents=True, exist_ok=True)
+    if args.what == "table":
+        print(table(args.names[0], args.work, args.targets))
+        return
+    shards, recipe = Path(args.names[0]), args.names[1]
+    if args.what == "times":
+        found = times(shards, recipe, args.rounds)
+        storage.write_json(args.work / f"{recipe}-times.json", found)
+        print(found["seconds_a_step"])
+        return
+    for seed in args.seeds:
+        run(shards, recipe, seed, args.budget, args.every, args.work)
+    print(table(recipe, args.work, args.targets))
+
+
+def run(shards: Path, recipe: str, seed: int, budget: str, every: int, work: Path) -> None:
+    """Train, and write the losses of all checkpoints to WORK/RECIPE-SEED.json."""
+    out = work / f"{recipe}-{seed}"
+    command = [sys.executable, "-m", "bertie", "pretrain", recipe, "--data", str(shards), "--out", str(out)]
+    settings = {"checkpoint-every": every, "keep-checkpoints": 1_000_000, "eval-every": 1_000_000}
+    flags = [part for name, value in settings.items() for part in (f"--training.{name}", str(value))]
+    begun = time.time()
+    subprocess.run([*command, "--seed", str(seed), "--budget", budget, *flags], check=True)
+    opened = open_shards(shards)
+    points = []
+    for folder in list_checkpoints(out):
+        seconds = (folder / "manifest.json").stat().st_mtime - begun
+        counters = json.loads((folder / "training_state" / "counters.json").read_text())
+        scores = {name: held_out_loss(folder, opened, name) for name in SETS}
+        points.append({"seconds": seconds, "step": counters["step"], "tokens": counters["tokens"], **scores})
+        print(points[-1], flush=True)
+    found = {"environment": environment(runtime.use_threads()), "recipe": recipe, "seed": seed, "budget": budget}
+    entropy = opened.eval.unigram_entropy
+    storage.write_json(work / f"{recipe}-{seed}.json", {**found, "entropy": entropy, "points": points})
+
+
+def held_out_loss(folder: Path, shards: Shards, name: str) -> float:
+    """Return the masked-LM loss of a checkpoint on a set of held-out text, in nats."""
+    checkpoint = read_checkpoint(folder)
+    encoder = build_encoder(checkpoint.config)
+    model = Model(encoder, build_heads((MASKS,), encoder, None))
+    load_weights(model, checkpoint)
+    batches = eval_batches((MASKS,), SETS[name], shards.eval, shards.tokenizer, EVAL_TOKENS)
+    loss = evaluate(model, batches, runtime.resolve_precision("auto", model.device))
+    assert loss is not None
+    return float(loss["mlm"].total / loss["mlm"].count)
+
+
+def times(folder: Path, name: str, rounds: int) -> dict[str, Any]:
+    """Measure the seconds per step of the recipe and of the peer, in turn."""
+    shards, threads = open_shards(folder), runtime.use_threads()
+    recipe = with_vocab_size(config.load(PretrainConfig, name, "pretrain"), shards.tokenizer)
+    peer = with_vocab_size(theirs(12_000, 8, 5e-4), shards.tokenizer)
+    steppers = {}
+    for side, each in (("bertie", recipe), ("transformers", peer)):
+        feed = Feed(each.resolved_phases, shards, each.objectives, 0, 1, 0, SINGLE_PROCESS).steps(0, Position())
+        steppers[side] = their_steps(each, feed, shards) if side == "transformers" else our_steps(each, feed)
+    seconds: dict[str, list[float]] = {side: [] for side in steppers}
+    for _ in range(rounds + 1):  # the first warms up
+        for side, step in steppers.items():
+            begun = time.perf_counter()
+            for _ in range(STEPS_PER_ROUND):
+                step()
+            seconds[side].append((time.perf_counter() - begun) / STEPS_PER_ROUND)
+    measured = {side: median(values[1:]) for side, values in seconds.items()}
+    return {"environment": environment(threads), "seconds_a_step": measured, "rounds": seconds}
+
+
+def our_steps(recipe: PretrainConfig, feed: Any) -> Any:
+    model = new_model(recipe.model, recipe.objectives, recipe.seed).train()
+    settings = recipe.training
+    precision = runtime.resolve_precision(settings.precision, model.device)
+    weights = {objective.kind: objective.weight for objective in recipe.objectives}
+    loop = LoopSettings(settings.steps, settings.learning_rate, settings.max_grad_norm, recipe.seed, precision, weights)
+    steps = train_steps(model, feed, recipe.optimizer.build(model), recipe.schedule, loop)
+    return lambda: float(next(steps).grad_norm)
+
+
+def table(recipe: str, work: Path, targets: list[float]) -> str:
+    """Return the median seconds to each target over the seeds, beside the peer if it was timed."""
+    runs = [json.loads(path.read_text()) for path in sorted(work.glob(f"{recipe}-[0-9]*.json"))]
+    lines = ["| Held-out loss | set | bertie, median (all seeds) | transformers | Ratio |", "|---|---|---|---|---|"]
+    timed = work / f"{recipe}-times.json"
+    step = json.loads(timed.read_text())["seconds_a_step"]["transformers"] if timed.exists() else None
+    curve = json.loads(PEER.read_text())["curves"]["transformers"]
+    for target in targets:
+        for name in SETS:
+            reached = [seconds_to(each["points"], name, target) for each in runs]
+            known = sorted(seconds for seconds in reached if seconds is not None)
+            ours = f"{median(known):.0f} s ({', '.join(f'{s:.0f}' for s in known)})" if known else "–"
+            if len(known) < len(runs):
+                ours += f", not reached by {len(runs) - len(known)}"
+            there = next((point["step"] for point in curve if point["mlm_loss"] <= target), None)
+            other = "–" if step is None or name != "pairs" else f"{(there or curve[-1]['step']) * step:,.0f} s"
+            other += " (not reached)" if there is None and other != "–" else ""
+            ratio = f"{(there or curve[-1]['step']) * step / median(known):.0f}" if known and other != "–" else "–"
+            lines.append(f"| {target:.2f} | {name} | {ours} | {other} | {ratio} |")
+    return "\n".join(lines)
+
+
+def seconds_to(points: list[dict[str, float]], name: str, target: float) -> float | None:
+    """Return the time of the first checkpoint at or below the target. None: there is none."""
+    return next((point["seconds"] for point in points if point[name] <= target), None)
+
+
+if __name__ == "__main__":
+    main()
