@@ -167,9 +167,7 @@ def test_masks_are_filled_with_a_click(page: Page, predictors: dict[str, Predict
     token = second[2].token
     glued = token[2:] if token.startswith("##") else f" {token}"
     assert text.input_value() == f"the [MASK] gat{glued}"
-    page.wait_for_function(
-        "document.querySelectorAll('.groups section').length === 1"
-    )  # the other mask is predicted again
+    page.locator(".groups section").nth(1).wait_for(state="detached")  # the other mask is predicted again
     page.locator(".groups .name").first.click()
     assert "[MASK]" not in text.input_value()
     assert page.locator(".result .text").inner_text() == text.input_value()

@@ -8,6 +8,8 @@ import torch
 from torch import nn
 
 from bertie import console
+from bertie.errors import UsageError
+from bertie.model.config import TransformerConfig
 from bertie.model.neighbor_attention import CONSTANT, attend_to_neighbors
 from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead
@@ -23,6 +25,24 @@ COOCCURRENCE_NORM = 4.0
 # The dense layer of the masked-LM head begins with this multiple of the identity. Small inputs pass GELU almost unchanged,
 # and the norm that follows restores their size.
 HEAD_IDENTITY = 0.3
+
+
+def require_neighbors(model: TransformerConfig, objectives: tuple[object, ...]) -> None:
+    """Raise UsageError if masked LM cannot begin with attention to neighbors."""
+    key = "objectives.mlm.initialization"
+    if model.position_embedding != "rotary":
+        raise UsageError(
+            f'{key} is "neighbors", and model.position_embedding is "{model.position_embedding}": set the latter to '
+            f'"rotary", or {key} to "cooccurrence"'
+        )
+    if model.embedding_width != model.hidden_size or not model.mlm_transform:
+        name = "mlm_transform" if model.embedding_width == model.hidden_size else "embedding_size"
+        raise UsageError(
+            f'{key} is "neighbors", which takes word embeddings of the hidden size and a dense layer in the head: remove '
+            f'model.{name}, or set {key} to "cooccurrence"'
+        )
+    if any(getattr(objective, "kind", "") == "rtd" for objective in objectives):
+        raise UsageError(f'{key} is "neighbors", which ELECTRA\'s generator does not support: set it to "cooccurrence"')
 
 
 def set_neighbor_weights(encoder: TransformerEncoder, head: MaskedLMHead) -> None:

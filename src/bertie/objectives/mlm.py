@@ -12,12 +12,11 @@ import torch
 from bertie.batches.layouts import Layout
 from bertie.contracts import Batch, Targets
 from bertie.errors import UsageError, require_range
-from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead
-from bertie.objectives.initialization import set_cooccurrence_vectors, set_neighbor_weights
+from bertie.objectives.initialization import require_neighbors, set_cooccurrence_vectors, set_neighbor_weights
 from bertie.objectives.masking import Masking, Selection, select, spans_of
 from bertie.objectives.requirements import require_transformer
 from bertie.text.shards import Corpus
@@ -76,26 +75,7 @@ class MaskedLM:
                 "it predicts: raise one of them"
             )
         if self.initialization == "neighbors":
-            self._check_neighbors(require_transformer(self.kind, model), objectives)
-
-    def _check_neighbors(self, model: TransformerConfig, objectives: tuple[object, ...]) -> None:
-        """Raise UsageError if the model cannot begin with attention to neighbors."""
-        key = "objectives.mlm.initialization"
-        if model.position_embedding != "rotary":
-            raise UsageError(
-                f'{key} is "neighbors", and model.position_embedding is "{model.position_embedding}": set the latter to '
-                f'"rotary", or {key} to "cooccurrence"'
-            )
-        if model.embedding_width != model.hidden_size or not model.mlm_transform:
-            name = "mlm_transform" if model.embedding_width == model.hidden_size else "embedding_size"
-            raise UsageError(
-                f'{key} is "neighbors", which takes word embeddings of the hidden size and a dense layer in the head: remove '
-                f'model.{name}, or set {key} to "cooccurrence"'
-            )
-        if any(getattr(objective, "kind", "") == "rtd" for objective in objectives):
-            raise UsageError(
-                f'{key} is "neighbors", which ELECTRA\'s generator does not support: set it to "cooccurrence"'
-            )
+            require_neighbors(require_transformer(self.kind, model), objectives)
 
     def label(
         self, batch: Batch, tokenizer: Tokenizer, rng: np.random.Generator, progress: float = 0.0

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -17,6 +16,7 @@ from bertie.contracts import Batch, MicroBatch
 from bertie.errors import UsageError
 from bertie.objectives import Objective
 from bertie.pretraining.phases import ResolvedPhase, phase_index, plan_steps
+from bertie.pretraining.timed_steps import timed_steps
 from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.clock import Clock
@@ -57,34 +57,13 @@ class Feed:
     def steps(self, first: int, position: Position) -> Generator[Step]:
         """Generate this rank's part of every step, from step `first` on, which begins at `position` in the data."""
         if self.clock is not None:
-            return self._timed_steps(self.clock, position)
+            return timed_steps(self.phases, self.shards, self.seed, self.workers, self.build, self.clock, position)
 
         def part(worker: int, workers: int) -> Iterator[Step]:
             plans = plan_steps(self.phases, self.shards, self.seed, first, position)
             return map(self.build, islice(plans, worker, None, workers))
 
         return prefetch(part, self.workers)
-
-    def _timed_steps(self, clock: Clock, position: Position) -> Generator[Step]:
-        """Generate the steps of a run that follows the clock. Every phase begins with a new epoch."""
-        while True:
-            number = phase_index(self.phases, clock.part)
-            phase, begins = self.phases[number], position
-
-            def part(
-                worker: int, workers: int, phase: ResolvedPhase = phase, begins: Position = begins
-            ) -> Iterator[Step]:
-                plans = phase.loader(self.shards, self.seed).steps(begins)
-                timed = (replace(plan, progress=clock.estimate()) for plan in islice(plans, worker, None, workers))
-                return map(self.build, timed)
-
-            with closing(prefetch(part, self.workers)) as stream:
-                for step in stream:
-                    if phase_index(self.phases, clock.part) != number:
-                        break
-                    yield step
-                    position = step.position
-            position = Position(position.epoch + 1, 0)
 
     def phase_of(self, step: int) -> int:
         """Return the index of the phase of a step (from 0); with a clock, that of the present moment."""
