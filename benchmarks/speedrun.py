@@ -9,7 +9,7 @@ each checkpoint on two fixed sets of held-out text with BERT's masks (15 %, 80/1
 `documents`, sequences of one document, and `pairs`, BERT's sentence pairs. The time of a checkpoint counts from the start
 of the process to the last byte of the checkpoint: Python, reading the shards, initial weights, steps, evaluations.
 
-`times` measures the seconds per step of the recipe, and of the peer of time_to_loss.py (a plain loop over transformers'
+`times` measures the seconds per step of the recipe, of `mini`, and of the peer of time_to_loss.py (a plain loop over transformers'
 BertForPreTraining, with the batch size and learning rate that were best for it), in turn in one process. The peer needs
 hours for the targets, so its number of steps comes from benchmarks/results/time_to_loss.json.
 
@@ -48,6 +48,7 @@ from time_to_loss import STEPS_PER_ROUND, their_steps, theirs
 
 SETS = {"documents": DocSentences(max_length=128), "pairs": SentencePairs(max_length=128)}
 EVAL_TOKENS = 131_072
+SPACING = 1.12  # a checkpoint is scored if it has at least so many times the steps of the last one
 MASKS = MaskedLM()
 PEER = Path(__file__).parent / "results" / "time_to_loss.json"
 
@@ -89,6 +90,8 @@ def run(shards: Path, recipe: str, seed: int, budget: str, every: int, work: Pat
     opened = open_shards(shards)
     points = []
     for folder in list_checkpoints(out):
+        if points and int(folder.name[5:]) < SPACING * points[-1]["step"] and folder != list_checkpoints(out)[-1]:
+            continue
         seconds = (folder / "manifest.json").stat().st_mtime - begun
         counters = json.loads((folder / "training_state" / "counters.json").read_text())
         scores = {name: held_out_loss(folder, opened, name) for name in SETS}
@@ -115,9 +118,10 @@ def times(folder: Path, name: str, rounds: int) -> dict[str, Any]:
     """Measure the seconds per step of the recipe and of the peer, in turn."""
     shards, threads = open_shards(folder), runtime.use_threads()
     recipe = with_vocab_size(config.load(PretrainConfig, name, "pretrain"), shards.tokenizer)
+    mini = with_vocab_size(config.load(PretrainConfig, "mini", "pretrain"), shards.tokenizer)
     peer = with_vocab_size(theirs(12_000, 8, 5e-4), shards.tokenizer)
     steppers = {}
-    for side, each in (("bertie", recipe), ("transformers", peer)):
+    for side, each in ((name, recipe), ("mini", mini), ("transformers", peer)):
         feed = Feed(each.resolved_phases, shards, each.objectives, 0, 1, 0, SINGLE_PROCESS).steps(0, Position())
         steppers[side] = their_steps(each, feed, shards) if side == "transformers" else our_steps(each, feed)
     seconds: dict[str, list[float]] = {side: [] for side in steppers}
