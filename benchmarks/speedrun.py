@@ -9,9 +9,9 @@ each checkpoint on two fixed sets of held-out text with BERT's masks (15 %, 80/1
 `documents`, sequences of one document, and `pairs`, BERT's sentence pairs. The time of a checkpoint counts from the start
 of the process to the last byte of the checkpoint: Python, reading the shards, initial weights, steps, evaluations.
 
-`times` measures the seconds per step of the recipe, of `mini`, and of the peer of time_to_loss.py (a plain loop over transformers'
-BertForPreTraining, with the batch size and learning rate that were best for it), in turn in one process. The peer needs
-hours for the targets, so its number of steps comes from benchmarks/results/time_to_loss.json.
+`times` measures the seconds per step of the recipe, of `mini`, and of the peer of time_to_loss.py (a plain loop over
+transformers' BertForPreTraining, with the batch size and learning rate that were best for it), in turn in one process. The
+peer needs hours for the targets, so its number of steps comes from benchmarks/results/time_to_loss.json.
 
 `table` prints both. SHARDS: the Simple English Wikipedia, prepared with a vocabulary of 30,000 entries.
 """
