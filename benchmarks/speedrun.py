@@ -44,7 +44,7 @@ from bertie.text.shards import Shards, open_shards
 from bertie.training.distributed import SINGLE_PROCESS
 from bertie.training.loop import LoopSettings, evaluate, train_steps
 from results import environment
-from time_to_loss import STEPS_PER_ROUND, their_steps, theirs
+from time_to_loss import their_steps, theirs, time_in_turn
 
 SETS = {"documents": DocSentences(max_length=128), "pairs": SentencePairs(max_length=128)}
 EVAL_TOKENS = 131_072
@@ -124,14 +124,8 @@ def times(folder: Path, name: str, rounds: int) -> dict[str, Any]:
     for side, each in ((name, recipe), ("mini", mini), ("transformers", peer)):
         feed = Feed(each.resolved_phases, shards, each.objectives, 0, 1, 0, SINGLE_PROCESS).steps(0, Position())
         steppers[side] = their_steps(each, feed, shards) if side == "transformers" else our_steps(each, feed)
-    seconds: dict[str, list[float]] = {side: [] for side in steppers}
-    for _ in range(rounds + 1):  # the first warms up
-        for side, step in steppers.items():
-            begun = time.perf_counter()
-            for _ in range(STEPS_PER_ROUND):
-                step()
-            seconds[side].append((time.perf_counter() - begun) / STEPS_PER_ROUND)
-    measured = {side: median(values[1:]) for side, values in seconds.items()}
+    seconds = time_in_turn(steppers, rounds)
+    measured = {side: median(values) for side, values in seconds.items()}
     return {"environment": environment(threads), "seconds_a_step": measured, "rounds": seconds}
 
 

@@ -117,20 +117,26 @@ def times(
         losses.append(steppers["transformers"]())
     known = [record["loss"] for record in read_metrics(work / "transformers", "train")[:same]]
     away = max(abs(a - b) / b for a, b in zip(losses, known, strict=True))
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(rounds + 1):  # the first warms up
+    seconds = time_in_turn(steppers, rounds)
+    return {
+        "losses_compared": same,
+        "largest_relative_difference": away,
+        "seconds_a_step": {name: median(values) for name, values in seconds.items()},
+        "rounds": seconds,
+        "seconds_before_bertie": median(before_the_first(folder) for _ in range(3)),
+    }
+
+
+def time_in_turn(steppers: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """Return the seconds per step of each side in each round. All sides take turns; a first round warms up."""
+    seconds: dict[str, list[float]] = {name: [] for name in steppers}
+    for _ in range(rounds + 1):
         for name, step in steppers.items():
             begun = time.perf_counter()
             for _ in range(STEPS_PER_ROUND):
                 step()
             seconds[name].append((time.perf_counter() - begun) / STEPS_PER_ROUND)
-    return {
-        "losses_compared": same,
-        "largest_relative_difference": away,
-        "seconds_a_step": {name: median(values[1:]) for name, values in seconds.items()},
-        "rounds": {name: values[1:] for name, values in seconds.items()},
-        "seconds_before_bertie": median(before_the_first(folder) for _ in range(3)),
-    }
+    return {name: values[1:] for name, values in seconds.items()}
 
 
 def before_the_first(shards: Path) -> float:

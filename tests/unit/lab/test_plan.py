@@ -238,6 +238,11 @@ def test_a_file_of_the_task_with_unknown_classes_is_refused(lab_file: File, lab_
         ({"budget": {"unit": "hours", "amount": 1}}, "budget.unit"),
         ({"budget": {"unit": "steps", "amount": 0}}, "budget.amount"),
         ({"budget": {"unit": "tokens", "amount": 3}}, "less than one step"),
+        ({"pretrain": {"extends": "tiny", "budget": "1h"}}, "pretrain.budget follows the clock"),
+        (
+            {"axes": [{"name": "a", "variants": [{"name": "x", "glove": {}, "budget": {"amount": 3}}]}]},
+            "glove, which takes the place of pre-training, and budget",
+        ),
         ({"titel": "x"}, "did you mean 'title'"),
         ({"axes": [{"name": " ", "variants": [{"name": "x"}]}]}, "axes has the name ' '"),
         ({"axes": [{"name": "a", "variants": [{"name": "x\ny"}]}]}, "axes.a.variants has the name"),
