@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +18,9 @@ from bertie.inspect.inspect import Inspection
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 EVIL = "</script><script>document.title='evil'</script>"
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+pytestmark = pytest.mark.usefixtures("browser")  # which skips them where Chromium is missing
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +34,6 @@ def inspection(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     given = Inspection(text=folder / "text.txt", treebank=folder / "a.conllu", loss_tokens=64)
     bertie.inspect_model(pretrained, given, folder / "out")
     return folder / "out"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -30,8 +30,6 @@ from bertie.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 EVIL = "<img src=x onerror=\"document.title='evil'\">"
 KEY = "sk-of-the-page"
 TASKS: dict[str, AnyTask] = {
@@ -45,7 +43,7 @@ TASKS: dict[str, AnyTask] = {
 
 PASSAGES = [f"😀 the gat go the {'fatun ' * (number % 5)}bobin {number} in the ban" for number in range(9)]
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+pytestmark = pytest.mark.usefixtures("browser")  # which skips them where Chromium is missing
 
 
 @pytest.fixture(scope="module")
@@ -83,15 +81,6 @@ def predictors(models: dict[str, Path]) -> dict[str, Predictor]:
 def address(models: dict[str, Path]) -> Iterator[str]:
     with process(*(f"{name}={path}" for name, path in models.items())) as server:
         yield f"http://127.0.0.1:{server.port}/"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @contextmanager
