@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -20,6 +21,10 @@ class BoundedConnection(HttpToolsProtocol):
     """
 
     seconds = 10.0
+    most_connections = 1024
+    """Open connections from which on requests are refused, except those to `PROBES`."""
+    refuse: Callable[..., Any]
+    """The ASGI application that refuses them."""
 
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
@@ -51,11 +56,12 @@ class BoundedConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_header, self._header_bytes = False, 0
         self._reading = _cancel(self._reading)
-        limit = self.limit_concurrency
-        if self.url in PROBES:  # many connections are no reason to restart the process
-            self.limit_concurrency = None
+        app = self.app
+        # Many connections are no reason to restart the process.
+        if len(self.connections) >= self.most_connections and self.url not in PROBES:
+            self.app = self.refuse
         super().on_headers_complete()
-        self.limit_concurrency = limit
+        self.app = app
 
     def on_message_complete(self) -> None:
         self._in_header = True

@@ -22,6 +22,7 @@ class JsonLog:
         self.requests = requests
         self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue(MAX_WAITING)
         self._dropped = 0
+        self._written = 0
         self._encode = msgspec.json.Encoder(enc_hook=str).encode
         self._thread = threading.Thread(target=self._write, name="log", daemon=True)
         self._thread.start()
@@ -33,10 +34,13 @@ class JsonLog:
         except queue.Full:
             self._dropped += 1
 
-    def close(self, timeout: float = 1.0) -> None:
-        """Write what waits, and end the thread."""
-        with suppress(queue.Full):
-            self._lines.put(None, timeout=timeout)
+    def close(self, timeout: float = 5.0) -> None:
+        """Write what waits, and end the thread. It gives up if nothing is written for `timeout` seconds."""
+        before = -1
+        while self._thread.is_alive() and self._written > before:
+            before = self._written
+            with suppress(queue.Full):
+                self._lines.put_nowait(None)
             self._thread.join(timeout)
 
     def _write(self) -> None:
@@ -47,3 +51,4 @@ class JsonLog:
             with suppress(OSError, ValueError, AttributeError):  # stderr is closed: the server goes on
                 sys.stderr.write(self._encode(line).decode() + "\n")
                 sys.stderr.flush()
+            self._written += 1

@@ -9,6 +9,7 @@ import resource
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -21,6 +22,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from bertie import console
 from bertie.errors import UserError
@@ -70,11 +72,21 @@ async def _http_error(request: Request, error: Exception) -> Response:  # noqa: 
     """Return the error of a path or method that does not exist, in the format of all errors."""
     assert isinstance(error, HTTPException)
     kind = "not_found_error" if error.status_code == 404 else "invalid_request_error"
-    message = "no such path: /openapi.json lists them" if error.status_code == 404 else "no such method on this path"
+    allowed = (error.headers or {}).get("Allow", "")
+    other = f"no such method on this path: use {allowed.replace(', ', ' or ')}"
+    message = "no such path: /openapi.json lists them" if error.status_code == 404 else other
     response = json_response(ErrorResponse(Error(message, kind, None, "route")), error.status_code)
     for name, value in (error.headers or {}).items():
         response.headers[name] = value
     return response
+
+
+async def _refuse_connection(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request on a connection too many, as an ASGI application."""
+    message = "the server has too many open connections: close idle ones, and try again in 1 s"
+    response = json_response(ErrorResponse(Error(message, "overloaded_error", None, "connections")), 503)
+    response.headers.update({"retry-after": "1", "connection": "close"})
+    await response(scope, receive, send)
 
 
 def serve(service: Service, host: str, port: int, origins: tuple[str, ...] = (), page: bool = True) -> None:
@@ -105,8 +117,9 @@ async def _serve(service: Service, listener: socket.socket, server: uvicorn.Serv
     service.log.event("draining", tokens=sum(model.share.tokens for model in service.models.values()))
     await asyncio.sleep(service.limits.drain_delay)
     server.should_exit = True
+    end = time.monotonic() + service.limits.drain_timeout
     await running
-    ended = await asyncio.to_thread(service.stop, 1.0)
+    ended = await asyncio.to_thread(service.stop, max(1.0, end - time.monotonic()))
     service.log.event("stopped", "info" if ended else "error", worker_ended=ended)
     service.log.close()
 
@@ -116,6 +129,8 @@ def start_server(service: Service, origins: tuple[str, ...], page: bool = True) 
 
     class Connection(BoundedConnection):
         seconds = service.limits.read_timeout
+        most_connections = service.limits.max_connections
+        refuse = staticmethod(_refuse_connection)
 
     config = uvicorn.Config(
         build_app(service, origins, page),
@@ -126,7 +141,6 @@ def start_server(service: Service, origins: tuple[str, ...], page: bool = True) 
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=service.limits.max_connections,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=max(1, round(service.limits.drain_timeout)),
     )

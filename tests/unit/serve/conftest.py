@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+import uvicorn
 
 import bertie
 from bertie.checkpoints.folder import write_model
@@ -29,7 +31,7 @@ from bertie.serve.logs import JsonLog
 from bertie.serve.operations import serve_model
 from bertie.serve.server import _listen, start_server
 from bertie.serve.service import Service
-from bertie.tasks import Classify, Regress, Span, Tag
+from bertie.tasks import AnyTask, Choose, Classify, Regress, Span, Tag
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -56,6 +58,12 @@ class Server:
 
     port: int
     service: Service
+    connections: set[Any]
+    """The open connections of uvicorn."""
+
+    def knows(self, client: socket.socket) -> bool:
+        """Whether the server has the connection of a client."""
+        return client.getsockname() in [each.client for each in self.connections.copy()]
 
     @property
     def url(self) -> str:
@@ -85,11 +93,11 @@ def serving(service: Service, origins: tuple[str, ...] = (), page: bool = True) 
     """Run a server until the end of the block."""
     listener = _listen("127.0.0.1", 0)
     started = threading.Event()
-    stop: list[Callable[[], object]] = []
+    servers: list[uvicorn.Server] = []
 
     async def run() -> None:
         server = start_server(service, origins, page)
-        stop.append(lambda: setattr(server, "should_exit", True))
+        servers.append(server)
         service.start()
         task = asyncio.ensure_future(server._serve(sockets=[listener]))
         while not server.started:
@@ -101,9 +109,9 @@ def serving(service: Service, origins: tuple[str, ...] = (), page: bool = True) 
     thread.start()
     assert started.wait(30)
     try:
-        yield Server(listener.getsockname()[1], service)
+        yield Server(listener.getsockname()[1], service, servers[0].server_state.connections)
     finally:
-        stop[0]()
+        servers[0].should_exit = True
         thread.join(40)
         service.stop(5)
         service.log.close()
@@ -125,11 +133,12 @@ def predictors(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Predictor]:
     """One small model for each kind of prediction."""
-    tasks = {
+    tasks: dict[str, AnyTask] = {
         "classifier": Classify(labels=("bad", "good"), paired=False),
         "cross-encoder": Regress(paired=True),
         "span": Span(),
         "tagger": Tag(labels=("O", "B-X")),
+        "choice": Choose(),
     }
     found = {"mlm": bertie.load(pretrained, threads=1)}
     for number, (name, task) in enumerate(tasks.items()):

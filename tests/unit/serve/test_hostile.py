@@ -176,9 +176,11 @@ def test_a_client_that_does_not_read_is_cut_off(impatient: Server) -> None:
     with client:
         for _ in range(8):
             client.sendall(head + body)
-        time.sleep(3)
+        wait_until(lambda: impatient.knows(client))
+        wait_until(lambda: not impatient.knows(client), 60)
         found = read_all(client)
     assert found.count(b"HTTP/1.1 200") < 8
+    wait_until(lambda: impatient.service.buffered == 0)
 
 
 def test_half_closed_and_reset_connections(impatient: Server) -> None:
