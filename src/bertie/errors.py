@@ -12,6 +12,16 @@ class UserError(Exception):
 
     exit_code = 1
 
+    def __init__(self, problem: str = "", remedy: str = ""):
+        """Create an error.
+
+        Args:
+            problem: What is wrong, and where. What to do too, if everybody can do it.
+            remedy: What to do on the command line, as a sentence of its own. A server leaves it out.
+        """
+        super().__init__(f"{problem}. {remedy}" if remedy else problem)
+        self.problem, self.remedy = problem, remedy
+
 
 class MachineError(UserError):
     """The machine failed, not the data: a full disk, a lost worker. The same command may continue the work."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 from starlette.responses import Response
 
@@ -20,12 +22,15 @@ from bertie.predict.vectors import cosines
 from bertie.serve import messages as m
 from bertie.serve.attention import answer_bytes, attention_response, encode_whole
 from bertie.serve.exchange import Call, Handler, json_response
-from bertie.serve.limits import Refused, check_sizes
+from bertie.serve.limits import Refused, Where, check_count, check_sizes, items_of, too_large
 from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.queue import Job
-from bertie.tasks import Classify, Regress
+from bertie.tasks import Choose, Classify, Regress
 from bertie.tasks.predictions import SimilarityPrediction
 
+PLACE = re.compile("^(the examples|example [0-9]+): ")  # how readers name the place of an error
+MAX_CANDIDATES = 200_000  # predicted tokens in an answer: about 20 MB of JSON
+COSINE_BYTES = 24  # of a cosine: in JSON, and as a number
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -68,24 +73,31 @@ async def embeddings(call: Call, request: m.EmbeddingsRequest) -> m.EmbeddingsRe
     return m.EmbeddingsResponse(data, model.name, _usage(call, model, job.sequences))
 
 
-async def similarity(call: Call, request: m.SimilarityRequest) -> m.SimilarityResponse:
+async def similarity(call: Call, request: m.SimilarityRequest) -> Response:
     """Return the cosines of texts with other texts, or with each other."""
     model = call.service.model(request.model, "embed")
-    texts = [*request.texts, *(request.others or ())]
-    job = await _embed(call, model, texts, request.truncate, "texts")
-    vectors, count = np.stack(job.results), len(request.texts)
-    found = cosines(vectors[:count], vectors[count:] if request.others else vectors)
-    return m.SimilarityResponse(found.tolist(), model.name, _usage(call, model, job.sequences))
+    texts, count = [*request.texts, *(request.others or ())], len(request.texts)
+
+    def where(number: int) -> str:
+        return f"texts[{number}]" if number < count else f"others[{number - count}]"
+
+    with call.service.buffer() as reserve:
+        reserve(COSINE_BYTES * count * (len(texts) - count or count))
+        job = await _embed(call, model, texts, request.truncate, "texts", where)
+        usage = _usage(call, model, job.sequences)
+        message = m.SimilarityResponse([], model.name, usage)
+        return await call.service.offload(len(texts), _similarities, message, np.stack(job.results), count)
 
 
 async def rerank(call: Call, request: m.RerankRequest) -> m.RerankResponse:
     """Sort documents by their relevance for a query."""
     model = call.service.model(request.model, "embed")
     texts = [document if isinstance(document, str) else document.text for document in request.documents]
-    check_sizes([len(request.query)], call.service.limits, "query")
+    check_sizes([len(request.query)], call.service.limits, "query", where=lambda _: "query")
     score = relevance(model.task, request.label)
     if score is None:
-        job = await _embed(call, model, [request.query, *texts], request.truncate, "documents")
+        where = lambda number: f"documents[{number - 1}]" if number else "query"  # noqa: E731
+        job = await _embed(call, model, [request.query, *texts], request.truncate, "documents", where)
         vectors = np.stack(job.results)
         scores = cosines(vectors[:1], vectors[1:])[0].tolist()
     else:
@@ -112,14 +124,13 @@ async def fill_mask(call: Call, request: m.FillMaskRequest) -> m.FillMaskRespons
     model = call.service.model(request.model, "fill-mask")
     sizes = list(map(len, request.inputs))
     check_sizes(sizes, call.service.limits, "inputs")
+    count = request.top_k * sum(text.count(model.mask_token or "") for text in request.inputs)
+    if count > MAX_CANDIDATES:
+        remedy = "split the request, or lower top_k"
+        raise too_large("predictions (masks × top_k)", count, MAX_CANDIDATES, remedy, param="inputs")
     encode = _each(model.encode_masked, "inputs")
     job = await _run(call, model, "fill-mask", encode, list(enumerate(request.inputs)), sizes)
-    decode = partial(model.decode_masked, top_k=request.top_k)
-    found = await call.service.offload(len(job.results), lambda: list(map(decode, job.results)))
-    results = [
-        [[m.MaskCandidate(each.token, model.reading(each.token), each.probability) for each in mask] for mask in masks]
-        for masks in found
-    ]
+    results = await call.service.offload(count, _candidates, model, job.results, request.top_k)
     return m.FillMaskResponse(results, model.name, _usage(call, model, job.sequences))
 
 
@@ -128,10 +139,10 @@ async def attention(call: Call, request: m.AttentionRequest) -> Response:
     model = call.service.model(request.model, "attention")
     texts = [request.text] if request.text_pair is None else [request.text, request.text_pair]
     sizes = list(map(len, texts))
-    check_sizes(sizes, call.service.limits, "text")
+    check_sizes(sizes, call.service.limits, "text", where=lambda number: ("text", "text_pair")[number])
     with call.service.buffer() as count:
         count(answer_bytes(model, sum(sizes)))
-        job = await _run(call, model, "attention", partial(encode_whole, model), [texts], [sum(sizes)], param="text")
+        job = await _run(call, model, "attention", partial(encode_whole, model), [texts], [sum(sizes)])
         [sequence], [found] = job.sequences, job.results
         usage = _usage(call, model, job.sequences)
         (tokens, special), (layers, heads) = model.decode_attention(sequence), found.shape[:2]
@@ -191,17 +202,38 @@ def _embeddings(vectors: list[np.ndarray], encoding_format: str) -> list[m.Embed
     return [m.Embedding(number, vector) for number, vector in enumerate(encoded)]
 
 
-async def _embed(call: Call, model: ServedModel, texts: list[str], truncate: bool, param: str) -> Job:
+def _similarities(message: m.SimilarityResponse, vectors: np.ndarray, count: int) -> Response:
+    """Return the cosines of the first `count` vectors with the others, or with each other."""
+    rows = cosines(vectors[:count], vectors[count:] if count < len(vectors) else vectors)
+    # Row by row: as objects of Python, all numbers would take three times their memory.
+    message.similarities = cast(Any, [msgspec.Raw(msgspec.json.encode(row.tolist())) for row in rows])
+    return json_response(message)
+
+
+def _candidates(model: ServedModel, results: list[Any], top_k: int) -> list[list[list[m.MaskCandidate]]]:
+    """Return the candidates of every mask of every text."""
+    return [
+        [
+            [m.MaskCandidate(each.token, model.reading(each.token), each.probability) for each in mask]
+            for mask in model.decode_masked(result, top_k)
+        ]
+        for result in results
+    ]
+
+
+async def _embed(
+    call: Call, model: ServedModel, texts: list[str], truncate: bool, param: str, where: Where | None = None
+) -> Job:
     sizes = list(map(len, texts))
-    check_sizes(sizes, call.service.limits, param)
-    return await _run(call, model, "embed", model.encode_texts, texts, sizes, truncate, param)
+    check_sizes(sizes, call.service.limits, param, where=where)
+    return await _run(call, model, "embed", model.encode_texts, texts, sizes, truncate, where or items_of(param))
 
 
 async def _embed_ids(call: Call, model: ServedModel, lists: list[list[int]], truncate: bool) -> Job:
     sizes = list(map(len, lists))
     check_sizes(sizes, call.service.limits, "input", "token ids")
     encode = _each(model.encode_ids, "input")
-    return await _run(call, model, "embed", encode, list(enumerate(lists)), sizes, truncate, "input")
+    return await _run(call, model, "embed", encode, list(enumerate(lists)), sizes, truncate, items_of("input"))
 
 
 def _each(encode: Callable[[Any], Sequence], param: str) -> Callable[[list[tuple[int, Any]]], list[Sequence]]:
@@ -226,8 +258,10 @@ async def _predict(
     """Return predictions for inputs, with the job that computed them."""
     sizes = [_characters(value) for value in inputs]
     check_sizes(sizes, call.service.limits, param)
-    examples = await call.service.offload(len(inputs), _examples, model, inputs, param)
-    job = await _run(call, model, "predict", model.encode_examples, examples, sizes, truncate, param)
+    if isinstance(model.task, Choose):  # each ending makes a sequence with its context
+        check_count(sum(map(_parts, inputs)), call.service.limits, param)
+    examples = await call.service.offload(sum(map(_parts, inputs)), _examples, model, inputs, param)
+    job = await _run(call, model, "predict", model.encode_examples, examples, sizes, truncate, items_of(param))
     decode = model.decode_examples
     return job, await call.service.offload(len(job.sequences), decode, job.results, job.sequences, examples)
 
@@ -240,15 +274,27 @@ def _examples(model: ServedModel, inputs: list[m.Example], param: str) -> list[A
         for example in model.task.reader.values(inputs):
             examples.append(example)
     except UserError as error:
-        raise Refused(422, "input", str(error), f"{param}[{len(examples)}]") from None
+        where = f"{param}[{len(examples)}]"
+        problem = PLACE.sub(f"{where}: ", error.problem)
+        remedy = f"; give {model.input_form}" if error.remedy else ""  # that of the error is for the command line
+        raise Refused(422, "input", f"{problem}{remedy}", where) from None
     return examples
 
 
 def _characters(value: m.Example) -> int:
+    """Return the characters of an input. An empty word counts as one, so that the number of words is limited too."""
     if isinstance(value, str):
         return len(value)
     parts = value if isinstance(value, list) else value.values()
-    return sum(len(part) if isinstance(part, str) else sum(map(len, part)) for part in parts)
+    return sum(len(part) or 1 if isinstance(part, str) else sum(len(word) or 1 for word in part) for part in parts)
+
+
+def _parts(value: m.Example) -> int:
+    """Return the number of texts in an input."""
+    if isinstance(value, str):
+        return 1
+    parts = value if isinstance(value, list) else value.values()
+    return sum(1 if isinstance(part, str) else len(part) for part in parts)
 
 
 async def _run(
@@ -259,7 +305,7 @@ async def _run(
     values: list[Any],
     sizes: list[int],
     truncate: bool = True,
-    param: str = "inputs",
+    where: Where = items_of("inputs"),
 ) -> Job:
     """Tokenize values and compute their sequences.
 
@@ -271,7 +317,7 @@ async def _run(
         values: The values.
         sizes: Characters of each value.
         truncate: Whether a value may lose tokens.
-        param: The field of the values.
+        where: Names a value, for messages.
 
     Raises:
         Refused: The queue has no room, a value is too long, the time is over, or computing failed.
@@ -284,19 +330,19 @@ async def _run(
     sequences = await service.tokenize(encode, values, sizes, call.remaining)
     call.stages["tokenize"] = time.monotonic() - started
     if not truncate:
-        _refuse_truncated(model, sequences, param)
+        _refuse_truncated(model, sequences, where)
     job = await service.compute(model.lanes[operation], sequences, call.gone, call.remaining)
     call.stages |= {"queue": job.started - job.admitted, "compute": job.finished - job.started}
     return job
 
 
-def _refuse_truncated(model: ServedModel, sequences: list[Sequence], param: str) -> None:
+def _refuse_truncated(model: ServedModel, sequences: list[Sequence], where: Where) -> None:
     for number, sequence in enumerate(sequences):
         if sequence.truncated:
-            where = f"{param}[{number if sequence.example < 0 else sequence.example}]"
+            name = where(number if sequence.example < 0 else sequence.example)
             size, most = len(sequence) + sequence.truncated, model.predictor.max_length
-            message = f"{where} has {size:,} tokens, and the model reads {most:,}: shorten it, or set truncate"
-            raise Refused(422, "too_long", message, where)
+            message = f"{name} has {size:,} tokens, and the model reads {most:,}: shorten it, or set truncate to true"
+            raise Refused(422, "too_long", message, name)
 
 
 def _usage(call: Call, model: ServedModel, sequences: list[Sequence]) -> m.Usage:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from bertie.contracts import Sequence
 from bertie.serve.exchange import json_response
-from bertie.serve.limits import too_large
+from bertie.serve.limits import Refused
 from bertie.serve.messages import AttentionResponse
 from bertie.serve.operations import ServedModel
 
@@ -37,7 +37,10 @@ def encode_whole(model: ServedModel, values: list[list[str]]) -> list[Sequence]:
     sequences = [model.encode_attention(texts) for texts in values]
     for sequence in sequences:
         if len(sequence) > model.attention_tokens:
-            raise too_large("tokens in the text", len(sequence), model.attention_tokens, "text")
+            limit = f"shows the attention of at most {model.attention_tokens:,}"
+            raise Refused(
+                413, "too_many_tokens", f"{len(sequence):,} tokens, and the model {limit}: shorten it", "text"
+            )
     return sequences
 
 

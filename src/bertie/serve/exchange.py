@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from bertie.errors import UserError
 from bertie.serve.limits import Refused, too_large
@@ -21,6 +22,8 @@ from bertie.serve.messages import Error, ErrorResponse
 from bertie.serve.service import ClientGone, Service
 from bertie.tasks.data.rows import shorten
 
+LARGE = 64 * 1024  # bytes of a response that do not count as memory
+BUG = "an error in the server: its operator finds the place in the log, under this X-Request-Id"
 CLIENT_GONE = 499  # in logs and metrics, as nginx counts it
 MAX_MESSAGE, MAX_PARAM = 500, 100  # characters: a message may quote the request
 _encode = msgspec.json.Encoder().encode
@@ -80,7 +83,7 @@ def exchange(
     """
     decoder = msgspec.json.Decoder(request_type) if request_type is not None else None
 
-    async def endpoint(request: Request) -> Response:
+    async def endpoint(request: Request) -> Response | LargeResponse:
         call = Call(service, request)
         reason = ""
         try:
@@ -99,15 +102,35 @@ def exchange(
         except (ClientGone, ClientDisconnect):
             reason, response = "client_gone", Response(status_code=CLIENT_GONE)
         except Exception as error:
-            reason, response = (
-                "bug",
-                _error_response(Refused(500, "bug", "an error in the server; the log has its place")),
-            )
+            reason, response = "bug", _error_response(Refused(500, "bug", BUG))
             _log_bug(service, call, error)
         _complete(call, name, response, reason)
-        return response
+        return response if len(response.body) < LARGE else LargeResponse(response, service)
 
     return endpoint
+
+
+@dataclass
+class LargeResponse:
+    """A response whose bytes count as memory of the server until the client has read most of them.
+
+    While clients do not read, the server refuses new requests, with status 429.
+    """
+
+    response: Response
+    service: Service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        """Send the response, as an ASGI application."""
+        start = {"status": self.response.status_code, "headers": self.response.raw_headers}
+        body = self.response.body
+        self.service.buffered += len(body)
+        try:
+            await send({"type": "http.response.start", **start})
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})  # waits until the connection has room
+        finally:
+            self.service.buffered -= len(body)
 
 
 def json_response(message: Any, status: int = 200) -> Response:
@@ -135,7 +158,10 @@ async def _read(call: Call, decoder: msgspec.json.Decoder[Any], count: Callable[
         async with asyncio.timeout(call.service.limits.read_timeout):
             body = await _read_body(call, count)
     except TimeoutError:
-        raise Refused(408, "slow_body", "the body took too long to arrive") from None
+        seconds = call.service.limits.read_timeout
+        raise Refused(
+            408, "slow_body", f"the body did not arrive within {seconds:g} s: send it again, faster"
+        ) from None
     # A body can hold a million lists, and the garbage collector would look at all of them again and again.
     gc.disable()
     try:
@@ -160,16 +186,20 @@ async def _read_body(call: Call, count: Callable[[int], None]) -> bytes:
     limit = call.service.limits.max_bytes
     announced = int(call.request.headers.get("content-length", "0"))
     if announced > limit:
-        raise too_large("bytes in the body", announced, limit)
+        raise _too_many_bytes(announced, limit)
     parts: list[bytes] = []
     size = 0
     async for part in _stream(call.request):
         size += len(part)
         if size > limit:
-            raise too_large("bytes in the body", size, limit)
+            raise _too_many_bytes(size, limit)
         count(len(part))
         parts.append(part)
     return b"".join(parts)
+
+
+def _too_many_bytes(size: int, limit: int) -> Refused:
+    return too_large("bytes in the body", size, limit, "split the request", "--max-bytes")
 
 
 async def _stream(request: Request) -> AsyncIterator[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,7 +34,8 @@ class Limits:
     """Most tokens that wait or are computed for one model. A request that does not fit gets status 429, and so does one
     that would wait longer than half of `timeout`, by the speed of the last batches. One with more tokens gets 413."""
     buffer_bytes: int = 256 * 2**20
-    """Most bytes in the bodies of all requests that have no answer yet, and in the attention that they ask for (else 429)."""
+    """Most bytes in the bodies of all requests that have no answer yet, in the attention and cosines that they ask for, and
+    in large answers that clients have not read yet (else 429)."""
     batch_tokens: int = 0
     """Tokens in a batch. 0: 4,096 on a CPU, where larger batches are hardly faster and delay others; 16,384 on a GPU."""
     max_wait_ms: float = 0.0
@@ -93,12 +95,40 @@ class Refused(Exception):  # noqa: N818 - not every refusal is an error of the s
         return types.get(self.status, "invalid_request_error")
 
 
-def too_large(what: str, size: int, limit: int, param: str | None = None) -> Refused:
-    """Return the refusal of a request that exceeds a limit. what: "bytes in the body", "texts", …"""
-    return Refused(413, f"too_many_{what.split()[0]}", f"{size:,} {what}: the most is {limit:,}", param)
+def too_large(what: str, size: int, limit: int, remedy: str, flag: str = "", param: str | None = None) -> Refused:
+    """Return the refusal of a request that exceeds a limit.
+
+    Args:
+        what: "bytes in the body", "texts", …
+        size: How many there are.
+        limit: How many there may be.
+        remedy: What the client can do, as a command.
+        flag: The flag with which the operator sets the limit. Empty: there is none.
+        param: The field.
+    """
+    operator = f" (its operator sets {flag})" if flag else ""
+    message = f"{size:,} {what}, and this server accepts at most {limit:,}{operator}: {remedy}"
+    return Refused(413, f"too_many_{what.split()[0]}", message, param)
 
 
-def check_sizes(sizes: list[int], limits: Limits, param: str, what: str = "characters") -> None:
+Where = Callable[[int], str]
+"""Returns the field of a text, such as "input[3]", from its number."""
+
+
+def items_of(param: str) -> Where:
+    """Return how to name the texts in the list of a field."""
+    return lambda number: f"{param}[{number}]"
+
+
+def check_count(count: int, limits: Limits, param: str) -> None:
+    """Raise Refused, with status 413, if a request has too many texts."""
+    if count > limits.max_items:
+        raise too_large("texts", count, limits.max_items, "split the request", "--max-items", param)
+
+
+def check_sizes(
+    sizes: list[int], limits: Limits, param: str, what: str = "characters", where: Where | None = None
+) -> None:
     """Check the texts of a request, before they are tokenized.
 
     Args:
@@ -106,13 +136,15 @@ def check_sizes(sizes: list[int], limits: Limits, param: str, what: str = "chara
         limits: The limits.
         param: The field of the texts.
         what: "characters", or "token ids", which are limited alike.
+        where: Names a text, if not all texts are the items of `param`.
 
     Raises:
         Refused: There are too many texts or characters; status 413.
     """
-    if len(sizes) > limits.max_items:
-        raise too_large("texts", len(sizes), limits.max_items, param)
+    check_count(len(sizes), limits, param)
     if (longest := max(sizes)) > limits.max_text_characters:
-        raise too_large(f"{what} in one text", longest, limits.max_text_characters, f"{param}[{sizes.index(longest)}]")
+        field = (where or items_of(param))(sizes.index(longest))
+        most = limits.max_text_characters
+        raise too_large(f"{what} in one text", longest, most, f"shorten {field}", "--max-text-characters", field)
     if sum(sizes) > limits.max_characters:
-        raise too_large(what, sum(sizes), limits.max_characters, param)
+        raise too_large(what, sum(sizes), limits.max_characters, "split the request", "--max-characters", param)

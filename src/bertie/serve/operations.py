@@ -23,7 +23,8 @@ from bertie.predict.predictor import Predictor
 from bertie.predict.token_model import TokenModel
 from bertie.serve.queue import Lane, Share
 from bertie.serve.worker import Health
-from bertie.tasks import Embed, Task
+from bertie.storage import is_unicode
+from bertie.tasks import Choose, Classify, Embed, Regress, Span, Tag, Task
 from bertie.tasks.inference import outputs
 from bertie.text import truncation
 from bertie.text.truncation import TokenizedText
@@ -75,17 +76,35 @@ class ServedModel:
         most = isqrt(MAX_PROBABILITIES // (config.num_hidden_layers * config.num_attention_heads))
         return min(most, MAX_ATTENTION_TOKENS, self.predictor.max_length)
 
+    @property
+    def input_form(self) -> str:
+        """How an input of /v1/predict looks, for messages."""
+        match self.task:
+            case Classify(paired=True) | Regress(paired=True):
+                return "a list of two texts"
+            case Classify(paired=None) | Regress(paired=None):
+                return "a text, or a list of two"
+            case Span():
+                return "a list of a question and its context"
+            case Choose():
+                return "a list of a context and its endings"
+            case Tag():
+                return "a text, or a list of words"
+            case _:
+                return "a text"
+
     def lacks(self, operation: Operation) -> str:
         """Return why it does not offer an operation, and what to do, as the end of a message."""
         if operation == "predict":
-            return "it lacks a task"
+            return "it lacks a task, as only fine-tuned models have one"
         if operation == "fill-mask":
             return "it lacks a masked-LM head"
         kind = self.predictor.model.encoder.config.kind
         if kind != "transformer":
             return f"it is of the kind {kind}, and only Transformers show their attention"
         engine = self.predictor.engine
-        return f"the engine {engine} does not compute the probabilities one by one: serve it with --engine plain"
+        remedy = "its operator can serve it with --engine plain"
+        return f"the engine {engine} does not compute the probabilities one by one ({remedy})"
 
     def encode_texts(self, texts: list[str]) -> list[Sequence]:
         """Return the sequences of texts to embed. Raises UserError for an invalid text."""
@@ -163,8 +182,12 @@ def serve_model(name: str, predictor: Predictor, capacity: int) -> ServedModel:
         capacity: Most of its tokens that may wait.
 
     Raises:
-        UserError: The files of sentence-transformers in its folder are damaged.
+        UserError: The files of sentence-transformers in its folder are damaged, or JSON cannot hold a label.
     """
+    labels = predictor.task.labels if predictor.task is not None else ()
+    if wrong := [label for label in labels if not is_unicode(label)]:
+        problem = f"the label {wrong[0]!a} holds half of a surrogate pair, which is not a character"
+        raise UserError(f"{predictor.folder}: {problem}: correct it in task.json and config.json")
     share = Share(name, capacity)
     how = predictor.text_embedding
     embed = partial(vectors.sequence_vectors, predictor.model, pooling=how.pooling, normalize=how.normalize)

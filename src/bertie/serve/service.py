@@ -15,7 +15,7 @@ import torch
 
 from bertie.contracts import Sequence
 from bertie.serve.keys import ApiKeys
-from bertie.serve.limits import Limits, Refused
+from bertie.serve.limits import Limits, Refused, too_large
 from bertie.serve.logs import JsonLog
 from bertie.serve.metrics import Metrics
 from bertie.serve.operations import Operation, ServedModel
@@ -50,7 +50,8 @@ class Service:
     draining: bool = False
     """Whether the server stops."""
     buffered: int = 0
-    """Bytes of the bodies of all requests that have no answer yet, and of the attention that they ask for."""
+    """Bytes of the bodies of all requests that have no answer yet, of the attention and cosines that they ask for, and of
+    the large answers that clients have not read yet."""
     started: float = field(default_factory=time.time)
     """When the models were loaded, in seconds since 1970."""
 
@@ -103,7 +104,9 @@ class Service:
             message = f"the model {found.name} has no {operation}: {found.lacks(operation)}"
             raise Refused(422, "operation", message, "model")
         if problem := "its last computations failed" if found.health.broken else self.worker.problem():
-            raise Refused(503, "broken", f"the model {found.name} is not available: {problem}", retry_after=10)
+            raise Refused(
+                503, "broken", f"the model {found.name} is not available: {problem}: try again in 10 s", retry_after=10
+            )
         return found
 
     @contextmanager
@@ -117,7 +120,7 @@ class Service:
         def count(size: int) -> None:
             nonlocal own
             if self.buffered + size > self.limits.buffer_bytes:
-                raise Refused(429, "buffer", "the server has too many bytes of requests in memory", retry_after=1)
+                raise Refused(429, "buffer", "the memory for requests is full: try again in 1 s", retry_after=1)
             own += size
             self.buffered += size
 
@@ -207,7 +210,8 @@ class Service:
             timer.cancel()
             self.queue.cancel(job)  # what is complete stays
         if any(isinstance(result, Failure) for result in job.results):
-            raise Refused(500, "engine", "the model could not compute a text of this request; the log has the error")
+            message = "the model could not compute a text of this request: its operator finds the error in the log"
+            raise Refused(500, "engine", message)
         return job
 
     def _too_slow(self) -> Refused:
@@ -217,8 +221,7 @@ class Service:
     def _admit(self, job: Job) -> None:
         capacity = job.lane.owner.capacity
         if job.tokens > capacity:
-            message = f"the request has {job.tokens:,} tokens: the most is {capacity:,}; split it"
-            raise Refused(413, "too_many_tokens", message)
+            raise too_large("tokens in the request", job.tokens, capacity, "split it", "--queue-tokens")
         if self._too_long(job.lane.owner, job.tokens):
             raise self._overloaded(job.lane.owner)
         try:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import openai
 import pytest
 
+from bertie.errors import UserError
 from bertie.predict.predictor import Predictor
+from bertie.serve.operations import serve_model
 from bertie.serve.service import Service
+from bertie.tasks import Classify
 
 from .conftest import Answer, Server, serving
 
 Predictors = dict[str, Predictor]
+
+
+PAIR = {"model": "mlm", "truncate": False}
+LONG = ["a", "b " * 99]
 
 
 def embeddings(answer: Answer) -> np.ndarray:
@@ -208,6 +215,10 @@ def test_every_answer_has_an_id_and_the_time_of_each_stage(server: Server) -> No
         ("embeddings", b"", 400, None, "not valid JSON"),
         ("embeddings", b"{", 400, None, "not valid JSON"),
         ("embeddings", b"null", 422, None, "got `null`"),
+        ("similarity", {**PAIR, "texts": LONG, "others": ["a"]}, 422, "texts[1]", "texts[1] has 101 tokens"),
+        ("similarity", {**PAIR, "texts": ["a"], "others": LONG}, 422, "others[1]", "others[1] has 101 tokens"),
+        ("rerank", {**PAIR, "query": "a", "documents": LONG}, 422, "documents[1]", "documents[1] has 101 tokens"),
+        ("rerank", {**PAIR, "query": LONG[1], "documents": ["a"]}, 422, "query", "query has 101 tokens"),
         ("similarity", {"texts": [], "model": "mlm"}, 422, "texts", "length >= 1"),
         ("rerank", {"query": "a", "documents": [], "model": "mlm"}, 422, "documents", "length >= 1"),
         ("rerank", {"query": "a", "documents": ["b"], "top_n": 0, "model": "mlm"}, 422, "top_n", ">= 1"),
@@ -216,12 +227,37 @@ def test_every_answer_has_an_id_and_the_time_of_each_stage(server: Server) -> No
         ("predict", {"inputs": ["a"], "model": "mlm"}, 422, "model", "lacks a task"),
         ("predict", {"inputs": ["a", ["b", "c"]], "model": "classifier"}, 422, None, "found two texts"),
         ("predict", {"inputs": ["a", ["b"]], "model": "classifier"}, 422, "inputs[1]", "a pair has two texts"),
-        ("predict", {"inputs": [{"wrong": "a"}], "model": "classifier"}, 422, "inputs[0]", "column"),
-        ("predict", {"inputs": [{}], "model": "span"}, 422, "inputs[0]", "no 'question'"),
+        ("predict", {"inputs": [{"wrong": "a"}], "model": "classifier"}, 422, "inputs[0]", "wrong; give a text"),
+        (
+            "predict",
+            {"inputs": [["a", "b"], {"a": "b"}], "model": "cross-encoder"},
+            422,
+            "inputs[1]",
+            "inputs[1]: cannot",
+        ),
+        ("predict", {"inputs": [{}], "model": "span"}, 422, "inputs[0]", "give a list of a question and its context"),
+        ("predict", {"inputs": ["a"], "model": "span"}, 422, "inputs[0]", 'expected {"question": …'),
+        ("predict", {"inputs": ["a"], "model": "choice"}, 422, "inputs[0]", "give a list of a context and its endings"),
+        ("predict", {"inputs": [{"text": "a"}], "model": "choice"}, 422, "inputs[0]", "no endings to choose among"),
+        (
+            "predict",
+            {"inputs": [{"words": "a"}], "model": "tagger"},
+            422,
+            "inputs[0]",
+            "give a text, or a list of words",
+        ),
+        ("predict", {"inputs": ["a", " "], "model": "tagger"}, 422, "inputs[1]", "inputs[1]: a sentence without words"),
         ("predict", {"inputs": ["a"], "model": "cross-encoder"}, 422, "inputs[0]", "one text"),
         ("predict", {"inputs": [3], "model": "classifier"}, 422, "inputs[0]", "got `int`"),
         ("fill-mask", {"inputs": ["[MASK]", "a"], "model": "mlm"}, 422, "inputs[1]", "no [MASK]"),
         ("fill-mask", {"inputs": ["[MASK] " * 100], "model": "mlm"}, 422, "inputs[0]", "at most 62"),
+        (
+            "fill-mask",
+            {"inputs": ["[MASK]" * 60] * 40, "top_k": 100, "model": "mlm"},
+            413,
+            "inputs",
+            "240,000 predictions",
+        ),
         ("fill-mask", {"inputs": ["[MASK]"], "model": "classifier"}, 422, "model", "masked-LM head"),
         ("fill-mask", {"inputs": ["[MASK]"], "top_k": 10**9, "model": "mlm"}, 422, "top_k", "<= 100"),
     ],
@@ -233,6 +269,7 @@ def test_wrong_requests_are_refused(
     assert answer.status == status, answer.body
     assert text in answer.error["message"]
     assert answer.error["param"] == param
+    assert "--" not in answer.error["message"], "a client cannot set the flags of the server"
 
 
 def test_one_model_needs_no_name(make_service: Callable[..., Service]) -> None:
@@ -243,8 +280,15 @@ def test_one_model_needs_no_name(make_service: Callable[..., Service]) -> None:
 def test_unknown_paths_and_methods(server: Server) -> None:
     assert server.get("/v1/nothing").error["type"] == "not_found_error"
     assert server.get("/v1/embeddings").headers["allow"] == "POST"
+    assert server.get("/v1/embeddings").error["message"] == "no such method on this path: use POST"
     assert server.post("/v1/models", {}).status == 405
     assert server.post("/v1/embeddings", {"input": "a"}, **{"Content-Type": "text/plain"}).status == 415
+
+
+def test_a_label_that_json_cannot_hold_is_refused(predictors: Predictors) -> None:
+    model = replace(predictors["classifier"], task=Classify(labels=("bad", "go\ud800"), paired=False))
+    with pytest.raises(UserError, match=r"the label 'go\\ud800' holds half of a surrogate pair"):
+        serve_model("classifier", model, 1000)
 
 
 def test_large_requests(server: Server, predictors: Predictors, small_texts: list[str]) -> None:

@@ -110,7 +110,7 @@ def test_engines_without_attention_say_so(pretrained: Path) -> None:
         answer = server.post("/v1/attention", {"text": TEXT})
         assert answer.status == 422
         assert "the engine onnx" in answer.error["message"]
-        assert "serve it with --engine plain" in answer.error["message"]
+        assert "its operator can serve it with --engine plain" in answer.error["message"]
         assert server.post("/v1/embeddings", {"input": TEXT}).status == 200
 
 
@@ -131,7 +131,7 @@ def test_long_texts_are_refused(server: Server, monkeypatch: pytest.MonkeyPatch)
     for message in ({"text": "the " * 63}, {"text": "the " * 31, "text_pair": "the " * 31}):
         answer = server.post("/v1/attention", {"model": "mlm", **message})
         assert answer.status == 413, answer.body
-        assert answer.error["message"] == "65 tokens in the text: the most is 64"
+        assert answer.error["message"] == "65 tokens, and the model shows the attention of at most 64: shorten it"
         assert answer.error["param"] == "text"
     monkeypatch.setattr(operations, "MAX_PROBABILITIES", 8 * 10**2 + 9)  # of 2 × 4 heads
     assert server.get("/v1/models/mlm").json["attention_tokens"] == 10

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ def small(make_service: Build) -> Iterator[Server]:
         "max_text_characters": 100,
         "queue_tokens": 200,
     }
-    with serving(make_service("mlm", "classifier", "span", **limits)) as running:
+    with serving(make_service("mlm", "classifier", "span", "tagger", "choice", **limits)) as running:
         yield running
 
 
@@ -57,12 +58,17 @@ def small(make_service: Build) -> Iterator[Server]:
         ("predict", {"model": "classifier", "inputs": ["a" * 80] * 4}, "320 characters"),
         ("predict", {"model": "span", "inputs": [{"question": "a", "context": "b c " * 25}]}, "101 characters"),
         ("embeddings", {"input": [[7] * 62] * 4}, "256 tokens"),
+        ("predict", {"model": "choice", "inputs": [["a"] + [""] * 10]}, "11 texts"),
+        ("predict", {"model": "choice", "inputs": [{"context": "a", "endings": [""] * 10}]}, "11 texts"),
+        ("predict", {"model": "tagger", "inputs": [[""] * 101]}, "101 characters in one text"),
+        ("attention", {"text": "a", "text_pair": "a" * 101}, "shorten text_pair"),
     ],
 )
 def test_what_is_too_large_is_refused(path: str, message: dict[str, Any], text: str, small: Server) -> None:
     answer = small.post(f"/v1/{path}", {"model": "mlm"} | message)
     assert answer.status == 413, answer.body
     assert text in answer.error["message"]
+    assert "(its operator sets --" in answer.error["message"]
 
 
 def test_a_body_without_a_length_is_limited_too(small: Server) -> None:
@@ -281,6 +287,24 @@ def test_the_memory_of_bodies_is_bounded(make_service: Build) -> None:
         assert server.post("/v1/embeddings", {"input": "a " * 300}).status == 200
 
 
+def test_the_memory_of_answers_that_nobody_reads_is_bounded(make_service: Build) -> None:
+    """The answer is larger than the buffers of the connection, which has at most 4 MB on Linux."""
+    service = make_service("mlm", buffer_bytes=60_000_000, read_timeout=120, timeout=120)
+    message = {"texts": ["a"] * 1500}
+    body = json.dumps(message).encode()
+    head = b"POST /v1/similarity HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with serving(service) as server, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", server.port))
+        client.sendall(head + body)
+        wait_until(lambda: 8_000_000 < service.buffered < 20_000_000, 60)
+        answer = server.post("/v1/similarity", message)
+        assert (answer.status, answer.error["code"]) == (429, "buffer")
+        client.close()
+        wait_until(lambda: service.buffered == 0)
+        assert server.post("/v1/embeddings", {"input": "a"}).status == 200
+
+
 def test_logs_have_one_line_per_request_and_no_texts(make_service: Build, capfd: pytest.CaptureFixture[str]) -> None:
     service = make_service("mlm")
     service.log.requests = True
@@ -304,7 +328,8 @@ def test_too_many_connections_get_503_and_probes_an_answer(make_service: Build) 
         for connection in held:
             connection.request("GET", "/livez")
             assert connection.getresponse().read()
-        assert server.post("/v1/embeddings", {"input": "a"}).status == 503
+        refused = server.post("/v1/embeddings", {"input": "a"})
+        assert (refused.status, refused.error["code"], refused.headers["retry-after"]) == (503, "connections", "1")
         assert server.get("/livez").status == server.get("/readyz").status == 200
         for connection in held:
             connection.close()

@@ -115,10 +115,8 @@ class ChoiceReader:
             elif isinstance(value, list | tuple):
                 value = _from_list(value, place)
             elif not isinstance(value, ChoiceExample):
-                expected = (
-                    'expected {"context": …, "endings": […]} (for a file: --input) or [context, ending, ending …]'
-                )
-                raise UserError(f"{place}: {expected}, got {type(value).__name__}")
+                expected = 'expected {"context": …, "endings": […]} or [context, ending, ending …]'
+                raise UserError(f"{place}: {expected}, got {type(value).__name__}", "For a file, use --input")
             yield value
 
     def _rows(self, path: Path, labeled: bool) -> Iterator[Row | UserError]:
@@ -158,7 +156,7 @@ class ChoiceReader:
         values, known = row.values, {name.lower(): name for name in row.values if name}
 
         def usage_error(problem: str, flags: str) -> UsageError:
-            return UsageError(f"{row.place}: {problem}; its columns are: {join_names(values)}. Choose with {flags}")
+            return UsageError(f"{row.place}: {problem}; its columns are: {join_names(values)}", f"Choose with {flags}")
 
         context = self.columns.context or next((known[name] for name in _CONTEXTS if name in known), "")
         if not context or context not in values:

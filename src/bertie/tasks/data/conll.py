@@ -248,7 +248,7 @@ def _from_row(row: Row, tagged: bool | None, columns: TagColumns) -> TaggedSente
     tags = next((values[name] for name in tag_keys if name in values), None)
     if not isinstance(words, list):
         problem = f"no list of words under {word_keys[0]!r}: its keys are {join_names(values)}"
-        raise UsageError(f"{place}: {problem}. Choose with --task.tokens")
+        raise UsageError(f"{place}: {problem}", "Choose with --task.tokens")
     if not words:
         raise UserError(f"{place}: a sentence without words")
     checked = tuple(require_string(word, "tokens", place) for word in words)
@@ -257,7 +257,7 @@ def _from_row(row: Row, tagged: bool | None, columns: TagColumns) -> TaggedSente
     try:
         if tags is None:
             raise UserError(
-                f"{place}: no tags under {tag_keys[0]!r}: its keys are {join_names(values)}. Choose with --task.tags"
+                f"{place}: no tags under {tag_keys[0]!r}: its keys are {join_names(values)}", "Choose with --task.tags"
             )
         return TaggedSentence(checked, _check_tags(tags, len(words), place), source)
     except UserError:

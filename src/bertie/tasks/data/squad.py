@@ -114,8 +114,8 @@ class SquadReader:
             if isinstance(value, dict):
                 value = _to_question(row_from_python(value, place), str(number), columns)
             elif not isinstance(value, Question):
-                expected = 'expected {"question": …, "context": …} (for a file: --input), a pair of both or a Question'
-                raise UserError(f"{place}: {expected}, got {type(value).__name__}")
+                expected = 'expected {"question": …, "context": …}, a pair of both or a Question'
+                raise UserError(f"{place}: {expected}, got {type(value).__name__}", "For a file, use --input")
             yield value
 
     def _read(self, path: Path, answered: bool) -> Iterator[Question | UserError]:
@@ -193,7 +193,8 @@ def _to_question(row: Row, number: str, columns: QuestionColumns, answered: bool
     names = columns.question or "question", columns.context or "context"
     if missing := [name for name in names if name not in values]:
         raise UsageError(
-            f"{place}: no {missing[0]!r}; there are {join_names(values)}. Choose with --task.question and --task.context"
+            f"{place}: no {missing[0]!r}; there are {join_names(values)}",
+            "Choose with --task.question and --task.context",
         )
     question, context = (require_string(values[name], name, place) for name in names)
     if not context.strip():

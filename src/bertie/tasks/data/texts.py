@@ -216,7 +216,7 @@ class TextReader:
         except UsageError as error:
             if not first:
                 raise
-            raise UserError(str(error).replace(where, place, 1)) from error
+            raise UserError(error.problem.replace(where, place, 1), error.remedy) from error
         if first and layout[:2] != first[:2]:
             raise UserError(
                 f"{place}: found {_describe_texts(layout)}, but {_describe_texts(first)} in the rows before"
@@ -234,7 +234,7 @@ class TextReader:
         columns, known = self.columns, {name.lower(): name for name in names}
 
         def usage_error(problem: str, flags: str) -> UsageError:
-            return UsageError(f"{where}: {problem}; its columns are: {join_names(names)}. Choose with {flags}")
+            return UsageError(f"{where}: {problem}; its columns are: {join_names(names)}", f"Choose with {flags}")
 
         for flag, name in (("--task.text", columns.text), ("--task.text-pair", columns.text_pair)):
             if name and name not in names:
