@@ -38,6 +38,7 @@ TASKS: dict[str, AnyTask] = {
     "regression": Regress(paired=True),
     "span": Span(),
     "tagger": Tag(labels=("O", "B-PER", "I-PER", f"B-{EVIL}")),
+    "pos": Tag(labels=("NOUN", "VERB", "DET", "ADP")),
     "choice": Choose(),
 }
 
@@ -223,10 +224,30 @@ def test_tagged_words_are_marked(page: Page, predictors: dict[str, Predictor], s
         t for i, t in enumerate(expected.tags) if t != "O" and not (t[0] == "I" and expected.tags[i - 1][2:] == t[2:])
     ]
     assert shown == [tag[2:] for tag in spans]
+    lowest: list[float] = []
+    for i, (tag, probability) in enumerate(zip(expected.tags, expected.probabilities, strict=True)):
+        if tag[0] == "I" and expected.tags[i - 1][2:] == tag[2:]:
+            lowest[-1] = min(lowest[-1], probability)
+        elif tag != "O":
+            lowest.append(probability)
+    assert page.locator(".tagged mark.unsure").count() == sum(each < 0.5 for each in lowest)
     page.get_by_text("All words", exact=True).click()
     rows = page.locator(".result tbody tr")
     assert [rows.nth(i).locator("td").nth(1).inner_text() for i in range(rows.count())] == expected.tags
     assert [rows.nth(i).locator("td").nth(0).inner_text() for i in range(rows.count())] == expected.tokens
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_tags_of_all_words_stand_below_them(page: Page, predictors: dict[str, Predictor], width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 844})
+    show(page, "pos", "Tag words")
+    run(page, Text="the gat go in the ban")
+    [expected] = predictors["pos"].predict(["the gat go in the ban"])
+    marks = page.locator(".tagged mark")
+    assert marks.locator(".tag").all_inner_texts() == expected.tags
+    lower = "mark => mark.lastChild.getBoundingClientRect().top - mark.getBoundingClientRect().top"
+    assert all(marks.nth(i).evaluate(lower) > 12 for i in range(len(expected.tags)))
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_an_ending_is_chosen(page: Page, predictors: dict[str, Predictor]) -> None:
@@ -412,7 +433,7 @@ def test_errors_are_the_sentences_of_the_server(browser: Browser, address: str) 
         assert shown.startswith("Status 422")
         assert "there is no [MASK] in the text: write [MASK] for each token to predict" in shown
         show(page, "masked", "Look at attention")
-        assert "the most is 64" in run(page, Text="the " * 100)
+        assert "at most 64" in run(page, Text="the " * 100)
         assert page.get_by_role("alert").last.is_visible()
         assert "truncated" in _truncated(page)
         page.route("**/v1/attention", lambda route: route.abort())

@@ -13,7 +13,7 @@ function maskedText(pieces, best) {
   const parts = pieces.flatMap((piece, number) => {
     if (number === 0) return [piece];
     const guess = html("span", { class: "guessed" }, best[number - 1].trim());
-    const place = html("mark", { class: `place hue-${(number - 1) % HUES}` }, [guess, html("sub", {}, String(number))]);
+    const place = html("mark", { class: `place hue-${(number - 1) % HUES}` }, pieces.length > 2 ? [guess, html("sub", {}, String(number))] : [guess]);
     return [place, piece];
   });
   return html("p", { class: "text", dir: "auto" }, parts);

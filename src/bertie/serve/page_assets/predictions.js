@@ -101,6 +101,7 @@ const spanTask = {
         const choose = (number, focused = true) => {
           const guess = found.guesses[number] ?? found;
           place.replaceChildren(markedText(context, guess.start, guess.end), ...fewBars(entries, 5, choose, number));
+          for (const list of place.querySelectorAll(".bars")) list.classList.add("wide"); // an answer may be long
           if (focused) place.querySelector("[aria-pressed=true]")?.focus();
         };
         choose(first, false);
@@ -132,6 +133,22 @@ function spansOf({ tokens, tags, probabilities }) {
 /** Return the types of the labels of a tagger, in order, without the prefixes of spans. */
 const typesOf = (labels) => [...new Set(labels.filter((label) => label !== "O").map((label) => label.replace(/^[BIESLU][-_]/, "")))];
 
+const UNSURE = 0.5; // probability below which a span is drawn dashed
+const UNBROKEN = 24; // characters of a word that stays on one line with its tag
+
+/**
+ * Return a tagged span. In a text whose every word may have a tag, the tag stands below the word. Elsewhere it follows the last
+ * word, on the same line.
+ */
+function taggedSpan({ type, words, probability }, hue, below) {
+  const label = html("span", { class: "tag" }, type);
+  const classes = ["span", hue, below ? "below" : "", probability < UNSURE ? "unsure" : ""].join(" ").trim();
+  const last = words.at(-1);
+  const end = html("span", { class: last.length <= UNBROKEN ? "unbroken" : "" }, [`${last} `, label]);
+  const parts = below ? [words.join(" "), label] : [...words.slice(0, -1).map((word) => `${word} `), end];
+  return html("mark", { class: classes, title: `${type}, ${percent(probability)}` }, parts);
+}
+
 const tagTask = {
   id: "tag",
   name: "Tag words",
@@ -141,28 +158,28 @@ const tagTask = {
   build(card) {
     const text = area(4);
     const types = typesOf(card.labels);
-    const hue = (type) => `hue-${Math.max(types.indexOf(type), 0) % HUES}`;
+    const below = !card.labels.includes("O"); // as for parts of speech
     return {
       fields: [field("Text", text, "Write a space between a word and its punctuation, as in the training data.")],
       controls: { text },
       body: () => ({ inputs: [text.value] }),
       show({ predictions: [found] }) {
         const spans = spansOf(found);
-        const parts = spans.flatMap(({ type, words, probability }) => {
-          if (!type) return [`${words.join(" ")} `];
-          const label = html("span", { class: "tag" }, type);
-          const title = `${type}, ${percent(probability)}`;
-          return [html("mark", { class: `span ${hue(type)}`, title }, [`${words.join(" ")} `, label]), " "];
-        });
         const seen = types.filter((type) => spans.some((span) => span.type === type));
+        const colored = types.length > HUES ? seen : types; // many tags share colors: better not those of one text
+        const hue = (type) => `hue-${Math.max(colored.indexOf(type), 0) % HUES}`;
+        const parts = spans.flatMap((span) => (span.type ? [taggedSpan(span, hue(span.type), below), " "] : [`${span.words.join(" ")} `]));
         const legend = seen.map((type) => {
           const count = spans.filter((span) => span.type === type).length;
-          return html("li", { class: hue(type) }, `${type} ${count}`);
+          return html("li", { class: hue(type) }, [type, html("span", { class: "quiet" }, ` ${count}`)]);
         });
+        if (spans.some((span) => span.type && span.probability < UNSURE)) {
+          legend.push(html("li", { class: "quiet dashed" }, `dashed: probability below ${100 * UNSURE} %`));
+        }
         const rows = found.tokens.map((token, i) => [token, found.tags[i], found.probabilities[i]]);
         const details = [html("summary", {}, "All words"), table(["Word", "Tag", "Probability"], rows, "Tags of all words")];
         const none = seen.length ? [] : [html("p", { class: "quiet" }, "No word has a tag other than O.")];
-        const text = html("p", { class: "text tagged", dir: "auto" }, parts);
+        const text = html("p", { class: `text tagged${below ? " all" : ""}`, dir: "auto" }, parts);
         return [text, html("ul", { class: "legend" }, legend), ...none, html("details", {}, details)];
       },
       said: ({ predictions: [found] }) => counted(spansOf(found).filter((span) => span.type).length, "tagged span"),
