@@ -5,7 +5,8 @@ A request passes these files in order:
 1. `connection.py` parses HTTP and closes connections that are too slow.
 2. `exchange.py` checks the key, reads the body within the limits, and turns every outcome into a response, a log line and
    metrics.
-3. `api.py` has one function per endpoint, with the types of `messages.py`. `openapi.py` describes them.
+3. `api.py` has one function per endpoint, with the types of `messages.py`. `openapi.py` describes them. `inputs.py` reads
+   those of the tasks.
 4. `operations.py` tokenizes the texts into sequences, and later turns outputs into predictions.
 5. `queue.py` holds the sequences until `worker.py` computes them in packed batches.
 

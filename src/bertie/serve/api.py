@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,14 +21,15 @@ from bertie.predict.vectors import cosines
 from bertie.serve import messages as m
 from bertie.serve.attention import answer_bytes, attention_response, encode_whole
 from bertie.serve.exchange import Call, Handler, json_response
+from bertie.serve.inputs import characters, encode_inputs, read_inputs, texts_in
 from bertie.serve.limits import Refused, Where, check_count, check_sizes, items_of, too_large
-from bertie.serve.operations import Operation, ServedModel
+from bertie.serve.operations import MAX_TOP_K, Operation, ServedModel
 from bertie.serve.queue import Job
 from bertie.tasks import Choose, Classify, Regress
 from bertie.tasks.predictions import SimilarityPrediction
 
-PLACE = re.compile("^(the examples|example [0-9]+): ")  # how readers name the place of an error
 MAX_CANDIDATES = 200_000  # predicted tokens in an answer: about 20 MB of JSON
+MASK_BYTES = 12 * MAX_TOP_K  # of the ids and probabilities at a mask
 COSINE_BYTES = 24  # of a cosine: in JSON, and as a number
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -94,7 +94,10 @@ async def rerank(call: Call, request: m.RerankRequest) -> m.RerankResponse:
     model = call.service.model(request.model, "embed")
     texts = [document if isinstance(document, str) else document.text for document in request.documents]
     check_sizes([len(request.query)], call.service.limits, "query", where=lambda _: "query")
-    score = relevance(model.task, request.label)
+    try:
+        score = relevance(model.task, request.label)
+    except UserError as error:
+        raise Refused(422, "input", str(error), "label") from None
     if score is None:
         where = lambda number: f"documents[{number - 1}]" if number else "query"  # noqa: E731
         job = await _embed(call, model, [request.query, *texts], request.truncate, "documents", where)
@@ -124,14 +127,17 @@ async def fill_mask(call: Call, request: m.FillMaskRequest) -> m.FillMaskRespons
     model = call.service.model(request.model, "fill-mask")
     sizes = list(map(len, request.inputs))
     check_sizes(sizes, call.service.limits, "inputs")
-    count = request.top_k * sum(text.count(model.mask_token or "") for text in request.inputs)
+    masks = sum(text.count(model.mask_token or "") for text in request.inputs)
+    count = request.top_k * masks
     if count > MAX_CANDIDATES:
         remedy = "split the request, or lower top_k"
         raise too_large("predictions (masks × top_k)", count, MAX_CANDIDATES, remedy, param="inputs")
     encode = _each(model.encode_masked, "inputs")
-    job = await _run(call, model, "fill-mask", encode, list(enumerate(request.inputs)), sizes)
-    results = await call.service.offload(count, _candidates, model, job.results, request.top_k)
-    return m.FillMaskResponse(results, model.name, _usage(call, model, job.sequences))
+    with call.service.buffer() as reserve:
+        reserve(MASK_BYTES * masks)
+        job = await _run(call, model, "fill-mask", encode, list(enumerate(request.inputs)), sizes)
+        results = await call.service.offload(count, _candidates, model, job.results, request.top_k)
+        return m.FillMaskResponse(results, model.name, _usage(call, model, job.sequences))
 
 
 async def attention(call: Call, request: m.AttentionRequest) -> Response:
@@ -256,45 +262,15 @@ async def _predict(
     call: Call, model: ServedModel, inputs: list[m.Example], truncate: bool, param: str
 ) -> tuple[Job, list[Any]]:
     """Return predictions for inputs, with the job that computed them."""
-    sizes = [_characters(value) for value in inputs]
+    sizes = [characters(value) for value in inputs]
     check_sizes(sizes, call.service.limits, param)
     if isinstance(model.task, Choose):  # each ending makes a sequence with its context
-        check_count(sum(map(_parts, inputs)), call.service.limits, param)
-    examples = await call.service.offload(sum(map(_parts, inputs)), _examples, model, inputs, param)
-    job = await _run(call, model, "predict", model.encode_examples, examples, sizes, truncate, items_of(param))
+        check_count(sum(map(texts_in, inputs)), call.service.limits, param)
+    examples = await call.service.offload(sum(map(texts_in, inputs)), read_inputs, model, inputs, param)
+    encode = partial(encode_inputs, model, param)
+    job = await _run(call, model, "predict", encode, examples, sizes, truncate, items_of(param))
     decode = model.decode_examples
     return job, await call.service.offload(len(job.sequences), decode, job.results, job.sequences, examples)
-
-
-def _examples(model: ServedModel, inputs: list[m.Example], param: str) -> list[Any]:
-    """Read the inputs as the task does. Raises Refused, naming the first unfit input."""
-    assert model.task is not None
-    examples: list[Any] = []
-    try:
-        for example in model.task.reader.values(inputs):
-            examples.append(example)
-    except UserError as error:
-        where = f"{param}[{len(examples)}]"
-        problem = PLACE.sub(f"{where}: ", error.problem)
-        remedy = f"; give {model.input_form}" if error.remedy else ""  # that of the error is for the command line
-        raise Refused(422, "input", f"{problem}{remedy}", where) from None
-    return examples
-
-
-def _characters(value: m.Example) -> int:
-    """Return the characters of an input. An empty word counts as one, so that the number of words is limited too."""
-    if isinstance(value, str):
-        return len(value)
-    parts = value if isinstance(value, list) else value.values()
-    return sum(len(part) or 1 if isinstance(part, str) else sum(len(word) or 1 for word in part) for part in parts)
-
-
-def _parts(value: m.Example) -> int:
-    """Return the number of texts in an input."""
-    if isinstance(value, str):
-        return 1
-    parts = value if isinstance(value, list) else value.values()
-    return sum(1 if isinstance(part, str) else len(part) for part in parts)
 
 
 async def _run(

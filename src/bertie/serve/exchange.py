@@ -154,6 +154,8 @@ async def _read(call: Call, decoder: msgspec.json.Decoder[Any], count: Callable[
     content_type = call.request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":  # other types could come from any web page, without CORS
         raise Refused(415, "content_type", "send JSON, with the header Content-Type: application/json")
+    if call.request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise Refused(415, "content_encoding", "the body is compressed: send it without Content-Encoding")
     try:
         async with asyncio.timeout(call.service.limits.read_timeout):
             body = await _read_body(call, count)
@@ -169,6 +171,7 @@ async def _read(call: Call, decoder: msgspec.json.Decoder[Any], count: Callable[
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at `$")
         field = path.rstrip("`").lstrip(".") or _quoted(message)
+        message += "; /openapi.json lists the values" if message.startswith("Invalid enum value") else ""
         raise Refused(422, "validation", f"{field}: {message}" if field else message, field or None) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         detail = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)

@@ -31,7 +31,7 @@ ERRORS = {
     404: "The model is unknown.",
     408: "The body took too long to arrive.",
     413: "The request is too large: bytes, texts, characters or tokens.",
-    415: "The body is not declared as JSON.",
+    415: "The body is not declared as JSON, or is compressed.",
     422: "A field is wrong, or the model does not offer this.",
     429: "The queue is full. Retry-After says when to try again.",
     500: "The model failed.",

@@ -50,8 +50,8 @@ class Service:
     draining: bool = False
     """Whether the server stops."""
     buffered: int = 0
-    """Bytes of the bodies of all requests that have no answer yet, of the attention and cosines that they ask for, and of
-    the large answers that clients have not read yet."""
+    """Bytes of the bodies of all requests that have no answer yet, of the attention, cosines and masks that they ask for,
+    and of the large answers that clients have not read yet."""
     started: float = field(default_factory=time.time)
     """When the models were loaded, in seconds since 1970."""
 

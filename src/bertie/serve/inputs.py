@@ -1,0 +1,58 @@
+"""The inputs of /v1/predict: how large they are, how the task reads them, and the words for those that it cannot read."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from bertie.contracts import Sequence
+from bertie.errors import UserError
+from bertie.serve.limits import Refused
+from bertie.serve.messages import Example
+from bertie.serve.operations import ServedModel
+
+PLACE = re.compile("^(the examples|example ([0-9]+)): ")  # how readers name the place of an error
+
+
+def read_inputs(model: ServedModel, inputs: list[Example], param: str) -> list[Any]:
+    """Read the inputs as the task does. Raises Refused, naming the first unfit input."""
+    assert model.task is not None
+    examples: list[Any] = []
+    try:
+        for example in model.task.reader.values(inputs):
+            examples.append(example)
+    except UserError as error:
+        raise _unfit(model, error, f"{param}[{len(examples)}]") from None
+    return examples
+
+
+def encode_inputs(model: ServedModel, param: str, examples: list[Any]) -> list[Sequence]:
+    """Return the sequences of examples. Raises Refused, naming the first unfit input."""
+    try:
+        return model.encode_examples(examples)
+    except UserError as error:
+        place = PLACE.match(error.problem)
+        raise _unfit(model, error, f"{param}[{int(place[2]) - 1}]" if place and place[2] else param) from None
+
+
+def _unfit(model: ServedModel, error: UserError, where: str) -> Refused:
+    """Return the refusal of an input that the task cannot read, in words of the API."""
+    problem = PLACE.sub(f"{where}: ", error.problem)
+    remedy = f"; give {model.input_form}" if error.remedy else ""  # that of the error is for the command line
+    return Refused(422, "input", f"{problem}{remedy}", where)
+
+
+def characters(value: Example) -> int:
+    """Return the characters of an input. An empty word counts as one, so that the number of words is limited too."""
+    if isinstance(value, str):
+        return len(value)
+    parts = value if isinstance(value, list) else value.values()
+    return sum(len(part) or 1 if isinstance(part, str) else sum(len(word) or 1 for word in part) for part in parts)
+
+
+def texts_in(value: Example) -> int:
+    """Return the number of texts in an input."""
+    if isinstance(value, str):
+        return 1
+    parts = value if isinstance(value, list) else value.values()
+    return sum(1 if isinstance(part, str) else len(part) for part in parts)
