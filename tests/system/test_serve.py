@@ -44,7 +44,7 @@ class Process:
 
     def event(self, name: str) -> dict[str, Any]:
         """Wait for an event and return it."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300
         while time.monotonic() < end:
             if found := [event for event in self.events if event["event"] == name]:
                 return found[0]
