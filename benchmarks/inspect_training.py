@@ -26,9 +26,8 @@ import bertie
 from bertie import runtime, storage
 from bertie.inspect.attention import Group, read_attention, require_transformer
 from bertie.inspect.head_losses import first_sequences, text_losses
-from bertie.inspect.heads import inspect_heads
-from bertie.inspect.layer_geometry import Layers, inspect_layers
-from bertie.inspect.part import Part
+from bertie.inspect.layer_geometry import inspect_layers
+from bertie.inspect.statistics import HeadStatistics
 from bertie.inspect.syntax import inspect_coreference, inspect_relations
 from bertie.inspect.tables import Table
 from bertie.inspect.texts import TextFile
@@ -65,7 +64,7 @@ def main() -> None:
     parser.add_argument("--coreference", type=Path, required=True)
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--text-column", default="")
-    parser.add_argument("--texts", type=int, default=1000)
+    parser.add_argument("--texts", type=int, default=500)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--picture", type=Path)
@@ -92,10 +91,9 @@ def measure(model: str, run: str, args: argparse.Namespace) -> dict[str, Any]:
     predictor = bertie.load(model)
     predictor = replace(predictor, max_length=min(predictor.max_length, args.length))
     parts = [inspect_relations(predictor, args.treebank), inspect_coreference(predictor, args.coreference)]
-    layers = Layers.of(predictor, texts_of(predictor, args))
-    parts.append(inspect_heads(predictor, texts_of(predictor, args), 0, layers.states))
-    parts.append(layers.part() if model == run else beside_end(predictor, run, args))
-    tables = {table.name: kept(table) for part in parts for table in part.tables if table.name in FOUND}
+    parts.append(inspect_layers(predictor, texts_of(predictor, args), [] if model == run else [run]))
+    found = [*(table for part in parts for table in part.tables), *statistics(predictor, args)]
+    tables = {table.name: kept(table) for table in found if table.name in FOUND}
     facts = {part.name: part.facts for part in parts}
     return {"facts": facts, "tables": tables, "loss": loss(predictor, args), "to_sep": to_sep(predictor, args.treebank)}
 
@@ -115,8 +113,12 @@ def texts_of(predictor: Predictor, args: argparse.Namespace) -> TextFile:
     return TextFile(args.text, predictor.tokenizer, predictor.max_length, args.text_column, args.texts)
 
 
-def beside_end(predictor: Predictor, run: str, args: argparse.Namespace) -> Part:
-    return inspect_layers(predictor, texts_of(predictor, args), [run])
+def statistics(predictor: Predictor, args: argparse.Namespace) -> list[Table]:
+    """Return the table `heads` and others of the texts."""
+    analysis = HeadStatistics(require_transformer(predictor.model.encoder), predictor.tokenizer)
+    for sequences in texts_of(predictor, args).blocks():
+        read_attention(predictor.model, sequences, analysis.see)
+    return analysis.tables()
 
 
 def loss(predictor: Predictor, args: argparse.Namespace) -> dict[str, Any] | None:
