@@ -81,7 +81,7 @@ def _relations(tables: Mapping[str, Table]) -> list[Measure]:
                 "share",
                 _rounded(accuracy.max(0).tolist()),
                 row["baseline"],
-                f"The word at {row['offset']:+d}",
+                f"The word at {row['offset']:+d}".replace("-", "−"),
                 row["words"],
                 relation,
                 accuracy.argmax(0).tolist(),

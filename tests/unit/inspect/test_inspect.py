@@ -207,5 +207,22 @@ def test_layers_are_compared_with_those_of_other_models(
     arguments = ["inspect", str(pretrained), "--out", str(tmp_path / "out"), "--compare", *copies, "--json"]
     assert cli.main([*arguments, "--text", str(text), "--loss-tokens", "0"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["geometry"]["compared"] == ["one", "two"]
+    assert "CKA with the same layer of another model" in (tmp_path / "out" / "inspect.html").read_text()
     assert cli.main(arguments) == 2
     assert "add --text" in capsys.readouterr().err
+
+
+def test_the_layers_of_checkpoints_are_drawn_by_step(pretrained: Path, text: Path, tmp_path: Path) -> None:
+    names = ["step-00000002", "step-00000010", "step-00000100", "other"]
+    copies = tuple(str(shutil.copytree(pretrained, tmp_path / name)) for name in names)
+    given = bertie.Inspection(text=text, compare=copies, loss_tokens=0)
+    bertie.inspect_model(pretrained, given, tmp_path / "out")
+    page = (tmp_path / "out" / "inspect.html").read_text()
+    assert (
+        page.count(
+            "CKA with the same layer of a checkpoint against step of the checkpoint: embeddings, layer 1, layer 2"
+        )
+        == 2
+    )
+    assert f"mean cosine against layer: {pretrained.name}, other" in page
+    assert f"CKA with the same layer of another model against layer: {pretrained.name}, other" in page
