@@ -61,7 +61,7 @@ def test_a_folder_with_every_table_is_written(
     assert "truncated 1 of 4 texts to 64 tokens" in captured.err
     assert "2 texts without tokens" in captured.err
     assert "text.jsonl:4" in captured.err
-    assert "most in head" in captured.err
+    assert "to [SEP]: most in head" in captured.err
 
 
 def test_a_treebank_and_mentions_are_read(pretrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,8 +206,10 @@ def test_layers_are_compared_with_those_of_other_models(
     copies = [str(shutil.copytree(pretrained, tmp_path / name)) for name in ("one", "two")]
     arguments = ["inspect", str(pretrained), "--out", str(tmp_path / "out"), "--compare", *copies, "--json"]
     assert cli.main([*arguments, "--text", str(text), "--loss-tokens", "0"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["geometry"]["compared"] == ["one", "two"]
+    captured = capsys.readouterr()
+    assert json.loads(captured.out.splitlines()[-1])["geometry"]["compared"] == ["one", "two"]
     assert "CKA with the same layer of another model" in (tmp_path / "out" / "inspect.html").read_text()
+    assert "one: the same hidden states in all layers" in captured.err
     assert cli.main(arguments) == 2
     assert "add --text" in capsys.readouterr().err
 
