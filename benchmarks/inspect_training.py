@@ -79,7 +79,7 @@ def main() -> None:
         found[key] = results.measure(key, inputs, partial(measure, model, run, args))
     print(table(found))
     if args.picture:
-        draw(found, args.picture)
+        draw(found, last_step(run), args.picture)
 
 
 def weights(model: str) -> Path:
@@ -214,24 +214,28 @@ def by_layer(each: dict[str, Any], statistic: str) -> list[float]:
     return [float(np.array(heads[statistic])[layers == layer].mean()) for layer in sorted(set(heads["layer"]))]
 
 
-def draw(found: dict[str, Any], path: Path) -> None:
+def last_step(run: str) -> int:
+    return max(int(path.name.removeprefix("step-")) for path in Path(run, "checkpoints").glob("step-*"))
+
+
+def draw(found: dict[str, Any], last: int, path: Path) -> None:
     """Draw the gains and the CKA against the steps. Checkpoints without a step in their name are step 0."""
     import matplotlib.pyplot as plt
 
-    names = list(found)
-    steps = [int(name.removeprefix("step-")) if name.startswith("step-") else 0 for name in names[:-1]]
+    steps = [int(name.removeprefix("step-")) if name.startswith("step-") else 0 for name in found]
+    steps[-1] = last
     colors = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.edgecolor"), GREY)
     style = {**colors, "svg.hashsalt": "inspect", "svg.fonttype": "none", "font.family": "sans-serif"}
     with plt.rc_context(style):  # pyright: ignore[reportArgumentType]
-        figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+        figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.9), layout="constrained")
         for relation in RELATIONS:
-            cells = [gain(found[name], "relations", "relation", relation) for name in names[:-1]]
+            cells = [gain(each, "relations", "relation", relation) for each in found.values()]
             value, low, high = 100 * np.array(cells).T
             [line] = left.plot(steps, value, label=relation, marker=".")
             left.fill_between(steps, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
         left.axhline(0, color=GREY, linewidth=1)
         left.set_ylabel("best head minus best offset,\nheld out, points")
-        for layer, values in enumerate(np.array([same_layer(found[name]) for name in names[:-1]]).T):
+        for layer, values in enumerate(np.array([same_layer(each) for each in found.values()]).T):
             right.plot(steps, values, label="embeddings" if layer == 0 else f"layer {layer}", marker=".")
         right.set_ylabel("CKA with the end of the run")
         right.set_ylim(0, 1.03)
@@ -239,7 +243,9 @@ def draw(found: dict[str, Any], path: Path) -> None:
             axes.set_xlabel("step")
             axes.grid(axis="y", alpha=0.3)
             axes.spines[["top", "right"]].set_visible(False)
-            axes.legend(frameon=False, fontsize=8)
+            axes.legend(
+                frameon=False, fontsize=8, ncols=5, loc="lower center", bbox_to_anchor=(0.5, 1), columnspacing=1
+            )
         figure.savefig(path, transparent=True, metadata={"Date": None})
 
 
