@@ -295,9 +295,9 @@ def _colors(theme: str, count: int) -> list[str]:
 
 
 def _legend_columns(names: Sequence[str]) -> int:
-    """Return how many names fit side by side above a chart: 54 characters, and 5 of them for each line sample."""
+    """Return how many names fit side by side above a chart: 51 characters, and 5 of them for each line sample."""
     lengths = sorted(map(len, names), reverse=True)
-    return next((columns for columns in (3, 2) if sum(lengths[:columns]) + 5 * columns <= 54), 1)
+    return next((columns for columns in (3, 2) if sum(lengths[:columns]) + 5 * columns <= 51), 1)
 
 
 def _figure(draw: Any, caption: str, description: str, height: float) -> str:

@@ -20,7 +20,7 @@ class Args:
     run: Positional[str]
     """Model: a run, a checkpoint folder or a hub id."""
     out: Path
-    """Output folder: inspect.html (to look at), inspect.json (all numbers) and tables/ (.parquet and .csv). Replaces an earlier
+    """Output folder: inspect.html (to look at), inspect.json (the numbers) and tables/ (.parquet and .csv). Replaces an earlier
     inspection."""
     inspection: Annotated[Inspection, Flat] = Inspection()
     language: str = ""

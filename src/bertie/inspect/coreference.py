@@ -129,7 +129,7 @@ class Coreference:
         methods += [(rule, None, None) for rule in RULES]
         rows: list[tuple[str, str, int | None, int | None, int, float, float, float]] = []
         for name, questions in answers.groups.items():
-            right = np.hstack([answers.right(questions), answers.baselines[questions]])
+            right = np.hstack([answers.right(questions), answers.baselines_right(questions)])
             terms = np.hstack([right, np.ones((len(questions), 1))]).astype(float)
             sums = UnitSums.of(answers.unit[questions], terms)
             samples = resample(answers.units, [sums])[0]

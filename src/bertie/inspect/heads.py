@@ -10,7 +10,7 @@ from bertie.inspect.attention import read_attention, require_transformer
 from bertie.inspect.clusters import HeadDivergence
 from bertie.inspect.layers import LayerStates
 from bertie.inspect.part import AttentionAnalysis, Part, see_all
-from bertie.inspect.statistics import HeadStatistics
+from bertie.inspect.statistics import HeadStatistics, short_name
 from bertie.inspect.tables import Table
 from bertie.inspect.texts import TextFile
 from bertie.predict.predictor import Predictor
@@ -45,7 +45,7 @@ def _summary(heads: Table, uniform: Table) -> list[str]:
         if np.isfinite(values).any():
             best = int(np.nanargmax(values))
             found = f"most in head {_name(heads, best)}, {values[best]:.2f} on average"
-            lines.append(f"{name.replace('_', ' ')}: {found} (uniform: {uniform.columns[name][0]:.2f})")
+            lines.append(f"{short_name(name)}: {found} (uniform: {uniform.columns[name][0]:.2f})")
     entropy = np.asarray(heads.columns["entropy"], np.float64)
     sharp = int(entropy.argmin())
     found = f"least in head {_name(heads, sharp)}, {entropy[sharp]:.2f} nats on average"

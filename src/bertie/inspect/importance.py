@@ -70,9 +70,12 @@ def _summary(table: Table, facts: dict[str, Any]) -> list[str]:
     increase, error = (np.asarray(table.columns[name]) for name in ("loss_increase", "standard_error"))
     most = int(increase.argmax())
     head = f"{table.columns['layer'][most]}.{table.columns['head'][most]}"
+    certainty = (
+        f"standard error {error[most]:.4f}" if np.isfinite(error[most]) else "standard error unknown: too few texts"
+    )
     lines = [
         f"{facts['kind']} loss {facts['loss']:.4f} on {console.plural(int(facts['predictions']), 'prediction')}; without head "
-        f"{head} {increase[most]:+.4f} (standard error {error[most]:.4f})"
+        f"{head} {increase[most]:+.4f} ({certainty})"
     ]
     if np.isfinite(error).all():
         few = int((increase < 2 * error).sum())

@@ -94,7 +94,8 @@ def inspect_model(
 ) -> dict[str, Any]:
     """Look inside a Transformer: what its heads attend to, and what its layers know.
 
-    Writes a folder with inspect.html (to look at), inspect.json (all numbers) and tables/ (every table as .parquet and .csv).
+    Writes a folder with inspect.html (to look at), inspect.json (all numbers except the attention in sentences) and tables/
+    (every table as .parquet and .csv).
 
     Args:
         model: A loaded model, or a source as in `load`.
@@ -129,15 +130,14 @@ def inspect_model(
             "seed": inspection.seed,
             **{part.name: part.facts for part in parts},
         }
+        drawn = [sentence_table(sentences)] if sentences else []
         (folder / TABLES).mkdir()
-        write_tables(folder / TABLES, tables)
-        write_numbers(folder / NUMBERS, about, tables)
-        if sentences:
-            write_tables(folder / TABLES, [sentence_table(sentences)])
+        write_tables(folder / TABLES, [*tables, *drawn])
+        write_numbers(folder / NUMBERS, about, tables, only_meaning=drawn)
         storage.write_atomic(folder / PAGE, inspection_page(about, parts, sentences))
     summary = [line for part in parts for line in part.summary]
     facts = {part.name: part.facts for part in parts}
-    return {"out": str(out), "tables": [table.name for table in tables], "summary": summary, **facts}
+    return {"out": str(out), "tables": [table.name for table in (*tables, *drawn)], "summary": summary, **facts}
 
 
 def _parts(predictor: Predictor, inspection: Inspection, language: str, threads: int) -> list[Part]:

@@ -34,7 +34,7 @@ class UnitSums:
     def of(cls, unit: Int[np.ndarray, " n"], terms: Float[np.ndarray, "n K"]) -> UnitSums:
         """Add up the terms of every unit. `unit`: the unit of each row of `terms`."""
         units, rows = np.unique(unit, return_inverse=True)
-        sums = np.zeros((len(units), terms.shape[1]))
+        sums = np.zeros((len(units), terms.shape[1]), terms.dtype)
         np.add.at(sums, rows, terms)
         return cls(units, sums)
 

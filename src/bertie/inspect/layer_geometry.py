@@ -149,7 +149,9 @@ def _summary(anisotropy: Table, cka: Table) -> list[str]:
         known = [row for row in same if row["cka_debiased"] is not None]
         if known:
             least = min(known, key=lambda row: row["cka_debiased"])
-            lines.append(f"{name}: differs most in layer {least['layer_a']}, CKA {least['cka_debiased']:.2f}")
+            equal = least["cka_debiased"] > 1 - 1e-6
+            where = f"differs most in layer {least['layer_a']}, CKA {least['cka_debiased']:.2f}"
+            lines.append(f"{name}: {'the same hidden states in all layers' if equal else where}")
     return lines
 
 

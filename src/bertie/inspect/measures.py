@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bertie.inspect.statistics import STATISTICS
+from bertie.inspect.statistics import STATISTICS, short_name
 from bertie.inspect.tables import Table
 
 Scale = Literal["share", "number", "difference"]
@@ -55,9 +55,10 @@ def _attention(tables: Mapping[str, Table]) -> list[Measure]:
     found = []
     for name, meaning in STATISTICS.items():
         scale: Scale = "share" if name.startswith("to_") else "number"
-        short = name.replace("to_", "to ").replace("cls_", "[CLS] ").replace("cls", "[CLS]").replace("sep", "[SEP]")
         base = uniform[name][0]
-        found.append(Measure(name, "Attention", short, meaning, scale, _rounded(heads[name]), base, "A uniform head"))
+        found.append(
+            Measure(name, "Attention", short_name(name), meaning, scale, _rounded(heads[name]), base, "A uniform head")
+        )
     return found
 
 
@@ -81,7 +82,7 @@ def _relations(tables: Mapping[str, Table]) -> list[Measure]:
                 "share",
                 _rounded(accuracy.max(0).tolist()),
                 row["baseline"],
-                f"The word at {row['offset']:+d}",
+                f"The word at {row['offset']:+d}".replace("-", "−"),
                 row["words"],
                 relation,
                 accuracy.argmax(0).tolist(),

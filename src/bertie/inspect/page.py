@@ -135,7 +135,7 @@ _SIMILAR = "Heads with similar attention are close. Number: layer. Color: cluste
 _PLAN = f"<div><h3>Similar heads</h3>{_figure('plan', _SIMILAR)}</div>"
 _SENTENCES = f"""<section class="workbench" aria-label="Attention in a sentence">
 <header><h2>Attention in a sentence</h2>
-<p>The darker a line, the more attention the token on the left pays to the token on the right. Point at a token on the left,
+<p>The stronger a line, the more attention the token on the left pays to the token on the right. Point at a token on the left,
 or use the arrow keys, to see its lines alone.</p>
 <label>Sentence <select id="sentence"></select></label>
 <label><input type="checkbox" id="special" checked> attention to special tokens</label></header>

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertie.console import percent
+from bertie.console import percent, plural
 from bertie.inspect.tables import Table
 from bertie.report import Page
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FEWEST_WORDS = 50  # relations with fewer words are only in tables/
+CURVES = 6  # layers that are drawn by step: as many as there are colors
+FEWEST_CHECKPOINTS = 3  # fewer checkpoints are drawn as other models are
 Rows = list[dict[str, Any]]
 
 
@@ -29,6 +32,11 @@ def add_relations(page: Page, tables: Mapping[str, Table]) -> None:
     )
     rows = [row for row in tables["relations"].rows() if row["held_out_words"] and row["words"] >= FEWEST_WORDS]
     rows.sort(key=lambda row: -row["held_out_gain"])
+    better = sum(row["held_out_gain_low"] is not None and row["held_out_gain_low"] > 0 for row in rows)
+    page.paragraph(
+        f"For {better} of {plural(len(rows), 'relation')} with at least {FEWEST_WORDS} words, the whole interval of the gain is "
+        "above 0: these heads find more than a distance."
+    )
     header = ("Relation", "Words", "Head", "attends to", "Accuracy", "Baseline", "Word at", "Gain", "Interval")
     page.table(header, [_relation(row) for row in rows])
 
@@ -84,23 +92,55 @@ def add_layers(page: Page, tables: Mapping[str, Table]) -> None:
         "CKA is 1 for layers whose hidden states are equal up to rotation and scale (Kornblith et al. 2019); here without the "
         "bias of a finite number of tokens."
     )
-    models = _by(tables["anisotropy"].rows(), "model")
+    [*own] = [row for row in tables["cka"].rows() if row["model_a"] == row["model_b"]]
+    others = _by([row for row in tables["cka"].rows() if row["model_a"] != row["model_b"]], "model_b")
+    steps = _steps(others)
+    models = {name: rows for name, rows in _by(tables["anisotropy"].rows(), "model").items() if name not in steps}
     series = {name: _points(rows, "anisotropy") for name, rows in models.items()}
     if len(models) == 1:
         [rows] = models.values()
         series = {"two tokens": _points(rows, "anisotropy"), "same word": _points(rows, "self_similarity")}
     page.line_chart(series, "layer", "mean cosine")
-    [*own] = [row for row in tables["cka"].rows() if row["model_a"] == row["model_b"]]
     size = 1 + max(row["layer_a"] for row in own)
     grid = np.full((size, size), np.nan)
     for row in own:
         grid[row["layer_a"], row["layer_b"]] = np.nan if row["cka_debiased"] is None else row["cka_debiased"]
     page.picture(lambda axes, _: _heat_map(axes, grid), "CKA of two layers", "CKA of all pairs of layers", height=4.2)
-    others = _by([row for row in tables["cka"].rows() if row["model_a"] != row["model_b"]], "model_b")
+    _add_comparison(page, own, {name: rows for name, rows in others.items() if name not in steps})
+    _add_checkpoints(page, {steps[name]: others[name] for name in sorted(steps, key=lambda name: steps[name])})
+
+
+def _add_comparison(page: Page, own: Rows, others: dict[str, Rows]) -> None:
+    """Draw the similarity of equal layers of the model and of others. The model itself is at 1."""
     if others:
-        same = {name: [row for row in rows if row["layer_a"] == row["layer_b"]] for name, rows in others.items()}
+        same = {name: _same_layer(rows) for name, rows in {own[0]["model_a"]: own, **others}.items()}
         curves = {name: _points(rows, "cka_debiased", "layer_a") for name, rows in same.items()}
         page.line_chart(curves, "layer", "CKA with the same layer of another model")
+
+
+def _add_checkpoints(page: Page, checkpoints: dict[int, Rows]) -> None:
+    """Draw the similarity of each layer of the model and of its checkpoints, by step."""
+    layers: dict[int, Rows] = {}
+    for step, rows in checkpoints.items():
+        for row in _same_layer(rows):
+            layers.setdefault(row["layer_a"], []).append({"step": step, "cka": row["cka_debiased"]})
+    if layers:
+        drawn = sorted(set(np.linspace(0, max(layers), CURVES).round().astype(int).tolist()))
+        names = {layer: f"layer {layer}" if layer else "embeddings" for layer in drawn}
+        curves = {name: _points(layers[layer], "cka", "step") for layer, name in names.items()}
+        page.line_chart(curves, "step of the checkpoint", "CKA with the same layer of a checkpoint")
+
+
+def _steps(models: dict[str, Rows]) -> dict[str, int]:
+    """Return the steps of checkpoints of one run, if there are enough to draw them by step."""
+    found = {name: re.fullmatch(r"(?:(.*)[/\\])?step-(\d+)", name) for name in models}
+    steps = {name: int(match[2]) for name, match in found.items() if match}
+    folders = {match[1] for match in found.values() if match}
+    return steps if len(steps) >= FEWEST_CHECKPOINTS and len(folders) == 1 else {}
+
+
+def _same_layer(rows: Rows) -> Rows:
+    return [row for row in rows if row["layer_a"] == row["layer_b"]]
 
 
 def _heat_map(axes: Axes, grid: np.ndarray) -> None:

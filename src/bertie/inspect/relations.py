@@ -61,18 +61,20 @@ class Relations:
     def __init__(self, encoder: TransformerEncoder):
         """Prepare the analysis of an encoder."""
         self._encoder = encoder
-        self._blocks = [self._ask([], [])]
+        self._block = self._ask([], [])
+        self._answers = [self._block.answers]
         self._grid: tuple[Group, WordGrid] | None = None
 
     def add(self, sentences: Many[ParsedSentence], encoded: EncodedWords) -> None:
         """Add sentences. `encoded`: what `encode_words` made of their words; `see` receives its sequences next."""
         parsed = [sentences[sequence.example] for sequence in encoded.sequences]
         present = [_words_with_tokens(sequence.offsets) for sequence in encoded.sequences]
-        self._blocks.append(self._ask(parsed, present))
+        self._block = self._ask(parsed, present)
+        self._answers.append(self._block.answers)
 
     def see(self, group: Group, layer: int, probabilities: Float[Tensor, "S N L L"]) -> None:
         """Record which heads are right."""
-        block = self._blocks[-1]
+        block = self._block
         counts = np.diff(block.places)[group.indices]
         if not counts.sum():
             return
@@ -92,7 +94,7 @@ class Relations:
 
     def tables(self) -> list[Table]:
         """Return `relations`, with one row per relation, and `relation_heads`, with the accuracy of every head."""
-        answers = Answers.join([block.answers for block in self._blocks])
+        answers = Answers.join(self._answers)
         columns = BestColumns(
             ("relation", "UD relation; `nmod` includes its subtypes, such as `nmod:poss`"),
             ("words", "words with this relation to their head"),

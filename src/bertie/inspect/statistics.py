@@ -38,6 +38,12 @@ STATISTICS = {
 _NAMES = list(STATISTICS)
 
 
+def short_name(statistic: str) -> str:
+    """Return the name of a statistic as it is shown, such as "to [CLS]" for "to_cls"."""
+    parts = {"cls": "[CLS]", "sep": "[SEP]"}
+    return " ".join(parts.get(part, part) for part in statistic.split("_"))
+
+
 @dataclass(frozen=True, eq=False)
 class _Grid:
     """What the statistics need of a group, the same in all layers."""

@@ -43,6 +43,8 @@ def inspect_relations(predictor: Predictor, path: Path) -> Part:
         too_long, without_tokens = too_long + encoded.too_long, without_tokens + encoded.without_tokens
         analysis.add(block, encoded)
         read_attention(predictor.model, encoded.sequences, analysis.see, title="relations")
+    if not words:
+        console.warn(f"{path}: no sentence is short enough for the model, so the tables of relations are empty")
     if too_long:
         console.warn(
             f"{path}: left out {console.plural(too_long, 'sentence')} with more than {predictor.max_length} tokens"
@@ -79,6 +81,8 @@ def inspect_coreference(predictor: Predictor, path: Path) -> Part:
             f"{path}: left out {console.plural(counts['outside'], 'mention')} that cannot be asked about in a window of "
             f"{predictor.max_length} tokens"
         )
+    if not counts["questions"]:
+        console.warn(f"{path}: no mention has an antecedent, so the tables of coreference are empty")
     tables = analysis.tables()
     return Part("coreference", {**texts.facts(), **counts}, tables, _coreference_lines(tables[0]))
 

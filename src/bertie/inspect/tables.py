@@ -56,9 +56,17 @@ def write_tables(folder: Path, tables: Many[Table]) -> None:
         csv.write_csv(content, folder / f"{table.name}.csv")
 
 
-def write_numbers(path: Path, about: dict[str, Any], tables: Many[Table]) -> None:
-    """Write inspect.json: `about` (model, inputs, versions), and all tables with the meaning of their columns."""
-    content = {table.name: {"meaning": table.meaning, "columns": table.plain()} for table in tables}
+def write_numbers(path: Path, about: dict[str, Any], tables: Many[Table], only_meaning: Many[Table] = ()) -> None:
+    """Write inspect.json: `about` (model, inputs, versions), and all tables with the meaning of their columns.
+
+    Args:
+        path: The file.
+        about: Facts.
+        tables: The tables.
+        only_meaning: Tables too large for this file, of which it has only the meaning of the columns.
+    """
+    content: dict[str, Any] = {table.name: {"meaning": table.meaning, "columns": table.plain()} for table in tables}
+    content |= {table.name: {"meaning": table.meaning} for table in only_meaning}
     storage.write_atomic(path, json.dumps({**about, "tables": content}, ensure_ascii=False, allow_nan=False) + "\n")
 
 

@@ -91,5 +91,25 @@ def _to_sentence(path: Path, lines: list[_Line]) -> ParsedSentence:
                 f"{place}: the head is {columns[HEAD][:20]!r}: expected 0 or another word, 1 to {len(lines)}"
             )
         heads.append(head - 1)
+    if (word := _word_in_cycle(heads)) is not None:
+        number, columns = lines[word]
+        raise UserError(f"{path}:{number}: the heads lead from {columns[FORM][:20]!r} back to it: expected a tree")
     words, parts, relations = (tuple(columns[i] for _, columns in lines) for i in (FORM, UPOS, RELATION))
     return ParsedSentence(words, parts, tuple(heads), relations, f"{path.name}:{lines[0][0]}")
+
+
+def _word_in_cycle(heads: list[int]) -> int | None:
+    """Return the first word that is its own ancestor; None if there is no such word. `heads`: -1 for the root."""
+    seen_from: dict[int, int] = {}  # the word from which each word was reached first
+    cycles: list[int] = []
+    for start in range(len(heads)):
+        word = start
+        while word >= 0 and word not in seen_from:
+            seen_from[word] = start
+            word = heads[word]
+        if word >= 0 and seen_from[word] == start:  # back at a word of the same path
+            cycle = [word]
+            while heads[cycle[-1]] != word:
+                cycle.append(heads[cycle[-1]])
+            cycles += cycle
+    return min(cycles, default=None)

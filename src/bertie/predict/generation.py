@@ -77,10 +77,10 @@ def generate(model: TokenModel, prompt: str, how: Generation) -> list[str]:
     require_texts([prompt])
     tokenizer = model.tokenizer
     [given] = tokenizer.encode([prompt])
-    if (total := len(given) + how.length) > model.max_length - 2:
+    if (total := len(given) + how.length) > model.max_text:
         raise UserError(
-            f"prompt and text have {total:,} tokens and the model reads at most {model.max_length - 2:,}: shorten the prompt, "
-            "or give a lower --length"
+            f"prompt and text have {total:,} tokens and the model reads at most {model.max_text:,}: shorten the prompt, or "
+            "give a lower --length"
         )
     rngs = [seeding.generator(how.seed, seeding.GENERATION, number) for number in range(how.count)]
     if model.kind != "clm":

@@ -120,7 +120,7 @@ def score_texts(
 def _problem(model: TokenModel, tokens: int, name: str) -> UserError | None:
     if not tokens:
         return UserError(f"{name} has no tokens: remove it")
-    if tokens > (limit := model.max_length - 2):
+    if tokens > (limit := model.max_text):
         return UserError(f"{name} has {tokens:,} tokens and the model reads at most {limit:,}: split it")
     return None
 

@@ -50,7 +50,8 @@ class _Wanted(NamedTuple):
     positions: np.ndarray
     """int64 [P]: positions at which tokens are predicted, ascending."""
     tokens: np.ndarray | None = None
-    """int64: ids whose log probability at the only position is wanted; None: those of all entries."""
+    """int64: ids whose log probability is wanted: all of them at the only position, or one at each position; None: those of
+    all entries."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +103,12 @@ class TokenModel:
                 "plm or clm and not fine-tuned"
             )
         return cls.masked(folder, tokenizer, model, max_length)
+
+    @property
+    def max_text(self) -> int:
+        """Tokens in the longest text. A causal model reads the token that starts a text, and all of its tokens but the last;
+        other models read all of them between two special tokens."""
+        return self.max_length if self.kind == "clm" else self.max_length - 2
 
     def log_distributions(self, contexts: Iterable[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
         """Predict all entries of the vocabulary at some positions of sequences.
@@ -178,22 +185,25 @@ class TokenModel:
     def next_log_probabilities(self, sequences: list[np.ndarray]) -> list[np.ndarray]:
         """Return the log probabilities of a causal model for every token of sequences after the first one.
 
+        The model reads all tokens but the last one, which is only predicted.
+
         Args:
-            sequences: int32 [n], each with the token that starts a sequence.
+            sequences: int32 [n], each with the token that starts a sequence, and at least one more. n - 1 is at most
+                `max_length`.
 
         Returns:
             float32 [n - 1] for each sequence.
         """
 
         def compute(batch: Batch, members: list[Sequence]) -> list[np.ndarray]:
-            lengths = [len(member) - 1 for member in members]
-            x_PD = self._hidden(batch, [np.arange(length) for length in lengths])
-            labels = np.concatenate([member.input_ids[1:] for member in members])
+            wanted = [cast(_Wanted, member.target) for member in members]
+            x_PD = self._hidden(batch, [each.positions for each in wanted])
+            labels = np.concatenate([each.tokens for each in wanted if each.tokens is not None])
             label_P = torch.as_tensor(labels, dtype=torch.int64, device=x_PD.device)
             own = [log_p_PV.gather(1, label_P[rows, None])[:, 0] for rows, log_p_PV in self._chunks(x_PD)]
-            return np.split(torch.cat(own).cpu().numpy(), np.cumsum(lengths)[:-1])
+            return np.split(torch.cat(own).cpu().numpy(), np.cumsum([len(member) for member in members])[:-1])
 
-        encoded = [self._sequence(ids, _Wanted(np.arange(len(ids) - 1))) for ids in sequences]
+        encoded = [self._sequence(ids[:-1], _Wanted(np.arange(len(ids) - 1), ids[1:])) for ids in sequences]
         return infer(self.model, encoded, compute, BATCH_TOKENS)
 
     def _own_log_probabilities(self, batch: Batch, members: list[Sequence]) -> list[np.ndarray]:

@@ -49,17 +49,19 @@ def test_a_folder_with_every_table_is_written(
         "empty": 2,
         "unreadable": 1,
     }
-    assert {"heads", "uniform_head", "distances"} <= set(result["tables"])
+    assert {"heads", "uniform_head", "distances", "sentence_attention"} <= set(result["tables"])
+    assert {f"{name}.csv" for name in result["tables"]} == {path.name for path in (out / "tables").glob("*.csv")}
+    assert list(numbers["tables"]["sentence_attention"]) == ["meaning"]  # its numbers are many
     for name in result["tables"]:
         table = pyarrow.parquet.read_table(out / "tables" / f"{name}.parquet")
         stored = numbers["tables"][name]
-        assert table.to_pydict() == stored["columns"]
+        assert name == "sentence_attention" or table.to_pydict() == stored["columns"]
         assert list(stored["meaning"]) == table.column_names
         assert (out / "tables" / f"{name}.csv").is_file()
     assert "truncated 1 of 4 texts to 64 tokens" in captured.err
     assert "2 texts without tokens" in captured.err
     assert "text.jsonl:4" in captured.err
-    assert "most in head" in captured.err
+    assert "to [SEP]: most in head" in captured.err
 
 
 def test_a_treebank_and_mentions_are_read(pretrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,7 +78,7 @@ def test_a_treebank_and_mentions_are_read(pretrained: Path, tmp_path: Path, caps
     assert code == 0, captured.err
     result = json.loads(captured.out.splitlines()[-1])
     numbers = json.loads((out / "inspect.json").read_text())
-    assert result["tables"] == ["relations", "relation_heads", "coreference_best", "coreference"]
+    assert result["tables"] == ["relations", "relation_heads", "coreference_best", "coreference"]  # no long sentence
     assert (numbers["treebank"]["sentences"], numbers["coreference"]["texts"]) == (30, 30)
     for name in result["tables"]:
         stored = numbers["tables"][name]
@@ -204,6 +206,25 @@ def test_layers_are_compared_with_those_of_other_models(
     copies = [str(shutil.copytree(pretrained, tmp_path / name)) for name in ("one", "two")]
     arguments = ["inspect", str(pretrained), "--out", str(tmp_path / "out"), "--compare", *copies, "--json"]
     assert cli.main([*arguments, "--text", str(text), "--loss-tokens", "0"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["geometry"]["compared"] == ["one", "two"]
+    captured = capsys.readouterr()
+    assert json.loads(captured.out.splitlines()[-1])["geometry"]["compared"] == ["one", "two"]
+    assert "CKA with the same layer of another model" in (tmp_path / "out" / "inspect.html").read_text()
+    assert "one: the same hidden states in all layers" in captured.err
     assert cli.main(arguments) == 2
     assert "add --text" in capsys.readouterr().err
+
+
+def test_the_layers_of_checkpoints_are_drawn_by_step(pretrained: Path, text: Path, tmp_path: Path) -> None:
+    names = ["step-00000002", "step-00000010", "step-00000100", "other"]
+    copies = tuple(str(shutil.copytree(pretrained, tmp_path / name)) for name in names)
+    given = bertie.Inspection(text=text, compare=copies, loss_tokens=0)
+    bertie.inspect_model(pretrained, given, tmp_path / "out")
+    page = (tmp_path / "out" / "inspect.html").read_text()
+    assert (
+        page.count(
+            "CKA with the same layer of a checkpoint against step of the checkpoint: embeddings, layer 1, layer 2"
+        )
+        == 2
+    )
+    assert f"mean cosine against layer: {pretrained.name}, other" in page
+    assert f"CKA with the same layer of another model against layer: {pretrained.name}, other" in page

@@ -74,7 +74,7 @@ def test_a_copy_is_equal_and_a_changed_layer_is_found(predictor: Predictor, text
     assert found["other", 1, 1] == pytest.approx(1)
     assert found["other", 2, 2] < 0.98
     assert part.facts["compared"] == ["copy", "other"]
-    assert part.summary[1].startswith("copy: differs most in layer")
+    assert part.summary[1] == "copy: the same hidden states in all layers"
     assert part.summary[2].startswith("other: differs most in layer 2, CKA 0.")
 
 

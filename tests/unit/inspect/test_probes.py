@@ -159,15 +159,15 @@ def test_what_cannot_be_read_is_said(
     predictor: Predictor, treebanks: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = tmp_path / "bad.conllu"
-    loop = "1\ta\t_\t_\t_\t_\t2\tx\t_\t_\n2\tb\t_\t_\t_\t_\t1\tx\t_\t_\n\n"
+    roots = "1\ta\t_\t_\t_\t_\t0\tx\t_\t_\n2\tb\t_\t_\t_\t_\t0\tx\t_\t_\n\n"
     long = "".join(f"{i}\tgo\t_\t_\t_\t_\t{i - 1}\tx\t_\t_\n" for i in range(1, 80))
-    bad.write_text(loop + "1\tgo\n\n" + long + "\n1\tgo\t_\t_\t_\t_\t0\troot\t_\t_\n\n")
+    bad.write_text(roots + "1\tgo\n\n" + long + "\n1\tgo\t_\t_\t_\t_\t0\troot\t_\t_\n\n")
     facts = inspect_probes(predictor, treebanks[0], bad, QUICK).facts["test"]
     assert (facts["sentences"], facts["too_long"], facts["not_trees"]) == (1, 1, 1)
     printed = capsys.readouterr().err
     for text in ("bad.conllu:4", "1 sentence with more than 64 tokens", "1 sentence whose arcs are not a tree"):
         assert text in printed
-    bad.write_text(loop)
+    bad.write_text(roots)
     with pytest.raises(UserError, match="no sentence is a tree"):
         inspect_probes(predictor, treebanks[0], bad, QUICK)
     with pytest.raises(UsageError, match="no such file"):

@@ -125,6 +125,22 @@ def test_the_summary_names_heads_that_are_better_on_held_out_sentences(predictor
     assert not [line for line in lines if line.startswith("nsubj:")]  # always the next word
 
 
+def test_files_without_anything_to_measure_have_empty_tables_and_a_warning(
+    predictor: Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "long.conllu").write_text(conllu(*LONG))
+    (tmp_path / "gap.tsv").write_text(
+        "\t".join(GAP_COLUMNS) + "\n" + gap(" Anna saw Paul , she ", "she", "Anna", "Paul", "FALSE")
+    )
+    for inspect, name, message in (
+        (inspect_relations, "long.conllu", "no sentence is short enough for the model"),
+        (inspect_coreference, "gap.tsv", "no mention has an antecedent"),
+    ):
+        part = inspect(predictor, tmp_path / name)
+        assert [len(rows(table)) for table in part.tables] == [0, 0]
+        assert f"{name}: {message}" in capsys.readouterr().err
+
+
 def test_files_without_anything_readable_are_refused(predictor: Predictor, tmp_path: Path) -> None:
     (tmp_path / "a.conllu").write_text("# nothing\n")
     with pytest.raises(UserError, match=r"a\.conllu: no sentences in it"):

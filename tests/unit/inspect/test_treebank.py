@@ -56,6 +56,24 @@ def test_a_broken_sentence_is_named_by_its_line_and_the_others_remain(tmp_path: 
     assert isinstance(last, ParsedSentence)
 
 
+@pytest.mark.parametrize(
+    ("heads", "first"),
+    [((2, 1, 0), 1), ((0, 3, 4, 2), 2), ((3, 0, 4, 3), 3), ((2, 3, 1), 1), ((0, 1, 1), None), ((2, 3, 0, 0, 4), None)],
+)
+def test_a_cycle_is_named_by_its_first_word_and_the_others_remain(
+    tmp_path: Path, heads: tuple[int, ...], first: int | None
+) -> None:
+    path = tmp_path / "a.conllu"
+    words = "\n".join(line(number=str(n), form=f"w{n}", head=str(head)) for n, head in enumerate(heads, 1))
+    path.write_text(f"{words}\n\n{GOOD}", encoding="utf-8")
+    found, last = read_treebank(path)
+    assert isinstance(last, ParsedSentence)
+    if first is None:
+        assert isinstance(found, ParsedSentence)
+    else:
+        assert str(found) == f"{path}:{first}: the heads lead from 'w{first}' back to it: expected a tree"
+
+
 def test_missing_and_empty_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"none\.conllu"):
         list(read_treebank(tmp_path / "none.conllu"))

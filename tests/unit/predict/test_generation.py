@@ -141,6 +141,14 @@ def test_causal_models_continue_the_prompt(write_causal: Callable[[float], Predi
         model.generate("", Generation("gibbs"))
 
 
+def test_prompt_and_text_fill_a_causal_model(write_causal: Callable[[float], Predictor]) -> None:
+    """It does not read the last token, and the token that starts a text takes its place."""
+    model = write_causal(-9.0)
+    assert len(model.generate("the", Generation(length=63))[0]) > 63
+    with pytest.raises(UserError, match="prompt and text have 65 tokens and the model reads at most 64"):
+        model.generate("the", Generation(length=64))
+
+
 def test_causal_models_end_a_text(write_causal: Callable[[float], Predictor]) -> None:
     model = write_causal(7.0)
     texts = model.generate("the ka", Generation(length=30, count=8))

@@ -183,6 +183,19 @@ def test_causal_models_give_the_exact_likelihood(causal: Path, texts: list[str])
         model.fill_mask("the [MASK]")
 
 
+def test_a_causal_model_scores_as_many_tokens_as_it_reads(causal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last token is predicted and not read, and the token that starts a text takes its place."""
+    model = bertie.load(causal, threads=1)
+    assert model.max_length == 64
+    [longest, shorter] = model.score_tokens([" ".join(["the"] * count) for count in (64, 63)])
+    assert isinstance(longest, TextScore)
+    assert isinstance(shorter, TextScore)
+    assert len(longest.log_probabilities) == 64
+    np.testing.assert_allclose(longest.log_probabilities[:63], shorter.log_probabilities, atol=1e-5)
+    assert np.isnan(model.pseudo_log_likelihood(["the", " ".join(["the"] * 65)])).tolist() == [False, True]
+    assert "has 65 tokens and the model reads at most 64: split it" in capsys.readouterr().err
+
+
 def test_models_that_predict_no_tokens_are_refused(
     causal: Path, small_tokenizer: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

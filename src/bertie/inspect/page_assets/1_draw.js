@@ -1,6 +1,7 @@
 // Drawing with SVG, colors, and the export of what is on the screen.
 
 const SVG = "http://www.w3.org/2000/svg";
+const LARGEST = 1.7; // pixels per unit of a drawing
 
 /** Create an SVG element. `children` may be a text. */
 const svg = (name, attributes, children) => filled(document.createElementNS(SVG, name), attributes, children);
@@ -21,6 +22,7 @@ function filled(element, attributes = {}, children = []) {
 /** Show a drawing in a figure: replace the earlier one. `description` is for readers who cannot see it. */
 function show(figure, width, height, description, children) {
   const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": description }, children);
+  drawing.style.setProperty("--largest", `${(LARGEST * width) / 16}rem`); // few heads need no huge letters
   figure.querySelector(".drawing").replaceChildren(drawing);
   return drawing;
 }
@@ -29,7 +31,7 @@ function show(figure, width, height, description, children) {
 function shown(value) {
   if (value === null || value === undefined) return "–";
   const size = Math.abs(value);
-  return value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : size >= 0.01 || size === 0 ? 2 : 4);
+  return value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : size >= 0.1 || size === 0 ? 2 : size >= 0.01 ? 3 : 4).replace("-", "−");
 }
 
 /** Return a color between two variables of the theme; `share` is from 0 to 1. */

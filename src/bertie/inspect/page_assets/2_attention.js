@@ -75,43 +75,45 @@ function drawHead(figure, sentence, weight, arcs, chosen, choose) {
   return rows;
 }
 
-const CELL = { width: 36, height: 40, gap: 4, left: 20, top: 16 };
+const CELL = { gap: 4, left: 20, top: 16 };
 const STRENGTHS = [0.1, 0.3, 0.6, 1.01]; // lines of similar strength are one path
 
 /** Draw all heads of a sentence. `special`: with attention to special tokens. `select` receives the layer and the head that is clicked, from 0. */
 function drawHeads(figure, sentence, layers, heads, special, selected, select) {
   const size = sentence.tokens.length;
-  const width = CELL.left + heads * (CELL.width + CELL.gap);
-  const height = CELL.top + layers * (CELL.height + CELL.gap);
+  const side = Math.max(36, Math.min(84, 420 / heads)); // few heads have room for larger pictures
+  const cell = { width: side, height: side * 1.1 };
+  const width = CELL.left + heads * (cell.width + CELL.gap);
+  const height = CELL.top + layers * (cell.height + CELL.gap);
   const parts = [];
   for (let head = 0; head < heads; head++) {
-    const x = CELL.left + head * (CELL.width + CELL.gap) + CELL.width / 2;
+    const x = CELL.left + head * (cell.width + CELL.gap) + cell.width / 2;
     parts.push(svg("text", { x, y: 11, class: "label middle" }, String(head + 1)));
   }
   const cells = [];
   for (let layer = 0; layer < layers; layer++) {
-    const top = CELL.top + layer * (CELL.height + CELL.gap);
-    parts.push(svg("text", { x: CELL.left - 5, y: top + CELL.height / 2 + 4, class: "label end" }, String(layer + 1)));
+    const top = CELL.top + layer * (cell.height + CELL.gap);
+    parts.push(svg("text", { x: CELL.left - 5, y: top + cell.height / 2 + 4, class: "label end" }, String(layer + 1)));
     for (let head = 0; head < heads; head++) {
-      const left = CELL.left + head * (CELL.width + CELL.gap);
+      const left = CELL.left + head * (cell.width + CELL.gap);
       const all = attentionOf(sentence, layer, head, heads);
       const weight = special ? all : withoutSpecial(sentence, all);
-      const y = (token) => (top + ((token + 0.5) / size) * CELL.height).toFixed(1);
+      const y = (token) => (top + ((token + 0.5) / size) * cell.height).toFixed(1);
       const lines = STRENGTHS.slice(1).map(() => "");
       for (let from = 0; from < size; from++) {
         for (let to = 0; to < size; to++) {
           const place = STRENGTHS.findIndex((strength) => weight(from, to) < strength) - 1;
-          if (place >= 0) lines[place] += `M${left + 3} ${y(from)}L${left + CELL.width - 3} ${y(to)}`;
+          if (place >= 0) lines[place] += `M${left + 3} ${y(from)}L${left + cell.width - 3} ${y(to)}`;
         }
       }
       const isSelected = layer === selected[0] && head === selected[1];
       const name = `head ${layer + 1}.${head + 1}`;
-      const cell = svg("g", { class: isSelected ? "cell selected" : "cell", role: "button", "aria-label": name });
-      cell.append(svg("title", {}, name));
-      cell.append(svg("rect", { x: left, y: top, width: CELL.width, height: CELL.height, rx: 2, class: "ground" }));
-      lines.forEach((d, place) => d && cell.append(svg("path", { d, class: `rays strength-${place}` })));
-      cell.addEventListener("click", () => select(layer, head));
-      cells.push(cell);
+      const picture = svg("g", { class: isSelected ? "cell selected" : "cell", role: "button", "aria-label": name });
+      picture.append(svg("title", {}, name));
+      picture.append(svg("rect", { x: left, y: top, width: cell.width, height: cell.height, rx: 2, class: "ground" }));
+      lines.forEach((d, place) => d && picture.append(svg("path", { d, class: `rays strength-${place}` })));
+      picture.addEventListener("click", () => select(layer, head));
+      cells.push(picture);
     }
   }
   show(figure, width, height, "attention of all heads", [...parts, ...cells]);

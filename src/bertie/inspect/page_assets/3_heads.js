@@ -98,13 +98,14 @@ function drawDistances(figure, distances, index) {
   show(figure, width, height, "mean attention by distance in tokens", parts);
 }
 
-const FEWEST = 20; // a head that is right for a few words says nothing
+const FEWEST = 50; // a head that is right for a few words says nothing
 
-/** Return the measures of a kind, with the value of a head, those with the largest gain over their baseline first. */
+/** Return the measures of a kind that a head finds better than their baseline, those with the largest gain first. */
 function gains(data, kind, index) {
   return data.measures
     .filter((measure) => measure.kind === kind && measure.values[index] !== null && measure.questions >= FEWEST)
     .map((measure) => ({ measure, value: measure.values[index], gain: measure.values[index] - (measure.baseline ?? 0) }))
+    .filter(({ gain }) => gain > 0)
     .sort((a, b) => b.gain - a.gain);
 }
 
@@ -119,5 +120,6 @@ function numbersTable(caption, entries, base, choose) {
     return html("tr", {}, cells);
   });
   const heads = [html("th", {}, caption), html("th", { class: "number" }, "head"), html("th", { class: "number" }, base)];
+  if (!rows.length) rows.push(html("tr", {}, [html("td", { class: "quiet", colspan: 3 }, `none better than the ${base}`)]));
   return html("table", {}, [html("thead", {}, [html("tr", {}, heads)]), html("tbody", {}, rows)]);
 }

@@ -29,7 +29,7 @@ function relationOfHead() {
   const onMap = byKey.get(state.measure);
   if (onMap?.kind === "Relations") return onMap;
   const [best] = gains(data, "Relations", indexOf()).filter(({ measure }) => measure.relation !== "all");
-  return best && best.gain > 0 ? best.measure : null;
+  return best ? best.measure : null;
 }
 
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
@@ -48,8 +48,9 @@ function updatePanel() {
   const index = indexOf();
   const tables = [];
   const add = (kind, caption, base, most) => {
-    const entries = kind === "Attention" || kind === "Loss" ? numbersOf(kind, index) : gains(data, kind, index).slice(0, most);
-    if (entries.length) tables.push(numbersTable(caption, entries, base, choose));
+    const all = numbersOf(kind, index);
+    const entries = kind === "Attention" || kind === "Loss" ? all : gains(data, kind, index).slice(0, most);
+    if (all.length) tables.push(numbersTable(caption, entries, base, choose));
   };
   add("Relations", "Relations it finds", "offset", 5);
   add("Coreference", "Antecedents it finds", "rule", 3);
