@@ -50,6 +50,7 @@ SETS = {"documents": DocSentences(max_length=128), "pairs": SentencePairs(max_le
 EVAL_TOKENS = 131_072
 SPACING = 1.12  # a checkpoint is scored if it has at least so many times the steps of the last one
 MASKS = MaskedLM()
+THEIR_PRECISIONS = {"transformers": "fp32", "transformers, bf16": "bf16"}
 PEER = Path(__file__).parent / "results" / "time_to_loss.json"
 
 
@@ -121,9 +122,10 @@ def times(folder: Path, name: str, rounds: int) -> dict[str, Any]:
     mini = with_vocab_size(config.load(PretrainConfig, "mini", "pretrain"), shards.tokenizer)
     peer = with_vocab_size(theirs(12_000, 8, 5e-4), shards.tokenizer)
     steppers = {}
-    for side, each in ((name, recipe), ("mini", mini), ("transformers", peer)):
+    for side, each in ((name, recipe), ("mini", mini), *((side, peer) for side in THEIR_PRECISIONS)):
         feed = Feed(each.resolved_phases, shards, each.objectives, 0, 1, 0, SINGLE_PROCESS).steps(0, Position())
-        steppers[side] = their_steps(each, feed, shards) if side == "transformers" else our_steps(each, feed)
+        precision = THEIR_PRECISIONS.get(side)
+        steppers[side] = their_steps(each, feed, shards, precision) if precision else our_steps(each, feed)
     seconds = time_in_turn(steppers, rounds)
     measured = {side: median(values) for side, values in seconds.items()}
     return {"environment": environment(threads), "seconds_a_step": measured, "rounds": seconds}

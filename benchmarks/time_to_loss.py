@@ -169,8 +169,17 @@ def our_steps(recipe: PretrainConfig, feed: Iterator[Step]) -> Callable[[], floa
     return step
 
 
-def their_steps(recipe: PretrainConfig, feed: Iterator[Step], shards: Shards) -> Callable[[], float]:
-    """Return a function that runs one step of the plain loop and returns its loss. Initial weights are the engine's."""
+def their_steps(
+    recipe: PretrainConfig, feed: Iterator[Step], shards: Shards, precision: str = "fp32"
+) -> Callable[[], float]:
+    """Return a function that runs one step of the plain loop and returns its loss. Initial weights are the engine's.
+
+    Args:
+        recipe: The recipe of the plain loop.
+        feed: The steps of the recipe.
+        shards: For the tokenizer.
+        precision: fp32, or bf16: matrix products in bf16, by autocast.
+    """
     with tempfile.TemporaryDirectory() as folder:
         write_model(Path(folder), new_model(recipe.model, recipe.objectives, recipe.seed), shards.tokenizer)
         model = transformers.BertForPreTraining.from_pretrained(folder).train()
@@ -184,7 +193,8 @@ def their_steps(recipe: PretrainConfig, feed: Iterator[Step], shards: Shards) ->
         for group in optimizer.param_groups:
             group["lr"] = rate
         [micro] = next(feed).micro_batches
-        loss = model(**padded(micro, 128)).loss
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            loss = model(**padded(micro, 128)).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.training.max_grad_norm)
         optimizer.step()

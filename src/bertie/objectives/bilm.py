@@ -16,7 +16,7 @@ from bertie.model.lstm import LstmEncoder
 from bertie.model.model import Model
 from bertie.model.vocabulary_heads import BidirectionalLMHead
 from bertie.objectives.initialization import Vectors, set_cooccurrence_vectors
-from bertie.text.shards import Corpus
+from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -65,11 +65,11 @@ class BidirectionalLM:
         labels = np.stack([np.append(ids[1:], 0), np.append(0, ids[:-1])], 1)
         return batch, Targets(np.arange(len(ids)), labels, weight)
 
-    def initialize(self, model: Model, corpus: Corpus) -> None:
+    def initialize(self, model: Model, shards: Shards) -> None:
         """Set the initial word embeddings in place, as `initialization` says."""
         head = model.heads[self.kind]
         if isinstance(head, BidirectionalLMHead) and self.initialization == "cooccurrence":
-            set_cooccurrence_vectors(head.word[0], corpus)
+            set_cooccurrence_vectors(head.word[0], shards.train)
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> BidirectionalLMHead:
         """Build the head. The output matrix of both directions is that of the encoder's word embeddings, if it has any."""

@@ -15,7 +15,7 @@ from bertie.model.model import Model
 from bertie.model.vocabulary_heads import CausalLMHead
 from bertie.objectives.initialization import Vectors, set_cooccurrence_vectors
 from bertie.objectives.requirements import require_transformer
-from bertie.text.shards import Corpus
+from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -71,11 +71,11 @@ class CausalLM:
         weight[cu_seqlens[1:] - 1] = 0
         return batch, Targets(positions, labels, weight)
 
-    def initialize(self, model: Model, corpus: Corpus) -> None:
+    def initialize(self, model: Model, shards: Shards) -> None:
         """Set the initial word embeddings in place, as `initialization` says."""
         head = model.heads[self.kind]
         if isinstance(head, CausalLMHead) and self.initialization == "cooccurrence":
-            set_cooccurrence_vectors(head.word[0], corpus)
+            set_cooccurrence_vectors(head.word[0], shards.train)
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> CausalLMHead:  # noqa: ARG002
         """Build the head, with the encoder's word embeddings as its output matrix."""

@@ -19,7 +19,7 @@ from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.model import Model
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.requirements import require_transformer
-from bertie.text.shards import Corpus
+from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
 
 PARTNERS = ("mlm", "nsp", "sbo", "distil")
@@ -98,7 +98,7 @@ class Distillation:
         weight = np.repeat(batch.example != FILLER, batch.ragged.lengths).astype(np.float32)
         return batch, Targets(np.arange(len(weight)), np.zeros(len(weight), np.int32), weight)
 
-    def initialize(self, model: Model, corpus: Corpus) -> None:  # noqa: ARG002
+    def initialize(self, model: Model, shards: Shards) -> None:  # noqa: ARG002
         """Copy weights of the teacher to the student, as `initialization` says."""
         head = model.heads[self.kind]
         if isinstance(head, DistillationHead) and self.initialization == "teacher":

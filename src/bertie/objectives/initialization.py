@@ -6,15 +6,17 @@ from typing import Literal
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from bertie import console
 from bertie.errors import UsageError
+from bertie.model.attention_patterns import CONSTANT, Special, set_attention_patterns
 from bertie.model.config import TransformerConfig
-from bertie.model.neighbor_attention import CONSTANT, attend_to_neighbors
 from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.text.cooccurrence import cooccurrence_vectors
 from bertie.text.shards import Corpus
+from bertie.text.tokenizer import Tokenizer
 
 Vectors = Literal["random", "cooccurrence"]
 
@@ -27,39 +29,43 @@ COOCCURRENCE_NORM = 4.0
 HEAD_IDENTITY = 0.3
 
 
-def require_neighbors(model: TransformerConfig, objectives: tuple[object, ...]) -> None:
-    """Raise UsageError if masked LM cannot begin with attention to neighbors."""
+def require_patterns(model: TransformerConfig, objectives: tuple[object, ...]) -> None:
+    """Raise UsageError if masked LM cannot begin with attention patterns."""
     key = "objectives.mlm.initialization"
     if model.position_embedding != "rotary":
         raise UsageError(
-            f'{key} is "neighbors", and model.position_embedding is "{model.position_embedding}": set the latter to '
+            f'{key} is "patterns", and model.position_embedding is "{model.position_embedding}": set the latter to '
             f'"rotary", or {key} to "cooccurrence"'
         )
     if model.embedding_width != model.hidden_size or not model.mlm_transform:
         name = "mlm_transform" if model.embedding_width == model.hidden_size else "embedding_size"
         raise UsageError(
-            f'{key} is "neighbors", which takes word embeddings of the hidden size and a dense layer in the head: remove '
+            f'{key} is "patterns", which takes word embeddings of the hidden size and a dense layer in the head: remove '
             f'model.{name}, or set {key} to "cooccurrence"'
         )
     if any(getattr(objective, "kind", "") == "rtd" for objective in objectives):
-        raise UsageError(f'{key} is "neighbors", which ELECTRA\'s generator does not support: set it to "cooccurrence"')
+        raise UsageError(f'{key} is "patterns", which ELECTRA\'s generator does not support: set it to "cooccurrence"')
 
 
-def set_neighbor_weights(encoder: TransformerEncoder, head: MaskedLMHead) -> None:
-    """Let the first layers read the neighbors of each token, and the head pass on what they add. In place.
+def set_pattern_weights(encoder: TransformerEncoder, head: MaskedLMHead, tokenizer: Tokenizer) -> None:
+    """Let the first layers attend to neighbors and to equal words, and the head pass on what they add. In place.
 
     The first dimension of co-occurrence vectors says little but how frequent a word is. It becomes the constant that
-    attention to neighbors needs.
+    attention to distances needs.
 
     Args:
         encoder: An encoder with co-occurrence vectors as word embeddings.
         head: Its masked-LM head.
+        tokenizer: For the ids of special tokens.
     """
     words = encoder.embeddings.word.weight.data
     norms = words.norm(dim=1, keepdim=True)
     words *= norms.max() / norms  # special tokens, which have no co-occurrences, also get the norm of the others
     words[:, CONSTANT] = norms.max() / words.shape[1] ** 0.5
-    attend_to_neighbors(encoder)
+    normalized = functional.layer_norm(words, words.shape[1:])
+    normalized[:, CONSTANT] = 0
+    marks = [tokenizer.cls_id, tokenizer.sep_id]
+    set_attention_patterns(encoder, Special(normalized[marks], normalized[tokenizer.special_ids]))
     if head.dense is not None:
         head.dense.weight.data.copy_(HEAD_IDENTITY * torch.eye(len(words[0])))
 

@@ -16,10 +16,10 @@ from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead
-from bertie.objectives.initialization import require_neighbors, set_cooccurrence_vectors, set_neighbor_weights
+from bertie.objectives.initialization import require_patterns, set_cooccurrence_vectors, set_pattern_weights
 from bertie.objectives.masking import Masking, Selection, select, spans_of
 from bertie.objectives.requirements import require_transformer
-from bertie.text.shards import Corpus
+from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -45,11 +45,11 @@ class MaskedLM:
     """Share of the selected tokens that become a random subword. The rest remain unchanged."""
     unmasked_sequences: float = 0.0
     """Share of sequences without any selected token, so that the model also sees texts as fine-tuning shows them."""
-    initialization: Literal["random", "unigram", "cooccurrence", "neighbors"] = "random"
+    initialization: Literal["random", "unigram", "cooccurrence", "patterns"] = "random"
     """Initial weights. random: as in BERT. unigram: the output bias is the log frequency of each subword instead of 0.
     cooccurrence: the same bias, and the word embeddings (the output matrix, too) are co-occurrence vectors of the
-    corpus. neighbors: the same, and the first layers attend to the tokens beside each token, which takes rotary
-    positions."""
+    corpus. patterns: the same, and heads of the first layers attend to the tokens beside each token and to equal words,
+    which takes rotary positions."""
 
     def __post_init__(self) -> None:
         require_range("objectives.mlm", self, "weight", "mask_replace_prob", "random_replace_prob", low=0)
@@ -74,8 +74,8 @@ class MaskedLM:
                 "objectives.mlm: mask_replace_prob and random_replace_prob are 0, so the model would read every token that "
                 "it predicts: raise one of them"
             )
-        if self.initialization == "neighbors":
-            require_neighbors(require_transformer(self.kind, model), objectives)
+        if self.initialization == "patterns":
+            require_patterns(require_transformer(self.kind, model), objectives)
 
     def label(
         self, batch: Batch, tokenizer: Tokenizer, rng: np.random.Generator, progress: float = 0.0
@@ -126,22 +126,22 @@ class MaskedLM:
         replaced[selected[as_random]] = random_ids[as_random]
         return replaced
 
-    def initialize(self, model: Model, corpus: Corpus) -> None:
+    def initialize(self, model: Model, shards: Shards) -> None:
         """Set initial weights in place, as `initialization` says.
 
         Args:
             model: The model, whose head shares the word embeddings with its encoder.
-            corpus: Training text for the frequencies and co-occurrences.
+            shards: Their training text gives the frequencies and co-occurrences.
         """
         head = model.heads[self.kind]
         if not isinstance(head, MaskedLMHead) or self.initialization == "random":
             return
-        counts = torch.from_numpy(corpus.frequencies(len(head.bias)) + 1.0)
+        counts = torch.from_numpy(shards.train.frequencies(len(head.bias)) + 1.0)
         head.bias.data.copy_((counts / counts.sum()).log())
         if self.initialization != "unigram":
-            set_cooccurrence_vectors(head.word[0], corpus)
-        if self.initialization == "neighbors" and isinstance(model.encoder, TransformerEncoder):
-            set_neighbor_weights(model.encoder, head)
+            set_cooccurrence_vectors(head.word[0], shards.train)
+        if self.initialization == "patterns" and isinstance(model.encoder, TransformerEncoder):
+            set_pattern_weights(model.encoder, head, shards.tokenizer)
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> MaskedLMHead:
         """Build the head, with the encoder's word embeddings as its output matrix."""

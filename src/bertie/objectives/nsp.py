@@ -17,7 +17,7 @@ from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.heads import PooledHead
 from bertie.model.model import Model
 from bertie.objectives.requirements import require_transformer
-from bertie.text.shards import Corpus
+from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -62,7 +62,7 @@ class NextSentence:
             batch.ragged.cu_seqlens[:-1], np.where(labeled, batch.pair_label, 0), labeled.astype(np.float32)
         )
 
-    def initialize(self, model: Model, corpus: Corpus) -> None:
+    def initialize(self, model: Model, shards: Shards) -> None:
         """Do nothing: random initial weights suit two balanced classes."""
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> PooledHead:  # noqa: ARG002

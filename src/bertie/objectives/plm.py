@@ -20,7 +20,7 @@ from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.model import Model
 from bertie.model.vocabulary_heads import PermutationLMHead
 from bertie.objectives.masking import select
-from bertie.text.shards import Corpus
+from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
 
 LONGEST_SPAN = 5  # words; section 3.1
@@ -80,7 +80,7 @@ class PermutationLM:
         weight = np.pad(np.ones(len(selected), np.float32), spare)
         return replace(batch, order=order), Targets(np.pad(selected, spare), np.pad(ids[selected], spare), weight)
 
-    def initialize(self, model: Model, corpus: Corpus) -> None:
+    def initialize(self, model: Model, shards: Shards) -> None:
         """Do nothing: the bias of the head is 0 initially."""
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> PermutationLMHead:

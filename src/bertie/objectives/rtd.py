@@ -21,7 +21,7 @@ from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.heads import ReplacedTokenHead
 from bertie.model.model import Model
 from bertie.objectives.requirements import require_transformer
-from bertie.text.shards import Corpus
+from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
 
 PARTNERS = ("mlm", "nsp", "rtd")
@@ -87,7 +87,7 @@ class ReplacedToken:
         positions = np.arange(len(ordinary))
         return batch, ReplacementTargets(positions, batch.original_ids, ordinary.astype(np.float32), draw)
 
-    def initialize(self, model: Model, corpus: Corpus) -> None:
+    def initialize(self, model: Model, shards: Shards) -> None:
         """Do nothing: the head starts with random weights."""
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> ReplacedTokenHead:  # noqa: ARG002

@@ -20,7 +20,7 @@ from bertie.model.model import Model
 from bertie.model.span_boundary import POSITIONS, SpanBoundaryHead
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.requirements import require_transformer
-from bertie.text.shards import Corpus
+from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -77,7 +77,7 @@ class SpanBoundary:
             offset=np.pad(np.minimum(offset, POSITIONS - 1), spare),
         )
 
-    def initialize(self, model: Model, corpus: Corpus) -> None:
+    def initialize(self, model: Model, shards: Shards) -> None:
         """Do nothing: the head starts with random weights."""
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> SpanBoundaryHead:

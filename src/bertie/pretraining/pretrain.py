@@ -203,7 +203,7 @@ class Setup:
             console.info(load_initial_weights(self.initial_checkpoint, model))
         elif self.ranks.first and not has_checkpoint(self.out):
             for objective in config.objectives:
-                objective.initialize(model, self.shards.train)
+                objective.initialize(model, self.shards)
         return model.to(runtime.device())
 
     @property

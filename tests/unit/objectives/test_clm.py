@@ -110,13 +110,13 @@ def test_objectives_refuse_models_and_layouts_that_do_not_suit_them() -> None:
     "objective", [CausalLM(initialization="cooccurrence"), BidirectionalLM(initialization="cooccurrence")]
 )
 def test_word_embeddings_start_from_cooccurrences(objective: CausalLM | BidirectionalLM, small_shards: Path) -> None:
-    corpus, embeddings = open_shards(small_shards).train, torch.nn.Embedding(500, 16)
+    shards, embeddings = open_shards(small_shards), torch.nn.Embedding(500, 16)
     before = embeddings.weight.norm(dim=1).mean()
     head = CausalLMHead(embeddings) if isinstance(objective, CausalLM) else BidirectionalLMHead(embeddings)
     model = Model(build_encoder(TransformerConfig(1, 16, 2, 16, vocab_size=500)), {objective.kind: head})
-    objective.initialize(model, corpus)
-    seen = torch.from_numpy(corpus.frequencies(500)) > 0
+    objective.initialize(model, shards)
+    seen = torch.from_numpy(shards.train.frequencies(500)) > 0
     norms = embeddings.weight.norm(dim=1)[seen]
     torch.testing.assert_close(norms, (COOCCURRENCE_NORM * before).expand_as(norms))
-    replace(objective, initialization="random").initialize(model, corpus)
+    replace(objective, initialization="random").initialize(model, shards)
     assert torch.equal(embeddings.weight.norm(dim=1)[seen], norms)

@@ -21,7 +21,7 @@ from bertie.objectives.masking import Masking
 from bertie.objectives.mlm import MaskedLM
 from bertie.pretraining.feed import label_row
 from bertie.text.cooccurrence import cooccurrence_vectors
-from bertie.text.shards import Corpus, open_shards
+from bertie.text.shards import open_shards
 from bertie.text.special_tokens import LINE_BREAK
 from bertie.text.tokenizer import Tokenizer
 
@@ -200,8 +200,8 @@ def test_rows_of_the_loader_have_the_configured_share_of_targets(small_shards: P
 def test_unigram_initialization_sets_the_bias_to_log_frequencies(
     tiny_config: TransformerConfig, small_shards: Path
 ) -> None:
-    corpus: Corpus = open_shards(small_shards).train
-    counts = np.bincount(np.concatenate(corpus.tokens), minlength=500)
+    shards = open_shards(small_shards)
+    counts = np.bincount(np.concatenate(shards.train.tokens), minlength=500)
     frequencies = np.log((counts + 1) / (counts + 1).sum())
     for objective, expected in (
         (MaskedLM(), np.zeros(500)),
@@ -211,20 +211,20 @@ def test_unigram_initialization_sets_the_bias_to_log_frequencies(
         encoder = build_encoder(tiny_config)
         words = encoder.embeddings.word.weight.detach().clone()
         head = objective.head(tiny_config, encoder)
-        objective.initialize(Model(encoder, {"mlm": head}), corpus)
+        objective.initialize(Model(encoder, {"mlm": head}), shards)
         assert head.bias.detach().numpy() == pytest.approx(expected, abs=1e-5)
         assert torch.equal(encoder.embeddings.word.weight, words) == (objective.initialization != "cooccurrence")
 
 
 def test_cooccurrence_initialization_sets_the_embeddings(tiny_config: TransformerConfig, small_shards: Path) -> None:
-    corpus = open_shards(small_shards).train
+    shards = open_shards(small_shards)
     encoder = build_encoder(tiny_config)
     initialize_weights(encoder, 0.02)
     before = encoder.embeddings.word.weight.detach().clone()
     objective = MaskedLM(initialization="cooccurrence")
-    objective.initialize(Model(encoder, {"mlm": objective.head(tiny_config, encoder)}), corpus)
+    objective.initialize(Model(encoder, {"mlm": objective.head(tiny_config, encoder)}), shards)
     after = encoder.embeddings.word.weight.detach()
-    vectors = torch.from_numpy(cooccurrence_vectors(corpus, *after.shape))
+    vectors = torch.from_numpy(cooccurrence_vectors(shards.train, *after.shape))
     known = vectors.norm(dim=1) > 0
     assert 0 < (~known).sum() < 250  # special tokens and rare subwords have no vectors
     assert torch.equal(after[~known], before[~known])

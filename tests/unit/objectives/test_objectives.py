@@ -176,7 +176,7 @@ class Case:
     def copy_teacher(self, model: Model) -> None:
         """Give a student the embeddings, the layers and the head of its teacher."""
         if isinstance(objective := self.objectives[-1], Distillation):
-            objective.initialize(model, self.shards.train)
+            objective.initialize(model, self.shards)
 
     def row(self, count: int, length: int = 16, first: int = 0) -> Batch:
         """Build a row of sequences of the layout, with filler."""

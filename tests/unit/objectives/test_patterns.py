@@ -1,0 +1,195 @@
+"""Initial weights with which heads of the first layers attend to neighbors and to equal words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bertie
+from bertie.batches.contiguous import DocSentences
+from bertie.contracts import Sequence
+from bertie.errors import UsageError
+from bertie.inspect.attention import Group, read_attention
+from bertie.model.attention_patterns import CONSTANT, PATTERNS, Focus
+from bertie.model.config import TransformerConfig
+from bertie.model.model import Model
+from bertie.model.transformer import TransformerEncoder
+from bertie.model.vocabulary_heads import MaskedLMHead
+from bertie.objectives import MaskedLM, Objective, ReplacedToken
+from bertie.objectives.initialization import set_pattern_weights
+from bertie.pretraining.initial_weights import new_model
+from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
+from bertie.text.shards import open_shards
+from bertie.text.tokenizer import Tokenizer
+from bertie.training.optimizers import AdamW
+from bertie.training.schedules import Linear
+
+WITH_PATTERNS = MaskedLM(initialization="patterns")
+MODERN = TransformerConfig(
+    num_hidden_layers=3,
+    hidden_size=128,
+    num_attention_heads=4,
+    intermediate_size=96,
+    vocab_size=500,
+    max_position_embeddings=64,
+    type_vocab_size=0,
+    position_embedding="rotary",
+    local_attention=32,
+    norm_position="modern",
+    use_bias=False,
+    hidden_act="geglu",
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+    layer_norm_eps=1e-5,
+)
+
+
+def initialized(size: TransformerConfig, shards: Path, objective: MaskedLM = WITH_PATTERNS) -> Model:
+    model = new_model(size, (objective,), seed=0)
+    objective.initialize(model, open_shards(shards))
+    return model.eval()
+
+
+def with_random_words(size: TransformerConfig, tokenizer: Tokenizer) -> Model:
+    """A model in which no two words are similar. Heads of 64 dimensions tell words apart."""
+    model = new_model(replace(size, hidden_size=256), (WITH_PATTERNS,), seed=0)
+    encoder, head = model.encoder, model.heads["mlm"]
+    assert isinstance(encoder, TransformerEncoder)
+    assert isinstance(head, MaskedLMHead)
+    set_pattern_weights(encoder, head, tokenizer)
+    return model.eval()
+
+
+def sequence(ids: Any) -> Sequence:
+    return Sequence(np.asarray(ids, np.int32), np.zeros(len(ids), np.int32), np.ones(len(ids), bool))
+
+
+def probabilities(model: Model, sequences: list[Sequence]) -> list[torch.Tensor]:
+    """Attention of sequences of one length, by layer: [sequences, N, n, n]."""
+    found: dict[int, torch.Tensor] = {}
+
+    def see(_: Group, layer: int, probabilities: torch.Tensor) -> None:
+        found[layer] = probabilities
+
+    with torch.no_grad():
+        read_attention(model, sequences, see)
+    return [found[layer] for layer in sorted(found)]
+
+
+def attention(model: Model) -> list[torch.Tensor]:
+    """Mean probability over the queries in the middle of random sequences, by layer: [N, distances from -20 to 20]."""
+    rng = np.random.default_rng(0)
+    layers = probabilities(model, [sequence(rng.permutation(np.arange(10, 500))[:60]) for _ in range(20)])
+    return [torch.stack([layer[:, :, i, i - 20 : i + 21].mean(0) for i in range(20, 40)]).mean(0) for layer in layers]
+
+
+SIZES = pytest.mark.parametrize(
+    "size",
+    [
+        MODERN,
+        replace(MODERN, norm_position="pre", use_bias=True, local_attention=0, hidden_act="gelu"),
+        replace(MODERN, norm_position="post", use_bias=True, local_attention=0, hidden_act="gelu"),
+    ],
+    ids=["modern", "pre", "post"],
+)
+
+
+@SIZES
+def test_heads_attend_to_neighbors(size: TransformerConfig, small_shards: Path) -> None:
+    *first, third = attention(initialized(size, small_shards))
+    for layer, patterns in zip(first, PATTERNS, strict=True):
+        for head, focus in enumerate(patterns):
+            if isinstance(focus, Focus):
+                assert int(layer[head].argmax()) - 20 == focus.distance
+                assert layer[head, 20 + focus.distance] > (0.25 if focus.score > 5 else 0.06)
+    assert third.max() < 0.06  # about uniform
+
+
+@SIZES
+def test_heads_attend_to_equal_words(size: TransformerConfig, small_tokenizer: Tokenizer) -> None:
+    """In two sentences, of which the second has some words of the first in another order."""
+    model = with_random_words(size, small_tokenizer)
+    rng = np.random.default_rng(0)
+    words = rng.permutation(np.arange(20, 500))[:25]
+    first, second = words[:15], np.concatenate([rng.permutation(words[5:10]), words[15:]])
+    ids = [small_tokenizer.cls_id, *first, small_tokenizer.sep_id, *second, small_tokenizer.sep_id]
+    found = probabilities(model, [sequence(ids)])[0][0]
+    marks = [0, 16, len(ids) - 1]
+    equal = {
+        place: 17 + int(np.flatnonzero(second == word)[0]) for place, word in enumerate(first, 1) if word in second
+    }
+    assert len(equal) == 5
+    for head in (0, 3):
+        right = [found[head, place, [equal[place]] if place in equal else marks].sum() for place in range(1, 16)]
+        assert min(right) > 0.2
+        assert sum(right) / len(right) > 0.6
+        assert found[head].diagonal()[1:16].mean() < 0.01
+
+
+def test_special_tokens_are_no_equal_words(small_tokenizer: Tokenizer) -> None:
+    ids = np.random.default_rng(0).permutation(np.arange(20, 500))[:60]
+    ids[[10, 30, 50]] = small_tokenizer.mask_id
+    found = probabilities(with_random_words(MODERN, small_tokenizer), [sequence(ids)])[0][0]
+    assert found[[0, 3], 10][:, [30, 50]].max() < 0.1
+
+
+def test_other_numbers_of_heads_have_the_same_patterns_in_turn(small_shards: Path) -> None:
+    few = attention(initialized(replace(MODERN, num_attention_heads=2), small_shards))
+    assert [int(layer[head].argmax()) - 20 for layer, head in ((few[0], 1), (few[1], 0), (few[1], 1))] == [-1, 1, -1]
+    many = attention(initialized(replace(MODERN, hidden_size=192, num_attention_heads=6), small_shards))[1]
+    assert [int(head.argmax()) - 20 for head in many] == [1, -1, 3, -3, 1, -1]
+
+
+def test_heads_of_few_dimensions_only_attend_to_distances(small_shards: Path) -> None:
+    """Heads of 4 dimensions have no pair left in which they could compare words."""
+    model = initialized(replace(MODERN, hidden_size=32, num_attention_heads=8), small_shards)
+    assert all(weight.isfinite().all() for weight in model.state_dict().values())
+
+
+def test_the_constant_dimension_does_not_change_predictions(small_shards: Path) -> None:
+    """It adds the same number to the logits of all entries."""
+    model = initialized(MODERN, small_shards)
+    words, x = model.encoder.embeddings.word.weight.detach(), torch.randn(5, 128)
+    assert words[:, CONSTANT].unique().numel() == 1
+    without = words.clone()
+    without[:, CONSTANT] = 0
+    torch.testing.assert_close((x @ words.T).log_softmax(-1), (x @ without.T).log_softmax(-1), atol=1e-5, rtol=0)
+
+
+def test_heads_add_orthogonal_parts_of_what_they_read(small_shards: Path) -> None:
+    layer: Any = initialized(MODERN, small_shards).encoder.layers[0]  # pyright: ignore[reportIndexIssue, reportAttributeAccessIssue]
+    values, out = layer.attention.qkv.weight[256:], layer.attention.out.weight
+    torch.testing.assert_close(out @ values, torch.eye(128), atol=1e-5, rtol=0)
+
+
+def test_a_short_run_learns_more(small_shards: Path, tmp_path: Path) -> None:
+    """The order of words in the synthetic text is random, except that an ending follows its word."""
+    training = PretrainTraining(60, 32, 3e-3, row_tokens=1024, precision="fp32", eval_every=0, checkpoint_every=0)
+    losses = {}
+    for name in ("cooccurrence", "patterns"):
+        objective = MaskedLM(initialization=name)  # pyright: ignore[reportArgumentType]
+        size = replace(MODERN, vocab_size=0)
+        recipe = PretrainConfig(size, DocSentences(max_length=32), (objective,), AdamW(), Linear(0.1), training)
+        losses[name] = bertie.pretrain(recipe, small_shards, tmp_path / name, threads=1)["eval"]["mlm_loss"]
+    assert losses["patterns"] < losses["cooccurrence"] - 0.05
+
+
+@pytest.mark.parametrize(
+    ("changes", "objectives", "message"),
+    [
+        ({"position_embedding": "learned"}, (WITH_PATTERNS,), "position_embedding"),
+        ({"embedding_size": 64}, (WITH_PATTERNS,), "embedding_size"),
+        ({"mlm_transform": False}, (WITH_PATTERNS,), "mlm_transform"),
+        ({}, (WITH_PATTERNS, ReplacedToken()), "generator"),
+    ],
+)
+def test_other_models_are_refused(changes: dict[str, Any], objectives: tuple[Objective, ...], message: str) -> None:
+    layout = DocSentences(max_length=32)
+    WITH_PATTERNS.check(MODERN, layout, (WITH_PATTERNS,))
+    with pytest.raises(UsageError, match=rf'objectives\.mlm\.initialization is "patterns".*{message}'):
+        WITH_PATTERNS.check(replace(MODERN, **changes), layout, objectives)
