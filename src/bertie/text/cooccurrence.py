@@ -16,6 +16,7 @@ WINDOW = 4  # tokens on either side; a neighbor at distance d counts 1 / d
 SMOOTHING = 0.75  # exponent of the context frequencies: plain PMI overrates rare contexts
 MAX_TOKENS = 50_000_000  # tokens to read
 MIN_COUNT = 1.0  # pairs with a count of at most this are dropped as chance
+POWER_ITERATIONS = 2  # of the SVD. More of them change the last singular values, and models learn no faster (docs/log)
 
 
 def cooccurrence_vectors(corpus: Corpus, vocabulary_size: int, width: int) -> np.ndarray:
@@ -32,7 +33,7 @@ def cooccurrence_vectors(corpus: Corpus, vocabulary_size: int, width: int) -> np
 
     pmi = _positive_pmi(cooccurrence_counts(corpus, vocabulary_size, WINDOW))
     rank = min(width, vocabulary_size)
-    left, singular_values, _ = randomized_svd(pmi, rank, random_state=0)
+    left, singular_values, _ = randomized_svd(pmi, rank, n_iter=POWER_ITERATIONS, random_state=0)
     left[np.diff(pmi.indptr) == 0] = 0  # empty rows: exactly 0, without rounding errors
     return np.pad(left * np.sqrt(singular_values), ((0, 0), (0, width - rank))).astype(np.float32)
 
