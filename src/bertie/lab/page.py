@@ -56,8 +56,9 @@ def report(config: LabConfig, results: Results, machine: str) -> Page:
     if others := [name for name in results.measures if name not in names]:
         page.paragraph(HELD_OUT)
         page.table(*score_table(config, results, others))
-        page.paragraph("Differences to the first row:")
-        page.table(*difference_table(config, results, others))
+        if compared := _compared(results, others):
+            page.paragraph("Differences to the first row:")
+            page.table(*difference_table(config, results, compared))
     _curves(page, results)
     page.table(*cost_table(config, results))
     page.paragraph(machine)
@@ -73,7 +74,8 @@ def markdown(config: LabConfig, results: Results, machine: str) -> str:
     parts += ["## Pre-training"]
     if others := [name for name in results.measures if name not in names]:
         parts += [HELD_OUT, _markdown(*score_table(config, results, others))]
-        parts += ["Differences to the first row:", _markdown(*difference_table(config, results, others))]
+        if compared := _compared(results, others):
+            parts += ["Differences to the first row:", _markdown(*difference_table(config, results, compared))]
     return "\n\n".join([*parts, _markdown(*cost_table(config, results)), machine]) + "\n"
 
 
@@ -88,9 +90,14 @@ def score_table(config: LabConfig, results: Results, names: list[str]) -> Table:
     return header, [[*row.variants, *(_score(row, name) for name in names)] for row in results.rows]
 
 
+def _compared(results: Results, names: list[str]) -> list[str]:
+    """Return the measures in which a row can be compared with the first one."""
+    return [name for name in names if any(_difference(row, name) for row in results.rows)]
+
+
 def difference_table(config: LabConfig, results: Results, names: list[str]) -> Table:
     """Return header and rows of the differences to the first row. A star marks intervals without 0."""
-    shown = [name for name in names if any(_difference(row, name) for row in results.rows)]
+    shown = _compared(results, names)
     header = [*(axis.name for axis in config.axes), *(label(name, results) for name in shown)]
     rows = [[*row.variants, *(_shown_difference(_difference(row, name)) for name in shown)] for row in results.rows[1:]]
     return header, rows

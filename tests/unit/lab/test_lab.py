@@ -106,6 +106,18 @@ def test_the_page_names_the_machine_and_the_version_that_trained_each_model(
         assert "3 trainings in " in text
 
 
+def test_losses_of_different_objectives_are_not_compared(finished: Path, lab_data: Path) -> None:
+    file = small()
+    changes = {"model": {"causal": True}, "layout": {"kind": "doc_sentences"}, "objectives": [{"kind": "clm"}]}
+    file["axes"][0]["variants"][1] = {"name": "left-to-right", "pretrain": changes}
+    bertie.run_lab(file, lab_data, finished)
+    tables = (finished / "results.md").read_text()
+    assert "causal LM, loss" in tables
+    assert "Differences to the first row:" not in tables  # that of losses: the two models have none in common
+    bertie.run_lab(small(), lab_data, finished)
+    assert "Differences to the first row:" in (finished / "results.md").read_text()
+
+
 @pytest.mark.slow
 def test_labs_share_steps(finished: Path, lab_data: Path, tmp_path: Path) -> None:
     file = small()
