@@ -19,7 +19,7 @@ from bertie.checkpoints.training_state import Counters, has_checkpoint, load_sta
 from bertie.contracts import FILLER, MicroBatch
 from bertie.pretraining.feed import rows_per_pass
 from bertie.pretraining.phases import ResolvedPhase
-from bertie.pretraining.pretrain import Setup, set_up
+from bertie.pretraining.pretrain import Setup, set_up, warn_of_repetition
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.text.special_tokens import printable
 from bertie.text.tokenizer import Tokenizer
@@ -171,11 +171,10 @@ def _try_steps(setup: Setup, job: TrainingJob, counters: Counters) -> dict[str, 
         started = now
     speed = median(speeds) if speeds else math.nan
     shown = ", ".join(f"{loss:.3f}" for loss in losses)
-    seconds = setup.config.budget_seconds or _total_tokens(setup) / speed
-    text = int(setup.shards.train.document_starts[-1])
+    seconds = setup.config.budget_seconds or setup.total_tokens / speed
+    epochs = setup.epochs(seconds * speed)
     outlook = (
-        f"the budget of {console.duration(seconds)} would be {seconds * speed:,.0f} tokens, "
-        f"{seconds * speed / text:.3g} epochs"
+        f"the budget of {console.duration(seconds)} would be {seconds * speed:,.0f} tokens, {epochs:.3g} epochs"
         if setup.config.budget
         else f"all steps of the run would take {console.duration(seconds)}"
     )
@@ -183,14 +182,8 @@ def _try_steps(setup: Setup, job: TrainingJob, counters: Counters) -> dict[str, 
         f"{len(losses)} steps      losses {shown}; {speed:,.0f} tokens/s: {outlook}, without evaluations and checkpoints; "
         "nothing was written"
     )
+    warn_of_repetition(epochs)
     return {"losses": losses, "tokens_per_second": speed, "seconds": seconds}
-
-
-def _total_tokens(setup: Setup) -> int:
-    """Return the tokens of all steps of the run, filler included."""
-    starts = [0, *(phase.end_step for phase in setup.feed.phases)]
-    pairs = zip(starts, setup.feed.phases, strict=False)
-    return sum((phase.end_step - start) * phase.shape.rows * phase.shape.row_tokens for start, phase in pairs)
 
 
 def _bytes(count: float) -> str:

@@ -44,6 +44,8 @@ from bertie.training.memory import USABLE_SHARE, MemoryEstimate, estimate_memory
 from bertie.training.run_folder import RunFolder, first_difference, read_metrics, run_threads
 from bertie.training.run_report import run_page
 
+MANY_EPOCHS = 40  # as often, BERT read its text (Devlin et al. 2018, appendix A.2)
+
 
 def pretrain(
     config: PretrainConfig | str | dict[str, Any], data: str | Path, out: str | Path, *, threads: int = 0
@@ -85,6 +87,8 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
         try:
             job, rows = setup.job(run, begun)
             console.info(setup.description(job))
+            if not setup.config.budget:
+                warn_of_repetition(setup.epochs(setup.total_tokens))
             trainer.train(job, run)
         except RuntimeError as error:
             if not is_out_of_memory(error):
@@ -229,6 +233,17 @@ class Setup:
             f"{self.shards.train.unigram_entropy:.2f} nats"
         )
 
+    @property
+    def total_tokens(self) -> int:
+        """The tokens of all steps of the run, filler included."""
+        starts = [0, *(phase.end_step for phase in self.feed.phases)]
+        pairs = zip(starts, self.feed.phases, strict=False)
+        return sum((phase.end_step - start) * phase.shape.rows * phase.shape.row_tokens for start, phase in pairs)
+
+    def epochs(self, tokens: float) -> float:
+        """Return how often the training text has this number of tokens."""
+        return tokens / int(self.shards.train.document_starts[-1])
+
     def memory_estimate(self, micro: MicroBatch) -> MemoryEstimate:
         """Estimate the memory of training on micro-batches of one shape."""
         config = self.config
@@ -255,6 +270,15 @@ class Setup:
         return (
             f"Pre-trained for {last['step']:,} steps ({last['tokens']:,} tokens). On held-out documents: "
             f"{scores} (unigram entropy of these documents {self.shards.eval.unigram_entropy:.4g} nats)."
+        )
+
+
+def warn_of_repetition(epochs: float) -> None:
+    """Warn if a run reads its text more often than BERT's did."""
+    if epochs > MANY_EPOCHS:
+        console.warn(
+            f"the run reads the text {epochs:,.0f} times, which is more than the {MANY_EPOCHS} times of BERT's paper: add "
+            "text, or train for a shorter time"
         )
 
 

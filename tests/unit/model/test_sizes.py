@@ -62,7 +62,8 @@ def test_every_shipped_configuration_builds(name: str) -> None:
     assert size.hidden_dropout_prob == dropout
     if isinstance(size, TransformerConfig):
         assert size.hidden_size == 64 * size.num_attention_heads
-        assert size.intermediate_size == (1.5 if size.gated else 4) * size.hidden_size  # ModernBERT and BERT
+        if name != "modern-large":
+            assert size.intermediate_size == (1.5 if size.gated else 4) * size.hidden_size  # ModernBERT-base and BERT
         assert size.attention_probs_dropout_prob == dropout
 
 
@@ -80,6 +81,30 @@ def test_shipped_configurations_have_the_published_sizes() -> None:
             size = configuration.load(PretrainConfig, name + recipe, "pretrain").model
             assert (size.num_hidden_layers, size.hidden_size) == (layers, width)
             assert size.max_position_embeddings == 512
+
+
+@pytest.mark.parametrize(
+    ("name", "millions", "layers", "intermediate_size"),
+    [("modern-base", 149, 22, 1152), ("modern-large", 395, 28, 2624)],
+)
+def test_large_modern_recipes_have_the_sizes_of_modernbert(
+    name: str, millions: int, layers: int, intermediate_size: int
+) -> None:
+    """Warner et al. 2024, tables 1 and 3, with their vocabulary of 50,368 entries."""
+    config, model = built(name, 50_368)
+    assert round(parameters(model.encoder) / 1e6) in (millions, millions - 1)
+    size = config.model
+    assert isinstance(size, TransformerConfig)
+    assert (size.num_hidden_layers, size.intermediate_size) == (layers, intermediate_size)
+    assert (size.local_attention, size.global_attention_every, size.rotary_base) == (128, 3, 160_000)
+
+
+def test_small_modern_recipes_have_the_sizes_of_bert() -> None:
+    for name in ("tiny", "mini", "small"):
+        bert, modern = (
+            configuration.load(PretrainConfig, prefix + name, "pretrain").model for prefix in ("", "modern-")
+        )
+        assert (bert.num_hidden_layers, bert.hidden_size) == (modern.num_hidden_layers, modern.hidden_size)
 
 
 def test_sizes_of_the_electras_of_the_paper() -> None:

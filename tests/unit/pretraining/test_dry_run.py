@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -69,6 +70,18 @@ def test_steps_follow_the_newest_checkpoint_of_a_run(
     train = [json.loads(line) for line in lines if '"train"' in line]
     assert result["losses"] == pytest.approx([record["loss"] for record in train[20:23]], rel=1e-6)
     assert dry_run(config, small_shards, run, threads=1) == {"status": "finished"}
+
+
+@pytest.mark.parametrize("budget", ["", "1h"])
+def test_warns_of_a_text_that_is_too_small_for_its_steps(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], budget: str
+) -> None:
+    """The text has 38,849 tokens. BERT's paper read its text 40 times."""
+    steps = replace(config, training=replace(config.training, steps=4_000))
+    dry_run(replace(steps, budget=budget), small_shards, tmp_path / "run", threads=1)
+    assert re.search(r"warning: the run reads the text [0-9,]+ times, .* 40 times", capsys.readouterr().err)
+    dry_run(config, small_shards, tmp_path / "run", threads=1)
+    assert "warning" not in capsys.readouterr().err
 
 
 def test_refuses_what_pretrain_refuses(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
