@@ -82,6 +82,21 @@ def set_attention_patterns(encoder: TransformerEncoder, special: Special) -> Non
         _copy_values(layer.attention)
 
 
+def hold_equal_words(encoder: TransformerEncoder) -> None:
+    """Keep the queries and keys of the heads for equal words as they are: from now on, they have no gradients.
+
+    Masked LM hardly needs these heads. Without a gradient that says more than noise, an optimizer such as Adam, which
+    scales small gradients up, would change them at random, until they find nothing.
+    """
+    layers = [layer for layer in encoder.layers if isinstance(layer, Layer)]
+    for layer, patterns in zip(layers, PATTERNS, strict=False):
+        attention = layer.attention
+        equal = torch.tensor([patterns[n % len(patterns)] == "equal" for n in range(attention.heads)])
+        rows = equal.repeat_interleave(encoder.config.hidden_size // attention.heads)
+        held = torch.cat([rows, rows, torch.zeros_like(rows)])[:, None].to(attention.qkv.weight.device)
+        attention.qkv.weight.register_hook(lambda gradient, held=held: gradient.masked_fill(held, 0.0))
+
+
 def _set_queries_and_keys(
     attention: SelfAttention, patterns: tuple[Pattern, ...], base: float, special: Special
 ) -> None:

@@ -12,6 +12,7 @@ import torch
 from bertie.batches.layouts import Layout
 from bertie.contracts import Batch, Targets
 from bertie.errors import UsageError, require_range
+from bertie.model.attention_patterns import hold_equal_words
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
@@ -142,6 +143,11 @@ class MaskedLM:
             set_cooccurrence_vectors(head.word[0], shards.train)
         if self.initialization == "patterns" and isinstance(model.encoder, TransformerEncoder):
             set_pattern_weights(model.encoder, head, shards.tokenizer)
+
+    def hold(self, model: Model) -> None:
+        """Keep weights as they are that this objective does not train. For every call that trains a run."""
+        if self.initialization == "patterns" and isinstance(model.encoder, TransformerEncoder):
+            hold_equal_words(model.encoder)
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> MaskedLMHead:
         """Build the head, with the encoder's word embeddings as its output matrix."""

@@ -23,6 +23,7 @@ from bertie.contracts import Loss, MicroBatch
 from bertie.errors import UsageError, UserError
 from bertie.model.encoder import EncoderConfig, spell_entries, with_dropout
 from bertie.model.model import Model
+from bertie.objectives import MaskedLM
 from bertie.pretraining.compile_layers import compile_if_possible
 from bertie.pretraining.eval_set import eval_batches
 from bertie.pretraining.feed import Feed
@@ -208,7 +209,11 @@ class Setup:
         elif self.ranks.first and not has_checkpoint(self.out):
             for objective in config.objectives:
                 objective.initialize(model, self.shards)
-        return model.to(runtime.device())
+        model = model.to(runtime.device())
+        for objective in config.objectives:
+            if isinstance(objective, MaskedLM) and not config.init_from:
+                objective.hold(model)
+        return model
 
     @property
     def phase_lengths(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 
 import bertie
 from bertie.batches.contiguous import DocSentences
+from bertie.checkpoints.folder import read_checkpoint
 from bertie.contracts import Sequence
 from bertie.errors import UsageError
 from bertie.inspect.attention import Group, read_attention
@@ -177,6 +179,40 @@ def test_a_short_run_learns_more(small_shards: Path, tmp_path: Path) -> None:
         recipe = PretrainConfig(size, DocSentences(max_length=32), (objective,), AdamW(), Linear(0.1), training)
         losses[name] = bertie.pretrain(recipe, small_shards, tmp_path / name, threads=1)["eval"]["mlm_loss"]
     assert losses["patterns"] < losses["cooccurrence"] - 0.05
+
+
+def recipe_of(steps: int) -> PretrainConfig:
+    training = PretrainTraining(steps, 8, 3e-3, row_tokens=256, precision="fp32", eval_every=0, checkpoint_every=2)
+    size = replace(MODERN, vocab_size=0)
+    return PretrainConfig(
+        size, DocSentences(max_length=32), (WITH_PATTERNS,), AdamW(weight_decay=0.0), Linear(0.1), training
+    )
+
+
+def first_layer(weights: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Queries, keys and values of the heads of the first layer: [N, H, D] each."""
+    return tuple(part.view(4, 32, 128) for part in weights["encoder.layers.0.attention.qkv.weight"].chunk(3))
+
+
+def test_training_changes_all_but_queries_and_keys_of_heads_for_equal_words(small_shards: Path, tmp_path: Path) -> None:
+    bertie.pretrain(recipe_of(6), small_shards, tmp_path / "run", threads=1)
+    folders = [tmp_path / "run" / "checkpoints" / f"step-{step:08}" for step in (4, 6)]
+    before, after = (first_layer(read_checkpoint(folder).weights) for folder in folders)
+    for part in range(3):
+        same = [torch.equal(before[part][head], after[part][head]) for head in range(4)]
+        assert same == ([True, False, False, True] if part < 2 else [False] * 4)
+
+
+def test_a_run_that_resumes_holds_them_too(small_shards: Path, tmp_path: Path) -> None:
+    bertie.pretrain(recipe_of(6), small_shards, tmp_path / "whole", threads=1)
+    whole, half = tmp_path / "whole", tmp_path / "half"
+    shutil.copytree(whole, half, ignore=shutil.ignore_patterns("manifest.json", "config.json"))
+    shutil.copytree(whole / "checkpoints", half / "checkpoints", dirs_exist_ok=True)
+    shutil.rmtree(half / "checkpoints" / "step-00000006")
+    bertie.pretrain(recipe_of(6), small_shards, half, threads=1)
+    expected = read_checkpoint(whole).weights
+    for name, weight in read_checkpoint(half).weights.items():
+        assert torch.equal(weight, expected[name])
 
 
 @pytest.mark.parametrize(
