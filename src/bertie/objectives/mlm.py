@@ -49,8 +49,8 @@ class MaskedLM:
     initialization: Literal["random", "unigram", "cooccurrence", "patterns"] = "random"
     """Initial weights. random: as in BERT. unigram: the output bias is the log frequency of each subword instead of 0.
     cooccurrence: the same bias, and the word embeddings (the output matrix, too) are co-occurrence vectors of the
-    corpus. patterns: the same, and heads of the first layers attend to the tokens beside each token and to equal words,
-    which takes rotary positions."""
+    corpus. patterns: the same, and heads of the first layers attend to the tokens beside each token and to equal words.
+    The queries and keys of the latter are not trained. Takes rotary positions."""
 
     def __post_init__(self) -> None:
         require_range("objectives.mlm", self, "weight", "mask_replace_prob", "random_replace_prob", low=0)
