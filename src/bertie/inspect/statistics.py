@@ -1,7 +1,8 @@
 """What each head attends to on average, over any amount of text (Clark et al. 2019, sections 3.1 to 3.3).
 
-A number is a mean over the tokens that could attend to such a key, as a head that attends uniformly would also have it.
-So a causal model has no attention to the next token, and the first token of a text has none to the previous one.
+A number is a mean over the tokens that could attend to such a key. So a causal model has no attention to the next token,
+the first token of a text has none to the previous one, and a layer with local attention has attention to [SEP] only from the
+tokens near it. The uniform head, for comparison, attends to all tokens of the text, or in a causal model to those so far.
 
 S  sequences of a group    L  length of the longest one, in tokens    N  heads    C  statistics
 """
@@ -48,16 +49,22 @@ def short_name(statistic: str) -> str:
 class _Grid:
     """What the statistics need of a group, the same in all layers."""
 
-    valid: Bool[Tensor, "S L"]
-    """False past the end of a sequence."""
     keys: Float[Tensor, "S C K"]
     """1 where a pair of query and key is of a kind: [SEP], punctuation, same token. K: L × L pairs."""
+    seen: dict[int | None, _Seen]
+    """The counts of the layers with each window; None: of the layers that see the whole text."""
+    uniform: Float[Tensor, "S N L L"]
+    """The attention of a single head (N = 1) that attends to all tokens of the text equally."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """How many tokens see a key of each kind."""
+
     sees: Float[Tensor, " C"]
     """float64: number of tokens that each statistic is a mean over."""
     sees_distance: Float[Tensor, " D"]
     """float64: the same for each distance."""
-    uniform: Float[Tensor, "S N L L"]
-    """The attention of a single head (N = 1) that attends uniformly to what it can see."""
 
 
 class HeadStatistics:
@@ -76,8 +83,11 @@ class HeadStatistics:
         heads = (config.num_hidden_layers, config.num_attention_heads)
         self.sums = torch.zeros(*heads, len(_NAMES), dtype=torch.float64)
         self.distances = torch.zeros(*heads, 2 * REACH + 1, dtype=torch.float64)
-        self.sees, self.uniform = torch.zeros(2, len(_NAMES), dtype=torch.float64)
-        self.sees_distance, self.uniform_distances = torch.zeros(2, 2 * REACH + 1, dtype=torch.float64)
+        self.windows = [config.window(layer) for layer in range(config.num_hidden_layers)]
+        self.sees = {window: torch.zeros(len(_NAMES), dtype=torch.float64) for window in (None, *self.windows)}
+        self.sees_distance = {window: torch.zeros(2 * REACH + 1, dtype=torch.float64) for window in self.sees}
+        self.uniform = torch.zeros(len(_NAMES), dtype=torch.float64)
+        self.uniform_distances = torch.zeros(2 * REACH + 1, dtype=torch.float64)
         self.grid: _Grid | None = None
 
     def see(self, group: Group, layer: int, probabilities: Float[Tensor, "S N L L"]) -> None:
@@ -87,8 +97,9 @@ class HeadStatistics:
             sums, distances = _sums(self.grid, self.grid.uniform)
             self.uniform += sums[0].cpu()
             self.uniform_distances += distances[0].cpu()
-            self.sees += self.grid.sees.cpu()
-            self.sees_distance += self.grid.sees_distance.cpu()
+            for window, seen in self.grid.seen.items():
+                self.sees[window] += seen.sees.cpu()
+                self.sees_distance[window] += seen.sees_distance.cpu()
         sums, distances = _sums(self.grid, probabilities)
         self.sums[layer] += sums.cpu()
         self.distances[layer] += distances.cpu()
@@ -96,8 +107,9 @@ class HeadStatistics:
     def tables(self) -> list[Table]:
         """Return the tables `heads`, `uniform_head` and `distances`."""
         layer, head = head_names(self.encoder)
-        means = (self.sums / self.sees).flatten(0, 1).numpy()
-        uniform = (self.uniform / self.sees).numpy()
+        sees = torch.stack([self.sees[window] for window in self.windows])
+        means = (self.sums / sees[:, None]).flatten(0, 1).numpy()
+        uniform = (self.uniform / self.sees[None]).numpy()
         names = {"layer": "layer, from 1", "head": "head in the layer, from 1"}
         columns: dict[str, Any] = {name: means[:, i] for i, name in enumerate(_NAMES)}
         heads = Table("heads", {"layer": layer, "head": head, **columns}, names | STATISTICS)
@@ -106,10 +118,11 @@ class HeadStatistics:
 
     def _distance_table(self) -> Table:
         layer, head = head_names(self.encoder)
-        possible = (self.sees_distance > 0).numpy()
+        possible = (self.sees_distance[None] > 0).numpy()
         distances = np.arange(-REACH, REACH + 1)[possible]
-        means = (self.distances / self.sees_distance).flatten(0, 1).numpy()[:, possible]
-        uniform = (self.uniform_distances / self.sees_distance).numpy()[possible]
+        sees = torch.stack([self.sees_distance[window] for window in self.windows])
+        means = (self.distances / sees[:, None]).flatten(0, 1).numpy()[:, possible]
+        uniform = (self.uniform_distances / self.sees_distance[None]).numpy()[possible]
         columns: dict[str, Any] = {
             "layer": layer.repeat(len(distances)),
             "head": head.repeat(len(distances)),
@@ -121,8 +134,8 @@ class HeadStatistics:
             "layer": "layer, from 1",
             "head": "head in the layer, from 1",
             "distance": "position of the attended token relative to the attending one, in tokens; negative: before it",
-            "attention": "mean attention over the tokens that have a token at this distance",
-            "uniform": "the same for a head that attends uniformly",
+            "attention": "mean attention over the tokens that see a token at this distance",
+            "uniform": "the same for a head that attends to all tokens equally",
         }
         return Table("distances", columns, meaning)
 
@@ -137,13 +150,23 @@ class HeadStatistics:
         kinds = [is_sep[:, None, :].expand_as(visible), is_punctuation[:, None, :].expand_as(visible)]
         kinds.append((ids[:, :, None] == ids[:, None, :]) & (positions[:, None] != positions))
         keys = torch.stack(kinds, 1)
-        tokens, sees_kind = valid.sum(), (keys & visible[:, None]).any(-1).sum((0, 2))
-        sees_distance = _along_distances(visible.sum(0)[None].double())[0]
-        first, previous, following, own = (visible[:, :, 0].sum(), *(sees_distance[REACH + d] for d in (-1, 1, 0)))
-        numbers = [first, *sees_kind[:2], previous, following, own, sees_kind[2], tokens, len(valid), tokens]
+        seen = {window: _seen(valid, visible, keys, window) for window in self.sees}
         uniform = visible / visible.sum(-1, keepdim=True).clamp(min=1)
-        sees = torch.tensor([float(number) for number in numbers], dtype=torch.float64, device=ids.device)
-        return _Grid(valid, keys.flatten(2).float(), sees, sees_distance, uniform[:, None])
+        return _Grid(keys.flatten(2).float(), seen, uniform[:, None])
+
+
+def _seen(
+    valid: Bool[Tensor, "S L"], visible: Bool[Tensor, "S L L"], keys: Bool[Tensor, "S C L L"], window: int | None
+) -> _Seen:
+    """Count the tokens that see a key of each kind in the layers with a window."""
+    if window is not None:
+        visible = visible.triu(-window).tril(window)
+    tokens, sees_kind = valid.sum(), (keys & visible[:, None]).any(-1).sum((0, 2))
+    sees_distance = _along_distances(visible.sum(0)[None].double())[0]
+    first, previous, following, own = (visible[:, :, 0].sum(), *(sees_distance[REACH + d] for d in (-1, 1, 0)))
+    numbers = [first, *sees_kind[:2], previous, following, own, sees_kind[2], tokens, len(valid), tokens]
+    sees = torch.tensor([float(number) for number in numbers], dtype=torch.float64, device=valid.device)
+    return _Seen(sees, sees_distance)
 
 
 def punctuation_ids(tokenizer: Tokenizer) -> np.ndarray:

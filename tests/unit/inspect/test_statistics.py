@@ -28,10 +28,12 @@ def tokenizer() -> Tokenizer:
     return Tokenizer.build(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ",", ".", "!", *"abcdefgh"])
 
 
-def random_model(causal: bool) -> Model:
+def random_model(causal: bool, local_attention: int = 0) -> Model:
+    """Return a model with random weights. With local attention, every token of layer 2 sees only its neighbors."""
     torch.manual_seed(0)
     sizes = TransformerConfig(2, 32, 4, 64, vocab_size=16, max_position_embeddings=32)
-    encoder = build_encoder(replace(sizes, causal=causal, position_embedding="alibi"))
+    local = replace(sizes, local_attention=local_attention, global_attention_every=2)
+    encoder = build_encoder(replace(local, causal=causal, position_embedding="alibi"))
     for parameter in encoder.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
     return Model(encoder, {})
@@ -60,8 +62,10 @@ def attention_by_sequence(model: Model, sequences: list[Sequence]) -> list[np.nd
     return [np.stack(found[i]) for i in range(len(sequences))]
 
 
-def slow_means(attention: list[np.ndarray], ids: list[np.ndarray], tokenizer: Tokenizer, causal: bool) -> np.ndarray:
-    """Return the statistics, one token and one key after the other: [heads, statistics]."""
+def slow_means(
+    attention: list[np.ndarray], ids: list[np.ndarray], tokenizer: Tokenizer, causal: bool, window: int | None = None
+) -> np.ndarray:
+    """Return the statistics of layers with a window, one token and one key after the other: [heads, statistics]."""
     marks = [tokenizer.vocabulary.index(mark) for mark in ",.!"]
     rows: dict[str, list[np.ndarray]] = {name: [] for name in STATISTICS}
     for p_NLL, tokens in zip(attention, ids, strict=True):
@@ -69,6 +73,8 @@ def slow_means(attention: list[np.ndarray], ids: list[np.ndarray], tokenizer: To
         for i in range(n):
             kinds: dict[str, list[int]] = {name: [] for name in STATISTICS}
             for j in range(i + 1 if causal else n):
+                if window is not None and abs(i - j) > window:
+                    continue
                 found = {
                     "to_cls": j == 0,
                     "to_sep": tokens[j] == tokenizer.sep_id,
@@ -104,6 +110,26 @@ def test_statistics_equal_those_of_a_slow_loop(tokenizer: Tokenizer, causal: boo
     found = np.stack([tables["heads"].columns[name] for name in STATISTICS], -1)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     assert [tables["heads"].columns["layer"][0], tables["heads"].columns["head"][7]] == [1, 4]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_means_of_a_local_layer_leave_out_tokens_that_do_not_see_the_key(tokenizer: Tokenizer, causal: bool) -> None:
+    model = random_model(causal, local_attention=4)
+    tables = measured(model, tokenizer)
+    sequences = truncation.encode(tokenizer, TEXTS, max_length=32)
+    attention, ids = attention_by_sequence(model, sequences), [sequence.input_ids for sequence in sequences]
+    layers = [
+        slow_means([each[rows] for each in attention], ids, tokenizer, causal, window)
+        for rows, window in ((slice(4), None), (slice(4, 8), 2))
+    ]
+    found = np.stack([tables["heads"].columns[name] for name in STATISTICS], -1)
+    np.testing.assert_allclose(found, np.concatenate(layers), rtol=1e-5, atol=1e-6)
+    everywhere = measured(random_model(causal), tokenizer)["uniform_head"]  # compares all layers with the same head
+    assert tables["uniform_head"].rows()[0] == pytest.approx(everywhere.rows()[0], nan_ok=True)
+    distances = tables["distances"].columns
+    outside = (np.asarray(distances["layer"]) == 2) & (np.abs(distances["distance"]) > 2)
+    assert outside.any()
+    assert (np.isnan(np.asarray(distances["attention"])) == outside).all()
 
 
 @pytest.mark.parametrize("causal", [False, True])
