@@ -7,6 +7,8 @@ choices match trained word vectors.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy import sparse
 
@@ -33,7 +35,8 @@ def cooccurrence_vectors(corpus: Corpus, vocabulary_size: int, width: int) -> np
 
     pmi = _positive_pmi(cooccurrence_counts(corpus, vocabulary_size, WINDOW))
     rank = min(width, vocabulary_size)
-    left, singular_values, _ = randomized_svd(pmi, rank, n_iter=POWER_ITERATIONS, random_state=0)
+    iterations: Any = POWER_ITERATIONS  # annotated as str, from the default 'auto'
+    left, singular_values, _ = randomized_svd(pmi, rank, n_iter=iterations, random_state=0)
     left[np.diff(pmi.indptr) == 0] = 0  # empty rows: exactly 0, without rounding errors
     return np.pad(left * np.sqrt(singular_values), ((0, 0), (0, width - rank))).astype(np.float32)
 
