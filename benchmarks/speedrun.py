@@ -146,7 +146,8 @@ def table(recipe: str, work: Path, targets: list[float]) -> str:
     runs = [json.loads(path.read_text()) for path in sorted(work.glob(f"{recipe}-[0-9]*.json"))]
     lines = ["| Held-out loss | set | bertie, median (all seeds) | transformers | Ratio |", "|---|---|---|---|---|"]
     timed = work / f"{recipe}-times.json"
-    step = json.loads(timed.read_text())["seconds_a_step"]["transformers"] if timed.exists() else None
+    timings = json.loads(timed.read_text())["seconds_a_step"] if timed.exists() else {}
+    step = min((timings[side] for side in THEIR_PRECISIONS if side in timings), default=None)  # in its faster precision
     curve = json.loads(PEER.read_text())["curves"]["transformers"]
     for target in targets:
         for name in SETS:

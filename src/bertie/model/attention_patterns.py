@@ -90,6 +90,8 @@ def hold_equal_words(encoder: TransformerEncoder) -> None:
     """
     layers = [layer for layer in encoder.layers if isinstance(layer, Layer)]
     for layer, patterns in zip(layers, PATTERNS, strict=False):
+        if "equal" not in patterns:
+            continue
         attention = layer.attention
         equal = torch.tensor([patterns[n % len(patterns)] == "equal" for n in range(attention.heads)])
         rows = equal.repeat_interleave(encoder.config.hidden_size // attention.heads)
