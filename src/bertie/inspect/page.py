@@ -73,7 +73,7 @@ def _distances(tables: Mapping[str, Table], heads: int) -> dict[str, Any] | None
         return None
     columns = tables["distances"].plain()
     count = len(columns["distance"]) // heads
-    attention = [round(value, 5) for value in columns["attention"]]
+    attention = [None if value is None else round(value, 5) for value in columns["attention"]]
     return {
         "offsets": columns["distance"][:count],
         "uniform": columns["uniform"][:count],

@@ -134,7 +134,7 @@ class HeadStatistics:
             "layer": "layer, from 1",
             "head": "head in the layer, from 1",
             "distance": "position of the attended token relative to the attending one, in tokens; negative: before it",
-            "attention": "mean attention over the tokens that see a token at this distance",
+            "attention": "mean attention over the tokens that see a token at this distance; empty where no token does",
             "uniform": "the same for a head that attends to all tokens equally",
         }
         return Table("distances", columns, meaning)
