@@ -10,12 +10,12 @@ from bertie import config as configuration
 from bertie import console
 from bertie.errors import UserError
 from bertie.finetuning.recipe import FinetuneConfig
-from bertie.lab.budget import flops_per_step, seconds_per_step, tokens_per_step
 from bertie.lab.launchers import Launcher
 from bertie.lab.schedule import Schedule
 from bertie.lab.steps import SHARDS, FinetuneStep, GloveStep, MeasureStep, PretrainStep, ShardsStep
 from bertie.pretraining.pretrain import set_up
 from bertie.pretraining.recipe import PretrainConfig
+from bertie.pretraining.step_cost import flops_per_step, seconds_per_step, tokens_per_step
 from bertie.tasks.data.rows import valid_examples
 from bertie.text.shards import open_shards
 from bertie.text.tokenizer import Tokenizer

@@ -82,12 +82,23 @@ def set_attention_patterns(encoder: TransformerEncoder, special: Special) -> Non
         _copy_values(layer.attention)
 
 
-def hold_equal_words(encoder: TransformerEncoder) -> None:
-    """Keep the queries and keys of the heads for equal words as they are: from now on, they have no gradients.
+def hold_equal_words(encoder: TransformerEncoder, marks: list[int]) -> None:
+    """Keep the heads for equal words as they are: from now on, what their queries and keys depend on has no gradients.
 
-    Masked LM hardly needs these heads. Without a gradient that says more than noise, an optimizer such as Adam, which
-    scales small gradients up, would change them at random, until they find nothing.
+    These are their weights, the embeddings of [CLS] and [SEP], and the dimension CONSTANT of all embeddings. Masked LM
+    hardly needs these heads. Without a gradient that says more than noise, an optimizer such as Adam, which scales small
+    gradients up, would change them at random, until they find nothing. Weight decay still shrinks them, by a few percent in
+    a run of some thousand steps.
+
+    Args:
+        encoder: The encoder.
+        marks: Vocabulary ids of [CLS] and [SEP].
     """
+    word = encoder.embeddings.word.weight
+    embeddings = torch.zeros(word.shape, dtype=torch.bool, device=word.device)
+    embeddings[marks] = True
+    embeddings[:, CONSTANT] = True
+    word.register_hook(lambda gradient: gradient.masked_fill(embeddings, 0.0))
     layers = [layer for layer in encoder.layers if isinstance(layer, Layer)]
     for layer, patterns in zip(layers, PATTERNS, strict=False):
         if "equal" not in patterns:

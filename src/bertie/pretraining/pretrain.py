@@ -157,7 +157,7 @@ class Setup:
         if run is not None and self.teacher is not None:
             run.require_teacher(storage.sha256(self.teacher.folder / "model.safetensors"))
         model = self._initial_model()
-        optimizer = config.optimizer.build(model)
+        optimizer = config.optimizer.build(model, embedding_lr_scale=settings.embedding_lr_scale)
         if self.initial_checkpoint is not None and config.init_optimizer == "keep":
             console.info(load_initial_optimizer(self.initial_checkpoint, model, optimizer, config.optimizer.kind))
         measure = partial(rows_that_fit, model, optimizer, self.feed.samples(), precision, ranks)
@@ -212,7 +212,7 @@ class Setup:
         model = model.to(runtime.device())
         for objective in config.objectives:
             if isinstance(objective, MaskedLM) and not config.init_from:
-                objective.hold(model)
+                objective.hold(model, self.shards.tokenizer)
         return model
 
     @property

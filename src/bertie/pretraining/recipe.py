@@ -30,6 +30,8 @@ class PretrainTraining:
     """Sequences of maximum length per step: a step has about batch_size × max_length tokens, however long the texts are."""
     learning_rate: float
     """Peak learning rate of the schedule."""
+    embedding_lr_scale: float = 1.0
+    """Factor of the learning rate for embeddings. Below 1, they stay closer to their initial values."""
     max_grad_norm: float = 1.0
     """Maximum gradient norm. Larger gradients are scaled down to it (gradient clipping)."""
     row_tokens: int = 4096
@@ -72,7 +74,7 @@ class PretrainTraining:
         require_range("training", self, "micro_batch", "static_epochs", low=0)
         require_range("training", self, "workers", low=0, high=64)
         require_range("training", self, "max_skipped_steps", low=1)
-        require_range("training", self, "max_grad_norm", low=0, above=True)
+        require_range("training", self, "embedding_lr_scale", "max_grad_norm", low=0, above=True)
 
 
 @dataclass(frozen=True)

@@ -47,11 +47,13 @@ class Muon:
         require_range("optimizer", self, "momentum", low=0, high=0.9999)
         require_range("optimizer", self, "iterations", low=1, high=20)
 
-    def build(self, model: nn.Module, layer_decay: float = 1.0) -> torch.optim.Optimizer:
+    def build(
+        self, model: nn.Module, layer_decay: float = 1.0, embedding_lr_scale: float = 1.0
+    ) -> torch.optim.Optimizer:
         """Create the optimizer (see `AdamW.build`)."""
         parts = _matrices(model)
         adam, muon = list[dict[str, Any]](), list[dict[str, Any]]()
-        for group in parameter_groups(model, self.weight_decay, layer_decay):
+        for group in parameter_groups(model, self.weight_decay, layer_decay, embedding_lr_scale):
             others = [p for p in group["params"] if p not in parts]
             adam += [{**group, "params": others}] if others else []
             for number in sorted(set(parts.values())):

@@ -34,15 +34,18 @@ class AdamW:
     def __post_init__(self) -> None:
         check(self)
 
-    def build(self, model: nn.Module, layer_decay: float = 1.0) -> torch.optim.Optimizer:
+    def build(
+        self, model: nn.Module, layer_decay: float = 1.0, embedding_lr_scale: float = 1.0
+    ) -> torch.optim.Optimizer:
         """Create the optimizer for the trainable parameters of a model. The training loop sets its learning rate.
 
         Args:
             model: The model.
             layer_decay: Factor of the learning rate for each layer below the heads; 1: the same rate everywhere.
+            embedding_lr_scale: Factor of the learning rate for embeddings.
         """
         return torch.optim.AdamW(
-            parameter_groups(model, self.weight_decay, layer_decay),
+            parameter_groups(model, self.weight_decay, layer_decay, embedding_lr_scale),
             lr=0.0,
             betas=(self.betas[0], self.betas[1]),
             eps=self.eps,
@@ -65,10 +68,12 @@ class BertAdam:
     def __post_init__(self) -> None:
         check(self)
 
-    def build(self, model: nn.Module, layer_decay: float = 1.0) -> torch.optim.Optimizer:
+    def build(
+        self, model: nn.Module, layer_decay: float = 1.0, embedding_lr_scale: float = 1.0
+    ) -> torch.optim.Optimizer:
         """Create the optimizer (see `AdamW.build`)."""
         adamw = AdamW(betas=self.betas, eps=self.eps, weight_decay=self.weight_decay)
-        optimizer = adamw.build(model, layer_decay)
+        optimizer = adamw.build(model, layer_decay, embedding_lr_scale)
         for parameter in (parameter for parameter in model.parameters() if parameter.requires_grad):
             optimizer.state[parameter] = {
                 "step": torch.tensor(NO_BIAS_CORRECTION, device=parameter.device),
@@ -96,9 +101,11 @@ class Lamb:
     def __post_init__(self) -> None:
         check(self)
 
-    def build(self, model: nn.Module, layer_decay: float = 1.0) -> torch.optim.Optimizer:
+    def build(
+        self, model: nn.Module, layer_decay: float = 1.0, embedding_lr_scale: float = 1.0
+    ) -> torch.optim.Optimizer:
         """Create the optimizer (see `AdamW.build`)."""
-        groups = parameter_groups(model, self.weight_decay, layer_decay)
+        groups = parameter_groups(model, self.weight_decay, layer_decay, embedding_lr_scale)
         groups = [{**group, "scaled": any(p.ndim > 1 for p in group["params"])} for group in groups]
         return _Lamb(groups, {"lr": 0.0, "betas": self.betas, "eps": self.eps})
 

@@ -22,19 +22,22 @@ def check(optimizer: Any) -> None:
         )
 
 
-def parameter_groups(model: nn.Module, weight_decay: float, layer_decay: float) -> list[dict[str, Any]]:
-    """Group the trainable parameters by depth and weight decay.
+def parameter_groups(
+    model: nn.Module, weight_decay: float, layer_decay: float, embedding_lr_scale: float = 1.0
+) -> list[dict[str, Any]]:
+    """Group the trainable parameters by learning rate and weight decay.
 
-    `lr_scale` of a group, a factor of the learning rate, is layer_decay to the power of its depth.
+    `lr_scale` of a group, a factor of the learning rate, is layer_decay to the power of its depth, for embeddings times
+    embedding_lr_scale.
     """
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    depth = {name: 0 if layer_decay == 1 else _depth(name, model) for name in trained}
+    scales = {name: 1.0 if layer_decay == 1 else layer_decay ** _depth(name, model) for name in trained}
+    scales |= {name: embedding_lr_scale * scales[name] for name in trained if name.startswith("encoder.embeddings.")}
     groups = []
-    for below_heads in sorted(set(depth.values())):
-        parameters = [parameter for name, parameter in trained.items() if depth[name] == below_heads]
+    for lr_scale in sorted(set(scales.values()), reverse=True):
+        parameters = [parameter for name, parameter in trained.items() if scales[name] == lr_scale]
         matrices = [p for p in parameters if p.ndim > 1]
         vectors = [p for p in parameters if p.ndim <= 1]
-        lr_scale = layer_decay**below_heads
         groups.append({"params": matrices, "weight_decay": weight_decay, "lr_scale": lr_scale})
         groups.append({"params": vectors, "weight_decay": 0.0, "lr_scale": lr_scale})
     return [group for group in groups if group["params"]]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from bertie import config
-from bertie.lab.budget import flops_per_step
 from bertie.pretraining.pretrain import set_up
 from bertie.pretraining.recipe import PretrainConfig
+from bertie.pretraining.step_cost import flops_per_step
 from bertie.training.distributed import SINGLE_PROCESS
 
 MLM = {"kind": "mlm", "initialization": "random"}

@@ -12,7 +12,6 @@ import pytest
 from bertie import config
 from bertie.checkpoints.folder import write_model
 from bertie.errors import UsageError, UserError
-from bertie.lab.budget import tokens_per_step
 from bertie.lab.checks import check
 from bertie.lab.config import LabConfig
 from bertie.lab.plan import Plan, make_plan, read_step, save_plan
@@ -21,6 +20,7 @@ from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig
+from bertie.pretraining.step_cost import tokens_per_step
 from bertie.text.tokenizer import Tokenizer
 
 File = dict[str, Any]

@@ -201,6 +201,13 @@ def test_training_changes_all_but_queries_and_keys_of_heads_for_equal_words(smal
     for part in range(3):
         same = [torch.equal(before[part][head], after[part][head]) for head in range(4)]
         assert same == ([True, False, False, True] if part < 2 else [False] * 4)
+    tokenizer = open_shards(small_shards).tokenizer
+    words = [read_checkpoint(folder).weights["encoder.embeddings.word.weight"] for folder in folders]
+    moved = (words[0] != words[1]).any(1)
+    assert not moved[[tokenizer.cls_id, tokenizer.sep_id]].any()
+    assert moved[tokenizer.mask_id]
+    assert moved.float().mean() > 0.5
+    assert torch.equal(words[0][:, 0], words[1][:, 0])
 
 
 def test_a_run_that_resumes_holds_them_too(small_shards: Path, tmp_path: Path) -> None:

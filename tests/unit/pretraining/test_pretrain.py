@@ -34,7 +34,7 @@ from bertie.pretraining.phases import Phase
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.text.shards import open_shards
 from bertie.training import trainer
-from bertie.training.optimizers import AdamW
+from bertie.training.optimizers import AdamW, Lamb, Muon, Optimizer
 from bertie.training.run_folder import read_metrics
 from bertie.training.run_report import describe_machine
 from bertie.training.schedules import Linear
@@ -114,6 +114,29 @@ def test_initial_weights_depend_on_the_seed_only(tiny_config: TransformerConfig)
 
     assert torch.equal(weights(0, noise=1), weights(0, noise=2))
     assert not torch.equal(weights(0, noise=1), weights(1, noise=1))
+
+
+@pytest.mark.parametrize("optimizer", [AdamW(weight_decay=0.0), Lamb(weight_decay=0.0), Muon(weight_decay=0.0)])
+def test_embeddings_move_by_their_own_learning_rate(
+    optimizer: Optimizer, config: PretrainConfig, small_shards: Path, tmp_path: Path
+) -> None:
+    """The first step is proportional to the learning rate, so a quarter of it moves the embeddings a quarter as far."""
+    start = read_checkpoint(first_step(config, small_shards, tmp_path / "start", learning_rate=0.0)).weights
+    config = replace(config, optimizer=optimizer)
+    whole = read_checkpoint(first_step(config, small_shards, tmp_path / "whole")).weights
+    quarter = read_checkpoint(first_step(config, small_shards, tmp_path / "quarter", embedding_lr_scale=0.25)).weights
+    for name, weight in whole.items():
+        factor = 0.25 if name.startswith("encoder.embeddings.") else 1.0
+        moved = weight - start[name]
+        assert moved.any() or name.endswith("segment.weight")
+        torch.testing.assert_close(quarter[name] - start[name], factor * moved, rtol=1e-3, atol=1e-6)
+
+
+def first_step(config: PretrainConfig, shards: Path, out: Path, **changes: Any) -> Path:
+    """Train with changed settings, and return the checkpoint of the first step."""
+    training = replace(config.training, checkpoint_every=1, keep_checkpoints=100, **changes)
+    pretrain(replace(config, training=training), shards, out)
+    return out / "checkpoints" / "step-00000001"
 
 
 def test_evaluation_set_is_always_the_same(config: PretrainConfig, small_shards: Path) -> None:
