@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from bertie.predict.load import load
     from bertie.predict.minimal_pairs import minimal_pairs
     from bertie.predict.predictor import Predictor
+    from bertie.pretraining.budget_plan import plan
     from bertie.pretraining.glove import GloveConfig
     from bertie.pretraining.glove import glove as glove
     from bertie.pretraining.pretrain import pretrain
@@ -61,6 +62,7 @@ __all__ = [
     "inspect_model",
     "load",
     "minimal_pairs",
+    "plan",
     "prepare",
     "pretrain",
     "prune_heads",
@@ -89,6 +91,7 @@ _HOMES = {
     "inspect_model": "bertie.inspect.inspect",
     "load": "bertie.predict.load",
     "minimal_pairs": "bertie.predict.minimal_pairs",
+    "plan": "bertie.pretraining.budget_plan",
     "prepare": "bertie.text.prepare",
     "pretrain": "bertie.pretraining.pretrain",
     "prune_heads": "bertie.inspect.prune",

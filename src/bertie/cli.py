@@ -30,6 +30,7 @@ Prepare text:
   prepare              Turn text into token shards for pre-training.
 
 Train:
+  plan                 Find the size to pre-train in a given time.
   pretrain             Pre-train a BERT on token shards.
   glove                Train static GloVe vectors on token shards, as a baseline.
   finetune             Fine-tune a BERT on labeled examples.

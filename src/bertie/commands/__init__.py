@@ -14,6 +14,7 @@ VERBS = {
     "tokenizer encode": "bertie.commands.tokenizer_encode",
     "tokenizer decode": "bertie.commands.tokenizer_decode",
     "prepare": "bertie.commands.prepare",
+    "plan": "bertie.commands.plan",
     "pretrain": "bertie.commands.pretrain",
     "glove": "bertie.commands.glove",
     "finetune": "bertie.commands.finetune",

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from bertie import config
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import build_encoder
+from bertie.pretraining import scaling
+from bertie.pretraining.budget_plan import RECIPES
+from bertie.pretraining.recipe import PretrainConfig
+
+POINTS = json.loads(scaling.POINTS.read_text(encoding="utf-8"))["points"]
+
+
+@pytest.mark.parametrize(
+    "point", POINTS, ids=lambda point: f"{point['recipe']}-{point['batch_size']}-{point['tokens']}"
+)
+def test_the_curve_passes_near_what_was_measured(point: dict[str, float]) -> None:
+    found = scaling.expected_loss(point["parameters"], point["tokens"]).loss
+    lowest = min(
+        each["loss"] for each in POINTS if (each["recipe"], each["tokens"]) == (point["recipe"], point["tokens"])
+    )
+    assert found == pytest.approx(lowest, abs=0.1)
+
+
+def test_the_curve_ends_near_published_losses() -> None:
+    for layers, size, perplexity in scaling.PUBLISHED:
+        found = scaling.expected_loss(12 * layers * size**2, scaling.BERT_TOKENS).loss
+        assert found == pytest.approx(math.log(perplexity), abs=0.3)
+
+
+def test_more_tokens_have_lower_losses_in_an_interval() -> None:
+    for size in (3e5, 2e6, 1e7, 1e8, 3e8):
+        row = [scaling.expected_loss(size, tokens) for tokens in (1e6, 1e7, 1e8, 1e9, 1e10)]
+        assert [each.loss for each in row] == sorted((each.loss for each in row), reverse=True)
+        assert all(each.low <= each.loss <= each.high and each.low < each.high for each in row)
+
+
+@pytest.mark.parametrize(("tokens", "best"), [(2e6, 2e6), (1e10, 3e8)])
+def test_larger_models_need_more_tokens(tokens: float, best: float) -> None:
+    losses = {size: scaling.expected_loss(size, tokens).loss for size in (3e5, 2e6, 3e8)}
+    assert min(losses, key=losses.__getitem__) == best
+
+
+def test_a_long_way_from_all_points_the_interval_is_wider() -> None:
+    def width(parameters: float, tokens: float) -> float:
+        found = scaling.expected_loss(parameters, tokens)
+        return found.high - found.low
+
+    near = POINTS[0]
+    assert width(1e8, 1e9) > width(near["parameters"], near["tokens"])
+
+
+def test_repeated_text_is_worth_less() -> None:
+    assert scaling.useful_tokens(900, 1000) == 900
+    assert scaling.useful_tokens(1000, 1000) == 1000
+    assert scaling.useful_tokens(3000, 1000) == pytest.approx(1000 * (1 + 15.4 * (1 - math.exp(-2 / 15.4))))
+    assert scaling.useful_tokens(1e9, 1000) == pytest.approx(16_400)
+
+
+def test_batch_sizes_are_powers_of_2_proportional_to_the_root_of_the_tokens() -> None:
+    million = scaling.batch_size(1e6, 128)
+    assert million == scaling.BATCH_TOKENS / 128
+    assert scaling.batch_size(16e6, 128) == 4 * million
+    assert scaling.batch_size(16e6, 512) == million
+    assert scaling.batch_size(1, 128) == 1
+
+
+@pytest.mark.parametrize("recipe", RECIPES[:3])
+def test_parameters_are_the_matrices_of_the_layers(recipe: str) -> None:
+    model = config.load(PretrainConfig, recipe, "pretrain").model
+    assert isinstance(model, TransformerConfig)
+    layers = build_encoder(model).layers
+    assert scaling.layer_parameters(model) == sum(each.numel() for each in layers.parameters() if each.ndim == 2)
