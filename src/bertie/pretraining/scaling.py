@@ -31,8 +31,8 @@ PUBLISHED = [  # layers, hidden size, perplexity of the masked LM: Devlin et al.
     (12, 1024, 3.54),
     (24, 1024, 3.23),
 ]
-PUBLISHED_ERROR = 0.15  # nats: another text, another recipe
-SMALLEST_ERROR = 0.03  # nats: the spread of a measured loss over seeds
+PUBLISHED_ERROR = 0.15  # nats, assumed: another text, another recipe
+SMALLEST_ERROR = 0.03  # nats, assumed: each point is a single seed
 REPEATED = 15.4
 """How many repetitions of a text are worth as much as new text, at most (Muennighoff et al. 2023, R*_D)."""
 BATCH_TOKENS = 2048
