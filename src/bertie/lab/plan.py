@@ -83,7 +83,7 @@ def make_plan(config: LabConfig, data: Path) -> Plan:
     """
     cells: list[Cell] = []
     steps: dict[str, Step] = {}
-    find = lru_cache(maxsize=None)(sources.find)
+    find, hash_file = lru_cache(maxsize=None)(sources.find), lru_cache(maxsize=None)(_content_hash)
     combinations = list(product(*(axis.variants for axis in config.axes)))
     # All seeds of a model use its checkpoints, so that a seed added later does not repeat them.
     kept = {_pretraining_key(config, variants) for variants in combinations if _checkpoint(variants)}
@@ -91,7 +91,7 @@ def make_plan(config: LabConfig, data: Path) -> Plan:
         name = ", ".join(variant.name for variant in variants)
         try:
             keep = _pretraining_key(config, variants) in kept
-            cells.append(_Cell(config, data, variants, seed, keep, find, steps).plan())
+            cells.append(_Cell(config, data, variants, seed, keep, find, hash_file, steps).plan())
         except UsageError as error:
             raise UsageError(f"{name}: {error}") from error
     return Plan(tuple(cells), steps)
@@ -133,6 +133,8 @@ class _Cell:
     keep_checkpoints: bool
     find: Callable[[tuple[str, ...]], list[Source]]
     """`sources.find`, which reports once what it does not read."""
+    hash_file: Callable[[Path], str]
+    """`_content_hash`, which reads each file once."""
     steps: dict[str, Step]
 
     def plan(self) -> Cell:
@@ -150,7 +152,7 @@ class _Cell:
         text = configuration.build(Text, _merged(self.config, self.variants, "text"), "text")
         text = replace(text, inputs=tuple(_located(self.data, name) for name in text.inputs))
         try:
-            files = tuple(f"{file.path} {file.size} {file.stamp}" for file in self.find(text.inputs))
+            files = tuple(f"{file.path} {self._stamp(file)}" for file in self.find(text.inputs))
         except UsageError as error:
             raise UsageError(
                 f"text.inputs: {error}: check --data, the folder that holds the data of the lab"
@@ -173,7 +175,7 @@ class _Cell:
                 "pretrain.budget follows the clock, and cells that run at the same time slow each other down: remove it, and "
                 'give the lab a [budget] with unit = "seconds", which becomes a number of steps'
             )
-        budget, measure, models = _budget(self.config, self.variants), "", _model_states(recipe)
+        budget, measure, models = _budget(self.config, self.variants), "", self._model_states(recipe)
         if (steps := known_steps(budget, recipe)) is not None:
             recipe = with_steps(recipe, steps)
         elif budget is not None:
@@ -212,8 +214,20 @@ class _Cell:
             raise UsageError(f"{task.name}: a lab has an axis instead of grid and restarts: remove them")
         settings = configuration.plain(replace(recipe, seed=self.seed), defaults=False)
         train, dev = (_located(self.data, name) for name in (task.train, task.dev))
-        files = tuple(_file_state(Path(path)) for path in (train, dev))
+        files = tuple(self.hash_file(Path(path)) for path in (train, dev))
         return self._add(FinetuneStep(settings, train, dev, files, model, checkpoint))
+
+    def _stamp(self, source: Source) -> str:
+        """Return what changes with the content of a text. One elsewhere has the stamp of its server."""
+        path = Path(source.path)
+        return self.hash_file(path) if path.is_file() else f"{source.size} {source.stamp}"
+
+    def _model_states(self, recipe: PretrainConfig) -> tuple[str, ...]:
+        """Return the states of the weights that a recipe begins with or imitates. Models of the hub have none."""
+        teachers = [objective.teacher for objective in recipe.objectives if isinstance(objective, Distillation)]
+        named = [Path(name) for name in (recipe.init_from, *teachers) if name]
+        weights = [find_model_folder(path).absolute() / "model.safetensors" for path in named if path.exists()]
+        return tuple(f"{path} {self.hash_file(path)}" for path in weights)
 
 
 def _load(kind: type[C], values: dict[str, Any], group: str, where: str) -> C:
@@ -229,19 +243,11 @@ def _located(data: Path, name: str) -> str:
     return name if ":" in name else str((data / name).absolute())
 
 
-def _model_states(recipe: PretrainConfig) -> tuple[str, ...]:
-    """Return the states of the weights that a recipe begins with or imitates. Models of the hub have none."""
-    teachers = [objective.teacher for objective in recipe.objectives if isinstance(objective, Distillation)]
-    named = [Path(name) for name in (recipe.init_from, *teachers) if name]
-    weights = [find_model_folder(path).absolute() / "model.safetensors" for path in named if path.exists()]
-    return tuple(f"{path} {_file_state(path)}" for path in weights)
-
-
-def _file_state(path: Path) -> str:
+def _content_hash(path: Path) -> str:
+    """Return the SHA-256 of a file. Its time of modification would not do: a copy of the data would run all steps again."""
     if not path.is_file():
         raise UsageError(f"no such file: {path}: check --data, the folder that holds the data of the lab")
-    status = path.stat()
-    return f"{status.st_size} {status.st_mtime_ns}"
+    return storage.sha256(path)
 
 
 def save_plan(plan: Plan, path: Path) -> None:

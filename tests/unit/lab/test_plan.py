@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import os
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -99,6 +101,24 @@ def test_the_name_of_a_step_depends_on_its_settings_and_inputs_only(lab_file: Fi
     assert list(planned(copy.deepcopy(lab_file), lab_data).steps) == list(before.steps)
     lab_file["text"]["vocab_size"] = 310  # changes everything
     assert not set(planned(lab_file, lab_data).steps) & set(before.steps)
+
+
+def test_a_copy_of_the_data_keeps_its_steps_and_other_contents_change_them(
+    lab_file: File, lab_data: Path, tmp_path: Path
+) -> None:
+    """A copy has other times of modification; an edit may keep the size and the time."""
+    data = tmp_path / "data"
+    shutil.copytree(lab_data, data)
+    before = planned(copy.deepcopy(lab_file), data).steps.keys()
+    files = [path for path in data.rglob("*") if path.is_file()]
+    for path in files:
+        os.utime(path, (5, 5))
+    assert planned(copy.deepcopy(lab_file), data).steps.keys() == before
+    dev = data / lab_file["tasks"][0]["dev"]
+    dev.write_bytes(dev.read_bytes()[:-2] + b"x\n")
+    os.utime(dev, (6, 6))
+    after = planned(copy.deepcopy(lab_file), data).steps.keys()
+    assert len(after - before) == kinds(planned(lab_file, data))["finetune"]
 
 
 def test_other_weights_of_a_teacher_or_an_initial_model_are_another_step(
