@@ -156,7 +156,7 @@ CASES = {
         (
             {"hidden_activation": "relu"},
             {"classifier_activation": "relu"},
-            {"classifier_pooling": "mean"},
+            {"classifier_pooling": "max"},
             {"attention_bias": True},
             {"mlp_bias": True},
             {"norm_bias": True},
@@ -286,9 +286,10 @@ def compare_layers(case: Case, encoder: Any, theirs: Any) -> None:
 def our_logits(case: Case, model: Model, kind: str) -> Tensor:
     batch = collate(sequences(case), 64).tensors()
     with torch.inference_mode():
-        hidden = model.encoder(batch).last
         pooled = KINDS[kind] in ("classify", "choose")
-        return model.heads[KINDS[kind]].logits(hidden[batch.ragged.cu_seqlens[:-1]] if pooled else hidden)  # type: ignore[operator]
+        rows = batch.ragged.cu_seqlens[:-1] if pooled else torch.arange(len(batch.input_ids))
+        hidden = model.head_inputs(model.encoder_states(batch, rows), batch, rows).last
+        return model.heads[KINDS[kind]].logits(hidden)  # type: ignore[operator]
 
 
 def their_logits(case: Case, model: Any, kind: str) -> Tensor:
@@ -324,6 +325,20 @@ def test_logits_agree_in_both_directions(case: Case, kind: str, small_tokenizer:
     again = loaded(kind, written(ours, tmp_path / "ours", ours.task))
     assert type(again) is type(model)
     close(logits, their_logits(case, again, kind))
+
+
+@pytest.mark.parametrize("kind", ["SequenceClassification", "MultipleChoice", "TokenClassification"])
+def test_the_mean_of_all_tokens_is_pooled_as_in_transformers(
+    kind: str, small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    case = CASES["modernbert"]
+    model = case.model(kind, classifier_pooling="mean")
+    ours = bertie.load(saved(model, tmp_path / "theirs", small_tokenizer))
+    close(our_logits(case, ours.model, kind), their_logits(case, model, kind))
+    again = loaded(kind, written(ours, tmp_path / "ours", ours.task))
+    assert again.config.classifier_pooling == "mean"
+    close(our_logits(case, ours.model, kind), their_logits(case, again, kind))
+    assert bertie.load(tmp_path / "ours").task == ours.task
 
 
 def test_a_single_output_is_a_regression(case: Case, small_tokenizer: Tokenizer, tmp_path: Path) -> None:

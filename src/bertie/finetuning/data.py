@@ -17,9 +17,11 @@ from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.encoder import Encoder
+from bertie.model.text_pooling import SEPARATE
 from bertie.tasks import PooledTask, Task
 from bertie.tasks.data.rows import first_few, shorten, valid_examples
 from bertie.tasks.encoding import count_truncated
+from bertie.tasks.task_json import with_pooling
 from bertie.text.truncation import special_tokens
 
 Examples = str | Path | Iterable[Any]
@@ -75,7 +77,7 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
         UsageError: The configuration does not fit the model or the examples.
     """
     limit = checkpoint.config.max_position_embeddings
-    separate = isinstance(config.task, PooledTask) and config.task.pooling != "token"
+    separate = isinstance(config.task, PooledTask) and config.task.pooling in SEPARATE
     shortest = special_tokens(checkpoint.tokenizer, 2, separate) + 1
     if not shortest <= config.max_length <= limit:
         raise UsageError(f"max_length is {config.max_length}: the model reads {shortest} to {limit} tokens")
@@ -84,7 +86,7 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
         chosen = seeding.generator(0, seeding.SUBSET).permutation(len(train_examples))[: config.max_train_examples]
         console.info(f"training on a random subset of {len(chosen):,} of {len(train_examples):,} examples")
         train_examples = [train_examples[i] for i in sorted(chosen)]
-    task = config.task.fit(train_examples)
+    task = with_pooling(config.task, checkpoint.config).fit(train_examples)
     task.validate(dev_examples)
     encoded = [task.encode(part, checkpoint.tokenizer, config.max_length) for part in (train_examples, dev_examples)]
     train_sequences = task.training_sequences(encoded[0])

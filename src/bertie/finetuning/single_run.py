@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -14,17 +14,18 @@ from torch import nn
 from bertie import console, runtime, seeding
 from bertie.batches.collate import collate, filler
 from bertie.batches.loader import Position, Step
+from bertie.checkpoints.families import family_of
 from bertie.checkpoints.folder import Checkpoint, load_weights
 from bertie.contracts import MicroBatch, Sequence
 from bertie.errors import DivergedError, UsageError, UserError
 from bertie.finetuning.data import TaskData
 from bertie.finetuning.recipe import FinetuneConfig
-from bertie.model.config import PooledToken
+from bertie.model.config import ClassifierPooling, PooledToken, TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig, build_encoder, spell_entries, with_dropout
 from bertie.model.heads import PooledHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
-from bertie.tasks import Task
+from bertie.tasks import PooledTask, Task
 from bertie.tasks.inference import gather_hidden_states, head_index, outputs
 from bertie.tasks.task import Calibratable
 from bertie.tasks.task_json import features_from_json, to_task_json
@@ -114,6 +115,7 @@ def build_model(config: FinetuneConfig, task: Task, size: EncoderConfig, encoder
         encoder: An encoder to share instead of building one.
     """
     size = with_dropout(size, config.hidden_dropout_prob, config.attention_probs_dropout_prob)
+    size = _with_pooling_of(task, size)
     reading = features_from_json(_task_json(config, task), size, "the configuration")
     width = reading.width if reading else size.hidden_size
     head = task.head(size, width)
@@ -125,6 +127,16 @@ def build_model(config: FinetuneConfig, task: Task, size: EncoderConfig, encoder
     if config.from_scratch:  # else the weights are loaded
         initialize_weights(model.encoder, size.initializer_range)
     return model
+
+
+def _with_pooling_of(task: Task, size: EncoderConfig) -> EncoderConfig:
+    """Return the configuration with the pooling of the task, if the format in which the model is saved has it."""
+    if not isinstance(task, PooledTask) or task.pooling not in get_args(ClassifierPooling):
+        return size
+    if not isinstance(size, TransformerConfig):
+        return size
+    pooled = replace(size, classifier_pooling=cast(ClassifierPooling, task.pooling))
+    return pooled if family_of(pooled) is family_of(size) else size
 
 
 def require_layers(config: FinetuneConfig, task: Task, size: EncoderConfig) -> None:

@@ -11,6 +11,7 @@ Activation = Literal["gelu", "gelu_tanh", "relu", "geglu", "swiglu"]
 GATED = ("geglu", "swiglu")
 PoolerActivation = Literal["tanh", "relu", "gelu"]
 PooledToken = Literal["first", "last"]
+ClassifierPooling = Literal["token", "mean"]
 PositionEmbedding = Literal["learned", "sinusoidal", "rotary", "alibi", "none"]
 NormPosition = Literal["post", "pre", "modern"]
 
@@ -84,6 +85,9 @@ class TransformerConfig:
     pre-training have GELU."""
     pooler_act: PoolerActivation = "tanh"
     """Activation of the pooler of task heads. tanh: BERT and RoBERTa. relu: DistilBERT. gelu: ELECTRA."""
+    classifier_pooling: ClassifierPooling = "token"
+    """What heads for whole texts read, unless the task says otherwise. token: the state of [CLS], or of the last token if the
+    model is causal. mean: the mean of the states of all tokens, as in the published models of ModernBERT."""
     mlm_transform: bool = True
     """The masked-LM head has a dense layer, an activation and layer normalization before the output matrix, as in BERT.
     false: only the output matrix and a bias, as in XLM."""

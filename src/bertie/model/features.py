@@ -17,7 +17,7 @@ from bertie.contracts import Batch, Hidden
 from bertie.model.bilstm import BiLstm
 from bertie.model.encoder import EncoderConfig
 from bertie.model.layer_selection import Layers, ScalarMix, select_layers, selected_width
-from bertie.model.text_pooling import PooledTexts, TextPooling, separate_texts
+from bertie.model.text_pooling import SEPARATE, PooledTexts, TextPooling, mean_of_sequences, separate_texts
 
 LSTM_LAYERS = 2
 
@@ -55,13 +55,19 @@ class FeatureExtractor(nn.Module):
         self.scalar_mix = ScalarMix(config) if layers == "scalar_mix" else None
         size = selected_width(layers, config)
         self.lstm = BiLstm(size, lstm_hidden_size, LSTM_LAYERS) if lstm_hidden_size else None
-        self.pooled = None if pooling == "token" else PooledTexts(self.width, pairs, pooling == "attention")
-        self.separate = pairs and pooling != "token"
+        self.pooling = pooling
+        self.pooled = PooledTexts(self.width, pairs, pooling == "attention") if pooling in SEPARATE else None
+        self.separate = pairs and pooling in SEPARATE
+
+    @property
+    def only_mean(self) -> bool:
+        """Whether the features are the mean of the last layer, which classes of transformers compute, too."""
+        return (self.layers, self.lstm, self.pooling) == ("last", None, "mean")
 
     @property
     def all_tokens(self) -> bool:
         """Whether the features of a row depend on all tokens of its sequence, not only on the row itself."""
-        return self.lstm is not None or self.pooled is not None
+        return self.lstm is not None or self.pooling != "token"
 
     def texts(self, batch: Batch) -> Batch:
         """Return the batch as the encoder reads it: with the texts of pairs as sequences of their own, if they are pooled."""
@@ -83,6 +89,7 @@ class FeatureExtractor(nn.Module):
         ragged = self.texts(batch).ragged
         if self.lstm is not None:
             x = self.lstm(x, ragged)
-        if self.pooled is not None:
-            return self.pooled(x, ragged)[torch.searchsorted(batch.ragged.cu_seqlens, rows, right=True) - 1]
+        if self.pooling != "token":
+            x_SW = mean_of_sequences(x, ragged) if self.pooled is None else self.pooled(x, ragged)
+            return x_SW[torch.searchsorted(batch.ragged.cu_seqlens, rows, right=True) - 1]
         return x if self.lstm is None else x[rows]

@@ -18,11 +18,24 @@ from torch.nn.utils.rnn import pad_sequence
 
 from bertie.contracts import Batch, Ragged
 from bertie.model.bilstm import BiLstm
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import EncoderConfig
 from bertie.model.pooling import pool
 
-TextPooling = Literal["token", "max", "attention"]
-"""token: the state of one token. max: the maximum of each dimension over the tokens; the texts of a pair are encoded
-separately. attention: the tokens of each text of a pair first attend to the other text."""
+TextPooling = Literal["token", "mean", "max", "attention"]
+"""token: the state of one token. mean: the mean of all tokens. max: the maximum of each dimension over the tokens; the texts
+of a pair are encoded separately. attention: the tokens of each text of a pair first attend to the other text."""
+TaskPooling = Literal["model", TextPooling]
+"""model: as the configuration of the model says, which for BERT is token."""
+SEPARATE = ("max", "attention")
+"""The poolings for which the encoder reads the texts of a pair separately."""
+
+
+def resolve_pooling(pooling: TaskPooling, config: EncoderConfig) -> TextPooling:
+    """Return the pooling of a task with the pooling of the model in place of "model"."""
+    if pooling != "model":
+        return pooling
+    return config.classifier_pooling if isinstance(config, TransformerConfig) else "token"
 
 
 class PooledTexts(nn.Module):
@@ -59,6 +72,15 @@ class PooledTexts(nn.Module):
             return x_XW
         u_SW, v_SW = x_XW[0::2], x_XW[1::2]
         return self.combine(torch.cat([u_SW, v_SW, (u_SW - v_SW).abs(), u_SW * v_SW], 1))
+
+
+def mean_of_sequences(x_TW: Float[Tensor, "T W"], ragged: Ragged) -> Float[Tensor, "S W"]:
+    """Return the mean state of the tokens of each sequence, [CLS] and [SEP] included."""
+    lengths_S = ragged.lengths
+    sequence_T = torch.repeat_interleave(
+        torch.arange(len(lengths_S), device=x_TW.device), lengths_S, output_size=len(x_TW)
+    )
+    return pool("mean", x_TW, sequence_T, len(lengths_S))
 
 
 def attended(x_TW: Float[Tensor, "T W"], lengths_X: Int[Tensor, " X"]) -> Float[Tensor, "T W"]:

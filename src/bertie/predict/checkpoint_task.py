@@ -11,9 +11,10 @@ from bertie import storage
 from bertie.checkpoints import sentence_transformers_format
 from bertie.checkpoints.folder import TASK_FILE, Checkpoint, find_model_folder, list_checkpoints, read_checkpoint
 from bertie.errors import UsageError, UserError
+from bertie.model.text_pooling import SEPARATE
 from bertie.tasks import AnyTask, Choose, PooledTask
 from bertie.tasks.data.rows import join_names
-from bertie.tasks.task_json import task_from_json
+from bertie.tasks.task_json import task_from_json, with_pooling
 
 TASK_KINDS = frozenset(kind.kind for kind in get_args(AnyTask))
 
@@ -52,7 +53,7 @@ def checkpoint_task(checkpoint: Checkpoint) -> AnyTask | None:
     [kind] = [*(checkpoint.heads & TASK_KINDS), None][:1]
     if kind is None:
         return None
-    task = configuration.build(AnyTask, {"kind": kind}, "task")
+    task = with_pooling(configuration.build(AnyTask, {"kind": kind}, "task"), checkpoint.config)
     if kind not in ("classify", "tag"):
         return task
     outputs = checkpoint.weights.get(f"heads.{kind}.out.weight")
@@ -86,13 +87,14 @@ def choose_task(task: AnyTask | None, checkpoint: Checkpoint) -> AnyTask | None:
 
 def _with_pooling(task: AnyTask, own: AnyTask) -> AnyTask:
     """Return `task` with the pooling that the model was trained with, and its number of texts."""
-    if not isinstance(task, PooledTask) or not isinstance(own, PooledTask) or own.pooling == task.pooling == "token":
+    if not isinstance(task, PooledTask) or not isinstance(own, PooledTask):
         return task
-    if task.pooling not in ("token", own.pooling):
+    if task.pooling not in ("model", own.pooling):
         raise UsageError(f'task.pooling: the model was trained with "{own.pooling}": use it')
-    if isinstance(task, Choose) or isinstance(own, Choose):
-        return replace(task, pooling=own.pooling)
-    return replace(task, pooling=own.pooling, paired=own.paired)
+    task = replace(task, pooling=own.pooling)
+    if own.pooling not in SEPARATE or isinstance(task, Choose) or isinstance(own, Choose):
+        return task
+    return replace(task, paired=own.paired)
 
 
 def _require_outputs(checkpoint: Checkpoint, kind: str, labels: tuple[str, ...]) -> None:

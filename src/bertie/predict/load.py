@@ -62,7 +62,8 @@ def load(
     generator = build_generator(checkpoint.generator, encoder)
     objectives = [kind() for kind in get_args(Objective)]
     heads = build_heads([o for o in objectives if o.kind in checkpoint.heads], encoder, generator)
-    features = features_from_json(checkpoint.task, checkpoint.config, checkpoint.folder / TASK_FILE)
+    settings = checkpoint.task or {"kind": task.kind if task else None}
+    features = features_from_json(settings, checkpoint.config, checkpoint.folder / TASK_FILE)
     if task is not None:
         heads[task.kind] = task.head(checkpoint.config, features.width if features else checkpoint.config.hidden_size)
     model = Model(encoder, heads, features, generator).eval()

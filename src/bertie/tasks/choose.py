@@ -18,7 +18,7 @@ from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.heads import PooledHead
 from bertie.model.losses import grouped_cross_entropy
-from bertie.model.text_pooling import TextPooling
+from bertie.model.text_pooling import SEPARATE, TaskPooling
 from bertie.tasks.data.choices import ChoiceColumns, ChoiceExample, ChoiceReader
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import parse_index
@@ -42,9 +42,10 @@ class Choose:
     """Columns of the endings, in order, or one column with a list; empty: ending0, ending1 …, endings or choices."""
     label: str = ""
     """Column of the gold ending: its index, from 0, or the name of its column; empty: detected from the header."""
-    pooling: TextPooling = "token"
-    """What the head reads. token: the state of one token ([CLS], or the last one if the model is causal). max: the maximum
-    over all tokens; context and ending are encoded separately and combined. attention: the same for texts that attend to
+    pooling: TaskPooling = "model"
+    """What the head reads. model: what the model's `classifier_pooling` says, which for BERT is token. token: the state of one
+    token ([CLS], or the last one if the model is causal). mean: the mean of all tokens. max: the maximum over all tokens;
+    context and ending are encoded separately and combined. attention: the same for texts that attend to
     each other, with a second BiLSTM (GLUE's baselines)."""
 
     @property
@@ -81,7 +82,7 @@ class Choose:
         contexts = truncation.tokenize(tokenizer, [example.context for example in examples])
         texts = [f"{e.lead} {ending}" if e.lead else ending for e in examples for ending in e.endings]
         endings = iter(truncation.tokenize(tokenizer, texts))
-        sequences, separate = [], self.pooling != "token"
+        sequences, separate = [], self.pooling in SEPARATE
         for number, (example, context) in enumerate(zip(examples, contexts, strict=True)):
             for part in range(len(example.endings)):
                 texts = [context, next(endings)]

@@ -13,7 +13,7 @@ from bertie.errors import UsageError, UserError, require_range
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.heads import PooledHead
-from bertie.model.text_pooling import TextPooling
+from bertie.model.text_pooling import TaskPooling
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import join_names, parse_label, shorten
 from bertie.tasks.data.texts import CLASSES, Example, TextColumns, TextReader
@@ -52,9 +52,10 @@ class Classify:
     tokens from the beginning. windows: all of it, in overlapping windows."""
     doc_stride: int = 0
     """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
-    pooling: TextPooling = "token"
-    """What the head reads. token: the state of one token ([CLS], or the last one if the model is causal). max: the maximum
-    over all tokens; the texts of a pair are encoded separately and combined. attention: the same for pairs whose texts
+    pooling: TaskPooling = "model"
+    """What the head reads. model: what the model's `classifier_pooling` says, which for BERT is token. token: the state of one
+    token ([CLS], or the last one if the model is causal). mean: the mean of all tokens. max: the maximum over all tokens; the
+    texts of a pair are encoded separately and combined. attention: the same for pairs whose texts
     attend to each other, with a second BiLSTM (GLUE's baselines)."""
     paired: Fixed[bool | None] = None
     """Whether examples are pairs; set from the training examples."""

@@ -11,7 +11,7 @@ import numpy as np
 from bertie.contracts import Sequence, Targets
 from bertie.errors import UsageError, UserError
 from bertie.model.config import PooledToken
-from bertie.model.text_pooling import TextPooling
+from bertie.model.text_pooling import SEPARATE, TaskPooling
 from bertie.tasks.data.texts import Example
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
@@ -30,7 +30,7 @@ def encode_texts(
     doc_stride: int,
     target: Callable[[Example], Any],
     paired: bool | None,
-    pooling: TextPooling,
+    pooling: TaskPooling,
 ) -> list[Sequence]:
     """Encode examples of one text or a pair: one sequence each, or several windows.
 
@@ -42,7 +42,7 @@ def encode_texts(
         doc_stride: Tokens from the start of one window to the next; 0 for half a window.
         target: Returns the target of an example, or None if it has no label.
         paired: Whether the training examples have two texts; None if unknown: all examples must then agree.
-        pooling: What stands for a text. With "token", the encoder reads both texts of a pair together.
+        pooling: What stands for a text. With "max" and "attention", the encoder reads the texts of a pair separately.
 
     Raises:
         UserError: An example has one text and should have two, or the reverse.
@@ -59,11 +59,11 @@ def encode_texts(
     return [
         replace(sequence, example=number, target=target(example))
         for number, (example, *each) in enumerate(zip(examples, *parts, strict=True))
-        for sequence in truncation.to_sequences(tokenizer, each, max_length, long, doc_stride, pooling != "token")
+        for sequence in truncation.to_sequences(tokenizer, each, max_length, long, doc_stride, pooling in SEPARATE)
     ]
 
 
-def require_pairs_to_attend(pooling: TextPooling, examples: list[Example]) -> None:
+def require_pairs_to_attend(pooling: TaskPooling, examples: list[Example]) -> None:
     """Raise UsageError if texts should attend to each other, and the training examples have one text each."""
     if pooling == "attention" and examples[0].text_pair is None:
         raise UsageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, get_args
 
 from bertie import config as configuration
@@ -9,10 +10,17 @@ from bertie.errors import UsageError, UserError
 from bertie.model.encoder import EncoderConfig
 from bertie.model.features import FeatureExtractor
 from bertie.model.layer_selection import Layers
-from bertie.model.text_pooling import TextPooling
-from bertie.tasks import AnyTask, Task
+from bertie.model.text_pooling import TextPooling, resolve_pooling
+from bertie.tasks import AnyTask, PooledTask, Task
 
 _NOT_TASK_FIELDS = ("max_length", "layers", "lstm_hidden_size")
+
+
+def with_pooling(task: AnyTask, config: EncoderConfig) -> AnyTask:
+    """Return the task with the pooling of the model, if the task leaves it to the model."""
+    if not isinstance(task, PooledTask):
+        return task
+    return replace(task, pooling=resolve_pooling(task.pooling, config))
 
 
 def to_task_json(task: Task, max_length: int, layers: Layers, lstm_hidden_size: int) -> dict[str, Any]:
@@ -68,7 +76,9 @@ def features_from_json(values: dict[str, Any], config: EncoderConfig, where: obj
     if layers not in get_args(Layers) or type(lstm_hidden_size) is not int or not 0 <= lstm_hidden_size <= 1 << 16:
         raise UserError(f"{where} is damaged: layers is {layers!r}, lstm_hidden_size {lstm_hidden_size!r}")
     kind = values.get("kind")
-    pooling = "token" if kind == "embed" else values.get("pooling", "token")  # embed pools in its head
+    pooled = kind in {each.kind for each in get_args(PooledTask)}  # embed pools in its head
+    pooling = values.get("pooling", "model") if pooled else "token"
+    pooling = resolve_pooling("model", config) if pooling == "model" else pooling
     pairs = values.get("paired", kind == "choose") is True
     if pooling not in get_args(TextPooling) or (pooling == "attention" and not (pairs and lstm_hidden_size)):
         problem = f"pooling is {pooling!r}, paired {pairs}, lstm_hidden_size {lstm_hidden_size!r}"

@@ -18,11 +18,14 @@ from bertie.finetuning import finetune as finetuning
 from bertie.finetuning.finetune import Finetuned
 from bertie.finetuning.glue import glue
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
+from bertie.model.config import ClassifierPooling, TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.model.static import StaticConfig
-from bertie.model.text_pooling import TextPooling
+from bertie.model.text_pooling import TaskPooling, TextPooling
+from bertie.objectives import MaskedLM
+from bertie.pretraining.initial_weights import new_model
 from bertie.tasks import Choose, Classify, PooledTask, Regress
 from bertie.text import bpe, word_counts
 from bertie.text.tokenizer import ByteLevel, Tokenizer
@@ -34,7 +37,7 @@ CONFIG = FinetuneConfig(
     Classify(), AdamW(), Linear(warmup=0.1), TRAINING, max_length=32, lstm_hidden_size=6, hidden_dropout_prob=0.0
 )  # fmt: skip
 TASKS = {"classify": Classify(), "regress": Regress(), "choose": Choose()}
-POOLINGS: list[TextPooling] = ["max", "attention"]
+POOLINGS: list[TextPooling] = ["mean", "max", "attention"]
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +176,52 @@ def test_a_model_keeps_its_pooling_when_it_reads_other_columns(
         bertie.load(tmp_path / "run", task=Classify()).predict([{"text": "a text"}])
     with pytest.raises(UsageError, match=r'task\.pooling: the model was trained with "max"'):
         bertie.load(tmp_path / "run", task=Classify(pooling="attention"))
+
+
+MODERN = TransformerConfig(
+    *(2, 16, 2, 32),
+    max_position_embeddings=64,
+    type_vocab_size=0,
+    position_embedding="rotary",
+    norm_position="modern",
+    use_bias=False,
+    hidden_act="geglu",
+    pooler_act="gelu",
+    local_attention=8,
+)
+
+
+@pytest.mark.parametrize("own", ["token", "mean"])
+@pytest.mark.parametrize("asked", ["model", "token", "mean"])
+def test_a_model_of_modernbert_has_its_pooling_in_its_configuration(
+    own: ClassifierPooling, asked: TaskPooling, pairs: list[dict[str, Any]], small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    config = replace(MODERN, vocab_size=small_tokenizer.size, classifier_pooling=own)
+    (tmp_path / "start").mkdir()
+    write_model(tmp_path / "start", new_model(config, (MaskedLM(),), 0), small_tokenizer)
+    used = own if asked == "model" else asked
+    task = Classify(pooling=asked)
+    found = finetune(replace(CONFIG, task=task, lstm_hidden_size=0), pairs, tmp_path / "start", tmp_path / "run")
+    values = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert values["architectures"] == ["ModernBertForSequenceClassification"]
+    assert values["classifier_pooling"] == {"token": "cls", "mean": "mean"}[used]
+    assert json.loads((tmp_path / "run" / "task.json").read_text())["pooling"] == used
+    for name in ("task.json", "manifest.json"):  # as in a model of others
+        (tmp_path / "run" / name).unlink()
+    loaded = bertie.load(tmp_path / "run", threads=1)
+    expected, given = (model.predict(pairs[32:]) for model in (found, loaded))
+    names = dict(zip(loaded.task.labels, found.task.labels, strict=True))
+    for ours, theirs in zip(expected, given, strict=True):
+        renamed = {names[label]: p for label, p in theirs.probabilities.items()}
+        assert renamed == pytest.approx(ours.probabilities, abs=1e-5)
+
+
+def test_a_bert_that_pools_the_mean_keeps_its_format(pairs: list[dict[str, Any]], start: Path, tmp_path: Path) -> None:
+    """No class of transformers has its head. AutoModel loads its encoder."""
+    finetune(with_task(CONFIG, Classify(), "mean", lstm_hidden_size=0), pairs, start, tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["model_type"] == "bert"
+    assert not bertie.load(tmp_path / "run").model.loads_in_transformers
+    assert "Only bertie loads the layers above it" in (tmp_path / "run" / "README.md").read_text()
 
 
 def test_glue_has_one_pooling_for_all_tasks(pairs: list[dict[str, Any]], static: Path, tmp_path: Path) -> None:

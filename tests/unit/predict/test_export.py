@@ -188,6 +188,21 @@ def test_other_heads_are_exported(kind: str, sentences: list[str], pretrained: P
     assert found == pytest.approx(source)
 
 
+@pytest.mark.parametrize("target", ["onnx", "openvino"])
+def test_a_head_that_reads_the_mean_of_all_tokens_is_exported(
+    target: Target, sentences: list[str], pretrained: Path, tmp_path: Path
+) -> None:
+    library(target)
+    rows = [{"text": text, "label": "long" if len(text) > 50 else "short"} for text in sentences]
+    run = tuned(Classify(pooling="mean"), rows, pretrained, tmp_path / "run")
+    result = convert(run, tmp_path / "out", target, threads=1)
+    assert set(result["outputs"]) == {"last_hidden_state", "logits"}
+    assert max(result["outputs"].values()) < 1e-4
+    ours, theirs = (bertie.load(folder, threads=1).predict(sentences) for folder in (run, tmp_path / "out"))
+    pairs = [[each.probabilities["long"] for each in predicted] for predicted in (ours, theirs)]
+    np.testing.assert_allclose(*pairs, atol=1e-5)
+
+
 def test_the_pooling_is_readable_by_old_and_new_readers(minilm: Path, tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers", reason="needs the package sentence-transformers")
     result = convert(minilm, tmp_path / "out", "sentence-transformers", threads=1)

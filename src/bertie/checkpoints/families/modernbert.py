@@ -7,7 +7,7 @@ from typing import Any
 from bertie.checkpoints.families.family import Family, Module
 from bertie.checkpoints.families.settings import has_defaults, read_keys, require
 from bertie.errors import UsageError
-from bertie.model.config import TransformerConfig
+from bertie.model.config import ClassifierPooling, TransformerConfig
 
 LAYER = "model.layers.{n}"
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
@@ -26,14 +26,15 @@ FIXED = {  # settings of bertie that the architecture has
     **{"position_embedding": "rotary", "norm_position": "modern", "use_bias": False, "hidden_act": "geglu"},
     **{"pooler_act": "gelu", "type_vocab_size": 0},
 }
-ROTATION = ("global_attention_every", "rotary_base", "local_rotary_base")
+POOLING: dict[ClassifierPooling, str] = {"token": "cls", "mean": "mean"}
+OTHERS = ("global_attention_every", "rotary_base", "local_rotary_base", "classifier_pooling")
 WITHOUT_BIASES = dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), False)
 
 
 def fits(config: TransformerConfig) -> bool:
     """Return whether the class computes the same. It always has local layers."""
     same = all(getattr(config, name) == value for name, value in FIXED.items())
-    return same and config.local_attention > 0 and has_defaults(config, (*KEYS, *FIXED, *ROTATION))
+    return same and config.local_attention > 0 and has_defaults(config, (*KEYS, *FIXED, *OTHERS))
 
 
 def to_config(config: TransformerConfig) -> dict[str, Any]:
@@ -42,7 +43,8 @@ def to_config(config: TransformerConfig) -> dict[str, Any]:
     layers = range(config.num_hidden_layers)
     bases = {LOCAL: config.local_rotary_base, GLOBAL: config.rotary_base}
     return values | {
-        **{"hidden_activation": "gelu", "classifier_activation": "gelu", "classifier_pooling": "cls"},
+        **dict.fromkeys(("hidden_activation", "classifier_activation"), "gelu"),
+        "classifier_pooling": POOLING[config.classifier_pooling],
         **{"mlp_dropout": config.hidden_dropout_prob, "classifier_dropout": config.hidden_dropout_prob},
         **WITHOUT_BIASES,
         **{"decoder_bias": True, "tie_word_embeddings": True},
@@ -58,10 +60,14 @@ def to_config(config: TransformerConfig) -> dict[str, Any]:
 
 
 def from_config(values: dict[str, Any]) -> dict[str, Any]:
-    require(values, hidden_activation="gelu", classifier_activation="gelu", classifier_pooling="cls")
+    require(values, hidden_activation="gelu", classifier_activation="gelu")
     require(values, decoder_bias=True, tie_word_embeddings=True, **WITHOUT_BIASES)
     known = read_keys(values, KEYS, DEFAULTS) | FIXED
     known["global_attention_every"] = _global_every(values)
+    pooling = values.get("classifier_pooling", "cls")
+    if pooling not in POOLING.values():
+        raise UsageError(f"classifier_pooling is {pooling!r}; bertie supports 'cls' and 'mean'")
+    known["classifier_pooling"] = next(ours for ours, theirs in POOLING.items() if theirs == pooling)
     for ours, kind, old, default in (
         ("rotary_base", GLOBAL, "global_rope_theta", 160_000.0),
         ("local_rotary_base", LOCAL, "local_rope_theta", 10_000.0),

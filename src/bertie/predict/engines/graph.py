@@ -32,7 +32,7 @@ from bertie.model.transformer import TransformerEncoder
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 STATES = "last_hidden_state"
 POOLED = ("classify", "regress", "choose", "nsp")
-"""Heads that read one token of a sequence. The others read all tokens."""
+"""Heads that read one vector of a sequence. The others read all tokens."""
 NOT_EXPORTED = frozenset({"embed", "sbo"})
 """Heads without an output of their own for a text."""
 
@@ -58,6 +58,7 @@ class Graph(nn.Module):
             raise UsageError(f"{kind} cannot be exported as a graph: use the engine plain")
         self.encoder = encoder
         self.config: TransformerConfig = encoder.config
+        self.mean = model.reading is not None and model.reading.only_mean
         self.heads = nn.ModuleDict({kind: model.heads[kind] for kind in exported_heads(model)} if heads else {})
 
     @property
@@ -98,6 +99,9 @@ class Graph(nn.Module):
         return tuple(outputs)
 
     def _pooled(self, x_SLD: Tensor, attention_mask: Tensor) -> Float[Tensor, "S D"]:
+        if self.mean:
+            mask_SL1 = attention_mask[:, :, None].to(x_SLD.dtype)
+            return (x_SLD * mask_SL1).sum(1) / mask_SL1.sum(1)
         if self.config.pooled_token == "first":
             return x_SLD[:, 0]
         return x_SLD[torch.arange(len(x_SLD), device=x_SLD.device), attention_mask.sum(1) - 1]
@@ -109,7 +113,7 @@ def _logits(head: nn.Module, x_PD: Tensor) -> Float[Tensor, "P C"]:
 
 def exported_heads(model: Model) -> list[str]:
     """Return the kinds of the heads that a graph can hold: those that read the last layer of the encoder."""
-    heads = sorted(model.encoder_heads - NOT_EXPORTED) if model.reading is None else []
+    heads = sorted(model.encoder_heads - NOT_EXPORTED) if model.reading is None or model.reading.only_mean else []
     return [kind for kind in heads if not isinstance(model.heads[kind], ConditionalSpanHead)]
 
 
