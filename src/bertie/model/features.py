@@ -74,13 +74,13 @@ class FeatureExtractor(nn.Module):
         return separate_texts(batch) if self.separate else batch
 
     def select(self, hidden: Hidden, rows: Int[Tensor, " Q"]) -> Tensor:
-        """Select what `forward` needs from all layers.
+        """Select what `forward` needs from all layers, or from the last one if no other is used.
 
         Returns:
             [Q, E], or [Q, layers + 1, D] for a scalar mix. T instead of Q, if `all_tokens`.
         """
-        assert hidden.layers is not None
-        states = hidden.layers if self.all_tokens else tuple(state[rows] for state in hidden.layers)
+        found = (hidden.last,) if hidden.layers is None else hidden.layers
+        states = found if self.all_tokens else tuple(state[rows] for state in found)
         return torch.stack(states, 1) if self.layers == "scalar_mix" else select_layers(self.layers, states)
 
     def forward(self, selected: Tensor, batch: Batch, rows: Int[Tensor, " Q"]) -> Float[Tensor, "Q W"]:

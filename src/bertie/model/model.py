@@ -69,7 +69,9 @@ class Model(nn.Module):
         """
         if self.reading is None:
             return self.encoder(batch, rows).last
-        return self.reading.select(self.encoder(self.reading.texts(batch), all_layers=True), rows)
+        # An engine in place of the encoder computes the last layer only.
+        all_layers = self.reading.layers != "last"
+        return self.reading.select(self.encoder(self.reading.texts(batch), all_layers=all_layers), rows)
 
     def head_inputs(self, states: Tensor, batch: Batch, rows: Int[Tensor, " Q"]) -> Hidden:
         """Return the input of the heads, computed from the result of `encoder_states`."""
