@@ -176,7 +176,7 @@ def _report(outlooks: list[Outlook], best: Outlook, device: str, hours: float, t
             f"{each.loss:.2f} ({each.low:.2f} to {each.high:.2f})"
         )
     console.info("\nLosses are those of the Simple English Wikipedia with 30,000 vocabulary entries, in nats.")
-    longest = scaling.measured_tokens()
+    _, longest = scaling.measured_tokens()
     if best.tokens > longest:
         console.info(
             f"Runs of up to {longest:,} tokens were measured. Beyond, the curve leads to BERT's published losses."
