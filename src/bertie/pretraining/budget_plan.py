@@ -18,7 +18,7 @@ from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM
 from bertie.pretraining import scaling
-from bertie.pretraining.plan_report import Outlook, report
+from bertie.pretraining.plan_report import Outlook, reasons, report
 from bertie.pretraining.pretrain import Setup, set_up
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.pretraining.step_cost import flops_per_step, seconds_per_step, tokens_per_step
@@ -132,11 +132,13 @@ def plan(
     _require_text(target)
     console.info("timing the preparation of a run")
     preparation = _prepare(target, begun)
+    if 10 * preparation > seconds:
+        console.warn(f"reading the shards and initial weights take {console.duration(preparation)} of {budget}")
     target = replace(target, seconds=max(seconds - preparation, 0))
     outlooks, left_out = _outlooks(target)
     if not outlooks:
-        reasons = "; ".join(f"{name} {reason}" for name, reason in left_out.items())
-        raise UsageError(f"budget {budget}: the plan covers no recipe, so change the time or the device: {reasons}")
+        why = "; ".join(reasons(left_out))
+        raise UsageError(f"budget {budget} allows no plan ({why}): change the time, the device or the text")
     best = min(outlooks, key=lambda each: each.loss)
     command = _command(best, target, data, budget)
     report(outlooks, left_out, best, shards, f"{budget} on {target.device}")
@@ -145,8 +147,6 @@ def plan(
             f"The speed assumes {100 * target.utilization:g} % of the peak rate of the GPU (--utilization). It is not "
             f"measured.\nRecipes smaller than {FILL_A_GPU[0]} do not fill a GPU: run the plan on it to see them."
         )
-    if 10 * preparation > seconds:
-        console.warn(f"reading the shards and initial weights take {console.duration(preparation)} of {budget}")
     console.info(f"\n{best.recipe} has the lowest loss. Train it with:\n\n  {command}")
     return {
         "device": target.device,
@@ -200,23 +200,28 @@ def _outlooks(target: Target) -> tuple[list[Outlook], dict[str, str]]:
     for name in FILL_A_GPU if target.gpu else RECIPES:
         try:
             most = target.sizes()[0]
-            cost = _cost(name, most, target, costs)
-            if isinstance(cost, Cost) and cost.timed and (batch_size := _batch_size(name, cost, target)) < most:
-                cost = _cost(name, batch_size, target, costs)  # smaller steps are slower
+            found = _reach(name, most, target, costs)
+            if isinstance(found, Outlook) and found.timed and found.batch_size < most:
+                found = _reach(name, found.batch_size, target, costs)  # smaller steps are slower
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            cost = "runs out of memory"
-        if isinstance(cost, str):
-            left_out[name] = cost
-            continue
-        costs.append(cost)
-        outlook = _outlook(name, cost, target)
-        if reason := _doubt(outlook, target):
-            left_out[name] = reason
+            found = "runs out of memory"
+        if isinstance(found, Outlook):
+            outlooks.append(found)
         else:
-            outlooks.append(outlook)
+            left_out[name] = found
     return outlooks, left_out
+
+
+def _reach(name: str, batch_size: int, target: Target, costs: list[Cost]) -> Outlook | str:
+    """Return what a recipe reaches, or why it is left out. Its cost, from steps of so many sequences, joins `costs`."""
+    cost = _cost(name, batch_size, target, costs)
+    if isinstance(cost, str):
+        return cost
+    costs.append(cost)
+    outlook = _outlook(name, cost, target)
+    return _doubt(outlook, target) or outlook
 
 
 def _recipe(name: str, batch_size: int, target: Target) -> PretrainConfig:
@@ -263,16 +268,12 @@ def _memory(setup: Setup, target: Target) -> float:
     return estimate.fixed + estimate.activations / (2 if half else 1)
 
 
-def _batch_size(name: str, cost: Cost, target: Target) -> int:
-    length = configuration.load(PretrainConfig, name, "pretrain").layout.max_length
-    return scaling.batch_size(scaling.useful_tokens(target.seconds / cost.seconds, target.text), length)
-
-
 def _outlook(name: str, cost: Cost, target: Target) -> Outlook:
     """Return what a recipe reaches."""
     recipe = configuration.load(PretrainConfig, name, "pretrain")
     assert isinstance(recipe.model, TransformerConfig)
-    batch_size = _batch_size(name, cost, target)
+    useful = scaling.useful_tokens(target.seconds / cost.seconds, target.text)
+    batch_size = scaling.batch_size(max(useful, 1), recipe.layout.max_length)
     step, evaluation = batch_size * recipe.layout.max_length, FORWARD_SHARE * cost.eval_tokens
     share = 1 + evaluation / (recipe.training.eval_every * step)  # and one more after the last step
     tokens = max(target.seconds / cost.seconds - evaluation, 0) / share

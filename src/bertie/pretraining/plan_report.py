@@ -58,15 +58,15 @@ def report(outlooks: list[Outlook], left_out: dict[str, str], best: Outlook, sha
             f"{each.recipe:<12}{each.parameters / 1e6:>10.1f} M{speed:>14}{_amount(each.tokens):>16}{_epochs(each.epochs):>8}"
             f"{each.batch_size:>16,}  {each.loss:.2f} ({each.low:.2f} to {each.high:.2f})"
         )
-    for reason in dict.fromkeys(left_out.values()):
-        names = [name for name in left_out if left_out[name] == reason]
-        console.info(f"left out: {', '.join(names)}: {reason}")
+    for line in reasons(left_out):
+        console.info(f"left out: {line}")
     _, longest = scaling.measured_tokens()
     console.info(
         "\nParameters are those of the layers, without embeddings. Losses are in nats, with BERT's masks (15 % of the "
         "tokens), on\nthe Simple English Wikipedia (30,000 vocabulary entries, unigram entropy "
-        f"{scaling.ENTROPY:.2f} nats; your text: {shards.tokenizer.size:,} and\n{shards.eval.unigram_entropy:.2f}). "
-        "`bertie pretrain` reports the loss with the masks of the recipe (30 %), which is higher."
+        f"{scaling.ENTROPY:.2f} nats). Your text has {shards.tokenizer.size:,} entries and\n"
+        f"{shards.eval.unigram_entropy:.2f} nats. `bertie pretrain` reports the loss with the masks of the recipe (30 %), "
+        "which is higher."
     )
     if best.tokens > longest:
         console.info(
@@ -80,6 +80,14 @@ def report(outlooks: list[Outlook], left_out: dict[str, str], best: Outlook, sha
             f"{best.recipe} would read the text {best.epochs:,.0f} times. More than {MANY_EPOCHS} times teaches little: "
             "add text, or save time"
         )
+
+
+def reasons(left_out: dict[str, str]) -> list[str]:
+    """Return each reason once, after the recipes that are left out for it."""
+    return [
+        f"{', '.join(name for name in left_out if left_out[name] == reason)}: {reason}"
+        for reason in dict.fromkeys(left_out.values())
+    ]
 
 
 def _epochs(count: float) -> str:
