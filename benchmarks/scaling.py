@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--recipes", nargs="+", default=list(TOKENS))
     parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=scaling.POINTS)
+    parser.add_argument("--out", type=Path, default=scaling.OWN)
     args = parser.parse_args()
     for run in RUNS:
         if run.recipe in args.recipes:

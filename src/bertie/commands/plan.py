@@ -12,20 +12,20 @@ from bertie.pretraining.budget_plan import Device, plan
 
 @dataclass(frozen=True)
 class Args:
-    """Find out which size to pre-train in a given time, and which loss to expect. Times a few steps, writes nothing."""
+    """Find out which size to pre-train in a given time, and which loss to expect. Takes minutes, writes nothing."""
 
     data: Path
     """Token shards: the output of `bertie prepare`."""
-    hours: float
-    """Duration of the pre-training."""
+    budget: str
+    """Time for the pre-training, such as "24h", "90m" or "30s"."""
     device: Device = "auto"
-    """auto: what bertie would train on here. cpu or cuda: of this machine. Otherwise, a GPU elsewhere."""
-    utilization: float = 0.3
-    """Part of the peak rate of a GPU elsewhere that the training is assumed to reach."""
+    """auto: this machine, measured. Otherwise: a GPU elsewhere, calculated."""
+    utilization: float = 0.0
+    """Part of the peak rate of a GPU elsewhere that the training is assumed to reach, up to 1; 0: 0.3."""
     threads: int = 0
-    """Number of CPU threads; 0: all that this process may use."""
+    """Number of CPU threads; 0: all that this process may use. For this machine only."""
     output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:
-    return plan(args.data, args.hours, device=args.device, utilization=args.utilization, threads=args.threads)
+    return plan(args.data, args.budget, device=args.device, utilization=args.utilization, threads=args.threads)

@@ -4,53 +4,62 @@ from __future__ import annotations
 
 import math
 import shlex
+import tempfile
+import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import torch
+
 from bertie import config as configuration
 from bertie import console, runtime
-from bertie.errors import UsageError
+from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM
 from bertie.pretraining import scaling
-from bertie.pretraining.pretrain import MANY_EPOCHS, set_up
+from bertie.pretraining.plan_report import Outlook, reasons, report
+from bertie.pretraining.pretrain import Setup, set_up
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.pretraining.step_cost import flops_per_step, seconds_per_step, tokens_per_step
+from bertie.text.shards import Shards, open_shards
+from bertie.training.clock import parse_duration
 from bertie.training.distributed import SINGLE_PROCESS
+from bertie.training.memory import USABLE_SHARE, is_out_of_memory
 
 RECIPES = ("modern-tiny", "modern-mini", "modern-small", "modern-base", "modern-large")
-Device = Literal["auto", "cpu", "cuda", "h200", "h100", "a100", "l40s", "rtx-4090", "l4"]
-TERAFLOPS = {"h200": 989, "h100": 989, "a100": 312, "l40s": 362, "rtx-4090": 165, "l4": 121}
-"""Dense bf16 products per second, from the makers' data sheets (SXM versions)."""
+PREPARED = "modern-small"
+"""The recipe whose preparation is timed. That of others takes half to one and a half times as long."""
+Device = Literal["auto", "h200", "h100", "a100", "l40s", "rtx-4090", "l4"]
+
+
+class Gpu(NamedTuple):
+    """A GPU in its SXM version, from the maker's data sheet."""
+
+    teraflops: float
+    """Dense bf16 operations per second, in 10^12."""
+    gigabytes: float
+    """Its memory, in 10^9 bytes."""
+
+
+GPUS = {
+    "h200": Gpu(989, 141),
+    "h100": Gpu(989, 80),
+    "a100": Gpu(312, 80),
+    "l40s": Gpu(362, 48),
+    "rtx-4090": Gpu(165, 24),
+    "l4": Gpu(121, 24),
+}
 FILL_A_GPU = ("modern-base", "modern-large")
 """Recipes that are planned for a GPU elsewhere. Smaller ones wait for its latency, and have to be timed on it."""
+UTILIZATION = 0.3
 TIMED = {"cpu": (16, 2048), "cuda": (256, 8192)}
-"""Sequences per step and tokens per row of the timed steps. On a CPU, the speed hardly depends on them; a GPU must be full."""
+"""Most sequences per step, and tokens per row, of the timed steps. A CPU computes the rows one by one, so that more of them
+hardly change its speed. A GPU must be full."""
 PATIENCE = 10.0  # seconds: a recipe with longer steps is not timed
-FEWEST_STEPS = 20
-MOST_HOURS = 366 * 24
-
-
-@dataclass(frozen=True)
-class Outlook:
-    """What a recipe would reach in the time."""
-
-    recipe: str
-    parameters: int
-    tokens_per_second: float
-    timed: bool
-    """Whether steps were timed. Otherwise, the speed follows from the number of operations."""
-    tokens: float
-    epochs: float
-    batch_size: int
-    """Sequences per step."""
-    steps: int
-    loss: float
-    """Expected held-out masked-LM loss in nats, with BERT's masks."""
-    low: float
-    """Lower end of the interval that holds the loss with a probability of 80 %."""
-    high: float
+MOST_EPOCHS = 100
+"""The curve of repeated text is flat beyond: 100 times are worth 16.4 times, and so are 1,000."""
+FORWARD_SHARE = 1 / 3  # of the operations of a training step; an evaluation needs no more
 
 
 class Cost(NamedTuple):
@@ -59,71 +68,165 @@ class Cost(NamedTuple):
     operations: float
     seconds: float
     timed: bool
+    eval_tokens: int
+    """Tokens of an evaluation."""
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """What to plan for."""
+
+    device: str
+    gpu: Gpu | None
+    """A GPU elsewhere; None: this machine, where steps are timed."""
+    utilization: float
+    threads: int
+    memory: float
+    """Memory for a training, in bytes; infinite if unknown."""
+    shards: Shards
+    seconds: float
+    """Time for the run, after its preparation."""
+
+    @property
+    def text(self) -> int:
+        """Tokens of the training text."""
+        return int(self.shards.train.document_starts[-1])
+
+    def sizes(self) -> tuple[int, int]:
+        """Return the sequences of a timed step, at most half the text, and the tokens of a row."""
+        batch_size, row_tokens = TIMED["cuda" if self.gpu else runtime.device().type]
+        return min(batch_size, self.text // 256), row_tokens
 
 
 def plan(
-    data: str | Path, hours: float, *, device: Device = "auto", utilization: float = 0.3, threads: int = 0
+    data: str | Path, budget: str, *, device: Device = "auto", utilization: float = 0.0, threads: int = 0
 ) -> dict[str, Any]:
     """Estimate what the modern recipes reach in a given time, and recommend one.
 
     On this machine, the speed of each recipe is measured with a few steps. For a GPU elsewhere, it is the peak rate of the
-    GPU times `utilization`. The losses lie on the curve of `scaling`. They are those of the Simple English Wikipedia with
-    30,000 vocabulary entries: another text has other losses, but we expect the same order of the recipes.
+    GPU times `utilization`. The time for reading the shards, initial weights and evaluations is subtracted, that for
+    checkpoints is not. The losses lie on the curve of `scaling`. They are those of the Simple English Wikipedia with 30,000
+    vocabulary entries and BERT's masks: another text has other losses.
 
     Args:
         data: Token shards, as written by `prepare`.
-        hours: Duration of the pre-training.
-        device: "cpu" or "cuda" of this machine, or the name of a GPU elsewhere. "auto": what `pretrain` would use here.
-        utilization: Part of the peak rate of a GPU elsewhere that the training is assumed to reach, 0 to 1.
-        threads: Number of CPU threads; 0: all.
+        budget: Time for the pre-training, such as "24h", "90m" or "30s".
+        device: "auto": this machine. Otherwise, the name of a GPU elsewhere.
+        utilization: Part of the peak rate of a GPU elsewhere that the training is assumed to reach, up to 1; 0: 0.3.
+        threads: Number of CPU threads of this machine; 0: all.
 
     Returns:
-        {"device", "text_tokens": in the training text, "outlooks": [`Outlook` as a dict], "recommended": a recipe,
-        "command": the command that runs it}.
+        {"device", "text_tokens": in the training text, "preparation_seconds": before the first step, "outlooks": [`Outlook`
+        as a dict], "left_out": {recipe: reason}, "recommended": a recipe, "command": the command that runs it}.
 
     Raises:
-        UsageError: An argument is out of range, this machine has no such device, or the time is too short.
-        UserError: The shards are damaged.
+        UsageError: An argument is out of range or has no effect, or the curve covers no recipe for this time.
+        UserError: The shards are damaged or too small.
     """
-    if not 0 < hours <= MOST_HOURS:
-        raise UsageError(f"--hours {hours:g}: give a number above 0, at most {MOST_HOURS:,}")
-    if not 0 < utilization <= 1:
-        raise UsageError(f"--utilization {utilization:g}: give a number above 0, at most 1")
-    here = runtime.device().type
-    if device in ("cpu", "cuda") and device != here:
-        raise UsageError(f"--device {device}: bertie would train on {here} here; leave --device out, or name a GPU")
-    target = here if device == "auto" else device
-    rate = TERAFLOPS[target] * 1e12 * utilization if target in TERAFLOPS else None
-    outlooks, costs, text = list[Outlook](), list[Cost](), 0
-    for name in RECIPES if rate is None else FILL_A_GPU:
-        recipe = _recipe(name)
-        cost, text = _cost(recipe, Path(data), rate, costs, threads)
-        costs.append(cost)
-        outlooks.append(_outlook(name, recipe, cost, 3600 * hours, text))
-    outlooks = [each for each in outlooks if each.steps >= FEWEST_STEPS]
+    seconds, gpu = parse_duration(budget, "budget"), _gpu(device, utilization, threads)
+    begun = time.monotonic()
+    shards = open_shards(Path(data))
+    name = device if gpu else runtime.device().type
+    memory = USABLE_SHARE * (1e9 * gpu.gigabytes if gpu else runtime.memory()[0] or math.inf)
+    target = Target(name, gpu, utilization or UTILIZATION, threads, memory, shards, seconds)
+    _require_text(target)
+    console.info("timing the preparation of a run")
+    preparation = _prepare(target, begun)
+    if 10 * preparation > seconds:
+        console.warn(f"reading the shards and initial weights take {console.duration(preparation)} of {budget}")
+    target = replace(target, seconds=max(seconds - preparation, 0))
+    outlooks, left_out = _outlooks(target)
     if not outlooks:
-        raise UsageError(f"--hours {hours:g}: too short for {FEWEST_STEPS} steps of any recipe; give more time")
+        why = "; ".join(reasons(left_out))
+        raise UsageError(f"budget {budget} allows no plan ({why}): change the time, the device or the text")
     best = min(outlooks, key=lambda each: each.loss)
-    command = _command(best, data, hours)
-    _report(outlooks, best, target, hours, text)
-    if rate is not None:
+    command = _command(best, target, data, budget)
+    report(outlooks, left_out, best, shards, f"{budget} on {target.device}")
+    if gpu is not None:
         console.info(
-            f"The speed assumes {100 * utilization:g} % of the peak rate of the GPU (--utilization). It is not measured."
+            f"The speed assumes {100 * target.utilization:g} % of the peak rate of the GPU (--utilization). It is not "
+            f"measured.\nRecipes smaller than {FILL_A_GPU[0]} do not fill a GPU: run the plan on it to see them."
         )
-    console.info(f"\n  {command}")
+    console.info(f"\n{best.recipe} has the lowest loss. Train it with:\n\n  {command}")
     return {
-        "device": target,
-        "text_tokens": text,
+        "device": target.device,
+        "text_tokens": target.text,
+        "preparation_seconds": preparation,
         "outlooks": [asdict(each) for each in outlooks],
+        "left_out": left_out,
         "recommended": best.recipe,
         "command": command,
     }
 
 
-def _recipe(name: str) -> PretrainConfig:
+def _gpu(device: Device, utilization: float, threads: int) -> Gpu | None:
+    """Return the GPU elsewhere. Raise UsageError for an argument that is out of range or has no effect."""
+    gpu = GPUS.get(device)
+    if gpu is None and utilization:
+        raise UsageError("--utilization is for a GPU elsewhere, and this machine is timed: remove it, or give --device")
+    if gpu is not None and threads:
+        raise UsageError(f"--threads is for this machine, and the plan is for {device}: remove one of them")
+    if not 0 <= utilization <= 1:
+        raise UsageError(f"--utilization {utilization:g}: give a number above 0, at most 1")
+    return gpu
+
+
+def _require_text(target: Target) -> None:
+    """Raise UserError if no number of epochs is worth as much as the shortest run that was measured."""
+    fewest = math.ceil(scaling.measured_tokens()[0] / scaling.useful_tokens(MOST_EPOCHS, 1))
+    if target.text < fewest:
+        raise UserError(
+            f"{target.shards.folder} has {target.text:,} training tokens: give at least {fewest:,}, because no run on less "
+            "text was measured"
+        )
+
+
+def _prepare(target: Target, begun: float) -> float:
+    """Return the seconds before the first step of a run: reading the shards, initial weights, on a GPU compilation."""
+    recipe = configuration.load(PretrainConfig, PREPARED, "pretrain")
+    with console.silenced():
+        _set_up(recipe, target).job(None)
+    return time.monotonic() - begun
+
+
+def _set_up(recipe: PretrainConfig, target: Target) -> Setup:
+    with tempfile.TemporaryDirectory() as empty:  # so that no run folder of the user is read
+        return set_up(recipe, target.shards, Path(empty) / "run", target.threads, SINGLE_PROCESS)
+
+
+def _outlooks(target: Target) -> tuple[list[Outlook], dict[str, str]]:
+    """Return what each recipe reaches, and why others are left out."""
+    outlooks, left_out, costs = list[Outlook](), dict[str, str](), list[Cost]()
+    for name in FILL_A_GPU if target.gpu else RECIPES:
+        try:
+            most = target.sizes()[0]
+            found = _reach(name, most, target, costs)
+            if isinstance(found, Outlook) and found.timed and found.batch_size < most:
+                found = _reach(name, found.batch_size, target, costs)  # smaller steps are slower
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            found = "runs out of memory"
+        if isinstance(found, Outlook):
+            outlooks.append(found)
+        else:
+            left_out[name] = found
+    return outlooks, left_out
+
+
+def _reach(name: str, batch_size: int, target: Target, costs: list[Cost]) -> Outlook | str:
+    """Return what a recipe reaches, or why it is left out. Its cost, from steps of so many sequences, joins `costs`."""
+    cost = _cost(name, batch_size, target, costs)
+    if isinstance(cost, str):
+        return cost
+    costs.append(cost)
+    outlook = _outlook(name, cost, target)
+    return _doubt(outlook, target) or outlook
+
+
+def _recipe(name: str, batch_size: int, target: Target) -> PretrainConfig:
     """Return the recipe with steps to time, and random weights: counting words would take longer than the steps."""
-    batch_size, row_tokens = TIMED[runtime.device().type]
-    sizes = {"batch_size": batch_size, "row_tokens": row_tokens}
+    sizes = {"batch_size": batch_size, "row_tokens": target.sizes()[1]}
     recipe = configuration.load(PretrainConfig, {"extends": name, "training": sizes}, "pretrain")
     objectives = tuple(
         replace(each, initialization="random") if isinstance(each, MaskedLM) else each for each in recipe.objectives
@@ -131,68 +234,72 @@ def _recipe(name: str) -> PretrainConfig:
     return replace(recipe, objectives=objectives)
 
 
-def _cost(recipe: PretrainConfig, data: Path, rate: float | None, costs: list[Cost], threads: int) -> tuple[Cost, int]:
-    """Measure or compute the cost of a token. Also return the tokens of the training text.
+def _cost(name: str, batch_size: int, target: Target, costs: list[Cost]) -> Cost | str:
+    """Measure or compute the cost of a token, or return why the recipe cannot be trained.
 
     Args:
-        recipe: The recipe, with steps to time.
-        data: The shards.
-        rate: Operations per second; None: time the steps. Long ones take as long as the operations of the last recipe.
-        costs: Those of the smaller recipes.
-        threads: Number of CPU threads; 0: all.
+        name: The recipe.
+        batch_size: Sequences of a step.
+        target: The device and the text.
+        costs: Those of smaller recipes. Long steps are not timed: they take as long as the operations of the last one.
     """
+    recipe = _recipe(name, batch_size, target)
+    if target.gpu is None:
+        console.info(f"timing {name}")
+    torch.cuda.empty_cache()  # of the last recipe, so that micro-batches are as large as in a run alone
     with console.silenced():
-        setup = set_up(recipe, data, data / "plan", threads, SINGLE_PROCESS)
+        setup = _set_up(recipe, target)
+        needed = _memory(setup, target)
+        if needed > target.memory:
+            return f"needs about {needed / 1e9:.2g} GB of memory, {target.memory / 1e9:.2g} GB are usable"
         tokens, operations = tokens_per_step(recipe), flops_per_step(setup)
+        rate = 1e12 * target.gpu.teraflops * target.utilization if target.gpu else None
         seconds = operations / (rate or (costs[-1].operations / costs[-1].seconds if costs else math.inf))
         timed = rate is None and seconds < PATIENCE
         if timed:
             seconds = seconds_per_step(setup)
-    return Cost(operations / tokens, seconds / tokens, timed), int(setup.shards.train.document_starts[-1])
+    return Cost(operations / tokens, seconds / tokens, timed, sum(each.tokens for each in setup.eval_sets[0]))
 
 
-def _outlook(name: str, recipe: PretrainConfig, cost: Cost, seconds: float, text: int) -> Outlook:
-    """Return what a recipe reaches. `text`: tokens of the training text."""
+def _memory(setup: Setup, target: Target) -> float:
+    """Return the bytes that a training needs at least, with one row per forward pass."""
+    estimate = setup.memory_estimate(setup.feed.first_rows(setup.feed.first_step(setup.feed.phases[0]), 1))
+    half = target.gpu or runtime.resolve_precision("auto", runtime.device()) == "bf16"
+    return estimate.fixed + estimate.activations / (2 if half else 1)
+
+
+def _outlook(name: str, cost: Cost, target: Target) -> Outlook:
+    """Return what a recipe reaches."""
+    recipe = configuration.load(PretrainConfig, name, "pretrain")
     assert isinstance(recipe.model, TransformerConfig)
-    tokens, length = seconds / cost.seconds, recipe.layout.max_length
-    useful = scaling.useful_tokens(tokens, text)
-    batch_size = scaling.batch_size(useful, length)
+    useful = scaling.useful_tokens(target.seconds / cost.seconds, target.text)
+    batch_size = scaling.batch_size(max(useful, 1), recipe.layout.max_length)
+    step, evaluation = batch_size * recipe.layout.max_length, FORWARD_SHARE * cost.eval_tokens
+    share = 1 + evaluation / (recipe.training.eval_every * step)  # and one more after the last step
+    tokens = max(target.seconds / cost.seconds - evaluation, 0) / share
     parameters = scaling.layer_parameters(recipe.model)
-    expected = scaling.expected_loss(parameters, useful)
-    steps = int(tokens / (batch_size * length))
-    return Outlook(name, parameters, 1 / cost.seconds, cost.timed, tokens, tokens / text, batch_size, steps, *expected)
+    useful = scaling.useful_tokens(tokens, target.text)
+    expected = scaling.expected_loss(parameters, max(useful, 1))
+    epochs, steps = tokens / target.text, int(tokens / step)
+    return Outlook(name, parameters, 1 / cost.seconds, cost.timed, tokens, epochs, batch_size, steps, *expected)
 
 
-def _report(outlooks: list[Outlook], best: Outlook, device: str, hours: float, text: int) -> None:
-    console.info(
-        f"{console.duration(3600 * hours)} on {device}, {text:,} tokens of text\n\n"
-        "recipe         weights in layers   tokens/s        tokens   epochs   batch   held-out loss (80 % interval)"
-    )
-    for each in outlooks:
-        mark, about = ("→" if each is best else " "), ("" if each.timed else "~")
-        console.info(
-            f"{mark} {each.recipe:<14}{each.parameters / 1e6:>13.1f} M {about + format(each.tokens_per_second, ',.0f'):>10} "
-            f"{each.tokens:>13,.0f} {_count(each.epochs):>8} {each.batch_size:>7,}   "
-            f"{each.loss:.2f} ({each.low:.2f} to {each.high:.2f})"
-        )
-    console.info("\nLosses are those of the Simple English Wikipedia with 30,000 vocabulary entries, in nats.")
-    longest = scaling.measured_tokens()
-    if best.tokens > longest:
-        console.info(
-            f"Runs of up to {longest:,} tokens were measured. Beyond, the curve leads to BERT's published losses."
-        )
-    if best.epochs > MANY_EPOCHS:
-        console.warn(
-            f"{best.recipe} would read the text {best.epochs:,.0f} times. More than {MANY_EPOCHS} times teaches little: "
-            "add text, or save time"
-        )
+def _doubt(outlook: Outlook, target: Target) -> str:
+    """Return why the curve says nothing about a run; "": it does."""
+    shortest, _ = scaling.measured_tokens()
+    if outlook.epochs > MOST_EPOCHS:
+        enough = console.duration(MOST_EPOCHS * target.text / outlook.tokens_per_second)
+        return f"reads the text {outlook.epochs:,.0f} times and learns little after {MOST_EPOCHS} times ({enough})"
+    if scaling.useful_tokens(outlook.tokens, target.text) < shortest:
+        return f"reads less than {shortest:,} tokens of new text, the shortest run that was measured"
+    return ""
 
 
-def _count(epochs: float) -> str:
-    return f"{epochs:,.0f}" if epochs >= 100 else f"{epochs:.2g}"
-
-
-def _command(best: Outlook, data: str | Path, hours: float) -> str:
-    budget = f"{hours:g}h" if hours >= 1 else f"{60 * hours:g}m"
-    folder = f"--data {shlex.quote(str(data))} --out runs/{best.recipe}"
-    return f"bertie pretrain {best.recipe} {folder} --budget {budget} --training.batch-size {best.batch_size}"
+def _command(best: Outlook, target: Target, data: str | Path, budget: str) -> str:
+    budget, row_tokens = "".join(budget.split()), target.sizes()[1]
+    words = ["bertie", "pretrain", best.recipe, "--data", str(data), "--out", f"runs/{best.recipe}-{budget}"]
+    words += ["--budget", budget, "--training.batch-size", str(best.batch_size)]
+    if row_tokens != configuration.load(PretrainConfig, best.recipe, "pretrain").training.row_tokens:
+        words += ["--training.row-tokens", str(row_tokens)]
+    words += ["--threads", str(target.threads)] if target.threads else []
+    return shlex.join(words)

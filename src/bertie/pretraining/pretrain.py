@@ -287,12 +287,14 @@ def warn_of_repetition(epochs: float) -> None:
         )
 
 
-def set_up(config: PretrainConfig | str | dict[str, Any], data: Path, out: Path, threads: int, ranks: Ranks) -> Setup:
+def set_up(
+    config: PretrainConfig | str | dict[str, Any], data: Path | Shards, out: Path, threads: int, ranks: Ranks
+) -> Setup:
     """Read and check everything that a pre-training needs, without writing anything.
 
     Args:
         config: As for `pretrain`.
-        data: Token shards.
+        data: Token shards, or the folder that has them.
         out: The run folder, which may be missing.
         threads: As for `pretrain`.
         ranks: The processes that train together.
@@ -305,7 +307,7 @@ def set_up(config: PretrainConfig | str | dict[str, Any], data: Path, out: Path,
         config = configuration.load(PretrainConfig, config, "pretrain")
     _require_same(config, ranks)
     threads = runtime.use_threads(ranks.broadcast(run_threads(out, threads)))
-    shards = open_shards(data)
+    shards = data if isinstance(data, Shards) else open_shards(data)
     finished = ranks.broadcast((out / MANIFEST).is_file())
     begun = ranks.broadcast(has_checkpoint(out)) or finished
     start = (

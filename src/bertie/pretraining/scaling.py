@@ -1,9 +1,10 @@
 """The held-out loss that a size reaches with a number of tokens: a curve through measured and published losses.
 
-L(N, T) = E + A·N^-α + B·N^γ·T^-β, with N weights in the layers and T tokens. That is the form of Hoffmann et al. 2022,
-except for N^γ: in short runs with few steps, a larger model learns less. Repeated text counts as in Muennighoff et al. 2023.
-Small sizes and short runs are our own measurements (`POINTS`, from benchmarks/scaling.py). A long run of a large model ends
-near the losses that BERT's authors published, so the curve is drawn between the two.
+L(N, T) = A·N^-α + B·N^γ·T^-β, with N weights in the layers and T tokens. It has the terms of Hoffmann et al. 2022 for size
+and tokens. N^γ is new: in short runs with few steps, a larger model learns less. Their third term, the lowest loss of any
+model, is left out: every fit that follows the published order of sizes sets it to 0. Repeated text counts as in Muennighoff
+et al. 2023. Small sizes and short runs are our own measurements (`OWN`, from benchmarks/scaling.py). A long run of a large
+model ends near the losses that BERT's authors published, so the curve is drawn between the two.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from scipy.optimize import least_squares
 from bertie import seeding
 from bertie.model.config import TransformerConfig
 
-POINTS = Path(__file__).with_name("scaling_points.json")
+OWN = Path(__file__).with_name("scaling_points.json")
 
 BERT_TOKENS = 1_000_000 * 256 * (0.9 * 128 + 0.1 * 512)
 """Devlin et al. 2018: a million steps of 256 sequences, a tenth of them with 512 tokens instead of 128."""
+BERT_TEXT = 4.3e9
+"""Tokens of BERT's text, for 3.3 billion words (Devlin et al. 2018, section 3.1), with 1.3 tokens per word assumed."""
 PUBLISHED = [  # layers, hidden size, perplexity of the masked LM: Devlin et al. 2018, table 6, without those of few heads
     (3, 768, 5.84),
     (6, 768, 4.68),
@@ -31,8 +34,11 @@ PUBLISHED = [  # layers, hidden size, perplexity of the masked LM: Devlin et al.
     (12, 1024, 3.54),
     (24, 1024, 3.23),
 ]
-PUBLISHED_ERROR = 0.15  # nats, assumed: another text, another recipe
-SMALLEST_ERROR = 0.03  # nats, assumed: each point is a single seed
+ENTROPY = 7.02
+"""Unigram entropy in nats of the held-out text of the own measurements."""
+OWN_ERROR = 0.03  # nats, assumed: each point is a single seed
+PUBLISHED_ERROR = 0.05  # nats, assumed: the differences between the published losses
+OTHER_TEXT_ERROR = 0.15  # nats, assumed, the same for all published losses: another text, another recipe
 REPEATED = 15.4
 """How many repetitions of a text are worth as much as new text, at most (Muennighoff et al. 2023, R*_D)."""
 BATCH_TOKENS = 2048
@@ -40,8 +46,19 @@ BATCH_TOKENS = 2048
 SAMPLES = 200
 
 
+class Point(NamedTuple):
+    """A loss that the curve should pass near."""
+
+    parameters: float
+    tokens: float
+    """`useful_tokens` of the run."""
+    loss: float
+    """Held-out masked-LM loss in nats."""
+    published: bool
+
+
 class Expected(NamedTuple):
-    """A loss in nats, and the interval that holds it with a probability of 80 %, if the curve has the right form."""
+    """A loss in nats, and the interval that holds that of a run with a probability of 80 %, if the curve's form is right."""
 
     loss: float
     low: float
@@ -76,64 +93,66 @@ def batch_size(tokens: float, length: int) -> int:
     return int(2 ** max(round(math.log2(BATCH_TOKENS * math.sqrt(tokens / 1e6) / length)), 0))
 
 
-def expected_loss(parameters: float, tokens: float) -> Expected:
+def expected_loss(parameters: float, tokens: float, points: tuple[Point, ...] = ()) -> Expected:
     """Return the held-out masked-LM loss to expect.
 
     Args:
         parameters: `layer_parameters` of the model.
         tokens: Number of `useful_tokens`.
+        points: The losses to draw the curve through; none: all.
     """
-    curve, others = _fits()
-    losses = np.array([_loss(each, parameters, tokens) for each in others])
+    curve, others, run_errors = _fits(points or all_points())
+    losses = np.array([_loss(each, parameters, tokens) for each in others]) + run_errors
     low, high = np.quantile(losses, [0.1, 0.9])
     loss = float(_loss(curve, parameters, tokens))
     return Expected(loss, min(float(low), loss), max(float(high), loss))
 
 
-def measured_tokens() -> int:
-    """Return the tokens of the longest measured run: beyond, the curve leads to published losses."""
-    return max(point["tokens"] for point in _points())
+@functools.cache
+def all_points() -> tuple[Point, ...]:
+    """Return the own points with the best batch size for their recipe and tokens, and the published ones."""
+    best: dict[tuple[str, int], Point] = {}
+    for point in sorted(json.loads(OWN.read_text(encoding="utf-8"))["points"], key=lambda point: -point["loss"]):
+        sizes = point["parameters"], point["tokens"]
+        best[point["recipe"], point["tokens"]] = Point(*sizes, point["loss"], published=False)
+    tokens = useful_tokens(BERT_TOKENS, BERT_TEXT)
+    theirs = [Point(12 * layers * size**2, tokens, math.log(loss), True) for layers, size, loss in PUBLISHED]
+    return *best.values(), *theirs
+
+
+def measured_tokens() -> tuple[int, int]:
+    """Return the tokens of the shortest and of the longest measured run. Beyond, the curve leads to published losses."""
+    tokens = [int(point.tokens) for point in all_points() if not point.published]
+    return min(tokens), max(tokens)
 
 
 @functools.cache
-def _points() -> list[dict[str, Any]]:
-    points: list[dict[str, Any]] = json.loads(POINTS.read_text(encoding="utf-8"))["points"]
-    return points
+def _fits(points: tuple[Point, ...]) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
+    """Return the curve, curves through losses that differ by their errors (bootstrap), and errors of as many new runs.
 
-
-@functools.cache
-def _fits() -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return the parameters of the curve, and those of curves through losses that differ by their errors (bootstrap)."""
-    own = [(point["parameters"], point["tokens"], point["loss"]) for point in _best_batch_sizes()]
-    theirs = [(12 * layers * size**2, BERT_TOKENS, math.log(loss)) for layers, size, loss in PUBLISHED]
-    sizes, tokens, losses = np.array(own + theirs).T
-    errors = np.array([SMALLEST_ERROR] * len(own) + [PUBLISHED_ERROR] * len(theirs))
+    Where the curve misses the points by more than their assumed errors, these are scaled up to the misses.
+    """
+    sizes, tokens, losses, published = np.array(points).T
+    errors = np.where(published, PUBLISHED_ERROR, OWN_ERROR)
     curve = _fit(sizes, tokens, losses, errors)
-    residuals = (losses - _loss(curve, sizes, tokens))[: len(own)]
-    errors[: len(own)] = max(SMALLEST_ERROR, float(residuals.std()))
+    misses = (losses - _loss(curve, sizes, tokens)) / errors
+    scale = max(1.0, math.sqrt((misses**2).sum() / (len(points) - len(curve))))
     rng = seeding.generator(0, seeding.BOOTSTRAP)
-    draws = rng.normal(losses, errors, (SAMPLES, len(losses)))
-    draws[:, len(own) :] += rng.normal(0, PUBLISHED_ERROR, (SAMPLES, 1))  # of the text, the same for all of them
-    return curve, [_fit(sizes, tokens, draw, errors) for draw in draws]
-
-
-def _best_batch_sizes() -> list[dict[str, Any]]:
-    """Return the points with the lowest loss for their recipe and number of tokens."""
-    best: dict[tuple[str, int], dict[str, Any]] = {}
-    for point in sorted(_points(), key=lambda point: -point["loss"]):
-        best[point["recipe"], point["tokens"]] = point
-    return list(best.values())
+    draws = rng.normal(losses, scale * errors, (SAMPLES, len(losses)))
+    draws += published * rng.normal(0, OTHER_TEXT_ERROR, (SAMPLES, 1))
+    others = [_fit(sizes, tokens, draw, errors) for draw in draws]
+    return curve, others, rng.normal(0, scale * OWN_ERROR, SAMPLES)
 
 
 def _fit(sizes: np.ndarray, tokens: np.ndarray, losses: np.ndarray, errors: np.ndarray) -> np.ndarray:
-    start = np.array([1.0, 1.0, 0.3, 1.0, 0.3, 0.1])
-    bounds = (np.zeros(6), np.array([1.2, np.inf, 1.0, np.inf, 1.0, 1.0]))
+    start = np.array([2.0, 0.2, 2.0, 0.2, 0.1])
+    bounds = (np.zeros(5), np.array([np.inf, 1.0, np.inf, 1.0, 1.0]))
     found = least_squares(lambda curve: (_loss(curve, sizes, tokens) - losses) / errors, start, bounds=bounds)
     return np.asarray(found.x)
 
 
 def _loss(curve: np.ndarray, sizes: Any, tokens: Any) -> Any:
-    """Return the losses on a curve (E, A, α, B, β, γ), with sizes and tokens counted in millions."""
-    floor, by_size, size_power, by_tokens, token_power, slow_start = curve
+    """Return the losses on a curve (A, α, B, β, γ), with sizes and tokens counted in millions."""
+    by_size, size_power, by_tokens, token_power, slow_start = curve
     millions = sizes / 1e6
-    return floor + by_size * millions**-size_power + by_tokens * millions**slow_start * (tokens / 1e6) ** -token_power
+    return by_size * millions**-size_power + by_tokens * millions**slow_start * (tokens / 1e6) ** -token_power

@@ -16,6 +16,7 @@ from bertie.pretraining.recipe import PretrainConfig
 from bertie.training.loop import train_steps
 
 TIMED_STEPS = 8
+LONG_STEP = 2.0  # seconds: three such steps are enough
 
 
 def tokens_per_step(config: PretrainConfig) -> float:
@@ -53,5 +54,7 @@ def seconds_per_step(setup: Setup) -> float:
     for result in islice(train_steps(job.model, stream, job.optimizer, job.schedule, job.settings), TIMED_STEPS):
         result.grad_norm.item()  # on a GPU, waits for the step
         times.append(time.monotonic())
+        if len(times) > 3 and times[-1] - times[-2] > LONG_STEP:
+            break
     spent = [after - before for before, after in pairwise(times)]
     return statistics.median(spent[1:] or spent)

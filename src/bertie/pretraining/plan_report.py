@@ -1,0 +1,102 @@
+"""The table that `bertie plan` prints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bertie import console
+from bertie.pretraining import scaling
+from bertie.pretraining.pretrain import MANY_EPOCHS
+from bertie.text.shards import Shards
+
+CLOSE = 0.05
+"""Nats by which two runs of the same recipe may differ (the own error of `scaling`, scaled up to the misses)."""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a recipe would reach in the time."""
+
+    recipe: str
+    parameters: int
+    """Those of the layers, without embeddings and heads."""
+    tokens_per_second: float
+    """Speed of the steps, filler included."""
+    timed: bool
+    """Whether steps were timed. Otherwise, the speed follows from the number of operations."""
+    tokens: float
+    """Tokens of all steps, filler included."""
+    epochs: float
+    batch_size: int
+    """Sequences per step."""
+    steps: int
+    loss: float
+    """Expected held-out masked-LM loss in nats, with BERT's masks."""
+    low: float
+    """Lower end of the interval that holds the loss with a probability of 80 %."""
+    high: float
+
+
+def report(outlooks: list[Outlook], left_out: dict[str, str], best: Outlook, shards: Shards, title: str) -> None:
+    """Print the table and what to know about it.
+
+    Args:
+        outlooks: Its rows.
+        left_out: Reasons by recipe.
+        best: The row with the lowest loss.
+        shards: The text.
+        title: Time and device.
+    """
+    text = int(shards.train.document_starts[-1])
+    console.info(
+        f"\n{title}, {_amount(text)} tokens of text\n\n"
+        "recipe        parameters      tokens/s          tokens  epochs  sequences/step  held-out loss (80 % interval)"
+    )
+    for each in outlooks:
+        speed = ("" if each.timed else "about ") + f"{each.tokens_per_second:,.0f}"
+        console.info(
+            f"{each.recipe:<12}{each.parameters / 1e6:>10.1f} M{speed:>14}{_amount(each.tokens):>16}{_epochs(each.epochs):>8}"
+            f"{each.batch_size:>16,}  {each.loss:.2f} ({each.low:.2f} to {each.high:.2f})"
+        )
+    for line in reasons(left_out):
+        console.info(f"left out: {line}")
+    _, longest = scaling.measured_tokens()
+    console.info(
+        "\nParameters are those of the layers, without embeddings. Losses are in nats, with BERT's masks (15 % of the "
+        "tokens), on\nthe Simple English Wikipedia (30,000 vocabulary entries, unigram entropy "
+        f"{scaling.ENTROPY:.2f} nats). Your text has {shards.tokenizer.size:,} entries and\n"
+        f"{shards.eval.unigram_entropy:.2f} nats. `bertie pretrain` reports the loss with the masks of the recipe (30 %), "
+        "which is higher."
+    )
+    if best.tokens > longest:
+        console.info(
+            f"The longest measured run has {_amount(longest)} tokens. The losses of longer ones are estimated from it and "
+            "from\nthose that BERT's authors published."
+        )
+    if close := [each.recipe for each in outlooks if each is not best and each.loss - best.loss < CLOSE]:
+        console.info(f"{', '.join(close)}: as good as {best.recipe}, since the loss differs by less than {CLOSE} nats.")
+    if best.epochs > MANY_EPOCHS:
+        console.warn(
+            f"{best.recipe} would read the text {best.epochs:,.0f} times. More than {MANY_EPOCHS} times teaches little: "
+            "add text, or save time"
+        )
+
+
+def reasons(left_out: dict[str, str]) -> list[str]:
+    """Return each reason once, after the recipes that are left out for it."""
+    return [
+        f"{', '.join(name for name in left_out if left_out[name] == reason)}: {reason}"
+        for reason in dict.fromkeys(left_out.values())
+    ]
+
+
+def _epochs(count: float) -> str:
+    return f"{count:.0f}" if count >= 10 else f"{count:.2g}"
+
+
+def _amount(count: float) -> str:
+    """Return a count with three digits: "1.51 billion"."""
+    for size, unit in ((1e9, "billion"), (1e6, "million"), (1e3, "thousand")):
+        if count >= 0.9995 * size:
+            return f"{count / size:#.3g} {unit}".replace(". ", " ")
+    return f"{count:.0f}"
