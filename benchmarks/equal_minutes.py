@@ -6,15 +6,15 @@
         [--recipes modern-base base] [--minutes 10] [--tasks SST-2 MRPC STS-B QNLI MNLI SQuAD] [--seeds 0]
         [--learning-rates 5e-5 1e-4 3e-4] [--pairs PAIRS.jsonl]
 
-Each recipe is trained by `bertie pretrain RECIPE --budget`, in a process of its own, so that the minutes include the start of
-Python, compilation and the initial weights. Then every finished run gets
+Each recipe is trained by `bertie pretrain RECIPE --budget`, in a process of its own. The minutes include compilation and the
+initial weights, not the seconds in which Python imports torch. Then every finished run gets
 
     the loss on two fixed held-out sets with BERT's masks, whatever the recipe's own are (speedrun.py)
     tokens, tokens per second of the median step, and its utilization of the peak rate
     each task of the lab `modern` on the files in DATA, with every learning rate: all scores are kept, and the best is shown
     accuracy on minimal pairs, with --pairs (grammar_pairs.py writes them)
 
-A finished part is not repeated: delete its folder in --work to measure it again.
+A finished part is not repeated. Delete the folder of a run in --work to measure all of it again: its tasks are inside.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def main() -> None:
 
 def pretrained(shards: Path, recipe: str, seed: int, minutes: float, work: Path) -> Path:
     """Pre-train a recipe, unless it is done. Returns the run."""
-    out = work / f"{recipe}-{seed}"
+    out = work / f"{recipe}-{seed}-{minutes:g}m"
     if not (out / "manifest.json").exists():
         bertie("pretrain", recipe, "--data", shards, "--out", out, "--seed", seed, "--budget", f"{minutes:g}m")
     return out
@@ -97,17 +97,22 @@ def grammar(run: Path, pairs: Path) -> float:
     return json.loads(bertie("minimal-pairs", run, pairs, "--json").splitlines()[-1])["accuracy"]
 
 
-def tuned(run: Path, task: Any, data: Path, rates: list[float], seed: int) -> dict[str, float]:
-    """Fine-tune a run on a task with every learning rate. Returns the main score by learning rate."""
-    scores: dict[str, float] = {}
+def tuned(run: Path, task: Any, data: Path, rates: list[float], seed: int) -> dict[str, float | None]:
+    """Fine-tune a run on a task with every learning rate. Returns the main score by learning rate; None: it failed."""
+    scores: dict[str, float | None] = {}
     for rate in rates:
-        out = run.with_name(f"{run.name}-{task.name}-{rate:g}")
+        out = run / "tasks" / f"{task.name}-{rate:g}"
         if not (out / "dev" / "scores.json").exists():
             changed = config.merge(task.finetune, {"training": {"learning_rate": rate}})
-            recipe = out.with_suffix(".toml")
+            recipe = out.with_name(f"{out.name}.toml")
+            recipe.parent.mkdir(exist_ok=True)
             recipe.write_text(tomli_w.dumps(changed))
             files = ("--train", data / task.train, "--dev", data / task.dev)
-            bertie("finetune", recipe, *files, "--model", run, "--out", out, "--seed", seed)
+            try:
+                bertie("finetune", recipe, *files, "--model", run, "--out", out, "--seed", seed)
+            except subprocess.CalledProcessError:  # it has said why; one that diverges must not end the rest
+                scores[f"{rate:g}"] = None
+                continue
         found = json.loads((out / "dev" / "scores.json").read_text())
         scores[f"{rate:g}"] = found["scores"][METRICS[found["task"]]]
     return scores
@@ -128,7 +133,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         utilization = "–" if row["utilization"] is None else f"{row['utilization']:.0%}"
         cells = [row["recipe"], row["seed"], *(f"{row['losses'][name]:.3f}" for name in ("documents", "pairs"))]
         cells += [f"{row['tokens'] / 1e6:.1f}", f"{row['tokens_per_second']:,.0f}", utilization]
-        cells += [f"{max(row['tasks'][name].values()):.3f}" for name in names]
+        scores = [[each for each in row["tasks"][name].values() if each is not None] for name in names]
+        cells += [f"{max(each):.3f}" if each else "–" for each in scores]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
 

@@ -8,7 +8,7 @@ The phenomena, by the universal dependencies and the tags of the Penn Treebank:
     agreement           a verb or auxiliary in the present, with a third-person subject, gets the other number
     determiner          this, that, these or those before a noun gets the other number
     noun_number         a plural noun with a numeral above one, or with many, several or few, becomes singular
-    verb_form           the verb after a modal becomes a third person or a past tense
+    verb_form           the verb after a modal becomes a past tense
     article             a or an before a word that starts with the other kind of letter
     auxiliary_form      the participle after have becomes a base form
     word_order          a determiner and the word after it are swapped
@@ -97,7 +97,9 @@ def pairs(words: list[Word], forms: Forms) -> Iterator[tuple[str, list[str]]]:
     form = [word.form for word in words]
 
     def with_word(place: int, other: str) -> list[str]:
-        cased = other.capitalize() if form[place][0].isupper() else other
+        old = form[place]
+        cased = other.upper() if old.isupper() and len(old) > 1 else other
+        cased = cased.capitalize() if old[0].isupper() and (old != "I" or place == 0) and cased == other else cased
         return [*form[:place], cased, *form[place + 1 :]]
 
     for place, word in enumerate(words):

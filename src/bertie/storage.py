@@ -143,6 +143,10 @@ def publish(folder: Path, path: Path, previous: Path | None = None) -> None:
     fsync(path.parent)
 
 
+class OtherWorkError(UserError):
+    """Unfinished work has other settings or inputs than the command."""
+
+
 @contextmanager
 def work_folder(path: Path, plan: dict[str, Any]) -> Iterator[Path]:
     """Keep the intermediate files of resumable work in a hidden folder beside `path`.
@@ -160,7 +164,7 @@ def work_folder(path: Path, plan: dict[str, Any]) -> Iterator[Path]:
 
     Raises:
         UsageError: Another process writes `path`.
-        UserError: The folder holds unfinished work with another plan. The message names the difference.
+        OtherWorkError: The folder holds unfinished work with another plan. The message names the difference.
         MachineError: The folder cannot be written.
     """
     if not path.name:
@@ -210,7 +214,7 @@ def _require_same_plan(saved: dict[str, Any], plan: dict[str, Any], work: Path) 
                 pairs = [(old, new) for old, new in zip_longest(then, plan[key]) if old != new]
                 first = (pairs[0][1] or pairs[0][0])[0]
                 difference = f"{key}: {first}" + f" and {len(pairs) - 1} more" * (len(pairs) > 1)
-            raise UserError(
+            raise OtherWorkError(
                 f"{work} holds unfinished work with other settings or inputs, {difference}: "
                 "use the same ones to resume, or remove the folder to start over"
             )

@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -84,7 +86,7 @@ class VocabularyStep:
 
     text: Text
     files: tuple[str, ...]
-    """The text files with their sizes and dates: another text is another step."""
+    """The text files with hashes of their contents: another text is another step."""
     kind: Literal["vocabulary"] = "vocabulary"
 
     @property
@@ -93,7 +95,8 @@ class VocabularyStep:
 
     def run(self, at: Workplace) -> dict[str, Any]:
         if not (at.folder / TOKENIZER).exists():
-            train_tokenizer(
+            train = partial(
+                train_tokenizer,
                 self.text.inputs,
                 at.folder / TOKENIZER,
                 algorithm=self.text.algorithm,
@@ -103,7 +106,17 @@ class VocabularyStep:
                 reader_options=ReaderOptions(text_field=self.text.text_field),
                 executor=LocalExecutor(at.threads),
             )
+            _resume_or_restart(train, at.folder / TOKENIZER)
         return {"entries": Tokenizer.load(at.folder / TOKENIZER).size}
+
+
+def _resume_or_restart(write: Callable[[], object], path: Path) -> None:
+    """Write `path`. Unfinished work is resumed, or removed if its text has other dates or it is of another version."""
+    try:
+        write()
+    except storage.OtherWorkError:
+        storage.discard_work(path)
+        write()
 
 
 @dataclass(frozen=True)
@@ -120,7 +133,8 @@ class ShardsStep:
 
     def run(self, at: Workplace) -> dict[str, Any]:
         if not (at.folder / SHARDS).exists():
-            prepare(
+            tokenize = partial(
+                prepare,
                 self.text.inputs,
                 Tokenizer.load(at.of(self.vocabulary) / TOKENIZER),
                 at.folder / SHARDS,
@@ -129,6 +143,7 @@ class ShardsStep:
                 reader_options=ReaderOptions(text_field=self.text.text_field),
                 executor=LocalExecutor(at.threads),
             )
+            _resume_or_restart(tokenize, at.folder / SHARDS)
         return {"splits": storage.read_json(at.folder / SHARDS / "manifest.json")["splits"]}
 
 
@@ -163,7 +178,7 @@ class PretrainStep:
     measure: str = ""
     """The step that determines training.steps; empty: the recipe has them."""
     models: tuple[str, ...] = ()
-    """The weights of other models that the recipe names, with their sizes and dates: other weights are another step."""
+    """The weights of other models that the recipe names, with hashes of their contents: other weights are another step."""
     kind: Literal["pretrain"] = "pretrain"
 
     @property
@@ -213,7 +228,7 @@ class FinetuneStep:
     train: str
     dev: str
     files: tuple[str, ...]
-    """The two files with their sizes and dates."""
+    """Hashes of the contents of the two files."""
     model: str
     """The step that trained the model."""
     checkpoint: int = 0

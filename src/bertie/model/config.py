@@ -86,8 +86,10 @@ class TransformerConfig:
     pooler_act: PoolerActivation = "tanh"
     """Activation of the pooler of task heads. tanh: BERT and RoBERTa. relu: DistilBERT. gelu: ELECTRA."""
     classifier_pooling: ClassifierPooling = "token"
-    """What heads for whole texts read, unless the task says otherwise. token: the state of [CLS], or of the last token if the
-    model is causal. mean: the mean of the states of all tokens, as in the published models of ModernBERT."""
+    """What the heads of tasks for whole texts read, unless the task says otherwise; next sentence prediction always reads
+    [CLS]. token: the state of [CLS], or of the last token if the model is causal. mean: the mean of the states of all tokens,
+    as in the published models of ModernBERT. In transformers, only ModernBERT has it: other models with mean are saved in
+    bertie's own format."""
     mlm_transform: bool = True
     """The masked-LM head has a dense layer, an activation and layer normalization before the output matrix, as in BERT.
     false: only the output matrix and a bias, as in XLM."""

@@ -66,21 +66,24 @@ class FeatureExtractor(nn.Module):
 
     @property
     def all_tokens(self) -> bool:
-        """Whether the features of a row depend on all tokens of its sequence, not only on the row itself."""
-        return self.lstm is not None or self.pooling != "token"
+        """Whether a trained layer reads all tokens of a sequence: a BiLSTM, or one over pooled texts."""
+        return self.lstm is not None or self.pooled is not None
 
     def texts(self, batch: Batch) -> Batch:
         """Return the batch as the encoder reads it: with the texts of pairs as sequences of their own, if they are pooled."""
         return separate_texts(batch) if self.separate else batch
 
-    def select(self, hidden: Hidden, rows: Int[Tensor, " Q"]) -> Tensor:
+    def select(self, hidden: Hidden, batch: Batch, rows: Int[Tensor, " Q"]) -> Tensor:
         """Select what `forward` needs from all layers, or from the last one if no other is used.
 
         Returns:
             [Q, E], or [Q, layers + 1, D] for a scalar mix. T instead of Q, if `all_tokens`.
         """
-        found = (hidden.last,) if hidden.layers is None else hidden.layers
-        states = found if self.all_tokens else tuple(state[rows] for state in found)
+        states = (hidden.last,) if hidden.layers is None else hidden.layers
+        if self.pooling == "mean" and not self.all_tokens:  # here, since a frozen encoder's selection is cached
+            states = tuple(self._mean(state, batch, rows) for state in states)
+        elif not self.all_tokens:
+            states = tuple(state[rows] for state in states)
         return torch.stack(states, 1) if self.layers == "scalar_mix" else select_layers(self.layers, states)
 
     def forward(self, selected: Tensor, batch: Batch, rows: Int[Tensor, " Q"]) -> Float[Tensor, "Q W"]:
@@ -89,7 +92,15 @@ class FeatureExtractor(nn.Module):
         ragged = self.texts(batch).ragged
         if self.lstm is not None:
             x = self.lstm(x, ragged)
-        if self.pooling != "token":
-            x_SW = mean_of_sequences(x, ragged) if self.pooled is None else self.pooled(x, ragged)
-            return x_SW[torch.searchsorted(batch.ragged.cu_seqlens, rows, right=True) - 1]
-        return x if self.lstm is None else x[rows]
+        if self.pooled is not None:
+            return self.pooled(x, ragged)[_sequence_of(rows, batch)]
+        if self.lstm is None:
+            return x
+        return self._mean(x, batch, rows) if self.pooling == "mean" else x[rows]
+
+    def _mean(self, x_TW: Float[Tensor, "T W"], batch: Batch, rows: Int[Tensor, " Q"]) -> Float[Tensor, "Q W"]:
+        return mean_of_sequences(x_TW, batch.ragged)[_sequence_of(rows, batch)]
+
+
+def _sequence_of(rows: Int[Tensor, " Q"], batch: Batch) -> Int[Tensor, " Q"]:
+    return torch.searchsorted(batch.ragged.cu_seqlens, rows, right=True) - 1

@@ -71,7 +71,7 @@ class Model(nn.Module):
             return self.encoder(batch, rows).last
         # An engine in place of the encoder computes the last layer only.
         all_layers = self.reading.layers != "last"
-        return self.reading.select(self.encoder(self.reading.texts(batch), all_layers=all_layers), rows)
+        return self.reading.select(self.encoder(self.reading.texts(batch), all_layers=all_layers), batch, rows)
 
     def head_inputs(self, states: Tensor, batch: Batch, rows: Int[Tensor, " Q"]) -> Hidden:
         """Return the input of the heads, computed from the result of `encoder_states`."""

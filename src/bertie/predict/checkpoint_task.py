@@ -47,7 +47,7 @@ def trained_length(checkpoint: Checkpoint) -> int:
 def checkpoint_task(checkpoint: Checkpoint) -> AnyTask | None:
     """Return the task of a checkpoint: from task.json, or for models of others from the head and the labels."""
     if checkpoint.task:
-        task = task_json(checkpoint.folder)
+        task = with_pooling(task_json(checkpoint.folder), checkpoint.config)
         _require_outputs(checkpoint, task.kind, task.labels)
         return task
     [kind] = [*(checkpoint.heads & TASK_KINDS), None][:1]

@@ -43,10 +43,10 @@ class Choose:
     label: str = ""
     """Column of the gold ending: its index, from 0, or the name of its column; empty: detected from the header."""
     pooling: TaskPooling = "model"
-    """What the head reads. model: what the model's `classifier_pooling` says, which for BERT is token. token: the state of one
-    token ([CLS], or the last one if the model is causal). mean: the mean of all tokens. max: the maximum over all tokens;
-    context and ending are encoded separately and combined. attention: the same for texts that attend to
-    each other, with a second BiLSTM (GLUE's baselines)."""
+    """What the head reads. model: what the model's `classifier_pooling` says, which for BERT is always token. token: the state of
+    one token ([CLS], or the last one if the model is causal). mean: the mean of all tokens. max: the maximum over all tokens;
+    context and ending are encoded separately and combined. attention: the same for texts that attend to each other, with a second
+    BiLSTM (GLUE's baselines)."""
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -53,10 +53,10 @@ class Classify:
     doc_stride: int = 0
     """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
     pooling: TaskPooling = "model"
-    """What the head reads. model: what the model's `classifier_pooling` says, which for BERT is token. token: the state of one
-    token ([CLS], or the last one if the model is causal). mean: the mean of all tokens. max: the maximum over all tokens; the
-    texts of a pair are encoded separately and combined. attention: the same for pairs whose texts
-    attend to each other, with a second BiLSTM (GLUE's baselines)."""
+    """What the head reads. model: what the model's `classifier_pooling` says, which for BERT is always token. token: the state of
+    one token ([CLS], or the last one if the model is causal). mean: the mean of all tokens. max: the maximum over all tokens; the
+    texts of a pair are encoded separately and combined. attention: the same for pairs whose texts attend to each other, with a
+    second BiLSTM (GLUE's baselines)."""
     paired: Fixed[bool | None] = None
     """Whether examples are pairs; set from the training examples."""
 

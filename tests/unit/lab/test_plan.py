@@ -17,12 +17,13 @@ from bertie.errors import UsageError, UserError
 from bertie.lab.checks import check
 from bertie.lab.config import LabConfig
 from bertie.lab.plan import Plan, make_plan, read_step, save_plan
-from bertie.lab.steps import FinetuneStep, GloveStep, MeasureStep, PretrainStep
+from bertie.lab.steps import FinetuneStep, GloveStep, MeasureStep, PretrainStep, Workplace
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.pretraining.step_cost import tokens_per_step
+from bertie.text import prepare as preparation
 from bertie.text.tokenizer import Tokenizer
 
 File = dict[str, Any]
@@ -119,6 +120,29 @@ def test_a_copy_of_the_data_keeps_its_steps_and_other_contents_change_them(
     os.utime(dev, (6, 6))
     after = planned(copy.deepcopy(lab_file), data).steps.keys()
     assert len(after - before) == kinds(planned(lab_file, data))["finetune"]
+
+
+def test_text_with_another_date_restarts_an_unfinished_step(
+    lab_file: File, lab_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step is the same one, and the unfinished preparation in its folder belongs to the text of the other date."""
+    data = tmp_path / "data"
+    shutil.copytree(lab_data, data)
+    steps = {step.kind: (name, step) for name, step in planned(lab_file, data).steps.items()}
+    places = {kind: Workplace(tmp_path / "steps", name, 1) for kind, (name, _) in steps.items()}
+    steps["vocabulary"][1].run(places["vocabulary"])
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(preparation, "_assemble", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            steps["shards"][1].run(places["shards"])
+    assert list(places["shards"].folder.glob(".*work"))
+    os.utime(data / "text.jsonl", (5, 5))
+    assert steps["shards"][1].run(places["shards"])["splits"]
+    assert not list(places["shards"].folder.glob(".*work"))
 
 
 def test_other_weights_of_a_teacher_or_an_initial_model_are_another_step(

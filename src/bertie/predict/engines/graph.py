@@ -101,7 +101,7 @@ class Graph(nn.Module):
     def _pooled(self, x_SLD: Tensor, attention_mask: Tensor) -> Float[Tensor, "S D"]:
         if self.mean:
             mask_SL1 = attention_mask[:, :, None].to(x_SLD.dtype)
-            return (x_SLD * mask_SL1).sum(1) / mask_SL1.sum(1)
+            return (x_SLD * mask_SL1).sum(1) / mask_SL1.sum(1).clamp(min=1)  # a row may be all padding
         if self.config.pooled_token == "first":
             return x_SLD[:, 0]
         return x_SLD[torch.arange(len(x_SLD), device=x_SLD.device), attention_mask.sum(1) - 1]
