@@ -17,7 +17,13 @@ from bertie import storage
 from bertie.checkpoints import sentence_transformers_format
 from bertie.checkpoints.families import family_of
 from bertie.checkpoints.families.family import from_huggingface, to_huggingface
-from bertie.checkpoints.huggingface import from_config_json, head_kinds, padding_id, to_config_json
+from bertie.checkpoints.huggingface import (
+    from_config_json,
+    head_kinds,
+    loads_in_transformers,
+    padding_id,
+    to_config_json,
+)
 from bertie.checkpoints.model_card import model_card
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.errors import UsageError, UserError
@@ -96,7 +102,7 @@ def write_model(
     labels = tuple((task or {}).get("labels", ()))
     family = family_of(model.encoder.config)
     heads = model.encoder_heads
-    hf_heads = heads if model.loads_in_transformers and heads in family.architectures else frozenset()
+    hf_heads = heads if loads_in_transformers(model) and heads in family.architectures else frozenset()
     state = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
     weights = to_huggingface(family, state | family.derived(model.encoder.config), hf_heads, tokenizer.pad_id)
     save_tensors(family.write(model.encoder.config, weights), folder / "model.safetensors")

@@ -11,9 +11,20 @@ from bertie.checkpoints.families import FAMILIES, family_named, family_of
 from bertie.checkpoints.families.family import Family
 from bertie.errors import UsageError, UserError
 from bertie.model.encoder import EncoderConfig
+from bertie.model.heads import ConditionalSpanHead
+from bertie.model.model import Model
+from bertie.model.text_pooling import resolve_pooling
 
 CLASSIFIERS = ("classify", "regress", "choose", "tag")
 """Kinds of heads whose output layers have the same name in Hugging Face's classes."""
+
+
+def loads_in_transformers(model: Model) -> bool:
+    """Return whether a class of transformers represents the whole model: what its heads read, and the heads."""
+    reading = model.reading
+    own_mean = reading is not None and reading.only_mean and resolve_pooling("model", model.encoder.config) == "mean"
+    known = not any(isinstance(head, ConditionalSpanHead) for head in model.heads.values())
+    return (reading is None or own_mean) and known
 
 
 def to_config_json(

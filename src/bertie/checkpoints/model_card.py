@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bertie.checkpoints.families import family_of, own
+from bertie.checkpoints.huggingface import loads_in_transformers
 from bertie.model.config import TransformerConfig
 from bertie.model.model import Model
 from bertie.model.xlnet import XlnetConfig
@@ -48,7 +49,7 @@ def model_card(model: Model, heads: frozenset[str], labels: tuple[str, ...], abo
     pipeline, predicts = USES.get(
         heads, ("feature-extraction", f"hidden states; its heads are {' and '.join(sorted(heads))}")
     )
-    if not model.loads_in_transformers:
+    if not loads_in_transformers(model):
         pipeline = "feature-extraction"
     config = model.encoder.config
     name = TITLES.get(family_of(config).model_type, "Encoder")
@@ -80,6 +81,6 @@ def model_card(model: Model, heads: frozenset[str], labels: tuple[str, ...], abo
 def _other_loaders(model: Model) -> str:
     if family_of(model.encoder.config).model_type == own.FAMILY.model_type:
         return "Only bertie loads this model: no class of transformers has its structure."
-    if not model.loads_in_transformers:
+    if not loads_in_transformers(model):
         return "transformers' `AutoModel` loads its encoder. Only bertie loads the layers above it."
     return "It also loads with transformers' `AutoModel` classes."

@@ -14,8 +14,6 @@ from bertie.model.distillation import DistillationHead, MaskedModel
 from bertie.model.electra import fill_masks
 from bertie.model.encoder import Encoder, Replacement
 from bertie.model.features import FeatureExtractor
-from bertie.model.heads import ConditionalSpanHead
-from bertie.model.text_pooling import resolve_pooling
 from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead
 
@@ -110,17 +108,6 @@ class Model(nn.Module):
     def size(self) -> int:
         """Number of parameters. The word embeddings, which the MLM head shares, count once."""
         return sum(parameter.numel() for parameter in self.parameters())
-
-    @property
-    def loads_in_transformers(self) -> bool:
-        """Whether a class of transformers represents the whole model: its heads use the last layer and exist there."""
-        mean = (
-            self.reading is not None
-            and self.reading.only_mean
-            and resolve_pooling("model", self.encoder.config) == "mean"
-        )
-        known = not any(isinstance(head, ConditionalSpanHead) for head in self.heads.values())
-        return (self.reading is None or mean) and known
 
     @property
     def kinds(self) -> frozenset[str]:

@@ -45,7 +45,7 @@ def test_a_model_for_pairs_reads_the_query_with_each_text(cross_encoder: Predict
     query, texts = small_texts[0][:40], [text[:50] for text in small_texts[:6]]
     found = cross_encoder.rerank(query, texts)
     each = [cross_encoder.predict([(query, text)])[0] for text in texts]
-    expected = [one.score if cross_encoder.task == TASKS["regress"] else one.probabilities["yes"] for one in each]
+    expected = [one.score if isinstance(cross_encoder.task, Regress) else one.probabilities["yes"] for one in each]
     assert found.dtype == np.float64
     np.testing.assert_allclose(found, expected, atol=1e-6)
     assert len(set(found.tolist())) == len(texts)
