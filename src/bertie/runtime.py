@@ -16,6 +16,7 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
@@ -115,7 +116,8 @@ def resolve_precision(precision: Precision, target: torch.device) -> Literal["fp
     """Resolve the precision "auto" for a device.
 
     A GPU uses bf16 if it supports bf16. A CPU uses bf16 if it has bf16 instructions and a measurement shows that they are
-    faster. The measurement is necessary because fp32 products are faster on some CPUs with bf16 instructions.
+    faster. The measurement is necessary because fp32 products are faster on some CPUs with bf16 instructions. It takes
+    processor time, so other programs do not change the answer.
     """
     if precision != "auto":
         return precision
@@ -129,7 +131,9 @@ def _bf16_is_faster() -> bool:
     features: Any = getattr(torch.cpu, "get_capabilities", dict)()  # missing in older versions of torch
     if not any(features.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16")):
         return False
-    return _product_seconds(torch.bfloat16) < 0.8 * _product_seconds(torch.float32)
+    # In processor time: the wall time of a product includes what other programs take, which differs between two products.
+    bf16, fp32 = (_product_seconds(dtype, time.thread_time) for dtype in (torch.bfloat16, torch.float32))
+    return bf16 < 0.8 * fp32
 
 
 @functools.cache
@@ -156,14 +160,14 @@ _PRODUCT = (1024, 768, 3072)
 _PRODUCT_FLOPS = 2 * math.prod(_PRODUCT)
 
 
-def _product_seconds(dtype: torch.dtype) -> float:
+def _product_seconds(dtype: torch.dtype, clock: Callable[[], float] = time.perf_counter) -> float:
     rows, inner, columns = _PRODUCT
     left, right = torch.ones(rows, inner, dtype=dtype), torch.ones(columns, inner, dtype=dtype)
     times = []
     for _ in range(5):
-        start = time.perf_counter()
+        start = clock()
         torch.nn.functional.linear(left, right)
-        times.append(time.perf_counter() - start)
+        times.append(clock() - start)
     return min(times)
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -47,10 +48,25 @@ def test_auto_precision_is_bf16_if_it_is_faster(
 ) -> None:
     monkeypatch.setattr(runtime, "_bf16_is_faster", runtime._bf16_is_faster.__wrapped__)  # without its cache
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: features)
-    monkeypatch.setattr(runtime, "_product_seconds", seconds.__getitem__)
+    monkeypatch.setattr(runtime, "_product_seconds", lambda dtype, _: seconds[dtype])
     assert runtime.resolve_precision("auto", torch.device("cpu")) == expected
     assert runtime.resolve_precision("fp32", torch.device("cpu")) == "fp32"
     assert runtime.resolve_precision("bf16", torch.device("cpu")) == "bf16"
+
+
+def test_other_programs_do_not_change_the_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise, the steps of a lab are trained in different precisions, and a stopped one ends with other scores."""
+
+    def interrupted(left: torch.Tensor, _: torch.Tensor) -> None:
+        if left.dtype == torch.bfloat16:
+            time.sleep(0.03)  # another program has the core
+        end = time.thread_time() + (0.002 if left.dtype == torch.bfloat16 else 0.01)
+        while time.thread_time() < end:
+            pass
+
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    monkeypatch.setattr(torch.nn.functional, "linear", interrupted)
+    assert runtime._bf16_is_faster.__wrapped__()
 
 
 @pytest.mark.parametrize(
