@@ -1,8 +1,9 @@
-"""Byte-level BPE, one of the two algorithms of `Tokenizer`: the tokenizer of GPT-2 and RoBERTa.
+"""Byte-level BPE, one of the two algorithms of `Tokenizer`: the tokenizer of GPT-2, RoBERTa and ModernBERT.
 
 Text is split into words by GPT-2's pattern; a word includes the space before it. The bytes of a word are written as
 256 printable characters ("Ġ" is the space, "Ċ" the line end) and merged in the order of the merges (Radford et al.
-2019; Sennrich et al. 2016). Every text has tokens, and tokens decode to exactly their text.
+2019; Sennrich et al. 2016). Every text has tokens, and tokens decode to exactly their text, in NFC for a tokenizer that
+normalizes as ModernBERT's does (Warner et al. 2024).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import tokenizers
-from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 from bertie import storage
 from bertie.errors import UserError
@@ -30,20 +31,27 @@ BYTE_CHARACTERS = tuple(sorted(pre_tokenizers.ByteLevel.alphabet()))  # in GPT-2
 _PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 BYTE_ORDER = (*_PRINTABLE, *(byte for byte in range(256) if byte not in _PRINTABLE))  # the bytes of BYTE_CHARACTERS
 _BYTE_OF = dict(zip(BYTE_CHARACTERS, BYTE_ORDER, strict=True))
-WORD_BEGINNINGS = ("Ġ", "Ċ", "ĉ", "č", LINE_BREAK)  # space, line end, tab, carriage return
+# Space, line end, tab, carriage return; the last two are of user tokens, such as ModernBERT's runs of spaces.
+WORD_BEGINNINGS = ("Ġ", "Ċ", "ĉ", "č", LINE_BREAK, " ")
 # A single space between two other characters always starts a word of GPT-2's pattern.
 _SPACE = re.compile(r"(?<=\S)(?= \S)")
 
 
 @dataclass(frozen=True)
 class ByteLevel:
-    """How byte-level BPE reads text. It has no normalization.
+    """How byte-level BPE reads text.
 
     Attributes:
         add_prefix_space: Put a space before a text that does not start with one.
+        nfc: Compose characters first, such as "e" and a combining accent (Unicode's normalization form C).
     """
 
     add_prefix_space: bool = False
+    nfc: bool = False
+
+    def normalize(self, text: str) -> str:
+        """Return the text that is split into words."""
+        return normalizers.NFC().normalize_str(text) if self.nfc else text
 
     def splitter(self) -> Any:
         """Return the splitter of text into words, of the library `tokenizers`."""
@@ -72,7 +80,7 @@ class BPEBackend:
     @property
     def normalization(self) -> ByteLevel:
         """How text is read."""
-        return ByteLevel(self.engine.pre_tokenizer.add_prefix_space)
+        return ByteLevel(self.engine.pre_tokenizer.add_prefix_space, nfc=self.engine.normalizer is not None)
 
     @cached_property
     def separators(self) -> int:
@@ -93,25 +101,34 @@ class BPEBackend:
         """Every setting besides vocabulary, merges and user tokens that determines ids, for comparisons."""
         names = [f"{role}={token}" for role, token in self.special.names().items()]
         whole_words = bool(self.engine.model.ignore_merges)
-        return ["bpe", self.engine.pre_tokenizer.add_prefix_space, whole_words, self.separators, *names]
+        nfc = ["nfc"] if self.normalization.nfc else []
+        return ["bpe", self.engine.pre_tokenizer.add_prefix_space, whole_words, self.separators, *names, *nfc]
 
     def starts_word(self, entry: str) -> bool:
         """Return whether an entry starts a word: it begins with a space or a line end, or is a special token."""
         return entry.startswith(WORD_BEGINNINGS) or entry in self.special.names().values()
 
+    @property
+    def tokenizer_class(self) -> str:
+        """The class of transformers that reads the tokenizer."""
+        if self.separators == 2:
+            return "RobertaTokenizer"
+        # The classes of RoBERTa and GPT-2 do not normalize, and have their own special tokens around a text.
+        return "GPT2Tokenizer" if self.special.cls == self.special.sep else "PreTrainedTokenizerFast"
+
     def config(self) -> dict[str, Any]:
         """Return the entries of tokenizer_config.json, without the special tokens."""
-        roberta = self.separators == 2
-        config = {
-            "tokenizer_class": "RobertaTokenizer" if roberta else "GPT2Tokenizer",
-            "add_prefix_space": self.engine.pre_tokenizer.add_prefix_space,
-            "bos_token": self.special.cls,
-            "eos_token": self.special.sep,
-        }
-        return {**config, "trim_offsets": True} if roberta else config
+        config: dict[str, Any] = {"tokenizer_class": self.tokenizer_class}
+        if self.tokenizer_class == "PreTrainedTokenizerFast":
+            return config
+        config["add_prefix_space"] = self.engine.pre_tokenizer.add_prefix_space
+        config |= {"bos_token": self.special.cls, "eos_token": self.special.sep}
+        return {**config, "trim_offsets": True} if self.separators == 2 else config
 
     def vocabulary_files(self, vocabulary: list[str]) -> dict[str, str]:  # noqa: ARG002 - WordPiece needs it
-        """Return the files that list the vocabulary: name -> contents."""
+        """Return the files that list the vocabulary: name -> contents. They exist for RoBERTa's and GPT-2's format."""
+        if self.tokenizer_class == "PreTrainedTokenizerFast":
+            return {}
         merges = "".join(f"{merge}\n" for merge in self.merges)
         vocab = dict(sorted(self._model["vocab"].items(), key=lambda item: item[1]))
         return {
@@ -162,7 +179,7 @@ def build(
     engine.decoder = decoders.ByteLevel()
     cls, sep = ((token, vocabulary[token]) for token in (special.cls, special.sep))
     if cls == sep:
-        engine.post_processor = processors.ByteLevel(trim_offsets=True)
+        engine.post_processor = _offsets_without_spaces(add_prefix_space)
     else:
         engine.post_processor = processors.RobertaProcessing(
             sep, cls, trim_offsets=True, add_prefix_space=add_prefix_space
@@ -173,6 +190,11 @@ def build(
     added = [token if isinstance(token, AddedToken) else AddedToken(token, normalized=False) for token in user_tokens]
     engine.add_tokens(added)
     return BPEBackend(without_automatic_changes(engine), special)
+
+
+def _offsets_without_spaces(add_prefix_space: bool) -> Any:
+    """Return what leaves the space before a word out of its offsets, unless the tokenizer has put it there."""
+    return processors.ByteLevel(add_prefix_space=add_prefix_space, trim_offsets=True)
 
 
 def is_bpe_json(path: Path) -> bool:
@@ -188,7 +210,7 @@ def load_json(path: Path) -> BPEBackend:
     """Load tokenizer.json, without its truncation and padding, and with the special tokens of the files beside it.
 
     Raises:
-        UserError: The file is damaged, or is not a byte-level BPE like GPT-2's.
+        UserError: The file is damaged, or is not a byte-level BPE like those of GPT-2, RoBERTa and ModernBERT.
     """
     try:
         engine = tokenizers.Tokenizer.from_file(str(path))
@@ -196,7 +218,7 @@ def load_json(path: Path) -> BPEBackend:
         raise UserError(f"{path} is damaged or is not a tokenizer: {error}") from error
     splitter, model = engine.pre_tokenizer, engine.model
     unusual = {
-        "a normalizer": engine.normalizer is not None,
+        "a normalizer other than NFC": not isinstance(engine.normalizer, normalizers.NFC | None),
         "another word splitter": not isinstance(splitter, pre_tokenizers.ByteLevel) or not splitter.use_regex,
         "another decoder": not isinstance(engine.decoder, decoders.ByteLevel),
         "marks at the parts of words": bool(model.continuing_subword_prefix or model.end_of_word_suffix),
@@ -204,13 +226,18 @@ def load_json(path: Path) -> BPEBackend:
         "byte fallback": bool(model.byte_fallback),
     }
     if found := [name for name, present in unusual.items() if present]:
-        raise UserError(f"{path} is not byte-level BPE like GPT-2's and RoBERTa's: it has {', '.join(found)}")
+        raise UserError(
+            f"{path} is not byte-level BPE like those of GPT-2, RoBERTa and ModernBERT: it has {', '.join(found)}"
+        )
     vocabulary = engine.get_vocab(with_added_tokens=True)
     if sorted(vocabulary.values()) != list(range(len(vocabulary))):
         raise UserError(f"{path}: the ids of its {len(vocabulary)} tokens do not run from 0 to {len(vocabulary) - 1}")
     special = _read_roles(path.parent, vocabulary)
-    if isinstance(engine.post_processor, processors.ByteLevel):  # GPT-2's file keeps the space in the offsets
-        engine.post_processor = processors.ByteLevel(trim_offsets=True)
+    trimmed = _offsets_without_spaces(splitter.add_prefix_space)  # the files of GPT-2 and ModernBERT keep the spaces
+    if isinstance(engine.post_processor, processors.ByteLevel):
+        engine.post_processor = trimmed
+    elif isinstance(engine.post_processor, processors.TemplateProcessing):
+        engine.post_processor = processors.Sequence([trimmed, engine.post_processor])
     return BPEBackend(without_automatic_changes(engine), special)
 
 

@@ -45,9 +45,10 @@ class WordCache:
     starts: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
 
     def __post_init__(self) -> None:
+        normalization = self.tokenizer.normalization
         self.matches_across_spaces = any(
             token.lstrip or token.rstrip or len(token.content.split()) > 1 for token in self.tokenizer.added_tokens
-        ) or self.tokenizer.normalization == ByteLevel(add_prefix_space=True)
+        ) or (isinstance(normalization, ByteLevel) and normalization.add_prefix_space)
         self.gap = 1 if self.tokenizer.algorithm == "wordpiece" else 0
 
     def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:

@@ -75,7 +75,8 @@ def count_words(
             texts = (user_token.sub(" ", text) for text in texts)
     bytelevel = isinstance(normalization, ByteLevel)
     for strings in _count_strings(texts, split_at_spaces if bytelevel else _split_between_spaces):
-        table.add(_split_bytelevel(strings) if bytelevel else _normalize(strings, normalization))
+        words = _split_bytelevel(strings, normalization) if bytelevel else _normalize(strings, normalization)
+        table.add(words)
     return table
 
 
@@ -119,11 +120,12 @@ def _normalize(strings: Counter[str], normalization: NormalizerOptions) -> Count
     return words
 
 
-def _split_bytelevel(strings: Counter[str]) -> Counter[str]:
+def _split_bytelevel(strings: Counter[str], normalization: ByteLevel) -> Counter[str]:
     """Split counted strings by GPT-2's pattern."""
     splitter = ByteLevel().splitter()
     words: Counter[str] = Counter()
-    for string, count in strings.items():
+    for part, count in strings.items():
+        string = normalization.normalize(part)
         for _, (start, end) in splitter.pre_tokenize_str(string):
             words[string[start:end]] += count
     return words

@@ -89,10 +89,22 @@ def test_cache_and_word_counts_see_the_words_of_the_tokenizer(texts: list[str]) 
 ROUND_TRIP = trained()
 
 
-def test_offsets_leave_out_the_space_before_a_word(roberta: Tokenizer) -> None:
-    [encoding] = roberta.encode_with_offsets(["the cat  sat"])
-    assert encoding.offsets[:2] == [(0, 3), (4, 7)]
-    assert encoding.word_ids[:2] == [0, 1]
+def test_offsets_leave_out_the_space_before_a_word(roberta: Tokenizer, gpt2_folder: Path, tmp_path: Path) -> None:
+    Tokenizer.load(gpt2_folder).save(tmp_path / "gpt2")  # with tokenizer.json
+    for tokenizer in (roberta, Tokenizer.load(gpt2_folder), Tokenizer.load(tmp_path / "gpt2")):
+        for text, expected in (("the cat  sat", [(0, 3), (4, 7)]), (" the cat", [(1, 4), (5, 8)])):
+            [encoding] = tokenizer.encode_with_offsets([text])
+            assert encoding.offsets[:2] == expected
+            assert encoding.word_ids[:2] == [0, 1]
+            assert WordCache(tokenizer).encode_offsets([text])[1].tolist() == [list(pair) for pair in encoding.offsets]
+
+
+def test_offsets_where_the_tokenizer_puts_a_space_before_the_text(gpt2_folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(gpt2_folder, tmp_path / "spaced")
+    (tmp_path / "spaced" / "tokenizer_config.json").write_text(json.dumps({"add_prefix_space": True}))
+    [encoding] = Tokenizer.load(tmp_path / "spaced").encode_with_offsets(["the cat"])
+    assert encoding.tokens == ["Ġthe", "Ġcat"]
+    assert encoding.offsets == [(0, 3), (4, 7)]
 
 
 def test_ids_equal_those_of_transformers(roberta: Tokenizer, gpt2_folder: Path, tmp_path: Path) -> None:
@@ -151,9 +163,9 @@ def test_missing_merges_and_other_kinds_of_bpe_are_errors(
     shutil.copy(gpt2_folder / "vocab.json", tmp_path)
     with pytest.raises(UserError, match=r"no merges\.txt"):
         Tokenizer.load(tmp_path)
-    content = json.loads(roberta.backend.engine.to_str()) | {"normalizer": {"type": "NFC"}}
+    content = json.loads(roberta.backend.engine.to_str()) | {"normalizer": {"type": "NFKC"}}
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    with pytest.raises(UserError, match="a normalizer"):
+    with pytest.raises(UserError, match="a normalizer other than NFC"):
         Tokenizer.load(tmp_path)
 
 

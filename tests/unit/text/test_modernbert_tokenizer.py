@@ -1,0 +1,128 @@
+"""The tokenizer of the published ModernBERT models: byte-level BPE that normalizes, with user tokens for runs of spaces."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tokenizers
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.text.test_bpe import TEXTS, TRICKY, UNICODE, trained
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+
+import bertie
+from bertie.errors import UserError
+from bertie.text import word_counts
+from bertie.text.bpe_backend import ROBERTA_ORDER
+from bertie.text.tokenizer import ByteLevel, Tokenizer
+from bertie.text.word_cache import WordCache
+
+ROLES = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "mask_token": "[MASK]"}
+DECOMPOSED = ["cafe\u0301 au  lait", "a\u0300\u0301 \u1100\u1161", "x \u0301y", "\u212b   |||EMAIL|||  e\u0301"]
+
+
+def write(folder: Path, normalizer: object = normalizers.NFC()) -> Path:
+    """Write a small tokenizer with the parts of the published one."""
+    trained_on_text = trained().backend.engine
+    model = json.loads(trained_on_text.to_str())["model"]
+    ids = {entry: i for i, entry in enumerate(entry for entry in model["vocab"] if entry not in ROBERTA_ORDER)}
+    engine = tokenizers.Tokenizer(models.BPE(ids, [tuple(pair) for pair in model["merges"]]))
+    engine.normalizer = normalizer
+    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    engine.decoder = decoders.ByteLevel()
+    engine.add_tokens([AddedToken("|||EMAIL|||"), *(AddedToken(" " * count) for count in range(5, 1, -1))])
+    special = [AddedToken(token, normalized=False, lstrip=token == "[MASK]") for token in ROLES.values()]
+    engine.add_special_tokens(special)
+    engine.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(token, engine.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
+    )
+    engine.add_tokens([f"[unused{i}]" for i in range(4)])
+    folder.mkdir(exist_ok=True)
+    engine.save(str(folder / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 8192, **ROLES}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("modernbert") / "published")
+
+
+def test_ids_equal_those_of_transformers_also_when_saved(published: Path, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="needs the package transformers")
+    ours = Tokenizer.load(published)
+    ours.save(tmp_path / "saved")
+    texts = [text for text in [*TRICKY, *DECOMPOSED, *TEXTS[:3]] if "[MASK]" not in text]
+    for folder in (published, tmp_path / "saved"):
+        theirs = transformers.AutoTokenizer.from_pretrained(folder)
+        assert [i.tolist() for i in ours.encode(texts)] == theirs(texts, add_special_tokens=False)["input_ids"]
+        pair = [ours.cls_id, *ours.encode(["the cat"])[0], ours.sep_id, *ours.encode(["it sat"])[0], ours.sep_id]
+        assert theirs("the cat", "it sat")["input_ids"] == pair
+        for role, token in ROLES.items():
+            assert getattr(theirs, f"{role}_id") == getattr(ours, f"{role[:-6]}_id") == ours.vocabulary.index(token)
+    assert not (tmp_path / "saved" / "vocab.json").exists()  # transformers would build another tokenizer from it
+    assert Tokenizer.load(tmp_path / "saved").fingerprint == ours.fingerprint
+    assert ours.separators == 1
+
+
+def test_normalization_counts_as_a_rule(published: Path, tmp_path: Path) -> None:
+    assert Tokenizer.load(published).fingerprint != Tokenizer.load(write(tmp_path, None)).fingerprint
+    with pytest.raises(UserError, match="a normalizer other than NFC"):
+        Tokenizer.load(write(tmp_path, normalizers.NFKC()))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(published: Path) -> Tokenizer:
+    return Tokenizer.load(published)
+
+
+@settings(deadline=None)
+@given(texts=st.lists(UNICODE, max_size=5))
+def test_decoding_cache_and_word_counts_see_the_normalized_text(tokenizer: Tokenizer, texts: list[str]) -> None:
+    texts = [*texts, *DECOMPOSED]
+    encodings = tokenizer.encode_with_offsets(texts)
+    ids, offsets, _ = WordCache(tokenizer).encode_offsets(texts)
+    assert ids.tolist() == [i for encoding in encodings for i in encoding.ids]
+    assert offsets.tolist() == [list(pair) for encoding in encodings for pair in encoding.offsets]
+    normalized = [normalizers.NFC().normalize_str(text) for text in texts]
+    assert [tokenizer.decode(encoding.ids) for encoding in encodings] == normalized
+    assert isinstance(tokenizer.normalization, ByteLevel)
+    found = word_counts.count_words(texts, tokenizer.normalization).counts
+    assert found == word_counts.count_words(normalized, ByteLevel()).counts
+
+
+def test_a_run_of_spaces_starts_a_word(tokenizer: Tokenizer) -> None:
+    [ids] = tokenizer.encode(["the catxq   sat"])
+    tokens = tokenizer.tokens(ids)
+    starts = tokenizer.word_starts(ids, np.array([0]))
+    assert [token for token, start in zip(tokens, starts, strict=True) if start][1:] == ["Ġcat", "   "]
+
+
+def test_masks_of_a_published_model_are_filled_as_by_transformers(published: Path, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="needs the package transformers")
+    names = Tokenizer.load(published)
+    config = transformers.ModernBertConfig(
+        vocab_size=names.size, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=2,
+        pad_token_id=names.pad_id, cls_token_id=names.cls_id, sep_token_id=names.sep_id,
+        bos_token_id=names.cls_id, eos_token_id=names.sep_id,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    theirs = transformers.ModernBertForMaskedLM(config).eval()
+    theirs.save_pretrained(tmp_path / "model")
+    read = transformers.AutoTokenizer.from_pretrained(published)
+    read.save_pretrained(tmp_path / "model")
+    text = "un cafe\u0301 au [MASK]."
+    batch = read(text, return_tensors="pt")
+    place = batch["input_ids"][0].tolist().index(names.mask_id)
+    with torch.no_grad():
+        expected = theirs(input_ids=batch["input_ids"]).logits[0, place].softmax(-1)
+    [found] = bertie.load(tmp_path / "model").fill_mask(text, top_k=names.size)
+    in_order = {entry: float(probability) for entry, probability in zip(names.vocabulary, expected, strict=True)}
+    assert {each.token: each.probability for each in found} == pytest.approx(in_order, abs=1e-6)
