@@ -49,7 +49,8 @@ def main() -> None:
     parser.add_argument("shards", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     recipes = [name for name in config.shipped("pretrain") if name.startswith("mini") and not name.endswith("-paper")]
-    parser.add_argument("--recipes", nargs="+", default=recipes, choices=recipes)
+    usual = [name for name in recipes if name != "mini-xlm"]  # its shards have languages
+    parser.add_argument("--recipes", nargs="+", default=usual, choices=recipes)
     parser.add_argument("--rounds", type=int, default=7)
     args = parser.parse_args()
     threads = runtime.use_threads()
