@@ -31,7 +31,7 @@ from bertie import config, runtime, storage
 from bertie.batches.contiguous import DocSentences
 from bertie.batches.loader import Position
 from bertie.batches.sentence_pairs import SentencePairs
-from bertie.checkpoints.folder import list_checkpoints, load_weights, read_checkpoint
+from bertie.checkpoints.folder import Checkpoint, list_checkpoints, load_weights, read_checkpoint
 from bertie.model.encoder import build_encoder
 from bertie.model.model import Model
 from bertie.objectives import MaskedLM
@@ -104,8 +104,12 @@ def run(shards: Path, recipe: str, seed: int, budget: str, every: int, work: Pat
 
 
 def held_out_loss(folder: Path, shards: Shards, name: str) -> float:
+    """Return the masked-LM loss of the checkpoint in a folder on a set of held-out text, in nats."""
+    return loss_of(read_checkpoint(folder), shards, name)
+
+
+def loss_of(checkpoint: Checkpoint, shards: Shards, name: str) -> float:
     """Return the masked-LM loss of a checkpoint on a set of held-out text, in nats."""
-    checkpoint = read_checkpoint(folder)
     encoder = build_encoder(checkpoint.config)
     model = Model(encoder, build_heads((MASKS,), encoder, None))
     load_weights(model, checkpoint)

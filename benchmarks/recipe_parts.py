@@ -1,0 +1,150 @@
+"""What each part of the recipe `modern-mini` contributes: its held-out loss without that part.
+
+    python benchmarks/recipe_parts.py SHARDS --work FOLDER [--steps 500] [--only masks-15 random] [--threads 1]
+    python benchmarks/recipe_parts.py SHARDS --work FOLDER --means
+    python benchmarks/recipe_parts.py SHARDS --work FOLDER --table [--out benchmarks/results/recipe_parts.json]
+
+Every run sees as many tokens as `modern-mini` in --steps steps. Whatever masks and layout it trains with, it is scored with
+BERT's masks (15 %, 80/10/10) on held-out sequences of one document, as in speedrun.py. `--means` scores means of the last
+checkpoints of the first run. A stopped benchmark resumes. Several processes may train different runs (--only).
+
+SHARDS: the Simple English Wikipedia, prepared with a vocabulary of 30,000 entries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import bertie
+from bertie import config, storage
+from bertie.checkpoints.folder import list_checkpoints, read_checkpoint
+from bertie.pretraining.recipe import PretrainConfig
+from bertie.text.shards import open_shards
+from bertie.training.run_folder import read_metrics
+from results import environment
+from speedrun import held_out_loss, loss_of
+
+RECIPE = "modern-mini"
+MLM = {"kind": "mlm", "mlm_probability": 0.3, "initialization": "patterns"}
+COUNTED = [MLM | {"initialization": "cooccurrence"}]
+EARLIER = {"share": 0.3}
+LATER = {"share": 0.7}
+RUNS: dict[str, dict[str, Any]] = {
+    "modern-mini": {},
+    "modern-mini, seed 1": {"seed": 1},
+    "modern-mini, seed 2": {"seed": 2},
+    "co-occurrence vectors, no attention patterns": {"objectives": COUNTED},
+    "random initial weights": {"objectives": [MLM | {"initialization": "random"}]},
+    "no patterns, learned positions": {"objectives": COUNTED, "model": {"position_embedding": "learned"}},
+    "no patterns, BERT's place of layer norm": {"objectives": COUNTED, "model": {"norm_position": "post"}},
+    "15 % masks": {"objectives": [MLM | {"mlm_probability": 0.15}]},
+    "40 % masks": {"objectives": [MLM | {"mlm_probability": 0.4}]},
+    "masks from 30 to 15 %": {"objectives": [MLM | {"mlm_probability_end": 0.15}]},
+    "sentence pairs with NSP": {"objectives": [MLM, {"kind": "nsp"}], "layout": {"kind": "pairs"}},
+    "sequences across documents": {"layout": {"kind": "full_sentences"}},
+    "dropout 0.1": {"model": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}},
+    "GELU, as many parameters": {"model": {"hidden_act": "gelu", "intermediate_size": 576}},
+    "biases": {"model": {"use_bias": True}},
+    "all embeddings at the full learning rate": {"training": {"embedding_lr_scale": 1.0}},
+    "linear decay": {"schedule": {"kind": "linear", "warmup": 0.02}},
+    "cosine decay": {"schedule": {"kind": "cosine", "warmup": 0.02}},
+    "Muon, learning rate 2e-3": {"optimizer": {"kind": "muon"}},
+    "steps of 1,024 tokens": {"training": {"batch_size": 8}},
+    "steps of 4,096 tokens": {"training": {"batch_size": 32}},
+    "batch warm-up: 1,024 tokens in the first 30 %": {"phases": [EARLIER | {"batch_size": 8}, LATER]},
+    "length warm-up: 32 tokens in the first 30 %": {"phases": [EARLIER | {"max_length": 32, "batch_size": 64}, LATER]},
+}
+MEANS = (2, 4, 8)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shards", type=Path)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--only", nargs="+", choices=list(RUNS), default=list(RUNS), metavar="RUN")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--means", action="store_true")
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    if args.table:
+        print(table(args.work, args.out))
+    elif args.means:
+        means(args.shards, args.work)
+    else:
+        for name in args.only:
+            measure(name, args.shards, args.work, args.steps, args.threads)
+
+
+def folder(work: Path, name: str) -> Path:
+    """Return the run folder of a run."""
+    return work / "".join(character if character.isalnum() else "-" for character in name)
+
+
+def recipe_of(name: str, steps: int) -> PretrainConfig:
+    """Return the recipe of a run, with as many tokens as `modern-mini` in so many steps."""
+    changes = {"extends": RECIPE, **RUNS[name]}
+    count = round(steps * tokens_of_a_step({"extends": RECIPE}) / tokens_of_a_step(changes))
+    training = {"steps": count, "eval_every": count, "checkpoint_every": 25, "keep_checkpoints": 1_000}
+    return config.load(PretrainConfig, changes | {"training": changes.get("training", {}) | training}, "pretrain")
+
+
+def tokens_of_a_step(settings: dict[str, Any]) -> float:
+    """Return the mean number of tokens of a step over the phases of a recipe."""
+    recipe = config.load(PretrainConfig, settings, "pretrain")
+    ends = [phase.end_step for phase in recipe.resolved_phases]
+    tokens = [phase.batch_size * phase.layout.max_length for phase in recipe.resolved_phases]
+    return sum(np.diff([0, *ends]) * tokens) / ends[-1]
+
+
+def measure(name: str, shards: Path, work: Path, steps: int, threads: int) -> None:
+    """Train one model, and write its loss to WORK/NAME.json."""
+    run = folder(work, name)
+    result = run.with_suffix(".json")
+    if result.exists():
+        return
+    recipe = recipe_of(name, steps)
+    bertie.pretrain(recipe, shards, run, threads=threads)
+    last = read_metrics(run, "train")[-1]
+    found = {"name": name, "loss": held_out_loss(run, open_shards(shards), "documents")}
+    found |= {"steps": recipe.training.steps, "tokens": last["tokens"], "seconds": last["seconds"]}
+    storage.write_json(result, found | {"environment": environment(threads)})
+    print(name, found["loss"], flush=True)
+
+
+def means(shards: Path, work: Path) -> None:
+    """Score means of the last checkpoints of the first run, and write them to WORK/means.json."""
+    checkpoints = [read_checkpoint(each) for each in list_checkpoints(folder(work, next(iter(RUNS))))]
+    opened, found = open_shards(shards), {}
+    for count in MEANS:
+        chosen = [checkpoint.weights for checkpoint in checkpoints[-count:]]
+        mean = {name: torch.stack([weights[name].float() for weights in chosen]).mean(0) for name in chosen[0]}
+        found[count] = loss_of(replace(checkpoints[-1], weights=mean), opened, "documents")
+        print(f"mean of the last {count} checkpoints", found[count], flush=True)
+    storage.write_json(work / "means.json", found)
+
+
+def table(work: Path, out: Path | None) -> str:
+    """Return the losses as a table, and write them to `out`."""
+    done = [json.loads(path.read_text()) for name in RUNS if (path := folder(work, name).with_suffix(".json")).exists()]
+    means_of = json.loads((work / "means.json").read_text()) if (work / "means.json").exists() else {}
+    if out is not None:
+        storage.write_json(out, {"runs": done, "means": means_of})
+    lines = ["| Run | Loss | Difference | Seconds |", "|---|---|---|---|"]
+    lines += [
+        f"| {e['name']} | {e['loss']:.3f} | {e['loss'] - done[0]['loss']:+.3f} | {e['seconds']:.0f} |" for e in done
+    ]
+    lines += [f"| mean of the last {count} checkpoints | {loss:.3f} | | |" for count, loss in means_of.items()]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
