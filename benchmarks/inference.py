@@ -121,7 +121,7 @@ def prepare(work: Path, args: argparse.Namespace) -> None:
         write_model(model, complete, tokenizer)
     texts = work / "texts.txt"
     if not texts.is_file():
-        texts.write_text("\n".join(mix(args.data, 40 if args.small else 400)) + "\n")
+        texts.write_text("\n".join(mix(args.data, 40 if args.small else 160)) + "\n")
     for engine in OURS:
         folder = work / engine
         if engine == "plain" or folder.is_dir() or args.only not in engine:
