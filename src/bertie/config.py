@@ -51,12 +51,23 @@ def load(kind: type[C], given: str | Path | dict[str, Any], group: str) -> C:
         return build(kind, _resolve_extends(given, Path(), "the configuration", group, ()), "")
     path = _find(Path(given), group)
     if not path.is_file():
-        raise UsageError(f"no configuration {str(given)!r}: give a .toml file or one of {', '.join(shipped(group))}")
+        raise UsageError(_missing(str(given), group))
     values = _resolve_extends(read(path), path.parent, str(path), group, (path.resolve(),))
     try:
         return build(kind, values, "")
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
+
+
+def _missing(given: str, group: str) -> str:
+    """Return the message for a name or file that does not exist."""
+    if given.endswith(".toml"):
+        return f"no such file: {given}"
+    what, names = "lab" if group == "lab" else "recipe", shipped(group)
+    beside = [file] if Path(file := f"{given}.toml").is_file() else []
+    if close := beside or difflib.get_close_matches(given, names, n=1):
+        return f"no {what} {given!r}: did you mean {close[0]}?"
+    return f"no {what} {given!r}: give a .toml file or one of {', '.join(names)}"
 
 
 def build(kind: Any, value: Any, where: str) -> Any:
@@ -184,7 +195,8 @@ def _build_dataclass(kind: Any, value: Any, where: str) -> Any:
     hints = typing.get_type_hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for key in value:
-        _choose(key, list(fields), f"{where or 'top level'}: key")
+        if key not in fields:
+            raise UsageError(f"{f'{where}.{key}'.lstrip('.')} is not known; {_hint(key, list(fields))}")
     for name, field in fields.items():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in value:
@@ -204,6 +216,9 @@ def _build_union(choices: list[Any], value: Any, where: str) -> Any:
 def _choose(value: Any, choices: list[Any], where: str) -> Any:
     if value in choices:
         return value
-    close = difflib.get_close_matches(str(value), [str(choice) for choice in choices], n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(map(str, choices))}"
-    raise UsageError(f"{where}: {value!r} is not known; {hint}")
+    raise UsageError(f"{where}: {value!r} is not known; {_hint(str(value), choices)}")
+
+
+def _hint(given: str, choices: list[Any]) -> str:
+    close = difflib.get_close_matches(given, [str(choice) for choice in choices], n=1)
+    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(map(str, choices))}"

@@ -54,6 +54,10 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
+def _amount(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
 def duration(seconds: float) -> str:
     """Return a duration in a unit that suits it: 9000 as "2.5 hours"."""
     for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
@@ -92,7 +96,7 @@ class Progress:
         self.done += amount
         self.detail = detail or self.detail
         if self.bar is not None:
-            self.bar.update(self.task, completed=self.done, detail=f"{self.rate:.3g}/s  {self.detail}")
+            self.bar.update(self.task, completed=self.done, detail=f"{self.pace.removeprefix(', ')}  {self.detail}")
         elif time.monotonic() - self.printed > 30:
             self.printed = time.monotonic()
             info(self.line())
@@ -106,8 +110,13 @@ class Progress:
         """Return the progress as one plain line."""
         rate = self.rate
         left = f", {(self.total - self.done) / rate:.0f} s left" if self.total and rate else ""
-        share = f" of {self.total:g}" if self.total else ""
-        return f"{self.title}: {self.done:g}{share} {self.unit}, {rate:.3g}/s{left}  {self.detail}".rstrip()
+        share = f" of {_amount(self.total)}" if self.total else ""
+        return f"{self.title}: {_amount(self.done)}{share} {self.unit}{self.pace}{left}  {self.detail}".rstrip()
+
+    @property
+    def pace(self) -> str:
+        """The rate as text; nothing where the units are seconds of a budget."""
+        return "" if self.unit == "s" else f", {_amount(self.rate)}/s"
 
 
 @contextmanager

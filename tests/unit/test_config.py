@@ -113,8 +113,8 @@ def test_shipped_configurations_are_read_back(group: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("size.width = 1\nsede = 1", "top level: key: 'sede' is not known; did you mean 'seed'?"),
-        ("size.width = 1\nsize.qqq = 1", "size: key: 'qqq' is not known; choose from width, name, fast"),
+        ("size.width = 1\nsede = 1", "sede is not known; did you mean 'seed'?"),
+        ("size.width = 1\nsize.qqq = 1", "size.qqq is not known; choose from width, name, fast"),
         ("seed = 1", "top level: size is missing"),
         ("[size]", "size: width is missing"),
         ("size.width = 1.0", "size.width: expected int, got 1.0"),
@@ -126,7 +126,7 @@ def test_shipped_configurations_are_read_back(group: str) -> None:
         ('size.width = 1\nsize.precision = "fp23"', "size.precision: 'fp23' is not known; did you mean 'fp32'?"),
         ('size.width = 1\nshape.kind = "sqare"', "shape.kind: 'sqare' is not known; did you mean 'square'?"),
         ("size.width = 1\nshape.side = 1", "shape: expected a table with a kind, got {'side': 1}"),
-        ('size.width = 1\nshape = {kind = "square", radius = 1}', "shape: key: 'radius' is not known"),
+        ('size.width = 1\nshape = {kind = "square", radius = 1}', "shape.radius is not known"),
         ("size.width = 1\nnumbers = 1", "numbers: expected an array, got 1"),
         ('size.width = 1\nnumbers = [1, "a"]', "numbers.1: expected float, got 'a'"),
         ('size.width = 1\n[[shapes]]\nkind = "cube"', "shapes.0.kind: 'cube' is not known"),
@@ -187,9 +187,9 @@ def test_invalid_extends_is_refused(tmp_path: Path, files: dict[str, str], messa
 def test_a_configuration_is_found_by_name_or_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert config.load(PretrainConfig, "mini", "pretrain").model.num_hidden_layers == 4
-    with pytest.raises(UsageError, match=r"no configuration 'minni': give a \.toml file or one of .*mini"):
+    with pytest.raises(UsageError, match=r"no recipe 'minni': did you mean mini\?"):
         config.load(PretrainConfig, "minni", "pretrain")
-    with pytest.raises(UsageError, match=r"no configuration 'mine\.toml'"):
+    with pytest.raises(UsageError, match=r"no such file: mine\.toml"):
         config.load(PretrainConfig, "mine.toml", "pretrain")
     Path("mini").mkdir()  # a folder of that name does not hide the shipped configuration
     assert config.load(PretrainConfig, "mini", "pretrain").model.num_hidden_layers == 4
@@ -244,7 +244,7 @@ def test_a_configuration_is_loaded_from_a_dict() -> None:
     assert "extends" in values  # the dict is not changed
     for bad, words in (
         ({"extends": "clasify"}, "the configuration: extends 'clasify', but there is no file clasify"),
-        ({"extends": "classify", "training": {"rate": 1}}, "'rate' is not known"),
+        ({"extends": "classify", "training": {"rate": 1}}, r"training\.rate is not known"),
         ({}, "task is missing"),
     ):
         with pytest.raises(UsageError, match=words):

@@ -17,9 +17,17 @@ def test_the_rate_ignores_work_done_before_this_process_started(monkeypatch: pyt
     with console.progress("train", 1000, "steps", done=900) as bar:
         clock[0] += 10
         bar.advance(50, "loss 1.0")
-        assert bar.line() == "train: 950 of 1000 steps, 5/s, 10 s left  loss 1.0"
+        assert bar.line() == "train: 950 of 1,000 steps, 5/s, 10 s left  loss 1.0"
     with console.progress("read", 0, "MB") as bar:
         assert bar.line() == "read: 0 MB, 0/s"
+    with console.progress("pretrain", 60, "s") as bar:  # a budget of time
+        clock[0] += 30
+        bar.advance(20)
+        assert bar.line() == "pretrain: 20 of 60 s, 60 s left"
+    with console.progress("GloVe", 9.36658e6, "pairs") as bar:
+        clock[0] += 30
+        bar.advance(7.2e6)
+        assert bar.line() == "GloVe: 7,200,000 of 9,366,580 pairs, 240,000/s, 9 s left"
 
 
 def test_progress_prints_a_line_every_30_seconds_without_a_terminal(

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from tyro.conf import Positional
-
 from bertie.commands.common import Flat, Output, OutputFlags
 from bertie.pretraining.glove import GloveConfig, glove
 
@@ -16,7 +14,7 @@ from bertie.pretraining.glove import GloveConfig, glove
 class Args:
     """Train static GloVe vectors on token shards. Fine-tune with them, or compute vectors, as with any model."""
 
-    shards: Positional[Path]
+    data: Path
     """Token shards: the output of `bertie prepare`."""
     out: Path
     """Output: the model folder."""
@@ -27,4 +25,4 @@ class Args:
 
 
 def run(args: Args) -> dict[str, Any]:
-    return glove(args.shards, args.out, args.settings, threads=args.threads)
+    return glove(args.data, args.out, args.settings, threads=args.threads)

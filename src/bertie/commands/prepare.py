@@ -55,7 +55,8 @@ def run(args: Args) -> dict[str, Any]:
         console.info(f"{args.check}: {len(manifest['files']):,} files, {size / 1e6:,.1f} MB, intact")
         return _summary(args.check, manifest)
     if not args.tokenizer or not args.out:
-        raise UsageError("bertie prepare lacks --tokenizer or --out (see bertie prepare --help)")
+        missing = [flag for flag, given in (("--tokenizer", args.tokenizer), ("--out", args.out)) if not given]
+        raise UsageError(f"bertie prepare lacks {' and '.join(missing)} (see bertie prepare --help)")
     manifest = prepare(
         args.text,
         Tokenizer.load(args.tokenizer),

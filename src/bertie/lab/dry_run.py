@@ -60,11 +60,17 @@ def dry_run(schedule: Schedule, launcher: Launcher) -> dict[str, Any]:
         for name in cell.tasks.values():
             seconds[name] = _finetuning_seconds(schedule, name, speed)
     todo = {name: value for name, value in seconds.items() if not schedule.finished(name)}
+    longest = 0.0  # a fine-tuning waits for its model
     for cell in plan.cells:
-        own = [seconds[cell.model], *(seconds[name] for name in cell.tasks.values())]
-        pretraining, tuning = (console.duration(part) for part in (own[0], sum(own[1:])))
-        console.info(f"{cell.name}: {pretraining} of pre-training, {tuning} of fine-tuning")
-    expected = sum(todo.values()) / launcher.slots
+        tasks = [seconds[name] for name in cell.tasks.values()]
+        tuning = f"about {console.duration(sum(tasks))} of fine-tuning"
+        if isinstance(plan.steps[cell.model], GloveStep):
+            console.info(f"{cell.name}: vectors not estimated, {tuning}")
+        else:
+            console.info(f"{cell.name}: {console.duration(seconds[cell.model])} of pre-training, {tuning}")
+        waiting = [todo[name] for name in cell.tasks.values() if name in todo]
+        longest = max(longest, todo.get(cell.model, 0.0) + max(waiting, default=0.0))
+    expected = max(sum(todo.values()) / launcher.slots, longest)
     console.info(
         f"{console.plural(len(plan.cells), 'cell')}, {console.plural(len(todo), 'step')} to do: about "
         f"{console.duration(expected)} with {launcher.slots} at a time"

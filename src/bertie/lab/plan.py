@@ -70,6 +70,14 @@ class Plan:
         """The combinations of variants, in order. Each has one cell per seed."""
         return list(dict.fromkeys(cell.variants for cell in self.cells))
 
+    def describe(self, name: str) -> str:
+        """Return what a step does, for people: "pretrain of BERT, seed 0". Other cells may use the step, too."""
+        for cell in self.cells:
+            for work, step in ((self.steps[name].kind, cell.model), *cell.tasks.items()):
+                if step == name:
+                    return f"{work} of {cell.name}"
+        return name
+
 
 def make_plan(config: LabConfig, data: Path) -> Plan:
     """Plan a lab.

@@ -59,7 +59,7 @@ class Schedule:
             try:
                 while todo or self.running:
                     todo = self._start(launcher, todo)
-                    bar.advance(self._collect(), ", ".join(sorted(self.running)))
+                    bar.advance(self._collect(), "; ".join(map(self.plan.describe, sorted(self.running))))
                     time.sleep(POLL_SECONDS)
             finally:
                 for job in self.running.values():
@@ -96,7 +96,7 @@ class Schedule:
             del self.running[name]
             if code or not self.finished(name):
                 self.failed[name] = self._error(name, code)
-                console.warn(f"{name} failed: {self.failed[name]}")
+                console.warn(f"{self.plan.describe(name)} ({name}) failed: {self.failed[name]}")
         return len(ended)
 
     def _error(self, name: str, code: int) -> str:

@@ -103,6 +103,8 @@ class TransformerConfig:
     """Constant that layer normalization adds to the variance."""
 
     def __post_init__(self) -> None:
+        if self.embedding_size == self.hidden_size:  # without a projection, as files of other libraries are read back
+            object.__setattr__(self, "embedding_size", 0)
         require_range("model", self, "num_hidden_layers", low=1, high=1000)
         sizes = ("hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
         require_range("model", self, *sizes, low=1, high=1_000_000)

@@ -106,7 +106,8 @@ def _report_phase(setup: Setup, number: int, micro_batch: int) -> dict[str, Any]
     epochs = steps * tokens / int(setup.shards.train.document_starts[-1])
     filler = 1 - micro.tokens / len(micro.batch.input_ids)
     memory = setup.memory_estimate(micro)
-    length = setup.phase_lengths[number] + ("" if setup.config.budget else f", {epochs:.3g} epochs")
+    length = f"{setup.phase_lengths[number]} of {phase.shape.rows} × {phase.shape.row_tokens:,} tokens"
+    length += "" if setup.config.budget else f", {epochs:.3g} epochs"
     console.info(_phase_line(number, phase, length, rows, filler, micro, memory))
     console.info(f"             {_example(micro, setup.shards.tokenizer)}")
     sizes = {"tokens": tokens, "rows": phase.shape.rows, "filler": filler, "memory": memory.total}
@@ -125,8 +126,7 @@ def _phase_line(
     predictions = ", ".join(f"{int(count)} {name}" for name, count in micro.counts.items())
     parts = ", ".join(f"{name} {_bytes(size)}" for name, size in vars(memory).items())
     return (
-        f"phase {number + 1}      {length} of {phase.shape.rows} × {phase.shape.row_tokens:,} tokens; a forward pass: "
-        f"{rows} × {phase.shape.row_tokens:,} tokens in "
+        f"phase {number + 1}      {length}; a forward pass: {rows} × {phase.shape.row_tokens:,} tokens in "
         f"{int((micro.batch.example != FILLER).sum())} sequences of at most {phase.layout.max_length}, "
         f"{100 * filler:.2f} % filler, predictions: {predictions}\n"
         f"             memory in fp32: {parts}; total {_bytes(memory.total)}, plus temporary buffers"

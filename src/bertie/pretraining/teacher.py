@@ -73,9 +73,11 @@ def _require_sizes(objective: Distillation, config: PretrainConfig, teacher: Tra
     """Raise UsageError if the model and the teacher have sizes that cannot be compared or copied."""
     student = config.model
     if objective.cosine_weight and student.hidden_size != teacher.hidden_size:
+        copied = objective.initialization == "teacher" and not config.init_from
+        both = ' and objectives.distil.initialization to "random"' if copied else ""
         raise UsageError(
             f"model.hidden_size is {student.hidden_size} and that of {where} is {teacher.hidden_size}, so their hidden "
-            "states cannot be compared: set objectives.distil.cosine_weight to 0, or the sizes to the same"
+            f"states cannot be compared: set objectives.distil.cosine_weight to 0{both}, or the sizes to the same"
         )
     if objective.initialization != "teacher" or config.init_from:
         return

@@ -55,6 +55,15 @@ def test_models_of_any_structure_are_read_back(
     assert "Only bertie loads this model" in (tmp_path / "README.md").read_text()
 
 
+def test_electra_with_embeddings_of_its_hidden_size_is_saved_as_electra(
+    tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    config = replace(tiny_config, embedding_size=tiny_config.hidden_size, pooler_act="gelu")
+    assert config.embedding_size == 0
+    write_model(tmp_path, built(config, "classify"), small_tokenizer)
+    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "electra"
+
+
 def test_a_damaged_configuration_is_refused(
     tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ import tomli_w
 import bertie
 from bertie.cli import main
 from bertie.errors import MachineError, UsageError
+from bertie.lab import dry_run
 from bertie.lab.launchers import Work
 
 File = dict[str, Any]
@@ -209,13 +210,26 @@ def test_a_failed_step_is_reported_and_repeated(lab_data: Path, tmp_path: Path) 
 def test_a_dry_run_estimates_and_trains_nothing(
     lab_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    found = bertie.run_lab(small(), lab_data, tmp_path / "out", dry=True)
-    assert (found["cells"], found["steps"]) == (2, 4)
+    file = small()
+    file["axes"][0]["variants"].append({"name": "GloVe", "glove": {"hidden_size": 8}})
+    found = bertie.run_lab(file, lab_data, tmp_path / "out", dry=True)
+    assert (found["cells"], found["steps"]) == (3, 6)
     assert 0 < found["hours"] < 1
     assert {name.split("-")[0] for name in states(tmp_path / "out" / "steps")} == {"vocabulary", "shards"}
     shown = capfd.readouterr().err
     assert "no NSP, seed 0: " in shown
+    assert "GloVe, seed 0: vectors not estimated, about " in shown
     assert " s with " in shown  # a unit that suits a lab of seconds
+
+
+def test_an_estimate_is_not_below_the_longest_cell(
+    monkeypatch: pytest.MonkeyPatch, lab_data: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(dry_run, "_speed", lambda *_: dry_run.Speed(3600.0, 1e9))
+    file = small()
+    file["axes"][0]["variants"].pop()
+    found = bertie.run_lab(file, lab_data, tmp_path / "out", work=Work(workers=8), dry=True)
+    assert found["hours"] == pytest.approx(1, abs=1e-3)
 
 
 @pytest.mark.slow

@@ -199,6 +199,15 @@ def test_glove_takes_the_place_of_pre_training(lab_file: File, lab_data: Path) -
     check(plan)
 
 
+def test_steps_are_described_by_their_first_cell(lab_file: File, lab_data: Path) -> None:
+    plan = planned(lab_file, lab_data)
+    cell = plan.cells[1]
+    assert plan.describe(cell.model) == "pretrain of no NSP, seed 0"
+    assert plan.describe(cell.tasks["and"]) == "and of no NSP, seed 0"
+    shards = plan.steps[cell.model].needs[0]
+    assert plan.describe(shards) == shards
+
+
 def test_checkpoints_of_one_run_are_fine_tuned(lab_file: File, lab_data: Path) -> None:
     lab_file["axes"][0]["variants"] = [{"name": str(step), "checkpoint": step} for step in (2, 4)]
     plan = planned(lab_file, lab_data)

@@ -26,7 +26,6 @@ def fits(config: TransformerConfig) -> bool:
         has_defaults(config, (*bert.KEYS, "embedding_size", "pooler_act"))
         and (config.hidden_act, config.pooler_act) == ("gelu", "gelu")
         and config.type_vocab_size > 0
-        and config.embedding_size != config.hidden_size  # it is read back as 0
     )
 
 
