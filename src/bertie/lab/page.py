@@ -38,7 +38,9 @@ def report(config: LabConfig, results: Results, machine: str) -> Page:
         )
     names = of_tasks(results) or results.measures
     page.heading("Scores")
-    page.paragraph(f"Mean ± standard deviation over {plural(len(config.seeds), 'seed')}.{_failures(results)}")
+    seeds = len(config.seeds)
+    shown = f"Mean ± standard deviation over {seeds} seeds." if seeds > 1 else "One seed."
+    page.paragraph(f"{shown}{_failures(results)}")
     page.table(*score_table(config, results, names))
     page.heading("Differences to the first row")
     page.paragraph(METHOD)

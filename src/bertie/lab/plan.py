@@ -222,7 +222,10 @@ class _Cell:
             raise UsageError(f"{task.name}: a lab has an axis instead of grid and restarts: remove them")
         settings = configuration.plain(replace(recipe, seed=self.seed), defaults=False)
         train, dev = (_located(self.data, name) for name in (task.train, task.dev))
-        files = tuple(self.hash_file(Path(path)) for path in (train, dev))
+        try:
+            files = tuple(self.hash_file(Path(path)) for path in (train, dev))
+        except UsageError as error:
+            raise UsageError(f"task {task.name}: {error}") from error
         return self._add(FinetuneStep(settings, train, dev, files, model, checkpoint))
 
     def _stamp(self, source: Source) -> str:
