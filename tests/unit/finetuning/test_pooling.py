@@ -251,7 +251,7 @@ def test_combinations_without_sense_are_refused(pairs: list[dict[str, Any]], sta
             [{"text": p["text"], "label": p["label"]} for p in pairs],
             static,
         )
-    with pytest.raises(UsageError, match=r"'pooling' is not known"):
+    with pytest.raises(UsageError, match=r"task\.pooling is not known"):
         bertie.finetune({"extends": "tag", "task": {"kind": "tag", "pooling": "max"}}, [], [], static)
     with pytest.raises(UsageError, match="max_length is 4: the model reads 5 to 64 tokens"):
         finetune(with_task(CONFIG, Classify(), "max", max_length=4), pairs, static)

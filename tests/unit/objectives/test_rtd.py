@@ -220,7 +220,9 @@ def test_recipes_that_do_not_fit_are_refused(config: TransformerConfig) -> None:
         with pytest.raises(UsageError, match=rf"remove objectives\.{other.kind} or objectives\.rtd"):
             rtd.check(config, layout, (mlm, other, rtd))
     lstm = configuration.load(PretrainConfig, "mini-elmo", "pretrain").model
-    with pytest.raises(UsageError, match=r'objectives\.rtd needs a Transformer, and model\.kind is "lstm".* of kind "bilm"'):
+    with pytest.raises(
+        UsageError, match=r'objectives\.rtd needs a Transformer, and model\.kind is "lstm".* of kind "bilm"'
+    ):
         rtd.check(lstm, layout, (mlm, rtd))
     for name, value in (("generator_size", 0.0), ("generator_size", 1.5), ("generator_layers", -1), ("weight", -1.0)):
         with pytest.raises(UsageError, match=rf"objectives\.rtd\.{name}"):

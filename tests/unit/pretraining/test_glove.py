@@ -46,7 +46,17 @@ def test_vectors_are_a_function_of_the_seed() -> None:
 
 
 def test_a_model_folder_that_can_be_fine_tuned(small_shards: Path, tmp_path: Path) -> None:
-    argv = ["glove", str(small_shards), "--out", str(tmp_path / "glove"), "--hidden-size", "16", "--epochs", "2"]
+    argv = [
+        "glove",
+        "--data",
+        str(small_shards),
+        "--out",
+        str(tmp_path / "glove"),
+        "--hidden-size",
+        "16",
+        "--epochs",
+        "2",
+    ]
     assert main(argv) == 0
     model = bertie.load(tmp_path / "glove")
     assert model.embed(["a text", "another"]).shape == (2, 16)
