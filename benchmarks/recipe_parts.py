@@ -1,6 +1,6 @@
 """What each part of the recipe `modern-mini` contributes: its held-out loss without that part.
 
-    python benchmarks/recipe_parts.py SHARDS --work FOLDER [--steps 500] [--only masks-15 random] [--threads 1]
+    python benchmarks/recipe_parts.py SHARDS --work FOLDER [--steps 500] [--only "15 % masks" biases] [--threads 1]
     python benchmarks/recipe_parts.py SHARDS --work FOLDER --means
     python benchmarks/recipe_parts.py SHARDS --work FOLDER --table [--out benchmarks/results/recipe_parts.json]
 
@@ -139,9 +139,8 @@ def table(work: Path, out: Path | None) -> str:
     if out is not None:
         storage.write_json(out, {"runs": done, "means": means_of})
     lines = ["| Run | Loss | Difference | Seconds |", "|---|---|---|---|"]
-    lines += [
-        f"| {e['name']} | {e['loss']:.3f} | {e['loss'] - done[0]['loss']:+.3f} | {e['seconds']:.0f} |" for e in done
-    ]
+    whole = next((each["loss"] for each in done if each["name"] == RECIPE), float("nan"))
+    lines += [f"| {e['name']} | {e['loss']:.3f} | {e['loss'] - whole:+.3f} | {e['seconds']:.0f} |" for e in done]
     lines += [f"| mean of the last {count} checkpoints | {loss:.3f} | | |" for count, loss in means_of.items()]
     return "\n".join(lines)
 

@@ -61,13 +61,14 @@ def load(kind: type[C], given: str | Path | dict[str, Any], group: str) -> C:
 
 def _missing(given: str, group: str) -> str:
     """Return the message for a name or file that does not exist."""
-    if given.endswith(".toml"):
-        return f"no such file: {given}"
     what, names = "lab" if group == "lab" else "recipe", shipped(group)
+    if given.endswith(".toml"):
+        name = Path(given).stem
+        return f"no such file: {given}" + (f"; the {what} of the package is {name!r}" if name in names else "")
     beside = [file] if Path(file := f"{given}.toml").is_file() else []
-    if close := beside or difflib.get_close_matches(given, names, n=1):
-        return f"no {what} {given!r}: did you mean {close[0]}?"
-    return f"no {what} {given!r}: give a .toml file or one of {', '.join(names)}"
+    close = beside or difflib.get_close_matches(given, names, n=1)
+    guess = f"did you mean {close[0]!r}? Or " if close else ""
+    return f"no {what} {given!r}: {guess}give a .toml file or one of {', '.join(names)}"
 
 
 def build(kind: Any, value: Any, where: str) -> Any:
@@ -196,7 +197,7 @@ def _build_dataclass(kind: Any, value: Any, where: str) -> Any:
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for key in value:
         if key not in fields:
-            raise UsageError(f"{f'{where}.{key}'.lstrip('.')} is not known; {_hint(key, list(fields))}")
+            raise UsageError(f"{f'{where}.{key}'.lstrip('.')} is not known; {_hint(str(key), list(fields))}")
     for name, field in fields.items():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in value:

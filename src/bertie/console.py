@@ -55,7 +55,7 @@ def percent(share: float) -> str:
 
 
 def _amount(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 999.5 else f"{value:.3g}"
 
 
 def duration(seconds: float) -> str:
@@ -96,7 +96,9 @@ class Progress:
         self.done += amount
         self.detail = detail or self.detail
         if self.bar is not None:
-            self.bar.update(self.task, completed=self.done, detail=f"{self.pace.removeprefix(', ')}  {self.detail}")
+            self.bar.update(
+                self.task, completed=self.done, detail=f"{self.pace.removeprefix(', ')}  {self.detail}".strip()
+            )
         elif time.monotonic() - self.printed > 30:
             self.printed = time.monotonic()
             info(self.line())

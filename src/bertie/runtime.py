@@ -117,7 +117,7 @@ def resolve_precision(precision: Precision, target: torch.device) -> Literal["fp
 
     A GPU uses bf16 if it supports bf16. A CPU uses bf16 if it has bf16 instructions and a measurement shows that they are
     faster. The measurement is necessary because fp32 products are faster on some CPUs with bf16 instructions. It takes
-    processor time, so other programs do not change the answer.
+    processor time, which depends far less on other programs than wall time does.
     """
     if precision != "auto":
         return precision

@@ -187,8 +187,14 @@ def test_invalid_extends_is_refused(tmp_path: Path, files: dict[str, str], messa
 def test_a_configuration_is_found_by_name_or_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert config.load(PretrainConfig, "mini", "pretrain").model.num_hidden_layers == 4
-    with pytest.raises(UsageError, match=r"no recipe 'minni': did you mean mini\?"):
+    with pytest.raises(
+        UsageError, match=r"no recipe 'minni': did you mean 'mini'\? Or give a \.toml file or one of .*mini"
+    ):
         config.load(PretrainConfig, "minni", "pretrain")
+    with pytest.raises(UsageError, match=r"no such file: mini\.toml; the recipe of the package is 'mini'"):
+        config.load(PretrainConfig, "mini.toml", "pretrain")
+    with pytest.raises(UsageError, match="5 is not known"):
+        config.load(PretrainConfig, {"extends": "mini", "training": {5: 1}}, "pretrain")
     with pytest.raises(UsageError, match=r"no such file: mine\.toml"):
         config.load(PretrainConfig, "mine.toml", "pretrain")
     Path("mini").mkdir()  # a folder of that name does not hide the shipped configuration

@@ -20,6 +20,8 @@ def test_the_rate_ignores_work_done_before_this_process_started(monkeypatch: pyt
         assert bar.line() == "train: 950 of 1,000 steps, 5/s, 10 s left  loss 1.0"
     with console.progress("read", 0, "MB") as bar:
         assert bar.line() == "read: 0 MB, 0/s"
+        bar.advance(999.7)
+        assert bar.line().startswith("read: 1,000 MB")
     with console.progress("pretrain", 60, "s") as bar:  # a budget of time
         clock[0] += 30
         bar.advance(20)
@@ -27,6 +29,7 @@ def test_the_rate_ignores_work_done_before_this_process_started(monkeypatch: pyt
     with console.progress("GloVe", 9.36658e6, "pairs") as bar:
         clock[0] += 30
         bar.advance(7.2e6)
+        assert bar.pace == ", 240,000/s"
         assert bar.line() == "GloVe: 7,200,000 of 9,366,580 pairs, 240,000/s, 9 s left"
 
 

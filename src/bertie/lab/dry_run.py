@@ -41,7 +41,8 @@ def dry_run(schedule: Schedule, launcher: Launcher) -> dict[str, Any]:
     speed of pre-training.
 
     Returns:
-        {"steps": number of unfinished steps, "hours": of all of them, if `workers` of them run at a time}.
+        {"steps": number of unfinished steps, "hours": of all of them, if `workers` of them run at a time, but not less
+        than its longest cell}.
     """
     plan = schedule.plan
     schedule.run(launcher, {name for name, step in plan.steps.items() if isinstance(step, ShardsStep)})

@@ -71,11 +71,15 @@ class Plan:
         return list(dict.fromkeys(cell.variants for cell in self.cells))
 
     def describe(self, name: str) -> str:
-        """Return what a step does, for people: "pretrain of BERT, seed 0". Other cells may use the step, too."""
+        """Return what a step does, for people: "pre-training of BERT, seed 0". Other cells may use the step, too."""
         for cell in self.cells:
-            for work, step in ((self.steps[name].kind, cell.model), *cell.tasks.items()):
+            if name == cell.model:
+                return (
+                    f"{'GloVe' if isinstance(self.steps[name], GloveStep) else 'pre-training'} of {cell.name} ({name})"
+                )
+            for task, step in cell.tasks.items():
                 if step == name:
-                    return f"{work} of {cell.name}"
+                    return f"{task} of {cell.name} ({name})"
         return name
 
 

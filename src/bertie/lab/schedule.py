@@ -96,7 +96,7 @@ class Schedule:
             del self.running[name]
             if code or not self.finished(name):
                 self.failed[name] = self._error(name, code)
-                console.warn(f"{self.plan.describe(name)} ({name}) failed: {self.failed[name]}")
+                console.warn(f"{self.plan.describe(name)} failed: {self.failed[name]}")
         return len(ended)
 
     def _error(self, name: str, code: int) -> str:

@@ -14,7 +14,7 @@ def require_transformer(kind: str, model: EncoderConfig) -> TransformerConfig:
     """Return the configuration of a Transformer. Raise UsageError, which names the objective, for another encoder."""
     if not isinstance(model, TransformerConfig):
         own = OWN_OBJECTIVES.get(model.kind)
-        instead = f'replace it by an objective of kind "{own}"' if own else f"remove objectives.{kind}"
+        instead = f'replace objectives.{kind} by one of kind "{own}"' if own else f"remove objectives.{kind}"
         raise UsageError(
             f'objectives.{kind} needs a Transformer, and model.kind is "{model.kind}": set model.kind to "transformer", or '
             f"{instead}"

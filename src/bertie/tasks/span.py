@@ -27,6 +27,7 @@ from bertie.tasks.evaluation.span import evaluate_answers
 from bertie.tasks.predictions import SpanCandidate, SpanPrediction
 from bertie.tasks.squad_metrics import best_threshold, squad_scores
 from bertie.tasks.task import Unit
+from bertie.tasks.word_alignment import with_combining_marks
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
@@ -186,7 +187,8 @@ class Span:
         spans = sorted((span for window in windows for span in self._spans(*window)), key=lambda span: -span[0])
         spans = spans[: self.n_best_size]
         best = spans[0][0] if spans else -np.inf
-        scored = [(score, example.context[start:end], start, end) for score, start, end in spans]
+        whole = [(score, start, with_combining_marks(example.context, end)) for score, start, end in spans]
+        scored = [(score, example.context[start:end], start, end) for score, start, end in whole]
         if self.threshold is not None:
             scored.append((null, "", 0, 0))
         scored.sort(key=lambda each: -each[0])

@@ -60,14 +60,14 @@ def split_and_tokenize(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[Tok
             ids, offsets, word_ids = ids[kept], offsets[kept], word_ids[kept]
         _, starts, words = np.unique(word_ids, return_index=True, return_inverse=True)
         lasts = np.append(starts[1:], len(ids))[: len(starts)] - 1
-        ends = [_with_combining_marks(text, end) for end in offsets[lasts, 1].tolist()]
+        ends = [with_combining_marks(text, end) for end in offsets[lasts, 1].tolist()]
         places = np.stack([offsets[starts, 0], np.array(ends, np.int32)], 1)
         tokenized.append((_with_word_offsets(ids, words), places))
     return tokenized
 
 
-def _with_combining_marks(text: str, end: int) -> int:
-    """Return the end of a word including combining accents after its last letter: BERT may strip these from tokens."""
+def with_combining_marks(text: str, end: int) -> int:
+    """Return the end of a word or answer with the combining accents after its last letter, which no token may cover."""
     while end < len(text) and unicodedata.combining(text[end]):
         end += 1
     return end

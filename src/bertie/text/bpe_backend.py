@@ -111,10 +111,12 @@ class BPEBackend:
     @property
     def tokenizer_class(self) -> str:
         """The class of transformers that reads the tokenizer."""
-        if self.separators == 2:
-            return "RobertaTokenizer"
         # The classes of RoBERTa and GPT-2 do not normalize, and have their own special tokens around a text.
-        return "GPT2Tokenizer" if self.special.cls == self.special.sep else "PreTrainedTokenizerFast"
+        if not self.normalization.nfc and self.separators == 2:
+            return "RobertaTokenizer"
+        if not self.normalization.nfc and self.special.cls == self.special.sep:
+            return "GPT2Tokenizer"
+        return "PreTrainedTokenizerFast"
 
     def config(self) -> dict[str, Any]:
         """Return the entries of tokenizer_config.json, without the special tokens."""
@@ -193,7 +195,7 @@ def build(
 
 
 def _offsets_without_spaces(add_prefix_space: bool) -> Any:
-    """Return what leaves the space before a word out of its offsets, unless the tokenizer has put it there."""
+    """Return what leaves the space before a word out of its offsets. A space that the tokenizer adds has no offset."""
     return processors.ByteLevel(add_prefix_space=add_prefix_space, trim_offsets=True)
 
 
@@ -234,10 +236,14 @@ def load_json(path: Path) -> BPEBackend:
         raise UserError(f"{path}: the ids of its {len(vocabulary)} tokens do not run from 0 to {len(vocabulary) - 1}")
     special = _read_roles(path.parent, vocabulary)
     trimmed = _offsets_without_spaces(splitter.add_prefix_space)  # the files of GPT-2 and ModernBERT keep the spaces
-    if isinstance(engine.post_processor, processors.ByteLevel):
+    if isinstance(engine.post_processor, processors.ByteLevel | None):
         engine.post_processor = trimmed
     elif isinstance(engine.post_processor, processors.TemplateProcessing):
         engine.post_processor = processors.Sequence([trimmed, engine.post_processor])
+    elif isinstance(engine.post_processor, processors.RobertaProcessing):
+        engine.post_processor = processors.RobertaProcessing(
+            engine.post_processor.sep, engine.post_processor.cls, True, splitter.add_prefix_space
+        )
     return BPEBackend(without_automatic_changes(engine), special)
 
 

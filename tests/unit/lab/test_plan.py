@@ -202,8 +202,8 @@ def test_glove_takes_the_place_of_pre_training(lab_file: File, lab_data: Path) -
 def test_steps_are_described_by_their_first_cell(lab_file: File, lab_data: Path) -> None:
     plan = planned(lab_file, lab_data)
     cell = plan.cells[1]
-    assert plan.describe(cell.model) == "pretrain of no NSP, seed 0"
-    assert plan.describe(cell.tasks["and"]) == "and of no NSP, seed 0"
+    assert plan.describe(cell.model) == f"pre-training of no NSP, seed 0 ({cell.model})"
+    assert plan.describe(cell.tasks["and"]) == f"and of no NSP, seed 0 ({cell.tasks['and']})"
     shards = plan.steps[cell.model].needs[0]
     assert plan.describe(shards) == shards
 

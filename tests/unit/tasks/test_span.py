@@ -66,6 +66,18 @@ def test_windows_advance_by_the_stride(uncased: Tokenizer) -> None:
     assert may_start.tolist() == [1] * len(tokens)  # an answer may start at every token, in exactly one window
 
 
+def test_an_answer_has_the_accents_after_its_last_letter(uncased: Tokenizer) -> None:
+    """BERT's normalizer separates accents from letters and removes them, so no token covers the last one."""
+    context = "the cafe\u0301 opened"
+    asked = [question(context, "cafe\u0301")]
+    [window] = Span().encode(asked, uncased, 32)
+    assert window.target.answer is not None
+    logits = np.zeros((len(window), 2), np.float32)
+    logits[window.target.answer[0], 0] = logits[window.target.answer[1], 1] = 9
+    [found] = Span().decode([logits], [window], asked)
+    assert (found.answer, found.start, found.end) == ("cafe\u0301", 4, 9)
+
+
 def test_answer_that_is_not_in_the_context_has_no_target(uncased: Tokenizer) -> None:
     asked = [
         question("the cat sat", "dog"),

@@ -29,8 +29,8 @@ EARLIER_KEYS = {
 DECOMPOSED = ["cafe\u0301 au  lait", "a\u0300\u0301 \u1100\u1161", "x \u0301y", "\u212b   |||EMAIL|||  e\u0301"]
 
 
-def write(folder: Path, normalizer: object = normalizers.NFC()) -> Path:
-    """Write a small tokenizer with the parts of the published one."""
+def write(folder: Path, normalizer: object = normalizers.NFC(), **processing: object) -> Path:
+    """Write a small tokenizer with the parts of the published one, or with another `post_processor` in its file."""
     trained_on_text = trained().backend.engine
     model = json.loads(trained_on_text.to_str())["model"]
     ids = {entry: i for i, entry in enumerate(entry for entry in model["vocab"] if entry not in ROBERTA_ORDER)}
@@ -48,7 +48,8 @@ def write(folder: Path, normalizer: object = normalizers.NFC()) -> Path:
     )
     engine.add_tokens([f"[unused{i}]" for i in range(4)])
     folder.mkdir(exist_ok=True)
-    engine.save(str(folder / "tokenizer.json"))
+    content = json.loads(engine.to_str()) | processing
+    (folder / "tokenizer.json").write_text(json.dumps(content))
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 8192, **ROLES}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     return folder
@@ -74,6 +75,23 @@ def test_ids_equal_those_of_transformers_also_when_saved(published: Path, tmp_pa
     assert not (tmp_path / "saved" / "vocab.json").exists()  # transformers would build another tokenizer from it
     assert Tokenizer.load(tmp_path / "saved").fingerprint == ours.fingerprint
     assert ours.separators == 1
+
+
+ROBERTA_WITH_SPACES = {"type": "RobertaProcessing", "trim_offsets": False, "add_prefix_space": False}
+
+
+@pytest.mark.parametrize("kind", ["none", "roberta"])
+def test_other_tokenizers_with_nfc_keep_it_when_saved(kind: str, published: Path, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="needs the package transformers")
+    known = Tokenizer.load(published)
+    marks = {"cls": ["[CLS]", known.cls_id], "sep": ["[SEP]", known.sep_id]}
+    written = None if kind == "none" else ROBERTA_WITH_SPACES | marks
+    ours = Tokenizer.load(write(tmp_path / "given", post_processor=written))
+    ours.save(tmp_path / "saved")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
+    assert [i.tolist() for i in ours.encode(DECOMPOSED)] == theirs(DECOMPOSED, add_special_tokens=False)["input_ids"]
+    [encoding] = ours.encode_with_offsets(["the cat"])
+    assert encoding.offsets == [(0, 3), (4, 7)]
 
 
 def test_normalization_counts_as_a_rule(published: Path, tmp_path: Path) -> None:
