@@ -34,6 +34,7 @@ import numpy as np
 
 BATCH = {"128": 8, "384": 3}
 NAIVE_BATCH = 32
+INPUTS = ("128", "384", "mix", "start")
 OURS = ("plain", "torch", "torch-bf16", "torch-int8", "openvino", "openvino-bf16", "openvino-int8", "onnx", "onnx-int8")
 PEERS = ("openvino int8", "onnxruntime fp32", "onnxruntime int8", "torchao int8 compiled", "transformers fp32")
 INT8_PEERS = ("openvino int8", "onnxruntime int8", "torchao int8 compiled")
@@ -46,6 +47,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--inputs", nargs="+", choices=INPUTS, default=INPUTS)
     parser.add_argument("--only", default="", help="part of the name of a system")
     parser.add_argument("--task", nargs="*", default=[], help="RUN=DEV: score the engines on a fine-tuned run")
     parser.add_argument("--again", action="store_true")
@@ -81,10 +83,11 @@ def cells(args: argparse.Namespace) -> list[dict[str, Any]]:
     found = []
     for number in range(args.rounds):
         for threads in args.threads:
-            for inputs in ("128", "384", "mix"):
-                names = [*OURS, *PEERS, *(["transformers pipeline"] if inputs == "mix" else [])]
-                found += [{"system": name, "inputs": inputs, "threads": threads, "round": number} for name in names]
-            found += [{"system": name, "inputs": "start", "threads": threads, "round": number} for name in OURS]
+            for inputs in args.inputs:
+                peers = {"mix": [*PEERS, "transformers pipeline"], "start": []}.get(inputs, PEERS)
+                found += [
+                    {"system": name, "inputs": inputs, "threads": threads, "round": number} for name in [*OURS, *peers]
+                ]
     return [cell for cell in found if args.only in cell["system"]]
 
 
@@ -205,7 +208,7 @@ def measure(cell: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
         step = our_step(work, name, grids, cell) if name in OURS else peer_step(work, name, grids, cell)
     step()
     passes, started = 0, time.perf_counter()
-    while passes < 2 or time.perf_counter() - started < args.seconds:
+    while passes < 1 or time.perf_counter() - started < args.seconds:
         step()
         passes += 1
     seconds = (time.perf_counter() - started) / passes

@@ -15,6 +15,11 @@ from pathlib import Path
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "5000")
 
+# oneDNN and torch each keep compiled products of 1,024 shapes. Packed batches have ever new shapes, so the memory of a
+# server grew to 1.2 GB for a model of 45 MB. With 256 shapes it stays at 0.7 GB, about equally fast (docs/log).
+for _name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+    os.environ.setdefault(_name, "256")
+
 PR_SET_PDEATHSIG = 1
 
 

@@ -148,6 +148,15 @@ def test_sigterm_under_load_loses_no_admitted_request(pretrained: Path, small_te
     assert set(unanswered) <= closed
 
 
+def test_three_minutes_of_all_kinds_of_requests_and_overload(pretrained: Path) -> None:
+    """The script checks every answer, the deadline of admitted requests, and that memory stays."""
+    script = Path(__file__).parents[2] / "benchmarks/serve.py"
+    command = [sys.executable, str(script), "soak", str(pretrained), "--seconds", "180", "--threads", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "all answered" in done.stdout
+
+
 def test_the_server_answers_while_a_load_balancer_learns_that_it_drains(pretrained: Path) -> None:
     with process(f"own-name={pretrained}", "--drain-delay", "2") as server:
         assert server.get("/readyz") == 200

@@ -32,6 +32,7 @@ from bertie.text.truncation import TokenizedText
 Operation = Literal["embed", "predict", "fill-mask", "attention"]
 MAX_TOP_K = 100  # predictions per mask that a request may ask for
 MAX_ATTENTION_TOKENS = 128  # of a text whose attention a request may ask for
+PROBE_WORDS = 128  # of the text that tells whether a model computes, and how fast
 MAX_PROBABILITIES = 2_500_000  # in an answer with attention: about 20 MB of JSON
 
 
@@ -199,9 +200,9 @@ def serve_model(name: str, predictor: Predictor, capacity: int) -> ServedModel:
     if shows_attention(predictor.model.encoder):
         compute["attention"] = partial(attention_in, predictor.model)
     lanes: dict[Operation, Lane] = {operation: Lane(function, share) for operation, function in compute.items()}
-    probe = partial(embed, vectors.encode(predictor.tokenizer, ["probe"], predictor.max_length))
+    probe = vectors.encode(predictor.tokenizer, ["probe " * PROBE_WORDS], min(PROBE_WORDS, predictor.max_length))
     width = selected_width("last", predictor.model.encoder.config)
-    return ServedModel(name, predictor, share, lanes, width, Health(probe))
+    return ServedModel(name, predictor, share, lanes, width, Health(partial(embed, probe), len(probe[0])))
 
 
 def _fill(predictor: Predictor, sequences: list[Sequence]) -> list[Any]:

@@ -65,10 +65,10 @@ class Service:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Compute once with each model, and start the worker. Called in the event loop."""
+        """Warm each model up, and start the worker. Called in the event loop."""
         self._loop = asyncio.get_running_loop()
         for model in self.models.values():
-            model.health.probe()
+            model.health.warm_up()
         self.worker.start()
 
     def stop(self, timeout: float) -> bool:

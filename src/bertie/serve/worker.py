@@ -44,6 +44,8 @@ class Health:
 
     probe: Callable[[], object]
     """Computes something small."""
+    probe_tokens: int
+    """Tokens that the probe computes."""
     failures: int = 0
     """Consecutive failures: a batch failed, and then the probe too. So a text that cannot be computed breaks no model."""
 
@@ -53,6 +55,13 @@ class Health:
     @property
     def broken(self) -> bool:
         return self.failures >= MAX_FAILURES
+
+    def warm_up(self) -> None:
+        """Compute the probe twice: the first time compiles code, the second measures the speed."""
+        self.probe()
+        started = time.monotonic()
+        self.probe()
+        self.count(self.probe_tokens / max(time.monotonic() - started, 1e-6))
 
     def seconds(self, tokens: int) -> float:
         """Estimate how long computing some tokens takes; 0 if the speed is unknown."""

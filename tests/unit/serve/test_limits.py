@@ -139,6 +139,13 @@ def test_a_queue_that_would_take_too_long_is_full(make_service: Build) -> None:
         assert server.post("/v1/embeddings", {"input": "a"}).status == 200
 
 
+def test_the_speed_is_known_before_the_first_request(make_service: Build) -> None:
+    """An overload from the first second on is refused in time, too."""
+    service = make_service("mlm")
+    with serving(service):
+        assert 0 < service.models["mlm"].health.seconds(1000) < 10
+
+
 def test_a_request_that_takes_too_long_leaves_the_queue(make_service: Build) -> None:
     service = make_service("mlm", timeout=0.3, batch_tokens=16)
     gate = Gate(service)

@@ -187,7 +187,7 @@ class Running:
     def __init__(self, hang_timeout: float = 60) -> None:
         self.engine, self.queue = Engine(), TokenQueue(100)
         self.lane = Lane(self.engine.compute, Share("m", 10**6))
-        self.health = Health(lambda: self.engine.compute([sequence(1)]))
+        self.health = Health(lambda: self.engine.compute([sequence(1)]), 1)
         self.measured: list[Measured] = []
         self.done = threading.Semaphore(0)
         self.worker = Worker(
