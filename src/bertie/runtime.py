@@ -82,12 +82,14 @@ def _keep_freed_memory() -> None:
 
     Each training step frees and allocates the same large tensors, and the system zeroes every page that it hands out. For
     a small BERT on a CPU, this took a fifth of the time (docs/log).
+    Memory that a thread has freed is only for threads of the same arena: with two arenas, a server needs less memory.
     """
-    trim_threshold, mmap_max = -1, -4
+    trim_threshold, mmap_max, arena_max = -1, -4, -8
     try:
         libc = ctypes.CDLL("libc.so.6")
         libc.mallopt(trim_threshold, 2**31 - 1)
         libc.mallopt(mmap_max, 0)
+        libc.mallopt(arena_max, 2)
     except (OSError, AttributeError):  # another C library, which has no such settings
         pass
 
