@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -92,6 +92,12 @@ def _keep_freed_memory() -> None:
         libc.mallopt(arena_max, 2)
     except (OSError, AttributeError):  # another C library, which has no such settings
         pass
+
+
+def return_freed_memory() -> None:
+    """Give freed memory back to the system, also from between blocks in use."""
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def _full_rate_on_amd() -> None:

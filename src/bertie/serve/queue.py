@@ -155,8 +155,10 @@ class TokenQueue:
         """Wait for a batch. Returns None after `timeout` seconds without one, or if the queue is closed and empty."""
         end = time.monotonic() + timeout
         with self._changed:
-            while not self._closed or self._lanes:
+            while True:
                 self._drop_empty_lanes()
+                if self._closed and not self._lanes:
+                    return None
                 now = time.monotonic()
                 ready = self._ready_at(now) if self._lanes else end
                 if self._lanes and ready <= now:
@@ -164,7 +166,6 @@ class TokenQueue:
                 if now >= end:
                     return None
                 self._changed.wait(min(ready, end) - now)
-        return None
 
     def finish(self, batch: Batch, results: list[Any]) -> list[Job]:
         """Store the results of a batch. Returns the jobs that are now complete and wanted."""

@@ -12,10 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from bertie import runtime
 from bertie.contracts import Sequence
 from bertie.serve.queue import Batch, Job, TokenQueue
 
 MAX_FAILURES = 3  # consecutive failures after which a model counts as broken
+TRIM_SECONDS = 30.0  # after which freed memory is returned; requests of ever other sizes leave ever more of it unused
 PROBE_SECONDS = 5.0  # between two attempts to compute the probe of a broken model
 
 
@@ -126,8 +128,11 @@ class Worker:
         return [name for name, health in self.health.items() if health.broken]
 
     def _run(self) -> None:
-        probed = 0.0
+        probed, trimmed = 0.0, time.monotonic()
         while True:
+            if time.monotonic() - trimmed >= TRIM_SECONDS:
+                runtime.return_freed_memory()
+                trimmed = time.monotonic()
             batch = self.queue.take(PROBE_SECONDS if self.broken_models() else 3600.0)
             if batch is not None:
                 self._work(batch)

@@ -130,6 +130,20 @@ def test_a_closed_queue_is_emptied() -> None:
     assert queue.take(60) is None
 
 
+def test_a_worker_ends_although_the_last_job_was_cancelled() -> None:
+    queue, where = TokenQueue(10), lane()
+    gone = job(where, 10, 10)
+    queue.add(gone)
+    batch = queue.take(0)
+    assert batch is not None
+    queue.cancel(gone)
+    queue.close()
+    queue.finish(batch, [1])
+    started = time.monotonic()
+    assert queue.take(20) is None
+    assert time.monotonic() - started < 5
+
+
 @given(
     st.lists(
         st.tuples(st.integers(0, 2), st.lists(st.integers(1, 120), min_size=1, max_size=9), st.booleans()), max_size=20
