@@ -308,7 +308,7 @@ def json_type(field: dict[str, Any]) -> str:
     if "enum" in field:
         return ", ".join(code(str(value)) for value in field["enum"])
     if "anyOf" in field:
-        return " or ".join(json_type(part) for part in field["anyOf"] if part.get("type") != "null")
+        return " or ".join(map(json_type, field["anyOf"]))
     if field.get("type") == "array":
         return f"array of {json_type(field['items'])}"
     return field.get("type", "any")

@@ -329,7 +329,7 @@ def require_fresh(path: Path, what: str) -> None:
         UsageError: `path` exists and is not an empty folder.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UsageError(f"{path} already exists: give {what} another --out, or remove it first")
+        raise UsageError(f"{path} already exists: choose another place for {what}, or remove it first")
 
 
 def checksums(folder: Path, files: list[Path]) -> dict[str, dict[str, Any]]:

@@ -20,6 +20,8 @@ if "OMP_WAIT_POLICY" not in os.environ:
 for _name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
     os.environ.setdefault(_name, "256")
 
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else ONNX Runtime sends data about its use to its maker
+
 PR_SET_PDEATHSIG = 1
 
 

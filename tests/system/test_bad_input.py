@@ -113,7 +113,7 @@ def test_demo_refuses_a_foreign_folder(refuse: Refuse, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "mine").write_text("mine")
     for name in ("file", "folder"):
-        refuse(["demo", "--out", str(tmp_path / name)], 2, "already exists: give the demo another --out")
+        refuse(["demo", "--out", str(tmp_path / name)], 2, "already exists: choose another place for the demo")
 
 
 def test_impossible_vocabularies(refuse: Refuse, tmp_path: Path, out: Path) -> None:

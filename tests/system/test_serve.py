@@ -179,6 +179,49 @@ def test_a_request_that_does_not_end_cannot_stop_the_stop(pretrained: Path) -> N
         client.close()
 
 
+def unfinished(server: Process, texts: list[str], *signals: signal.Signals) -> tuple[Counter[int], float, list[Any]]:
+    """Fill the queue for more than a minute, and send signals. Returns statuses, seconds and the server's events."""
+    found: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(server.post({"input": texts * 4})[0]), daemon=True)
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    while server.waiting_tokens() < 15_000:
+        time.sleep(0.01)
+    started = time.monotonic()
+    for each in signals:
+        server.popen.send_signal(each)
+        time.sleep(0.5)
+    code = server.wait()
+    seconds = time.monotonic() - started
+    assert code == 0
+    for thread in threads:
+        thread.join(20)
+    return Counter(found), seconds, server.events
+
+
+def test_a_second_signal_does_not_wait(pretrained: Path, small_texts: list[str]) -> None:
+    slow = ("--batch-tokens", "1", "--timeout", "600", "--drain-timeout", "600")
+    with process(str(pretrained), *slow) as server:
+        statuses, seconds, events = unfinished(server, small_texts, signal.SIGTERM, signal.SIGTERM)
+    assert seconds < 20
+    assert 500 not in statuses
+    assert not [event for event in events if event["event"] == "bug"]
+
+
+def test_requests_that_cannot_be_completed_in_time_get_503(pretrained: Path, small_texts: list[str]) -> None:
+    slow = ("--batch-tokens", "1", "--timeout", "600", "--drain-timeout", "2")
+    with process(str(pretrained), *slow) as server:
+        statuses, seconds, events = unfinished(server, small_texts, signal.SIGTERM)
+    assert seconds < 30
+    assert 503 in statuses
+    assert set(statuses) <= {429, 503}
+    logged = Counter(event["status"] for event in events if event.get("path") == "/v1/embeddings")
+    assert logged == statuses
+
+
 def test_wrong_arguments(pretrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve"]) == 2
     assert main(["serve", str(tmp_path / "none")]) == 2

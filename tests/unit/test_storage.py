@@ -184,7 +184,7 @@ def test_require_fresh_refuses_a_folder_with_files(tmp_path: Path) -> None:
     storage.require_fresh(tmp_path, "the run")  # an empty folder is accepted
     (tmp_path / "a").write_text("x")
     for path in (tmp_path, tmp_path / "a"):
-        with pytest.raises(UsageError, match="already exists: give the run another --out"):
+        with pytest.raises(UsageError, match="already exists: choose another place for the run"):
             storage.require_fresh(path, "the run")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import difflib
 import io
 import re
 import sys
@@ -19,10 +20,20 @@ from bertie.errors import UsageError
 CONFIG = (tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff, tyro.conf.SuppressFixed)
 NOT_SHOWN = ("", "None", "''", "False", "True")  # defaults of switches, and of values that are not set
 
+
+def _choices(found: re.Match[str]) -> str:
+    """Say which values are possible. tyro lists them in no order, and None among those of an optional argument."""
+    given, argument, listed = found.groups()
+    names = sorted(set(re.findall(r"'([^']*)'", listed)) - {"None"})
+    near = difflib.get_close_matches(given.strip("'"), names, n=1)
+    hint = f": did you mean {near[0]!r}?" if near else ""
+    return f"{argument}: expected {', '.join(map(repr, names))}, found {given}{hint}"
+
+
 PHRASES = (  # of tyro, and what bertie says instead
     (r"Error parsing (\S+): invalid literal for int\(\) with base 10: ", r"\1: expected an integer, found "),
     (r"Error parsing (\S+): could not convert string to float: ", r"\1: expected a number, found "),
-    (r"invalid choice ('.*') for argument '(\S+)'. Expected one of \((.*?),?\)\s*\.?", r"\2: expected \3, found \1"),
+    (r"invalid choice ('.*') for argument '(\S+)'. Expected one of \((.*?),?\)\s*\.?", _choices),
     (r"Error parsing (\S+): Could not find valid parse for arguments: ", r"\1: cannot parse "),
     (r"Unrecognized options: (\S+?),? ", r"unknown argument \1 "),
     (r"Unrecognized options: ", r"unknown argument "),

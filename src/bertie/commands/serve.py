@@ -32,7 +32,7 @@ class Args:
     host: str = "127.0.0.1"
     """Address to listen on. 0.0.0.0: all addresses of the machine."""
     port: int = 8000
-    """Port to listen on. 0: any free port, which the first line of the log names."""
+    """Port to listen on. 0: any free port, which the event `started` in the log names."""
     threads: int = 0
     """Processor threads; 0: all that this process may use, by its affinity and its cgroup."""
     engine: EngineName | None = None
@@ -54,7 +54,7 @@ def run(args: Args) -> dict[str, Any]:
         from bertie.serve.keys import ApiKeys
         from bertie.serve.logs import JsonLog
         from bertie.serve.operations import serve_model
-        from bertie.serve.server import announce, serve
+        from bertie.serve.server import announce, listen, serve
         from bertie.serve.service import Service
     except ImportError as error:
         raise UsageError(f"bertie serve needs {error.name}: pip install 'bertie[serve]'") from error
@@ -63,17 +63,21 @@ def run(args: Args) -> dict[str, Any]:
     keys = ApiKeys.read(args.api_keys) if args.api_keys else ApiKeys()
     use_one_tokenizer_thread()  # the processors are for the model
     sources = _names(args.runs)
-    models = {
-        name: serve_model(name, load(source, threads=args.threads, engine=args.engine), args.limits.queue_tokens)
-        for name, source in sources.items()
-    }
-    service = Service(models, args.limits, JsonLog(not args.no_access_log), keys)
-    if not keys.digests and args.host not in ("127.0.0.1", "localhost", "::1"):
-        console.warn(
-            f"everybody who reaches {args.host} may use the server: set --api-keys, or a proxy that asks for one"
-        )
-    announce(service, args.host, args.port, not args.no_page)
-    serve(service, args.host, args.port, args.cors, not args.no_page)
+    for origin in args.cors:
+        if not re.fullmatch(r"https?://[^/\s]+|\*", origin):
+            raise UsageError(f"--cors {origin}: give a scheme, a host and maybe a port, as in https://example.org:8443")
+    with listen(args.host, args.port) as listener:  # before models are loaded, which can take long
+        models = {
+            name: serve_model(name, load(source, threads=args.threads, engine=args.engine), args.limits.queue_tokens)
+            for name, source in sources.items()
+        }
+        service = Service(models, args.limits, JsonLog(not args.no_access_log), keys)
+        if not keys.digests and args.host not in ("127.0.0.1", "localhost", "::1"):
+            console.warn(
+                f"everybody who reaches {args.host} may use the server: set --api-keys, or a proxy that asks for one"
+            )
+        announce(service, args.host, listener.getsockname()[1], not args.no_page)
+        serve(service, listener, args.cors, not args.no_page)
     return {"models": list(models)}
 
 

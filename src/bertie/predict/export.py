@@ -211,8 +211,9 @@ def _compare(job: Job, folder: Path, made: Made, data: str | Path | None, max_lo
     export_checks.require_close(job.precision, found)
     if data is not None:
         found |= export_checks.compare_scores(job.source, converted, data)
-        shown = [f"{name} {value:.4f}" for name, value in found["scores"].items()]
-        console.info(f"{', '.join(shown)}; the loss of {found['metric']} is {found['loss']:.4f}")
+        before = found["source_scores"]
+        shown = [f"{name} {before[name]:.4f} → {value:.4f}" for name, value in found["scores"].items()]
+        console.info(", ".join(shown))
         if found["loss"] > max_loss:
             raise UserError(
                 f"{job.precision} loses {found['loss']:.4f} of {found['metric']}, more than {max_loss:g}: allow it with "

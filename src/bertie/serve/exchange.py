@@ -24,6 +24,7 @@ from bertie.tasks.data.rows import shorten
 
 LARGE = 64 * 1024  # bytes of a response that do not count as memory
 BUG = "an error in the server: its operator finds the place in the log, under this X-Request-Id"
+OTHER = "other"  # in place of a path that does not exist, for metrics
 CLIENT_GONE = 499  # in logs and metrics, as nginx counts it
 MAX_MESSAGE, MAX_PARAM = 500, 100  # characters: a message may quote the request
 _encode = msgspec.json.Encoder().encode
@@ -76,7 +77,7 @@ def exchange(
 
     Args:
         service: The service.
-        name: Path of the endpoint, for metrics.
+        name: Path of the endpoint, for the log and for metrics.
         request_type: Type of the message in the body; None: there is none.
         handler: Turns the call and the message into the response: a message, or a `Response`.
         protected: Whether a key is needed, if the server has keys.
@@ -99,12 +100,17 @@ def exchange(
             reason, response = refused.reason, _error_response(refused)
         except UserError as error:  # an input that does not fit; its message may quote a text, so it is not logged
             reason, response = "input", _error_response(Refused(422, "input", str(error)))
+        except asyncio.CancelledError:  # the server stops, and the time to drain is over
+            reason = "draining"
+            response = _error_response(
+                Refused(503, reason, "the server has stopped: send the request again", retry_after=1)
+            )
         except (ClientGone, ClientDisconnect):
             reason, response = "client_gone", Response(status_code=CLIENT_GONE)
         except Exception as error:
             reason, response = "bug", _error_response(Refused(500, "bug", BUG))
             _log_bug(service, call, error)
-        _complete(call, name, response, reason)
+        complete(call, name, response, reason)
         return response if len(response.body) < LARGE else LargeResponse(response, service)
 
     return endpoint
@@ -215,7 +221,7 @@ async def _stream(request: Request) -> AsyncIterator[bytes]:
         more = message.get("more_body", False)
 
 
-def _complete(call: Call, name: str, response: Response, reason: str) -> None:
+def complete(call: Call, name: str, response: Response, reason: str) -> None:
     """Add headers, count and log."""
     seconds = time.monotonic() - call.started
     response.headers["x-request-id"] = call.id

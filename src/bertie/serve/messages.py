@@ -97,6 +97,7 @@ class FillMaskRequest(Request, kw_only=True):
     """Texts with masks to fill."""
 
     inputs: Annotated[Texts, Meta(description="Texts with at least one [MASK], or the model's own mask token.")]
+    truncate: Annotated[bool, Meta(description="Ignored: a text that is too long is refused, never truncated.")] = True
     top_k: Annotated[int, Meta(ge=1, le=MAX_TOP_K, description="Predictions per mask.")] = 5
 
 
@@ -213,9 +214,9 @@ class ModelCard(Struct, tag_field="object", tag="model"):
     labels: list[str]
     paired: Annotated[
         bool | None,
-        Meta(description="Whether the task reads pairs of texts. None: both, or the task has no such choice."),
+        Meta(description="Whether the task reads pairs of texts. null: both, or the task has no such choice."),
     ]
-    mask_token: Annotated[str | None, Meta(description="The token for /v1/fill-mask. None: the model fills no masks.")]
+    mask_token: Annotated[str | None, Meta(description="The token for /v1/fill-mask. null: the model fills no masks.")]
     languages: Annotated[list[str], Meta(description="Languages of a model with language embeddings.")]
     language: Annotated[str, Meta(description="The language that such a model reads texts in.")]
     engine: Annotated[str, Meta(description="What computes the model.")]
@@ -223,7 +224,7 @@ class ModelCard(Struct, tag_field="object", tag="model"):
     heads: Annotated[int | None, Meta(description="Attention heads per layer.")]
     attention_tokens: Annotated[
         int | None,
-        Meta(description="Tokens of the longest text for /v1/attention. None: the model shows no attention."),
+        Meta(description="Tokens of the longest text for /v1/attention. null: the model shows no attention."),
     ]
     operations: Annotated[list[str], Meta(description="The endpoints of /v1/ that it serves.")]
     max_length: Annotated[int, Meta(description="Tokens of the longest sequence, special tokens included.")]

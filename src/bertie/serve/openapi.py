@@ -29,6 +29,7 @@ ERRORS = {
     400: "The body is not JSON.",
     401: "The key is missing or wrong.",
     404: "The model is unknown.",
+    405: "The path has no such method.",
     408: "The body took too long to arrive.",
     413: "The request is too large: bytes, texts, characters or tokens.",
     415: "The body is not declared as JSON, or is compressed.",

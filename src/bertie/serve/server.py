@@ -27,8 +27,8 @@ from starlette.types import Receive, Scope, Send
 from bertie import console
 from bertie.errors import UserError
 from bertie.serve.api import ENDPOINTS
-from bertie.serve.connection import BoundedConnection
-from bertie.serve.exchange import exchange, json_response
+from bertie.serve.connection import MAX_FRAMES, BoundedConnection
+from bertie.serve.exchange import OTHER, Call, complete, exchange, json_response
 from bertie.serve.messages import Error, ErrorResponse
 from bertie.serve.openapi import openapi
 from bertie.serve.page import page_routes
@@ -55,7 +55,9 @@ def build_app(service: Service, origins: tuple[str, ...] = (), page: bool = True
 
     routes = [
         Route(
-            each.path, exchange(service, each.path, each.request, each.handler, each.protected), methods=[each.method]
+            each.path,
+            exchange(service, each.path.replace(":path", ""), each.request, each.handler, each.protected),
+            methods=[each.method],
         )
         for each in ENDPOINTS
     ]
@@ -63,14 +65,20 @@ def build_app(service: Service, origins: tuple[str, ...] = (), page: bool = True
     routes += page_routes(service) if page else []
     headers = ["Authorization", "Content-Type"]
     cors = Middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=headers)
-    return Starlette(
-        routes=routes, middleware=[cors] if origins else [], exception_handlers={HTTPException: _http_error}
-    )
+
+    async def http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        response = _http_error(error)
+        complete(Call(service, request), OTHER, response, "route")
+        return response
+
+    app = Starlette(routes=routes, middleware=[cors] if origins else [], exception_handlers={HTTPException: http_error})
+    app.router.redirect_slashes = False  # a redirect would name the host that the client names
+    return app
 
 
-async def _http_error(request: Request, error: Exception) -> Response:  # noqa: ARG001
+def _http_error(error: HTTPException) -> Response:
     """Return the error of a path or method that does not exist, in the format of all errors."""
-    assert isinstance(error, HTTPException)
     kind = "not_found_error" if error.status_code == 404 else "invalid_request_error"
     allowed = (error.headers or {}).get("Allow", "")
     other = f"no such method on this path: use {allowed.replace(', ', ' or ')}"
@@ -89,13 +97,15 @@ async def _refuse_connection(scope: Scope, receive: Receive, send: Send) -> None
     await response(scope, receive, send)
 
 
-def serve(service: Service, host: str, port: int, origins: tuple[str, ...] = (), page: bool = True) -> None:
-    """Serve until SIGTERM or SIGINT. Must be called in the main thread. Arguments as in `build_app`.
+def serve(service: Service, listener: socket.socket, origins: tuple[str, ...] = (), page: bool = True) -> None:
+    """Serve until SIGTERM or SIGINT. Must be called in the main thread.
 
-    Raises:
-        UserError: The address cannot be used.
+    Args:
+        service: The service.
+        listener: What `listen` returned.
+        origins: As in `build_app`.
+        page: As in `build_app`.
     """
-    listener = _listen(host, port)
     _allow_connections(service.limits.max_connections)
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.freeze()  # what is loaded stays: the garbage collector need not look at it
@@ -119,7 +129,8 @@ async def _serve(service: Service, listener: socket.socket, server: uvicorn.Serv
     server.should_exit = True
     end = time.monotonic() + service.limits.drain_timeout
     await running
-    ended = await asyncio.to_thread(service.stop, max(1.0, end - time.monotonic()))
+    patience = 0.0 if server.force_exit else max(1.0, end - time.monotonic())
+    ended = await asyncio.to_thread(service.stop, patience)
     service.log.event("stopped", "info" if ended else "error", worker_ended=ended)
     service.log.close()
 
@@ -129,6 +140,7 @@ def start_server(service: Service, origins: tuple[str, ...], page: bool = True) 
 
     class Connection(BoundedConnection):
         seconds = service.limits.read_timeout
+        most_bytes = max(MAX_FRAMES * service.limits.max_bytes, 2**20)
         most_connections = service.limits.max_connections
         refuse = staticmethod(_refuse_connection)
 
@@ -154,14 +166,18 @@ def _on_signal(stop: asyncio.Event, server: uvicorn.Server) -> None:
     stop.set()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """Open the address.
+
+    Raises:
+        UserError: It cannot be used.
+    """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        raise UserError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}: choose another --host or --port"
-        ) from error
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"cannot listen on {host}:{port}: {reason}: choose another --host or --port") from error
     listener.setblocking(False)
     return listener
 
@@ -186,7 +202,8 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 def announce(service: Service, host: str, port: int, page: bool) -> None:
     """Say for people where the server listens."""
     for model in service.models.values():
-        console.info(f"{model.name}: {', '.join(model.operations)}; {model.predictor.max_length} tokens")
+        facts = f"{', '.join(model.operations)}; {model.predictor.max_length} tokens; engine {model.predictor.engine}"
+        console.info(f"{model.name}: {facts}")
     if page:
         console.info(f"http://{host}:{port}/ is a page to try the models")
     console.info(f"http://{host}:{port}/openapi.json describes the API; Ctrl-C stops")

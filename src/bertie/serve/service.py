@@ -74,8 +74,9 @@ class Service:
     def stop(self, timeout: float) -> bool:
         """Complete what is in the queue. Returns whether the worker has ended in time."""
         self.queue.close()
+        ended = self.worker.join(timeout)
         self._tokenizers.shutdown(wait=False, cancel_futures=True)
-        return self.worker.join(timeout)
+        return ended
 
     # State
 
@@ -222,6 +223,12 @@ class Service:
         capacity = job.lane.owner.capacity
         if job.tokens > capacity:
             raise too_large("tokens in the request", job.tokens, capacity, "split it", "--queue-tokens")
+        seconds, limit = self.models[job.lane.owner.name].health.seconds(job.tokens), self.limits.timeout
+        if seconds > limit:
+            message = (
+                f"computing {job.tokens:,} tokens would take {seconds:.0f} s, and requests time out after {limit:g} s"
+            )
+            raise Refused(413, "timeout", f"{message}: split it (--timeout)")
         if self._too_long(job.lane.owner, job.tokens):
             raise self._overloaded(job.lane.owner)
         try:
@@ -237,7 +244,7 @@ class Service:
     def _overloaded(self, share: Share) -> Refused:
         seconds = math.ceil(self.models[share.name].health.seconds(share.tokens))
         wait = min(max(seconds, 1), MAX_RETRY_AFTER)
-        return Refused(429, "queue", f"the queue is full: try again in {wait} s", retry_after=wait)
+        return Refused(429, "queue", f"too much work waits: try again in {wait} s", retry_after=wait)
 
     def _deliver(self, jobs: list[Job]) -> None:
         if jobs and self._loop is not None:

@@ -17,6 +17,7 @@ from bertie.contracts import Sequence
 from bertie.serve.queue import Batch, Job, TokenQueue
 
 MAX_FAILURES = 3  # consecutive failures after which a model counts as broken
+AVERAGED_TOKENS = 40_000  # over which the speed of a model is averaged
 TRIM_SECONDS = 30.0  # after which freed memory is returned; requests of ever other sizes leave ever more of it unused
 PROBE_SECONDS = 5.0  # between two attempts to compute the probe of a broken model
 
@@ -52,7 +53,7 @@ class Health:
     """Consecutive failures: a batch failed, and then the probe too. So a text that cannot be computed breaks no model."""
 
     tokens_per_second: float = 0.0
-    """Speed, averaged over about the last ten batches. 0: unknown."""
+    """Speed, averaged over about the last ten full batches. 0: unknown."""
 
     @property
     def broken(self) -> bool:
@@ -63,15 +64,17 @@ class Health:
         self.probe()
         started = time.monotonic()
         self.probe()
-        self.count(self.probe_tokens / max(time.monotonic() - started, 1e-6))
+        self.count(self.probe_tokens, time.monotonic() - started)
 
     def seconds(self, tokens: int) -> float:
         """Estimate how long computing some tokens takes; 0 if the speed is unknown."""
         return tokens / self.tokens_per_second if self.tokens_per_second else 0.0
 
-    def count(self, rate: float) -> None:
-        """Average the speed of another batch, in tokens per second, into the estimate."""
-        self.tokens_per_second += 0.1 * (rate - self.tokens_per_second) if self.tokens_per_second else rate
+    def count(self, tokens: int, seconds: float) -> None:
+        """Average another batch into the estimate. Small batches count little: what waits is computed in large ones."""
+        weight = min(tokens / AVERAGED_TOKENS, 1.0) if self.tokens_per_second else 1.0
+        before = 1 / self.tokens_per_second if self.tokens_per_second else 0.0
+        self.tokens_per_second = 1 / max(before + weight * (seconds / tokens - before), 1e-9)
 
     def check(self) -> None:
         """Compute the probe, and count a failure or forget the earlier ones."""
@@ -157,7 +160,7 @@ class Worker:
         self.deliver(self.queue.finish(batch, results))
         tokens = sum(map(len, sequences))
         if not failed:
-            health.count(tokens / max(seconds, 1e-6))
+            health.count(tokens, seconds)
         error = failed[0].error if failed else None
         self.measure(Measured(batch.lane.owner.name, len(sequences), tokens, seconds, len(failed), error))
 

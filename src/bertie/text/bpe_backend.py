@@ -204,7 +204,7 @@ def is_bpe_json(path: Path) -> bool:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         return content["model"]["type"] == "BPE"
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return False
 
 

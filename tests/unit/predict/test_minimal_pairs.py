@@ -106,7 +106,7 @@ def test_the_output_folder(predictor: Predictor, files: list[Path], tmp_path: Pa
     assert page.index(max(wrong, key=lambda line: line["bad"] - line["good"])["sentence_bad"]) < page.index(
         min(wrong, key=lambda line: line["bad"] - line["good"])["sentence_bad"]
     )
-    with pytest.raises(UsageError, match="already exists: give the results another --out"):
+    with pytest.raises(UsageError, match="already exists: choose another place for the results"):
         minimal_pairs(predictor, files, out)
 
 

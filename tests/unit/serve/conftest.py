@@ -29,7 +29,7 @@ from bertie.serve.keys import ApiKeys
 from bertie.serve.limits import Limits
 from bertie.serve.logs import JsonLog
 from bertie.serve.operations import serve_model
-from bertie.serve.server import _listen, start_server
+from bertie.serve.server import listen, start_server
 from bertie.serve.service import Service
 from bertie.tasks import AnyTask, Choose, Classify, Regress, Span, Tag
 from bertie.text.tokenizer import Tokenizer
@@ -91,7 +91,7 @@ class Server:
 @contextmanager
 def serving(service: Service, origins: tuple[str, ...] = (), page: bool = True) -> Iterator[Server]:
     """Run a server until the end of the block."""
-    listener = _listen("127.0.0.1", 0)
+    listener = listen("127.0.0.1", 0)
     started = threading.Event()
     servers: list[uvicorn.Server] = []
 

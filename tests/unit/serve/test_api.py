@@ -283,6 +283,14 @@ def test_one_model_needs_no_name(make_service: Callable[..., Service]) -> None:
         assert server.post("/v1/embeddings", {"input": "a"}).json["model"] == "mlm"
 
 
+def test_answers_of_unknown_paths_have_an_id_too(server: Server) -> None:
+    for answer in (server.get("/nope"), server.request("PUT", "/v1/predict", b"", {})):
+        assert answer.headers["x-request-id"]
+        assert "total;dur=" in answer.headers["server-timing"]
+    lines = server.get("/metrics").body.decode()
+    assert 'endpoint="other"' in lines
+
+
 def test_unknown_paths_and_methods(server: Server) -> None:
     assert server.get("/v1/nothing").error["type"] == "not_found_error"
     assert server.get("/v1/embeddings").headers["allow"] == "POST"

@@ -148,6 +148,58 @@ def test_a_header_without_end_is_cut_off(sent: bytes, impatient: Server) -> None
         assert read_all(client)[:12] in (b"", b"HTTP/1.1 431", b"HTTP/1.1 400")
 
 
+TRAILERS = {
+    "long": b"a" * 100 + b": " + b"b" * 30_000 + b"\r\n",
+    "short": b"a: b\r\n" * 1000,
+    "one without end": b"b" * 10_000,
+}
+
+
+@pytest.mark.parametrize("name", TRAILERS)
+@pytest.mark.parametrize("start", [b"GET /livez HTTP/1.1\r\n", b"POST /v1/embeddings HTTP/1.1\r\n"])
+def test_what_follows_a_chunked_body_costs_no_memory(name: str, start: bytes, make_service: Build) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with serving(make_service("mlm", read_timeout=5, max_bytes=100_000)) as server, connect(server) as client:
+        client.sendall(start + b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n")
+        if name == "one without end":
+            client.sendall(b"a: ")
+        sent = 0
+        try:
+            while sent < 300_000_000:
+                client.sendall(TRAILERS[name] * 8)
+                sent += 8 * len(TRAILERS[name])
+        except OSError:  # the server has closed it
+            pass
+        assert sent < 100_000_000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB
+
+
+def test_a_trailer_is_no_header(server: Server) -> None:
+    body = b"2\r\n{}\r\n0\r\nContent-Type: application/json\r\n\r\n"
+    with connect(server) as client:
+        client.sendall(
+            b"POST /v1/embeddings HTTP/1.1\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n" + body
+        )
+        assert read_all(client).startswith(b"HTTP/1.1 415")
+
+
+def test_an_offer_of_http2_gets_an_answer_in_http1(server: Server) -> None:
+    """curl --http2 and Java's client send one."""
+    offer = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAAP__"}
+    answer = server.post("/v1/embeddings", {"input": "a", "model": "mlm"}, **offer)
+    assert answer.status == 200
+    with connect(server) as client:
+        client.sendall(b"GET /livez HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        client.sendall(b"GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert read_all(client).count(b"HTTP/1.1 200") == 2
+
+
+def test_no_redirect_to_a_host_that_the_client_names(server: Server) -> None:
+    answer = server.post("/v1/embeddings/", {"input": "a", "model": "mlm"}, Host="example.org")
+    assert (answer.status, answer.error["type"]) == (404, "not_found_error")
+    assert "location" not in answer.headers
+
+
 def test_a_slow_header_ends_the_connection(impatient: Server) -> None:
     with connect(impatient) as client:
         started = time.monotonic()

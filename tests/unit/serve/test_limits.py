@@ -124,6 +124,17 @@ def test_a_full_queue_refuses_one_text_and_a_list_alike(given: Any, make_service
         assert server.post("/v1/embeddings", {"input": given}).status == 200
 
 
+def test_a_request_that_alone_takes_too_long_is_refused_at_once(make_service: Build) -> None:
+    """Otherwise it would be computed until it times out, again at every attempt."""
+    service = make_service("mlm", timeout=20)
+    with serving(service) as server:
+        service.models["mlm"].health.tokens_per_second = 10
+        answer = server.post("/v1/embeddings", {"input": [[7] * 28] * 9})
+        assert (answer.status, answer.error["code"]) == (413, "timeout")
+        assert "270 tokens would take 27 s, and requests time out after 20 s: split it" in answer.error["message"]
+        assert server.post("/v1/embeddings", {"input": [[7] * 28]}).status == 200
+
+
 def test_a_queue_that_would_take_too_long_is_full(make_service: Build) -> None:
     """Otherwise all requests would wait until they time out, and none would be answered."""
     service = make_service("mlm", timeout=20)

@@ -238,6 +238,19 @@ def test_a_sequence_that_fails_does_not_fail_the_others(running: Running) -> Non
     assert not running.health.broken
 
 
+def test_small_batches_hardly_change_the_estimate_of_the_speed() -> None:
+    """A batch with one short text takes long for its few tokens. What waits is computed in large batches."""
+    health = Health(lambda: None, 1)
+    for _ in range(20):
+        health.count(4000, 1.0)
+    for _ in range(60):
+        health.count(3, 0.01)
+    assert health.seconds(4000) == pytest.approx(1.0, abs=0.1)
+    for _ in range(40):
+        health.count(4000, 2.0)
+    assert health.seconds(4000) == pytest.approx(2.0, abs=0.1)
+
+
 def test_an_engine_that_fails_repeatedly_is_broken_until_it_computes_again(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,4 +76,4 @@ def test_invalid_requests_are_refused_as_described(path: str, method: str, schem
 def test_the_description_names_all_errors() -> None:
     described = json.loads(json.dumps(openapi()))
     statuses = described["paths"]["/v1/embeddings"]["post"]["responses"].keys()
-    assert statuses == {"200", "400", "401", "404", "408", "413", "415", "422", "429", "500", "503", "504"}
+    assert statuses == {"200", "400", "401", "404", "405", "408", "413", "415", "422", "429", "500", "503", "504"}

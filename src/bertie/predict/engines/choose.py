@@ -84,8 +84,8 @@ def build(engine: Engine, name: EngineName, encoder: TransformerEncoder, exporte
     own = exported if exported is not None and exported.engine == name else None
     if own is None and engine.precision == "int8":
         raise UsageError(
-            f"the engine {name} needs a converted model: run `bertie convert RUN --to {engine.kind} --precision int8 "
-            "--data FILE --out FOLDER` and load FOLDER"
+            f"the engine {name} needs a converted model: run `bertie convert RUN FOLDER --to {engine.kind} "
+            "--precision int8 --data FILE` and load FOLDER"
         )
     if not isinstance(engine, CudaEngine) and next(encoder.parameters()).is_cuda:
         encoder.cpu()

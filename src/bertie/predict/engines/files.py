@@ -85,6 +85,9 @@ def read(folder: Path) -> Exported | None:
         if engine not in get_args(EngineName)[1:]:
             raise ValueError(f"engine is {engine}")
         files = values["files"]
+        needed = {"torch-int8": Path(ACTIVATIONS)} | GRAPHS | {f"{kind}-int8": graph for kind, graph in GRAPHS.items()}
+        if engine in needed and str(needed[engine]) not in files:
+            raise ValueError(f"{needed[engine]} is missing")
         measured = dict(values["measured"])
         storage.verify(folder, files, "convert the model again")
     except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:

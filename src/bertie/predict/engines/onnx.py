@@ -31,7 +31,7 @@ class OnnxEngine:
 
     def require(self) -> None:
         """Raise UsageError if a package or the instructions for the precision are missing."""
-        name = f"onnx-{self.precision}"
+        name = "onnx" if self.precision == "fp32" else f"onnx-{self.precision}"
         cpu.require_packages(name, "onnx", "onnxruntime")
         cpu.require(name, self.precision)
 

@@ -33,7 +33,7 @@ class OpenVinoEngine:
 
     def require(self) -> None:
         """Raise UsageError if a package or the instructions for the precision are missing."""
-        name = f"openvino-{self.precision}"
+        name = "openvino" if self.precision == "fp32" else f"openvino-{self.precision}"
         cpu.require_packages(name, "openvino", "openvino")
         cpu.require(name, self.precision)
 

@@ -51,7 +51,7 @@ class TorchEngine:
 
     def require(self) -> None:
         """Raise UsageError if the machine lacks the instructions for the precision."""
-        name = f"torch-{self.precision}"
+        name = "torch" if self.precision == "fp32" else f"torch-{self.precision}"
         cpu.require(name, self.precision)
         if self.precision != "fp32" and not has_onednn():
             raise UsageError(

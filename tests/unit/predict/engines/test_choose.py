@@ -51,7 +51,7 @@ def test_missing_packages_are_named(pretrained: Path, monkeypatch: pytest.Monkey
 
 def test_int8_needs_a_converted_model(pretrained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "has", lambda _: True)
-    with pytest.raises(UsageError, match="bertie convert RUN --to torch --precision int8"):
+    with pytest.raises(UsageError, match="bertie convert RUN FOLDER --to torch --precision int8"):
         bertie.load(pretrained, engine="torch-int8")
 
 
