@@ -328,33 +328,34 @@ def poisson(args: argparse.Namespace, model: bertie.Predictor, texts: list[str])
 
 
 def soak(args: argparse.Namespace, model: bertie.Predictor, texts: list[str]) -> None:
-    """Repeat four phases: 1, 8 and 64 clients, then twice the capacity at random times."""
+    """Repeat four phases: 1, 8 and 64 clients, then twice the capacity at random times.
+
+    The server returns freed memory when it has nothing to do, so its memory is measured after a pause.
+    """
     questions = mixed(model, texts)
     phase = min(20.0, args.seconds / 12)
-    end, memory, statuses = time.monotonic() + args.seconds, [], Counter[int]()
+    end, memory, statuses, capacity = time.monotonic() + args.seconds, [], Counter[int](), 0.0
     with server(args) as (url, process):
         load = Load(url, questions)
         while time.monotonic() < end or len(memory) < 3:
             for clients in (1, 8, 64, 0):
-                if clients:
-                    outcome = asyncio.run(load.closed(clients, phase))
-                else:
-                    capacity = len(outcome.seconds) / outcome.elapsed  # of the phase before
-                    outcome = asyncio.run(load.poisson(2 * capacity, phase))
-                    assert max(outcome.seconds) < args.timeout, "an admitted request took longer than its deadline"
+                run = load.closed(clients, phase) if clients else load.poisson(2 * capacity, phase)
+                outcome = asyncio.run(run)
+                capacity = len(outcome.seconds) / max(outcome.elapsed, phase)
                 print(f"{f'{clients} clients' if clients else '2 × capacity':>12}  ", end="")
                 report(outcome)
                 assert outcome.worst < TOLERANCE, "an answer is wrong"
+                assert max(outcome.seconds) < args.timeout, "an admitted request took longer than its deadline"
                 statuses += outcome.statuses
+            before = usage_of(process)[1]
+            time.sleep(3)
             memory.append(usage_of(process)[1])
-            print(f"memory of the server: {memory[-1]:.1f} MB", flush=True)
+            print(f"memory of the server: {before:.1f} MB, after a pause {memory[-1]:.1f} MB", flush=True)
     assert set(statuses) <= {200, 429}, statuses
     third = len(memory) // 3
     middle, last = np.mean(memory[third : 2 * third]), np.mean(memory[-third:])
-    print(
-        f"{sum(statuses.values()):,} requests, all answered; memory {middle:.1f} MB in the middle third, {last:.1f} MB in "
-        f"the last: {last / middle - 1:+.1%}"
-    )
+    print(f"{sum(statuses.values()):,} requests, all answered")
+    print(f"memory {middle:.1f} MB in the second third, {last:.1f} MB in the last: {last / middle - 1:+.1%}")
     assert last < 1.02 * middle, "the memory grows"
 
 

@@ -18,7 +18,8 @@ from bertie.serve.queue import Batch, Job, TokenQueue
 
 MAX_FAILURES = 3  # consecutive failures after which a model counts as broken
 AVERAGED_TOKENS = 40_000  # over which the speed of a model is averaged
-TRIM_SECONDS = 30.0  # after which freed memory is returned; requests of ever other sizes leave ever more of it unused
+# Requests of ever other sizes leave ever more freed memory unused. It is returned when nothing waits, and now and then.
+IDLE_SECONDS, TRIM_SECONDS = 1.0, 30.0
 PROBE_SECONDS = 5.0  # between two attempts to compute the probe of a broken model
 
 
@@ -131,16 +132,18 @@ class Worker:
         return [name for name, health in self.health.items() if health.broken]
 
     def _run(self) -> None:
-        probed, trimmed = 0.0, time.monotonic()
+        probed, returned, used = 0.0, time.monotonic(), False
         while True:
-            if time.monotonic() - trimmed >= TRIM_SECONDS:
-                runtime.return_freed_memory()
-                trimmed = time.monotonic()
-            batch = self.queue.take(PROBE_SECONDS if self.broken_models() else 3600.0)
+            idle = IDLE_SECONDS if used else 3600.0
+            batch = self.queue.take(PROBE_SECONDS if self.broken_models() else idle)
             if batch is not None:
                 self._work(batch)
+                used = True
             elif self.queue.closed:
                 return
+            if used and (batch is None or time.monotonic() - returned >= TRIM_SECONDS):
+                runtime.return_freed_memory()
+                returned, used = time.monotonic(), False
             if self.broken_models() and time.monotonic() - probed >= PROBE_SECONDS:
                 self._probe()
                 probed = time.monotonic()
