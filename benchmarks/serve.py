@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -35,6 +36,7 @@ import numpy as np
 import bertie
 from bertie import runtime
 
+CONNECTIONS = 900  # the server accepts 1,024
 TOLERANCE = 1e-4  # between an answer and the offline vector: batches are summed in another order
 
 
@@ -75,6 +77,10 @@ class Question:
     difference: Callable[[Any], float]
     texts: int
 
+    @cached_property
+    def body(self) -> bytes:
+        return json.dumps(self.message).encode()
+
 
 class Client:
     """A connection that stays open."""
@@ -84,11 +90,10 @@ class Client:
         self.host, self.port, self.prefix = parts.hostname, parts.port, parts.path
         self.reader: asyncio.StreamReader | None = None
 
-    async def post(self, path: str, message: dict[str, Any]) -> tuple[int, bytes, bytes]:
+    async def post(self, path: str, body: bytes) -> tuple[int, bytes, bytes]:
         """Return the status, the header and the body of the answer."""
         if self.reader is None:
             self.reader, self.writer = await asyncio.open_connection(self.host, self.port, limit=2**26)
-        body = json.dumps(message).encode()
         head = f"POST {self.prefix}{path} HTTP/1.1\r\nHost: {self.host}\r\nContent-Type: application/json\r\n"
         self.writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         header = await self.reader.readuntil(b"\r\n\r\n")
@@ -111,7 +116,7 @@ class Load:
     async def send(self, client: Client, number: int, due: float, outcome: Outcome) -> int:
         """Send a request. Returns the seconds to wait before the next, if the server asks for it."""
         question = self.questions[number % len(self.questions)]
-        status, header, body = await client.post(question.path, question.message)
+        status, header, body = await client.post(question.path, question.body)
         outcome.statuses[status] += 1
         if status == 429:
             found = re.search(rb"retry-after: (\d+)", header, re.IGNORECASE)
@@ -140,16 +145,21 @@ class Load:
         return outcome
 
     async def poisson(self, rate: float, seconds: float) -> Outcome:
-        """Send requests at random times, `rate` per second, whether or not earlier ones have answers."""
-        outcome = Outcome()
+        """Send requests at random times, `rate` per second, whether or not earlier ones have answers.
+
+        With `CONNECTIONS` requests without an answer, the next one waits, and counts from then.
+        """
+        outcome, room = Outcome(), asyncio.Semaphore(CONNECTIONS)
         gaps = np.random.default_rng(1).exponential(1 / rate, max(1, int(rate * seconds)))
         idle: list[Client] = []
         start = time.perf_counter()
 
         async def one(number: int, due: float) -> None:
-            client = idle.pop() if idle else Client(self.url)
-            await self.send(client, number, due, outcome)
-            idle.append(client)
+            waits = room.locked()
+            async with room:
+                client = idle.pop() if idle else Client(self.url)
+                await self.send(client, number, time.perf_counter() if waits else due, outcome)
+                idle.append(client)
 
         tasks = []
         for number, at in enumerate(np.cumsum(gaps)):
@@ -276,12 +286,6 @@ def parts(args: argparse.Namespace, model: bertie.Predictor, texts: list[str]) -
     return [embeddings(texts[chunk], vectors[chunk], args.name) for chunk in chunks]
 
 
-def capacity_of(load: Load, clients: int, seconds: float) -> float:
-    """Return requests per second."""
-    outcome = asyncio.run(load.closed(clients, seconds))
-    return len(outcome.seconds) / outcome.elapsed
-
-
 def own_rate(model: bertie.Predictor, texts: list[str]) -> tuple[float, float]:
     """Return texts per second of the model itself, by the clock and by the time of its processors."""
     clock, processor = time.perf_counter(), time.process_time()
@@ -319,7 +323,8 @@ def poisson(args: argparse.Namespace, model: bertie.Predictor, texts: list[str])
         load = Load(url, parts(args, model, texts))
         alone = asyncio.run(load.closed(1, 10))
         print(f"one request at a time: {alone.percentiles()}")
-        capacity = capacity_of(load, args.clients, 10)
+        full = asyncio.run(load.closed(args.clients, 10))
+        capacity = len(full.seconds) / full.elapsed
         rate = args.share * capacity
         print(f"capacity {capacity:.1f} requests/s; sending {rate:.1f} requests/s, {args.size} texts each")
         outcome = asyncio.run(load.poisson(rate, args.seconds))
@@ -361,10 +366,8 @@ def soak(args: argparse.Namespace, model: bertie.Predictor, texts: list[str]) ->
 
 def report(outcome: Outcome) -> None:
     statuses = ", ".join(f"{count:,} × {status}" for status, count in sorted(outcome.statuses.items()))
-    print(
-        f"{outcome.texts:,} texts; {statuses}; {outcome.percentiles()}; largest difference {outcome.worst:.1e}",
-        flush=True,
-    )
+    worst = f"largest difference {outcome.worst:.1e}"
+    print(f"{outcome.texts:,} texts; {statuses}; {outcome.percentiles()}; {worst}", flush=True)
 
 
 def main() -> None:

@@ -93,11 +93,13 @@ class PredictRequest(Request, kw_only=True):
     ]
 
 
-class FillMaskRequest(Request, kw_only=True):
+class FillMaskRequest(Named, kw_only=True):
     """Texts with masks to fill."""
 
-    inputs: Annotated[Texts, Meta(description="Texts with at least one [MASK], or the model's own mask token.")]
-    truncate: Annotated[bool, Meta(description="Ignored: a text that is too long is refused, never truncated.")] = True
+    inputs: Annotated[
+        Texts,
+        Meta(description="Texts with at least one [MASK], or the model's own mask token. They are never truncated."),
+    ]
     top_k: Annotated[int, Meta(ge=1, le=MAX_TOP_K, description="Predictions per mask.")] = 5
 
 
