@@ -351,10 +351,12 @@ def verify(folder: Path, files: dict[str, dict[str, Any]], remedy: str) -> None:
         remedy: What the user can do if a file differs, for the message.
 
     Raises:
-        UserError: A file is missing or differs. The message names the first one.
+        UserError: A file is missing, differs, or is not in the folder. The message names the first one.
     """
     for name, expected in files.items():
         path = folder / name
+        if ".." in Path(name).parts or Path(name).is_absolute():
+            raise UserError(f"{folder} lists {name}, a file outside of the folder: {remedy}")
         if not path.is_file():
             raise UserError(f"{path} is missing: {remedy}")
         if (size := path.stat().st_size) != expected["bytes"]:

@@ -1,16 +1,17 @@
 """The queue: tokenized requests that wait for the worker, bounded in tokens.
 
 A job is what one request asks of one model. The worker takes batches: sequences of one operation, up to a number of tokens,
-and never from different operations together. Requests share a batch in turns: each gives at most a quarter of a batch, then
-goes to the end of its lane. So a request with one text never waits for all texts of a request with thousands, and every
-request advances in every round. Sequences in a batch need no similar lengths, because batches are packed; the worker sorts
-them.
+and never from different operations together. Requests take turns: each gives at most a quarter of a batch, and then lets
+others give three times as much. So a request with one text never waits for all texts of a request with thousands, and a
+large request of n tokens is complete after 4n tokens and what waited before it, however many small ones arrive. Sequences
+in a batch need no similar lengths, because batches are packed; the worker sorts them.
 
 The server's event loop adds and cancels jobs, and the worker's thread takes them.
 """
 
 from __future__ import annotations
 
+import heapq
 import threading
 import time
 from collections import deque
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 
 from bertie.contracts import Sequence
 
-TURNS = 4  # requests that share a batch before one of them gives more to it
+TURNS = 4  # a request gives at most this part of a batch, then of the tokens that its lane computes
 
 
 class QueueFull(Exception):  # noqa: N818
@@ -68,10 +69,14 @@ class Lane:
     """Computes the results of sequences, in order."""
     owner: Share
     """The model's share of the queue."""
-    jobs: deque[Job] = field(default_factory=deque)
-    """Jobs with sequences to take; cancelled ones among them."""
+    jobs: list[tuple[int, int, Job]] = field(default_factory=list)
+    """Jobs with sequences to take, cancelled ones among them: a heap by the time of their next turn, then by order."""
     tokens: int = 0
     """Tokens that wait."""
+    clock: int = 0
+    """The time, in tokens that were taken. It moves on to the next turn if no job is due."""
+    added: int = 0
+    """Jobs that were added."""
 
 
 @dataclass(eq=False)
@@ -138,7 +143,8 @@ class TokenQueue:
             job.admitted = time.monotonic()
             if not job.lane.jobs:
                 self._lanes.append(job.lane)
-            job.lane.jobs.append(job)
+            job.lane.added += 1
+            heapq.heappush(job.lane.jobs, (job.lane.clock, job.lane.added, job))
             self._changed.notify()
 
     def cancel(self, job: Job) -> None:
@@ -202,8 +208,8 @@ class TokenQueue:
     def _drop_empty_lanes(self) -> None:
         for _ in range(len(self._lanes)):
             lane = self._lanes.popleft()
-            while lane.jobs and lane.jobs[0].taken == len(lane.jobs[0].sequences):  # cancelled
-                lane.jobs.popleft()
+            while lane.jobs and (job := lane.jobs[0][-1]).taken == len(job.sequences):  # cancelled
+                heapq.heappop(lane.jobs)
             if lane.jobs:
                 self._lanes.append(lane)
 
@@ -219,31 +225,44 @@ class TokenQueue:
     def _lane_ready_at(self, lane: Lane) -> float:
         if lane.tokens >= self.batch_tokens:
             return 0.0
-        return min(job.admitted for job in lane.jobs) + self.max_wait
+        return min(job.admitted for *_, job in lane.jobs) + self.max_wait
 
     def _next_batch(self, now: float) -> Batch:
         """Take a batch from the first lane, which then is the last one."""
         lane = self._lanes.popleft()
         slices: list[Slice] = []
-        room, turn = self.batch_tokens, max(self.batch_tokens // TURNS, 1)
-        while lane.jobs:
-            job = lane.jobs.popleft()
-            first, given = job.taken, 0
-            while job.taken < len(job.sequences) and given < turn:
-                size = len(job.sequences[job.taken])
-                if size > room and (slices or given):
-                    break
-                job.taken, given, room = job.taken + 1, given + size, room - size
-            if job.taken > first:
+        room = self.batch_tokens
+        while lane.jobs and room > 0:
+            due, number, job = lane.jobs[0]
+            first, given = job.taken, self._take_turn(job, room, not slices)
+            if given:
                 job.started = job.started or now
                 slices.append(Slice(job, first, job.taken))
-            if job.taken < len(job.sequences):  # a batch that is full leaves the job its turn
-                lane.jobs.append(job) if given else lane.jobs.appendleft(job)
-                if not given:
-                    break
-            if room <= 0:
+            if job.taken == len(job.sequences):
+                heapq.heappop(lane.jobs)
+            elif given:
+                heapq.heapreplace(lane.jobs, (due + (TURNS - 1) * given, number, job))
+            else:  # a batch that is full leaves the job its turn
                 break
+            lane.clock = max(lane.clock, due) + given
+            room -= given
         lane.tokens -= self.batch_tokens - room
         if lane.jobs:
             self._lanes.append(lane)
         return Batch(lane, slices)
+
+    def _take_turn(self, job: Job, room: int, alone: bool) -> int:
+        """Take sequences of a job for its turn. Returns their tokens.
+
+        Args:
+            job: The job.
+            room: Tokens that the batch still holds.
+            alone: The batch is empty: a sequence that is longer than a batch fits too.
+        """
+        given = 0
+        while job.taken < len(job.sequences) and given < max(self.batch_tokens // TURNS, 1):
+            size = len(job.sequences[job.taken])
+            if given + size > room and (given or not alone):
+                break
+            job.taken, given = job.taken + 1, given + size
+        return given

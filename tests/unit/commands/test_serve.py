@@ -1,4 +1,4 @@
-"""The names of the models of `bertie serve`."""
+"""What `bertie serve` refuses before it loads a model, and the names of the models."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bertie.commands.serve import _names
-from bertie.errors import UsageError
+from bertie.commands.serve import Args, _names, run
+from bertie.errors import UsageError, UserError
+from bertie.serve.server import listen
 
 
 def test_models_have_the_last_part_of_their_path_or_a_given_name(tmp_path: Path) -> None:
@@ -28,3 +29,22 @@ def test_names_are_unique() -> None:
         _names(["runs/mini", "other/mini"])
     with pytest.raises(UsageError, match="lacks RUN"):
         _names([])
+
+
+@pytest.mark.parametrize(
+    "origin", ["example.org", "https://example.org/", "https://example.org/path", "ftp://example.org", "", "null"]
+)
+def test_origins_have_a_scheme_and_a_host(origin: str) -> None:
+    with pytest.raises(UsageError, match=f"--cors {origin}: give a scheme, a host and maybe a port"):
+        run(Args(("runs/mini",), cors=("https://good.example:8443", origin)))
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "a" * 64, "\udcff", "a..b", "256.0.0.1"])
+def test_a_host_that_does_not_exist_is_an_error(host: str) -> None:
+    with pytest.raises(UserError, match=r"cannot listen on .*: choose another --host or --port"):
+        listen(host, 0)
+
+
+def test_a_port_in_use_is_an_error() -> None:
+    with listen("127.0.0.1", 0) as first, pytest.raises(UserError, match="Address already in use"):
+        listen("127.0.0.1", first.getsockname()[1])

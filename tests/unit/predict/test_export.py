@@ -219,6 +219,31 @@ def test_the_pooling_is_readable_by_old_and_new_readers(minilm: Path, tmp_path: 
     assert found.max_length == 256
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"engine": "quick"},
+        {"engine": "auto"},
+        {"engine": "torch-int8"},  # which needs its ranges of activations
+        {"engine": "onnx"},  # which needs its graph
+        {"engine": "openvino-int8"},
+        {"files": ["graph.bin"]},
+        {"files": {"../graph.bin": "0" * 64}},
+        {"measured": 3},
+        {"format": "1"},
+    ],
+)
+def test_a_damaged_description_of_the_engine_is_refused(
+    change: dict[str, Any], pretrained: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    convert(pretrained, out, "torch", threads=1)
+    engine = json.loads((out / "engine.json").read_text())
+    (out / "engine.json").write_text(json.dumps(engine | change))
+    with pytest.raises(UserError, match=r"engine\.json|outside of the folder"):
+        bertie.load(out)
+
+
 @pytest.mark.parametrize("damage", ["json", "file", "version"])
 def test_damaged_folders_are_refused(damage: str, pretrained: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"

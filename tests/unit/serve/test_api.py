@@ -264,6 +264,7 @@ def test_every_answer_has_an_id_and_the_time_of_each_stage(server: Server) -> No
             "inputs",
             "240,000 predictions",
         ),
+        ("fill-mask", {"inputs": ["[MASK]"], "truncate": True, "model": "mlm"}, 422, "truncate", "unknown field"),
         ("fill-mask", {"inputs": ["[MASK]"], "model": "classifier"}, 422, "model", "masked-LM head"),
         ("fill-mask", {"inputs": ["[MASK]"], "top_k": 10**9, "model": "mlm"}, 422, "top_k", "<= 100"),
     ],

@@ -68,6 +68,37 @@ def test_many_small_requests_do_not_starve_a_large_one() -> None:
     assert large.taken == 10
 
 
+def test_a_large_request_gets_a_quarter_of_an_overloaded_server() -> None:
+    """Small requests wait all the time, and arrive as fast as they are computed."""
+    queue, where = TokenQueue(100), lane()
+    for _ in range(50):
+        queue.add(job(where, 20))
+    large = job(where, *[5] * 100)
+    queue.add(large)
+    tokens = 0
+    while large.taken < 100:
+        tokens += sum(given := lengths(queue))
+        assert 20 in given  # the small ones advance too
+        for _ in range(5):
+            queue.add(job(where, 20))
+    waited = 50 * 20
+    assert waited + 3 * 500 < tokens <= waited + 4 * 500
+
+
+def test_a_large_request_that_was_alone_need_not_wait_for_what_comes_later() -> None:
+    queue, where = TokenQueue(100), lane()
+    large = job(where, *[5] * 2000)
+    queue.add(large)
+    for _ in range(50):
+        queue.take(0)
+    assert large.taken == 1000
+    for _ in range(12):
+        for _ in range(5):
+            queue.add(job(where, 20))
+        assert 20 in lengths(queue)
+    assert large.taken > 1000 + 12 * 2
+
+
 def test_operations_take_turns_and_never_share_a_batch() -> None:
     queue, first, second = TokenQueue(100), lane(name="a"), lane(name="b")
     for _ in range(4):

@@ -169,6 +169,13 @@ def test_missing_merges_and_other_kinds_of_bpe_are_errors(
         Tokenizer.load(tmp_path)
 
 
+def test_a_damaged_tokenizer_json_is_an_error(tmp_path: Path) -> None:
+    for content in ("[" * 100_000, "{", "[]", '{"model": 3}', '{"model": {"type": "BPE"}}'):
+        (tmp_path / "tokenizer.json").write_text(content)
+        with pytest.raises(UserError, match=r"tokenizer\.json"):
+            Tokenizer.load(tmp_path)
+
+
 def test_word_starts(roberta: Tokenizer) -> None:
     [ids] = roberta.encode(["the catxq sat"])
     starts = roberta.word_starts(ids, np.array([0]))
