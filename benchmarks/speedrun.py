@@ -82,7 +82,11 @@ def main() -> None:
 
 def run(shards: Path, recipe: str, seed: int, budget: str, every: int, work: Path) -> None:
     """Train, and write the losses of all checkpoints to WORK/RECIPE-SEED.json."""
-    out = work / f"{recipe}-{seed}"
+    out, result = work / f"{recipe}-{seed}", work / f"{recipe}-{seed}.json"
+    if result.exists():
+        return
+    if out.exists():
+        raise SystemExit(f"{out} was interrupted, and its time is unknown: remove it")
     command = [sys.executable, "-m", "bertie", "pretrain", recipe, "--data", str(shards), "--out", str(out)]
     settings = {"checkpoint-every": every, "keep-checkpoints": 1_000_000, "eval-every": 1_000_000}
     flags = [part for name, value in settings.items() for part in (f"--training.{name}", str(value))]
@@ -100,7 +104,7 @@ def run(shards: Path, recipe: str, seed: int, budget: str, every: int, work: Pat
         print(points[-1], flush=True)
     found = {"environment": environment(runtime.use_threads()), "recipe": recipe, "seed": seed, "budget": budget}
     entropy = opened.eval.unigram_entropy
-    storage.write_json(work / f"{recipe}-{seed}.json", {**found, "entropy": entropy, "points": points})
+    storage.write_json(result, {**found, "entropy": entropy, "points": points})
 
 
 def held_out_loss(folder: Path, shards: Shards, name: str) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,8 @@ class Counters:
     """Training time, in seconds."""
     progress: float = 0.0
     """Fraction of the schedule that is complete. Only a run with a budget of time needs it."""
+    reserved: dict[str, float] = field(default_factory=dict[str, float])
+    """Seconds that a run with a budget keeps for its last evaluation and checkpoint."""
     metrics_bytes: int = 0
     """Size of metrics.jsonl at this checkpoint. Resuming truncates the file to it."""
     metrics_sha256: str = ""

@@ -20,7 +20,8 @@ H  head size    R  pairs of dimensions of a head: H / 2    D  hidden size    N  
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -82,32 +83,67 @@ def set_attention_patterns(encoder: TransformerEncoder, special: Special) -> Non
         _copy_values(layer.attention)
 
 
-def hold_equal_words(encoder: TransformerEncoder, marks: list[int]) -> None:
-    """Keep the heads for equal words as they are: from now on, what their queries and keys depend on has no gradients.
+def hold_equal_words(encoder: TransformerEncoder, marks: list[int], optimizer: torch.optim.Optimizer) -> None:
+    """Keep the heads for equal words as they are in all steps of an optimizer, if the encoder has such heads by then.
 
-    These are their weights, the embeddings of [CLS] and [SEP], and the dimension CONSTANT of all embeddings. Masked LM
-    hardly needs these heads. Without a gradient that says more than noise, an optimizer such as Adam, which scales small
-    gradients up, would change them at random, until they find nothing. Weight decay still shrinks them, by a few percent in
-    a run of some thousand steps.
+    What their queries and keys depend on gets no gradients and stays as it is: their weights, the embeddings of [CLS] and
+    [SEP], and the dimension CONSTANT of all embeddings. Masked LM hardly needs these heads. Without a gradient that says
+    more than noise, an optimizer such as Adam, which scales small gradients up, would change them at random, until they
+    find nothing, and weight decay would fade them out.
 
     Args:
-        encoder: The encoder.
+        encoder: The encoder. Its weights may be loaded later, before the first step.
         marks: Vocabulary ids of [CLS] and [SEP].
+        optimizer: Its optimizer.
     """
-    word = encoder.embeddings.word.weight
-    embeddings = torch.zeros(word.shape, dtype=torch.bool, device=word.device)
-    embeddings[marks] = True
-    embeddings[:, CONSTANT] = True
-    word.register_hook(lambda gradient: gradient.masked_fill(embeddings, 0.0))
-    layers = [layer for layer in encoder.layers if isinstance(layer, Layer)]
-    for layer, patterns in zip(layers, PATTERNS, strict=False):
-        if "equal" not in patterns:
-            continue
-        attention = layer.attention
-        equal = torch.tensor([patterns[n % len(patterns)] == "equal" for n in range(attention.heads)])
-        rows = equal.repeat_interleave(encoder.config.hidden_size // attention.heads)
-        held = torch.cat([rows, rows, torch.zeros_like(rows)])[:, None].to(attention.qkv.weight.device)
-        attention.qkv.weight.register_hook(lambda gradient, held=held: gradient.masked_fill(held, 0.0))
+    held = _Held(encoder, marks)
+    for parameter in {parameter for parameter, _ in held.parts}:
+        parameter.register_post_accumulate_grad_hook(held.drop_gradient)
+    optimizer.register_step_pre_hook(lambda *_: held.keep())
+    optimizer.register_step_post_hook(lambda *_: held.put_back())
+
+
+class _Held:
+    """Parts of parameters that an optimizer shall not change."""
+
+    def __init__(self, encoder: TransformerEncoder, marks: list[int]):
+        word = encoder.embeddings.word.weight
+        self.word = word
+        self.parts: list[tuple[Tensor, Any]] = [
+            (word, (slice(None), CONSTANT)),
+            *((word, mark) for mark in marks),
+        ]
+        self.kept: list[Tensor] = []
+        layers = [layer for layer in encoder.layers if isinstance(layer, Layer)]
+        width = encoder.config.hidden_size
+        for layer, patterns in zip(layers, PATTERNS, strict=False):
+            attention = layer.attention
+            size = width // attention.heads
+            equal = [number for number in range(attention.heads) if patterns[number % len(patterns)] == "equal"]
+            starts = [start + number * size for start in (0, width) for number in equal]  # of queries, of keys
+            self.parts += [(attention.qkv.weight, slice(start, start + size)) for start in starts]
+
+    @cached_property
+    def there(self) -> bool:
+        """Whether the encoder began with attention patterns: only then is a dimension the same for all tokens."""
+        constant = self.word.detach()[:, CONSTANT].float()
+        return bool(constant.min() > 0 and constant.max() < 1.001 * constant.min())
+
+    def drop_gradient(self, parameter: Tensor) -> None:
+        """Set the gradient of the parts of a parameter to 0."""
+        assert parameter.grad is not None
+        for other, part in self.parts if self.there else ():
+            if other is parameter:
+                parameter.grad[part] = 0
+
+    def keep(self) -> None:
+        """Remember the parts before a step."""
+        self.kept = [parameter.detach()[part].clone() for parameter, part in self.parts] if self.there else []
+
+    def put_back(self) -> None:
+        """Undo what the step did to them."""
+        for (parameter, part), value in zip(self.parts, self.kept, strict=False):
+            parameter.detach()[part] = value
 
 
 def _set_queries_and_keys(

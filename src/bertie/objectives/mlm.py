@@ -144,10 +144,10 @@ class MaskedLM:
         if self.initialization == "patterns" and isinstance(model.encoder, TransformerEncoder):
             set_pattern_weights(model.encoder, head, shards.tokenizer)
 
-    def hold(self, model: Model, tokenizer: Tokenizer) -> None:
+    def hold(self, model: Model, tokenizer: Tokenizer, optimizer: torch.optim.Optimizer) -> None:
         """Keep weights as they are that this objective does not train. For every call that trains a run."""
         if self.initialization == "patterns" and isinstance(model.encoder, TransformerEncoder):
-            hold_equal_words(model.encoder, [tokenizer.cls_id, tokenizer.sep_id])
+            hold_equal_words(model.encoder, [tokenizer.cls_id, tokenizer.sep_id], optimizer)
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> MaskedLMHead:
         """Build the head, with the encoder's word embeddings as its output matrix."""

@@ -23,7 +23,7 @@ from bertie.pretraining.pretrain import Setup, set_up
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.pretraining.step_cost import flops_per_step, seconds_per_step, tokens_per_step
 from bertie.text.shards import Shards, open_shards
-from bertie.training.clock import parse_duration
+from bertie.training.clock import FORWARD_SHARE, parse_duration
 from bertie.training.distributed import SINGLE_PROCESS
 from bertie.training.memory import USABLE_SHARE, is_out_of_memory
 
@@ -59,7 +59,6 @@ hardly change its speed. A GPU must be full."""
 PATIENCE = 10.0  # seconds: a recipe with longer steps is not timed
 MOST_EPOCHS = 100
 """The curve of repeated text is flat beyond: 100 times are worth 16.4 times, and so are 1,000."""
-FORWARD_SHARE = 1 / 3  # of the operations of a training step; an evaluation needs no more
 
 
 class Cost(NamedTuple):

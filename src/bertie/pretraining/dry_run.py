@@ -160,6 +160,8 @@ def _report_space(job: TrainingJob, out: Path) -> dict[str, int]:
 def _try_steps(setup: Setup, job: TrainingJob, counters: Counters) -> dict[str, Any]:
     """Run the next steps as `pretrain` would."""
     job.model.train()
+    if job.settings.clock is not None:
+        job.settings.clock.start(counters.seconds, counters.progress, counters.reserved)
     losses, speeds = [], []
     started = time.monotonic()
     stream = job.stream(counters.step, Position(counters.epoch, counters.epoch_step))

@@ -158,6 +158,9 @@ class Setup:
             run.require_teacher(storage.sha256(self.teacher.folder / "model.safetensors"))
         model = self._initial_model()
         optimizer = config.optimizer.build(model, embedding_lr_scale=settings.embedding_lr_scale)
+        for objective in config.objectives:
+            if isinstance(objective, MaskedLM):
+                objective.hold(model, self.shards.tokenizer, optimizer)
         if self.initial_checkpoint is not None and config.init_optimizer == "keep":
             console.info(load_initial_optimizer(self.initial_checkpoint, model, optimizer, config.optimizer.kind))
         measure = partial(rows_that_fit, model, optimizer, self.feed.samples(), precision, ranks)
@@ -186,6 +189,7 @@ class Setup:
             stream=feed.steps,
             evaluate=evaluation,
             eval_set=feed.phase_of,
+            eval_tokens=max(sum(micro.tokens for micro in batches) for batches in self.eval_sets),
             eval_every=settings.eval_every,
             checkpoint_every=settings.checkpoint_every,
             keep_checkpoints=settings.keep_checkpoints,
@@ -209,11 +213,7 @@ class Setup:
         elif self.ranks.first and not has_checkpoint(self.out):
             for objective in config.objectives:
                 objective.initialize(model, self.shards)
-        model = model.to(runtime.device())
-        for objective in config.objectives:
-            if isinstance(objective, MaskedLM) and not config.init_from:
-                objective.hold(model, self.shards.tokenizer)
-        return model
+        return model.to(runtime.device())
 
     @property
     def phase_lengths(self) -> list[str]:

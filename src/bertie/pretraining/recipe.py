@@ -17,7 +17,7 @@ from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.clock import PARTS, parse_duration
 from bertie.training.optimizers import Optimizer
-from bertie.training.schedules import Schedule
+from bertie.training.schedules import InverseSquareRoot, Schedule
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,11 @@ class PretrainConfig:
         _ = self.budget_seconds
         if self.init_optimizer == "keep" and not self.init_from:
             raise UsageError("init_optimizer is keep, but init_from names no checkpoint: set init_from too")
+        if self.budget and isinstance(self.schedule, InverseSquareRoot) and not self.schedule.warmup:
+            raise UsageError(
+                "schedule.warmup is 0, and the schedule inverse_square_root then falls from the first step on, which a budget "
+                "does not count: set schedule.warmup to 0.01, for instance, or remove the budget"
+            )
         _check_objectives(self.objectives)
         for objective in self.objectives:
             objective.check(self.model, self.layout, self.objectives)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 import time
+from collections import deque
 from dataclasses import dataclass, field
+from statistics import median
 
 from bertie import console
 from bertie.errors import UsageError, UserError
@@ -17,6 +19,7 @@ from bertie.training.distributed import SINGLE_PROCESS, Ranks
 PARTS = 1_000_000
 """Schedules and phases count steps. With a clock, a run has so many, and `Clock.part` is the current one."""
 
+FORWARD_SHARE = 1 / 3  # of the operations of a training step; an evaluation needs no more
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -47,21 +50,25 @@ class Clock:
     """When the run began, in seconds of `time.monotonic`."""
     progress: float = 0.0
     """Fraction of the schedule that is complete after the last step, in [0, 1]."""
-    _left: float = 0.0  # seconds at that time
-    _step: float = 0.0  # mean seconds of the last steps
-    _reserved: dict[str, float] = field(default_factory=dict[str, float])
+    measured: dict[str, float] = field(default_factory=dict[str, float])
+    """Seconds that the evaluations and checkpoints took, at most."""
+    _left: float = 0.0  # seconds at the time of `progress`
+    _steps: deque[float] = field(default_factory=lambda: deque[float](maxlen=5))  # seconds of the last steps
+    _expected: dict[str, float] = field(default_factory=dict[str, float])
 
-    def start(self, elapsed: float, progress: float) -> None:
+    def start(self, elapsed: float, progress: float, measured: dict[str, float] | None = None) -> None:
         """Begin, or resume, before the first step of this process.
 
         Args:
             elapsed: Seconds of the run in earlier processes.
             progress: The progress at the end of them.
+            measured: What they measured.
 
         Raises:
             UserError: No time is left, and the run has made no step.
         """
         self.begun -= elapsed
+        self.measured |= measured or {}
         self.progress, self._left = progress, self.left
         if self.ranks.broadcast(progress == 0 and self._left <= 0):
             raise UserError(
@@ -76,23 +83,51 @@ class Clock:
     @property
     def left(self) -> float:
         """Seconds for further steps, without the last evaluation and checkpoint."""
-        return self.budget - sum(self._reserved.values()) - self.elapsed
+        return self.budget - self._kept - self.elapsed
 
-    def reserve(self, work: str, seconds: float) -> None:
-        """Keep time for work that follows the last step, at least as long as it took before."""
-        self._reserved[work] = max(seconds, self._reserved.get(work, 0.0))
+    @property
+    def _kept(self) -> float:
+        """Seconds for the last evaluation and checkpoint."""
+        return sum((self._expected | self.measured).values())
 
-    def tick(self, seconds: float) -> None:
+    def measure(self, work: str, seconds: float) -> None:
+        """Keep time for work that follows the last step, too: at least as long as it took before."""
+        self._keep(self.measured, work, max(seconds, self.measured.get(work, 0.0)))
+
+    def _keep(self, known: dict[str, float], work: str, seconds: float) -> None:
+        """Know how long some work takes. That alone is no progress: it shortens the rest of the schedule."""
+        before = self._kept
+        known[work] = seconds
+        self._left -= self._kept - before
+
+    def fits(self, work: str) -> bool:
+        """Whether there is time for work now, and again after the last step, and for a step. For all ranks at once."""
+        needed = (self._expected | self.measured).get(work, 0.0) + self._step
+        return self.ranks.broadcast(self.left >= needed)
+
+    def tick(self, seconds: float, evaluation: float = 0.0) -> None:
         """Advance after a step.
 
         Args:
             seconds: Duration of the step.
+            evaluation: Tokens of an evaluation, as a multiple of those of the step. Its time counts until one was measured.
         """
-        self._step = seconds if not self._step else 0.8 * self._step + 0.2 * seconds
-        progress = self.estimate()
-        left = self.left
-        progress = 1.0 if left < self._step else progress
-        self.progress, self._left = self.ranks.broadcast([progress, left])
+        self._steps.append(seconds)
+        self._keep(self._expected, "evaluation", FORWARD_SHARE * evaluation * self._step)
+        self._advance(ends=self.left < self._step)
+
+    def update(self) -> None:
+        """Advance after an evaluation or a checkpoint. A step follows, however little time is left."""
+        self._advance(ends=False)
+
+    def _advance(self, ends: bool) -> None:
+        progress = 1.0 if ends else min(self.estimate(), 1 - 1 / PARTS)
+        self.progress, self._left = self.ranks.broadcast([progress, self.left])
+
+    @property
+    def _step(self) -> float:
+        """Seconds of a step. A single slow one, such as that of a process that was suspended, does not count."""
+        return median(self._steps or [0.0])
 
     def estimate(self) -> float:
         """Return the progress at this moment, by this process alone, in [0, 1]."""

@@ -46,6 +46,8 @@ class TrainingJob:
     """Number of newest checkpoints to keep, in addition to the best one."""
     data_fingerprint: str
     """Hash of the training data. A run resumes only with the same data."""
+    eval_tokens: int = 0
+    """Tokens of an evaluation set, from which a clock estimates how long an evaluation takes until one was measured."""
     patience: int = 0
     """Evaluations without a lower loss after which training stops early, with the best weights; 0: never."""
     checkpoint_minutes: float = 0.0

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from bertie import runtime
 from bertie.errors import require_range
 from bertie.model.layers import Layer
+from bertie.model.xlnet import XlnetLayer
 from bertie.training.parameter_groups import check, parameter_groups
 
 # Coefficients of the iteration x ← a x + b x³ + c x⁵ of the singular values, as published by Jordan et al. Five iterations
@@ -66,15 +67,13 @@ class Muon:
 
 
 def _matrices(model: nn.Module) -> dict[Tensor, int]:
-    """Return the matrices that Muon updates, with the number of matrices that each stacks: 3 for queries, keys and values."""
+    """Return the matrices of the layers, with the number of matrices that each stacks: 3 for queries, keys and values."""
     parts: dict[Tensor, int] = {}
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Linear) and ".layers." in f".{name}." and "encoder" in name.split("."):
-            parts[module.weight] = 1
-    for module in model.modules():
-        if isinstance(module, Layer):
-            parts[module.attention.qkv.weight] = 3
-            parts[module.up.weight] = 2 if module.up.out_features > module.down.in_features else 1
+    for layer in model.modules():
+        if isinstance(layer, Layer | XlnetLayer):
+            parts |= {module.weight: 1 for module in layer.modules() if isinstance(module, nn.Linear)}
+            parts[layer.attention.qkv.weight] = 3
+            parts[layer.up.weight] = layer.up.out_features // layer.down.in_features  # 2 with a gate
     return {weight: number for weight, number in parts.items() if weight.requires_grad}
 
 

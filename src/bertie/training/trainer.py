@@ -102,6 +102,7 @@ class _Session:
         self.counters = Counters(**job.ranks.broadcast(asdict(self.counters)))
         job.ranks.broadcast_state(job.model, job.optimizer)
         self.is_recorded = job.ranks.any(run is not None)
+        self.phase = 0  # of the next step, in a run with a clock
         # Step, progress and seconds. The numbers of the last one may still be in a GPU's queue.
         self.unlogged: list[tuple[StepResult, dict[str, Any], float]] = []
         self.tensorboard = TensorBoardLog(run.path, self.counters.step) if run is not None and job.tensorboard else None
@@ -124,8 +125,9 @@ class _Session:
         self.bar, self.interrupts = bar, interrupts
         self.run_start = time.monotonic() - self.counters.seconds
         if self.clock is not None:
-            self.clock.start(self.counters.seconds, self.counters.progress)
+            self.clock.start(self.counters.seconds, self.counters.progress, self.counters.reserved)
             self.run_start = self.clock.begun
+            self.phase = self.job.eval_set(self.counters.step)
         if self.counters.evaluation_pending:
             self.evaluate()
             self.update_best()  # the checkpoint of this step exists already: the run resumed from it
@@ -139,21 +141,39 @@ class _Session:
         counters.epoch, counters.epoch_step = result.work.after.epoch, result.work.after.step
         counters.tokens += result.tokens
         if self.clock is not None:
-            self.clock.tick(now - self.step_start)
-            counters.progress = self.clock.progress
+            self.clock.tick(now - self.step_start, job.eval_tokens / result.tokens)
+            self.follow_clock(result)
         last = job.settings.is_over(counters.step)
         self.unlogged.append((result, run_progress(counters), now - self.step_start))
         self.log_steps(but_last=1 if job.model.device.type == "cuda" else 0)
-        if (self.is_recorded or job.patience) and (last or _due(counters.step, job.eval_every)):
+        evaluates = last or (_due(counters.step, job.eval_every) and self.fits("evaluation"))
+        if (self.is_recorded or job.patience) and evaluates:
             counters.evaluation_pending = True
             self.evaluate()
+        saves = self.timed_save_is_due() or _due(counters.step, job.checkpoint_every)
         if last and not job.final_checkpoint:
             self.log_steps()
-        elif last or self.timed_save_is_due() or _due(counters.step, job.checkpoint_every):
+        elif last or (saves and self.fits("checkpoint")):
             self.save()
+        if self.clock is not None and (evaluates or saves) and not last:
+            self.clock.update()
+            self.follow_clock(result)
         if self.interrupted():
             self.save_and_stop()
         self.step_start = time.monotonic()  # evaluation and saving do not count as time of a step
+
+    def follow_clock(self, result: StepResult) -> None:
+        """Take over what the clock knows. The step after the end of a phase begins an epoch."""
+        assert self.clock is not None
+        counters = self.counters
+        counters.progress, counters.reserved = self.clock.progress, self.clock.measured
+        phase = self.job.eval_set(counters.step - 1)
+        if phase != self.phase:
+            self.phase, counters.epoch, counters.epoch_step = phase, result.work.position.epoch + 1, 0
+
+    def fits(self, work: str) -> bool:
+        """Whether there is time for an evaluation or a checkpoint before the last one."""
+        return self.clock is None or self.clock.fits(work)
 
     def log_steps(self, but_last: int = 0) -> None:
         """Log the unlogged steps, except for the last `but_last` ones."""
@@ -271,6 +291,7 @@ class _Session:
         if self.run is None:
             return
         counters, job, begun = self.counters, self.job, time.monotonic()
+        counters.seconds = begun - self.run_start
         counters.metrics_bytes, counters.metrics_sha256 = self.run.flush()
         self.update_best()
         save_state(self.run.path, job.model, job.optimizer, job.tokenizer, job.task, counters, job.keep_checkpoints)
@@ -280,7 +301,7 @@ class _Session:
     def reserve(self, work: str, begun: float) -> None:
         """Tell the clock how long an evaluation or a checkpoint took, which will also follow the last step."""
         if self.clock is not None:
-            self.clock.reserve(work, time.monotonic() - begun)
+            self.clock.measure(work, time.monotonic() - begun)
 
     def update_best(self) -> None:
         """Make this step the best one if its last evaluation has the lowest loss on its evaluation set."""

@@ -28,7 +28,8 @@ from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.text.shards import open_shards
 from bertie.text.tokenizer import Tokenizer
-from bertie.training.optimizers import AdamW
+from bertie.training.muon import Muon
+from bertie.training.optimizers import AdamW, BertAdam, Lamb, Optimizer
 from bertie.training.schedules import Linear
 
 WITH_PATTERNS = MaskedLM(initialization="patterns")
@@ -181,12 +182,10 @@ def test_a_short_run_learns_more(small_shards: Path, tmp_path: Path) -> None:
     assert losses["patterns"] < losses["cooccurrence"] - 0.05
 
 
-def recipe_of(steps: int) -> PretrainConfig:
+def recipe_of(steps: int, optimizer: Optimizer = AdamW(), objective: MaskedLM = WITH_PATTERNS) -> PretrainConfig:
     training = PretrainTraining(steps, 8, 3e-3, row_tokens=256, precision="fp32", eval_every=0, checkpoint_every=2)
     size = replace(MODERN, vocab_size=0)
-    return PretrainConfig(
-        size, DocSentences(max_length=32), (WITH_PATTERNS,), AdamW(weight_decay=0.0), Linear(0.1), training
-    )
+    return PretrainConfig(size, DocSentences(max_length=32), (objective,), optimizer, Linear(0.1), training)
 
 
 def first_layer(weights: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -194,8 +193,12 @@ def first_layer(weights: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
     return tuple(part.view(4, 32, 128) for part in weights["encoder.layers.0.attention.qkv.weight"].chunk(3))
 
 
-def test_training_changes_all_but_queries_and_keys_of_heads_for_equal_words(small_shards: Path, tmp_path: Path) -> None:
-    bertie.pretrain(recipe_of(6), small_shards, tmp_path / "run", threads=1)
+@pytest.mark.parametrize("optimizer", [AdamW(), Muon(), BertAdam(), Lamb()], ids=lambda optimizer: optimizer.kind)
+def test_training_changes_all_but_queries_and_keys_of_heads_for_equal_words(
+    optimizer: Optimizer, small_shards: Path, tmp_path: Path
+) -> None:
+    """Neither gradients nor weight decay change them."""
+    bertie.pretrain(recipe_of(6, optimizer), small_shards, tmp_path / "run", threads=1)
     folders = [tmp_path / "run" / "checkpoints" / f"step-{step:08}" for step in (4, 6)]
     before, after = (first_layer(read_checkpoint(folder).weights) for folder in folders)
     for part in range(3):
@@ -208,6 +211,17 @@ def test_training_changes_all_but_queries_and_keys_of_heads_for_equal_words(smal
     assert moved[tokenizer.mask_id]
     assert moved.float().mean() > 0.5
     assert torch.equal(words[0][:, 0], words[1][:, 0])
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_run_that_continues_holds_the_heads_that_are_there(there: bool, small_shards: Path, tmp_path: Path) -> None:
+    start = WITH_PATTERNS if there else MaskedLM(initialization="random")
+    bertie.pretrain(recipe_of(2, objective=start), small_shards, tmp_path / "start", threads=1)
+    recipe = replace(recipe_of(4), init_from=str(tmp_path / "start"))
+    bertie.pretrain(recipe, small_shards, tmp_path / "run", threads=1)
+    before, after = (first_layer(read_checkpoint(tmp_path / name).weights) for name in ("start", "run"))
+    same = [torch.equal(before[0][head], after[0][head]) for head in range(4)]
+    assert same == [there, False, False, there]
 
 
 def test_a_run_that_resumes_holds_them_too(small_shards: Path, tmp_path: Path) -> None:

@@ -13,16 +13,18 @@ import pytest
 
 import bertie
 from bertie.batches.contiguous import DocSentences
+from bertie.batches.loader import Step, StepPlan
 from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM
 from bertie.pretraining import pretrain
 from bertie.pretraining.dry_run import dry_run
+from bertie.pretraining.feed import Feed
 from bertie.pretraining.phases import Phase
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.training import clock, trainer
 from bertie.training.optimizers import AdamW
-from bertie.training.schedules import Linear
+from bertie.training.schedules import InverseSquareRoot, Linear
 
 TRAINING = PretrainTraining(
     steps=1, batch_size=16, learning_rate=1e-2, row_tokens=512, precision="fp32", eval_every=10, checkpoint_every=10
@@ -105,6 +107,67 @@ def test_an_interrupted_run_goes_on_with_the_rest_of_its_time(
     assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
     assert 3 < steps[-1]["seconds"] < 4.0
     assert steps[-1]["lr"] < 1e-3
+
+
+def test_a_checkpoint_at_the_end_of_a_phase_is_followed_by_a_new_epoch(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[tuple[float, int, int]] = []
+
+    def note(*args: Any) -> None:
+        saved.append((args[5].progress, args[5].epoch, args[5].epoch_step))
+
+    monkeypatch.setattr(trainer, "save_state", note)
+    config = replace(config, training=replace(TRAINING, checkpoint_every=1, eval_every=0), budget="8s")
+    bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
+    first = next(number for number, (progress, *_) in enumerate(saved) if progress >= 0.5)
+    assert saved[first][1:] == (saved[first - 1][1] + 1, 0)
+
+
+def test_an_evaluation_that_would_exceed_the_budget_is_left_out(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Evaluations take 1 s here, and are due after every step."""
+    now, evaluate = [100.0], pretrain.evaluate
+
+    def slow(*args: Any) -> Any:
+        now[0] += 1.0
+        return evaluate(*args)
+
+    def read() -> float:
+        now[0] += 0.01
+        return now[0]
+
+    for module in (clock, trainer, pretrain):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=read))
+    monkeypatch.setattr(pretrain, "evaluate", slow)
+    config = replace(config, training=replace(TRAINING, eval_every=1, checkpoint_every=0))
+    bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
+    steps, evaluations = records(tmp_path / "run", "train"), records(tmp_path / "run", "eval")
+    assert 2 < len(evaluations) < len(steps)
+    assert evaluations[-1]["step"] == steps[-1]["step"]
+    assert steps[-1]["lr"] < 2e-3
+    assert now[0] < 104.3
+
+
+def test_dry_run_labels_and_plans_as_the_first_steps(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
+    build = Feed.build
+
+    def watch(feed: Feed, plan: StepPlan) -> Step:
+        seen.append(plan.progress)
+        return build(feed, plan)
+
+    monkeypatch.setattr(Feed, "build", watch)
+    dry_run(config, small_shards, tmp_path / "run", threads=1)
+    assert max(seen) < 0.5
+
+
+def test_a_schedule_that_counts_steps_is_refused(config: PretrainConfig) -> None:
+    with pytest.raises(UsageError, match=r"schedule\.warmup is 0"):
+        replace(config, schedule=InverseSquareRoot(warmup=0.0))
 
 
 def test_dry_run_tells_how_many_tokens_fit(

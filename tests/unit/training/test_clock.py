@@ -24,9 +24,11 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Time:
     return machine
 
 
-def started(seconds: float, elapsed: float = 0.0, progress: float = 0.0) -> Clock:
+def started(
+    seconds: float, elapsed: float = 0.0, progress: float = 0.0, measured: dict[str, float] | None = None
+) -> Clock:
     clock = Clock(seconds, begun=clock_module.time.monotonic())
-    clock.start(elapsed, progress)
+    clock.start(elapsed, progress, measured)
     return clock
 
 
@@ -75,18 +77,65 @@ def test_the_rest_of_the_schedule_is_spread_over_the_rest_of_the_time(machine: T
     clock = started(10.0)
     machine.now += 2.0
     clock.tick(0.1)
-    clock.reserve("evaluation", 1.0)
-    clock.reserve("evaluation", 0.5)  # the longest one counts
-    clock.reserve("checkpoint", 3.0)
+    clock.measure("evaluation", 1.0)
+    clock.measure("evaluation", 0.5)  # the longest one counts
+    clock.measure("checkpoint", 3.0)
     clock.tick(0.1)
-    assert clock.progress == pytest.approx(1 - 0.8 * 4 / 8)
-    machine.now += 3.95
+    assert clock.progress == pytest.approx(0.2)  # knowing that is no progress
+    machine.now += 2.0
+    clock.update()
+    assert clock.progress == pytest.approx(1 - 0.8 * 2 / 4)
+    machine.now += 1.95
     clock.tick(0.1)
     assert clock.ended
 
 
+def test_the_last_evaluation_is_expected_to_take_a_third_of_training_on_it(machine: Time) -> None:
+    clock = started(10.0)
+    machine.now += 0.3
+    clock.tick(0.3, evaluation=10.0)
+    assert clock.left == pytest.approx(10 - 0.3 - 1.0)
+    clock.measure("evaluation", 0.4)  # what was measured counts
+    assert clock.left == pytest.approx(10 - 0.3 - 0.4)
+
+
+def test_work_that_does_not_fit_before_the_last_step_is_left_out(machine: Time) -> None:
+    clock = started(10.0)
+    clock.tick(0.1)
+    clock.measure("evaluation", 3.0)
+    machine.now += 3.0
+    assert clock.fits("evaluation")
+    assert clock.fits("checkpoint")
+    machine.now += 1.0
+    assert not clock.fits("evaluation")
+    assert clock.fits("checkpoint")
+
+
+def test_time_after_an_evaluation_does_not_end_a_run(machine: Time) -> None:
+    """A step is the last thing that a run does, so that its learning rate is known."""
+    clock = started(10.0)
+    machine.now += 11.0
+    clock.update()
+    assert not clock.ended
+    assert clock.part == PARTS - 1
+    clock.tick(0.1)
+    assert clock.ended
+
+
+def test_a_single_slow_step_does_not_end_a_run(machine: Time) -> None:
+    clock = started(40.0)
+    for _ in range(20):
+        machine.now += 0.2
+        clock.tick(0.2)
+    machine.now += 33.0  # the process was suspended
+    clock.tick(33.0)
+    assert not clock.ended
+    assert clock.progress == pytest.approx(37 / 40)
+
+
 def test_a_resumed_run_has_the_rest_of_its_time(machine: Time) -> None:
     clock = started(10.0, elapsed=6.0, progress=0.5)
+    assert started(10.0, 6.0, 0.5, {"evaluation": 1.0}).left == pytest.approx(3.0)
     machine.now += 2.0
     clock.tick(0.1)
     assert clock.elapsed == pytest.approx(8.0)

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from bertie.config import load
 from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence
+from bertie.pretraining.initial_weights import new_model
+from bertie.pretraining.recipe import PretrainConfig
 from bertie.training.muon import Muon, orthogonalized
 from bertie.training.optimizers import AdamW, BertAdam, Lamb, Optimizer
 
@@ -117,6 +122,18 @@ def test_bert_adam_counts_steps_in_single_precision() -> None:
     assert [b - a for a, b in zip(before, after, strict=True)] == [1.0, 1.0]
     assert np.float32(1 - 0.9999 ** before[0]) == 1
     assert before[0] + 1_000_000 < 2**24
+
+
+@pytest.mark.parametrize("recipe", ["mini-xlnet", "electra-small-paper", "modern-tiny", "tiny"])
+def test_muon_updates_all_matrices_of_all_layers(recipe: str) -> None:
+    config = load(PretrainConfig, recipe, "pretrain")
+    model = new_model(replace(config.model, vocab_size=300), config.objectives, 0)
+    groups = Muon().build(model).param_groups
+    parts = {parameter: group.get("parts", 0) for group in groups for parameter in group["params"]}
+    for name, parameter in model.named_parameters():
+        in_layer = ".layers." in name and name.endswith(".weight") and "norm" not in name and "segment" not in name
+        expected = {"qkv": 3, "up": 2 if recipe == "modern-tiny" else 1}.get(name.split(".")[-2], 1)
+        assert parts[parameter] == (expected if in_layer else 0), name
 
 
 def test_weight_decay_applies_to_matrices_only(tiny_config: TransformerConfig) -> None:
