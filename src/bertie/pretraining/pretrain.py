@@ -14,6 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from bertie import config as configuration
 from bertie import console, runtime, storage
 from bertie.batches.loader import Position
@@ -157,12 +159,7 @@ class Setup:
         if run is not None and self.teacher is not None:
             run.require_teacher(storage.sha256(self.teacher.folder / "model.safetensors"))
         model = self._initial_model()
-        optimizer = config.optimizer.build(model, embedding_lr_scale=settings.embedding_lr_scale)
-        for objective in config.objectives:
-            if isinstance(objective, MaskedLM):
-                objective.hold(model, self.shards.tokenizer, optimizer)
-        if self.initial_checkpoint is not None and config.init_optimizer == "keep":
-            console.info(load_initial_optimizer(self.initial_checkpoint, model, optimizer, config.optimizer.kind))
+        optimizer = self._optimizer(model)
         measure = partial(rows_that_fit, model, optimizer, self.feed.samples(), precision, ranks)
         rows = settings.micro_batch or (run.micro_batch(measure) if run else measure())
         clock = None
@@ -214,6 +211,17 @@ class Setup:
             for objective in config.objectives:
                 objective.initialize(model, self.shards)
         return model.to(runtime.device())
+
+    def _optimizer(self, model: Model) -> torch.optim.Optimizer:
+        """Build the optimizer of a model, with its initial state."""
+        config = self.config
+        optimizer = config.optimizer.build(model, embedding_lr_scale=config.training.embedding_lr_scale)
+        for objective in config.objectives:
+            if isinstance(objective, MaskedLM):
+                objective.hold(model, self.shards.tokenizer, optimizer)
+        if self.initial_checkpoint is not None and config.init_optimizer == "keep":
+            console.info(load_initial_optimizer(self.initial_checkpoint, model, optimizer, config.optimizer.kind))
+        return optimizer
 
     @property
     def phase_lengths(self) -> list[str]:
