@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import IO, Any
 
 _silent = ContextVar("silent", default=False)
@@ -97,7 +98,10 @@ class Progress:
         self.detail = detail or self.detail
         if self.bar is not None:
             self.bar.update(
-                self.task, completed=self.done, detail=f"{self.pace.removeprefix(', ')}  {self.detail}".strip()
+                self.task,
+                completed=self.done,
+                left=f"{timedelta(seconds=round(self.left))} left" if self.total and self.rate else "",
+                detail=f"{self.pace.removeprefix(', ')}  {self.detail}".strip(),
             )
         elif time.monotonic() - self.printed > 30:
             self.printed = time.monotonic()
@@ -110,10 +114,15 @@ class Progress:
 
     def line(self) -> str:
         """Return the progress as one plain line."""
-        rate = self.rate
-        left = f", {(self.total - self.done) / rate:.0f} s left" if self.total and rate else ""
+        left = f", {self.left:.0f} s left" if self.total and self.rate else ""
         share = f" of {_amount(self.total)}" if self.total else ""
         return f"{self.title}: {_amount(self.done)}{share} {self.unit}{self.pace}{left}  {self.detail}".rstrip()
+
+    @property
+    def left(self) -> float:
+        """Seconds until all units are done, if the total is known."""
+        rate = 1.0 if self.unit == "s" else self.rate  # the seconds of a budget pass by themselves
+        return (self.total - self.done) / max(rate, 1e-9)
 
     @property
     def pace(self) -> str:
@@ -158,14 +167,14 @@ def progress(title: str, total: float, unit: str, done: float = 0, passing: bool
         yield Progress(title, total, unit, started=now, printed=now, done=done, before=done)
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as RichProgress
     from rich.table import Column
 
     columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TextColumn(unit))
     # In a narrow terminal, only the detail wraps.
     detail = TextColumn("{task.fields[detail]}", table_column=Column(no_wrap=False))
-    times = (TimeRemainingColumn(), TextColumn("left"), detail)
-    with RichProgress(*columns, *times, console=Console(stderr=True), transient=passing) as bar:
-        task = bar.add_task(title, total=total or None, completed=int(done), detail="")
+    left = TextColumn("{task.fields[left]}")
+    with RichProgress(*columns, left, detail, console=Console(stderr=True), transient=passing) as bar:
+        task = bar.add_task(title, total=total or None, completed=int(done), left="", detail="")
         yield Progress(title, total, unit, bar, task, started=now, printed=now, done=done, before=done)

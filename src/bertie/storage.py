@@ -314,7 +314,9 @@ def _load_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise UsageError(f"no such file: {path}") from error
-    except (ValueError, RecursionError, OSError) as error:
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: {error}") from error
 
 

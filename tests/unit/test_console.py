@@ -25,7 +25,7 @@ def test_the_rate_ignores_work_done_before_this_process_started(monkeypatch: pyt
     with console.progress("pretrain", 60, "s") as bar:  # a budget of time
         clock[0] += 30
         bar.advance(20)
-        assert bar.line() == "pretrain: 20 of 60 s, 60 s left"
+        assert bar.line() == "pretrain: 20 of 60 s, 40 s left"
     with console.progress("GloVe", 9.36658e6, "pairs") as bar:
         clock[0] += 30
         bar.advance(7.2e6)

@@ -37,7 +37,7 @@ class StepShape:
             row_tokens: Wanted row size in tokens. The actual size is near it: a multiple of 8, and at least `max_length`.
         """
         total = batch_size * max_length
-        rows = max(1, round(total / row_tokens))
+        rows = max(1, round(total / max(row_tokens, max_length)))
         return cls(rows, max(max_length, math.ceil(total / rows / 8) * 8))
 
 

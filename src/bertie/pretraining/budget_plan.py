@@ -175,8 +175,8 @@ def _require_text(target: Target) -> None:
     fewest = math.ceil(scaling.measured_tokens()[0] / scaling.useful_tokens(MOST_EPOCHS, 1))
     if target.text < fewest:
         raise UserError(
-            f"{target.shards.folder} has {target.text:,} training tokens: give at least {fewest:,}, because no run on less "
-            "text was measured"
+            f"{target.shards.folder} has {target.text:,} training tokens: give at least {fewest:,}, because no loss "
+            "was measured that less text could be compared with"
         )
 
 

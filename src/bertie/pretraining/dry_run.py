@@ -19,8 +19,9 @@ from bertie.checkpoints.training_state import Counters, has_checkpoint, load_sta
 from bertie.contracts import FILLER, MicroBatch
 from bertie.pretraining.feed import rows_per_pass
 from bertie.pretraining.phases import ResolvedPhase
-from bertie.pretraining.pretrain import Setup, set_up, warn_of_repetition
+from bertie.pretraining.pretrain import Setup, set_up
 from bertie.pretraining.recipe import PretrainConfig
+from bertie.pretraining.repetition import warn_of_repetition
 from bertie.text.special_tokens import printable
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.distributed import process_group

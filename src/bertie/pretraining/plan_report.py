@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bertie import console
 from bertie.pretraining import scaling
-from bertie.pretraining.pretrain import MANY_EPOCHS
+from bertie.pretraining.repetition import FEW_EPOCHS, MANY_EPOCHS
 from bertie.text.shards import Shards
 
 CLOSE = 0.05
@@ -56,7 +56,7 @@ def report(outlooks: list[Outlook], left_out: dict[str, str], best: Outlook, sha
         speed = ("" if each.timed else "about ") + f"{each.tokens_per_second:,.0f}"
         console.info(
             f"{each.recipe:<12}{each.parameters / 1e6:>10.1f} M{speed:>14}{_amount(each.tokens):>16}{_epochs(each.epochs):>8}"
-            f"{each.batch_size:>16,}  {each.loss:.2f} ({each.low:.2f} to {each.high:.2f})"
+            f"{each.batch_size:>16,}  {_loss(each)}"
         )
     for line in reasons(left_out):
         console.info(f"left out: {line}")
@@ -64,8 +64,8 @@ def report(outlooks: list[Outlook], left_out: dict[str, str], best: Outlook, sha
     console.info(
         "\nParameters are those of the layers, without embeddings. Losses are in nats, with BERT's masks (15 % of the "
         "tokens), on\nthe Simple English Wikipedia (30,000 vocabulary entries, unigram entropy "
-        f"{scaling.ENTROPY:.2f} nats). Your text has {shards.tokenizer.size:,} entries and\n"
-        f"{shards.eval.unigram_entropy:.2f} nats. `bertie pretrain` reports the loss with the masks of the recipe (30 %), "
+        f"{scaling.ENTROPY:.2f} nats). Your held-out text has {shards.tokenizer.size:,} entries "
+        f"and\n{shards.eval.unigram_entropy:.2f} nats. `bertie pretrain` reports the loss with the masks of the recipe (30 %), "
         "which is higher."
     )
     if best.tokens > longest:
@@ -75,11 +75,27 @@ def report(outlooks: list[Outlook], left_out: dict[str, str], best: Outlook, sha
         )
     if close := [each.recipe for each in outlooks if each is not best and each.loss - best.loss < CLOSE]:
         console.info(f"{', '.join(close)}: as good as {best.recipe}, since the loss differs by less than {CLOSE} nats.")
+    if any(each.epochs > FEW_EPOCHS for each in outlooks):
+        console.info(
+            f"Losses after more than {FEW_EPOCHS} epochs are lower bounds, because no such run was measured: a model learns a "
+            "short text by\nheart, and its held-out loss may even rise."
+        )
+    if best.loss > shards.eval.unigram_entropy:
+        console.warn(
+            f"a loss of {best.loss:.2f} nats is more than the {shards.eval.unigram_entropy:.2f} nats of counting words in your "
+            "text, so the curve does not fit it: the text is too short, or unlike the one that was measured"
+        )
     if best.epochs > MANY_EPOCHS:
         console.warn(
             f"{best.recipe} would read the text {best.epochs:,.0f} times. More than {MANY_EPOCHS} times teaches little: "
             "add text, or save time"
         )
+
+
+def _loss(outlook: Outlook) -> str:
+    if outlook.epochs > FEW_EPOCHS:
+        return f"at least {outlook.loss:.2f}"
+    return f"{outlook.loss:.2f} ({outlook.low:.2f} to {outlook.high:.2f})"
 
 
 def reasons(left_out: dict[str, str]) -> list[str]:

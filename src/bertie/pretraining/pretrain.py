@@ -36,6 +36,7 @@ from bertie.pretraining.initial_weights import (
     read_initial_checkpoint,
 )
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining, with_languages, with_vocab_size
+from bertie.pretraining.repetition import warn_of_overfitting, warn_of_repetition
 from bertie.pretraining.teacher import read_teacher
 from bertie.text.shards import Shards, open_shards
 from bertie.training import trainer
@@ -46,8 +47,6 @@ from bertie.training.loop import LoopSettings, evaluate
 from bertie.training.memory import USABLE_SHARE, MemoryEstimate, estimate_memory, is_out_of_memory, rows_that_fit
 from bertie.training.run_folder import RunFolder, first_difference, read_metrics, run_threads
 from bertie.training.run_report import run_page
-
-MANY_EPOCHS = 40  # as often, BERT read its text (Devlin et al. 2018, appendix A.2)
 
 
 def pretrain(
@@ -90,9 +89,8 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
         try:
             job, rows = setup.job(run, begun)
             console.info(setup.description(job))
-            if not setup.config.budget:
-                warn_of_repetition(setup.epochs(setup.total_tokens))
-            trainer.train(job, run)
+            warn_of_repetition(0.0 if setup.config.budget else setup.epochs(setup.total_tokens))
+            counters = trainer.train(job, run)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -100,6 +98,7 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
         if run is None:
             return {}
         entropy = setup.shards.eval.unigram_entropy
+        warn_of_overfitting(setup.epochs(counters.tokens), _last_eval(run).get("mlm_loss", 0.0), entropy)
         lines = (
             {f"unigram entropy {entropy:.2f}": entropy}
             if setup.config.objectives[0].kind in ("mlm", "clm", "plm")
@@ -191,7 +190,7 @@ class Setup:
             checkpoint_every=settings.checkpoint_every,
             keep_checkpoints=settings.keep_checkpoints,
             data_fingerprint=self.fingerprint,
-            checkpoint_minutes=settings.checkpoint_minutes,
+            checkpoint_minutes=settings.checkpoint_minutes or config.minutes_between_checkpoints,
             max_skipped_steps=settings.max_skipped_steps,
             tensorboard=settings.tensorboard,
             out=self.out,
@@ -283,15 +282,6 @@ class Setup:
         return (
             f"Pre-trained for {last['step']:,} steps ({last['tokens']:,} tokens). On held-out documents: "
             f"{scores} (unigram entropy of these documents {self.shards.eval.unigram_entropy:.4g} nats)."
-        )
-
-
-def warn_of_repetition(epochs: float) -> None:
-    """Warn if a run reads its text more often than BERT's did."""
-    if epochs > MANY_EPOCHS:
-        console.warn(
-            f"the run reads the text {epochs:,.0f} times, which is more than the {MANY_EPOCHS} times of BERT's paper: add "
-            "text, or train for a shorter time"
         )
 
 

@@ -50,7 +50,8 @@ class PretrainTraining:
     checkpoint_every: int = 500
     """Steps between checkpoints; 0: only after the last step."""
     checkpoint_minutes: float = 0.0
-    """Also save a checkpoint this many minutes after the last one, whatever the step; 0: off."""
+    """Also save a checkpoint this many minutes after the last one, whatever the step; 0: only by steps or, with a budget,
+    after a twentieth of it, at least 1 and at most 10 minutes."""
     keep_checkpoints: int = 2
     """Number of newest checkpoints to keep, in addition to the one with the lowest held-out loss."""
     max_skipped_steps: int = 10
@@ -136,6 +137,11 @@ class PretrainConfig:
     def budget_seconds(self) -> float:
         """The budget in seconds; 0: there is none. Raises UsageError if it is no duration."""
         return parse_duration(self.budget, "budget") if self.budget else 0.0
+
+    @property
+    def minutes_between_checkpoints(self) -> float:
+        """Minutes after which a run with a budget saves: a twentieth of it, at least 1 and at most 10; 0 without one."""
+        return min(max(self.budget_seconds / 60 / 20, 1.0), 10.0) if self.budget else 0.0
 
     @property
     def resolved_phases(self) -> list[ResolvedPhase]:

@@ -11,6 +11,7 @@ from itertools import islice
 from bertie.batches.loader import Position, Step, StepPlan
 from bertie.batches.prefetch import prefetch
 from bertie.pretraining.phases import ResolvedPhase, phase_index
+from bertie.pretraining.repetition import MANY_EPOCHS, warn_of_repetition
 from bertie.text.shards import Shards
 from bertie.training.clock import Clock
 
@@ -35,6 +36,7 @@ def timed_steps(
         clock: The clock.
         position: Position of the first step in the data.
     """
+    warned = False
     while True:
         number = phase_index(phases, clock.part)
         plans = phases[number].loader(shards, seed).steps
@@ -43,6 +45,9 @@ def timed_steps(
             for step in stream:
                 if phase_index(phases, clock.part) != number:
                     break
+                if step.position.epoch >= MANY_EPOCHS and not warned:
+                    warned = True
+                    warn_of_repetition(MANY_EPOCHS + 1)
                 yield step
                 position = step.position
         position = Position(position.epoch + 1, 0)

@@ -31,11 +31,14 @@ def parse_duration(text: str, key: str) -> float:
         key: Key of the configuration, for the error message.
 
     Raises:
-        UsageError: It has another form, or is not above 0.
+        UsageError: It has another form, or is 0 or longer than 366 days.
     """
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([smhd])", text.strip())
-    if not match or not 0 < (seconds := float(match[1]) * _UNITS[match[2]]) <= 366 * _UNITS["d"]:
-        raise UsageError(f"{key} is {text!r}: give a time with its unit, such as 30s, 90m, 24h or 2d")
+    if not match:
+        raise UsageError(f"{key} is {text!r}: give a number and its unit, such as 30s, 90m, 24h or 2d")
+    seconds = float(match[1]) * _UNITS[match[2]]
+    if not 0 < seconds <= 366 * _UNITS["d"]:
+        raise UsageError(f"{key} is {text!r}: give more than 0 s and at most 366 d")
     return seconds
 
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from bertie.errors import UsageError, UserError
 
 # Settings that a resumed run may change. They do not affect the result, except that micro_batch selects other dropout
 # masks.
+FLUSH_SECONDS = 10.0  # between two writes of metrics.jsonl
 CHANGEABLE_ON_RESUME = tuple(
     f"training.{name}"
     for name in ("checkpoint_every", "checkpoint_minutes", "keep_checkpoints", "workers", "tensorboard", "micro_batch")
@@ -65,6 +67,7 @@ class RunFolder:
             raise
         storage.remove_leftovers(path)
         self._metrics: list[str] = []
+        self._flushed = time.monotonic()
         self._written = hashlib.sha256()  # of metrics.jsonl
 
     def __enter__(self) -> RunFolder:
@@ -78,8 +81,10 @@ class RunFolder:
         return (self.path / MANIFEST).is_file()
 
     def log(self, record: dict[str, Any]) -> None:
-        """Buffer a record for metrics.jsonl. `flush` writes it."""
+        """Buffer a record for metrics.jsonl. `flush` writes it, and this method now and then."""
         self._metrics.append(json.dumps({k: _json_number(v) for k, v in record.items()}) + "\n")
+        if time.monotonic() - self._flushed > FLUSH_SECONDS:
+            self.flush()
 
     def flush(self) -> tuple[int, str]:
         """Append the buffered records to metrics.jsonl, and sync the file to disk.
@@ -98,6 +103,7 @@ class RunFolder:
                 os.fsync(file.fileno())
                 self._metrics.clear()
                 self._written.update(content)
+                self._flushed = time.monotonic()
                 return file.tell(), self._written.hexdigest()
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror or error}") from error
@@ -195,7 +201,7 @@ def run_status(path: Path, resolved: dict[str, Any]) -> Literal["new", "begun", 
         *path.glob("cells/*/metrics.jsonl"),
         *(path / name for name in (MANIFEST, "metrics.jsonl", "checkpoints")),
     ]
-    if not any(output.exists() for output in outputs):
+    if not any(output.is_dir() or (output.exists() and output.stat().st_size) for output in outputs):
         return "new"
     old, new = config.read(path / "config.toml"), config.parse(tomli_w.dumps(resolved), "this configuration")
     if difference := first_difference(old, new, CHANGEABLE_ON_RESUME):

@@ -64,7 +64,7 @@ def sequences(steps: list[StepPlan]) -> list[tuple[int, ...]]:
         (32, 128, 4096, StepShape(1, 4096)),
         (48, 128, 4096, StepShape(2, 3072)),  # 1.5 rows
         (1, 128, 4096, StepShape(1, 128)),
-        (4, 512, 100, StepShape(20, 512)),  # a row holds at least one sequence
+        (4, 512, 100, StepShape(4, 512)),  # a row holds at least one sequence
         (5, 50, 4096, StepShape(1, 256)),  # a multiple of 8
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +263,16 @@ def test_damaged_folders_are_refused(damage: str, pretrained: Path, tmp_path: Pa
     message = {"json": "is damaged", "file": "was altered", "version": "update bertie"}[damage]
     with pytest.raises(UserError, match=message):
         bertie.load(out)
+
+
+def test_a_converted_model_reads_as_many_tokens_as_its_run(pretrained: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(pretrained, run)
+    (run / "config.toml").write_text("layout = { max_length = 48 }\n")
+    assert bertie.load(run, threads=1).max_length == 48
+    for to in ("hf", "torch"):
+        convert(run, tmp_path / to, to, threads=1)
+        assert bertie.load(tmp_path / to, threads=1).max_length == 48
 
 
 def test_an_existing_folder_is_not_overwritten(pretrained: Path, tmp_path: Path) -> None:

@@ -17,11 +17,12 @@ from bertie.batches.loader import Step, StepPlan
 from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM
-from bertie.pretraining import pretrain
+from bertie.pretraining import pretrain, repetition, timed_steps
 from bertie.pretraining.dry_run import dry_run
 from bertie.pretraining.feed import Feed
 from bertie.pretraining.phases import Phase
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
+from bertie.pretraining.repetition import warn_of_overfitting
 from bertie.training import clock, trainer
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import InverseSquareRoot, Linear
@@ -109,19 +110,22 @@ def test_an_interrupted_run_goes_on_with_the_rest_of_its_time(
     assert steps[-1]["lr"] < 1e-3
 
 
+@pytest.mark.parametrize("budget", ["8s", "8.1s", "8.2s", "8.3s"])
 def test_a_checkpoint_at_the_end_of_a_phase_is_followed_by_a_new_epoch(
-    config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: str
 ) -> None:
+    """The phase ends in a step, or while the checkpoint is written."""
     saved: list[tuple[float, int, int]] = []
 
     def note(*args: Any) -> None:
         saved.append((args[5].progress, args[5].epoch, args[5].epoch_step))
 
     monkeypatch.setattr(trainer, "save_state", note)
-    config = replace(config, training=replace(TRAINING, checkpoint_every=1, eval_every=0), budget="8s")
+    config = replace(config, training=replace(TRAINING, checkpoint_every=1, eval_every=0), budget=budget)
     bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
     first = next(number for number, (progress, *_) in enumerate(saved) if progress >= 0.5)
-    assert saved[first][1:] == (saved[first - 1][1] + 1, 0)
+    assert saved[first][1:] in ((1, 0), (1, 1))
+    assert saved[first - 1][1] == 0
 
 
 def test_an_evaluation_that_would_exceed_the_budget_is_left_out(
@@ -148,6 +152,35 @@ def test_an_evaluation_that_would_exceed_the_budget_is_left_out(
     assert evaluations[-1]["step"] == steps[-1]["step"]
     assert steps[-1]["lr"] < 2e-3
     assert now[0] < 104.3
+
+
+def test_a_run_saves_after_a_part_of_its_time(config: PretrainConfig) -> None:
+    minutes = {"30s": 1.0, "30m": 1.5, "24h": 10.0}
+    for budget, expected in minutes.items():
+        assert replace(config, budget=budget).minutes_between_checkpoints == expected
+
+
+def test_a_text_that_is_read_too_often_is_a_warning(
+    config: PretrainConfig,
+    small_shards: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (repetition, timed_steps):
+        monkeypatch.setattr(module, "MANY_EPOCHS", 1)
+    bertie.pretrain(replace(config, phases=()), small_shards, tmp_path / "few", threads=1)
+    assert "the run reads the text" not in capsys.readouterr().err
+    bertie.pretrain(replace(config, budget="30s", phases=()), small_shards, tmp_path / "many", threads=1)
+    assert capsys.readouterr().err.count("the run reads the text 2 times") == 1
+
+
+def test_overfitting_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    warn_of_overfitting(3.0, 7.0, 6.0)
+    warn_of_overfitting(9.0, 5.0, 6.0)
+    assert capsys.readouterr().err == ""
+    warn_of_overfitting(9.0, 7.0, 6.0)
+    assert "read its text 9 times and learned it by heart" in capsys.readouterr().err
 
 
 def test_dry_run_labels_and_plans_as_the_first_steps(

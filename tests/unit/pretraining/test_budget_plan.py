@@ -225,8 +225,29 @@ def test_it_says_which_text_and_masks_the_losses_are_of(shards: Path, capsys: py
     bertie.plan(shards, "3m")
     shown, own = " ".join(capsys.readouterr().err.split()), open_shards(shards)
     assert "with BERT's masks (15 % of the tokens)" in shown
-    assert f"Your text has {own.tokenizer.size:,} entries and {own.eval.unigram_entropy:.2f} nats." in shown
+    assert f"Your held-out text has {own.tokenizer.size:,} entries and {own.eval.unigram_entropy:.2f} nats." in shown
     assert "the loss with the masks of the recipe (30 %), which is higher" in shown
+
+
+def test_losses_of_repeated_text_are_lower_bounds(shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = bertie.plan(shards, "3h", threads=1)
+    shown = capsys.readouterr().err
+    rows = {line.split()[0]: line for line in shown.splitlines() if " M " in line}
+    for each in result["outlooks"]:
+        assert ("at least" in rows[each["recipe"]]) == (each["epochs"] > 4)
+    assert {each["epochs"] > 4 for each in result["outlooks"]} == {True, False}
+    assert "are lower bounds" in shown
+
+
+def test_a_loss_above_that_of_counting_words_is_a_warning(
+    shards: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bertie.plan(shards, "3h", threads=1)
+    counting = open_shards(shards).eval.unigram_entropy
+    assert f"more than the {counting:.2f} nats of counting words" not in capsys.readouterr().err
+    monkeypatch.setattr(budget_plan.scaling, "expected_loss", lambda *_: scaling.Expected(9.0, 8.9, 9.1))
+    bertie.plan(shards, "3h", threads=1)
+    assert f"a loss of 9.00 nats is more than the {counting:.2f} nats of counting words" in capsys.readouterr().err
 
 
 def test_amounts_have_three_digits() -> None:
@@ -240,7 +261,7 @@ def test_the_plan_of_a_short_text_is_refused(
     (tmp_path / "text.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in small_texts[:20]))
     prepare([tmp_path / "text.jsonl"], small_tokenizer, tmp_path / "shards", eval_share=0.1)
     least = math.ceil(scaling.measured_tokens()[0] / scaling.useful_tokens(100, 1))
-    with pytest.raises(UserError, match=f"training tokens: give at least {least:,}, because no run on less"):
+    with pytest.raises(UserError, match=f"training tokens: give at least {least:,}, because no loss was"):
         bertie.plan(tmp_path / "shards", "1h")
 
 
@@ -253,7 +274,7 @@ def test_timed_steps_have_at_most_half_the_text(small_shards: Path) -> None:
 @pytest.mark.parametrize(
     ("budget", "options", "message"),
     [
-        ("0h", {}, "budget is '0h': give a time with its unit, such as 30s, 90m, 24h or 2d"),
+        ("0h", {}, "budget is '0h': give more than 0 s and at most 366 d"),
         ("24", {}, "budget is '24': give"),
         ("nan", {}, "budget is 'nan': give"),
         (

@@ -43,7 +43,9 @@ def test_durations(text: str, seconds: float) -> None:
     "text", ["", "24", "h", "-1h", "0s", "0.0h", "1h30m", "1e3s", "١h", "nan s", "inf h", "367d", "1w"]
 )
 def test_other_durations_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=r"^budget is .*: give a time with its unit, such as 30s"):
+    out_of_range = text in ("0s", "0.0h", "367d")
+    message = "give more than 0 s and at most 366 d" if out_of_range else "give a number and its unit, such as 30s"
+    with pytest.raises(UsageError, match=f"^budget is .*: {message}"):
         parse_duration(text, "budget")
 
 

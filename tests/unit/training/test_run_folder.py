@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bertie.errors import UsageError, UserError
+from bertie.training import run_folder
 from bertie.training.run_folder import RunFolder, read_metrics
 
 SETTINGS: dict[str, Any] = {"seed": 0, "model": {"layers": 2, "rates": [0.1, 0.2]}}
@@ -47,7 +48,8 @@ def test_empty_folder_becomes_a_run(tmp_path: Path) -> None:
 )
 def test_run_of_other_settings_is_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
     with open_run(tmp_path / "run") as run:
-        run.truncate_metrics(0, "")  # as the trainer does before the first step
+        run.log({"split": "train", "step": 1})
+        run.flush()
     with pytest.raises(UsageError, match=message):
         open_run(tmp_path / "run", settings)
 
@@ -118,10 +120,31 @@ def test_settings_may_change_before_the_first_step(tmp_path: Path) -> None:
         assert (run.path / "config.toml").read_text() == "size = 10\n"
         assert json.loads((run.path / "environment.json").read_text())["threads"] == 2
         run.truncate_metrics(0, "")
+        run.log({"split": "train", "step": 1})
+        run.flush()
     with pytest.raises(UsageError, match="size is 10 there and 20 here"):
         RunFolder(tmp_path / "run", {"size": 20}, 1)
     with RunFolder(tmp_path / "run", {"size": 10}, 1):  # the refused call released its lock
         pass
+
+
+def test_metrics_are_written_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(run_folder.time, "monotonic", lambda: now[0])
+    with RunFolder(tmp_path / "run", {"seed": 1}, 1) as run:
+        run.truncate_metrics(0, "")
+        run.log({"split": "train", "step": 1})
+        assert run.path.joinpath("metrics.jsonl").read_text() == ""
+        now[0] += 11
+        run.log({"split": "train", "step": 2})
+        assert len(run.path.joinpath("metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_settings_may_change_if_no_step_was_written(tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "run", {"budget": "1s"}, 1) as run:
+        run.truncate_metrics(0, "")  # then the time was over
+    with RunFolder(tmp_path / "run", {"budget": "20s"}, 1) as run:
+        assert "20s" in (run.path / "config.toml").read_text()
 
 
 def test_finished_run_without_checkpoints_refuses_other_settings(tmp_path: Path) -> None:
