@@ -171,7 +171,7 @@ def test_a_text_that_is_read_too_often_is_a_warning(
         monkeypatch.setattr(module, "MANY_EPOCHS", 1)
     bertie.pretrain(replace(config, phases=()), small_shards, tmp_path / "few", threads=1)
     assert "the run reads the text" not in capsys.readouterr().err
-    bertie.pretrain(replace(config, budget="30s", phases=()), small_shards, tmp_path / "many", threads=1)
+    bertie.pretrain(replace(config, budget="15s", phases=()), small_shards, tmp_path / "many", threads=1)
     assert capsys.readouterr().err.count("the run reads the text 2 times") == 1
 
 
