@@ -21,8 +21,8 @@ class Args:
     """Pre-train a BERT on token shards. Run the same command again to resume; a finished run is left unchanged."""
 
     config: Positional[str]
-    """TOML file, or shipped recipe: tiny, mini, small, medium, base or large; with the paper's settings tiny-paper …
-    large-paper."""
+    """TOML file, or shipped recipe: modern-tiny, modern-mini, modern-small, modern-base or modern-large; BERT's tiny, mini,
+    small, medium, base or large; with the paper's settings tiny-paper … large-paper."""
     data: Path
     """Token shards: the output of `bertie prepare`."""
     out: Path
