@@ -65,6 +65,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--targets", type=float, nargs="+", default=[6.02, 5.78, 5.09])
     args = parser.parse_args()
+    if min(args.targets) <= 0:
+        parser.error("--targets: the entropy of text is above 0, so no model reaches this loss")
     args.work.mkdir(parents=True, exist_ok=True)
     if args.what == "table":
         print(table(args.names[0], args.work, args.targets))
@@ -157,6 +159,7 @@ def table(recipe: str, work: Path, targets: list[float]) -> str:
     timings = json.loads(timed.read_text())["seconds_a_step"] if timed.exists() else {}
     step = min((timings[side] for side in THEIR_PRECISIONS if side in timings), default=None)  # in its faster precision
     curve = json.loads(PEER.read_text())["curves"]["transformers"]
+    notes: list[str] = []
     for target in targets:
         for name in SETS:
             reached = [seconds_to(each["points"], name, target) for each in runs]
@@ -169,7 +172,10 @@ def table(recipe: str, work: Path, targets: list[float]) -> str:
             other += " (not reached)" if there is None and other != "–" else ""
             ratio = f"{(there or curve[-1]['step']) * step / median(known):.0f}" if known and other != "–" else "–"
             lines.append(f"| {target:.2f} | {name} | {ours} | {other} | {ratio} |")
-    return "\n".join(lines)
+            if runs and not known:
+                lowest = min(point[name] for each in runs for point in each["points"])
+                notes.append(f"\nNo run reached {target:.2f} ({name}): the lowest loss is {lowest:.2f}.")
+    return "\n".join(lines + notes)
 
 
 def seconds_to(points: list[dict[str, float]], name: str, target: float) -> float | None:
