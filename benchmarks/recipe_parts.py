@@ -138,10 +138,14 @@ def table(work: Path, out: Path | None) -> str:
     means_of = json.loads((work / "means.json").read_text()) if (work / "means.json").exists() else {}
     if out is not None:
         storage.write_json(out, {"runs": done, "means": means_of})
-    lines = ["| Run | Loss | Difference | Seconds |", "|---|---|---|---|"]
-    whole = next((each["loss"] for each in done if each["name"] == RECIPE), float("nan"))
-    lines += [f"| {e['name']} | {e['loss']:.3f} | {e['loss'] - whole:+.3f} | {e['seconds']:.0f} |" for e in done]
-    lines += [f"| mean of the last {count} checkpoints | {loss:.3f} | | |" for count, loss in means_of.items()]
+    seeds = [each["loss"] for each in done if each["name"].startswith(RECIPE)]
+    whole = float(np.mean(seeds)) if seeds else float("nan")
+    lines = ["| Run | Loss | Difference to the mean of the seeds |", "|---|---|---|"]
+    lines += [f"| {each['name']} | {each['loss']:.3f} | {each['loss'] - whole:+.3f} |" for each in done]
+    lines += [
+        f"| mean of the last {count} checkpoints | {loss:.3f} | {loss - whole:+.3f} |"
+        for count, loss in means_of.items()
+    ]
     return "\n".join(lines)
 
 

@@ -22,12 +22,14 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bertie import config, runtime, storage
+from bertie import config, console, runtime, storage
 from bertie.batches.contiguous import DocSentences
 from bertie.batches.loader import Position
 from bertie.batches.sentence_pairs import SentencePairs
@@ -38,11 +40,11 @@ from bertie.objectives import MaskedLM
 from bertie.objectives.heads import build_heads
 from bertie.pretraining.eval_set import eval_batches
 from bertie.pretraining.feed import Feed
-from bertie.pretraining.initial_weights import new_model
+from bertie.pretraining.pretrain import set_up
 from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
 from bertie.text.shards import Shards, open_shards
 from bertie.training.distributed import SINGLE_PROCESS
-from bertie.training.loop import LoopSettings, evaluate, train_steps
+from bertie.training.loop import evaluate, train_steps
 from results import environment
 from time_to_loss import their_steps, theirs, time_in_turn
 
@@ -131,23 +133,20 @@ def times(folder: Path, name: str, rounds: int) -> dict[str, Any]:
     recipe = with_vocab_size(config.load(PretrainConfig, name, "pretrain"), shards.tokenizer)
     mini = with_vocab_size(config.load(PretrainConfig, "mini", "pretrain"), shards.tokenizer)
     peer = with_vocab_size(theirs(12_000, 8, 5e-4), shards.tokenizer)
-    steppers = {}
-    for side, each in ((name, recipe), ("mini", mini), *((side, peer) for side in THEIR_PRECISIONS)):
-        feed = Feed(each.resolved_phases, shards, each.objectives, 0, 1, 0, SINGLE_PROCESS).steps(0, Position())
-        precision = THEIR_PRECISIONS.get(side)
-        steppers[side] = their_steps(each, feed, shards, precision) if precision else our_steps(each, feed)
+    steppers = {side: our_steps(recipe, shards) for side, recipe in ((name, recipe), ("mini", mini))}
+    for side, precision in THEIR_PRECISIONS.items():
+        feed = Feed(peer.resolved_phases, shards, peer.objectives, 0, 1, 0, SINGLE_PROCESS).steps(0, Position())
+        steppers[side] = their_steps(peer, feed, shards, precision)
     seconds = time_in_turn(steppers, rounds)
     measured = {side: median(values) for side, values in seconds.items()}
     return {"environment": environment(threads), "seconds_a_step": measured, "rounds": seconds}
 
 
-def our_steps(recipe: PretrainConfig, feed: Any) -> Any:
-    model = new_model(recipe.model, recipe.objectives, recipe.seed).train()
-    settings = recipe.training
-    precision = runtime.resolve_precision(settings.precision, model.device)
-    weights = {objective.kind: objective.weight for objective in recipe.objectives}
-    loop = LoopSettings(settings.steps, settings.learning_rate, settings.max_grad_norm, recipe.seed, precision, weights)
-    steps = train_steps(model, feed, recipe.optimizer.build(model), recipe.schedule, loop)
+def our_steps(recipe: PretrainConfig, shards: Shards) -> Callable[[], float]:
+    """Return a function that makes the next step of a run of `bertie pretrain`, which is not written to disk."""
+    with tempfile.TemporaryDirectory() as empty, console.silenced():
+        job, _ = set_up(recipe, shards, Path(empty) / "run", 0, SINGLE_PROCESS).job(None)
+    steps = train_steps(job.model.train(), job.stream(0, Position()), job.optimizer, job.schedule, job.settings)
     return lambda: float(next(steps).grad_norm)
 
 
@@ -171,6 +170,7 @@ def table(recipe: str, work: Path, targets: list[float]) -> str:
             other = "–" if step is None or name != "pairs" else f"{(there or curve[-1]['step']) * step:,.0f} s"
             other += " (not reached)" if there is None and other != "–" else ""
             ratio = f"{(there or curve[-1]['step']) * step / median(known):.0f}" if known and other != "–" else "–"
+            ratio = ratio if there is not None or ratio == "–" else f"more than {ratio}"
             lines.append(f"| {target:.2f} | {name} | {ours} | {other} | {ratio} |")
             if runs and not known:
                 lowest = min(point[name] for each in runs for point in each["points"])

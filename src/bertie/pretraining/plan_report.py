@@ -77,8 +77,8 @@ def report(outlooks: list[Outlook], left_out: dict[str, str], best: Outlook, sha
         console.info(f"{', '.join(close)}: as good as {best.recipe}, since the loss differs by less than {CLOSE} nats.")
     if any(each.epochs > FEW_EPOCHS for each in outlooks):
         console.info(
-            f"Losses after more than {FEW_EPOCHS} epochs are lower bounds, because no such run was measured: a model learns a "
-            "short text by\nheart, and its held-out loss may even rise."
+            f"After more than {FEW_EPOCHS} epochs, only the lower end of the interval is shown, because no such run was "
+            "measured:\na model learns a short text by heart, and its held-out loss may even rise."
         )
     if best.loss > shards.eval.unigram_entropy:
         console.warn(
@@ -94,7 +94,7 @@ def report(outlooks: list[Outlook], left_out: dict[str, str], best: Outlook, sha
 
 def _loss(outlook: Outlook) -> str:
     if outlook.epochs > FEW_EPOCHS:
-        return f"at least {outlook.loss:.2f}"
+        return f"at least {outlook.low:.2f}"
     return f"{outlook.loss:.2f} ({outlook.low:.2f} to {outlook.high:.2f})"
 
 
