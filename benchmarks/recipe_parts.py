@@ -2,11 +2,13 @@
 
     python benchmarks/recipe_parts.py SHARDS --work FOLDER [--steps 500] [--only "15 % masks" biases] [--threads 1]
     python benchmarks/recipe_parts.py SHARDS --work FOLDER --means
+    python benchmarks/recipe_parts.py SHARDS --work FOLDER --times [--rounds 5] [--threads 1]
     python benchmarks/recipe_parts.py SHARDS --work FOLDER --table [--out benchmarks/results/recipe_parts.json]
 
 Every run sees as many tokens as `modern-mini` in --steps steps. Whatever masks and layout it trains with, it is scored with
 BERT's masks (15 %, 80/10/10) on held-out sequences of one document, as in speedrun.py. `--means` scores means of the last
-checkpoints of the first run. A stopped benchmark resumes. Several processes may train different runs (--only).
+checkpoints of the first run. `--times` measures the time per token of all runs with constant steps, in turn in one process.
+A stopped benchmark resumes. Several processes may train different runs (--only).
 
 SHARDS: the Simple English Wikipedia, prepared with a vocabulary of 30,000 entries.
 """
@@ -17,19 +19,24 @@ import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 import bertie
-from bertie import config, storage
+from bertie import config, runtime, storage
 from bertie.checkpoints.folder import list_checkpoints, read_checkpoint
-from bertie.pretraining.recipe import PretrainConfig
+from bertie.contracts import Batch, Hidden
+from bertie.model.model import Model
+from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
 from bertie.text.shards import open_shards
 from bertie.training.run_folder import read_metrics
 from results import environment
-from speedrun import held_out_loss, loss_of
+from speedrun import held_out_loss, loss_of, our_steps
+from time_to_loss import time_in_turn
 
 RECIPE = "modern-mini"
 MLM = {"kind": "mlm", "mlm_probability": 0.3, "initialization": "patterns"}
@@ -62,6 +69,9 @@ RUNS: dict[str, dict[str, Any]] = {
     "length warm-up: 32 tokens in the first 30 %": {"phases": [EARLIER | {"max_length": 32, "batch_size": 64}, LATER]},
 }
 MEANS = (2, 4, 8)
+TIMED: dict[str, dict[str, Any]] = {"fp32": {"training": {"precision": "fp32"}}}
+"""What changes the speed, and hardly the loss."""
+EVERYWHERE = "last layer at all tokens"
 
 
 def main() -> None:
@@ -72,13 +82,18 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(RUNS), default=list(RUNS), metavar="RUN")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--means", action="store_true")
+    parser.add_argument("--times", action="store_true")
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    args.work.mkdir(parents=True, exist_ok=True)
     if args.table:
         print(table(args.work, args.out))
     elif args.means:
         means(args.shards, args.work)
+    elif args.times:
+        times(args.shards, args.work, args.steps, args.rounds, args.threads)
     else:
         for name in args.only:
             measure(name, args.shards, args.work, args.steps, args.threads)
@@ -91,7 +106,7 @@ def folder(work: Path, name: str) -> Path:
 
 def recipe_of(name: str, steps: int) -> PretrainConfig:
     """Return the recipe of a run, with as many tokens as `modern-mini` in so many steps."""
-    changes = {"extends": RECIPE, **RUNS[name]}
+    changes = {"extends": RECIPE, **(RUNS | TIMED)[name]}
     count = round(steps * tokens_of_a_step({"extends": RECIPE}) / tokens_of_a_step(changes))
     training = {"steps": count, "eval_every": count, "checkpoint_every": 25, "keep_checkpoints": 1_000}
     return config.load(PretrainConfig, changes | {"training": changes.get("training", {}) | training}, "pretrain")
@@ -132,20 +147,51 @@ def means(shards: Path, work: Path) -> None:
     storage.write_json(work / "means.json", found)
 
 
+def times(folder: Path, work: Path, steps: int, rounds: int, threads: int) -> None:
+    """Measure the microseconds per token of each run, and write them to WORK/times.json."""
+    shards, used = open_shards(folder), runtime.use_threads(threads)
+    names = [name for name, changes in (RUNS | TIMED).items() if not {"seed", "phases", "schedule"} & set(changes)]
+    recipes = {name: with_vocab_size(recipe_of(name, steps), shards.tokenizer) for name in names}
+    steppers = {name: our_steps(recipe, shards) for name, recipe in recipes.items()}
+    steppers[EVERYWHERE] = our_steps(recipes[RECIPE], shards, last_layer_everywhere)
+    tokens = {name: recipe.training.batch_size * recipe.layout.max_length for name, recipe in recipes.items()}
+    found = {
+        name: 1e6 * median(seconds) / tokens.get(name, tokens[RECIPE])
+        for name, seconds in time_in_turn(steppers, rounds).items()
+    }
+    storage.write_json(work / "times.json", {"environment": environment(used), "microseconds": found})
+    for name, value in found.items():
+        print(f"{name}: {value:.0f} µs per token, × {value / found[RECIPE]:.3f}")
+
+
+def last_layer_everywhere(model: Model) -> None:
+    """Make the encoder compute its last layer for all tokens, not only for those that are predicted."""
+    whole = model.encoder.forward
+
+    def forward(batch: Batch, rows: Tensor | None = None, all_layers: bool = False) -> Hidden:
+        return Hidden(whole(batch, None, all_layers).last[rows])
+
+    model.encoder.forward = forward
+
+
 def table(work: Path, out: Path | None) -> str:
     """Return the losses as a table, and write them to `out`."""
     done = [json.loads(path.read_text()) for name in RUNS if (path := folder(work, name).with_suffix(".json")).exists()]
-    means_of = json.loads((work / "means.json").read_text()) if (work / "means.json").exists() else {}
+    means_of, timed = (
+        json.loads(path.read_text()) if (path := work / name).exists() else {} for name in ("means.json", "times.json")
+    )
     if out is not None:
-        storage.write_json(out, {"runs": done, "means": means_of})
+        storage.write_json(out, {"runs": done, "means": means_of, "times": timed})
     seeds = [each["loss"] for each in done if each["name"].startswith(RECIPE)]
     whole = float(np.mean(seeds)) if seeds else float("nan")
-    lines = ["| Run | Loss | Difference to the mean of the seeds |", "|---|---|---|"]
-    lines += [f"| {each['name']} | {each['loss']:.3f} | {each['loss'] - whole:+.3f} |" for each in done]
-    lines += [
-        f"| mean of the last {count} checkpoints | {loss:.3f} | {loss - whole:+.3f} |"
-        for count, loss in means_of.items()
-    ]
+    speeds = timed.get("microseconds", {})
+    lines = ["| Run | Loss | Difference to the mean of the seeds | Time per token |", "|---|---|---|---|"]
+    for each in done:
+        share = f"× {speeds[each['name']] / speeds[RECIPE]:.2f}" if each["name"] in speeds else "–"
+        lines.append(f"| {each['name']} | {each['loss']:.3f} | {each['loss'] - whole:+.3f} | {share} |")
+    for count, loss in means_of.items():
+        lines.append(f"| mean of the last {count} checkpoints | {loss:.3f} | {loss - whole:+.3f} | – |")
+    lines += [f"| {name} | – | – | × {speeds[name] / speeds[RECIPE]:.2f} |" for name in (*TIMED, EVERYWHERE) if speeds]
     return "\n".join(lines)
 
 

@@ -142,10 +142,19 @@ def times(folder: Path, name: str, rounds: int) -> dict[str, Any]:
     return {"environment": environment(threads), "seconds_a_step": measured, "rounds": seconds}
 
 
-def our_steps(recipe: PretrainConfig, shards: Shards) -> Callable[[], float]:
-    """Return a function that makes the next step of a run of `bertie pretrain`, which is not written to disk."""
+def our_steps(
+    recipe: PretrainConfig, shards: Shards, change: Callable[[Model], None] = lambda _: None
+) -> Callable[[], float]:
+    """Return a function that makes the next step of a run of `bertie pretrain`, which is not written to disk.
+
+    Args:
+        recipe: The recipe.
+        shards: The text.
+        change: What to change in the model before the first step.
+    """
     with tempfile.TemporaryDirectory() as empty, console.silenced():
         job, _ = set_up(recipe, shards, Path(empty) / "run", 0, SINGLE_PROCESS).job(None)
+    change(job.model)
     steps = train_steps(job.model.train(), job.stream(0, Position()), job.optimizer, job.schedule, job.settings)
     return lambda: float(next(steps).grad_norm)
 
