@@ -152,8 +152,8 @@ def times(folder: Path, work: Path, steps: int, rounds: int, threads: int) -> No
     shards, used = open_shards(folder), runtime.use_threads(threads)
     names = [name for name, changes in (RUNS | TIMED).items() if not {"seed", "phases", "schedule"} & set(changes)]
     recipes = {name: with_vocab_size(recipe_of(name, steps), shards.tokenizer) for name in names}
-    steppers = {name: our_steps(recipe, shards) for name, recipe in recipes.items()}
-    steppers[EVERYWHERE] = our_steps(recipes[RECIPE], shards, last_layer_everywhere)
+    steppers = {name: our_steps(recipe, shards, used) for name, recipe in recipes.items()}
+    steppers[EVERYWHERE] = our_steps(recipes[RECIPE], shards, used, last_layer_everywhere)
     tokens = {name: recipe.training.batch_size * recipe.layout.max_length for name, recipe in recipes.items()}
     found = {
         name: 1e6 * median(seconds) / tokens.get(name, tokens[RECIPE])

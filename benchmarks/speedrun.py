@@ -133,7 +133,7 @@ def times(folder: Path, name: str, rounds: int) -> dict[str, Any]:
     recipe = with_vocab_size(config.load(PretrainConfig, name, "pretrain"), shards.tokenizer)
     mini = with_vocab_size(config.load(PretrainConfig, "mini", "pretrain"), shards.tokenizer)
     peer = with_vocab_size(theirs(12_000, 8, 5e-4), shards.tokenizer)
-    steppers = {side: our_steps(recipe, shards) for side, recipe in ((name, recipe), ("mini", mini))}
+    steppers = {side: our_steps(each, shards, threads) for side, each in ((name, recipe), ("mini", mini))}
     for side, precision in THEIR_PRECISIONS.items():
         feed = Feed(peer.resolved_phases, shards, peer.objectives, 0, 1, 0, SINGLE_PROCESS).steps(0, Position())
         steppers[side] = their_steps(peer, feed, shards, precision)
@@ -143,17 +143,18 @@ def times(folder: Path, name: str, rounds: int) -> dict[str, Any]:
 
 
 def our_steps(
-    recipe: PretrainConfig, shards: Shards, change: Callable[[Model], None] = lambda _: None
+    recipe: PretrainConfig, shards: Shards, threads: int, change: Callable[[Model], None] = lambda _: None
 ) -> Callable[[], float]:
     """Return a function that makes the next step of a run of `bertie pretrain`, which is not written to disk.
 
     Args:
         recipe: The recipe.
         shards: The text.
+        threads: Number of CPU threads.
         change: What to change in the model before the first step.
     """
     with tempfile.TemporaryDirectory() as empty, console.silenced():
-        job, _ = set_up(recipe, shards, Path(empty) / "run", 0, SINGLE_PROCESS).job(None)
+        job, _ = set_up(recipe, shards, Path(empty) / "run", threads, SINGLE_PROCESS).job(None)
     change(job.model)
     steps = train_steps(job.model.train(), job.stream(0, Position()), job.optimizer, job.schedule, job.settings)
     return lambda: float(next(steps).grad_norm)
