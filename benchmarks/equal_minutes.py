@@ -4,10 +4,11 @@
     bertie prepare simplewiki.jsonl.xz gutenberg.jsonl.xz --tokenizer tokenizer --out shards
     python benchmarks/equal_minutes.py shards --data DATA --work FOLDER --out FILE.json
         [--recipes modern-base base] [--minutes 10] [--tasks SST-2 MRPC STS-B QNLI MNLI SQuAD] [--seeds 0]
-        [--learning-rates 5e-5 1e-4 3e-4] [--pairs PAIRS.jsonl]
+        [--learning-rates 5e-5 1e-4 3e-4] [--pairs PAIRS.jsonl] [--held-out SHARDS] [--batch-size 256] [--workers 2] [--jobs 1]
 
-Each recipe is trained by `bertie pretrain RECIPE --budget`, in a process of its own. The minutes include compilation and the
-initial weights, not the seconds in which Python imports torch. Then every finished run gets
+Each recipe is trained by `bertie pretrain RECIPE --budget`, in a process of its own, one after the other. The minutes include
+compilation and the initial weights, not the seconds in which Python imports torch. With --batch-size, all recipes have steps
+of so many sequences, instead of their own. Then every finished run gets
 
     the loss on two fixed held-out sets with BERT's masks, whatever the recipe's own are (speedrun.py)
     tokens, tokens per second of the median step, and its utilization of the peak rate
@@ -24,6 +25,7 @@ import argparse
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -37,6 +39,7 @@ from bertie.training.run_folder import read_metrics
 from results import environment
 from speedrun import SETS, held_out_loss
 
+ROW = 8192  # most tokens of a row of a step with --batch-size
 METRICS = {"classify": "accuracy", "regress": "spearman", "span": "f1"}
 
 
@@ -48,35 +51,48 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--recipes", nargs="+", default=["modern-base", "base"])
     parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--tasks", nargs="+", default=["SST-2", "MRPC", "STS-B", "QNLI", "MNLI", "SQuAD"])
+    parser.add_argument("--tasks", nargs="*", default=["SST-2", "MRPC", "STS-B", "QNLI", "MNLI", "SQuAD"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--learning-rates", type=float, nargs="+", default=[5e-5, 1e-4, 3e-4])
     parser.add_argument("--pairs", type=Path)
+    parser.add_argument(
+        "--held-out", type=Path, help="shards whose held-out text is scored; without it, those of the training"
+    )
+    parser.add_argument("--batch-size", type=int, help="sequences per step of all recipes; without it, their own")
+    parser.add_argument("--workers", type=int, default=0, help="processes that prepare the steps of pre-training")
+    parser.add_argument("--jobs", type=int, default=1, help="fine-tunings at a time")
     args = parser.parse_args()
     tasks = {task.name: task for task in config.load(LabConfig, "modern", "lab").tasks if task.name in args.tasks}
     if unknown := set(args.tasks) - set(tasks):
         parser.error(f"the lab `modern` has no task {', '.join(sorted(unknown))}")
     args.work.mkdir(parents=True, exist_ok=True)
+    runs = {(recipe, seed): pretrained(recipe, seed, args) for recipe in args.recipes for seed in args.seeds}
     rows: list[dict[str, Any]] = []
-    for recipe in args.recipes:
-        for seed in args.seeds:
-            run = pretrained(args.shards, recipe, seed, args.minutes, args.work)
-            row = {"recipe": recipe, "seed": seed, "minutes": args.minutes, **measured(run, args.shards)}
-            if args.pairs:
-                row["minimal_pairs"] = grammar(run, args.pairs)
-            row["tasks"] = {
-                name: tuned(run, task, args.data, args.learning_rates, seed) for name, task in tasks.items()
-            }
-            rows.append(row)
-            storage.write_json(args.out, {"environment": environment(runtime.use_threads()), "runs": rows})
-            print(table(rows), flush=True)
+    for (recipe, seed), run in runs.items():
+        row = {"recipe": recipe, "seed": seed, "minutes": args.minutes, **measured(run, args.held_out or args.shards)}
+        if args.pairs:
+            row["minimal_pairs"] = grammar(run, args.pairs)
+        rows.append(row | {"tasks": {name: {} for name in tasks}})
+        print(table(rows), flush=True)
+    with ThreadPoolExecutor(args.jobs) as pool:  # each job is a process of its own
+        work = [(row, task, rate) for row in rows for task in tasks.values() for rate in args.learning_rates]
+        scores = [
+            pool.submit(tuned, runs[row["recipe"], row["seed"]], task, args.data, rate, row["seed"])
+            for row, task, rate in work
+        ]
+        for (row, task, rate), score in zip(work, scores, strict=True):
+            row["tasks"][task.name][f"{rate:g}"] = score.result()
+    storage.write_json(args.out, {"environment": environment(runtime.use_threads()), "runs": rows})
+    print(table(rows))
 
 
-def pretrained(shards: Path, recipe: str, seed: int, minutes: float, work: Path) -> Path:
+def pretrained(recipe: str, seed: int, args: argparse.Namespace) -> Path:
     """Pre-train a recipe, unless it is done. Returns the run."""
-    out = work / f"{recipe}-{seed}-{minutes:g}m"
+    out = args.work / f"{recipe}-{seed}-{args.minutes:g}m"
     if not (out / "manifest.json").exists():
-        bertie("pretrain", recipe, "--data", shards, "--out", out, "--seed", seed, "--budget", f"{minutes:g}m")
+        size = ("--training.batch-size", args.batch_size, "--training.row-tokens", ROW) if args.batch_size else ()
+        budget = ("--seed", seed, "--budget", f"{args.minutes:g}m", "--training.workers", args.workers)
+        bertie("pretrain", recipe, "--data", args.shards, "--out", out, *budget, *size)
     return out
 
 
@@ -99,25 +115,21 @@ def grammar(run: Path, pairs: Path) -> float:
     return json.loads(bertie("minimal-pairs", run, pairs, "--json").splitlines()[-1])["accuracy"]
 
 
-def tuned(run: Path, task: Any, data: Path, rates: list[float], seed: int) -> dict[str, float | None]:
-    """Fine-tune a run on a task with every learning rate. Returns the main score by learning rate; None: it failed."""
-    scores: dict[str, float | None] = {}
-    for rate in rates:
-        out = run / "tasks" / f"{task.name}-{rate:g}"
-        if not (out / "dev" / "scores.json").exists():
-            changed = config.merge(task.finetune, {"training": {"learning_rate": rate}})
-            recipe = out.with_name(f"{out.name}.toml")
-            recipe.parent.mkdir(exist_ok=True)
-            recipe.write_text(tomli_w.dumps(changed))
-            files = ("--train", data / task.train, "--dev", data / task.dev)
-            try:
-                bertie("finetune", recipe, *files, "--model", run, "--out", out, "--seed", seed)
-            except subprocess.CalledProcessError:  # it has said why; one that diverges must not end the rest
-                scores[f"{rate:g}"] = None
-                continue
-        found = json.loads((out / "dev" / "scores.json").read_text())
-        scores[f"{rate:g}"] = found["scores"][METRICS[found["task"]]]
-    return scores
+def tuned(run: Path, task: Any, data: Path, rate: float, seed: int) -> float | None:
+    """Fine-tune a run on a task with a learning rate, unless it is done. Returns the main score; None: it failed."""
+    out = run / "tasks" / f"{task.name}-{rate:g}"
+    if not (out / "dev" / "scores.json").exists():
+        changed = config.merge(task.finetune, {"training": {"learning_rate": rate}})
+        recipe = out.with_name(f"{out.name}.toml")
+        recipe.parent.mkdir(exist_ok=True)
+        recipe.write_text(tomli_w.dumps(changed))
+        files = ("--train", data / task.train, "--dev", data / task.dev)
+        try:
+            bertie("finetune", recipe, *files, "--model", run, "--out", out, "--seed", seed)
+        except subprocess.CalledProcessError:  # it has said why; one that diverges must not end the rest
+            return None
+    found = json.loads((out / "dev" / "scores.json").read_text())
+    return found["scores"][METRICS[found["task"]]]
 
 
 def bertie(*words: object) -> str:

@@ -121,6 +121,7 @@ def loss_of(checkpoint: Checkpoint, shards: Shards, name: str) -> float:
     encoder = build_encoder(checkpoint.config)
     model = Model(encoder, build_heads((MASKS,), encoder, None))
     load_weights(model, checkpoint)
+    model.to(runtime.device())
     batches = eval_batches((MASKS,), SETS[name], shards.eval, shards.tokenizer, EVAL_TOKENS)
     loss = evaluate(model, batches, runtime.resolve_precision("auto", model.device))
     assert loss is not None

@@ -135,8 +135,13 @@ def automatic(
         if q_QNH.dtype in HALVES:
             return grouped_half(q_QNH, k_TNH, v_TNH, q, k, dropout=dropout, pattern=pattern)
         return (grouped if is_short else looped)(q_QNH, k_TNH, v_TNH, q, k, dropout=dropout, pattern=pattern)
-    fits = q_QNH.is_cuda and not dropout and not pattern.alibi and q_QNH.dtype in HALVES and q_QNH.shape[-1] % 8 == 0
+    fits = q_QNH.is_cuda and q_QNH.dtype in HALVES and fits_varlen(q_QNH.shape[-1], dropout, pattern)
     return (varlen if fits else dense)(q_QNH, k_TNH, v_TNH, q, k, dropout=dropout, pattern=pattern)
+
+
+def fits_varlen(head_size: int, dropout: float, pattern: Pattern) -> bool:
+    """Whether `varlen` supports such attention in half precision on a GPU."""
+    return not dropout and not pattern.alibi and head_size % 8 == 0
 
 
 Kind = Literal["automatic", "grouped", "looped", "varlen", "dense", "eager"]

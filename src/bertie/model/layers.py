@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from bertie.contracts import Ragged
 from bertie.model.activation import activation
-from bertie.model.attention import IMPLEMENTATIONS, Kind
+from bertie.model.attention import IMPLEMENTATIONS, Kind, automatic, fits_varlen, varlen
 from bertie.model.attention_pattern import FULL, pattern_of
 from bertie.model.config import Activation, TransformerConfig
 from bertie.model.dropout import drop_add
@@ -27,6 +27,12 @@ class SelfAttention(nn.Module):
         self.dropout = config.attention_probs_dropout_prob
         self.pattern = pattern_of(config, number)
         self.attend = IMPLEMENTATIONS[implementation]
+
+    @property
+    def fits_varlen(self) -> bool:
+        """Whether attention in training is `varlen`, in half precision on a GPU."""
+        size = self.qkv.out_features // (3 * self.heads)
+        return self.attend in (automatic, varlen) and fits_varlen(size, self.dropout, self.pattern)
 
     def forward(
         self,

@@ -63,14 +63,19 @@ class TransformerEncoder(nn.Module):
         x_QD = x_QD if self.final_norm is None else self.final_norm(x_QD)
         return Hidden(x_QD, (*outputs, x_QD) if all_layers else None)
 
-    def compile_layers(self, backend: str | Callable[..., Any] = "inductor") -> None:
-        """Compile the layers for training: once for the last layer and once for all others.
+    def compile_layers(self, backend: str | Callable[..., Any] = "inductor", half: bool = False) -> None:
+        """Compile the layers for training: once for the last layer and once for all others of the same kind.
 
         The compiled code fits all batches with the same T, because the numbers of sequences and of query rows (Q) are
-        dynamic in it. Attention is not compiled: its sizes differ between batches, and its operations are already fused.
+        dynamic in it. Attention with `varlen`, which is a single operation, is a part of it. Other attention is not
+        compiled: its sizes differ between batches, and its operations are already fused.
+
+        Args:
+            backend: The backend of torch.compile.
+            half: Whether training is in half precision on a GPU, so that attention may be `varlen`.
         """
         for part in self.modules():
-            if isinstance(part, SelfAttention):
+            if isinstance(part, SelfAttention) and not (half and part.fits_varlen):
                 part.attend = torch.compiler.disable(part.attend)  # pyright: ignore[reportAttributeAccessIssue]
         self.call = torch.compile(_call, backend=backend)
 

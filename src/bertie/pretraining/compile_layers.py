@@ -22,7 +22,7 @@ def compile_if_possible(model: Model, feed: Feed, precision: Literal["fp32", "bf
         return False
     uncompiled = [transformer.call for transformer in model.transformers]
     for transformer in model.transformers:
-        transformer.compile_layers()
+        transformer.compile_layers(half=precision == "bf16" and model.device.type == "cuda")
     try:
         for phase in feed.phases:
             plan = feed.first_step(phase)
