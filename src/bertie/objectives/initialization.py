@@ -24,6 +24,10 @@ Vectors = Literal["random", "cooccurrence"]
 COOCCURRENCE_NORM = 4.0
 
 
+# With attention patterns, the initial logits grow with the hidden size. From this size on, smaller embeddings prevent that:
+# otherwise, the first loss of modern-base is 24 nats instead of 7 (docs/log/2026-11-26-gpu.md).
+WIDEST = 256
+
 # The dense layer of the masked-LM head begins with this multiple of the identity. Small inputs pass GELU almost unchanged,
 # and the norm that follows restores their size.
 HEAD_IDENTITY = 0.3
@@ -60,8 +64,9 @@ def set_pattern_weights(encoder: TransformerEncoder, head: MaskedLMHead, tokeniz
     """
     words = encoder.embeddings.word.weight.data
     norms = words.norm(dim=1, keepdim=True)
-    words *= norms.max() / norms  # special tokens, which have no co-occurrences, also get the norm of the others
-    words[:, CONSTANT] = norms.max() / words.shape[1] ** 0.5
+    norm = norms.max() * min(1.0, WIDEST / words.shape[1])
+    words *= norm / norms  # special tokens, which have no co-occurrences, also get the norm of the others
+    words[:, CONSTANT] = norm / words.shape[1] ** 0.5
     normalized = functional.layer_norm(words, words.shape[1:])
     normalized[:, CONSTANT] = 0
     marks = [tokenizer.cls_id, tokenizer.sep_id]
