@@ -67,22 +67,25 @@ def main() -> None:
         parser.error(f"the lab `modern` has no task {', '.join(sorted(unknown))}")
     args.work.mkdir(parents=True, exist_ok=True)
     runs = {(recipe, seed): pretrained(recipe, seed, args) for recipe in args.recipes for seed in args.seeds}
-    rows: list[dict[str, Any]] = []
+    rows, threads = list[dict[str, Any]](), runtime.use_threads()
     for (recipe, seed), run in runs.items():
         row = {"recipe": recipe, "seed": seed, "minutes": args.minutes, **measured(run, args.held_out or args.shards)}
         if args.pairs:
             row["minimal_pairs"] = grammar(run, args.pairs)
         rows.append(row | {"tasks": {name: {} for name in tasks}})
+        storage.write_json(args.out, {"environment": environment(threads), "runs": rows})
         print(table(rows), flush=True)
     with ThreadPoolExecutor(args.jobs) as pool:  # each job is a process of its own
         work = [(row, task, rate) for row in rows for task in tasks.values() for rate in args.learning_rates]
         scores = [
-            pool.submit(tuned, runs[row["recipe"], row["seed"]], task, args.data, rate, row["seed"])
+            pool.submit(
+                tuned, runs[row["recipe"], row["seed"]], task, args.data, rate, row["seed"], threads // args.jobs
+            )
             for row, task, rate in work
         ]
         for (row, task, rate), score in zip(work, scores, strict=True):
             row["tasks"][task.name][f"{rate:g}"] = score.result()
-    storage.write_json(args.out, {"environment": environment(runtime.use_threads()), "runs": rows})
+    storage.write_json(args.out, {"environment": environment(threads), "runs": rows})
     print(table(rows))
 
 
@@ -115,7 +118,7 @@ def grammar(run: Path, pairs: Path) -> float:
     return json.loads(bertie("minimal-pairs", run, pairs, "--json").splitlines()[-1])["accuracy"]
 
 
-def tuned(run: Path, task: Any, data: Path, rate: float, seed: int) -> float | None:
+def tuned(run: Path, task: Any, data: Path, rate: float, seed: int, threads: int) -> float | None:
     """Fine-tune a run on a task with a learning rate, unless it is done. Returns the main score; None: it failed."""
     out = run / "tasks" / f"{task.name}-{rate:g}"
     if not (out / "dev" / "scores.json").exists():
@@ -125,7 +128,9 @@ def tuned(run: Path, task: Any, data: Path, rate: float, seed: int) -> float | N
         recipe.write_text(tomli_w.dumps(changed))
         files = ("--train", data / task.train, "--dev", data / task.dev)
         try:
-            bertie("finetune", recipe, *files, "--model", run, "--out", out, "--seed", seed)
+            bertie(
+                "finetune", recipe, *files, "--model", run, "--out", out, "--seed", seed, "--threads", max(1, threads)
+            )
         except subprocess.CalledProcessError:  # it has said why; one that diverges must not end the rest
             return None
     found = json.loads((out / "dev" / "scores.json").read_text())
