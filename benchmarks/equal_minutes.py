@@ -1,4 +1,4 @@
-"""What recipes reach in the same minutes: losses, speed, tasks. Made for a GPU, on which it has not run yet; runs on a CPU, too.
+"""What recipes reach in the same minutes: losses, speed, tasks. Made for a GPU; runs on a CPU, too.
 
     bertie tokenizer train simplewiki.jsonl.xz gutenberg.jsonl.xz --vocab-size 30000 --out tokenizer
     bertie prepare simplewiki.jsonl.xz gutenberg.jsonl.xz --tokenizer tokenizer --out shards

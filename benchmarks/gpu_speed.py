@@ -1,4 +1,4 @@
-"""Speed and memory of pre-training on a GPU: bertie and transformers. Not yet run on a GPU.
+"""Speed and memory of pre-training on a GPU: bertie and transformers. Not yet run to its end on a GPU.
 
     python benchmarks/gpu_speed.py SHARDS --out benchmarks/results/gpu_speed.json [--cases base-128 large-512] [--rounds 5]
 
@@ -131,8 +131,8 @@ def prepare(
     )
     feed = Feed(recipe.resolved_phases, opened, recipe.objectives, 0, 1, 0, SINGLE_PROCESS)
     made = new_model(recipe.model, recipe.objectives, 0).to(runtime.device()).train()
-    # A third of what fits: transformers, which pads and computes logits for every token, shares the memory.
-    rows = max(1, rows_that_fit(made, recipe.optimizer.build(made), feed.samples(), "bf16", feed.ranks) // 3)
+    # A sixth of what fits: transformers, which pads and computes logits for every token, shares the memory.
+    rows = max(1, rows_that_fit(made, recipe.optimizer.build(made), feed.samples(), "bf16", feed.ranks) // 6)
     recipe = replace(recipe, training=replace(training, batch_size=rows * ROW // length))
     feed = replace(feed, phases=recipe.resolved_phases, micro_batch=rows)
     started = time.perf_counter()
