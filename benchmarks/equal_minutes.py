@@ -91,7 +91,7 @@ def main() -> None:
 
 def pretrained(recipe: str, seed: int, args: argparse.Namespace) -> Path:
     """Pre-train a recipe, unless it is done. Returns the run."""
-    out = args.work / f"{recipe}-{seed}-{args.minutes:g}m"
+    out = args.work / f"{recipe}-{seed}-{args.minutes:g}m-{args.batch_size or 'own'}"
     if not (out / "manifest.json").exists():
         size = ("--training.batch-size", args.batch_size, "--training.row-tokens", ROW) if args.batch_size else ()
         budget = ("--seed", seed, "--budget", f"{args.minutes:g}m", "--training.workers", args.workers)

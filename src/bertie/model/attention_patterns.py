@@ -92,7 +92,7 @@ def hold_equal_words(encoder: TransformerEncoder, marks: list[int], optimizer: t
     find nothing, and weight decay would fade them out.
 
     Args:
-        encoder: The encoder. Its weights may be loaded later, before the first step.
+        encoder: The encoder. Its weights may be loaded later, before the first backward pass.
         marks: Vocabulary ids of [CLS] and [SEP].
         optimizer: Its optimizer.
     """

@@ -167,6 +167,7 @@ class Setup:
         feed = replace(self.feed, micro_batch=ranks.broadcast(rows), clock=clock)
         if settings.compile and model.device.type == "cuda":
             compile_if_possible(model, feed, precision)
+        self._hold(model, optimizer)  # only now: the passes above are no training, and saved weights may not be loaded yet
 
         def evaluation(step: int, should_stop: Callable[[], bool]) -> dict[str, Loss] | None:
             return evaluate(model, self.eval_sets[feed.phase_of(step)], precision, ranks, should_stop)
@@ -215,12 +216,15 @@ class Setup:
         """Build the optimizer of a model, with its initial state."""
         config = self.config
         optimizer = config.optimizer.build(model, embedding_lr_scale=config.training.embedding_lr_scale)
-        for objective in config.objectives:
-            if isinstance(objective, MaskedLM):
-                objective.hold(model, self.shards.tokenizer, optimizer)
         if self.initial_checkpoint is not None and config.init_optimizer == "keep":
             console.info(load_initial_optimizer(self.initial_checkpoint, model, optimizer, config.optimizer.kind))
         return optimizer
+
+    def _hold(self, model: Model, optimizer: torch.optim.Optimizer) -> None:
+        """Keep weights as they are that the objectives do not train."""
+        for objective in self.config.objectives:
+            if isinstance(objective, MaskedLM):
+                objective.hold(model, self.shards.tokenizer, optimizer)
 
     @property
     def phase_lengths(self) -> list[str]:

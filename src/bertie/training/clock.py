@@ -56,7 +56,8 @@ class Clock:
     measured: dict[str, float] = field(default_factory=dict[str, float])
     """Seconds that the evaluations and checkpoints took, at most."""
     _left: float = 0.0  # seconds at the time of `progress`
-    _steps: deque[float] = field(default_factory=lambda: deque[float](maxlen=5))  # seconds of the last steps
+    _first: float = 0.0  # seconds of the first step of this process
+    _steps: deque[float] = field(default_factory=lambda: deque[float](maxlen=5))  # seconds of the last steps after it
     _expected: dict[str, float] = field(default_factory=dict[str, float])
 
     def start(self, elapsed: float, progress: float, measured: dict[str, float] | None = None) -> None:
@@ -115,8 +116,11 @@ class Clock:
             seconds: Duration of the step.
             evaluation: Tokens of an evaluation, as a multiple of those of the step. Its time counts until one was measured.
         """
-        self._steps.append(seconds)
-        self._keep(self._expected, "evaluation", FORWARD_SHARE * evaluation * self._step)
+        if self._first:
+            self._steps.append(seconds)
+            self._keep(self._expected, "evaluation", FORWARD_SHARE * evaluation * self._step)
+        else:  # this step has also laid out the text, so it says little about the time of others
+            self._first = seconds
         self._advance(ends=self.left < self._step)
 
     def update(self) -> None:
@@ -130,7 +134,7 @@ class Clock:
     @property
     def _step(self) -> float:
         """Seconds of a step. A single slow one, such as that of a process that was suspended, does not count."""
-        return median(self._steps or [0.0])
+        return median(self._steps or [self._first])
 
     def estimate(self) -> float:
         """Return the progress at this moment, by this process alone, in [0, 1]."""

@@ -161,7 +161,9 @@ def _peak_bytes(model: Model, micro: MicroBatch, precision: Literal["fp32", "bf1
 
 def one_pass(model: Model, micro: MicroBatch, precision: Literal["fp32", "bf16"]) -> None:
     """Run a forward and backward pass as in training, and discard the gradients."""
-    with runtime.autocast(precision, model.device):
-        losses = model(micro.tensors(model.device))
-    torch.stack([loss.total for loss in losses.values()]).sum().backward()
-    model.zero_grad(set_to_none=True)
+    try:
+        with runtime.autocast(precision, model.device):
+            losses = model(micro.tensors(model.device))
+        torch.stack([loss.total for loss in losses.values()]).sum().backward()
+    finally:  # a pass that failed half way has left gradients
+        model.zero_grad(set_to_none=True)

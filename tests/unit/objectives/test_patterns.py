@@ -24,12 +24,15 @@ from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.objectives import MaskedLM, Objective, ReplacedToken
 from bertie.objectives.initialization import set_pattern_weights
+from bertie.pretraining import pretrain
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.text.shards import open_shards
 from bertie.text.tokenizer import Tokenizer
+from bertie.training.memory import one_pass
 from bertie.training.muon import Muon
 from bertie.training.optimizers import AdamW, BertAdam, Lamb, Optimizer
+from bertie.training.run_folder import RunFolder
 from bertie.training.schedules import Linear
 
 WITH_PATTERNS = MaskedLM(initialization="patterns")
@@ -183,7 +186,7 @@ def test_a_short_run_learns_more(small_shards: Path, tmp_path: Path) -> None:
 
 
 def recipe_of(steps: int, optimizer: Optimizer = AdamW(), objective: MaskedLM = WITH_PATTERNS) -> PretrainConfig:
-    training = PretrainTraining(steps, 8, 3e-3, row_tokens=256, precision="fp32", eval_every=0, checkpoint_every=2)
+    training = PretrainTraining(steps, 8, 3e-3, row_tokens=128, precision="fp32", eval_every=0, checkpoint_every=2)
     size = replace(MODERN, vocab_size=0)
     return PretrainConfig(size, DocSentences(max_length=32), (objective,), optimizer, Linear(0.1), training)
 
@@ -224,7 +227,19 @@ def test_a_run_that_continues_holds_the_heads_that_are_there(there: bool, small_
     assert same == [there, False, False, there]
 
 
-def test_a_run_that_resumes_holds_them_too(small_shards: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("passes", [False, True])
+def test_a_run_that_resumes_holds_them_too(
+    passes: bool, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with passes before the saved weights are loaded, as on a GPU, where they find the micro-batch that fits."""
+
+    def rows_that_fit(model: Model, _: Any, samples: Any, precision: Any, ranks: Any) -> int:  # noqa: ARG001
+        one_pass(model, next(iter(samples))(1), precision)
+        return 1
+
+    if passes:
+        monkeypatch.setattr(pretrain, "rows_that_fit", rows_that_fit)
+        monkeypatch.setattr(RunFolder, "micro_batch", lambda _, decide: decide())
     bertie.pretrain(recipe_of(6), small_shards, tmp_path / "whole", threads=1)
     whole, half = tmp_path / "whole", tmp_path / "half"
     shutil.copytree(whole, half, ignore=shutil.ignore_patterns("manifest.json", "config.json"))

@@ -105,3 +105,24 @@ def test_the_generator_is_compiled_with_the_encoder(
     assert compile_if_possible(model, replace(feed, objectives=objectives), "fp32") is works
     assert widths == ([16, 16, 32, 32] * 2 if works else [16, 16, 32, 32])  # two layers each, in each of two phases
     assert {part.call for part in model.transformers} == {call if works else transformer._call}
+
+
+def test_a_pass_that_fails_leaves_no_gradients(
+    feed: Feed, tiny_config: TransformerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+            raise RuntimeError("no such kernel")
+
+    def call(layer: torch.nn.Module, x_TD: torch.Tensor, *others: Any) -> torch.Tensor:
+        return layer(Failing.apply(x_TD), *others)
+
+    compiled_as(monkeypatch, call)
+    model = new_model(replace(tiny_config, vocab_size=500), OBJECTIVES, 0)
+    assert not compile_if_possible(model, feed, "fp32")
+    assert all(parameter.grad is None for parameter in model.parameters())

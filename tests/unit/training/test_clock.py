@@ -94,11 +94,23 @@ def test_the_rest_of_the_schedule_is_spread_over_the_rest_of_the_time(machine: T
 
 def test_the_last_evaluation_is_expected_to_take_a_third_of_training_on_it(machine: Time) -> None:
     clock = started(10.0)
-    machine.now += 0.3
-    clock.tick(0.3, evaluation=10.0)
-    assert clock.left == pytest.approx(10 - 0.3 - 1.0)
+    for seconds in (2.0, 0.3):  # the first step also lays out the text
+        machine.now += seconds
+        clock.tick(seconds, evaluation=10.0)
+    assert clock.left == pytest.approx(10 - 2.3 - 1.0)
     clock.measure("evaluation", 0.4)  # what was measured counts
-    assert clock.left == pytest.approx(10 - 0.3 - 0.4)
+    assert clock.left == pytest.approx(10 - 2.3 - 0.4)
+
+
+def test_a_slow_first_step_neither_ends_a_run_nor_skips_its_warmup(machine: Time) -> None:
+    clock = started(60.0)
+    machine.now += 36.0
+    clock.tick(1.1, evaluation=64.0)  # further ones take 0.2 s
+    assert clock.progress == pytest.approx(0.6)
+    for _ in range(3):
+        machine.now += 0.2
+        clock.tick(0.2, evaluation=64.0)
+    assert clock.progress == pytest.approx(0.6 + 0.4 * 0.6 / (24 - 64 / 3 * 0.2), abs=0.01)
 
 
 def test_work_that_does_not_fit_before_the_last_step_is_left_out(machine: Time) -> None:
