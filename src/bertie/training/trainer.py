@@ -146,6 +146,7 @@ class _Session:
         last = job.settings.is_over(counters.step)
         self.unlogged.append((result, run_progress(counters), now - self.step_start))
         self.log_steps(but_last=1 if job.model.device.type == "cuda" else 0)
+        logged = time.monotonic()
         evaluates = last or (_due(counters.step, job.eval_every) and self.fits("evaluation"))
         if (self.is_recorded or job.patience) and evaluates:
             counters.evaluation_pending = True
@@ -160,7 +161,8 @@ class _Session:
             self.follow_clock(result)
         if self.interrupted():
             self.save_and_stop()
-        self.step_start = time.monotonic()  # evaluation and saving do not count as time of a step
+        # Evaluation and saving do not count as time of a step. Logging does: on a GPU, it waits for the step before.
+        self.step_start = now + time.monotonic() - logged
 
     def follow_clock(self, result: StepResult) -> None:
         """Take over what the clock knows. The step after the end of a phase begins an epoch."""

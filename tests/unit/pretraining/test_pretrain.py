@@ -210,6 +210,23 @@ def test_tokens_per_second_exclude_evaluation(
     assert train[2]["tokens_per_second"] > (train[2]["tokens"] - train[1]["tokens"]) / 10_000
 
 
+def test_tokens_per_second_include_logging(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU, logging waits until the step before has been computed."""
+    record = trainer.train_record
+
+    def waiting(*args: Any) -> dict[str, Any]:
+        time.sleep(0.2)
+        return record(*args)
+
+    monkeypatch.setattr(trainer, "train_record", waiting)
+    pretrain(replace(config, training=replace(config.training, steps=4)), small_shards, tmp_path / "run")
+    first, *later = records(tmp_path / "run", "train")
+    for before, after in itertools.pairwise([first, *later]):
+        assert (after["tokens"] - before["tokens"]) / after["tokens_per_second"] >= 0.2
+
+
 def test_every_row_and_objective_uses_its_own_random_stream(
     config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
