@@ -119,7 +119,8 @@ def plan(
         as a dict], "left_out": {recipe: reason}, "recommended": a recipe, "command": the command that runs it}.
 
     Raises:
-        UsageError: An argument is out of range or has no effect, or the curve covers no recipe for this time.
+        UsageError: An argument is out of range or has no effect, the time is over before the first step, or the curve covers
+            no recipe for it.
         UserError: The shards are damaged or too small.
     """
     seconds, gpu = parse_duration(budget, "budget"), _gpu(device, utilization, threads)
@@ -131,9 +132,14 @@ def plan(
     _require_text(target)
     console.info("timing the preparation of a run")
     preparation = _prepare(target, begun)
+    if preparation >= seconds:
+        raise UsageError(
+            f"the budget is {console.duration(seconds)}, and reading the shards and initial weights take "
+            f"{console.duration(preparation)}: give more time"
+        )
     if 10 * preparation > seconds:
         console.warn(f"reading the shards and initial weights take {console.duration(preparation)} of {budget}")
-    target = replace(target, seconds=max(seconds - preparation, 0))
+    target = replace(target, seconds=seconds - preparation)
     outlooks, left_out = _outlooks(target)
     if not outlooks:
         why = "; ".join(reasons(left_out))

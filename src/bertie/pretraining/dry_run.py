@@ -182,7 +182,8 @@ def _try_steps(setup: Setup, job: TrainingJob, counters: Counters) -> dict[str, 
         else f"all steps of the run would take {console.duration(seconds)}"
     )
     console.info(
-        f"{len(losses)} steps      losses {shown}; {speed:,.0f} tokens/s: {outlook}, without evaluations and checkpoints; "
+        f"{len(losses)} steps      losses {shown}; {speed:,.0f} tokens/s: {outlook}, without preparation, "
+        "evaluations and checkpoints; "
         "nothing was written"
     )
     warn_of_repetition(epochs)

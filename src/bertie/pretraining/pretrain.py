@@ -167,7 +167,9 @@ class Setup:
         feed = replace(self.feed, micro_batch=ranks.broadcast(rows), clock=clock)
         if settings.compile and model.device.type == "cuda":
             compile_if_possible(model, feed, precision)
-        self._hold(model, optimizer)  # only now: the passes above are no training, and saved weights may not be loaded yet
+        self._hold(
+            model, optimizer
+        )  # only now: the passes above are no training, and saved weights may not be loaded yet
 
         def evaluation(step: int, should_stop: Callable[[], bool]) -> dict[str, Loss] | None:
             return evaluate(model, self.eval_sets[feed.phase_of(step)], precision, ranks, should_stop)
@@ -365,6 +367,10 @@ def _model_size(config: PretrainConfig, start: Checkpoint | None, out: Path, ran
     if not config.init_from:
         return config.model
     size = start.config if start else config.model
+    own, other = ((each.num_hidden_layers, each.hidden_size) for each in (config.model, size))
+    if own != other:
+        layers = "{} layers of {}, not {} of {} as in the recipe"
+        console.info(f"the model has the size of {config.init_from}: {layers.format(*other, *own)}")
     if ranks.first and start is None:  # a resumed run has saved the size, and its initial checkpoint may be gone
         size = configuration.build(EncoderConfig, configuration.read(out / "config.toml")["model"], "model")
     attention_dropout = getattr(config.model, "attention_probs_dropout_prob", 0.0)

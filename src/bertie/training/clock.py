@@ -76,7 +76,8 @@ class Clock:
         self.progress, self._left = progress, self.left
         if self.ranks.broadcast(progress == 0 and self._left <= 0):
             raise UserError(
-                f"the budget of {console.duration(self.budget)} is over before the first step: give the run more time"
+                f"the budget of {console.duration(self.budget)} is over before the first step, after "
+                f"{console.duration(self.elapsed)} of preparation: give the run more time"
             )
 
     @property
