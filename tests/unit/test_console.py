@@ -71,7 +71,16 @@ def test_status_shows_the_detail_while_nothing_advances(capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shown"), [(0.4, "0.4 s"), (0, "0 s"), (2.4, "2 s"), (90, "90 s"), (150, "2.5 minutes"), (9000, "2.5 hours"), (864000, "10 days")]
+    ("seconds", "shown"),
+    [
+        (0.4, "0.4 s"),
+        (0, "0 s"),
+        (2.4, "2 s"),
+        (90, "90 s"),
+        (150, "2.5 minutes"),
+        (9000, "2.5 hours"),
+        (864000, "10 days"),
+    ],
 )
 def test_durations_have_a_unit_that_suits_them(seconds: float, shown: str) -> None:
     assert console.duration(seconds) == shown

@@ -132,13 +132,7 @@ def plan(
     _require_text(target)
     console.info("timing the preparation of a run")
     preparation = _prepare(target, begun)
-    if preparation >= seconds:
-        raise UsageError(
-            f"the budget is {console.duration(seconds)}, and reading the shards and initial weights take "
-            f"{console.duration(preparation)}: give more time"
-        )
-    if 10 * preparation > seconds:
-        console.warn(f"reading the shards and initial weights take {console.duration(preparation)} of {budget}")
+    _compare(preparation, seconds)
     target = replace(target, seconds=seconds - preparation)
     outlooks, left_out = _outlooks(target)
     if not outlooks:
@@ -227,6 +221,17 @@ def _reach(name: str, batch_size: int, target: Target, costs: list[Cost]) -> Out
     costs.append(cost)
     outlook = _outlook(name, cost, target)
     return _doubt(outlook, target) or outlook
+
+
+def _compare(preparation: float, seconds: float) -> None:
+    """Warn if a tenth of a budget passes before the first step. Raise UsageError if all of it does."""
+    share = (
+        f"reading the shards and initial weights take {console.duration(preparation)} of {console.duration(seconds)}"
+    )
+    if preparation >= seconds:
+        raise UsageError(f"{share}: give more time")
+    if 10 * preparation > seconds:
+        console.warn(share)
 
 
 def _recipe(name: str, batch_size: int, target: Target) -> PretrainConfig:

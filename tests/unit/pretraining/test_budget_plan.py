@@ -88,7 +88,9 @@ def test_preparation_and_evaluations_count(shards: Path, capsys: pytest.CaptureF
     assert read / base["tokens_per_second"] == pytest.approx(3 * 3600 - 10)
     assert "initial weights take" not in capsys.readouterr().err
     bertie.plan(shards, "95s")
-    assert "warning: reading the shards and initial weights take 10 s of 95s" in capsys.readouterr().err
+    assert "warning: reading the shards and initial weights take 10 s of 95 s" in capsys.readouterr().err
+    with pytest.raises(UsageError, match=r"^reading the shards and initial weights take 10 s of 5 s: give more time"):
+        bertie.plan(shards, "5s")
 
 
 def test_the_preparation_is_that_of_a_real_run(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
