@@ -153,9 +153,8 @@ def matrix_rate(precision: Literal["fp32", "bf16"], target: torch.device) -> flo
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     if target.type == "cpu":
         return _PRODUCT_FLOPS / _product_seconds(dtype)
-    square = torch.randn(
-        8192, 8192, dtype=dtype, device=target
-    )  # a GPU multiplies equal numbers at a higher clock rate
+    # Random, because a GPU multiplies equal numbers at a higher clock rate.
+    square = torch.randn(8192, 8192, dtype=dtype, device=target)
     times = []
     for _ in range(5):
         torch.cuda.synchronize(target)

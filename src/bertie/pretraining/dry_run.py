@@ -183,8 +183,7 @@ def _try_steps(setup: Setup, job: TrainingJob, counters: Counters) -> dict[str, 
     )
     console.info(
         f"{len(losses)} steps      losses {shown}; {speed:,.0f} tokens/s: {outlook}, without preparation, "
-        "evaluations and checkpoints; "
-        "nothing was written"
+        "evaluations and checkpoints; nothing was written"
     )
     warn_of_repetition(epochs)
     return {"losses": losses, "tokens_per_second": speed, "seconds": seconds}

@@ -167,9 +167,8 @@ class Setup:
         feed = replace(self.feed, micro_batch=ranks.broadcast(rows), clock=clock)
         if settings.compile and model.device.type == "cuda":
             compile_if_possible(model, feed, precision)
-        self._hold(
-            model, optimizer
-        )  # only now: the passes above are no training, and saved weights may not be loaded yet
+        # Only now: the passes above are no training, and saved weights may not be loaded yet.
+        self._hold(model, optimizer)
 
         def evaluation(step: int, should_stop: Callable[[], bool]) -> dict[str, Loss] | None:
             return evaluate(model, self.eval_sets[feed.phase_of(step)], precision, ranks, should_stop)
