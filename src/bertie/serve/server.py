@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import resource
 import signal
 import socket
@@ -100,6 +101,8 @@ async def _refuse_connection(scope: Scope, receive: Receive, send: Send) -> None
 def serve(service: Service, listener: socket.socket, origins: tuple[str, ...] = (), page: bool = True) -> None:
     """Serve until SIGTERM or SIGINT. Must be called in the main thread.
 
+    If the worker still computes after the drain timeout or a second signal, this ends the process with status 0.
+
     Args:
         service: The service.
         listener: What `listen` returned.
@@ -110,10 +113,13 @@ def serve(service: Service, listener: socket.socket, origins: tuple[str, ...] = 
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.freeze()  # what is loaded stays: the garbage collector need not look at it
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(service, listener, start_server(service, origins, page)))
+        ended = runner.run(_serve(service, listener, start_server(service, origins, page)))
+    if not ended:  # a thread that computes while the interpreter ends would abort the process
+        os._exit(0)
 
 
-async def _serve(service: Service, listener: socket.socket, server: uvicorn.Server) -> None:
+async def _serve(service: Service, listener: socket.socket, server: uvicorn.Server) -> bool:
+    """Serve until a signal. Returns whether the worker has ended."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for each in (signal.SIGTERM, signal.SIGINT):
@@ -133,6 +139,7 @@ async def _serve(service: Service, listener: socket.socket, server: uvicorn.Serv
     ended = await asyncio.to_thread(service.stop, patience)
     service.log.event("stopped", "info" if ended else "error", worker_ended=ended)
     service.log.close()
+    return ended
 
 
 def start_server(service: Service, origins: tuple[str, ...], page: bool = True) -> uvicorn.Server:
