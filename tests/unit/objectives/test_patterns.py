@@ -185,6 +185,17 @@ def test_a_short_run_learns_more(small_shards: Path, tmp_path: Path) -> None:
     assert losses["patterns"] < losses["cooccurrence"] - 0.05
 
 
+def test_wide_models_begin_with_no_higher_loss(small_shards: Path, tmp_path: Path) -> None:
+    """Of the same initial embeddings, logits grow with the width: here to a loss of 15 nats instead of 6."""
+    losses = {}
+    for width in (256, 480):
+        recipe = recipe_of(1)
+        size = replace(recipe.model, hidden_size=width, num_attention_heads=width // 32)
+        recipe = replace(recipe, model=size, training=replace(recipe.training, learning_rate=0.0))
+        losses[width] = bertie.pretrain(recipe, small_shards, tmp_path / str(width), threads=1)["eval"]["mlm_loss"]
+    assert losses[480] < losses[256] + 0.5
+
+
 def recipe_of(steps: int, optimizer: Optimizer = AdamW(), objective: MaskedLM = WITH_PATTERNS) -> PretrainConfig:
     training = PretrainTraining(steps, 8, 3e-3, row_tokens=128, precision="fp32", eval_every=0, checkpoint_every=2)
     size = replace(MODERN, vocab_size=0)

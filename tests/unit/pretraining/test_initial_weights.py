@@ -67,13 +67,14 @@ def evals(run: Path) -> list[dict[str, Any]]:
 
 
 def test_continued_run_begins_with_the_weights_of_the_other_model(
-    config: PretrainConfig, source: Path, small_shards: Path, tmp_path: Path
+    config: PretrainConfig, source: Path, small_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The size is that of the other model, the dropout that of the recipe."""
     training = replace(TRAINING, steps=1, learning_rate=0.0)
     size = replace(config.model, num_hidden_layers=1, hidden_size=8, hidden_dropout_prob=0.3)
     other = replace(config, model=size, training=training, init_from=str(source), seed=1)
     bertie.pretrain(other, small_shards, tmp_path / "run", threads=1)
+    assert f"the size of {source}: 2 layers of 32, not 1 of 8 as in the recipe" in capsys.readouterr().err
     for name in ("mlm_loss", "nsp_accuracy"):
         assert evals(tmp_path / "run")[0][name] == evals(source)[-1][name]
     result = read_checkpoint(tmp_path / "run")
