@@ -44,6 +44,7 @@ from bertie.pretraining.pretrain import set_up
 from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
 from bertie.text.shards import Shards, open_shards
 from bertie.training.distributed import SINGLE_PROCESS
+from bertie.training.job import TrainingJob
 from bertie.training.loop import evaluate, train_steps
 from results import environment
 from time_to_loss import their_steps, theirs, time_in_turn
@@ -121,7 +122,11 @@ def loss_of(checkpoint: Checkpoint, shards: Shards, name: str) -> float:
     encoder = build_encoder(checkpoint.config)
     model = Model(encoder, build_heads((MASKS,), encoder, None))
     load_weights(model, checkpoint)
-    model.to(runtime.device())
+    return model_loss(model.to(runtime.device()), shards, name)
+
+
+def model_loss(model: Model, shards: Shards, name: str) -> float:
+    """Return the masked-LM loss of a model on a set of held-out text, in nats."""
     batches = eval_batches((MASKS,), SETS[name], shards.eval, shards.tokenizer, EVAL_TOKENS)
     loss = evaluate(model, batches, runtime.resolve_precision("auto", model.device))
     assert loss is not None
@@ -144,7 +149,7 @@ def times(folder: Path, name: str, rounds: int) -> dict[str, Any]:
 
 
 def our_steps(
-    recipe: PretrainConfig, shards: Shards, threads: int, change: Callable[[Model], None] = lambda _: None
+    recipe: PretrainConfig, shards: Shards, threads: int, change: Callable[[TrainingJob], None] = lambda _: None
 ) -> Callable[[], float]:
     """Return a function that makes the next step of a run of `bertie pretrain`, which is not written to disk.
 
@@ -152,11 +157,11 @@ def our_steps(
         recipe: The recipe.
         shards: The text.
         threads: Number of CPU threads.
-        change: What to change in the model before the first step.
+        change: What to change in the job before the first step.
     """
     with tempfile.TemporaryDirectory() as empty, console.silenced():
         job, _ = set_up(recipe, shards, Path(empty) / "run", threads, SINGLE_PROCESS).job(None)
-    change(job.model)
+    change(job)
     steps = train_steps(job.model.train(), job.stream(0, Position()), job.optimizer, job.schedule, job.settings)
     return lambda: float(next(steps).grad_norm)
 
