@@ -79,7 +79,7 @@ def set_cooccurrence_vectors(embeddings: nn.Embedding, corpus: Corpus) -> None:
     """Set word embeddings in place to co-occurrence vectors of the corpus. Entries that do not occur keep theirs."""
     console.info("counting co-occurrences for the initial word embeddings")
     words = embeddings.weight.data
-    vectors = torch.from_numpy(cooccurrence_vectors(corpus, *words.shape))
+    vectors = torch.from_numpy(cooccurrence_vectors(corpus, *words.shape, threads=torch.get_num_threads()))
     norms = vectors.norm(dim=1, keepdim=True)
     norm = COOCCURRENCE_NORM * words.norm(dim=1).mean()  # the same for all words: training learns the norms
     words.copy_(torch.where(norms > 0, vectors / norms * norm, words))

@@ -95,7 +95,7 @@ def train_vectors(corpus: Corpus, size: int, settings: GloveConfig) -> tuple[Ten
     Raises:
         UserError: No two tokens co-occur.
     """
-    counts = cooccurrence_counts(corpus, size, settings.window).tocoo()
+    counts = cooccurrence_counts(corpus, size, settings.window, torch.get_num_threads()).tocoo()
     if not counts.nnz:
         raise UserError("no two tokens of the text co-occur: prepare more text")
     rows, columns = (torch.from_numpy(part.astype(np.int64)) for part in (counts.row, counts.col))

@@ -7,7 +7,8 @@ choices match trained word vectors.
 
 from __future__ import annotations
 
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise, zip_longest
 
 import numpy as np
 from scipy import sparse
@@ -19,45 +20,123 @@ SMOOTHING = 0.75  # exponent of the context frequencies: plain PMI overrates rar
 MAX_TOKENS = 50_000_000  # tokens to read
 MIN_COUNT = 1.0  # pairs with a count of at most this are dropped as chance
 POWER_ITERATIONS = 2  # of the SVD. More of them change the last singular values, and models learn no faster (docs/log)
+OVERSAMPLING = 10  # columns that the SVD computes beside those it returns
+CHUNK = 1_000_000  # tokens whose pairs are counted at a time
+BLOCK = 64  # columns of a product at a time: what it reads stays in the cache
 
 
-def cooccurrence_vectors(corpus: Corpus, vocabulary_size: int, width: int) -> np.ndarray:
+def cooccurrence_vectors(corpus: Corpus, vocabulary_size: int, width: int, threads: int = 1) -> np.ndarray:
     """Compute one vector per vocabulary entry from the token co-occurrences of a corpus.
 
     Reads the first shards, up to about MAX_TOKENS tokens. Deterministic for a given corpus and machine. Memory: about
-    30 bytes for each distinct pair of tokens that co-occurs.
+    30 bytes for each distinct pair of tokens that co-occurs, 12 bytes for each pair in each million of tokens, and 150 MB
+    per thread.
 
     Returns:
         float32 [vocabulary_size, width]. Rows of tokens without co-occurrences are 0. Where `width` exceeds
         `vocabulary_size`, the extra columns are 0.
     """
-    from sklearn.utils.extmath import randomized_svd
-
-    pmi = _positive_pmi(cooccurrence_counts(corpus, vocabulary_size, WINDOW))
+    counts, ids = _counts_by_frequency(corpus, vocabulary_size, WINDOW, threads)
+    pmi = _positive_pmi(counts)
     rank = min(width, vocabulary_size)
-    iterations: Any = POWER_ITERATIONS  # annotated as str, from the default 'auto'
-    left, singular_values, _ = randomized_svd(pmi, rank, n_iter=iterations, random_state=0)
+    left, singular_values = _randomized_svd(pmi, rank, threads)
     left[np.diff(pmi.indptr) == 0] = 0  # empty rows: exactly 0, without rounding errors
-    return np.pad(left * np.sqrt(singular_values), ((0, 0), (0, width - rank))).astype(np.float32)
+    vectors = np.zeros((vocabulary_size, width), np.float32)
+    vectors[ids, :rank] = left * np.sqrt(singular_values)
+    return vectors
 
 
-def cooccurrence_counts(corpus: Corpus, size: int, window: int) -> sparse.csr_matrix:
+def cooccurrence_counts(corpus: Corpus, size: int, window: int, threads: int = 1) -> sparse.csr_matrix:
     """Sum 1 / distance over the token pairs within `window` tokens in one document: float32 [size, size], symmetric.
 
     Reads the first shards, up to about MAX_TOKENS tokens.
     """
-    counts = sparse.csr_matrix((size, size), dtype=np.float32)
-    for shard, tokens in enumerate(corpus.tokens):
-        start, stop = corpus.shard_starts[shard : shard + 2]
-        if start >= MAX_TOKENS:
-            break
-        document = np.searchsorted(corpus.document_starts, np.arange(start, stop), side="right")
-        for distance in range(1, window + 1):
-            same_document = document[distance:] == document[:-distance]
-            pairs = tokens[:-distance][same_document], tokens[distance:][same_document]
-            weight = np.full(len(pairs[0]), 1 / distance, np.float32)
-            counts += sparse.csr_matrix((weight, pairs), shape=(size, size))
-    return (counts + counts.T).tocsr()
+    counts, ids = _counts_by_frequency(corpus, size, window, threads)
+    pairs = counts.tocoo()
+    return sparse.csr_matrix((pairs.data, (ids[pairs.row], ids[pairs.col])), shape=counts.shape)
+
+
+def _counts_by_frequency(corpus: Corpus, size: int, window: int, threads: int) -> tuple[sparse.csr_matrix, np.ndarray]:
+    """Count as `cooccurrence_counts`, with rows and columns in the order of falling frequency. Also returns their ids.
+
+    In this order, what is read and written most is close together in memory and stays in the cache.
+    """
+    ids = np.argsort(-corpus.frequencies(size, MAX_TOKENS), kind="stable")
+    ranks = np.empty(size, corpus.tokens[0].dtype)
+    ranks[ids] = np.arange(size)
+    starts = [
+        first
+        for start, stop in pairwise(corpus.shard_starts)
+        for first in range(start, stop, CHUNK)
+        if start < MAX_TOKENS
+    ]
+    with ThreadPoolExecutor(threads) as pool:  # NumPy and SciPy compute without Python's lock
+        counts = list(pool.map(lambda first: _counts_of_chunk(corpus, ranks, first, window), starts))
+    while len(counts) > 1:  # sums of equally many chunks: each pair of tokens is copied a few times only
+        pairs = zip_longest(counts[::2], counts[1::2])
+        counts = [first if second is None else first + second for first, second in pairs]
+    total = sparse.csr_matrix(counts[0] if counts else (size, size), dtype=np.float32)
+    total.eliminate_zeros()
+    return (total + total.T).tocsr(), ids
+
+
+def _counts_of_chunk(corpus: Corpus, ranks: np.ndarray, first: int, window: int) -> sparse.csr_matrix:
+    """Sum 1 / distance over the pairs of up to CHUNK tokens from `first` on with the `window` tokens that follow each.
+
+    Returns:
+        [size, size]: rows are the following tokens, columns the preceding ones. May contain zeros.
+    """
+    own, following = _read_chunk(corpus, ranks, first, window)
+    distances = np.arange(1, window + 1, dtype=np.int32)
+    weight = np.where(distances <= np.arange(window + 1)[:, None], 1 / distances, 0).astype(np.float32)
+    count = len(following)
+    order = np.argsort(own[:count], kind="stable").astype(np.int32)
+    row_starts = window * np.append(0, np.cumsum(np.bincount(own[:count], minlength=len(ranks))))
+    values = weight[following[order]].ravel(), own[order[:, None] + distances].ravel(), row_starts
+    pairs = sparse.csr_matrix(values, shape=(len(ranks), len(ranks))).tocsc()  # this sorts without comparisons
+    pairs.sum_duplicates()
+    return pairs.T
+
+
+def _read_chunk(corpus: Corpus, ranks: np.ndarray, first: int, window: int) -> tuple[np.ndarray, np.ndarray]:
+    """Read up to CHUNK tokens of one shard from `first` on.
+
+    Returns:
+        The ranks of the tokens and of `window` others; how many tokens of its document follow each, at most `window`.
+    """
+    shard = int(np.searchsorted(corpus.shard_starts, first, side="right")) - 1
+    start, end = corpus.shard_starts[shard : shard + 2]
+    stop = min(first + CHUNK, end)
+    read = ranks[corpus.tokens[shard][first - start : stop + window - start]]
+    begin, finish = np.searchsorted(corpus.document_starts, (first, stop), side="right")
+    ends = corpus.document_starts[begin : finish + 1]
+    document_end = np.repeat(ends, np.diff(np.minimum(ends, stop), prepend=first))
+    following = np.minimum(document_end - np.arange(first, stop) - 1, window)
+    return np.pad(read, (0, stop + window - first - len(read))), following
+
+
+def _randomized_svd(matrix: sparse.csr_matrix, rank: int, threads: int) -> tuple[np.ndarray, np.ndarray]:
+    """Compute left singular vectors and singular values of a square matrix: [n, rank] and [rank], the largest first.
+
+    Follows Halko, Martinsson and Tropp (2011, SIAM Review 53). The right singular vectors, which nobody needs, are not
+    computed: the eigenvectors of a small matrix are enough.
+    """
+    size = len(matrix.indptr) - 1
+    width = min(rank + OVERSAMPLING, size)
+    with ThreadPoolExecutor(threads) as pool:
+
+        def product(by: sparse.csr_matrix | sparse.csc_matrix, dense: np.ndarray) -> np.ndarray:
+            blocks = [np.ascontiguousarray(dense[:, i : i + BLOCK]) for i in range(0, width, BLOCK)]
+            return np.concatenate(list(pool.map(lambda block: by @ block, blocks)), axis=1)
+
+        sample = product(matrix, np.random.default_rng(0).standard_normal((size, width), np.float32))
+        for _ in range(POWER_ITERATIONS):
+            sample = product(matrix, product(matrix.T, sample))
+        basis, _ = np.linalg.qr(sample)
+        projected = product(matrix.T, basis).astype(np.float64)
+    squares, vectors = np.linalg.eigh(projected.T @ projected)
+    largest = np.arange(width)[::-1][:rank]
+    return basis @ vectors[:, largest].astype(np.float32), np.sqrt(np.maximum(squares[largest], 0))
 
 
 def _positive_pmi(counts: sparse.csr_matrix) -> sparse.csr_matrix:

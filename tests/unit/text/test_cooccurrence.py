@@ -71,6 +71,45 @@ def test_cooccurrences_count_by_distance_within_documents() -> None:
     assert counts == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("window", [1, 3, 10])
+def test_chunks_and_threads_do_not_change_the_counts(
+    documents: list[list[int]], window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with empty documents, and with chunks that end within or at the end of a document."""
+    documents = [document[: length % 6] for length, document in enumerate(documents[:100])]
+    whole = cooccurrence.cooccurrence_counts(make_corpus(documents), 20, window).toarray()
+    expected = np.zeros((20, 20))
+    for document in documents:
+        for i, first in enumerate(document):
+            for distance, second in enumerate(document[i + 1 : i + 1 + window], 1):
+                expected[first, second] += 1 / distance
+    assert whole == pytest.approx(expected + expected.T, rel=1e-5)
+    for chunk in (1, 2, 5, 7):
+        monkeypatch.setattr(cooccurrence, "CHUNK", chunk)
+        for threads in (1, 3):
+            counts = cooccurrence.cooccurrence_counts(make_corpus(documents, 3), 20, window, threads)
+            assert counts.toarray() == pytest.approx(whole, rel=1e-5)
+            assert counts.nnz == np.count_nonzero(whole)
+
+
+def test_only_the_first_shards_are_read(documents: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = make_corpus(documents, 3)
+    monkeypatch.setattr(cooccurrence, "MAX_TOKENS", int(corpus.shard_starts[1]))
+    first = make_corpus(documents[:200])
+    counts = [cooccurrence.cooccurrence_counts(each, 20, 4).toarray() for each in (corpus, first)]
+    assert counts[0] == pytest.approx(counts[1])
+
+
+def test_singular_vectors_are_those_of_a_dense_svd() -> None:
+    """Of a matrix whose singular values fall fast, so that the sample contains the largest ones."""
+    rng = np.random.default_rng(0)
+    left, right = (np.linalg.qr(rng.standard_normal((60, 60)))[0] for _ in range(2))
+    dense = (left * 0.75 ** np.arange(60)) @ right.T
+    vectors, values = cooccurrence._randomized_svd(cooccurrence.sparse.csr_matrix(dense.astype(np.float32)), 8, 2)
+    assert values == pytest.approx(0.75 ** np.arange(8), rel=1e-3)
+    assert np.abs(vectors.T @ left[:, :8]) == pytest.approx(np.eye(8), abs=5e-3)
+
+
 def test_positive_pmi_follows_its_definition() -> None:
     counts = np.array([[0, 8.0, 2.0], [8.0, 0, 1.0], [2.0, 1.0, 4.0]], np.float32)
     pmi = cooccurrence._positive_pmi(cooccurrence.sparse.csr_matrix(counts)).toarray()
@@ -85,4 +124,5 @@ def test_positive_pmi_follows_its_definition() -> None:
 
 def test_vectors_are_deterministic(small_shards: Path) -> None:
     corpus = open_shards(small_shards).train
-    assert cooccurrence_vectors(corpus, 500, 32).tobytes() == cooccurrence_vectors(corpus, 500, 32).tobytes()
+    found = [cooccurrence_vectors(corpus, 500, 32, threads).tobytes() for threads in (1, 1, 3)]
+    assert found[0] == found[1] == found[2]
