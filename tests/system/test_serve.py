@@ -24,11 +24,12 @@ from bertie.cli import main
 
 
 class Process:
-    """A server process. `events` are the JSON lines of its stderr so far."""
+    """A server process. `events` are the JSON lines of its stderr so far, and `stdout` is the rest at its end."""
 
     def __init__(self, *arguments: str):
         command = [sys.executable, "-m", "bertie", "serve", *arguments, "--port", "0", "--threads", "1"]
-        self.popen = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ)
+        pipe = subprocess.PIPE
+        self.popen = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=os.environ)
         self.events: list[dict[str, Any]] = []
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -59,6 +60,10 @@ class Process:
     def wait(self) -> int:
         code = self.popen.wait(300)
         self._reader.join(20)
+        assert self.popen.stdout is not None
+        if not self.popen.stdout.closed:
+            self.stdout = self.popen.stdout.read()
+            self.popen.stdout.close()
         return code
 
     def post(self, message: object) -> tuple[int, Any]:
@@ -209,6 +214,23 @@ def test_a_second_signal_does_not_wait(pretrained: Path, small_texts: list[str])
     assert seconds < 20
     assert 500 not in statuses
     assert not [event for event in events if event["event"] == "bug"]
+
+
+def test_a_second_signal_ends_an_idle_server_at_once(pretrained: Path) -> None:
+    """Although one client does not complete its request, and a load balancer would need a minute. Nothing is wrong."""
+    with process(str(pretrained), "--drain-delay", "60", "--drain-timeout", "60", "--json") as server:
+        client = socket.create_connection(("127.0.0.1", server.port))
+        client.sendall(b"POST /v1/embeddings HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{")
+        time.sleep(0.3)
+        started = time.monotonic()
+        server.popen.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert server.stop(signal.SIGINT) == 0
+        assert time.monotonic() - started < 20
+        assert server.events[-1]["worker_ended"]
+        assert server.events[-1]["level"] == "info"
+        assert json.loads(server.stdout) == {"models": [pretrained.name]}
+        client.close()
 
 
 def test_requests_that_cannot_be_completed_in_time_get_503(pretrained: Path, small_texts: list[str]) -> None:

@@ -45,8 +45,8 @@ class Counters:
     """Training time, in seconds."""
     progress: float = 0.0
     """Fraction of the schedule that is complete. Only a run with a budget of time needs it."""
-    reserved: dict[str, float] = field(default_factory=dict[str, float])
-    """Seconds that a run with a budget keeps for its last evaluation and checkpoint."""
+    measured: dict[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
+    """Seconds of the last evaluations and checkpoints of a run with a budget, which keeps time for the last ones."""
     metrics_bytes: int = 0
     """Size of metrics.jsonl at this checkpoint. Resuming truncates the file to it."""
     metrics_sha256: str = ""

@@ -162,7 +162,7 @@ def _try_steps(setup: Setup, job: TrainingJob, counters: Counters) -> dict[str, 
     """Run the next steps as `pretrain` would."""
     job.model.train()
     if job.settings.clock is not None:
-        job.settings.clock.start(counters.seconds, counters.progress, counters.reserved)
+        job.settings.clock.start(counters.seconds, counters.progress, counters.measured)
     losses, speeds = [], []
     started = time.monotonic()
     stream = job.stream(counters.step, Position(counters.epoch, counters.epoch_step))

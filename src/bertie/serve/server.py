@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import gc
 import logging
 import os
@@ -101,7 +102,8 @@ async def _refuse_connection(scope: Scope, receive: Receive, send: Send) -> None
 def serve(service: Service, listener: socket.socket, origins: tuple[str, ...] = (), page: bool = True) -> None:
     """Serve until SIGTERM or SIGINT. Must be called in the main thread.
 
-    If the worker still computes after the drain timeout or a second signal, this ends the process with status 0.
+    If the worker still computes after the drain timeout or a second signal, the process ends with status 0 whatever its
+    other functions registered with `atexit`.
 
     Args:
         service: The service.
@@ -114,16 +116,23 @@ def serve(service: Service, listener: socket.socket, origins: tuple[str, ...] = 
     gc.freeze()  # what is loaded stays: the garbage collector need not look at it
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         ended = runner.run(_serve(service, listener, start_server(service, origins, page)))
-    if not ended:  # a thread that computes while the interpreter ends would abort the process
-        os._exit(0)
+    if not ended:
+        atexit.register(_exit_at_once)
+
+
+def _exit_at_once() -> None:
+    """End the process. A thread that computes while the interpreter ends would abort it."""
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+    os._exit(0)
 
 
 async def _serve(service: Service, listener: socket.socket, server: uvicorn.Server) -> bool:
     """Serve until a signal. Returns whether the worker has ended."""
-    stop = asyncio.Event()
+    stop, hurry = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for each in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(each, _on_signal, stop, server)
+        loop.add_signal_handler(each, _on_signal, stop, hurry, server)
     service.start()
     running = asyncio.ensure_future(server._serve(sockets=[listener]))  # `serve` would replace the signal handlers
     host, port = listener.getsockname()[:2]
@@ -131,12 +140,14 @@ async def _serve(service: Service, listener: socket.socket, server: uvicorn.Serv
     await asyncio.wait({running, asyncio.ensure_future(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
     service.draining = True
     service.log.event("draining", tokens=sum(model.share.tokens for model in service.models.values()))
-    await asyncio.sleep(service.limits.drain_delay)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(hurry.wait(), service.limits.drain_delay)
     server.should_exit = True
     end = time.monotonic() + service.limits.drain_timeout
     await running
-    patience = 0.0 if server.force_exit else max(1.0, end - time.monotonic())
-    ended = await asyncio.to_thread(service.stop, patience)
+    ended = await asyncio.to_thread(service.stop, 1.0)
+    while not (ended or hurry.is_set() or time.monotonic() >= end):
+        ended = await asyncio.to_thread(service.stop, 0.2)
     service.log.event("stopped", "info" if ended else "error", worker_ended=ended)
     service.log.close()
     return ended
@@ -167,9 +178,10 @@ def start_server(service: Service, origins: tuple[str, ...], page: bool = True) 
     return uvicorn.Server(config)
 
 
-def _on_signal(stop: asyncio.Event, server: uvicorn.Server) -> None:
+def _on_signal(stop: asyncio.Event, hurry: asyncio.Event, server: uvicorn.Server) -> None:
     if stop.is_set():  # the second signal: do not wait for requests
         server.force_exit = True
+        hurry.set()
     stop.set()
 
 

@@ -10,7 +10,7 @@ import re
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import median_low
 
 from bertie import console
 from bertie.errors import UsageError, UserError
@@ -19,6 +19,7 @@ from bertie.training.distributed import SINGLE_PROCESS, Ranks
 PARTS = 1_000_000
 """Schedules and phases count steps. With a clock, a run has so many, and `Clock.part` is the current one."""
 
+MEASURED = 5  # steps, evaluations and checkpoints to remember
 FORWARD_SHARE = 1 / 3  # of the operations of a training step; an evaluation needs no more
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -53,14 +54,16 @@ class Clock:
     """When the run began, in seconds of `time.monotonic`."""
     progress: float = 0.0
     """Fraction of the schedule that is complete after the last step, in [0, 1]."""
-    measured: dict[str, float] = field(default_factory=dict[str, float])
-    """Seconds that the evaluations and checkpoints took, at most."""
+    measured: dict[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
+    """Seconds of the last evaluations and of the last checkpoints."""
     _left: float = 0.0  # seconds at the time of `progress`
     _first: float = 0.0  # seconds of the first step of this process
-    _steps: deque[float] = field(default_factory=lambda: deque[float](maxlen=5))  # seconds of the last steps after it
-    _expected: dict[str, float] = field(default_factory=dict[str, float])
+    _steps: deque[float] = field(
+        default_factory=lambda: deque[float](maxlen=MEASURED)
+    )  # seconds of the last steps after it
+    _expected: float = 0.0  # seconds of an evaluation, until one was measured
 
-    def start(self, elapsed: float, progress: float, measured: dict[str, float] | None = None) -> None:
+    def start(self, elapsed: float, progress: float, measured: dict[str, tuple[float, ...]] | None = None) -> None:
         """Begin, or resume, before the first step of this process.
 
         Args:
@@ -93,22 +96,23 @@ class Clock:
     @property
     def _kept(self) -> float:
         """Seconds for the last evaluation and checkpoint."""
-        return sum((self._expected | self.measured).values())
+        return self._seconds("evaluation") + self._seconds("checkpoint")
+
+    def _seconds(self, work: str) -> float:
+        """How long some work takes: as long as the last times. A single slow one does not count, as for steps."""
+        if work in self.measured:
+            return median_low(self.measured[work])
+        return self._expected if work == "evaluation" else 0.0
 
     def measure(self, work: str, seconds: float) -> None:
-        """Keep time for work that follows the last step, too: at least as long as it took before."""
-        self._keep(self.measured, work, max(seconds, self.measured.get(work, 0.0)))
-
-    def _keep(self, known: dict[str, float], work: str, seconds: float) -> None:
-        """Know how long some work takes. That alone is no progress: it shortens the rest of the schedule."""
+        """Keep time for work that follows the last step, too."""
         before = self._kept
-        known[work] = seconds
-        self._left -= self._kept - before
+        self.measured[work] = (*self.measured.get(work, ()), seconds)[-MEASURED:]
+        self._left -= self._kept - before  # to know that is no progress: it shortens the rest of the schedule
 
     def fits(self, work: str) -> bool:
         """Whether there is time for work now, and again after the last step, and for a step. For all ranks at once."""
-        needed = (self._expected | self.measured).get(work, 0.0) + self._step
-        return self.ranks.broadcast(self.left >= needed)
+        return self.ranks.broadcast(self.left >= self._seconds(work) + self._step)
 
     def tick(self, seconds: float, evaluation: float = 0.0) -> None:
         """Advance after a step.
@@ -117,11 +121,14 @@ class Clock:
             seconds: Duration of the step.
             evaluation: Tokens of an evaluation, as a multiple of those of the step. Its time counts until one was measured.
         """
-        if self._first:
-            self._steps.append(seconds)
-            self._keep(self._expected, "evaluation", FORWARD_SHARE * evaluation * self._step)
-        else:  # this step has also laid out the text, so it says little about the time of others
+        if not self._first:  # this step has also laid out the text, so it says little about the time of others
             self._first = seconds
+            self._advance(ends=self.left < 0)
+            return
+        self._steps.append(seconds)
+        before = self._kept
+        self._expected = FORWARD_SHARE * evaluation * self._step
+        self._left -= self._kept - before
         self._advance(ends=self.left < self._step)
 
     def update(self) -> None:
@@ -135,7 +142,7 @@ class Clock:
     @property
     def _step(self) -> float:
         """Seconds of a step. A single slow one, such as that of a process that was suspended, does not count."""
-        return median(self._steps or [self._first])
+        return median_low(self._steps) if len(self._steps) > 2 else min([self._first, *self._steps])
 
     def estimate(self) -> float:
         """Return the progress at this moment, by this process alone, in [0, 1]."""

@@ -125,7 +125,7 @@ class _Session:
         self.bar, self.interrupts = bar, interrupts
         self.run_start = time.monotonic() - self.counters.seconds
         if self.clock is not None:
-            self.clock.start(self.counters.seconds, self.counters.progress, self.counters.reserved)
+            self.clock.start(self.counters.seconds, self.counters.progress, self.counters.measured)
             self.run_start = self.clock.begun
             self.phase = self.job.eval_set(self.counters.step)
         if self.counters.evaluation_pending:
@@ -145,16 +145,15 @@ class _Session:
             self.follow_clock(result)
         last = job.settings.is_over(counters.step)
         self.unlogged.append((result, run_progress(counters), now - self.step_start))
-        self.log_steps(but_last=1 if job.model.device.type == "cuda" else 0)
-        logged = time.monotonic()
         evaluates = last or (_due(counters.step, job.eval_every) and self.fits("evaluation"))
+        saves = self.timed_save_is_due() or _due(counters.step, job.checkpoint_every)
+        # On a GPU, the last step is not awaited, so that the next one is queued meanwhile.
+        self.log_steps(but_last=1 if job.model.device.type == "cuda" and not (evaluates or saves) else 0)
+        logged = time.monotonic()
         if (self.is_recorded or job.patience) and evaluates:
             counters.evaluation_pending = True
             self.evaluate()
-        saves = self.timed_save_is_due() or _due(counters.step, job.checkpoint_every)
-        if last and not job.final_checkpoint:
-            self.log_steps()
-        elif last or (saves and self.fits("checkpoint")):
+        if job.final_checkpoint if last else saves and self.fits("checkpoint"):
             self.save()
         if self.clock is not None and (evaluates or saves) and not last:
             self.clock.update()
@@ -168,7 +167,7 @@ class _Session:
         """Take over what the clock knows. The step after the end of a phase begins an epoch."""
         assert self.clock is not None
         counters = self.counters
-        counters.progress, counters.reserved = self.clock.progress, self.clock.measured
+        counters.progress, counters.measured = self.clock.progress, self.clock.measured
         phase = self.job.eval_set(counters.step - 1)
         if phase != self.phase:
             self.phase, counters.epoch, counters.epoch_step = phase, result.work.position.epoch + 1, 0

@@ -25,7 +25,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Time:
 
 
 def started(
-    seconds: float, elapsed: float = 0.0, progress: float = 0.0, measured: dict[str, float] | None = None
+    seconds: float, elapsed: float = 0.0, progress: float = 0.0, measured: dict[str, tuple[float, ...]] | None = None
 ) -> Clock:
     clock = Clock(seconds, begun=clock_module.time.monotonic())
     clock.start(elapsed, progress, measured)
@@ -80,7 +80,6 @@ def test_the_rest_of_the_schedule_is_spread_over_the_rest_of_the_time(machine: T
     machine.now += 2.0
     clock.tick(0.1)
     clock.measure("evaluation", 1.0)
-    clock.measure("evaluation", 0.5)  # the longest one counts
     clock.measure("checkpoint", 3.0)
     clock.tick(0.1)
     assert clock.progress == pytest.approx(0.2)  # knowing that is no progress
@@ -105,7 +104,7 @@ def test_the_last_evaluation_is_expected_to_take_a_third_of_training_on_it(machi
 def test_a_slow_first_step_neither_ends_a_run_nor_skips_its_warmup(machine: Time) -> None:
     clock = started(60.0)
     machine.now += 36.0
-    clock.tick(1.1, evaluation=64.0)  # further ones take 0.2 s
+    clock.tick(36.0, evaluation=64.0)  # further ones take 0.2 s
     assert clock.progress == pytest.approx(0.6)
     for _ in range(3):
         machine.now += 0.2
@@ -147,9 +146,34 @@ def test_a_single_slow_step_does_not_end_a_run(machine: Time) -> None:
     assert clock.progress == pytest.approx(37 / 40)
 
 
+@pytest.mark.parametrize("slow", range(4))
+def test_one_slow_step_at_the_beginning_does_not_end_a_run(machine: Time, slow: int) -> None:
+    clock = started(60.0)
+    for step in range(8):
+        seconds = 6.0 if step == slow else 0.2
+        machine.now += seconds
+        clock.tick(seconds, evaluation=64.0)
+    assert not clock.ended
+    assert clock.progress == pytest.approx(7.4 / (60 - 64 / 3 * 0.2), abs=0.02)
+
+
+def test_one_slow_evaluation_does_not_take_the_rest_of_the_time(machine: Time) -> None:
+    """Its own time is over, but the last evaluation is not expected to take as long."""
+    clock = started(3600.0)
+    for seconds in (5.0, 900.0, 5.0):
+        machine.now += 200.0
+        clock.tick(0.2)
+        machine.now += seconds
+        clock.measure("evaluation", seconds)
+        clock.update()
+    assert clock.left == pytest.approx(3600 - 1510 - 5)
+    assert clock.progress == pytest.approx(1510 / 3595, abs=0.01)
+    assert started(3600.0, 1510.0, 0.4, clock.measured).left == pytest.approx(clock.left)
+
+
 def test_a_resumed_run_has_the_rest_of_its_time(machine: Time) -> None:
     clock = started(10.0, elapsed=6.0, progress=0.5)
-    assert started(10.0, 6.0, 0.5, {"evaluation": 1.0}).left == pytest.approx(3.0)
+    assert started(10.0, 6.0, 0.5, {"evaluation": (1.0,)}).left == pytest.approx(3.0)
     machine.now += 2.0
     clock.tick(0.1)
     assert clock.elapsed == pytest.approx(8.0)
