@@ -103,7 +103,7 @@ def measured(run: Path, shards: Path) -> dict[str, Any]:
     """Return the held-out losses of a run, and its speed."""
     steps, opened = read_metrics(run, "train"), open_shards(shards)
     speeds = [step["tokens_per_second"] for step in steps if "tokens_per_second" in step]
-    used = [step["utilisation"] for step in steps if step.get("utilisation") is not None]
+    used = [step["utilization"] for step in steps if step.get("utilization") is not None]
     return {
         "losses": {name: held_out_loss(run, opened, name) for name in SETS},
         "tokens": steps[-1]["tokens"],

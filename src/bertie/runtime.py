@@ -148,7 +148,7 @@ def _bf16_is_faster() -> bool:
 def matrix_rate(precision: Literal["fp32", "bf16"], target: torch.device) -> float:
     """Measure the speed of large matrix products, in floating-point operations per second.
 
-    It is the denominator of `utilisation` in metrics.jsonl. The result is cached per precision and device.
+    It is the denominator of `utilization` in metrics.jsonl. The result is cached per precision and device.
     """
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     if target.type == "cpu":

@@ -18,7 +18,7 @@ from typing import Any
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 STEPS = 30  # of the pre-training that most tests disturb
-TIMING = ("seconds", "tokens_per_second", "utilisation", "metrics_bytes", "metrics_sha256")
+TIMING = ("seconds", "tokens_per_second", "utilization", "metrics_bytes", "metrics_sha256")
 TINY = (
     "--model.hidden-size 32 --model.num-attention-heads 2 --model.intermediate-size 64 --model.hidden-dropout-prob 0.1 "
     "--layout.max-length 32 --training.batch-size 16 --training.row-tokens 256 --training.max-eval-tokens 600 "

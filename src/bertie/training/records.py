@@ -49,7 +49,7 @@ def train_record(job: TrainingJob, result: StepResult, progress: dict[str, Any],
     seconds = max(seconds, 1e-9)
     flops = sum(model_flops(job.model, micro) for micro in result.work.micro_batches)
     peak_rate = runtime.matrix_rate(job.settings.precision, job.model.device)
-    speed = {"tokens_per_second": result.tokens / seconds, "utilisation": flops / seconds / peak_rate}
+    speed = {"tokens_per_second": result.tokens / seconds, "utilization": flops / seconds / peak_rate}
     skipped = {"skipped": True} if result.skipped else {}
     return {"split": "train", **progress, **values, **measures, **speed, **skipped}
 
@@ -67,7 +67,7 @@ def run_progress(counters: Counters) -> dict[str, Any]:
 def progress_detail(record: dict[str, Any]) -> str:
     """Summarize a training record for the progress bar."""
     accuracy = [f"accuracy {100 * value:.0f} %" for name, value in record.items() if name.endswith("_accuracy")][:1]
-    share = record["utilisation"]
+    share = record["utilization"]
     utilization = f" ({100 * share:.0f} % utilization)" if share >= 0.01 else ""  # near 0 if only a head is trained
     speed = f"{record['tokens_per_second']:,.0f} tokens/s{utilization}"
     return "  ".join([f"loss {record['loss']:.3f}", *accuracy, speed, f"{runtime.peak_memory() / 1e9:.1f} GB"])

@@ -383,7 +383,7 @@ def test_interrupted_evaluation_is_repeated_on_resume(
     for name in ("run", "undisturbed"):
         pretrain(config, small_shards, tmp_path / name)
     found, expected = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("run", "undisturbed"))
-    timing = re.compile(r'"(seconds|tokens_per_second|utilisation)": [\d.e+]+')
+    timing = re.compile(r'"(seconds|tokens_per_second|utilization)": [\d.e+]+')
     assert timing.sub("", found) == timing.sub("", expected)
 
 

@@ -47,7 +47,7 @@ def undisturbed(config: PretrainConfig, small_shards: Path, tmp_path_factory: py
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
-    timing = ("seconds", "tokens_per_second", "utilisation")
+    timing = ("seconds", "tokens_per_second", "utilization")
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [{key: value for key, value in line.items() if key not in timing} for line in lines]
 
