@@ -72,9 +72,8 @@ def _counts_by_frequency(corpus: Corpus, size: int, window: int, threads: int) -
     ]
     with ThreadPoolExecutor(threads) as pool:  # NumPy and SciPy compute without Python's lock
         counts = list(pool.map(lambda first: _counts_of_chunk(corpus, ranks, first, window), starts))
-    while len(counts) > 1:  # sums of equally many chunks: each pair of tokens is copied a few times only
-        pairs = zip_longest(counts[::2], counts[1::2])
-        counts = [first if second is None else first + second for first, second in pairs]
+        while len(counts) > 1:  # in pairs, so that each count is copied a few times only
+            counts = list(pool.map(sum, zip_longest(counts[::2], counts[1::2], fillvalue=0)))
     total = sparse.csr_matrix(counts[0] if counts else (size, size), dtype=np.float32)
     total.eliminate_zeros()
     return (total + total.T).tocsr(), ids
