@@ -103,8 +103,8 @@ class _Session:
         job.ranks.broadcast_state(job.model, job.optimizer)
         self.is_recorded = job.ranks.any(run is not None)
         self.phase = 0  # of the next step, in a run with a clock
-        # Step, progress and seconds. The numbers of the last one may still be in a GPU's queue.
-        self.unlogged: list[tuple[StepResult, dict[str, Any], float]] = []
+        # Step and progress. The numbers of the last one may still be in a GPU's queue.
+        self.unlogged: list[tuple[StepResult, dict[str, Any]]] = []
         self.tensorboard = TensorBoardLog(run.path, self.counters.step) if run is not None and job.tensorboard else None
         self.last_save = time.monotonic()
         self.best_weights: dict[str, torch.Tensor] = {}  # kept in memory if there is no run folder
@@ -131,7 +131,7 @@ class _Session:
         if self.counters.evaluation_pending:
             self.evaluate()
             self.update_best()  # the checkpoint of this step exists already: the run resumed from it
-        self.step_start = time.monotonic()
+        self.step_start = self.computed = time.monotonic()
 
     def after_step(self, result: StepResult) -> None:
         """Log a step; evaluate, save and stop if due."""
@@ -144,7 +144,7 @@ class _Session:
             self.clock.tick(now - self.step_start, job.eval_tokens / result.tokens)
             self.follow_clock(result)
         last = job.settings.is_over(counters.step)
-        self.unlogged.append((result, run_progress(counters), now - self.step_start))
+        self.unlogged.append((result, run_progress(counters)))
         evaluates = last or (_due(counters.step, job.eval_every) and self.fits("evaluation"))
         saves = self.timed_save_is_due() or _due(counters.step, job.checkpoint_every)
         # On a GPU, the last step is not awaited, so that the next one is queued meanwhile.
@@ -161,7 +161,8 @@ class _Session:
         if self.interrupted():
             self.save_and_stop()
         # Evaluation and saving do not count as time of a step. Logging does: on a GPU, it waits for the step before.
-        self.step_start = now + time.monotonic() - logged
+        paused = time.monotonic() - logged
+        self.step_start, self.computed = now + paused, self.computed + paused
 
     def follow_clock(self, result: StepResult) -> None:
         """Take over what the clock knows. The step after the end of a phase begins an epoch."""
@@ -179,8 +180,10 @@ class _Session:
     def log_steps(self, but_last: int = 0) -> None:
         """Log the unlogged steps, except for the last `but_last` ones."""
         while len(self.unlogged) > but_last:
-            result, progress, seconds = self.unlogged.pop(0)
-            record = train_record(self.job, result, progress, seconds)
+            result, progress = self.unlogged.pop(0)
+            float(result.grad_norm)  # this waits for a GPU to complete the step
+            before, self.computed = self.computed, time.monotonic()
+            record = train_record(self.job, result, progress, self.computed - before)
             done = progress["step"] if self.clock is None else round(progress["seconds"])
             self.bar.advance(done - self.bar.done, progress_detail(record))
             self.log(record)
