@@ -13,6 +13,7 @@ from itertools import pairwise, zip_longest
 import numpy as np
 from scipy import sparse
 
+from bertie import seeding
 from bertie.text.shards import Corpus
 
 WINDOW = 4  # tokens on either side; a neighbor at distance d counts 1 / d
@@ -121,14 +122,14 @@ def _randomized_svd(matrix: sparse.csr_matrix, rank: int, threads: int) -> tuple
     computed: the eigenvectors of a small matrix are enough.
     """
     size = len(matrix.indptr) - 1
-    width = min(rank + OVERSAMPLING, size)
+    width, random = min(rank + OVERSAMPLING, size), seeding.generator(0, seeding.WEIGHTS)
     with ThreadPoolExecutor(threads) as pool:
 
         def product(by: sparse.csr_matrix | sparse.csc_matrix, dense: np.ndarray) -> np.ndarray:
             blocks = [np.ascontiguousarray(dense[:, i : i + BLOCK]) for i in range(0, width, BLOCK)]
             return np.concatenate(list(pool.map(lambda block: by @ block, blocks)), axis=1)
 
-        sample = product(matrix, np.random.default_rng(0).standard_normal((size, width), np.float32))
+        sample = product(matrix, random.standard_normal((size, width), np.float32))
         for _ in range(POWER_ITERATIONS):
             sample = product(matrix, product(matrix.T, sample))
         basis, _ = np.linalg.qr(sample)
