@@ -102,8 +102,8 @@ async def _refuse_connection(scope: Scope, receive: Receive, send: Send) -> None
 def serve(service: Service, listener: socket.socket, origins: tuple[str, ...] = (), page: bool = True) -> None:
     """Serve until SIGTERM or SIGINT. Must be called in the main thread.
 
-    If the worker still computes after the drain timeout or a second signal, the process ends with status 0 whatever its
-    other functions registered with `atexit`.
+    If the worker still computes after the drain timeout or a second signal, the process later ends at once with status 0:
+    functions that were registered with `atexit` before do not run.
 
     Args:
         service: The service.
