@@ -58,9 +58,8 @@ class Clock:
     """Seconds of the last evaluations and of the last checkpoints."""
     _left: float = 0.0  # seconds at the time of `progress`
     _first: float = 0.0  # seconds of the first step of this process
-    _steps: deque[float] = field(
-        default_factory=lambda: deque[float](maxlen=MEASURED)
-    )  # seconds of the last steps after it
+    # Seconds of the last steps after it.
+    _steps: deque[float] = field(default_factory=lambda: deque[float](maxlen=MEASURED))
     _expected: float = 0.0  # seconds of an evaluation, until one was measured
 
     def start(self, elapsed: float, progress: float, measured: dict[str, tuple[float, ...]] | None = None) -> None:

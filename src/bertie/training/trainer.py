@@ -153,7 +153,11 @@ class _Session:
         if (self.is_recorded or job.patience) and evaluates:
             counters.evaluation_pending = True
             self.evaluate()
-        if job.final_checkpoint if last else saves and self.fits("checkpoint"):
+        if last:
+            saves = job.final_checkpoint
+        elif saves:
+            saves = self.fits("checkpoint")
+        if saves:
             self.save()
         if self.clock is not None and (evaluates or saves) and not last:
             self.clock.update()
