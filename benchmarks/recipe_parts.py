@@ -128,7 +128,9 @@ def recipe_of(name: str, steps: int) -> PretrainConfig:
     """Return the recipe of a run, with as many tokens as `modern-mini` in so many steps."""
     changes = {"extends": RECIPE, **(RUNS | TIMED)[name]}
     count = round(steps * tokens_of_a_step({"extends": RECIPE}) / tokens_of_a_step(changes))
-    training = {"steps": count, "eval_every": count, "checkpoint_every": 25, "keep_checkpoints": 1_000}
+    training = {"steps": count, "eval_every": count}
+    if name == RECIPE:  # for --means
+        training |= {"checkpoint_every": 25, "keep_checkpoints": 1_000}
     return config.load(PretrainConfig, changes | {"training": changes.get("training", {}) | training}, "pretrain")
 
 
