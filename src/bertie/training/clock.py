@@ -10,7 +10,10 @@ import re
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from mmap import mmap
 from statistics import median_low
+
+import numpy as np
 
 from bertie import console
 from bertie.errors import UsageError, UserError
@@ -61,6 +64,10 @@ class Clock:
     # Seconds of the last steps after it.
     _steps: deque[float] = field(default_factory=lambda: deque[float](maxlen=MEASURED))
     _expected: float = 0.0  # seconds of an evaluation, until one was measured
+    _kept: float = 0.0  # seconds for the last evaluation and checkpoint
+    # What `estimate` needs: progress, `_left`, and when the steps end. In memory that forked processes share, because those
+    # that prepare steps were forked before most of it was known.
+    _shared: np.ndarray = field(default_factory=lambda: np.frombuffer(mmap(-1, 3 * 8), np.float64))
 
     def start(self, elapsed: float, progress: float, measured: dict[str, tuple[float, ...]] | None = None) -> None:
         """Begin, or resume, before the first step of this process.
@@ -75,7 +82,9 @@ class Clock:
         """
         self.begun -= elapsed
         self.measured |= measured or {}
+        self._keep()
         self.progress, self._left = progress, self.left
+        self._share()
         if self.ranks.broadcast(progress == 0 and self._left <= 0):
             raise UserError(
                 f"the budget of {console.duration(self.budget)} is over before the first step, after "
@@ -92,11 +101,6 @@ class Clock:
         """Seconds for further steps, without the last evaluation and checkpoint."""
         return self.budget - self._kept - self.elapsed
 
-    @property
-    def _kept(self) -> float:
-        """Seconds for the last evaluation and checkpoint."""
-        return self._seconds("evaluation") + self._seconds("checkpoint")
-
     def _seconds(self, work: str) -> float:
         """How long some work takes: as long as the last times. A single slow one does not count, as for steps."""
         if work in self.measured:
@@ -105,9 +109,15 @@ class Clock:
 
     def measure(self, work: str, seconds: float) -> None:
         """Keep time for work that follows the last step, too."""
-        before = self._kept
         self.measured[work] = (*self.measured.get(work, ()), seconds)[-MEASURED:]
-        self._left -= self._kept - before  # to know that is no progress: it shortens the rest of the schedule
+        self._keep()
+
+    def _keep(self) -> None:
+        """Keep time for the last evaluation and checkpoint, as far as their durations are known."""
+        kept = self._seconds("evaluation") + self._seconds("checkpoint")
+        self._left -= kept - self._kept  # to know that is no progress: it shortens the rest of the schedule
+        self._kept = kept
+        self._share()
 
     def fits(self, work: str) -> bool:
         """Whether there is time for work now, and again after the last step, and for a step. For all ranks at once."""
@@ -125,9 +135,9 @@ class Clock:
             self._advance(ends=self.left < 0)
             return
         self._steps.append(seconds)
-        before = self._kept
-        self._expected = FORWARD_SHARE * evaluation * self._step
-        self._left -= self._kept - before
+        if self._step_is_known:
+            self._expected = FORWARD_SHARE * evaluation * self._step
+            self._keep()
         self._advance(ends=self.left < self._step)
 
     def update(self) -> None:
@@ -137,17 +147,27 @@ class Clock:
     def _advance(self, ends: bool) -> None:
         progress = 1.0 if ends else min(self.estimate(), 1 - 1 / PARTS)
         self.progress, self._left = self.ranks.broadcast([progress, self.left])
+        self._share()
+
+    def _share(self) -> None:
+        self._shared[:] = (self.progress, self._left, self.begun + self.budget - self._kept)
 
     @property
     def _step(self) -> float:
         """Seconds of a step. A single slow one, such as that of a process that was suspended, does not count."""
-        return median_low(self._steps) if len(self._steps) > 2 else min([self._first, *self._steps])
+        return median_low(self._steps) if self._step_is_known else min([self._first, *self._steps])
+
+    @property
+    def _step_is_known(self) -> bool:
+        """Whether a slow step is known to be an exception."""
+        return len(self._steps) > 2
 
     def estimate(self) -> float:
-        """Return the progress at this moment, by this process alone, in [0, 1]."""
-        if self._left <= 0:
+        """Return the progress at this moment, by this process alone, in [0, 1]. Forked processes know it, too."""
+        progress, left, end = map(float, self._shared)
+        if left <= 0:
             return 1.0
-        return min(1.0, max(self.progress, 1 - (1 - self.progress) * self.left / self._left))
+        return min(1.0, max(progress, 1 - (1 - progress) * (end - time.monotonic()) / left))
 
     @property
     def ended(self) -> bool:

@@ -126,7 +126,8 @@ def train_steps(
         learning_rate = settings.learning_rate_at(step, schedule)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate * group.get("lr_scale", 1.0)
-        skipped = _update(optimizer, [grad_norm, *(loss.total for loss in step_losses.values())])
+        with runtime.autocast(settings.precision, device):  # Muon computes products of matrices, too
+            skipped = _update(optimizer, [grad_norm, *(loss.total for loss in step_losses.values())])
         yield StepResult(step, work, step_losses, grad_norm, skipped, learning_rate, int(tokens))
         if settings.is_over(step + 1):
             return

@@ -15,7 +15,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bertie import runtime
 from bertie.errors import require_range
 from bertie.model.layers import Layer
 from bertie.model.xlnet import XlnetLayer
@@ -120,9 +119,9 @@ class _Muon(torch.optim.Optimizer):
 def orthogonalized(x_MRC: Float[Tensor, "M R C"], iterations: int) -> Float[Tensor, "M R C"]:
     """Return U Vᵀ of the singular value decomposition U S Vᵀ of each matrix, approximately.
 
-    The Newton-Schulz iteration needs only matrix products, in bf16 where that is faster.
+    The Newton-Schulz iteration needs only matrix products: in bf16 inside of torch.autocast, as those of the model.
     """
-    fast = runtime.resolve_precision("auto", x_MRC.device) == "bf16" and x_MRC.dtype == torch.float32
+    fast = torch.is_autocast_enabled(x_MRC.device.type) and x_MRC.dtype == torch.float32
     wide = x_MRC.shape[1] <= x_MRC.shape[2]
     x = x_MRC if wide else x_MRC.mT
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-30)  # the norm bounds all singular values

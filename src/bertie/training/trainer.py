@@ -106,7 +106,7 @@ class _Session:
         # Step and progress. The numbers of the last one may still be in a GPU's queue.
         self.unlogged: list[tuple[StepResult, dict[str, Any]]] = []
         self.tensorboard = TensorBoardLog(run.path, self.counters.step) if run is not None and job.tensorboard else None
-        self.last_save = time.monotonic()
+        self.last_save, self.saved_step = time.monotonic(), self.counters.step
         self.best_weights: dict[str, torch.Tensor] = {}  # kept in memory if there is no run folder
 
     @property
@@ -296,14 +296,14 @@ class _Session:
     def save(self) -> None:
         """Write a checkpoint, and remove all but the newest ones and the best one."""
         self.log_steps()
-        if self.run is None:
+        if self.run is None or self.saved_step == self.counters.step:
             return
         counters, job, begun = self.counters, self.job, time.monotonic()
         counters.seconds = begun - self.run_start
         counters.metrics_bytes, counters.metrics_sha256 = self.run.flush()
         self.update_best()
         save_state(self.run.path, job.model, job.optimizer, job.tokenizer, job.task, counters, job.keep_checkpoints)
-        self.last_save = time.monotonic()
+        self.last_save, self.saved_step = time.monotonic(), counters.step
         self.reserve("checkpoint", begun)
 
     def reserve(self, work: str, begun: float) -> None:

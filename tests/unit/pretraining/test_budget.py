@@ -154,6 +154,26 @@ def test_an_evaluation_that_would_exceed_the_budget_is_left_out(
     assert now[0] < 104.3
 
 
+def test_time_of_an_evaluation_that_is_interrupted_again_is_not_said_to_be_saved(
+    config: PretrainConfig,
+    small_shards: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: Any) -> None:
+        [clock.time.monotonic() for _ in range(150)]  # 1.5 s
+
+    monkeypatch.setattr(pretrain, "evaluate", interrupted)
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
+    lines = capsys.readouterr().err.splitlines()
+    saved, resumed = ([line for line in lines if line.startswith(word)] for word in ("saved", "resuming"))
+    assert len({line.partition("after")[2] for line in saved + resumed}) == 1
+    assert (len(saved), len(resumed)) == (3, 2)
+
+
 def test_a_run_saves_after_a_part_of_its_time(config: PretrainConfig) -> None:
     minutes = {"30s": 1.0, "30m": 1.5, "24h": 10.0}
     for budget, expected in minutes.items():

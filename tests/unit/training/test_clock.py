@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
 
+from bertie.batches.prefetch import prefetch
 from bertie.errors import UsageError, UserError
 from bertie.training import clock as clock_module
 from bertie.training.clock import PARTS, Clock, parse_duration
@@ -93,12 +96,12 @@ def test_the_rest_of_the_schedule_is_spread_over_the_rest_of_the_time(machine: T
 
 def test_the_last_evaluation_is_expected_to_take_a_third_of_training_on_it(machine: Time) -> None:
     clock = started(10.0)
-    for seconds in (2.0, 0.3):  # the first step also lays out the text
+    for seconds in (2.0, 0.3, 0.3, 0.3):  # the first step also lays out the text
         machine.now += seconds
         clock.tick(seconds, evaluation=10.0)
-    assert clock.left == pytest.approx(10 - 2.3 - 1.0)
+    assert clock.left == pytest.approx(10 - 2.9 - 1.0)
     clock.measure("evaluation", 0.4)  # what was measured counts
-    assert clock.left == pytest.approx(10 - 2.3 - 0.4)
+    assert clock.left == pytest.approx(10 - 2.9 - 0.4)
 
 
 def test_a_slow_first_step_neither_ends_a_run_nor_skips_its_warmup(machine: Time) -> None:
@@ -155,6 +158,35 @@ def test_one_slow_step_at_the_beginning_does_not_end_a_run(machine: Time, slow: 
         clock.tick(seconds, evaluation=64.0)
     assert not clock.ended
     assert clock.progress == pytest.approx(7.4 / (60 - 64 / 3 * 0.2), abs=0.02)
+
+
+@pytest.mark.parametrize("elapsed", [0.0, 20.0])
+def test_two_slow_steps_at_the_beginning_do_not_end_a_run(machine: Time, elapsed: float) -> None:
+    """The first one lays out the text. An evaluation is not expected to take as long as many of the second one."""
+    clock = started(60.0, elapsed, progress=elapsed / 60)
+    for seconds in (4.0, 3.0, *[0.2] * 50):
+        machine.now += seconds
+        clock.tick(seconds, evaluation=64.0)
+    assert not clock.ended
+    assert clock.progress == pytest.approx((elapsed + 17) / (60 - 64 / 3 * 0.2), abs=0.05)
+
+
+def test_processes_that_prepare_steps_know_the_progress(machine: Time) -> None:
+    def estimates(worker: int, workers: int) -> Iterator[float]:  # noqa: ARG001
+        while True:
+            yield clock.estimate()
+
+    clock = Clock(10.0, begun=machine.now)
+    with closing(prefetch(estimates, 1)) as stream:  # its process has this time for ever
+        assert next(stream) == 1.0  # not started
+        clock.start(0.0, 0.5)
+        clock.measure("evaluation", 5.0)
+        ahead = [next(stream) for _ in range(20)]
+        assert ahead[-1] == pytest.approx(clock.estimate()) == 0.5
+        machine.now += 2.0
+        clock.tick(0.1)
+        [next(stream) for _ in range(20)]
+        assert next(stream) == pytest.approx(clock.progress) == pytest.approx(0.7)
 
 
 def test_one_slow_evaluation_does_not_take_the_rest_of_the_time(machine: Time) -> None:

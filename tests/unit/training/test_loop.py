@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count, repeat
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -204,6 +205,23 @@ def test_bf16_losses_are_close_to_fp32(micro: MicroBatch, tiny_config: Transform
         found.append([float(p.losses["mlm"].total / p.losses["mlm"].count) for p in progress])
     assert found[0] == pytest.approx(found[1], rel=0.01)
     assert found[0] != found[1]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_optimizer_computes_in_the_precision_of_the_run(
+    micro: MicroBatch, tiny_config: TransformerConfig, precision: Literal["fp32", "bf16"]
+) -> None:
+    """Not in one that each process chooses: the weights of the ranks would drift apart."""
+    seen: list[bool] = []
+
+    class Recorder(torch.optim.SGD):
+        def step(self, closure: None = None) -> None:  # noqa: ARG002  # type: ignore[override]
+            seen.append(torch.is_autocast_enabled("cpu"))
+
+    model = new_model(tiny_config, OBJECTIVES, 0)
+    settings = replace(SETTINGS, precision=precision, steps=2)
+    list(train_steps(model, repeat(step_of(micro)), Recorder(model.parameters()), Linear(), settings))
+    assert seen == [precision == "bf16"] * 2
 
 
 @pytest.mark.parametrize("kind", [AdamW(), BertAdam(), Lamb()], ids=lambda kind: kind.kind)

@@ -179,6 +179,17 @@ def test_orthogonalized_matrices_have_the_singular_vectors_and_values_near_one(s
         assert float((along - along.diagonal().diag()).abs().max()) < 1e-10
 
 
+def test_matrices_are_orthogonalized_in_the_precision_of_the_run() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 20, 6)
+    exact = orthogonalized(x.double(), 5)
+    assert float((orthogonalized(x, 5) - exact).abs().max()) < 1e-4
+    with torch.autocast("cpu", torch.bfloat16):
+        in_bf16 = orthogonalized(x, 5)
+    assert in_bf16.dtype == torch.float32
+    assert 1e-4 < float((in_bf16 - exact).abs().max()) < 0.1
+
+
 def test_muon_matches_its_algorithm_for_every_stacked_matrix() -> None:
     """Momentum with Nesterov's correction, orthogonalized for queries, keys, values and halves of a gated layer alone."""
     model = muon_model(hidden_act="geglu").double()
