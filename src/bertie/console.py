@@ -167,13 +167,22 @@ def progress(title: str, total: float, unit: str, done: float = 0, passing: bool
         yield Progress(title, total, unit, started=now, printed=now, done=done, before=done)
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn
     from rich.progress import Progress as RichProgress
     from rich.table import Column
+    from rich.text import Text
 
     columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TextColumn(unit))
-    # In a narrow terminal, only the detail wraps.
-    detail = TextColumn("{task.fields[detail]}", table_column=Column(no_wrap=False))
+
+    class Detail(TextColumn):
+        """In a narrow terminal, only this column shrinks (`no_wrap=False`), and its text is cut instead of wrapped."""
+
+        def render(self, task: Task) -> Text:
+            text = super().render(task)
+            text.no_wrap, text.overflow = True, "ellipsis"
+            return text
+
+    detail = Detail("{task.fields[detail]}", table_column=Column(no_wrap=False))
     left = TextColumn("{task.fields[left]}")
     with RichProgress(*columns, left, detail, console=Console(stderr=True), transient=passing) as bar:
         task = bar.add_task(title, total=total or None, completed=int(done), left="", detail="")

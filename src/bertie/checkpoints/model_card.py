@@ -59,7 +59,7 @@ def model_card(model: Model, heads: frozenset[str], labels: tuple[str, ...], abo
     sizes += f", {config.num_attention_heads} heads" if isinstance(config, TransformerConfig | XlnetConfig) else ""
     lines += [f"- {sizes}"]
     lines += [
-        f"- {model.size:,} parameters, vocabulary of {config.vocab_size:,}, up to {config.max_position_embeddings} tokens"
+        f"- {model.size:,} parameters, vocabulary of {config.vocab_size:,}, up to {config.max_position_embeddings:,} tokens"
     ]
     if model.generator is not None:
         lines += ["- with the generator of its pre-training, which predicts masked words; only bertie loads it"]

@@ -138,7 +138,7 @@ def _one(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, run: Ru
     if has_failed(selection_metric(config, tuned.task, data.dev), scores, tuned.task, data.dev):
         console.warn(_failed_run_warning(config, tuned.job.settings.steps))
     if run is not None:
-        about = f"{_start(checkpoint)} On {len(data.dev)} dev examples: {_format_scores(scores)}."
+        about = f"{_start(checkpoint)} {_length(config)} On {len(data.dev)} dev examples: {_format_scores(scores)}."
         _write_dev_evaluation(tuned, data, run)
         _finish(tuned, scores, run, run_page(run.path, about, {}).html(), about)
     path, max_length = run.path if run else None, config.max_length
@@ -169,7 +169,7 @@ def _several(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, run
         runs = console.plural(len(done.results), "run")
         console.warn(f"{done.failed} of {runs} failed{also_best}: no better than a constant prediction")
     if run is not None:
-        about = f"{_start(checkpoint)} The best of {len(done.results)} runs. {_selection(done)}"
+        about = f"{_start(checkpoint)} {_length(config)} The best of {len(done.results)} runs. {_selection(done)}"
         storage.write_json(run.path / "sweep.json", done.to_json())
         _write_dev_evaluation(tuned, data, run)
         _finish(tuned, best.report_scores, run, sweep_page(run.path, about, done).html(), about)
@@ -207,6 +207,10 @@ def _finished(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, ru
 
 def _start(checkpoint: Checkpoint) -> str:
     return f"Fine-tuned from {checkpoint.folder.name}."
+
+
+def _length(config: FinetuneConfig) -> str:
+    return f"bertie truncates texts to {config.max_length:,} tokens; elsewhere, truncate them, too."
 
 
 def _selection(done: Sweep) -> str:

@@ -146,7 +146,8 @@ def plan(
             f"The speed assumes {100 * target.utilization:g} % of the peak rate of the GPU (--utilization). It is not "
             f"measured.\nRecipes smaller than {FILL_A_GPU[0]} do not fill a GPU: run the plan on it to see them."
         )
-    console.info(f"\n{best.recipe} has the lowest loss. Train it with:\n\n  {command}")
+    choice = "has the lowest loss" if len(outlooks) > 1 else "is the only recipe that can be estimated"
+    console.info(f"\n{best.recipe} {choice}. Train it with:\n\n  {command}")
     return {
         "device": target.device,
         "text_tokens": target.text,
@@ -299,9 +300,9 @@ def _doubt(outlook: Outlook, target: Target) -> str:
     shortest, _ = scaling.measured_tokens()
     if outlook.epochs > MOST_EPOCHS:
         enough = console.duration(MOST_EPOCHS * target.text / outlook.tokens_per_second)
-        return f"reads the text {outlook.epochs:,.0f} times and learns little after {MOST_EPOCHS} times ({enough})"
+        return f"would read the text {outlook.epochs:,.0f} times and learns little after {MOST_EPOCHS} times, which take {enough}"
     if scaling.useful_tokens(outlook.tokens, target.text) < shortest:
-        return f"reads less than {shortest:,} tokens of new text, the shortest run that was measured"
+        return f"fewer than {shortest:,} tokens (repeated text counts less), the shortest run that was measured"
     return ""
 
 

@@ -64,9 +64,9 @@ def report(outlooks: list[Outlook], left_out: dict[str, str], best: Outlook, sha
     console.info(
         "\nParameters are those of the layers, without embeddings. Losses are in nats, with BERT's masks (15 % of the "
         "tokens), on\nthe Simple English Wikipedia (30,000 vocabulary entries, unigram entropy "
-        f"{scaling.ENTROPY:.2f} nats). Your held-out text has {shards.tokenizer.size:,} "
-        f"entries\nand {shards.eval.unigram_entropy:.2f} nats. `bertie pretrain` reports the loss with the masks of the "
-        "recipe (30 %), which is higher."
+        f"{scaling.ENTROPY:.2f} nats). Yours has {shards.tokenizer.size:,} entries and "
+        f"{shards.eval.unigram_entropy:.2f} nats:\nthe more these differ, the less the losses apply. `bertie pretrain` "
+        "reports the loss with the masks of the\nrecipe (30 %), which is higher."
     )
     if best.tokens > longest:
         console.info(

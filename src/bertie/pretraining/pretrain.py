@@ -233,7 +233,7 @@ class Setup:
         ends = [0, *(phase.end_step for phase in self.feed.phases)]
         parts = [end - start for start, end in pairwise(ends)]
         if not self.config.budget:
-            return [f"{steps:,} steps" for steps in parts]
+            return [console.plural(steps, "step") for steps in parts]
         return [f"{console.duration(self.config.budget_seconds * part / PARTS)} of steps" for part in parts]
 
     def description(self, job: TrainingJob) -> str:
@@ -284,8 +284,10 @@ class Setup:
     def summary_sentence(self, last: dict[str, Any]) -> str:
         """Summarize the finished run in sentences, for the report and the model card. `last`: the last evaluation."""
         scores = ", ".join(f"{name} {last[name]:.4g}" for name in last if name.endswith(("_loss", "_accuracy")))
+        longest = max(phase.layout.max_length for phase in self.feed.phases)
         return (
-            f"Pre-trained for {last['step']:,} steps ({last['tokens']:,} tokens). On held-out documents: "
+            f"Pre-trained for {console.plural(last['step'], 'step')} ({last['tokens']:,} tokens) on sequences of up to "
+            f"{longest:,} tokens. On held-out documents: "
             f"{scores} (unigram entropy of these documents {self.shards.eval.unigram_entropy:.4g} nats)."
         )
 

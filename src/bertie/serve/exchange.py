@@ -178,6 +178,8 @@ async def _read(call: Call, decoder: msgspec.json.Decoder[Any], count: Callable[
         message, _, path = str(error).partition(" - at `$")
         field = path.rstrip("`").lstrip(".") or _quoted(message)
         message += "; /openapi.json lists the values" if message.startswith("Invalid enum value") else ""
+        if "unknown field" in message and not path:
+            message = f"unknown field; the fields are {', '.join(f.encode_name for f in msgspec.structs.fields(decoder.type))}"
         raise Refused(422, "validation", f"{field}: {message}" if field else message, field or None) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         detail = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)

@@ -261,7 +261,12 @@ def _json_number(value: Any) -> Any:
 
 
 def flatten(values: Any, prefix: str = "") -> dict[str, Any]:
-    """Flatten nested tables to dotted keys: {"training": {"steps": 30}} becomes {"training.steps": 30}."""
+    """Flatten nested tables to dotted keys: {"training": {"steps": 30}} becomes {"training.steps": 30}.
+
+    Tables in a list count from 0: "objectives.0.kind".
+    """
+    if isinstance(values, list) and values and all(isinstance(value, dict) for value in values):
+        values = {str(number): value for number, value in enumerate(values)}
     if not isinstance(values, dict):
         return {prefix: values}
     return {k: v for key, value in values.items() for k, v in flatten(value, f"{prefix}.{key}".lstrip(".")).items()}
