@@ -210,7 +210,7 @@ def _start(checkpoint: Checkpoint) -> str:
 
 
 def _length(config: FinetuneConfig) -> str:
-    return f"bertie truncates texts to {config.max_length:,} tokens; elsewhere, truncate them, too."
+    return f"Its sequences had up to {config.max_length:,} tokens: give other programs the same length."
 
 
 def _selection(done: Sweep) -> str:

@@ -87,10 +87,11 @@ def hold_equal_words(encoder: TransformerEncoder, marks: list[int], optimizer: t
     """Keep the heads for equal words as they are in all steps of an optimizer, if the encoder has such heads by then.
 
     What their queries and keys depend on gets no gradients and stays as it is: their weights, the embeddings of [CLS] and
-    [SEP], and the dimension CONSTANT of the word embeddings. Biases and segments, which no shipped recipe combines with these
-    heads, are trained. Masked LM hardly needs these heads. Without a gradient that says
-    more than noise, an optimizer such as Adam, which scales small gradients up, would change them at random, until they
-    find nothing, and weight decay would fade them out.
+    [SEP], and the dimension CONSTANT of the word embeddings. Biases and segments, which no shipped recipe combines with
+    these heads, are trained.
+
+    Masked LM hardly needs these heads. Without a gradient that says more than noise, an optimizer such as Adam, which
+    scales small gradients up, would change them at random, until they find nothing, and weight decay would fade them out.
 
     Args:
         encoder: The encoder. Its weights may be loaded later, before the first backward pass.
