@@ -25,7 +25,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from bertie import runtime, storage
 from bertie.model.config import TransformerConfig
-from bertie.model.flops import training_flops
+from bertie.model.flops import model_flops
 from bertie.pretraining.initial_weights import new_model
 from pretrain_speed import BATCH, bare_products, feed, spread, stepper
 from results import environment
@@ -49,7 +49,7 @@ def main() -> None:
     [micro] = work[0].micro_batches
     bare = bare_products(recipe.model, micro, args.precision)
     rounds = [(processor_ms(partial(step, one)), processor_ms(bare)) for one in work][WARMUP:]
-    gigaflops = training_flops(recipe.model, micro) / 1e9
+    gigaflops = model_flops(new_model(recipe.model, recipe.objectives, 0), micro) / 1e9
     ours, products = (median(times) for times in zip(*rounds, strict=True))
     found: dict[str, Any] = {
         "environment": environment(threads),

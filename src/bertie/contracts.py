@@ -13,13 +13,13 @@ A batch is packed: its sequences lie end to end along one token axis, without pa
 
 A dimension in lower case, n, is the length of a single sequence.
 
-The loader fills these types with NumPy arrays. `tensors(device)` returns the same object with torch tensors: integers
-become int64, floats become float32, booleans stay booleans.
+The loader fills these types with NumPy arrays. `tensors(device)` and `to_tensors` return the same object with torch tensors:
+integers become int64, floats become float32, booleans stay booleans.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -104,22 +104,6 @@ class Ragged:
 
 
 @dataclass(frozen=True, eq=False)
-class MaskedSpans:
-    """Spans that masked language modeling replaced in a row, as NumPy arrays. N: number of their tokens."""
-
-    index: Array
-    """int64 [N]: positions of the tokens in T, sorted."""
-    label: Array
-    """int32 [N]: the original tokens."""
-    first: Array
-    """int64 [N]: position of the first token of each token's span."""
-    last: Array
-    """int64 [N]: position of the last token of each token's span."""
-    capacity: int
-    """Largest N of a row of this size."""
-
-
-@dataclass(frozen=True, eq=False)
 class Batch:
     """Sequences packed end to end, without padding: the input of the encoder."""
 
@@ -142,12 +126,6 @@ class Batch:
     order: Array | None = None
     """int32 [T]: rank of each token in the factorization order of its sequence (permutation language modeling). 0: given as
     context, visible to all tokens. 1, 2, …: predicted, in this order. None: there is no order."""
-    original_ids: Array | None = None
-    """int32 [T]: `input_ids` before masked language modeling, for the objectives after it. Micro-batches do not have it."""
-    masked_targets: Targets | None = None
-    """Targets of masked language modeling, for the objectives after it. Micro-batches do not have it."""
-    masked_spans: MaskedSpans | None = None
-    """From the objective that masked spans to the objectives after it. Micro-batches do not have it."""
 
     @property
     def arrays(self) -> dict[str, Array]:
@@ -176,10 +154,6 @@ class Targets:
     """float32 [P]: weight of each prediction in the loss. 0 marks a placeholder, which keeps P constant for a given row
     size. A loss that makes several choices over the same rows takes [P, choices]."""
 
-    def tensors(self, device: torch.device | str = "cpu") -> Targets:
-        """Return these targets as tensors on `device`."""
-        return Targets(**{name: _move(getattr(self, name), device) for name in ("index", "label", "weight")})
-
 
 @dataclass(frozen=True, eq=False)
 class BoundaryTargets:
@@ -194,11 +168,6 @@ class BoundaryTargets:
     offset: Array
     """int64 [P]: position of each predicted token in its span, from 0."""
 
-    def tensors(self, device: torch.device | str = "cpu") -> BoundaryTargets:
-        """Return these targets as tensors on `device`."""
-        names = ("index", "label", "weight", "offset")
-        return BoundaryTargets(**{name: _move(getattr(self, name), device) for name in names})
-
 
 @dataclass(frozen=True, eq=False)
 class ReplacementTargets:
@@ -212,11 +181,6 @@ class ReplacementTargets:
     """float32 [P]: weight of each prediction in the loss, as in `Targets.weight`."""
     draw: Array
     """float32 [P]: uniform random number in [0, 1). At a masked token, it selects the generator's sample."""
-
-    def tensors(self, device: torch.device | str = "cpu") -> ReplacementTargets:
-        """Return these targets as tensors on `device`."""
-        names = ("index", "label", "weight", "draw")
-        return ReplacementTargets(**{name: _move(getattr(self, name), device) for name in names})
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,11 +202,6 @@ class PairTargets:
     scored: bool
     """True: regress the cosine on `score`. False: contrast each pair with the other second texts of the batch."""
 
-    def tensors(self, device: torch.device | str = "cpu") -> PairTargets:
-        """Return these targets as tensors on `device`."""
-        names = ("index", "label", "weight", "first", "second", "score")
-        return PairTargets(**{name: _move(getattr(self, name), device) for name in names}, scored=self.scored)
-
 
 @dataclass(frozen=True, eq=False)
 class MicroBatch:
@@ -251,7 +210,7 @@ class MicroBatch:
     batch: Batch
     """Packed input of the encoder."""
     targets: dict[str, Any]
-    """Targets by head: `Targets`, or a head's own type with `index`, `weight` and `tensors`. `index` counts in `rows`."""
+    """Targets by head: `Targets`, or a head's own dataclass with `index`, `label` and `weight`. `index` counts in `rows`."""
     rows: Array
     """int64 [Q]: sorted positions in T at which the last layer is computed."""
     hidden_states: Array | None = None
@@ -286,9 +245,15 @@ class MicroBatch:
 
     def tensors(self, device: torch.device | str = "cpu") -> MicroBatch:
         """Return this micro-batch as tensors on `device`."""
-        targets = {name: target.tensors(device) for name, target in self.targets.items()}
+        targets = {name: to_tensors(target, device) for name, target in self.targets.items()}
         hidden_states = None if self.hidden_states is None else _move(self.hidden_states, device)
         return MicroBatch(self.batch.tensors(device), targets, _move(self.rows, device), hidden_states)
+
+
+def to_tensors(targets: Any, device: torch.device | str = "cpu") -> Any:
+    """Return a dataclass with its arrays as tensors on `device`."""
+    arrays = {field.name: getattr(targets, field.name) for field in fields(targets)}
+    return replace(targets, **{name: _move(each, device) for name, each in arrays.items() if hasattr(each, "dtype")})
 
 
 def _move(array: Array, device: torch.device | str) -> Tensor:

@@ -29,7 +29,7 @@ from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.errors import UsageError, UserError
 from bertie.model.characters import Characters
 from bertie.model.config import TransformerConfig
-from bertie.model.electra import build_generator, generator_config, generator_sizes
+from bertie.model.electra import GENERATOR_HEAD, build_generator, generator_config, generator_sizes
 from bertie.model.encoder import EncoderConfig, build_encoder, spell_entries
 from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
@@ -81,7 +81,8 @@ class Checkpoint:
 
     def without_generator(self) -> Checkpoint:
         """Return the checkpoint without its generator and the masked-LM head, whose size is the generator's."""
-        weights = {n: tensor for n, tensor in self.weights.items() if not n.startswith(("generator.", "heads.mlm."))}
+        generated = ("generator.", f"heads.{GENERATOR_HEAD}.")
+        weights = {n: tensor for n, tensor in self.weights.items() if not n.startswith(generated)}
         return replace(self, weights=weights, generator=None)
 
 

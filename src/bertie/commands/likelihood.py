@@ -57,7 +57,7 @@ def run(args: Args) -> dict[str, Any]:
         raise UsageError("give either texts or --input FILE")
     texts = args.source.stream(args.input) if args.input else args.texts
     predictor = load(args.run, language=args.language)
-    kind = predictor.token_model().kind
+    causal = predictor.token_model().causal
     tell_generator(predictor.model)
     scores = predictor.score_tokens(texts, args.within_word)
     count = bad = tokens = 0
@@ -78,12 +78,12 @@ def run(args: Args) -> dict[str, Any]:
             raise UserError(f"{args.input}: no texts in it")
     if bad:
         console.warn(f'{bad:,} of {count:,} texts could not be scored: they have an "error" instead of a likelihood')
-    name = "log-likelihood" if kind == "clm" else "pseudo-log-likelihood"
+    name = "log-likelihood" if causal else "pseudo-log-likelihood"
     result: dict[str, Any] = {"score": name, "texts": count, "errors": bad, "tokens": tokens}
     if not tokens:
         raise UserError(f'none of {console.plural(bad, "text")} could be scored: see the "error" of each')
     result |= {"log_likelihood": total, "perplexity": perplexity(total, tokens)}
-    prefix = "" if kind == "clm" else "pseudo-"
+    prefix = "" if causal else "pseudo-"
     console.info(f"{tokens:,} tokens: {name} {total:,.2f}, {prefix}perplexity per token {result['perplexity']:,.2f}")
     return result
 

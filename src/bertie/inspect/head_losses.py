@@ -15,10 +15,12 @@ from bertie.batches.collate import collate
 from bertie.contracts import MicroBatch, Sequence
 from bertie.errors import UserError
 from bertie.inspect.attention import require_transformer
-from bertie.model.electra import fill_masks
+from bertie.model.electra import GENERATOR_HEAD, fill_masks
 from bertie.model.model import Model
-from bertie.model.vocabulary_heads import MaskedLMHead
-from bertie.objectives import CausalLM, MaskedLM, Objective, ReplacedToken
+from bertie.model.vocabulary_heads import FillsMasks, MaskedLMHead
+from bertie.objectives import AnyObjective, CausalLM
+from bertie.objectives.heads import objectives_named
+from bertie.objectives.objective import Generates
 from bertie.predict.predictor import Predictor
 from bertie.pretraining.feed import label_row
 from bertie.tasks import Task
@@ -64,28 +66,35 @@ def text_losses(predictor: Predictor, sequences: list[Sequence], seed: int) -> H
         batch = collate(group, predictor.max_length)
         stream = (seeding.INSPECT, MASKS, number)
         batch, targets = label_row(batch, objectives, predictor.tokenizer, seed, *stream)
-        if kind == "rtd":
+        if model is not predictor.model and predictor.model.generator is not None:
             batches.append(_filled(predictor.model, MicroBatch.of(batch, targets)))
         else:
             batches.append(MicroBatch.of(batch, {kind: next(iter(targets.values()))}))
     return HeadLosses(model, kind, batches, len(sequences), sum(map(len, sequences)))
 
 
-def _pretraining_head(predictor: Predictor) -> tuple[str, Model, tuple[Objective, ...]]:
+def _pretraining_head(predictor: Predictor) -> tuple[str, Model, tuple[AnyObjective, ...]]:
     """Return the kind of the head, a model with it, and the objectives that make its targets. Raises UserError."""
     model, config = predictor.model, require_transformer(predictor.model.encoder).config
     if predictor.task is not None:
         raise UserError(f"the model was fine-tuned for the task {predictor.task.kind}: give --task-data FILE")
-    if config.causal and "mlm" in model.heads:  # XLM's head, with a bias
-        return "mlm", model, (CausalLM(),)
-    if config.causal and config.embedding_width == config.hidden_size:
-        clm = CausalLM()  # its head has no weights of its own, so a checkpoint does not name it
-        return "clm", Model(model.encoder, {"clm": clm.head(config, model.encoder)}).eval(), (clm,)
-    if "rtd" in model.heads and model.generator is not None:
-        return "rtd", Model(model.encoder, {"rtd": model.heads["rtd"]}).eval(), (MaskedLM(), ReplacedToken())
-    if "mlm" in model.encoder_heads:
-        assert predictor.tokenizer.mask_id >= 0  # raises UserError if there is no mask token
-        return "mlm", model, (MaskedLM(),)
+    if config.causal:
+        masked = next((kind for kind, head in model.heads.items() if isinstance(head, FillsMasks)), None)
+        if masked is not None:  # XLM's head, with a bias
+            return masked, model, (CausalLM(),)
+        if config.embedding_width == config.hidden_size:
+            clm = CausalLM()  # its head has no weights of its own, so a checkpoint does not name it
+            return clm.kind, Model(model.encoder, {clm.kind: clm.head(config, model.encoder)}).eval(), (clm,)
+    objectives = tuple(objectives_named(model.kinds))
+    if model.generator is not None:
+        for objective in objectives:
+            if isinstance(objective, Generates):
+                own = Model(model.encoder, {objective.kind: model.heads[objective.kind]}).eval()
+                return objective.kind, own, objectives
+    for objective in objectives:
+        if objective.predicts_text and objective.kind in model.encoder_heads:
+            assert predictor.tokenizer.mask_id >= 0  # raises UserError if there is no mask token
+            return objective.kind, model, (objective,)
     raise UserError("the model has no trained head whose loss could be measured")
 
 
@@ -94,7 +103,7 @@ def _filled(model: Model, micro: MicroBatch) -> MicroBatch:
     """Let ELECTRA's generator replace the masked tokens, once for all measurements."""
     assert model.generator is not None
     micro = micro.tensors(model.device)
-    return fill_masks(model.generator, cast(MaskedLMHead, model.heads["mlm"]), micro)[1]
+    return fill_masks(model.generator, cast(MaskedLMHead, model.heads[GENERATOR_HEAD]), micro)[1]
 
 
 def task_losses(predictor: Predictor, path: Path, max_tokens: int, seed: int) -> HeadLosses:

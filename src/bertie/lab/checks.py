@@ -23,9 +23,8 @@ from bertie.lab.steps import FinetuneStep, GloveStep, PretrainStep, ShardsStep
 from bertie.model.encoder import EncoderConfig, with_language
 from bertie.model.static import StaticConfig
 from bertie.pretraining.glove import GloveConfig
-from bertie.pretraining.initial_weights import new_model
+from bertie.pretraining.initial_weights import new_model, read_teacher
 from bertie.pretraining.recipe import PretrainConfig
-from bertie.pretraining.teacher import read_teacher
 from bertie.tasks import AnyTask
 from bertie.tasks.data.rows import valid_examples
 from bertie.text import readers

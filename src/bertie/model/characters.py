@@ -63,6 +63,15 @@ class Characters:
         """Number of filters of all widths."""
         return sum(self.filters)
 
+    def products(self, size: int) -> int:
+        """Return the multiplications for one entry. size: that of the embeddings."""
+        positions = [self.max_characters - width + 1 for width in range(1, len(self.filters) + 1)]
+        filters = sum(
+            n * count * width for width, (n, count) in enumerate(zip(positions, self.filters, strict=True), 1)
+        )
+        highways = self.highway_layers * 2 * self.features**2
+        return self.character_size * filters + highways + self.features * size
+
 
 Input = Subwords | Characters
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+
+from bertie.contracts import Batch
 from bertie.errors import UsageError, require_range
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "geglu", "swiglu"]
@@ -147,6 +150,11 @@ class TransformerConfig:
             )
 
     @property
+    def knows_order(self) -> bool:
+        """Whether the model can tell in which order its two texts stand."""
+        return self.position_embedding != "none" or self.type_vocab_size > 1 or self.causal
+
+    @property
     def language_id(self) -> int:
         """Number of the language of texts whose sequences have no language ids."""
         return self.languages.index(self.language) if self.language and self.languages else 0
@@ -168,6 +176,20 @@ class TransformerConfig:
         is_global = not self.local_attention or layer % self.global_attention_every == 0
         return None if is_global else self.local_attention // 2
 
+    def products(self, batch: Batch, rows: np.ndarray) -> float:
+        """Return the multiplications of a forward pass with the last layer at some rows. batch: NumPy arrays."""
+        width, layers, embedding = self.hidden_size, self.num_hidden_layers, self.embedding_width
+        lengths = batch.ragged.lengths.astype(np.float64)
+        tokens = lengths.sum()
+        queries = np.diff(np.searchsorted(rows, batch.ragged.cu_seqlens))  # of each sequence, in the last layer
+        feed_forward = width * self.intermediate_size * (3 if self.gated else 2)
+        per_token = tokens * (4 * width * width + feed_forward)
+        attended = sum(_attended(lengths, self.window(layer)) for layer in range(layers - 1))
+        last = tokens * 2 * width * width + len(rows) * (2 * width * width + feed_forward)
+        last += 2 * width * (lengths * queries).sum()
+        projection = tokens * embedding * width if embedding != width else 0
+        return float(projection + (layers - 1) * per_token + 2 * width * attended + last)
+
     @property
     def pooled_token(self) -> PooledToken:
         """The token that stands for the whole sequence: [CLS], or in a causal model the last one, which sees all others."""
@@ -182,3 +204,9 @@ class TransformerConfig:
     def gated(self) -> bool:
         """Whether the activation multiplies one half of the feed-forward layer with the other half."""
         return self.hidden_act in GATED
+
+
+def _attended(lengths: np.ndarray, window: int | None) -> float:
+    """Return the number of pairs of tokens that attend to each other."""
+    reach = lengths - 1 if window is None else np.minimum(window, lengths - 1)
+    return float((lengths * (2 * reach + 1) - reach * (reach + 1)).sum())

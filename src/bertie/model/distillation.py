@@ -85,6 +85,11 @@ class DistillationHead(nn.Module):
             total = total + self.cosine_weight * (distance_P * targets.weight).sum()
         return Loss(total, targets.weight.sum(), hits)
 
+    @property
+    def products(self) -> int:
+        """Multiplications of a prediction of the student."""
+        return 0 if self.student is None else self.student.head.products
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> DistillationHead:
         """Move the teacher, too, when torch moves or converts the modules of a model."""
         for part in self.teacher or ():

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bertie.contracts import Loss, MicroBatch, Targets
+from bertie.contracts import Loss, MicroBatch, ReplacementTargets, Targets
 from bertie.errors import UsageError
 from bertie.model.attention import Kind
 from bertie.model.config import TransformerConfig
@@ -28,6 +28,8 @@ from bertie.model.losses import cross_entropy
 from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead
 
+GENERATOR_HEAD = "mlm"
+"""Kind of the objective that trains the generator. Its head reads the generator instead of the encoder."""
 SIZES = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
 
 
@@ -73,26 +75,27 @@ def fill_masks(generator: TransformerEncoder, head: MaskedLMHead, micro: MicroBa
     Args:
         generator: The generator.
         head: Its masked-LM head.
-        micro: A micro-batch with the targets of `mlm` and the `ReplacementTargets` of `rtd`.
+        micro: A micro-batch with the targets of masked language modeling, and `ReplacementTargets`.
 
     Returns:
         The loss of masked language modeling, and the micro-batch for the encoder. It has the samples in place of the
-        masked tokens. The label of an `rtd` target is 1 if the token differs from the original one, else 0.
+        masked tokens. The label of a `ReplacementTargets` is now 1 if the token differs from the original one, else 0.
     """
-    masked, tokens = micro.targets["mlm"], micro.targets["rtd"]
+    masked = micro.targets[GENERATOR_HEAD]
+    [(kind, tokens)] = [found for found in micro.targets.items() if isinstance(found[1], ReplacementTargets)]
     input_ids = micro.batch.input_ids
-    position_P = masked.index  # `rtd` has a target at every token, so rows are positions
+    position_P = masked.index  # there is a replacement target at every token, so rows are positions
     rows_P = distinct_rows(position_P, len(input_ids))
     x_PD = generator(micro.batch, rows_P).last[torch.searchsorted(rows_P, position_P)]
     logits_PV = head.logits(x_PD)
     sample_P = sample(logits_PV.detach(), tokens.draw[position_P])
-    # Placeholders of `mlm` share one position, so they add 0 instead of assigning a token.
+    # Placeholders share one position, so they add 0 instead of assigning a token.
     change_P = torch.where(masked.weight > 0, sample_P - input_ids[position_P], 0)
     filled_T = input_ids.index_add(0, position_P, change_P)
     replaced = Targets(tokens.index, (filled_T != tokens.label).long(), tokens.weight)
-    others = {name: targets for name, targets in micro.targets.items() if name != "mlm"}
+    others = {name: targets for name, targets in micro.targets.items() if name != GENERATOR_HEAD}
     batch = replace(micro.batch, input_ids=filled_T)
-    return cross_entropy(logits_PV, masked), replace(micro, batch=batch, targets=others | {"rtd": replaced})
+    return cross_entropy(logits_PV, masked), replace(micro, batch=batch, targets=others | {kind: replaced})
 
 
 def distinct_rows(position_P: Int[Tensor, " P"], tokens: int) -> Int[Tensor, " P"]:

@@ -12,7 +12,7 @@ To add an encoder, add a file with a configuration and a module, and their names
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Int
@@ -75,10 +75,9 @@ def with_dropout(
     config: EncoderConfig, hidden_dropout_prob: float, attention_probs_dropout_prob: float
 ) -> EncoderConfig:
     """Return the configuration with other dropout probabilities. An encoder without attention has only the first one."""
-    if isinstance(config, LstmConfig | StaticConfig):
-        return replace(config, hidden_dropout_prob=hidden_dropout_prob)
     dropout = {"hidden_dropout_prob": hidden_dropout_prob, "attention_probs_dropout_prob": attention_probs_dropout_prob}
-    return replace(config, **dropout)
+    own = {field.name for field in fields(config)}
+    return replace(config, **{name: value for name, value in dropout.items() if name in own})
 
 
 def with_language(config: EncoderConfig, language: str) -> EncoderConfig:
@@ -89,7 +88,7 @@ def with_language(config: EncoderConfig, language: str) -> EncoderConfig:
     """
     if not language:
         return config
-    if not isinstance(config, TransformerConfig) or not config.languages:
+    if not config.languages:
         raise UsageError(f"language is {language!r}, and the model has no language embeddings: omit it")
     if language not in config.languages:
         raise UsageError(

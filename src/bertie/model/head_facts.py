@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from torch import nn
 
 HeadShape = Literal["text", "choice", "tokens", "span", "pair", "masked", "next", "permutation", "replaced", "vectors"]
 """What a head computes, as far as a class of transformers does, too. A family of checkpoints maps it to names and classes.
@@ -26,3 +28,14 @@ class HeadFacts:
     """The pipeline tag of the Hugging Face Hub."""
     shape: HeadShape | None = None
     """None: no class of transformers has such a head."""
+
+
+def with_facts(head: nn.Module, facts: HeadFacts) -> nn.Module:
+    """Return the head with its facts."""
+    head.facts = facts  # pyright: ignore[reportArgumentType]
+    return head
+
+
+def facts_of(head: Any) -> HeadFacts:
+    """Return the facts of a head of a model."""
+    return head.facts

@@ -116,6 +116,11 @@ class ReplacedTokenHead(nn.Module):
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P 1"]:
         return self.out(activation(self.act, self.dense(x_PD)))
 
+    @property
+    def products(self) -> int:
+        """Multiplications of a prediction."""
+        return self.dense.weight.numel()
+
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
         return binary_cross_entropy(self.logits(hidden.last[targets.index]), targets)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from bertie.contracts import Batch, Hidden
 from bertie.errors import UsageError, require_range
 from bertie.model.bilstm import grid_of
 from bertie.model.characters import CharacterCNN, Characters, Input, Subwords
-from bertie.model.config import HeadLayers, PooledToken
+from bertie.model.config import ClassifierPooling, HeadLayers, PooledToken
 from bertie.model.dropout import drop
 
 
@@ -26,6 +27,10 @@ from bertie.model.dropout import drop
 class LstmConfig:
     """Sizes and settings of a two-directional LSTM language model. ELMo has 2 layers of 2 × 512 with 4096 cells each."""
 
+    language_embeddings: ClassVar[bool] = False
+    languages: ClassVar[tuple[str, ...]] = ()
+    type_vocab_size: ClassVar = 0
+    classifier_pooling: ClassVar[ClassifierPooling] = "token"
     kind: Literal["lstm"] = field(default="lstm", kw_only=True)
     num_hidden_layers: int
     """Number of LSTM layers of each direction."""
@@ -70,6 +75,16 @@ class LstmConfig:
     def pooled_token(self) -> PooledToken:
         """The token that stands for the whole sequence: the last one, where the forward LSTM has read all others."""
         return "last"
+
+    def products(self, batch: Batch, rows: np.ndarray) -> float:  # noqa: ARG002
+        """Return the multiplications of a forward pass: gates and projections, without padding, and a CNN once for each
+        distinct token. batch: NumPy arrays."""
+        size, cells = self.hidden_size // 2, self.cell_size
+        projection = cells * size if cells > size else 0
+        products = len(batch.input_ids) * self.num_hidden_layers * 2 * (8 * cells * size + projection)
+        if isinstance(self.input, Characters):
+            products += len(np.unique(batch.input_ids)) * self.input.products(size)
+        return float(products)
 
 
 class LstmEmbeddings(nn.Module):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bertie.contracts import Batch, Hidden, Loss, MicroBatch
 from bertie.model.distillation import DistillationHead, MaskedModel
-from bertie.model.electra import fill_masks
+from bertie.model.electra import GENERATOR_HEAD, fill_masks
 from bertie.model.encoder import Encoder, Replacement
 from bertie.model.features import FeatureExtractor
 from bertie.model.transformer import TransformerEncoder
@@ -49,7 +49,8 @@ class Model(nn.Module):
         """Return the losses of a micro-batch by head."""
         losses: dict[str, Loss] = {}
         if self.generator is not None:
-            losses["mlm"], micro = fill_masks(self.generator, cast(MaskedLMHead, self.heads["mlm"]), micro)
+            head = cast(MaskedLMHead, self.heads[GENERATOR_HEAD])
+            losses[GENERATOR_HEAD], micro = fill_masks(self.generator, head, micro)
         states = self.encoder_states(micro.batch, micro.rows) if micro.hidden_states is None else micro.hidden_states
         hidden = replace(self.head_inputs(states, micro.batch, micro.rows), batch=micro.batch, rows=micro.rows)
         return losses | {name: self.heads[name](hidden, targets) for name, targets in micro.targets.items()}
@@ -88,7 +89,8 @@ class Model(nn.Module):
     @property
     def encoder_heads(self) -> frozenset[str]:
         """Kinds of the heads with weights that read the encoder, and not the generator. Distillation has no weights."""
-        return frozenset(kind for kind in self.heads if kind != "distil" and self.encoder_of(kind) is self.encoder)
+        own = {kind for kind, head in self.heads.items() if not isinstance(head, DistillationHead)}
+        return frozenset(kind for kind in own if self.encoder_of(kind) is self.encoder)
 
     @property
     def teacher(self) -> MaskedModel | None:
@@ -97,7 +99,7 @@ class Model(nn.Module):
 
     def encoder_of(self, kind: str) -> Encoder | Replacement:
         """Return the encoder whose hidden states a head reads. Masked language modeling reads the generator's."""
-        return self.encoder if self.generator is None or kind != "mlm" else self.generator
+        return self.encoder if self.generator is None or kind != GENERATOR_HEAD else self.generator
 
     @property
     def device(self) -> torch.device:

@@ -32,6 +32,11 @@ class SpanBoundaryHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
 
+    @property
+    def products(self) -> int:
+        """Multiplications of a prediction."""
+        return self.first.weight.numel() + self.second.weight.numel() + self.word[0].weight.numel()
+
     def forward(self, hidden: Hidden, targets: BoundaryTargets) -> Loss:
         boundaries_PX = hidden.last[targets.index].view(len(targets.label), -1)  # X = 2 D
         x_PX = torch.cat([boundaries_PX, self.position(targets.offset).to(boundaries_PX.dtype)], 1)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
+import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bertie.contracts import Batch, Hidden
 from bertie.errors import require_range
-from bertie.model.config import HeadLayers, PooledToken
+from bertie.model.config import ClassifierPooling, HeadLayers, PooledToken
 from bertie.model.dropout import drop
 
 
@@ -18,6 +19,10 @@ from bertie.model.dropout import drop
 class StaticConfig:
     """Sizes and settings of static word vectors."""
 
+    language_embeddings: ClassVar[bool] = False
+    languages: ClassVar[tuple[str, ...]] = ()
+    type_vocab_size: ClassVar = 0
+    classifier_pooling: ClassVar[ClassifierPooling] = "token"
     kind: Literal["static"] = field(default="static", kw_only=True)
     hidden_size: int
     """Size of the vectors."""
@@ -55,6 +60,10 @@ class StaticConfig:
     def pooled_token(self) -> PooledToken:
         """The token that a head for whole texts reads. Its own vector says nothing about the text, a BiLSTM's does."""
         return "first"
+
+    def products(self, batch: Batch, rows: np.ndarray) -> float:  # noqa: ARG002
+        """Return the multiplications of a forward pass: none."""
+        return 0.0
 
 
 class StaticEmbeddings(nn.Module):

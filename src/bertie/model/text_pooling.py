@@ -18,7 +18,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from bertie.contracts import Batch, Ragged
 from bertie.model.bilstm import BiLstm
-from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig
 from bertie.model.pooling import pool
 
@@ -35,7 +34,7 @@ def resolve_pooling(pooling: TaskPooling, config: EncoderConfig) -> TextPooling:
     """Return the pooling of a task with the pooling of the model in place of "model"."""
     if pooling != "model":
         return pooling
-    return config.classifier_pooling if isinstance(config, TransformerConfig) else "token"
+    return config.classifier_pooling
 
 
 class PooledTexts(nn.Module):

@@ -6,6 +6,8 @@ of `contracts`: V vocabulary entries, E size of the word embeddings.
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -18,12 +20,27 @@ from bertie.model.config import Activation, TransformerConfig
 from bertie.model.losses import vocabulary_loss
 
 
+@runtime_checkable
+class FillsMasks(Protocol):
+    """A head that predicts masked tokens from both sides."""
+
+    ahead: int
+    """Positions from the row that predicts a token to the token: 0, or 1 if each row predicts the next token."""
+    permuted: bool
+    """Whether the encoder has to know the order in which tokens are predicted (`Batch.order`)."""
+
+    def logits(self, x_PD: Tensor, /) -> Tensor: ...
+
+
 class MaskedLMHead(nn.Module):
     """BERT's head for masked language modeling: dense layer, activation, layer norm, then logits over the vocabulary.
 
     The output matrix is the matrix of the word embeddings (tied weights). The dense layer maps to their size.
     A configuration can omit everything before that matrix.
     """
+
+    ahead = 0
+    permuted = False
 
     def __init__(self, config: TransformerConfig, word: nn.Embedding):
         super().__init__()
@@ -36,6 +53,11 @@ class MaskedLMHead(nn.Module):
 
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P V"]:
         return F.linear(self.transformed(x_PD), self.word[0].weight, self.bias)
+
+    @property
+    def products(self) -> int:
+        """Multiplications of a prediction."""
+        return self.word[0].weight.numel() + (0 if self.dense is None else self.dense.weight.numel())
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
         x_PE = self.transformed(hidden.last[targets.index])
@@ -58,12 +80,20 @@ class CausalLMHead(nn.Module):
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P V"]:
         return F.linear(x_PD, self.word[0].weight)
 
+    @property
+    def products(self) -> int:
+        """Multiplications of a prediction."""
+        return self.word[0].weight.numel()
+
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
         return chunked_vocabulary_loss(hidden.last[targets.index], self.word[0].weight, targets)
 
 
 class PermutationLMHead(nn.Module):
     """XLNet's head: logits over the vocabulary directly from the hidden states, with the word embeddings and a bias."""
+
+    ahead = 0
+    permuted = True
 
     def __init__(self, vocab_size: int, word: nn.Embedding):
         super().__init__()
@@ -72,6 +102,11 @@ class PermutationLMHead(nn.Module):
 
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P V"]:
         return F.linear(x_PD, self.word[0].weight, self.bias)
+
+    @property
+    def products(self) -> int:
+        """Multiplications of a prediction."""
+        return self.word[0].weight.numel()
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
         return vocabulary_loss(hidden.last[targets.index], self.word[0].weight, self.bias, targets)
@@ -90,6 +125,11 @@ class BidirectionalLMHead(nn.Module):
 
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P 2 V"]:
         return F.linear(x_PD.unflatten(1, (2, -1)), self.word[0].weight)
+
+    @property
+    def products(self) -> int:
+        """Multiplications of a prediction."""
+        return 2 * self.word[0].weight.numel()
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
         """Return the sum of both directions. targets.label and targets.weight: [P, 2]."""

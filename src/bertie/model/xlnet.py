@@ -8,8 +8,9 @@ D  hidden size      N  heads         H  head size
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from bertie.contracts import Batch, Hidden, Ragged
 from bertie.errors import UsageError, require_range
 from bertie.model.activation import activation
-from bertie.model.config import HeadLayers, PooledToken
+from bertie.model.config import ClassifierPooling, HeadLayers, PooledToken
 from bertie.model.dropout import drop, drop_add
 from bertie.model.positions import relative_embeddings
 from bertie.model.relative_attention import Keys, Stream, Terms, reach_of, relative_dense
@@ -29,6 +30,10 @@ from bertie.model.relative_groups import relative_grouped
 class XlnetConfig:
     """Sizes and settings of an XLNet encoder. The published base model has 12 layers of size 768 with 12 heads."""
 
+    language_embeddings: ClassVar[bool] = False
+    languages: ClassVar[tuple[str, ...]] = ()
+    type_vocab_size: ClassVar = 2  # its attention distinguishes two segments
+    classifier_pooling: ClassVar[ClassifierPooling] = "token"
     kind: Literal["xlnet"] = field(default="xlnet", kw_only=True)
     num_hidden_layers: int
     """Number of layers."""
@@ -78,6 +83,24 @@ class XlnetConfig:
     def head_layers(self) -> HeadLayers:
         """Layers of the heads of tasks."""
         return HeadLayers()
+
+    def products(self, batch: Batch, rows: np.ndarray) -> float:
+        """Return the multiplications of a forward pass, with an order those of both streams. batch: NumPy arrays.
+
+        A query has three products with each of its keys: with the key, with its distance, and with its value. All
+        distances between tokens are projected once per layer.
+        """
+        width, layers = self.hidden_size, self.num_hidden_layers
+        per_row = 2 * width * width + 2 * width * self.intermediate_size  # queries, output, feed-forward
+        lengths = batch.ragged.lengths.astype(np.float64)
+        tokens = lengths.sum()
+        queries = np.diff(np.searchsorted(rows, batch.ragged.cu_seqlens))  # of each sequence
+        shared = tokens * 2 * width * width + 2 * lengths.max() * width * width  # keys, values, distances
+        last = shared + len(rows) * per_row + 3 * width * (lengths * queries).sum()
+        layer = shared + tokens * per_row + 3 * width * (lengths**2).sum()
+        if batch.order is not None:
+            layer += last - shared
+        return float((layers - 1) * layer + last)
 
 
 class XlnetEmbeddings(nn.Module):

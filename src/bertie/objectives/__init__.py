@@ -9,12 +9,9 @@
 - distil.py: knowledge distillation, as in DistilBERT
 - plm.py: permutation language modeling, as in XLNet
 
-An objective is a frozen dataclass with its settings and four methods:
-
-- `check` refuses a model, a layout or a combination with other objectives that does not suit it.
-- `label` corrupts a packed row and returns the targets (NumPy, in the loader).
-- `head` builds the module that predicts them.
-- `initialize` sets initial weights that are not random.
+Read `objective.py` first: it has the contract that every objective fulfills. `nsp.py` is the smallest objective. Several
+share `masking.py` (which tokens are selected), `requirements.py` (checks), `initialization.py` (weights that are counted in
+the corpus) and `heads.py` (builds the heads of a recipe); `teacher.py` reads the teacher of a distillation.
 
 To add an objective, add a file here and its name to the union.
 """
@@ -30,17 +27,17 @@ from bertie.objectives.plm import PermutationLM
 from bertie.objectives.rtd import ReplacedToken
 from bertie.objectives.sbo import SpanBoundary
 
-Objective = (
+AnyObjective = (
     MaskedLM | NextSentence | CausalLM | BidirectionalLM | SpanBoundary | ReplacedToken | Distillation | PermutationLM
 )
 
 __all__ = [
+    "AnyObjective",
     "BidirectionalLM",
     "CausalLM",
     "Distillation",
     "MaskedLM",
     "NextSentence",
-    "Objective",
     "PermutationLM",
     "ReplacedToken",
     "SpanBoundary",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from torch import nn
@@ -12,18 +12,22 @@ from bertie.batches.layouts import Layout
 from bertie.contracts import FILLER, Batch, Targets
 from bertie.errors import UsageError, require_range
 from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.head_facts import HeadFacts
 from bertie.model.lstm import LstmEncoder
 from bertie.model.model import Model
 from bertie.model.vocabulary_heads import BidirectionalLMHead
 from bertie.objectives.initialization import Vectors, set_cooccurrence_vectors
+from bertie.objectives.objective import Labeled, Labeling, Objective
 from bertie.text.shards import Shards
-from bertie.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
 class BidirectionalLM:
     """Predict the next token from one half of the hidden state, and the previous token from the other half."""
 
+    facts: ClassVar = HeadFacts("LM in both directions", "the next word and the previous one")
+    predicts_text: ClassVar = False
+    reads_pairs: ClassVar = False
     kind: Literal["bilm"] = "bilm"
     weight: float = 1.0
     """Weight of this loss in the total loss."""
@@ -34,7 +38,7 @@ class BidirectionalLM:
     def __post_init__(self) -> None:
         require_range("objectives.bilm", self, "weight", low=0)
 
-    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[object, ...]) -> None:  # noqa: ARG002
+    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model does not keep the two directions apart."""
         if model.kind != "lstm":
             raise UsageError(
@@ -47,13 +51,7 @@ class BidirectionalLM:
                 'embeddings: set objectives.bilm.initialization to "random"'
             )
 
-    def label(
-        self,
-        batch: Batch,
-        tokenizer: Tokenizer,  # noqa: ARG002
-        rng: np.random.Generator,  # noqa: ARG002
-        progress: float = 0.0,  # noqa: ARG002
-    ) -> tuple[Batch, Targets]:
+    def label(self, batch: Batch, given: Labeling) -> Labeled:  # noqa: ARG002
         """Return the batch unchanged, and two targets per token: `label` and `weight` are [T, 2], next and previous token.
 
         The last token of a sequence has no next one, the first has no previous one, and filler has neither: weight 0.
@@ -63,7 +61,7 @@ class BidirectionalLM:
         weight[cu_seqlens[1:] - 1, 0] = 0
         weight[cu_seqlens[:-1], 1] = 0
         labels = np.stack([np.append(ids[1:], 0), np.append(0, ids[:-1])], 1)
-        return batch, Targets(np.arange(len(ids)), labels, weight)
+        return Labeled(batch, Targets(np.arange(len(ids)), labels, weight))
 
     def initialize(self, model: Model, shards: Shards) -> None:
         """Set the initial word embeddings in place, as `initialization` says."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -11,18 +11,22 @@ from bertie.batches.layouts import Layout
 from bertie.contracts import FILLER, Batch, Targets
 from bertie.errors import UsageError, require_range
 from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.head_facts import HeadFacts
 from bertie.model.model import Model
 from bertie.model.vocabulary_heads import CausalLMHead
 from bertie.objectives.initialization import Vectors, set_cooccurrence_vectors
+from bertie.objectives.objective import Labeled, Labeling, Objective
 from bertie.objectives.requirements import require_transformer
 from bertie.text.shards import Shards
-from bertie.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
 class CausalLM:
     """Predict the next token at every position of a sequence. The model must be causal."""
 
+    facts: ClassVar = HeadFacts("causal LM", "the next word", "text-generation", "next")
+    predicts_text: ClassVar = True
+    reads_pairs: ClassVar = False
     kind: Literal["clm"] = "clm"
     weight: float = 1.0
     """Weight of this loss in the total loss."""
@@ -36,7 +40,7 @@ class CausalLM:
     def __post_init__(self) -> None:
         require_range("objectives.clm", self, "weight", low=0)
 
-    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[object, ...]) -> None:  # noqa: ARG002
+    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model is not causal, or if masks replace the tokens to predict."""
         transformer = require_transformer(self.kind, model)
         if transformer.embedding_width != transformer.hidden_size:
@@ -54,13 +58,7 @@ class CausalLM:
                 "objectives.clm predicts the tokens of the text, and objectives.mlm masks some of them: remove one of the two"
             )
 
-    def label(
-        self,
-        batch: Batch,
-        tokenizer: Tokenizer,  # noqa: ARG002
-        rng: np.random.Generator,  # noqa: ARG002
-        progress: float = 0.0,  # noqa: ARG002
-    ) -> tuple[Batch, Targets]:
+    def label(self, batch: Batch, given: Labeling) -> Labeled:  # noqa: ARG002
         """Return the batch unchanged, and one target per token (P = T).
 
         The label of a token is the next token of its sequence. The last token of a sequence and filler weigh 0.
@@ -69,7 +67,7 @@ class CausalLM:
         labels = np.append(batch.input_ids[1:], 0)
         weight = np.repeat(batch.example != FILLER, batch.ragged.lengths).astype(np.float32)
         weight[cu_seqlens[1:] - 1] = 0
-        return batch, Targets(positions, labels, weight)
+        return Labeled(batch, Targets(positions, labels, weight))
 
     def initialize(self, model: Model, shards: Shards) -> None:
         """Set the initial word embeddings in place, as `initialization` says."""

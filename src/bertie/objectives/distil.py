@@ -1,34 +1,49 @@
 """Knowledge distillation, the objective of DistilBERT (Sanh et al. 2019): imitate a larger model, the teacher.
 
-The recipe has the objective `mlm`, whose head predicts the tokens, and after it `distil`. The model is the student. Reading
-the teacher and comparing it with the student is the work of `pretraining/teacher.py`.
+The recipe has the objective `mlm`, whose head predicts the tokens, and after it `distil`. The model is the student.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from bertie.batches.layouts import Layout
+from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint
 from bertie.contracts import FILLER, Batch, Targets
 from bertie.errors import UsageError, require_range
-from bertie.model.distillation import DistillationHead
+from bertie.model.attention import Kind
+from bertie.model.config import TransformerConfig
+from bertie.model.distillation import DistillationHead, MaskedModel
 from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.head_facts import HeadFacts
 from bertie.model.model import Model
-from bertie.objectives.mlm import MaskedLM
+from bertie.model.transformer import TransformerEncoder
+from bertie.model.vocabulary_heads import MaskedLMHead
+from bertie.objectives.mlm import MaskedLM, masked_row
+from bertie.objectives.objective import Labeled, Labeling, Objective
 from bertie.objectives.requirements import require_transformer
 from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
 
 PARTNERS = ("mlm", "nsp", "sbo", "distil")
+# Settings in which a student may differ from the teacher whose weights it copies: sizes of which it takes a part, and
+# settings that have no weights in pre-training.
+FREE = (
+    *("num_hidden_layers", "max_position_embeddings", "type_vocab_size", "vocab_size", "pooler_act"),
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range", "embedding_size"),
+)
 
 
 @dataclass(frozen=True)
 class Distillation:
     """Imitate a teacher: its distribution over the vocabulary at each token, and its last hidden states."""
 
+    facts: ClassVar = HeadFacts("distillation", "what its teacher predicts")
+    predicts_text: ClassVar = False
+    reads_pairs: ClassVar = False
     kind: Literal["distil"] = "distil"
     weight: float = 1.0
     """Weight of this loss in the total loss."""
@@ -54,7 +69,7 @@ class Distillation:
         require_range("objectives.distil", self, "weight", "cosine_weight", low=0)
         require_range("objectives.distil", self, "temperature", "soft_weight", low=0, above=True)
 
-    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[object, ...]) -> None:  # noqa: ARG002
+    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if there is no masked-LM head to train, or if another objective does not read masks."""
         require_transformer(self.kind, model)
         kinds = [getattr(other, "kind", "") for other in objectives]
@@ -76,27 +91,16 @@ class Distillation:
                 '"teacher": set one of them to "random"'
             )
 
-    def label(
-        self,
-        batch: Batch,
-        tokenizer: Tokenizer,  # noqa: ARG002
-        rng: np.random.Generator,  # noqa: ARG002
-        progress: float = 0.0,  # noqa: ARG002
-    ) -> tuple[Batch, Targets]:
+    def label(self, batch: Batch, given: Labeling) -> Labeled:
         """Return the batch unchanged, and the positions at which the models are compared. The labels have no meaning.
 
         With `positions = "all"`, there is one target per token (P = T). Filler weighs 0. Otherwise, the targets are those of
         masked language modeling.
-
-        Raises:
-            ValueError: If no objective has masked the batch.
         """
-        if batch.masked_targets is None:
-            raise ValueError("the batch has no targets of masked language modeling")
         if self.positions == "masked":
-            return batch, batch.masked_targets
+            return Labeled(batch, masked_row(given).targets)
         weight = np.repeat(batch.example != FILLER, batch.ragged.lengths).astype(np.float32)
-        return batch, Targets(np.arange(len(weight)), np.zeros(len(weight), np.int32), weight)
+        return Labeled(batch, Targets(np.arange(len(weight)), np.zeros(len(weight), np.int32), weight))
 
     def initialize(self, model: Model, shards: Shards) -> None:  # noqa: ARG002
         """Copy weights of the teacher to the student, as `initialization` says."""
@@ -107,3 +111,73 @@ class Distillation:
     def head(self, config: EncoderConfig, encoder: Encoder) -> DistillationHead:  # noqa: ARG002
         """Build the head, which has to be connected with a teacher."""
         return DistillationHead(self.temperature, self.soft_weight, self.cosine_weight)
+
+    def read_teacher(
+        self, student: EncoderConfig, longest: int, continues: bool, tokenizer: Tokenizer | None, flag: str
+    ) -> Checkpoint:
+        """Read the teacher, and refuse one that does not fit. See `objective.Teaches`."""
+        where = f"objectives.distil.teacher {self.teacher}"
+        if not self.teacher:
+            raise UsageError(
+                f"objectives.distil.teacher is empty: name a run, a checkpoint folder or a hub id with {flag}.teacher"
+            )
+        try:
+            checkpoint = read_checkpoint(self.teacher)
+        except UsageError as error:
+            raise UsageError(f"objectives.distil.teacher: {error}") from error
+        teacher, own = checkpoint.config, checkpoint.tokenizer
+        if tokenizer and (own.vocabulary, own.merges) != (tokenizer.vocabulary, tokenizer.merges):
+            raise UsageError(
+                f"{where} has another vocabulary than the shards: prepare the text with --tokenizer {self.teacher}, or "
+                "take another teacher"
+            )
+        if checkpoint.generator is not None:
+            raise UsageError(
+                f"{where} is an ELECTRA, which itself predicts no tokens: take a model without a generator"
+            )
+        if not isinstance(teacher, TransformerConfig) or MaskedLM.kind not in checkpoint.heads:
+            raise UsageError(f"{where} has no masked-LM head: take a model that was pre-trained with the objective mlm")
+        if longest > teacher.max_position_embeddings:
+            raise UsageError(
+                f"{where} reads at most {teacher.max_position_embeddings} tokens, and layout.max_length is {longest}: "
+                "lower it, or take another teacher"
+            )
+        self._require_comparable(student, teacher, where, copies=self.initialization == "teacher" and not continues)
+        return checkpoint
+
+    def _require_comparable(self, student: EncoderConfig, teacher: TransformerConfig, where: str, copies: bool) -> None:
+        """Raise UsageError if the student and the teacher have sizes that cannot be compared or copied."""
+        if self.cosine_weight and student.hidden_size != teacher.hidden_size:
+            both = ' and objectives.distil.initialization to "random"' if copies else ""
+            raise UsageError(
+                f"model.hidden_size is {student.hidden_size} and that of {where} is {teacher.hidden_size}, so their hidden "
+                f"states cannot be compared: set objectives.distil.cosine_weight to 0{both}, or the sizes to the same"
+            )
+        if not copies:
+            return
+        student = require_transformer(self.kind, student)
+        names = [field.name for field in fields(TransformerConfig) if field.name not in FREE]
+        different = [name for name in names if getattr(student, name) != getattr(teacher, name)]
+        limits = ("num_hidden_layers", "max_position_embeddings")
+        different += [name for name in limits if getattr(student, name) > getattr(teacher, name)]
+        if student.type_vocab_size not in (0, teacher.type_vocab_size):
+            different.append("type_vocab_size")
+        if student.embedding_width != teacher.embedding_width:
+            different.append("embedding_size")
+        for name in different:
+            raise UsageError(
+                f"model.{name} is {getattr(student, name)} and that of {where} is {getattr(teacher, name)}, so its weights "
+                'cannot be copied: set objectives.distil.initialization to "random", or choose another size'
+            )
+
+    def connect_teacher(self, model: Model, teacher: Checkpoint, attention: Kind = "automatic") -> None:
+        """Build the teacher, and connect it with the head of this objective. See `objective.Teaches`."""
+        student, head, config = model.heads[MaskedLM.kind], model.heads[self.kind], teacher.config
+        assert isinstance(head, DistillationHead)
+        assert isinstance(student, MaskedLMHead)
+        assert isinstance(model.encoder, TransformerEncoder)
+        assert isinstance(config, TransformerConfig)
+        encoder = TransformerEncoder(config, attention)
+        theirs = MaskedModel(encoder, MaskedLMHead(config, encoder.embeddings.word))
+        load_weights(Model(encoder, {MaskedLM.kind: theirs.head}), teacher)
+        head.connect(MaskedModel(model.encoder, student), theirs)

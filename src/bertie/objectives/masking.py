@@ -21,7 +21,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from bertie.contracts import Batch, MaskedSpans
+from bertie.contracts import Batch
+from bertie.objectives.objective import Labeling
 
 Masking = Literal["tokens", "words", "spans", "ngrams"]
 
@@ -42,6 +43,22 @@ class Selection(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
+class MaskedSpans:
+    """Spans that were selected in a row. N: number of their tokens."""
+
+    index: np.ndarray
+    """int64 [N]: positions of the tokens in T, sorted."""
+    label: np.ndarray
+    """int32 [N]: the original tokens."""
+    first: np.ndarray
+    """int64 [N]: position of the first token of each token's span."""
+    last: np.ndarray
+    """int64 [N]: position of the last token of each token's span."""
+    capacity: int
+    """Largest N of a row of this size."""
+
+
+@dataclass(frozen=True, eq=False)
 class _Units:
     """Candidates for selection, each a range of consecutive ordinary tokens of one sequence. They do not overlap."""
 
@@ -56,10 +73,9 @@ class _Units:
 def select(
     masking: Masking,
     batch: Batch,
-    special_ids: np.ndarray,
+    given: Labeling,
     share: float,
     capacity: int,
-    rng: np.random.Generator,
     unmasked: float = 0.0,
     longest_ngram: int = 3,
 ) -> Selection:
@@ -68,14 +84,14 @@ def select(
     Args:
         masking: The kind of units.
         batch: A row of T packed tokens.
-        special_ids: Vocabulary ids that are never selected.
+        given: The random numbers, and the tokenizer, whose special tokens are never selected.
         share: Share of each sequence's ordinary tokens to select.
         capacity: Maximum number of selected tokens.
-        rng: The generator.
         unmasked: Probability that a sequence has no selected token at all.
         longest_ngram: Words of the longest n-gram.
     """
-    ordinary = ~np.isin(batch.input_ids, special_ids)
+    rng = given.rng
+    ordinary = ~np.isin(batch.input_ids, given.tokenizer.special_ids)
     if unmasked > 0:
         ordinary &= np.repeat(rng.random(len(batch.pair_label)) >= unmasked, batch.ragged.lengths)
     positions = np.flatnonzero(ordinary)

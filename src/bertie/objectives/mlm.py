@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -14,20 +14,44 @@ from bertie.contracts import Batch, Targets
 from bertie.errors import UsageError, require_range
 from bertie.model.attention_patterns import hold_equal_words
 from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.head_facts import HeadFacts
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.objectives.initialization import require_patterns, set_cooccurrence_vectors, set_pattern_weights
-from bertie.objectives.masking import Masking, Selection, select, spans_of
+from bertie.objectives.masking import MaskedSpans, Masking, Selection, select, spans_of
+from bertie.objectives.objective import Labeled, Labeling, Objective
 from bertie.objectives.requirements import require_transformer
 from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedRow:
+    """What masked language modeling notes for the objectives after it."""
+
+    original_ids: np.ndarray
+    """int32 [T]: `input_ids` before masking."""
+    targets: Targets
+    """The targets."""
+    spans: MaskedSpans | None
+    """The spans, with `masking = "spans"`."""
+
+
+def masked_row(given: Labeling) -> MaskedRow:
+    """Return what masked language modeling noted on a row. Raises ValueError if no objective masked it."""
+    if MaskedLM.kind not in given.notes:
+        raise ValueError("the row was not masked: masked language modeling must come first")
+    return given.notes[MaskedLM.kind]
 
 
 @dataclass(frozen=True)
 class MaskedLM:
     """Select random tokens of every sequence, replace most of them by [MASK], and predict the original tokens."""
 
+    facts: ClassVar = HeadFacts("masked LM", "masked words", "fill-mask", "masked")
+    predicts_text: ClassVar = True
+    reads_pairs: ClassVar = False
     kind: Literal["mlm"] = "mlm"
     weight: float = 1.0
     """Weight of this loss in the total loss."""
@@ -63,7 +87,7 @@ class MaskedLM:
                 "objectives.mlm: mask_replace_prob and random_replace_prob are more than 1 together: lower one of them"
             )
 
-    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[object, ...]) -> None:  # noqa: ARG002
+    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model is causal or no Transformer, or if it reads all the tokens that it predicts."""
         if require_transformer(self.kind, model).causal:
             raise UsageError(
@@ -78,38 +102,24 @@ class MaskedLM:
         if self.initialization == "patterns":
             require_patterns(require_transformer(self.kind, model), objectives)
 
-    def label(
-        self, batch: Batch, tokenizer: Tokenizer, rng: np.random.Generator, progress: float = 0.0
-    ) -> tuple[Batch, Targets]:
-        """Corrupt a row and return the targets.
+    def label(self, batch: Batch, given: Labeling) -> Labeled:
+        """Mask a row, and return the targets with the original tokens. The notes are a `MaskedRow`.
 
-        The number of targets depends only on the row size: P = ceil(the larger mlm_probability × T). If fewer tokens are
-        selected, the remaining targets are placeholders with weight 0.
-
-        Args:
-            batch: A row of T packed tokens. It is not changed.
-            tokenizer: For the ids of [MASK] and of the other special tokens.
-            rng: Generator for the selection and the replacements.
-            progress: Fraction of the run that is complete, in [0, 1).
-
-        Returns:
-            The corrupted batch, and the targets with the original tokens. With `masking = "spans"`, the batch also has the
-            spans, for the span boundary objective.
+        P = ceil(the larger mlm_probability × T).
         """
         end = self.mlm_probability if self.mlm_probability_end is None else self.mlm_probability_end
-        share = self.mlm_probability + (end - self.mlm_probability) * progress
+        share = self.mlm_probability + (end - self.mlm_probability) * given.progress
         capacity = math.ceil(max(self.mlm_probability, end) * len(batch.input_ids))
         unmasked = self.unmasked_sequences
-        selection = select(self.masking, batch, tokenizer.special_ids, share, capacity, rng, unmasked)
+        selection = select(self.masking, batch, given, share, capacity, unmasked)
         selected = selection.positions
         labels = batch.input_ids[selected]
         spare = (0, capacity - len(selected))
         weight = np.pad(np.ones(len(selected), np.float32), spare)
         targets = Targets(np.pad(selected, spare), np.pad(labels, spare), weight)
         spans = spans_of(selection, labels, capacity) if self.masking == "spans" else None
-        input_ids = self._replaced(batch.input_ids, selection, tokenizer, rng)
-        handed_on = {"original_ids": batch.input_ids, "masked_targets": targets, "masked_spans": spans}
-        return replace(batch, input_ids=input_ids, **handed_on), targets
+        masked = replace(batch, input_ids=self._replaced(batch.input_ids, selection, given.tokenizer, given.rng))
+        return Labeled(masked, targets, MaskedRow(batch.input_ids, targets, spans))
 
     def _replaced(
         self, input_ids: np.ndarray, selection: Selection, tokenizer: Tokenizer, rng: np.random.Generator

@@ -6,7 +6,7 @@ The layout makes the pairs and their labels, so both are one objective with one 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -14,11 +14,10 @@ from bertie.batches.layouts import Layout
 from bertie.contracts import Batch, Targets
 from bertie.errors import UsageError, require_range
 from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
-from bertie.model.model import Model
+from bertie.objectives.objective import Labeled, Labeling, Objective
 from bertie.objectives.requirements import require_transformer
-from bertie.text.shards import Shards
-from bertie.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -29,6 +28,11 @@ class NextSentence:
     sentence prediction, as in BERT). layout.negatives = "swapped": A follows B (sentence order prediction, as in ALBERT).
     """
 
+    facts: ClassVar = HeadFacts(
+        "next sentence prediction", "whether a second text follows the first", "text-classification", "pair"
+    )
+    predicts_text: ClassVar = False
+    reads_pairs: ClassVar = True
     kind: Literal["nsp"] = "nsp"
     weight: float = 1.0
     """Weight of this loss in the total loss."""
@@ -36,34 +40,31 @@ class NextSentence:
     def __post_init__(self) -> None:
         require_range("objectives.nsp", self, "weight", low=0)
 
-    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[object, ...]) -> None:  # noqa: ARG002
+    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the sequences are no sentence pairs, or if [CLS] cannot see them."""
         if layout.kind != "pairs":
             raise UsageError(
                 f'objectives.nsp needs sentence pairs, and layout.kind is "{layout.kind}": set it to "pairs", or remove the '
                 "objective"
             )
-        if require_transformer(self.kind, model).causal:
+        transformer = require_transformer(self.kind, model)
+        if layout.negatives == "swapped" and not transformer.knows_order:
+            raise UsageError(
+                'model.position_embedding is "none" and model.type_vocab_size is 0, so the model cannot tell in which order A '
+                'and B stand, and layout.negatives is "swapped": set layout.negatives to "random", or give the model '
+                "positions or segments"
+            )
+        if transformer.causal:
             raise UsageError(
                 "objectives.nsp predicts from [CLS], the first token, which sees no other token if model.causal is true: "
                 "set model.causal to false, or remove the objective"
             )
 
-    def label(
-        self,
-        batch: Batch,
-        tokenizer: Tokenizer,  # noqa: ARG002
-        rng: np.random.Generator,  # noqa: ARG002
-        progress: float = 0.0,  # noqa: ARG002
-    ) -> tuple[Batch, Targets]:
+    def label(self, batch: Batch, given: Labeling) -> Labeled:  # noqa: ARG002
         """Return the batch unchanged, and one target at the [CLS] of every sequence (P = S). Unlabeled pairs weigh 0."""
         labeled = batch.pair_label >= 0
-        return batch, Targets(
-            batch.ragged.cu_seqlens[:-1], np.where(labeled, batch.pair_label, 0), labeled.astype(np.float32)
-        )
-
-    def initialize(self, model: Model, shards: Shards) -> None:
-        """Do nothing: random initial weights suit two balanced classes."""
+        labels = np.where(labeled, batch.pair_label, 0)
+        return Labeled(batch, Targets(batch.ragged.cu_seqlens[:-1], labels, labeled.astype(np.float32)))
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> PooledHead:  # noqa: ARG002
         """Build the head: BERT's pooler and a layer with two outputs."""

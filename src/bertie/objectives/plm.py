@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -17,11 +17,10 @@ from bertie.batches.layouts import Layout
 from bertie.contracts import Batch, Targets
 from bertie.errors import UsageError, require_range
 from bertie.model.encoder import Encoder, EncoderConfig
-from bertie.model.model import Model
+from bertie.model.head_facts import HeadFacts
 from bertie.model.vocabulary_heads import PermutationLMHead
 from bertie.objectives.masking import select
-from bertie.text.shards import Shards
-from bertie.text.tokenizer import Tokenizer
+from bertie.objectives.objective import Labeled, Labeling, Objective
 
 LONGEST_SPAN = 5  # words; section 3.1
 
@@ -30,6 +29,9 @@ LONGEST_SPAN = 5  # words; section 3.1
 class PermutationLM:
     """Select random tokens of every sequence, and predict them one after the other in a random order."""
 
+    facts: ClassVar = HeadFacts("permutation LM", "masked words, in any order", "text-generation", "permutation")
+    predicts_text: ClassVar = True
+    reads_pairs: ClassVar = False
     kind: Literal["plm"] = "plm"
     weight: float = 1.0
     """Weight of this loss in the total loss."""
@@ -43,7 +45,7 @@ class PermutationLM:
         require_range("objectives.plm", self, "weight", low=0)
         require_range("objectives.plm", self, "plm_probability", low=0, high=0.99, above=True)
 
-    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[object, ...]) -> None:  # noqa: ARG002
+    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model has no query stream, or if another objective would have to use it."""
         if model.kind != "xlnet":
             raise UsageError(
@@ -58,13 +60,7 @@ class PermutationLM:
                     f"all tokens: remove objectives.{kind} or objectives.plm"
                 )
 
-    def label(
-        self,
-        batch: Batch,
-        tokenizer: Tokenizer,
-        rng: np.random.Generator,
-        progress: float = 0.0,  # noqa: ARG002
-    ) -> tuple[Batch, Targets]:
+    def label(self, batch: Batch, given: Labeling) -> Labeled:
         """Draw the tokens to predict and their order, and return the batch with `order`, and the targets.
 
         The number of targets depends only on the row size: P = ceil(plm_probability × T). If fewer tokens are selected, the
@@ -72,16 +68,13 @@ class PermutationLM:
         """
         ids, capacity = batch.input_ids, math.ceil(self.plm_probability * len(batch.input_ids))
         units = "tokens" if self.masking == "tokens" else "ngrams"
-        share, special = self.plm_probability, tokenizer.special_ids
-        selected = select(units, batch, special, share, capacity, rng, longest_ngram=LONGEST_SPAN).positions
+        selected = select(units, batch, given, self.plm_probability, capacity, longest_ngram=LONGEST_SPAN).positions
         order = np.zeros(len(ids), np.int32)
-        order[selected] = _random_ranks(np.searchsorted(batch.ragged.cu_seqlens, selected, side="right"), rng)
+        order[selected] = _random_ranks(np.searchsorted(batch.ragged.cu_seqlens, selected, side="right"), given.rng)
         spare = (0, capacity - len(selected))
         weight = np.pad(np.ones(len(selected), np.float32), spare)
-        return replace(batch, order=order), Targets(np.pad(selected, spare), np.pad(ids[selected], spare), weight)
-
-    def initialize(self, model: Model, shards: Shards) -> None:
-        """Do nothing: the bias of the head is 0 initially."""
+        targets = Targets(np.pad(selected, spare), np.pad(ids[selected], spare), weight)
+        return Labeled(replace(batch, order=order), targets)
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> PermutationLMHead:
         """Build the head, with the encoder's word embeddings as its output matrix."""

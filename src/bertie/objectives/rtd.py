@@ -8,7 +8,7 @@ each token whether it is the original one. The recipe has the objective `mlm`, w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -18,11 +18,11 @@ from bertie.errors import UsageError, require_range
 from bertie.model.config import TransformerConfig
 from bertie.model.electra import generator_config
 from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import ReplacedTokenHead
-from bertie.model.model import Model
+from bertie.objectives.mlm import masked_row
+from bertie.objectives.objective import Labeled, Labeling, Objective
 from bertie.objectives.requirements import require_transformer
-from bertie.text.shards import Shards
-from bertie.text.tokenizer import Tokenizer
 
 PARTNERS = ("mlm", "nsp", "rtd")
 
@@ -31,6 +31,9 @@ PARTNERS = ("mlm", "nsp", "rtd")
 class ReplacedToken:
     """Predict which tokens a generator has replaced. The objective mlm, which must come first, trains the generator."""
 
+    facts: ClassVar = HeadFacts("replaced token detection", "which tokens were replaced", shape="replaced")
+    predicts_text: ClassVar = False
+    reads_pairs: ClassVar = False
     kind: Literal["rtd"] = "rtd"
     weight: float = 50.0
     """Weight of this loss in the total loss."""
@@ -44,7 +47,7 @@ class ReplacedToken:
         require_range("objectives.rtd", self, "weight", "generator_layers", low=0)
         require_range("objectives.rtd", self, "generator_size", low=0, high=1, above=True)
 
-    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[object, ...]) -> None:  # noqa: ARG002
+    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if there is no generator to train, or if another objective needs the masks."""
         require_transformer(self.kind, model)
         kinds = [getattr(other, "kind", "") for other in objectives]
@@ -68,27 +71,13 @@ class ReplacedToken:
         sizes = {"hidden_size": width, "num_attention_heads": heads, "intermediate_size": inner}
         return generator_config(model, sizes | {"num_hidden_layers": self.generator_layers or model.num_hidden_layers})
 
-    def label(
-        self,
-        batch: Batch,
-        tokenizer: Tokenizer,
-        rng: np.random.Generator,
-        progress: float = 0.0,  # noqa: ARG002
-    ) -> tuple[Batch, ReplacementTargets]:
-        """Return the batch unchanged, and one target per token (P = T). Special tokens and filler weigh 0.
-
-        Raises:
-            ValueError: If no objective has masked the batch.
-        """
-        if batch.original_ids is None:
-            raise ValueError("the batch has no tokens from before masking")
-        ordinary = ~np.isin(batch.original_ids, tokenizer.special_ids)
-        draw = rng.random(len(ordinary), np.float32)
-        positions = np.arange(len(ordinary))
-        return batch, ReplacementTargets(positions, batch.original_ids, ordinary.astype(np.float32), draw)
-
-    def initialize(self, model: Model, shards: Shards) -> None:
-        """Do nothing: the head starts with random weights."""
+    def label(self, batch: Batch, given: Labeling) -> Labeled:
+        """Return the batch unchanged, and one target per token (P = T). Special tokens and filler weigh 0."""
+        original_ids = masked_row(given).original_ids
+        ordinary = ~np.isin(original_ids, given.tokenizer.special_ids)
+        draw = given.rng.random(len(ordinary), np.float32)
+        weight = ordinary.astype(np.float32)
+        return Labeled(batch, ReplacementTargets(np.arange(len(ordinary)), original_ids, weight, draw))
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> ReplacedTokenHead:  # noqa: ARG002
         """Build the head of the encoder. The generator has that of masked language modeling."""

@@ -1,14 +1,14 @@
 """Span boundary objective of SpanBERT (Joshi et al. 2020, section 3.2).
 
 Masked language modeling with `masking = "spans"` chooses the spans and replaces them. It hands them on in
-`Batch.masked_spans`, because the row that this objective labels no longer has the original tokens. Spans never touch, so the
+its notes, because the row that this objective labels no longer has the original tokens. Spans never touch, so the
 tokens beside a span are not masked themselves.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -16,18 +16,20 @@ from bertie.batches.layouts import Layout
 from bertie.contracts import Batch, BoundaryTargets
 from bertie.errors import UsageError, require_range
 from bertie.model.encoder import Encoder, EncoderConfig
-from bertie.model.model import Model
+from bertie.model.head_facts import HeadFacts
 from bertie.model.span_boundary import POSITIONS, SpanBoundaryHead
-from bertie.objectives.mlm import MaskedLM
+from bertie.objectives.mlm import MaskedLM, masked_row
+from bertie.objectives.objective import Labeled, Labeling, Objective
 from bertie.objectives.requirements import require_transformer
-from bertie.text.shards import Shards
-from bertie.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
 class SpanBoundary:
     """Predict each token of a masked span from the two tokens beside the span and its position in the span."""
 
+    facts: ClassVar = HeadFacts("span boundary", "words from the words beside them")
+    predicts_text: ClassVar = False
+    reads_pairs: ClassVar = False
     kind: Literal["sbo"] = "sbo"
     weight: float = 1.0
     """Weight of this loss in the total loss."""
@@ -35,7 +37,7 @@ class SpanBoundary:
     def __post_init__(self) -> None:
         require_range("objectives.sbo", self, "weight", low=0)
 
-    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[object, ...]) -> None:  # noqa: ARG002
+    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if no objective before this one masks spans."""
         before = objectives[: objectives.index(self)] if self in objectives else objectives
         if not any(isinstance(other, MaskedLM) and other.masking == "spans" for other in before):
@@ -44,24 +46,14 @@ class SpanBoundary:
                 'masking = "spans" before it'
             )
 
-    def label(
-        self,
-        batch: Batch,
-        tokenizer: Tokenizer,  # noqa: ARG002
-        rng: np.random.Generator,  # noqa: ARG002
-        progress: float = 0.0,  # noqa: ARG002
-    ) -> tuple[Batch, BoundaryTargets]:
+    def label(self, batch: Batch, given: Labeling) -> Labeled:
         """Return the batch unchanged, and one target per token of a masked span.
 
         P is the number of targets of masked language modeling. Placeholders weigh 0, and so do tokens of a span after the
         first `POSITIONS`.
-
-        Raises:
-            ValueError: If no objective masked spans before.
         """
-        spans = batch.masked_spans
-        if spans is None:
-            raise ValueError("the batch has no masked spans")
+        spans = masked_row(given).spans
+        assert spans is not None  # see `check`
         cu_seqlens = batch.ragged.cu_seqlens
         owner = np.searchsorted(cu_seqlens, spans.index, side="right") - 1
         # A span at the border of a sequence without special tokens has its own token as the boundary.
@@ -70,15 +62,13 @@ class SpanBoundary:
         offset = spans.index - spans.first
         weight = (offset < POSITIONS).astype(np.float32)
         spare = (0, spans.capacity - len(offset))
-        return batch, BoundaryTargets(
+        targets = BoundaryTargets(
             index=np.pad(np.stack([before, after], 1).ravel(), (0, 2 * spare[1])),
             label=np.pad(spans.label, spare),
             weight=np.pad(weight, spare),
             offset=np.pad(np.minimum(offset, POSITIONS - 1), spare),
         )
-
-    def initialize(self, model: Model, shards: Shards) -> None:
-        """Do nothing: the head starts with random weights."""
+        return Labeled(batch, targets)
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> SpanBoundaryHead:
         """Build the head, with the encoder's word embeddings as its output matrix."""

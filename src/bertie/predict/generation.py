@@ -83,7 +83,7 @@ def generate(model: TokenModel, prompt: str, how: Generation) -> list[str]:
             "give a lower --length"
         )
     rngs = [seeding.generator(how.seed, seeding.GENERATION, number) for number in range(how.count)]
-    if model.kind != "clm":
+    if not model.causal:
         texts = _fill(model, given, how, rngs)
     elif how.method == "left-to-right":
         texts = _continue(model, given, how, rngs)

@@ -135,7 +135,7 @@ def _score(
     if not texts:
         return
     tokenizer = model.tokenizer
-    if model.kind == "clm":
+    if model.causal:
         sequences = [np.concatenate([[tokenizer.cls_id], ids]).astype(np.int32) for _, ids, _ in texts]
         found = model.next_log_probabilities(sequences)
     else:

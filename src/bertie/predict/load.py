@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 from bertie import runtime
 from bertie.checkpoints.folder import TASK_FILE, load_weights, read_checkpoint
@@ -12,8 +11,7 @@ from bertie.errors import UserError
 from bertie.model.electra import build_generator
 from bertie.model.encoder import build_encoder, with_language
 from bertie.model.model import Model
-from bertie.objectives import Objective
-from bertie.objectives.heads import build_heads
+from bertie.objectives.heads import build_heads, objectives_named
 from bertie.predict.checkpoint_task import choose_task, trained_length
 from bertie.predict.engines import choose
 from bertie.predict.engines.files import EngineName
@@ -60,8 +58,7 @@ def load(
     task = choose_task(task, checkpoint)
     encoder = build_encoder(checkpoint.config)
     generator = build_generator(checkpoint.generator, encoder)
-    objectives = [kind() for kind in get_args(Objective)]
-    heads = build_heads([o for o in objectives if o.kind in checkpoint.heads], encoder, generator)
+    heads = build_heads(objectives_named(checkpoint.heads), encoder, generator)
     settings = checkpoint.task or {"kind": task.kind if task else None}
     features = features_from_json(settings, checkpoint.config, checkpoint.folder / TASK_FILE)
     if task is not None:

@@ -275,11 +275,11 @@ def _line(scored: ScoredPair) -> dict[str, Any]:
 def _result(
     predictor: Predictor, model: TokenModel, tally: _Tally, within_word: bool, seconds: float
 ) -> dict[str, Any]:
-    score = "log-likelihood" if model.kind == "clm" else "pseudo-log-likelihood"
+    score = "log-likelihood" if model.causal else "pseudo-log-likelihood"
     groups = tally.groups()
     return {
         "model": predictor.folder.absolute().name,
-        "score": score + " with within-word masks" * (within_word and model.kind != "clm"),
+        "score": score + " with within-word masks" * (within_word and not model.causal),
         "pairs": groups[0].pairs,
         "refused": tally.refused,
         "accuracy": groups[0].accuracy,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -22,15 +22,13 @@ from bertie.errors import UserError
 from bertie.model.chunked_loss import CHUNK_LOGITS
 from bertie.model.config import TransformerConfig
 from bertie.model.model import Model
-from bertie.model.vocabulary_heads import CausalLMHead, MaskedLMHead, PermutationLMHead
+from bertie.model.vocabulary_heads import CausalLMHead, FillsMasks
+from bertie.objectives import CausalLM
 from bertie.tasks.inference import infer, require_finite
 from bertie.text.tokenizer import Tokenizer
 
 BATCH_TOKENS = 4096  # on a CPU, larger batches are no faster (benchmarks/minimal_pairs.py)
 MIN_ROWS = 64  # fewest rows of a product with the matrix of the vocabulary
-
-Kind = Literal["mlm", "plm", "clm"]
-Head = MaskedLMHead | PermutationLMHead | CausalLMHead
 
 
 class Query(NamedTuple):
@@ -66,9 +64,9 @@ class TokenModel:
     """The model. In an ELECTRA, its generator predicts."""
     max_length: int
     """Tokens in the longest sequence, special tokens included."""
-    kind: Kind
-    """What the head was trained for: mlm (masked LM), plm (XLNet) or clm (causal LM)."""
-    head: Head
+    kind: str
+    """Key of the head in the model."""
+    head: FillsMasks | CausalLMHead
     """The head."""
 
     @classmethod
@@ -78,13 +76,12 @@ class TokenModel:
         Raises:
             UserError: The model has no such head.
         """
-        kind: Kind = "plm" if "plm" in model.heads else "mlm"
-        if kind not in model.heads or _causal_head(model) is not None:
+        if (found := filling_head(model)) is None:
             raise UserError(
-                f"{folder} has no masked-LM head: use a model that was pre-trained with the objective mlm or plm and not "
-                "fine-tuned"
+                f"{folder} has no masked-LM head: use a model that was pre-trained with masks (such as the objective mlm) "
+                "and not fine-tuned"
             )
-        return cls(folder, tokenizer, model, max_length, kind, cast(Head, model.heads[kind]))
+        return cls(folder, tokenizer, model, max_length, *found)
 
     @classmethod
     def any(cls, folder: Path, tokenizer: Tokenizer, model: Model, max_length: int) -> TokenModel:
@@ -95,20 +92,24 @@ class TokenModel:
         Raises:
             UserError: The model has no such head.
         """
-        if (head := _causal_head(model)) is not None:
-            return cls(folder, tokenizer, model, max_length, "clm", head)
-        if not {"mlm", "plm"} & model.kinds:
+        found = _causal_head(model) or filling_head(model)
+        if found is None:
             raise UserError(
-                f"{folder} has no masked-LM or causal-LM head: use a model that was pre-trained with the objective mlm, "
-                "plm or clm and not fine-tuned"
+                f"{folder} has no masked-LM or causal-LM head: use a model that was pre-trained to predict tokens (such as "
+                "with the objective mlm or clm) and not fine-tuned"
             )
-        return cls.masked(folder, tokenizer, model, max_length)
+        return cls(folder, tokenizer, model, max_length, *found)
+
+    @property
+    def causal(self) -> bool:
+        """Whether the model predicts each token from the tokens before it. Otherwise, it fills masks."""
+        return self.model.encoder.config.causal
 
     @property
     def max_text(self) -> int:
         """Tokens in the longest text. A causal model reads the token that starts a text, and all of its tokens but the last;
         other models read all of them between two special tokens."""
-        return self.max_length if self.kind == "clm" else self.max_length - 2
+        return self.max_length if self.causal else self.max_length - 2
 
     def log_distributions(self, contexts: Iterable[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
         """Predict all entries of the vocabulary at some positions of sequences.
@@ -226,9 +227,12 @@ class TokenModel:
             UserError: They are not finite.
         """
         starts = batch.ragged.cu_seqlens.tolist()
-        index = np.concatenate([own + start for own, start in zip(positions, starts, strict=False)])
+        ahead = self.head.ahead if isinstance(self.head, FillsMasks) and not self.causal else 0
+        index = np.concatenate([own + start - ahead for own, start in zip(positions, starts, strict=False)])
         rows = torch.as_tensor(index, dtype=torch.int64, device=self.model.device)
-        if self.kind == "plm":  # all masks have the same rank: each is predicted from the rest of the text
+        if (
+            isinstance(self.head, FillsMasks) and self.head.permuted
+        ):  # all masks have the same rank: each is predicted from the rest of the text
             batch = replace(batch, order=(batch.input_ids == self.tokenizer.mask_id).long())
         x_PD = self.model.encoder_of(self.kind)(batch, rows).last
         require_finite(x_PD)
@@ -251,13 +255,20 @@ def tell_generator(model: Model) -> None:
         console.info("predictions of the generator, because an ELECTRA itself predicts no tokens")
 
 
-def _causal_head(model: Model) -> Head | None:
-    """Return the head of a causal language model; None if the model is none, or was fine-tuned."""
+def filling_head(model: Model) -> tuple[str, FillsMasks] | None:
+    """Return the head of a model that predicts masked tokens, with its kind; None if the model has none."""
+    heads = {kind: head for kind, head in model.heads.items() if isinstance(head, FillsMasks)}
+    return None if model.encoder.config.causal else next(iter(heads.items()), None)
+
+
+def _causal_head(model: Model) -> tuple[str, FillsMasks | CausalLMHead] | None:
+    """Return the head of a causal language model, with its kind; None if the model is none, or was fine-tuned."""
     config = model.encoder.config
     if not isinstance(config, TransformerConfig) or not config.causal:
         return None
-    if "mlm" in model.encoder_heads:  # a causal XLM, whose checkpoint calls its head as that of a masked one
-        return cast(MaskedLMHead, model.heads["mlm"])
-    if not model.kinds <= {"clm"}:
+    for kind, head in model.heads.items():  # a causal XLM has the head of a masked one
+        if isinstance(head, FillsMasks | CausalLMHead):
+            return kind, head
+    if model.heads or config.embedding_width != config.hidden_size:
         return None
-    return CausalLMHead(model.encoder.embeddings.word) if config.embedding_width == config.hidden_size else None
+    return CausalLM.kind, CausalLMHead(model.encoder.embeddings.word)

@@ -16,7 +16,7 @@ from bertie import config as configuration
 from bertie import console, runtime
 from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
-from bertie.objectives import MaskedLM
+from bertie.objectives.objective import Initializes
 from bertie.pretraining import scaling
 from bertie.pretraining.plan_report import Outlook, reasons, report
 from bertie.pretraining.pretrain import Setup, set_up
@@ -240,7 +240,7 @@ def _recipe(name: str, batch_size: int, target: Target) -> PretrainConfig:
     sizes = {"batch_size": batch_size, "row_tokens": target.sizes()[1]}
     recipe = configuration.load(PretrainConfig, {"extends": name, "training": sizes}, "pretrain")
     objectives = tuple(
-        replace(each, initialization="random") if isinstance(each, MaskedLM) else each for each in recipe.objectives
+        replace(each, initialization="random") if isinstance(each, Initializes) else each for each in recipe.objectives
     )
     return replace(recipe, objectives=objectives)
 

@@ -9,7 +9,7 @@ from bertie.batches.collate import collate, join
 from bertie.batches.layouts import Layout, LayoutEpoch
 from bertie.contracts import MicroBatch, Sequence
 from bertie.errors import UserError
-from bertie.objectives import Objective
+from bertie.objectives import AnyObjective
 from bertie.pretraining.feed import label_row
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
@@ -18,7 +18,7 @@ EVAL_ROW_TOKENS = 4096  # tokens per micro-batch of an evaluation, independent o
 
 
 def eval_batches(
-    objectives: tuple[Objective, ...], layout: Layout, corpus: Corpus, tokenizer: Tokenizer, max_tokens: int
+    objectives: tuple[AnyObjective, ...], layout: Layout, corpus: Corpus, tokenizer: Tokenizer, max_tokens: int
 ) -> list[MicroBatch]:
     """Build the evaluation set: held-out text, with the same masks for every step, run and seed.
 

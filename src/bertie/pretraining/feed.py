@@ -14,7 +14,8 @@ from bertie.batches.loader import Position, Step, StepPlan
 from bertie.batches.prefetch import prefetch
 from bertie.contracts import Batch, MicroBatch
 from bertie.errors import UsageError
-from bertie.objectives import Objective
+from bertie.objectives import AnyObjective
+from bertie.objectives.objective import Labeling
 from bertie.pretraining.phases import ResolvedPhase, phase_index, plan_steps
 from bertie.pretraining.timed_steps import timed_steps
 from bertie.text.shards import Shards
@@ -34,7 +35,7 @@ class Feed:
 
     phases: list[ResolvedPhase]
     shards: Shards
-    objectives: tuple[Objective, ...]
+    objectives: tuple[AnyObjective, ...]
     seed: int
     micro_batch: int
     """Most rows of one forward pass."""
@@ -108,7 +109,7 @@ def rows_per_pass(rows: int, most: int) -> int:
 
 def label_row(
     batch: Batch,
-    objectives: tuple[Objective, ...],
+    objectives: tuple[AnyObjective, ...],
     tokenizer: Tokenizer,
     seed: int,
     *stream: int,
@@ -125,8 +126,9 @@ def label_row(
         progress: Fraction of the run that is complete, in [0, 1). The evaluation set keeps 0, so that the losses of
             different steps are comparable.
     """
-    targets: dict[str, Any] = {}
+    targets, notes = dict[str, Any](), dict[str, Any]()
     for number, objective in enumerate(objectives):
         rng = seeding.generator(seed, *stream, number)
-        batch, targets[objective.kind] = objective.label(batch, tokenizer, rng, progress)
+        given = Labeling(tokenizer, rng, progress, notes)
+        batch, targets[objective.kind], notes[objective.kind] = objective.label(batch, given)
     return batch, targets

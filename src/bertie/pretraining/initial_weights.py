@@ -17,23 +17,16 @@ from bertie.model.electra import build_generator
 from bertie.model.encoder import EncoderConfig, build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
-from bertie.objectives import Objective, ReplacedToken
-from bertie.objectives.heads import build_heads
-from bertie.pretraining.teacher import connect_teacher
+from bertie.objectives import AnyObjective
+from bertie.objectives.heads import build_heads, objectives_named
+from bertie.objectives.objective import Generates, Teaches
+from bertie.pretraining.recipe import PretrainConfig
 from bertie.text.tokenizer import Tokenizer
-
-VOCABULARY_WEIGHTS = (
-    "encoder.embeddings.word.weight",
-    "heads.mlm.bias",
-    "heads.sbo.bias",
-    "heads.bilm.output.weight",
-    "heads.plm.bias",
-)  # one row per vocabulary entry
 
 
 def new_model(
     size: EncoderConfig,
-    objectives: tuple[Objective, ...],
+    objectives: tuple[AnyObjective, ...],
     seed: int,
     attention: Kind = "automatic",
     teacher: Checkpoint | None = None,
@@ -48,14 +41,46 @@ def new_model(
         teacher: The teacher of a distillation, which training needs.
     """
     encoder = build_encoder(size, attention)
-    sizes = [objective.generator(size) for objective in objectives if isinstance(objective, ReplacedToken)]
+    sizes = [objective.generator(size) for objective in objectives if isinstance(objective, Generates)]
     generator = build_generator(sizes[0] if sizes else None, encoder, attention)
     model = Model(encoder, build_heads(objectives, encoder, generator), generator=generator)
     runtime.reseed_torch(seed, seeding.WEIGHTS)
     initialize_weights(model, size.initializer_range)
     if teacher is not None:
-        connect_teacher(model, teacher, attention)
+        for objective in objectives:
+            if isinstance(objective, Teaches):
+                objective.connect_teacher(model, teacher, attention)
     return model
+
+
+def read_teacher(config: PretrainConfig, tokenizer: Tokenizer | None) -> Checkpoint | None:
+    """Read the teacher that an objective of a recipe names; None if no objective has one.
+
+    Args:
+        config: The recipe.
+        tokenizer: The tokenizer of the training text; None: it is not known yet, and is not compared.
+
+    Raises:
+        UsageError: There is no such model, or it does not fit the student, the text or the settings.
+        UserError: The model is damaged.
+    """
+    longest = max(phase.layout.max_length for phase in config.resolved_phases)
+    for number, objective in enumerate(config.objectives):
+        if isinstance(objective, Teaches):
+            flag, continues = f"--objectives.{number}", bool(config.init_from)
+            return objective.read_teacher(config.model, longest, continues, tokenizer, flag)
+    return None
+
+
+def vocabulary_weights(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """Return the names of the weights of a checkpoint that have one row per vocabulary entry."""
+    objectives = tuple(objectives_named(checkpoint.heads))
+    with torch.device("meta"):
+        shapes = [
+            {name: weight.shape for name, weight in new_model(each, objectives, 0).state_dict().items()}
+            for each in (replace(checkpoint.config, vocab_size=entries) for entries in (1000, 1001))
+        ]
+    return tuple(name for name, shape in shapes[0].items() if shape != shapes[1][name])
 
 
 def read_initial_checkpoint(source: str | Path, tokenizer: Tokenizer) -> Checkpoint:
@@ -86,9 +111,8 @@ def read_initial_checkpoint(source: str | Path, tokenizer: Tokenizer) -> Checkpo
     def extended(rows: Tensor) -> Tensor:
         return torch.cat([rows[: old.size], *(rows[ids].mean(0, keepdim=True) for ids in pieces)])
 
-    weights = {
-        name: extended(tensor) if name in VOCABULARY_WEIGHTS else tensor for name, tensor in checkpoint.weights.items()
-    }
+    growing = vocabulary_weights(checkpoint) if pieces else ()
+    weights = {name: extended(tensor) if name in growing else tensor for name, tensor in checkpoint.weights.items()}
     size = replace(checkpoint.config, vocab_size=tokenizer.size)
     return replace(checkpoint, weights=weights, tokenizer=tokenizer, config=size)
 
@@ -136,7 +160,7 @@ def load_initial_optimizer(start: Checkpoint, model: Model, optimizer: torch.opt
         raise UsageError(
             f"{folders[0]} was trained with {saved_kind}, whose state does not fit {kind}: omit --init-optimizer"
         )
-    load_optimizer(folders[0], model, optimizer, grown=VOCABULARY_WEIGHTS)
+    load_optimizer(folders[0], model, optimizer, grown=vocabulary_weights(start))
     return f"loaded the optimizer state of {folders[0]}"
 
 

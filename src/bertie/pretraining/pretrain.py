@@ -25,7 +25,7 @@ from bertie.contracts import Loss, MicroBatch
 from bertie.errors import UsageError, UserError
 from bertie.model.encoder import EncoderConfig, spell_entries, with_dropout
 from bertie.model.model import Model
-from bertie.objectives import MaskedLM
+from bertie.objectives.objective import Holds, Initializes
 from bertie.pretraining.compile_layers import compile_if_possible
 from bertie.pretraining.eval_set import eval_batches
 from bertie.pretraining.feed import Feed
@@ -34,10 +34,10 @@ from bertie.pretraining.initial_weights import (
     load_initial_weights,
     new_model,
     read_initial_checkpoint,
+    read_teacher,
 )
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining, with_languages, with_vocab_size
 from bertie.pretraining.repetition import warn_of_overfitting, warn_of_repetition
-from bertie.pretraining.teacher import read_teacher
 from bertie.text.shards import Shards, open_shards
 from bertie.training import trainer
 from bertie.training.clock import PARTS, Clock
@@ -99,11 +99,7 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
             return {}
         entropy = setup.shards.eval.unigram_entropy
         warn_of_overfitting(setup.epochs(counters.tokens), _last_eval(run).get("mlm_loss", 0.0), entropy)
-        lines = (
-            {f"unigram entropy {entropy:.2f}": entropy}
-            if setup.config.objectives[0].kind in ("mlm", "clm", "plm")
-            else {}
-        )
+        lines = {f"unigram entropy {entropy:.2f}": entropy} if setup.config.objectives[0].predicts_text else {}
         about = setup.summary_sentence(_last_eval(run))
         trainer.finish(job, run, run_page(run.path, about, lines).html(), about)
         return {"run": str(out), "finished_before": False, "parameters": job.model.size, "eval": _last_eval(run)}
@@ -210,7 +206,8 @@ class Setup:
             console.info(load_initial_weights(self.initial_checkpoint, model))
         elif self.ranks.first and not has_checkpoint(self.out):
             for objective in config.objectives:
-                objective.initialize(model, self.shards)
+                if isinstance(objective, Initializes):
+                    objective.initialize(model, self.shards)
         return model.to(runtime.device())
 
     def _optimizer(self, model: Model) -> torch.optim.Optimizer:
@@ -224,7 +221,7 @@ class Setup:
     def _hold(self, model: Model, optimizer: torch.optim.Optimizer) -> None:
         """Keep weights as they are that the objectives do not train."""
         for objective in self.config.objectives:
-            if isinstance(objective, MaskedLM):
+            if isinstance(objective, Holds):
                 objective.hold(model, self.shards.tokenizer, optimizer)
 
     @property

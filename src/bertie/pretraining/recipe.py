@@ -11,7 +11,7 @@ from bertie.errors import UsageError, require_range
 from bertie.model.attention import Kind
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig
-from bertie.objectives import Objective
+from bertie.objectives import AnyObjective
 from bertie.pretraining.phases import Phase, ResolvedPhase, resolve_phases
 from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
@@ -86,7 +86,7 @@ class PretrainConfig:
     """Size of the model. You may omit `vocab_size`: bertie takes it from the shards."""
     layout: Layout
     """How documents become sequences."""
-    objectives: tuple[Objective, ...]
+    objectives: tuple[AnyObjective, ...]
     """Pre-training objectives, each of a different kind. Their weighted losses are added."""
     optimizer: Optimizer
     """The optimizer."""
@@ -154,7 +154,7 @@ class PretrainConfig:
         return resolve_phases(self.phases, self.layout, *sizes, static_epochs=settings.static_epochs)
 
 
-def _check_objectives(objectives: tuple[Objective, ...]) -> None:
+def _check_objectives(objectives: tuple[AnyObjective, ...]) -> None:
     """Raise UsageError if there is nothing to train, or one kind of objective twice."""
     kinds = [objective.kind for objective in objectives]
     if not kinds or len(set(kinds)) < len(kinds):
@@ -175,35 +175,25 @@ def require_positions(config: PretrainConfig) -> None:
         raise UsageError(f"{where} {longest} is more than model.max_position_embeddings {most}: {advice}")
 
 
-def _check_layout(layout: Layout, model: EncoderConfig, objectives: tuple[Objective, ...]) -> None:
+def _check_layout(layout: Layout, model: EncoderConfig, objectives: tuple[AnyObjective, ...]) -> None:
     """Raise UsageError if the layout does not give what the model or the objectives need, or gives what they cannot use."""
-    if isinstance(model, TransformerConfig) and model.language_embeddings and layout.kind != "translations":
+    if model.language_embeddings and layout.kind != "translations":
         raise UsageError(
             f'model.language_embeddings is true, and layout.kind is "{layout.kind}", which does not know the languages of '
             'the text: set layout.kind to "translations", or model.language_embeddings to false'
         )
     if layout.kind != "pairs":
         return
-    if isinstance(model, TransformerConfig) and model.type_vocab_size == 1:
+    if model.type_vocab_size == 1:
         raise UsageError(
             'model.type_vocab_size is 1, and layout.kind is "pairs": sentence pairs have 2 segments; set '
             "model.type_vocab_size to 2, or to 0 for none"
         )
-    if layout.negatives == "swapped" and all(objective.kind != "nsp" for objective in objectives):
+    if layout.negatives == "swapped" and not any(objective.reads_pairs for objective in objectives):
         raise UsageError(
             'layout.negatives is "swapped", and objectives has no nsp, which learns the order: add it, or set '
             'layout.negatives to "random"'
         )
-    if layout.negatives == "swapped" and isinstance(model, TransformerConfig) and not _knows_order(model):
-        raise UsageError(
-            'model.position_embedding is "none" and model.type_vocab_size is 0, so the model cannot tell in which order A and '
-            'B stand, and layout.negatives is "swapped": set layout.negatives to "random", or give the model positions or '
-            "segments"
-        )
-
-
-def _knows_order(model: TransformerConfig) -> bool:
-    return model.position_embedding != "none" or model.type_vocab_size > 1 or model.causal
 
 
 def with_vocab_size(config: PretrainConfig, tokenizer: Tokenizer) -> PretrainConfig:
@@ -237,7 +227,7 @@ def with_languages(config: PretrainConfig, shards: Shards) -> tuple[PretrainConf
             f"layout.translation_prob is {layout.translation_prob:g}, and no training document of {shards.folder} has a "
             "translation: set it to 0, or prepare records with text in several languages"
         )
-    if not (isinstance(model, TransformerConfig) and model.language_embeddings):
+    if not model.language_embeddings:
         return config, shards
     if others := sorted({*shards.languages} - {*model.languages}) if model.languages else []:
         raise UsageError(

@@ -13,11 +13,12 @@ from bertie.contracts import Batch, MicroBatch, Sequence, Targets
 from bertie.errors import UsageError
 from bertie.model.characters import ENTRIES_MULTIPLE, GATE_BIAS, CharacterCNN, Characters
 from bertie.model.encoder import build_encoder, spell_entries
-from bertie.model.flops import training_flops
+from bertie.model.flops import model_flops
 from bertie.model.initialization import initialize_weights
 from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
 from bertie.objectives import BidirectionalLM
+from bertie.objectives.objective import Labeling
 from bertie.text.spelling import spelling_table
 from bertie.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bertie.training.memory import estimate_memory
@@ -124,16 +125,23 @@ def test_the_output_matrix_is_the_heads_own(tokenizer: Tokenizer) -> None:
 
 def test_flops_agree_with_torchs_counter(tokenizer: Tokenizer) -> None:
     ids = list(range(ENTRIES_MULTIPLE)) * 2
-    packed, targets = BidirectionalLM().label(collate(sequences(ids), len(ids)), tokenizer, np.random.default_rng(0))
+    packed, targets, _ = BidirectionalLM().label(
+        collate(sequences(ids), len(ids)), Labeling(tokenizer, np.random.default_rng(0))
+    )
     micro = MicroBatch.of(packed, {"bilm": targets})
     with FlopCounterMode(display=False) as counter:
         cnn(tokenizer)(torch.tensor(ids))
     without = replace(CONFIG, input=LstmConfig(2, 12, 10).input)
-    assert training_flops(CONFIG, micro) - training_flops(without, micro) == 3 * counter.get_total_flops()
+    assert (
+        model_flops(language_model(CONFIG, tokenizer), micro) - model_flops(language_model(without, tokenizer), micro)
+        == 3 * counter.get_total_flops()
+    )
 
 
 def test_memory_is_estimated_without_a_vocabulary(tokenizer: Tokenizer) -> None:
-    packed, targets = BidirectionalLM().label(collate(sequences([5, 6]), 16), tokenizer, np.random.default_rng(0))
+    packed, targets, _ = BidirectionalLM().label(
+        collate(sequences([5, 6]), 16), Labeling(tokenizer, np.random.default_rng(0))
+    )
     micro = MicroBatch.of(packed, {"bilm": targets})
     found = estimate_memory(lambda size: language_model(size, tokenizer), CONFIG, micro, recompute=False)  # pyright: ignore[reportArgumentType]
     assert found.weights == 4 * language_model(CONFIG, tokenizer).size

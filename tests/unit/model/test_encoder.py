@@ -21,6 +21,7 @@ from bertie.model.layers import Layer
 from bertie.model.model import Model
 from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.objectives import MaskedLM, NextSentence
+from bertie.objectives.objective import Labeling
 
 LENGTHS = [7, 1, 20, 64, 2, 33]
 OBJECTIVES = (MaskedLM(), NextSentence())
@@ -60,7 +61,7 @@ def random_targets(batch: Batch) -> dict[str, Targets]:
     index = np.sort(rng.choice(len(batch.input_ids), 25, replace=False))
     weight = (rng.random(25) < 0.8).astype(np.float32)
     mlm = Targets(index, rng.integers(0, 500, 25), weight)
-    return {"mlm": mlm, "nsp": NextSentence().label(batch, tokenizer=None, rng=rng)[1]}  # type: ignore[arg-type]
+    return {"mlm": mlm, "nsp": NextSentence().label(batch, Labeling(None, rng)).targets}  # type: ignore[arg-type]
 
 
 def test_packed_sequences_are_encoded_independently(tiny_config: TransformerConfig) -> None:

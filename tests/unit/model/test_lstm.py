@@ -12,10 +12,12 @@ from bertie.contracts import Batch, MicroBatch, Sequence
 from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
-from bertie.model.flops import training_flops
+from bertie.model.flops import model_flops
 from bertie.model.initialization import initialize_weights
 from bertie.model.lstm import LstmConfig, LstmEncoder
 from bertie.objectives import BidirectionalLM, CausalLM, MaskedLM, NextSentence
+from bertie.objectives.objective import Labeling
+from bertie.pretraining.initial_weights import new_model
 from bertie.text.tokenizer import Tokenizer
 
 CONFIG = LstmConfig(2, 12, 10, vocab_size=40, max_position_embeddings=16, hidden_dropout_prob=0.0)
@@ -53,7 +55,7 @@ def test_targets_are_the_next_and_the_previous_token(small_tokenizer: Tokenizer)
     made = [
         Sequence(np.array(s, np.int32), np.zeros(len(s), np.int32), np.ones(len(s), bool)) for s in ([2, 7, 3], [2, 3])
     ]
-    _, targets = BidirectionalLM().label(collate(made, 16), small_tokenizer, np.random.default_rng(0))
+    _, targets, _ = BidirectionalLM().label(collate(made, 16), Labeling(small_tokenizer, np.random.default_rng(0)))
     assert targets.weight.tolist() == [[1, 0], [1, 1], [0, 1], [1, 0], [0, 1]]
     assert (targets.label * targets.weight).tolist() == [[7, 0], [3, 2], [0, 7], [3, 0], [0, 2]]
 
@@ -65,9 +67,10 @@ def test_initial_weights_are_a_function_of_the_seed() -> None:
 
 def test_flops_count_gates_projections_and_logits(small_tokenizer: Tokenizer) -> None:
     made = [Sequence(np.array([1, 2, 3], np.int32), np.zeros(3, np.int32), np.ones(3, bool))]
-    packed, targets = BidirectionalLM().label(collate(made, 16), small_tokenizer, np.random.default_rng(0))
+    packed, targets, _ = BidirectionalLM().label(collate(made, 16), Labeling(small_tokenizer, np.random.default_rng(0)))
     products = 2 * 2 * (4 * 10 * (6 + 6) + 10 * 6) + 12 * 40  # of a token: layers × directions, then logits
-    assert training_flops(CONFIG, MicroBatch.of(packed, {"bilm": targets})) == 6 * 3 * products
+    model = new_model(CONFIG, (BidirectionalLM(),), 0)
+    assert model_flops(model, MicroBatch.of(packed, {"bilm": targets})) == 6 * 3 * products
 
 
 def test_models_and_objectives_that_do_not_fit_are_refused() -> None:

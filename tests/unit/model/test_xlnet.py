@@ -15,10 +15,11 @@ from bertie.batches.collate import collate
 from bertie.contracts import Batch, MicroBatch, Sequence
 from bertie.errors import UsageError
 from bertie.model.encoder import build_encoder, with_dropout
-from bertie.model.flops import training_flops
+from bertie.model.flops import model_flops
 from bertie.model.initialization import initialize_weights
 from bertie.model.xlnet import XlnetConfig, XlnetEncoder
 from bertie.objectives import PermutationLM
+from bertie.objectives.objective import Labeling
 from bertie.pretraining.initial_weights import new_model
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.memory import estimate_memory
@@ -193,7 +194,9 @@ def micro_batch(tokenizer: Tokenizer, ordered: bool) -> MicroBatch:
     ids = np.random.default_rng(0).integers(60, 500, (8, 64)).astype(np.int32)
     ids[:, 0] = tokenizer.cls_id
     made = [Sequence(row, np.zeros(64, np.int32), np.ones(64, bool)) for row in ids]
-    batch, targets = PermutationLM(masking="tokens").label(collate(made, 64), tokenizer, np.random.default_rng(0))
+    batch, targets, _ = PermutationLM(masking="tokens").label(
+        collate(made, 64), Labeling(tokenizer, np.random.default_rng(0))
+    )
     return MicroBatch.of(batch if ordered else replace(batch, order=None), {"plm": targets})
 
 
@@ -207,7 +210,7 @@ def test_flops_agree_with_torchs_counter(small_tokenizer: Tokenizer, ordered: bo
         model(micro.tensors())["plm"].total.backward()
     queries = np.bincount(micro.rows // 64)
     pairs = (3 - 1) * (8 * 64**2 + ordered * 64 * queries.sum()) + 64 * queries.sum()
-    assert counter.get_total_flops() - 6 * 64 * pairs == pytest.approx(training_flops(config, micro), rel=0.03)
+    assert counter.get_total_flops() - 6 * 64 * pairs == pytest.approx(model_flops(model, micro), rel=0.03)
 
 
 def test_memory_is_estimated_without_running(small_tokenizer: Tokenizer) -> None:

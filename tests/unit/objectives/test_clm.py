@@ -23,6 +23,7 @@ from bertie.objectives.clm import CausalLM
 from bertie.objectives.initialization import COOCCURRENCE_NORM
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
+from bertie.objectives.objective import Labeling
 from bertie.text.shards import open_shards
 from bertie.text.tokenizer import Tokenizer
 
@@ -33,7 +34,7 @@ def sequence(ids: list[int]) -> Sequence:
 
 def test_every_token_predicts_the_next_one_of_its_sequence(small_tokenizer: Tokenizer) -> None:
     batch = collate([sequence([2, 7, 8, 3]), sequence([2, 9, 3]), *filler(3, small_tokenizer.pad_id, 64)], 64)
-    after, targets = CausalLM().label(batch, small_tokenizer, np.random.default_rng(0))
+    after, targets, _ = CausalLM().label(batch, Labeling(small_tokenizer, np.random.default_rng(0)))
     assert after is batch
     assert targets.index.tolist() == list(range(10))
     found = [(int(i), int(label)) for i, label, weight in zip(*vars(targets).values(), strict=True) if weight]

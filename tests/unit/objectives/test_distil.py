@@ -25,10 +25,10 @@ from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.model.soft_targets import Logits, divergence
 from bertie.objectives import CausalLM, Distillation, MaskedLM, NextSentence, ReplacedToken
+from bertie.objectives.objective import Labeling
 from bertie.pretraining.feed import label_row
-from bertie.pretraining.initial_weights import new_model
+from bertie.pretraining.initial_weights import new_model, read_teacher
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
-from bertie.pretraining.teacher import read_teacher
 from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
 from bertie.training.optimizers import AdamW
@@ -70,17 +70,20 @@ def random_logits(rows: int, size: int, entries: int, dtype: torch.dtype, grad: 
 
 
 def test_targets_are_at_all_tokens_or_at_the_masked_ones(small_tokenizer: Tokenizer) -> None:
-    masked, mlm = MaskedLM().label(row(small_tokenizer, 0), small_tokenizer, np.random.default_rng(0))
-    after, targets = Distillation().label(masked, small_tokenizer, np.random.default_rng(0))
+    masked, mlm, noted = MaskedLM().label(row(small_tokenizer, 0), Labeling(small_tokenizer, np.random.default_rng(0)))
+    given = Labeling(small_tokenizer, np.random.default_rng(0), notes={"mlm": noted})
+    after, targets, _ = Distillation().label(masked, given)
     assert after is masked
     assert targets.index.tolist() == list(range(140))
     assert targets.weight.tolist() == [1] * 120 + [0] * 20
-    after, targets = Distillation(positions="masked").label(masked, small_tokenizer, np.random.default_rng(0))
+    after, targets, _ = Distillation(positions="masked").label(masked, given)
     assert after is masked
     assert targets.index.tolist() == mlm.index.tolist()
     assert targets.weight.tolist() == mlm.weight.tolist()
-    with pytest.raises(ValueError, match="masked language modeling"):
-        Distillation().label(row(small_tokenizer, 0), small_tokenizer, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="not masked"):
+        Distillation(positions="masked").label(
+            row(small_tokenizer, 0), Labeling(small_tokenizer, np.random.default_rng(0))
+        )
 
 
 def test_a_divergence_by_hand() -> None:

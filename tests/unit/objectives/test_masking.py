@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError
 from bertie.objectives.masking import SPAN_LENGTHS, Masking, ngram_lengths, select
 from bertie.objectives.mlm import MaskedLM
+from bertie.objectives.objective import Labeling
 from bertie.pretraining.eval_set import eval_batches
 from bertie.pretraining.feed import Feed
 from bertie.pretraining.phases import resolve_phases
@@ -25,6 +27,10 @@ from bertie.training.distributed import SINGLE_PROCESS
 
 WHOLE: tuple[Masking, ...] = ("words", "spans", "ngrams")
 SPECIAL = np.array([0, 1, 2, 3, 4])
+
+
+def labeling(seed: int) -> Labeling:
+    return Labeling(SimpleNamespace(special_ids=SPECIAL), np.random.default_rng(seed))  # type: ignore[arg-type]
 
 
 def sequence(starts: list[bool], separators: tuple[int, ...] = ()) -> Sequence:
@@ -60,14 +66,14 @@ def words_of(batch: Batch) -> np.ndarray:
 def test_words_of_a_short_sequence_by_hand() -> None:
     """Tokens 1 to 8 are the words (1 2 3) (4) (5 6) (7 8). A share of 2 tokens is one word: no two words have 2 tokens."""
     batch = collate([sequence([True, False, False, True, True, False, True, False])], 16)
-    found = {tuple(select("words", batch, SPECIAL, 0.25, 4, np.random.default_rng(s)).positions) for s in range(200)}
+    found = {tuple(select("words", batch, labeling(s), 0.25, 4).positions) for s in range(200)}
     assert found == {(5, 6), (7, 8), (1, 2, 3), (4,)}
 
 
 @pytest.mark.parametrize("masking", WHOLE)
 def test_units_consist_of_whole_words_of_one_text(masking: Masking) -> None:
     for seed, batch in enumerate(ROWS):
-        selection = select(masking, batch, SPECIAL, 0.15, 615, np.random.default_rng(seed))
+        selection = select(masking, batch, labeling(seed), 0.15, 615)
         assert not np.isin(batch.input_ids[selection.positions], SPECIAL).any()
         assert (np.diff(selection.positions) > 0).all()
         words = words_of(batch)
@@ -84,8 +90,8 @@ def test_units_consist_of_whole_words_of_one_text(masking: Masking) -> None:
 def test_the_share_of_a_row_is_exact_and_every_sequence_has_a_target(masking: Masking, share: float) -> None:
     for seed, batch in enumerate(ROWS):
         capacity = math.ceil(share * 4096)
-        exact = select("tokens", batch, SPECIAL, share, capacity, np.random.default_rng(seed)).positions
-        found = select(masking, batch, SPECIAL, share, capacity, np.random.default_rng(seed)).positions
+        exact = select("tokens", batch, labeling(seed), share, capacity).positions
+        found = select(masking, batch, labeling(seed), share, capacity).positions
         assert len(found) == len(exact)
         owners = [np.searchsorted(batch.ragged.cu_seqlens, positions, side="right") for positions in (found, exact)]
         assert set(owners[0]) == set(owners[1])
@@ -97,7 +103,7 @@ def lengths_in_words(masking: Masking, rounds: int) -> np.ndarray:
     counts = np.zeros(12)
     for seed in range(rounds):
         batch = ROWS[seed % len(ROWS)]
-        selection = select(masking, batch, SPECIAL, 0.15, 615, np.random.default_rng(seed))
+        selection = select(masking, batch, labeling(seed), 0.15, 615)
         words = words_of(batch)[selection.positions]
         _, first = np.unique(selection.unit, return_index=True)
         last = np.append(first[1:], len(words)) - 1
@@ -124,7 +130,7 @@ def test_every_word_is_selected_about_equally_often(masking: Masking) -> None:
     words, counts = words_of(batch), np.zeros(len(batch.input_ids))
     capacity = math.ceil(0.15 * len(counts))
     for seed in range(1500):
-        counts[select(masking, batch, SPECIAL, 0.15, capacity, np.random.default_rng(seed)).positions] += 1
+        counts[select(masking, batch, labeling(seed), 0.15, capacity).positions] += 1
     rates = counts.reshape(8, -1).mean(0) / 1500
     _, first = np.unique(words[: len(rates)], return_index=True)
     rates = rates[first[1:-1]]
@@ -147,7 +153,7 @@ def test_short_sequences_do_not_exceed_the_constant_number_of_targets(
 ) -> None:
     batch = collate([sequence(starts) for starts in texts], 16)
     objective = MaskedLM(mlm_probability=share, masking=masking)
-    _, targets = objective.label(batch, small_tokenizer, np.random.default_rng(seed))
+    _, targets, _ = objective.label(batch, Labeling(small_tokenizer, np.random.default_rng(seed)))
     assert len(targets.index) == math.ceil(share * len(batch.input_ids))
     found = targets.index[targets.weight > 0]
     assert found.tolist() == sorted(set(found.tolist()))
@@ -157,7 +163,9 @@ def test_short_sequences_do_not_exceed_the_constant_number_of_targets(
 def test_a_span_is_replaced_as_a_whole(small_tokenizer: Tokenizer) -> None:
     kinds, mixed = [], 0
     for seed, batch in enumerate(ROWS):
-        after, targets = MaskedLM(masking="spans").label(batch, small_tokenizer, np.random.default_rng(seed))
+        after, targets, _ = MaskedLM(masking="spans").label(
+            batch, Labeling(small_tokenizer, np.random.default_rng(seed))
+        )
         positions = targets.index[targets.weight > 0]
         new, old = after.input_ids[positions], batch.input_ids[positions]
         kind = np.where(new == small_tokenizer.mask_id, 0, np.where(new == old, 2, 1))
@@ -175,7 +183,7 @@ def test_a_span_is_replaced_as_a_whole(small_tokenizer: Tokenizer) -> None:
 def test_share_of_unmasked_sequences(masking: Masking, small_tokenizer: Tokenizer) -> None:
     objective, bare, total = MaskedLM(masking=masking, unmasked_sequences=0.3), 0, 0
     for seed, batch in enumerate(ROWS):
-        _, targets = objective.label(batch, small_tokenizer, np.random.default_rng(seed))
+        _, targets, _ = objective.label(batch, Labeling(small_tokenizer, np.random.default_rng(seed)))
         owner = np.searchsorted(batch.ragged.cu_seqlens, targets.index[targets.weight > 0], side="right") - 1
         found = np.bincount(owner, minlength=len(batch.pair_label))[batch.pair_label == 0]
         bare += (found == 0).sum()

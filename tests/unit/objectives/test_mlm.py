@@ -19,6 +19,7 @@ from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.objectives.masking import Masking
 from bertie.objectives.mlm import MaskedLM
+from bertie.objectives.objective import Labeling
 from bertie.pretraining.feed import label_row
 from bertie.text.cooccurrence import cooccurrence_vectors
 from bertie.text.shards import open_shards
@@ -44,7 +45,7 @@ def rows_of(tokenizer: Tokenizer, count: int, tokens: int = 1024) -> list[Batch]
 
 
 def corrupted(objective: MaskedLM, batch: Batch, tokenizer: Tokenizer, seed: int = 0) -> tuple[Batch, Targets]:
-    return objective.label(batch, tokenizer, np.random.default_rng(seed))
+    return objective.label(batch, Labeling(tokenizer, np.random.default_rng(seed)))[:2]
 
 
 def predicted(targets: Targets) -> np.ndarray:

@@ -5,6 +5,7 @@ import numpy as np
 from bertie.batches.collate import collate, filler
 from bertie.contracts import Sequence
 from bertie.objectives.nsp import NextSentence
+from bertie.objectives.objective import Labeling
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -16,7 +17,7 @@ def pair(length: int, kind: int) -> Sequence:
 
 def test_labeled_pairs_have_targets_at_cls(small_tokenizer: Tokenizer) -> None:
     batch = collate([pair(7, 0), pair(5, 1), pair(6, -1), pair(8, 1), *filler(3, small_tokenizer.pad_id, 64)], 64)
-    after, targets = NextSentence().label(batch, small_tokenizer, np.random.default_rng(0))
+    after, targets, _ = NextSentence().label(batch, Labeling(small_tokenizer, np.random.default_rng(0)))
     assert after is batch
     assert targets.index.tolist() == [0, 7, 12, 18, 26]
     assert targets.weight.tolist() == [1, 1, 0, 1, 0]

@@ -22,7 +22,7 @@ from bertie.model.config import TransformerConfig
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead
-from bertie.objectives import MaskedLM, Objective, ReplacedToken
+from bertie.objectives import AnyObjective, MaskedLM, ReplacedToken
 from bertie.objectives.initialization import set_pattern_weights
 from bertie.pretraining import pretrain
 from bertie.pretraining.initial_weights import new_model
@@ -271,7 +271,7 @@ def test_a_run_that_resumes_holds_them_too(
         ({}, (WITH_PATTERNS, ReplacedToken()), "generator"),
     ],
 )
-def test_other_models_are_refused(changes: dict[str, Any], objectives: tuple[Objective, ...], message: str) -> None:
+def test_other_models_are_refused(changes: dict[str, Any], objectives: tuple[AnyObjective, ...], message: str) -> None:
     layout = DocSentences(max_length=32)
     WITH_PATTERNS.check(MODERN, layout, (WITH_PATTERNS,))
     with pytest.raises(UsageError, match=rf'objectives\.mlm\.initialization is "patterns".*{message}'):

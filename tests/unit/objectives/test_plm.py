@@ -12,6 +12,7 @@ from bertie.model.config import TransformerConfig
 from bertie.model.lstm import LstmConfig
 from bertie.model.xlnet import XlnetConfig
 from bertie.objectives import BidirectionalLM, MaskedLM, NextSentence, PermutationLM
+from bertie.objectives.objective import Labeling
 from bertie.text.tokenizer import Tokenizer
 
 CONFIG = XlnetConfig(
@@ -34,7 +35,7 @@ def labeled(
 ) -> tuple[Batch, Batch, dict[str, np.ndarray]]:
     """Return a row before and after the objective, and its targets without placeholders."""
     before = row(tokenizer, list(lengths), seed)
-    after, targets = PermutationLM(**settings).label(before, tokenizer, np.random.default_rng(seed))  # type: ignore[arg-type]
+    after, targets, _ = PermutationLM(**settings).label(before, Labeling(tokenizer, np.random.default_rng(seed)))  # type: ignore[arg-type]
     assert len(targets.index) == len(targets.label) == len(targets.weight)
     real = targets.weight > 0
     return before, after, {"all": targets.index, "index": targets.index[real], "label": targets.label[real]}
@@ -98,7 +99,7 @@ def test_spans_have_one_to_five_whole_words(small_tokenizer: Tokenizer) -> None:
 def test_labels_are_a_function_of_the_generator(small_tokenizer: Tokenizer) -> None:
     first, again, other = (labeled(small_tokenizer, 0)[1].order, labeled(small_tokenizer, 0)[1].order, None)
     batch = row(small_tokenizer, [64, 40, 3, 64, 50], 0)
-    other, _ = PermutationLM().label(batch, small_tokenizer, np.random.default_rng(1))
+    other, _, _ = PermutationLM().label(batch, Labeling(small_tokenizer, np.random.default_rng(1)))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other.order)
 

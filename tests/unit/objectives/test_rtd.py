@@ -27,6 +27,7 @@ from bertie.model.config import TransformerConfig
 from bertie.model.electra import distinct_rows, fill_masks, sample
 from bertie.model.model import Model
 from bertie.objectives import CausalLM, MaskedLM, NextSentence, ReplacedToken, SpanBoundary
+from bertie.objectives.objective import Labeling
 from bertie.predict.fill_mask import encode_masked
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import load_initial_weights, new_model
@@ -79,8 +80,10 @@ def constant_generator(model: Model, token: int) -> Iterator[None]:
 
 def test_every_ordinary_token_has_a_target(small_tokenizer: Tokenizer) -> None:
     before = row(small_tokenizer, 0)
-    masked, _ = MaskedLM().label(before, small_tokenizer, np.random.default_rng(0))
-    after, targets = ReplacedToken().label(masked, small_tokenizer, np.random.default_rng(0))
+    masked, _, notes = MaskedLM().label(before, Labeling(small_tokenizer, np.random.default_rng(0)))
+    after, targets, _ = ReplacedToken().label(
+        masked, Labeling(small_tokenizer, np.random.default_rng(0), notes={"mlm": notes})
+    )
     assert after is masked
     assert targets.index.tolist() == list(range(200))
     assert targets.label.tolist() == before.input_ids.tolist() != masked.input_ids.tolist()
@@ -88,8 +91,8 @@ def test_every_ordinary_token_has_a_target(small_tokenizer: Tokenizer) -> None:
     assert set(np.flatnonzero(targets.weight == 0)) == special
     assert targets.draw.dtype == np.float32
     assert 0 <= targets.draw.min() < 0.1 < 0.9 < targets.draw.max() < 1
-    with pytest.raises(ValueError, match="before masking"):
-        ReplacedToken().label(before, small_tokenizer, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="not masked"):
+        ReplacedToken().label(before, Labeling(small_tokenizer, np.random.default_rng(0)))
 
 
 def test_samples_by_hand() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +10,13 @@ import bertie
 from bertie.batches.collate import collate, filler
 from bertie.batches.layouts import SentencePairs
 from bertie.checkpoints.folder import write_model
-from bertie.contracts import Batch, MaskedSpans, Sequence
+from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence, SpanBoundary
+from bertie.objectives.masking import MaskedSpans
+from bertie.objectives.mlm import MaskedRow
+from bertie.objectives.objective import Labeling
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
 from bertie.text.tokenizer import Tokenizer
@@ -34,11 +36,16 @@ def row(tokenizer: Tokenizer, seed: int, count: int = 4, tokens: int = 200) -> B
     return collate([*sequences, *filler(tokens - 40 * count, tokenizer.pad_id, 64)], 64)
 
 
+def given(tokenizer: Tokenizer, batch: Batch, spans: MaskedSpans) -> Labeling:
+    nothing = Targets(*(np.zeros(0, int),) * 3)
+    return Labeling(tokenizer, RNG, notes={"mlm": MaskedRow(batch.input_ids, nothing, spans)})
+
+
 def test_targets_of_two_spans_by_hand(small_tokenizer: Tokenizer) -> None:
     """The span 3 to 5 and the span 8, in a row with room for 6 targets."""
     spans = MaskedSpans(*map(np.array, ([3, 4, 5, 8], [50, 51, 52, 60], [3, 3, 3, 8], [5, 5, 5, 8])), capacity=6)
-    batch = replace(row(small_tokenizer, 0), masked_spans=spans)
-    after, targets = SpanBoundary().label(batch, small_tokenizer, RNG)
+    batch = row(small_tokenizer, 0)
+    after, targets, _ = SpanBoundary().label(batch, given(small_tokenizer, batch, spans))
     assert after is batch
     assert targets.index.reshape(-1, 2).tolist() == [[2, 6], [2, 6], [2, 6], [7, 9], [0, 0], [0, 0]]
     assert targets.label.tolist() == [50, 51, 52, 60, 0, 0]
@@ -49,7 +56,8 @@ def test_targets_of_two_spans_by_hand(small_tokenizer: Tokenizer) -> None:
 def test_tokens_after_the_last_position_have_no_weight(small_tokenizer: Tokenizer) -> None:
     n = 25
     spans = MaskedSpans(np.arange(3, 3 + n), np.full(n, 9), np.full(n, 3), np.full(n, 2 + n), capacity=n)
-    _, targets = SpanBoundary().label(replace(row(small_tokenizer, 0), masked_spans=spans), small_tokenizer, RNG)
+    batch = row(small_tokenizer, 0)
+    targets = SpanBoundary().label(batch, given(small_tokenizer, batch, spans)).targets
     assert targets.weight.tolist() == [1] * 20 + [0] * 5
     assert targets.offset.max() == 19
 

@@ -24,6 +24,7 @@ from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.objectives.masking import Masking
+from bertie.objectives.objective import Labeling
 from bertie.pretraining.pretrain import set_up
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.text.prepare import prepare
@@ -153,7 +154,7 @@ def test_whole_words_of_translations_are_masked(masking: Masking, translated_sha
     loader = Loader(shards.train, shards.tokenizer, Translations(max_length=48), StepShape(1, 512), seed=0)
     [row] = next(loader.steps(Position())).all_rows
     assert row.word_starts.dtype == bool
-    after, targets = MaskedLM(masking=masking).label(row, shards.tokenizer, np.random.default_rng(0))
+    after, targets, _ = MaskedLM(masking=masking).label(row, Labeling(shards.tokenizer, np.random.default_rng(0)))
     masked = np.zeros(512, bool)
     masked[targets.index[targets.weight > 0]] = True
     inside = ~row.word_starts & ~np.isin(row.input_ids, shards.tokenizer.special_ids)

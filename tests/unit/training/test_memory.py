@@ -13,7 +13,7 @@ from bertie.checkpoints.folder import Checkpoint, read_checkpoint
 from bertie.contracts import MicroBatch, Sequence
 from bertie.model.config import TransformerConfig
 from bertie.model.model import Model
-from bertie.objectives import Distillation, MaskedLM, NextSentence, Objective, ReplacedToken
+from bertie.objectives import AnyObjective, Distillation, MaskedLM, NextSentence, ReplacedToken
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
 from bertie.text.tokenizer import Tokenizer
@@ -26,12 +26,12 @@ ELECTRA = (MaskedLM(), ReplacedToken(generator_size=0.5))
 
 
 def build(
-    size: TransformerConfig, objectives: tuple[Objective, ...] = OBJECTIVES, teacher: Checkpoint | None = None
+    size: TransformerConfig, objectives: tuple[AnyObjective, ...] = OBJECTIVES, teacher: Checkpoint | None = None
 ) -> Model:
     return new_model(size, objectives, 0, teacher=teacher)
 
 
-def labeled(tokenizer: Tokenizer, objectives: tuple[Objective, ...]) -> MicroBatch:
+def labeled(tokenizer: Tokenizer, objectives: tuple[AnyObjective, ...]) -> MicroBatch:
     ids = np.random.default_rng(0).integers(60, 500, (8, 64)).astype(np.int32)
     sequences = [Sequence(row, np.zeros(64, np.int32), np.ones(64, bool), pair_label=0) for row in ids]
     return join([label_row(collate(sequences, 64), objectives, tokenizer, 0, 0)])
@@ -44,7 +44,7 @@ def micro(small_tokenizer: Tokenizer) -> MicroBatch:
 
 @pytest.mark.parametrize("objectives", [OBJECTIVES, ELECTRA])
 def test_estimate_matches_what_autograd_saves(
-    tiny_config: TransformerConfig, small_tokenizer: Tokenizer, objectives: tuple[Objective, ...]
+    tiny_config: TransformerConfig, small_tokenizer: Tokenizer, objectives: tuple[AnyObjective, ...]
 ) -> None:
     """Compare the estimate, made on the meta device, with the tensors saved by a real forward pass."""
     micro, build_model = labeled(small_tokenizer, objectives), partial(build, objectives=objectives)
@@ -96,7 +96,7 @@ def test_recomputation_keeps_only_the_inputs_of_further_layers(
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("objectives", [OBJECTIVES, ELECTRA])
 def test_recomputation_gives_the_same_gradients_bit_for_bit(
-    tiny_config: TransformerConfig, small_tokenizer: Tokenizer, objectives: tuple[Objective, ...]
+    tiny_config: TransformerConfig, small_tokenizer: Tokenizer, objectives: tuple[AnyObjective, ...]
 ) -> None:
     gradients, micro = [], labeled(small_tokenizer, objectives)
     for recompute in (False, True):
