@@ -165,11 +165,12 @@ def pretrained(
     from bertie.model.initialization import initialize_weights
     from bertie.model.model import Model
     from bertie.objectives import MaskedLM, NextSentence
+    from bertie.objectives.heads import build_heads
 
     folder = tmp_path_factory.mktemp("pretrained")
     torch.manual_seed(0)
     encoder = build_encoder(tiny_config)
-    model = Model(encoder, {o.kind: o.head(tiny_config, encoder) for o in (MaskedLM(), NextSentence())})
+    model = Model(encoder, build_heads((MaskedLM(), NextSentence()), encoder))
     initialize_weights(model, 0.3)
     write_model(folder, model, small_tokenizer)
     return folder

@@ -22,9 +22,11 @@ from bertie.errors import UsageError, UserError
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
+from bertie.model.head_facts import with_facts
 from bertie.model.heads import ReplacedTokenHead
 from bertie.model.model import Model
 from bertie.objectives import CausalLM, MaskedLM, ReplacedToken
+from bertie.objectives.heads import build_heads
 from bertie.pretraining.initial_weights import new_model
 from bertie.tasks import Classify
 from bertie.tasks.task_json import to_task_json
@@ -422,7 +424,7 @@ def test_causal_language_models_agree(small_tokenizer: Tokenizer, tmp_path: Path
     model = case.model("LMHeadModel")
     checkpoint = read_checkpoint(saved(model, tmp_path / "theirs", small_tokenizer))
     encoder = build_encoder(checkpoint.config)
-    ours = Model(encoder, {"clm": CausalLM().head(checkpoint.config, encoder)}).eval()
+    ours = Model(encoder, build_heads([CausalLM()], encoder)).eval()
     assert load_weights(ours, checkpoint).initialized == ()
     (tmp_path / "ours").mkdir()
     write_model(tmp_path / "ours", ours, small_tokenizer)
@@ -494,7 +496,7 @@ def test_at_most_one_segment_makes_a_bert_a_roberta(
     """A model without segments gets a row of zeros, which is removed again unless another library trained it."""
     config = replace(tiny_config, type_vocab_size=segments)
     encoder = build_encoder(config)
-    model = Model(encoder, {"mlm": MaskedLM().head(config, encoder)})
+    model = Model(encoder, build_heads([MaskedLM()], encoder))
     write_model(tmp_path, model, small_tokenizer)
     theirs = loaded("MaskedLM", tmp_path)
     assert theirs.config.model_type == ("bert" if segments == 2 else "roberta")
@@ -540,7 +542,7 @@ def test_replaced_tokens_are_detected_as_in_electra(small_tokenizer: Tokenizer, 
     model = case.model("ForPreTraining")
     checkpoint = read_checkpoint(saved(model, tmp_path / "theirs", small_tokenizer))
     head = ReplacedTokenHead(checkpoint.config)
-    ours = Model(build_encoder(checkpoint.config), {"rtd": head}).eval()
+    ours = Model(build_encoder(checkpoint.config), {"rtd": with_facts(head, ReplacedToken().facts)}).eval()
     assert load_weights(ours, checkpoint).initialized == ()
     (tmp_path / "ours").mkdir()
     write_model(tmp_path / "ours", ours, small_tokenizer)

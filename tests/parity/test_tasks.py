@@ -18,6 +18,7 @@ from torch import Tensor, nn
 import bertie
 from bertie import seeding
 from bertie.checkpoints.families import bert, family
+from bertie.checkpoints.huggingface import shapes_of
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.tasks import AnyTask, Choose, Embed, Regress, Span, Tag
 from bertie.training.optimizers import AdamW
@@ -84,7 +85,7 @@ def theirs(model: nn.Module, units: int, loss_of: Callable[[list[int]], Tensor])
 def peer(kind: str, minilm: Path, start: Any, **choices: Any) -> Any:
     model = getattr(transformers, kind).from_pretrained(minilm, attn_implementation="eager", **NO_DROPOUT, **choices)
     lacks = model.load_state_dict(
-        family.to_huggingface(bert.FAMILY, start.state_dict(), start.kinds), strict=False
+        family.to_huggingface(bert.FAMILY, start.state_dict(), shapes_of(start)), strict=False
     ).missing_keys
     assert not [name for name in lacks if "pooler" not in name]
     return model.train()
@@ -213,7 +214,7 @@ def test_losses_of_embed(minilm: Path, shared_data: Path, tokenizer: Any, scored
     losses, start = ours(Embed(pooling=pooling), data, minilm)  # pyright: ignore[reportArgumentType]
     module = Transformer(str(minilm), model_kwargs={"attn_implementation": "eager"}, config_kwargs=NO_DROPOUT)
     encoder = module.auto_model
-    encoder.load_state_dict(family.to_huggingface(bert.FAMILY, start.state_dict(), start.kinds), strict=False)
+    encoder.load_state_dict(family.to_huggingface(bert.FAMILY, start.state_dict(), shapes_of(start)), strict=False)
     pooled = Pooling(encoder.config.hidden_size, pooling_mode=pooling)
     model = sentence_transformers.SentenceTransformer(modules=[module, pooled], device="cpu").train()
     objective = made.CosineSimilarityLoss(model) if scored else made.MultipleNegativesRankingLoss(model)

@@ -18,6 +18,7 @@ from bertie.batches.collate import collate
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.checkpoints.families import bert, family
 from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint
+from bertie.checkpoints.huggingface import shapes_of
 from bertie.contracts import MicroBatch, Sequence, Targets
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import TransformerConfig
@@ -26,6 +27,7 @@ from bertie.model.heads import PooledHead
 from bertie.model.model import Model
 from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.objectives import MaskedLM, NextSentence
+from bertie.objectives.heads import build_heads
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tasks.classify import Classify
 from bertie.tasks.data.rows import valid_examples
@@ -68,8 +70,8 @@ def base() -> Any:
 def our_base(base: Any, small_tokenizer: Tokenizer) -> Model:
     config = TransformerConfig(12, 768, 12, 3072, 30522, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     encoder = build_encoder(config)
-    model = Model(encoder, {o.kind: o.head(config, encoder) for o in OBJECTIVES})
-    weights, unknown = family.from_huggingface(bert.FAMILY, base.state_dict(), ("mlm", "nsp"))
+    model = Model(encoder, build_heads(OBJECTIVES, encoder))
+    weights, unknown = family.from_huggingface(bert.FAMILY, base.state_dict(), {"mlm": "masked", "nsp": "pair"})
     assert unknown == []
     loaded = load_weights(model, Checkpoint(Path("random"), config, weights, small_tokenizer, (), {}))
     assert (loaded.initialized, loaded.dropped) == ((), ())
@@ -145,7 +147,9 @@ def test_gradients_of_all_parameters_of_bert_base_agree(base: Any, our_base: Mod
 
     found = {name: parameter.grad for name, parameter in our_base.named_parameters()}
     gradients = family.to_huggingface(
-        bert.FAMILY, {name: gradient for name, gradient in found.items() if gradient is not None}, our_base.kinds
+        bert.FAMILY,
+        {name: gradient for name, gradient in found.items() if gradient is not None},
+        shapes_of(our_base),
     )
     expected = {name: parameter.grad for name, parameter in base.named_parameters() if parameter.grad is not None}
     assert gradients.keys() == expected.keys()
@@ -303,7 +307,7 @@ def test_fine_tuning_has_the_same_losses_as_in_transformers(minilm: Path, shared
     theirs = transformers.BertForSequenceClassification.from_pretrained(
         minilm, num_labels=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, attn_implementation="eager"
     )
-    theirs.load_state_dict(family.to_huggingface(bert.FAMILY, initial.state_dict(), initial.kinds))
+    theirs.load_state_dict(family.to_huggingface(bert.FAMILY, initial.state_dict(), shapes_of(initial)))
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
     not_decayed = [p for name, p in theirs.named_parameters() if "LayerNorm" in name or name.endswith("bias")]
     decayed = [p for name, p in theirs.named_parameters() if "LayerNorm" not in name and not name.endswith("bias")]
@@ -337,5 +341,5 @@ def test_transformers_loads_the_same_weights(run: Path) -> None:
     theirs = loaded(transformers.AutoModelForPreTraining, run).state_dict()
     assert all(
         torch.equal(weights[name], tensor)
-        for name, tensor in family.from_huggingface(bert.FAMILY, theirs, ("mlm", "nsp"))[0].items()
+        for name, tensor in family.from_huggingface(bert.FAMILY, theirs, {"mlm": "masked", "nsp": "pair"})[0].items()
     )

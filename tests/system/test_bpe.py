@@ -15,6 +15,7 @@ from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence
+from bertie.objectives.heads import build_heads
 from bertie.tasks.classify import Classify
 from bertie.tasks.span import Span
 from bertie.tasks.tag import Tag
@@ -57,7 +58,7 @@ def test_finetuned_models_predict_and_embed(tokenizer: Tokenizer, tmp_path: Path
     )  # fmt: skip
     encoder = build_encoder(config)
     (tmp_path / "start").mkdir()
-    model = Model(encoder, {o.kind: o.head(config, encoder) for o in (MaskedLM(), NextSentence())})
+    model = Model(encoder, build_heads((MaskedLM(), NextSentence()), encoder))
     write_model(tmp_path / "start", model, tokenizer)
     pairs = [{"text": "the cat", "text_pair": WORDS[i], "label": "ab"[i % 2]} for i in range(12)]
     tags = [{"tokens": ["the", "cat", "sat😀"], "labels": ["O", "B-X", "O"]}] * 8

@@ -25,6 +25,7 @@ from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.predict.predictor import Predictor
 from bertie.tasks import AnyTask, Choose, Classify, Regress, Span, Tag
+from bertie.tasks.task import build_head
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def models(
     for number, (name, task) in enumerate(TASKS.items()):
         torch.manual_seed(number)
         encoder = build_encoder(tiny_config)
-        model = Model(encoder, {task.kind: task.head(tiny_config, tiny_config.hidden_size)})
+        model = Model(encoder, {task.kind: build_head(task, tiny_config, tiny_config.hidden_size)})
         initialize_weights(model, 0.3)
         settings: dict[str, Any] = {"labels": list(task.labels)} if task.labels else {}
         settings |= {"paired": task.paired} if isinstance(task, Classify | Regress) else {}

@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
+
+from bertie.tasks import AnyTask
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "bertie"
 TESTS = Path(__file__).resolve().parents[1]
@@ -149,6 +152,48 @@ def test_import_cycles_are_found() -> None:
 def test_every_room_is_listed() -> None:
     found = {room(path) for path in FILES} - {"__init__"}
     assert found == set(RANK)
+
+
+# Names of a kind outside the room that owns it, each with its reason. Other rooms ask the kind instead.
+NAMED = {
+    "tasks": {
+        "__init__.py": "the public function embed",
+        "cli.py": "the example of --help",
+        "commands/__init__.py": "the verb embed; what completion proposes",
+        "commands/evaluate.py": "the task whose flags --help lists",
+        "commands/predict.py": "the task whose flags --help lists",
+        "commands/glue.py": "the default recipe",
+        "demo/compare.py": "the recipe of the demo",
+        "finetuning/glue.py": "the default recipe",
+        "finetuning/glue_tasks.py": "the tasks of GLUE",
+        "predict/embed.py": "the verb embed",
+        "serve/api.py": "the operation embed",
+        "serve/operations.py": "the operation embed",
+        "training/run_report.py": "names for people",
+    },
+}
+UNIONS = {"tasks": AnyTask}
+
+
+def names_of_kinds(path: Path, kinds: tuple[type, ...]) -> set[str]:
+    """Return the string constants of a file that equal the `kind` of one of these classes, and the uses of their names."""
+    constants, classes = {kind.kind for kind in kinds}, {kind.__name__ for kind in kinds}  # pyright: ignore
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and node.value in constants:
+            found.add(str(node.value))
+        names = {node.id} if isinstance(node, ast.Name) else {node.attr} if isinstance(node, ast.Attribute) else set()
+        names = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else names
+        found |= names & classes
+    return found
+
+
+@pytest.mark.parametrize("owner", UNIONS)
+def test_a_kind_owns_its_facts(owner: str) -> None:
+    """Other rooms neither compare with its name nor distinguish its class."""
+    others = [path for path in FILES if room(path) != owner]
+    found = {str(path.relative_to(SOURCE)): names_of_kinds(path, get_args(UNIONS[owner])) for path in others}
+    assert {name for name, names in found.items() if names} == set(NAMED[owner]), found
 
 
 def skip_reasons() -> Iterator[str]:

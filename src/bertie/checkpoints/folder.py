@@ -19,13 +19,13 @@ from bertie.checkpoints.families import family_of
 from bertie.checkpoints.families.family import from_huggingface, to_huggingface
 from bertie.checkpoints.huggingface import (
     from_config_json,
-    head_kinds,
-    loads_in_transformers,
+    head_shapes,
     padding_id,
+    shapes_of,
     to_config_json,
+    transformers_heads,
 )
 from bertie.checkpoints.model_card import model_card
-from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.errors import UsageError, UserError
 from bertie.model.characters import Characters
 from bertie.model.config import TransformerConfig
@@ -68,16 +68,27 @@ class Checkpoint:
     """Contents of task.json, the task for which the model was fine-tuned. Empty for models of other libraries."""
     generator: TransformerConfig | None = None
     """Configuration of the generator, which a pre-training of ELECTRA saves with the encoder."""
+    problem_type: str = ""
+    """What config.json says of the outputs of a classifier: regression, single_label_classification, … Empty: nothing."""
 
     @property
     def heads(self) -> frozenset[str]:
-        """Kinds of the objectives or tasks whose head has weights here."""
+        """Names of the heads with weights: the kind of the objective or the task, or else the `HeadShape`."""
         return frozenset(name.split(".")[1] for name in self.weights if name.startswith("heads."))
 
     def without_heads(self) -> Checkpoint:
         """Return only the encoder and the pooler, from which another task can start."""
         weights = {n: tensor for n, tensor in self.weights.items() if not n.startswith(ABOVE_ENCODER)}
         return replace(self, weights=weights, generator=None)
+
+    def with_head(self, shape: str | None, kind: str) -> Checkpoint:
+        """Return the checkpoint with a head of another library, which has the name of its shape, as that of a task."""
+        old = f"heads.{shape}."
+        weights = {
+            f"heads.{kind}.{name.removeprefix(old)}" if name.startswith(old) else name: tensor
+            for name, tensor in self.weights.items()
+        }
+        return replace(self, weights=weights)
 
     def without_generator(self) -> Checkpoint:
         """Return the checkpoint without its generator and the masked-LM head, whose size is the generator's."""
@@ -102,10 +113,9 @@ def write_model(
     """
     labels = tuple((task or {}).get("labels", ()))
     family = family_of(model.encoder.config)
-    heads = model.encoder_heads
-    hf_heads = heads if loads_in_transformers(model) and heads in family.architectures else frozenset()
+    heads = transformers_heads(model) or {}
     state = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
-    weights = to_huggingface(family, state | family.derived(model.encoder.config), hf_heads, tokenizer.pad_id)
+    weights = to_huggingface(family, state | family.derived(model.encoder.config), shapes_of(model), tokenizer.pad_id)
     save_tensors(family.write(model.encoder.config, weights), folder / "model.safetensors")
     tokenizer.save(folder, model.encoder.config.max_position_embeddings)
     config = model.encoder.config
@@ -114,14 +124,13 @@ def write_model(
     )
     if not with_segments:
         _omit_segments(folder / "tokenizer_config.json")
-    storage.write_atomic(folder / "README.md", model_card(model, heads, labels, about))
+    storage.write_atomic(folder / "README.md", model_card(model, labels, about))
     if task:
         storage.write_json(folder / TASK_FILE, task)
-    if task and task["kind"] == "embed":
-        how = SentenceEmbedding(task["pooling"], normalize=False)
-        length = task.get("max_length", model.encoder.config.max_position_embeddings)
+    if (how := sentence_transformers_format.embedding_of(model)) is not None:
+        length = (task or {}).get("max_length", model.encoder.config.max_position_embeddings)
         sentence_transformers_format.write(folder, model.encoder.config, how, length)
-    values = to_config_json(model.encoder.config, hf_heads, labels, tokenizer.pad_id)
+    values = to_config_json(model.encoder.config, heads.values(), labels, tokenizer.pad_id)
     if model.generator is not None:
         values["generator"] = generator_sizes(model.generator.config)
     storage.write_json(folder / "config.json", values)  # last, because `find_model_folder` recognizes a model by it
@@ -183,8 +192,8 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
     family, config, labels = from_config_json(values, str(folder / "config.json"))
     task = storage.read_json(folder / TASK_FILE) if (folder / TASK_FILE).is_file() else {}
     tensors = family.read(read_tensors(folder / "model.safetensors"))
-    kinds = head_kinds(family, values, tensors, task)
-    weights, _ = from_huggingface(family, tensors, kinds, padding_id(family, values))
+    heads = head_shapes(family, values, task)
+    weights, _ = from_huggingface(family, tensors, heads, padding_id(family, values))
     config = family.without_derived(config, weights)
     generator = _read_generator(folder, config, values, weights)
     tokenizer = Tokenizer.load(folder)
@@ -199,7 +208,9 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
         )
     _require_vocabulary(folder, config, weights, tokenizer)
     _require_sizes(folder, config, generator, task, weights)
-    return Checkpoint(folder, config, weights, tokenizer, labels, task, generator)
+    return Checkpoint(
+        folder, config, weights, tokenizer, labels, task, generator, str(values.get("problem_type") or "")
+    )
 
 
 def _require_vocabulary(folder: Path, config: EncoderConfig, weights: dict[str, Tensor], tokenizer: Tokenizer) -> None:

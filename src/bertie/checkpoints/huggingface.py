@@ -1,51 +1,65 @@
-"""config.json of a model folder: its family, its encoder and its class names."""
+"""config.json of a model folder: its family, its encoder, its heads and its class names."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
-
-from torch import Tensor
 
 from bertie import config as configuration
 from bertie.checkpoints.families import FAMILIES, family_named, family_of
 from bertie.checkpoints.families.family import Family
 from bertie.errors import UsageError, UserError
 from bertie.model.encoder import EncoderConfig
-from bertie.model.heads import ConditionalSpanHead
+from bertie.model.head_facts import HeadFacts, HeadShape, facts_of
 from bertie.model.model import Model
 from bertie.model.text_pooling import resolve_pooling
 
-CLASSIFIERS = ("classify", "regress", "choose", "tag")
-"""Kinds of heads whose output layers have the same name in Hugging Face's classes."""
+PRETRAINED: dict[HeadShape, str] = {"masked": "mlm", "pair": "nsp", "permutation": "plm", "replaced": "rtd"}
+"""bertie's names of heads that Hugging Face's pre-trained models have. The name of a task's head is in task.json."""
 
 
-def loads_in_transformers(model: Model) -> bool:
-    """Return whether a class of transformers represents the whole model: what its heads read, and the heads."""
+def transformers_heads(model: Model) -> dict[str, HeadFacts] | None:
+    """Return the heads with weights that read the encoder, by kind; None if no class of transformers has all of them.
+
+    Such a class must also compute what the heads read.
+    """
+    every = {kind: facts_of(model.heads[kind]) for kind in sorted(model.encoder_heads)}
+    heads = {kind: facts for kind, facts in every.items() if facts.shape != "vectors"}
+    shapes = frozenset(facts.shape for facts in heads.values())
     reading = model.reading
     own_mean = reading is not None and reading.only_mean and resolve_pooling("model", model.encoder.config) == "mean"
-    known = not any(isinstance(head, ConditionalSpanHead) for head in model.heads.values())
-    return (reading is None or own_mean) and known
+    known = shapes in family_of(model.encoder.config).architectures and len(shapes) == len(heads)
+    return heads if known and (reading is None or own_mean) else None
+
+
+def shapes_of(model: Model) -> dict[str, HeadShape]:
+    """Return the shapes of the heads that `transformers_heads` returns, by kind; {} if it returns None."""
+    heads = transformers_heads(model) or {}
+    return {kind: facts.shape for kind, facts in heads.items() if facts.shape is not None}
 
 
 def to_config_json(
-    config: EncoderConfig, heads: frozenset[str], labels: tuple[str, ...], pad_id: int
+    config: EncoderConfig, heads: Collection[HeadFacts], labels: tuple[str, ...], pad_id: int
 ) -> dict[str, Any]:
     """Return the contents of config.json.
 
     Args:
         config: Configuration of the encoder.
-        heads: Kinds of the heads that Hugging Face has a class for. Empty if it does not represent the model.
+        heads: The heads that Hugging Face has a class for. Empty if it does not represent the model.
         labels: Class names, if any.
         pad_id: Vocabulary id of the padding token.
     """
     family = family_of(config)
-    architecture = family.architectures.get(heads, family.architectures[frozenset()])
+    architecture = family.architectures[frozenset(head.shape for head in heads if head.shape is not None)]
     values = family.to_config(config) | {"architectures": [architecture], "model_type": family.model_type}
     values |= {"dtype": "float32", "pad_token_id": pad_id}
     if family.positions_after_padding:
         values["max_position_embeddings"] += pad_id + 1
-    if heads == {"regress"}:
-        values |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}, "problem_type": "regression"}
+    for head in heads:
+        if head.problem_type:
+            values["problem_type"] = head.problem_type
+        if head.problem_type == "regression":
+            labels = ("LABEL_0",)  # else transformers builds two outputs
     if labels:
         values["id2label"] = {str(i): label for i, label in enumerate(labels)}
         values["label2id"] = {label: i for i, label in enumerate(labels)}
@@ -103,29 +117,25 @@ def padding_id(family: Family, values: dict[str, Any]) -> int:
     return pad_id
 
 
-def head_kinds(
-    family: Family, values: dict[str, Any], weights: dict[str, Tensor], task: dict[str, Any]
-) -> frozenset[str]:
-    """Return the kinds of the heads that a checkpoint may have.
+def head_shapes(family: Family, values: dict[str, Any], task: dict[str, Any]) -> dict[str, HeadShape]:
+    """Return the shapes of the heads that a checkpoint may have, by the names of their weights in bertie.
+
+    A task's head has the name of the task. If task.json does not say it, its name is its shape.
 
     Args:
         family: Its family.
         values: Contents of config.json.
-        weights: Tensors by Hugging Face's names.
         task: Contents of task.json; empty if there is none.
     """
     architecture = (values.get("architectures") or [""])[0]
-    others = frozenset(family.heads) - frozenset(CLASSIFIERS)
-    if family.one_head:
-        named = [kinds for kinds, name in family.architectures.items() if name == architecture]
-        others &= frozenset().union(*named)
+    named = next((shapes for shapes, name in family.architectures.items() if name == architecture), frozenset())
     if task.get("kind"):
-        return others | {str(task["kind"])}
-    for kind in ("choose", "tag"):
-        if architecture == family.architectures.get(frozenset({kind})):
-            return others | {kind}
-    if family.one_head and others:
-        return others
-    outputs = [f"{row.theirs}.bias" for row in family.heads.get("regress", ()) if row.ours == "heads.regress.out"]
-    bias = next((weights[name] for name in outputs if name in weights), None)
-    return others | {"regress" if bias is not None and bias.shape == (1,) else "classify"}
+        return {str(task["kind"]): shape for shape in family.heads if shape in named}
+    found: dict[str, HeadShape] = {}
+    taken: set[object] = set()
+    for shape in sorted(family.heads, key=lambda shape: shape not in named):  # others may be there under other names
+        theirs = {row.theirs for row in family.heads[shape]}
+        if taken.isdisjoint(theirs):
+            taken |= theirs
+            found[PRETRAINED.get(shape, shape)] = shape
+    return found

@@ -9,6 +9,8 @@ from typing import get_args
 from bertie import storage
 from bertie.errors import UserError
 from bertie.model.encoder import EncoderConfig
+from bertie.model.heads import PoolingHead
+from bertie.model.model import Model
 from bertie.model.pooling import Pooling
 
 _POOLING: dict[Pooling, str] = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
@@ -22,6 +24,12 @@ class SentenceEmbedding:
     pooling: Pooling
     normalize: bool
     """Whether the vectors are normalized to length 1."""
+
+
+def embedding_of(model: Model) -> SentenceEmbedding | None:
+    """Return how the head of a model computes text vectors; None if it has no such head."""
+    heads = (head for head in model.heads.values() if isinstance(head, PoolingHead))
+    return next((SentenceEmbedding(head.pooling, normalize=False) for head in heads), None)
 
 
 def write(folder: Path, config: EncoderConfig, how: SentenceEmbedding, max_length: int) -> None:

@@ -18,7 +18,7 @@ from bertie.errors import UsageError, UserError
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.encoder import Encoder
 from bertie.model.text_pooling import SEPARATE
-from bertie.tasks import PooledTask, Task
+from bertie.tasks import Task
 from bertie.tasks.data.rows import first_few, shorten, valid_examples
 from bertie.tasks.encoding import count_truncated
 from bertie.tasks.task_json import with_pooling
@@ -77,7 +77,7 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
         UsageError: The configuration does not fit the model or the examples.
     """
     limit = checkpoint.config.max_position_embeddings
-    separate = isinstance(config.task, PooledTask) and config.task.pooling in SEPARATE
+    separate = config.task.text_pooling in SEPARATE
     shortest = special_tokens(checkpoint.tokenizer, 2, separate) + 1
     if not shortest <= config.max_length <= limit:
         raise UsageError(f"max_length is {config.max_length}: the model reads {shortest} to {limit} tokens")
@@ -98,7 +98,7 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
             console.warn(f"{empty:,} of {len(examples):,} {name} examples have no text")
     used = {sequence.example for sequence in train_sequences}
     if skipped := [each.source for number, each in enumerate(train_examples) if number not in used]:
-        reason = f"the answer is not in the context ({first_few(skipped, len(skipped))})"
+        reason = f"{task.untrainable} ({first_few(skipped, len(skipped))})"
         if config.strict:
             raise UserError(f"cannot train on {console.plural(len(skipped), 'training example')}: {reason}")
         console.warn(f"skipped {len(skipped):,} of {len(train_examples):,} training examples: {reason}")

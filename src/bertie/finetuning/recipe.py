@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bertie import runtime
 from bertie.errors import MAX_INT32, UsageError, require_range
 from bertie.model.layer_selection import Layers
-from bertie.tasks import AnyTask, PooledTask
+from bertie.tasks import AnyTask
 from bertie.training.optimizers import Optimizer
 from bertie.training.schedules import Schedule
 
@@ -147,15 +147,16 @@ class FinetuneConfig:
                 "frozen does not change the checkpoint's encoder: remove from_scratch, training.reinit_layers and "
                 "training.layer_decay"
             )
-        if self.task.kind == "embed" and (self.layers != "last" or self.lstm_hidden_size):
-            raise UsageError("embed pools the last layer only: remove layers and lstm_hidden_size")
-        if isinstance(self.task, PooledTask) and self.task.pooling == "attention" and not self.lstm_hidden_size:
+        only_vectors = self.task.facts.shape == "vectors"
+        if only_vectors and (self.layers != "last" or self.lstm_hidden_size):
+            raise UsageError(f"{self.task.kind} pools the last layer only: remove layers and lstm_hidden_size")
+        if self.task.text_pooling == "attention" and not self.lstm_hidden_size:
             raise UsageError(
                 'task.pooling is "attention", whose second BiLSTM has the size of the first, and lstm_hidden_size is 0: set '
                 'it, or set task.pooling to "max"'
             )
-        if self.frozen and self.task.kind == "embed":
-            raise UsageError("embed has no head weights, so frozen leaves nothing to train: remove frozen")
+        if self.frozen and only_vectors:
+            raise UsageError(f"{self.task.kind} has no head weights, so frozen leaves nothing to train: remove frozen")
         if self.grid.epochs and self.training.steps:
             raise UsageError("training.steps and grid.epochs both set the length of a run: remove one of them")
         require_range("", self, "hidden_dropout_prob", "attention_probs_dropout_prob", low=0, high=0.99)

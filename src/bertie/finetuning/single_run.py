@@ -25,9 +25,9 @@ from bertie.model.encoder import Encoder, EncoderConfig, build_encoder, spell_en
 from bertie.model.heads import PooledHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
-from bertie.tasks import PooledTask, Task
+from bertie.tasks import Task
 from bertie.tasks.inference import gather_hidden_states, head_index, outputs
-from bertie.tasks.task import Calibratable
+from bertie.tasks.task import Calibratable, build_head
 from bertie.tasks.task_json import features_from_json, to_task_json
 from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
@@ -116,10 +116,9 @@ def build_model(config: FinetuneConfig, task: Task, size: EncoderConfig, encoder
     """
     size = with_dropout(size, config.hidden_dropout_prob, config.attention_probs_dropout_prob)
     size = _with_pooling_of(task, size)
-    reading = features_from_json(_task_json(config, task), size, "the configuration")
+    reading = features_from_json(_task_json(config, task), task, size, "the configuration")
     width = reading.width if reading else size.hidden_size
-    head = task.head(size, width)
-    model = Model(encoder or build_encoder(size), {task.kind: head}, reading)
+    model = Model(encoder or build_encoder(size), {task.kind: build_head(task, size, width)}, reading)
     runtime.reseed_torch(config.seed, seeding.WEIGHTS)
     # At any width, the initial logits spread as in BERT-base: with smaller ones, short training learns later (docs/log).
     new = nn.ModuleList([model.heads] if reading is None else [model.heads, reading])
@@ -131,11 +130,11 @@ def build_model(config: FinetuneConfig, task: Task, size: EncoderConfig, encoder
 
 def _with_pooling_of(task: Task, size: EncoderConfig) -> EncoderConfig:
     """Return the configuration with the pooling of the task, if the format in which the model is saved has it."""
-    if not isinstance(task, PooledTask) or task.pooling not in get_args(ClassifierPooling):
+    if task.text_pooling not in get_args(ClassifierPooling):
         return size
     if not isinstance(size, TransformerConfig):
         return size
-    pooled = replace(size, classifier_pooling=cast(ClassifierPooling, task.pooling))
+    pooled = replace(size, classifier_pooling=cast(ClassifierPooling, task.text_pooling))
     return pooled if family_of(pooled) is family_of(size) else size
 
 
@@ -144,7 +143,7 @@ def require_layers(config: FinetuneConfig, task: Task, size: EncoderConfig) -> N
     reinit, count = config.training.reinit_layers, size.num_hidden_layers
     if reinit > count:
         raise UsageError(f"training.reinit_layers is {reinit}, but the model has {count} layers")
-    features_from_json(_task_json(config, task), size, "the configuration")
+    features_from_json(_task_json(config, task), task, size, "the configuration")
 
 
 def _task_json(config: FinetuneConfig, task: Task) -> dict[str, Any]:

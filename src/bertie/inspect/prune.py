@@ -201,7 +201,7 @@ def _disabled(source: Path, chosen: list[tuple[int, int]]) -> dict[str, Tensor]:
             if name in changed:
                 changed[name].chunk(3)[2][columns] = 0
     tensors = read_tensors(source / "model.safetensors")
-    for name, tensor in to_huggingface(family, changed, frozenset()).items():
+    for name, tensor in to_huggingface(family, changed, {}).items():
         [own] = [found for found in tensors if found == name or found.endswith(f".{name}")]
         tensors[own] = tensor
     return tensors

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 from safetensors import safe_open
@@ -30,10 +30,9 @@ from bertie.lab.config import Budget, Text
 from bertie.pretraining.glove import GloveConfig, glove
 from bertie.pretraining.pretrain import pretrain
 from bertie.pretraining.recipe import PretrainConfig
-from bertie.tasks import AnyTask, Task
+from bertie.tasks import Task
 from bertie.tasks.data.rows import valid_examples
 from bertie.tasks.evaluation.folder import PREDICTIONS
-from bertie.tasks.example_sums import example_sums
 from bertie.text.executors import LocalExecutor
 from bertie.text.prepare import prepare
 from bertie.text.readers import ReaderOptions
@@ -251,7 +250,7 @@ class FinetuneStep:
         found = _read_predictions(tuned.task, examples, run / DEV / PREDICTIONS)
         scores = tuned.task.score(found, examples)
         metric = recipe.metric or next(name for name in (tuned.task.metric, *scores) if name in scores)
-        sums = example_sums(cast(AnyTask, tuned.task), found, examples, metric)
+        sums = tuned.task.example_sums(found, examples, metric)
         if sums is not None:
             np.save(at.folder / SUMS, sums[1])
         result = {"metric": metric, "scores": scores, "formula": sums[0] if sums else None}

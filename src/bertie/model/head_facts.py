@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from torch import nn
 
-HeadShape = Literal["text", "choice", "tokens", "span", "pair", "masked", "next", "permutation", "replaced", "vectors"]
+HeadShape = Literal[
+    "text", "choice", "tokens", "start_end", "pair", "masked", "next", "permutation", "replaced", "vectors"
+]
 """What a head computes, as far as a class of transformers does, too. A family of checkpoints maps it to names and classes.
 
 text: outputs for the vector of a text or a pair. choice: one output for each of several texts. tokens: outputs for every
-token. span: logits of a start and an end. pair: two classes for a pair of sentences. masked, next, permutation: the
-vocabulary at a masked token, for the next token, in any order. replaced: one output for every token. vectors: no weights.
+token. start_end: logits of a start and an end for every token. pair: two classes for a pair of sentences. masked, next,
+permutation: the vocabulary at a masked token, for the next token, in any order. replaced: one output for every token. vectors:
+no weights.
 """
 
 
@@ -28,11 +31,13 @@ class HeadFacts:
     """The pipeline tag of the Hugging Face Hub."""
     shape: HeadShape | None = None
     """None: no class of transformers has such a head."""
+    problem_type: str = ""
+    """`problem_type` of transformers, which tells apart heads of one shape. Empty: not written."""
 
 
 def with_facts(head: nn.Module, facts: HeadFacts) -> nn.Module:
     """Return the head with its facts."""
-    head.facts = facts  # pyright: ignore[reportArgumentType]
+    head.facts = cast(Any, facts)  # nn.Module declares that its attributes are tensors or modules
     return head
 
 

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any, get_args
 
 from bertie import config as configuration
-from bertie import storage
+from bertie import console, storage
 from bertie.checkpoints import sentence_transformers_format
+from bertie.checkpoints.families.family import TASK_SHAPES
 from bertie.checkpoints.folder import TASK_FILE, Checkpoint, find_model_folder, list_checkpoints, read_checkpoint
 from bertie.errors import UsageError, UserError
 from bertie.model.text_pooling import SEPARATE
-from bertie.tasks import AnyTask, Choose, PooledTask
+from bertie.tasks import AnyTask
 from bertie.tasks.data.rows import join_names
+from bertie.tasks.task import ForeignHead
 from bertie.tasks.task_json import task_from_json, with_pooling
-
-TASK_KINDS = frozenset(kind.kind for kind in get_args(AnyTask))
 
 
 def trained_length(checkpoint: Checkpoint) -> int:
@@ -51,18 +51,28 @@ def checkpoint_task(checkpoint: Checkpoint) -> AnyTask | None:
         task = with_pooling(task_json(checkpoint.folder), checkpoint.config)
         _require_outputs(checkpoint, task.kind, task.labels)
         return task
-    [kind] = [*(checkpoint.heads & TASK_KINDS), None][:1]
-    if kind is None:
+    head = _foreign_head(checkpoint)
+    if head is None:
         return None
-    task = with_pooling(configuration.build(AnyTask, {"kind": kind}, "task"), checkpoint.config)
-    if kind not in ("classify", "tag"):
-        return task
-    outputs = checkpoint.weights.get(f"heads.{kind}.out.weight")
-    if outputs is None:
-        raise UserError(f"{checkpoint.folder}/model.safetensors lacks the weights of heads.{kind}.out")
-    labels = checkpoint.labels or tuple(f"LABEL_{i}" for i in range(len(outputs)))
-    _require_outputs(checkpoint, kind, labels)
-    return replace(task, labels=labels)
+    found = [task for kind in get_args(AnyTask) if (task := kind.from_head(head)) is not None]
+    if not found:
+        what = f"{console.plural(head.outputs, 'output')} and the problem_type {head.problem_type!r}"
+        console.warn(f"{checkpoint.folder}: no task of bertie has a head ({head.shape}) with {what}: it is ignored")
+        return None
+    task = with_pooling(found[0], checkpoint.config)
+    _require_outputs(checkpoint, head.shape, task.labels)
+    return task
+
+
+def _foreign_head(checkpoint: Checkpoint) -> ForeignHead | None:
+    """Return the head that another library has trained for a task. Raises UserError if its output layer is missing."""
+    for shape in TASK_SHAPES:
+        if shape in checkpoint.heads:
+            outputs = checkpoint.weights.get(f"heads.{shape}.out.weight")
+            if outputs is None:
+                raise UserError(f"{checkpoint.folder}/model.safetensors lacks the output layer of its head ({shape})")
+            return ForeignHead(shape, len(outputs), checkpoint.labels, checkpoint.problem_type)
+    return None
 
 
 def choose_task(task: AnyTask | None, checkpoint: Checkpoint) -> AnyTask | None:
@@ -88,18 +98,15 @@ def choose_task(task: AnyTask | None, checkpoint: Checkpoint) -> AnyTask | None:
 
 def _with_pooling(task: AnyTask, own: AnyTask) -> AnyTask:
     """Return `task` with the pooling that the model was trained with, and its number of texts."""
-    if not isinstance(task, PooledTask) or not isinstance(own, PooledTask):
+    if task.text_pooling is None or own.text_pooling in (None, "model"):
         return task
-    if task.pooling not in ("model", own.pooling):
-        raise UsageError(f'task.pooling: the model was trained with "{own.pooling}": use it')
-    task = replace(task, pooling=own.pooling)
-    if own.pooling not in SEPARATE or isinstance(task, Choose) or isinstance(own, Choose):
-        return task
-    return replace(task, paired=own.paired)
+    if task.text_pooling not in ("model", own.text_pooling):
+        raise UsageError(f'task.pooling: the model was trained with "{own.text_pooling}": use it')
+    return task.with_pooling(own.text_pooling, own.paired if own.text_pooling in SEPARATE else task.paired)
 
 
-def _require_outputs(checkpoint: Checkpoint, kind: str, labels: tuple[str, ...]) -> None:
-    outputs = checkpoint.weights.get(f"heads.{kind}.out.weight")
+def _require_outputs(checkpoint: Checkpoint, name: str, labels: tuple[str, ...]) -> None:
+    outputs = checkpoint.weights.get(f"heads.{name}.out.weight")
     if labels and outputs is not None and len(labels) != len(outputs):
         where = "task.json" if checkpoint.task else "config.json"
         raise UserError(

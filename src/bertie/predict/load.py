@@ -18,6 +18,7 @@ from bertie.predict.engines.files import EngineName
 from bertie.predict.engines.files import read as read_exported
 from bertie.predict.predictor import Predictor
 from bertie.tasks import AnyTask
+from bertie.tasks.task import build_head
 from bertie.tasks.task_json import features_from_json
 
 
@@ -59,10 +60,12 @@ def load(
     encoder = build_encoder(checkpoint.config)
     generator = build_generator(checkpoint.generator, encoder)
     heads = build_heads(objectives_named(checkpoint.heads), encoder, generator)
-    settings = checkpoint.task or {"kind": task.kind if task else None}
-    features = features_from_json(settings, checkpoint.config, checkpoint.folder / TASK_FILE)
+    features = features_from_json(checkpoint.task, task, checkpoint.config, checkpoint.folder / TASK_FILE)
     if task is not None:
-        heads[task.kind] = task.head(checkpoint.config, features.width if features else checkpoint.config.hidden_size)
+        heads[task.kind] = build_head(
+            task, checkpoint.config, features.width if features else checkpoint.config.hidden_size
+        )
+        checkpoint = checkpoint.with_head(task.facts.shape, task.kind)
     model = Model(encoder, heads, features, generator).eval()
     result = load_weights(model, checkpoint)
     if result.initialized:

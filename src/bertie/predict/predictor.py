@@ -15,7 +15,6 @@ from bertie.checkpoints import sentence_transformers_format
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError
-from bertie.files.sources import split_suffix
 from bertie.model.layer_selection import Fixed
 from bertie.model.model import Model
 from bertie.model.pooling import Pooling
@@ -33,14 +32,14 @@ from bertie.predict.fill_mask import (
 from bertie.predict.generation import Generation, generate
 from bertie.predict.likelihood import TextScore, score_stream
 from bertie.predict.refused import with_nan
-from bertie.predict.relevance import relevance
 from bertie.predict.sentence_pairs import next_sentence
 from bertie.predict.token_model import TokenModel
 from bertie.predict.vectors import WordPooling, WordVectors, cosines, text_vectors, word_vectors
-from bertie.tasks import Embed, Tag, Task
+from bertie.tasks import Task
 from bertie.tasks.data.rows import require_list
 from bertie.tasks.data.unlabeled import Text
 from bertie.tasks.inference import infer, predictions
+from bertie.tasks.relevance import relevance
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
@@ -295,10 +294,6 @@ class Predictor:
             UserError: The model was not fine-tuned for a task.
         """
         task = self._require_task()
-        if isinstance(task, Tag) and split_suffix(str(path))[0] == ".txt":
-            raise UsageError(
-                f"{path}: does it hold columns or sentences? Rename it to .conll for columns; pipe sentences: --input -"
-            )
         return self._predictions(task, task.reader.stream(Path(path)))
 
     def evaluate(
@@ -335,9 +330,8 @@ class Predictor:
     @property
     def text_embedding(self) -> SentenceEmbedding:
         """How `embed` computes vectors unless the caller names a pooling."""
-        if isinstance(self.task, Embed):
-            return SentenceEmbedding(self.task.pooling, normalize=False)
-        return sentence_transformers_format.read(self.folder) or SentenceEmbedding("mean", normalize=False)
+        own = sentence_transformers_format.embedding_of(self.model) or sentence_transformers_format.read(self.folder)
+        return own or SentenceEmbedding("mean", normalize=False)
 
     def _sequences(self, texts: list[str | tuple[str, str]]) -> list[Sequence]:
         kinds = {isinstance(text, tuple) for text in texts}

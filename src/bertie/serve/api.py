@@ -16,7 +16,6 @@ from starlette.responses import Response
 from bertie.contracts import Sequence
 from bertie.errors import UserError
 from bertie.model.config import TransformerConfig
-from bertie.predict.relevance import relevance
 from bertie.predict.vectors import cosines
 from bertie.serve import messages as m
 from bertie.serve.attention import answer_bytes, attention_response, encode_whole
@@ -25,8 +24,7 @@ from bertie.serve.inputs import characters, encode_inputs, read_inputs, texts_in
 from bertie.serve.limits import Refused, Where, check_count, check_sizes, items_of, too_large
 from bertie.serve.operations import MAX_TOP_K, Operation, ServedModel
 from bertie.serve.queue import Job
-from bertie.tasks import Choose, Classify, Regress
-from bertie.tasks.predictions import SimilarityPrediction
+from bertie.tasks.relevance import relevance
 
 MAX_CANDIDATES = 200_000  # predicted tokens in an answer: about 20 MB of JSON
 MASK_BYTES = 12 * MAX_TOP_K  # of the ids and probabilities at a mask
@@ -119,7 +117,7 @@ async def predict(call: Call, request: m.PredictRequest) -> m.PredictResponse:
     job, predictions = await _predict(call, model, request.inputs, request.truncate, "inputs")
     usage = _usage(call, model, job.sequences)
     assert model.task is not None
-    return m.PredictResponse(model.task.kind, [_json(prediction) for prediction in predictions], model.name, usage)
+    return m.PredictResponse(model.task.kind, predictions, model.name, usage)
 
 
 async def fill_mask(call: Call, request: m.FillMaskRequest) -> m.FillMaskResponse:
@@ -264,7 +262,7 @@ async def _predict(
     """Return predictions for inputs, with the job that computed them."""
     sizes = [characters(value) for value in inputs]
     check_sizes(sizes, call.service.limits, param)
-    if isinstance(model.task, Choose):  # each ending makes a sequence with its context
+    if model.task is not None and model.task.unit == "example":  # each text makes a sequence, with what it belongs to
         check_count(sum(map(texts_in, inputs)), call.service.limits, param)
     examples = await call.service.offload(sum(map(texts_in, inputs)), read_inputs, model, inputs, param)
     encode = partial(encode_inputs, model, param)
@@ -331,11 +329,6 @@ def _usage(call: Call, model: ServedModel, sequences: list[Sequence]) -> m.Usage
     return m.Usage(tokens, tokens, len(lost))
 
 
-def _json(prediction: Any) -> Any:
-    """Return a prediction for JSON: its dataclass, without vectors."""
-    return {"similarity": prediction.similarity} if isinstance(prediction, SimilarityPrediction) else prediction
-
-
 def _card(call: Call, model: ServedModel) -> m.ModelCard:
     task, config = model.task, model.predictor.model.encoder.config
     transformer = config if isinstance(config, TransformerConfig) else None
@@ -345,7 +338,7 @@ def _card(call: Call, model: ServedModel) -> m.ModelCard:
         owned_by="bertie",
         task=task.kind if task is not None else None,
         labels=list(task.labels) if task is not None else [],
-        paired=task.paired if isinstance(task, Classify | Regress) else None,
+        paired=task.paired if task is not None else None,
         mask_token=model.mask_token,
         languages=list(transformer.languages) if transformer else [],
         language=transformer.language if transformer else "",

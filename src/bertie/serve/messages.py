@@ -216,7 +216,7 @@ class ModelCard(Struct, tag_field="object", tag="model"):
     labels: list[str]
     paired: Annotated[
         bool | None,
-        Meta(description="Whether the task reads pairs of texts. null: both, or the task has no such choice."),
+        Meta(description="Whether the task reads pairs of texts. null: both, or something else."),
     ]
     mask_token: Annotated[str | None, Meta(description="The token for /v1/fill-mask. null: the model fills no masks.")]
     languages: Annotated[list[str], Meta(description="Languages of a model with language embeddings.")]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from bertie import __version__
 from bertie.serve import messages as m
 from bertie.serve.api import ENDPOINTS, Endpoint
-from bertie.tasks import predictions
+from bertie.tasks import AnyTask
 
 STRING = {"type": "string"}
 IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
@@ -18,13 +18,8 @@ INPUT = [
     STRING,
     *({**kind, "minItems": 1} for kind in ({"type": "array", "items": STRING}, IDS, {"type": "array", "items": IDS})),
 ]
-PREDICTIONS = (
-    predictions.ClassPrediction,
-    predictions.NumberPrediction,
-    predictions.ChoicePrediction,
-    predictions.SpanPrediction,
-    predictions.TagPrediction,
-)
+SERVED = [task for task in (kind() for kind in get_args(AnyTask)) if task.facts.shape != "vectors"]
+PREDICTIONS = [task.prediction for task in SERVED]
 ERRORS = {
     400: "The body is not JSON.",
     401: "The key is missing or wrong.",

@@ -24,7 +24,7 @@ from bertie.predict.token_model import TokenModel
 from bertie.serve.queue import Lane, Share
 from bertie.serve.worker import Health
 from bertie.storage import is_unicode
-from bertie.tasks import Choose, Classify, Embed, Regress, Span, Tag, Task
+from bertie.tasks import Task
 from bertie.tasks.inference import outputs
 from bertie.text import truncation
 from bertie.text.truncation import TokenizedText
@@ -80,19 +80,7 @@ class ServedModel:
     @property
     def input_form(self) -> str:
         """How an input of /v1/predict looks, for messages."""
-        match self.task:
-            case Classify(paired=True) | Regress(paired=True):
-                return "a list of two texts"
-            case Classify(paired=None) | Regress(paired=None):
-                return "a text, or a list of two"
-            case Span():
-                return "a list of a question and its context"
-            case Choose():
-                return "a list of a context and its endings"
-            case Tag():
-                return "a text, or a list of words"
-            case _:
-                return "a text"
+        return self.task.input_form if self.task is not None else "a text"
 
     def lacks(self, operation: Operation) -> str:
         """Return why it does not offer an operation, and what to do, as the end of a message."""
@@ -193,7 +181,7 @@ def serve_model(name: str, predictor: Predictor, capacity: int) -> ServedModel:
     how = predictor.text_embedding
     embed = partial(vectors.sequence_vectors, predictor.model, pooling=how.pooling, normalize=how.normalize)
     compute: dict[Operation, Callable[[list[Sequence]], list[Any]]] = {"embed": embed}
-    if predictor.task is not None and not isinstance(predictor.task, Embed):  # its outputs are those of "embed"
+    if predictor.task is not None and predictor.task.facts.shape != "vectors":  # its outputs are those of "embed"
         compute["predict"] = partial(outputs, predictor.model, predictor.task)
     if predictor.model.kinds & {"mlm", "plm"}:
         compute["fill-mask"] = partial(_fill, predictor)

@@ -5,8 +5,8 @@ Read `task.py` first: its `Task` protocol is the contract that every task fulfil
 
 - `data/` reads the files of examples and of predictions.
 - `encoding.py` and `word_alignment.py` turn examples into sequences; `inference.py` runs the model on them.
-- `predictions.py` holds the prediction types; `metrics.py`, `entities.py`, `squad_metrics.py` and `scoring.py` score
-  them.
+- `predictions.py` holds the prediction types; `metrics.py`, `entities.py` and `squad_metrics.py` score them, `scoring.py`
+  and `score_rows.py` also from files.
 - `evaluation/` makes scores.json, predictions.jsonl and report.html.
 - `task_json.py` reads and writes the task.json of a fine-tuned model.
 
@@ -25,7 +25,5 @@ from bertie.tasks.tag import Tag
 from bertie.tasks.task import Task
 
 AnyTask = Classify | Regress | Span | Choose | Tag | Embed
-PooledTask = Classify | Regress | Choose
-"""The tasks whose head reads one vector of a text or a pair. Their field `pooling` says which."""
 
-__all__ = ["AnyTask", "Choose", "Classify", "Embed", "PooledTask", "Regress", "Span", "Tag", "Task"]
+__all__ = ["AnyTask", "Choose", "Classify", "Embed", "Regress", "Span", "Tag", "Task"]

@@ -8,25 +8,28 @@ released.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UserError
-from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
+from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
 from bertie.model.losses import grouped_cross_entropy
-from bertie.model.text_pooling import SEPARATE, TaskPooling
+from bertie.model.text_pooling import SEPARATE, TaskPooling, TextPooling
 from bertie.tasks.data.choices import ChoiceColumns, ChoiceExample, ChoiceReader
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import parse_index
 from bertie.tasks.encoding import by_example, pooled_position, softmax
 from bertie.tasks.evaluation.choose import evaluate_choices
 from bertie.tasks.evaluation.findings import Evaluation
+from bertie.tasks.example_sums import ExampleSums, mean_sums
 from bertie.tasks.predictions import ChoicePrediction
-from bertie.tasks.task import Unit
+from bertie.tasks.relevance import no_relevance
+from bertie.tasks.score_rows import read_rows, score_in_order
+from bertie.tasks.task import EXAMPLE, ForeignHead, every_sequence
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
@@ -34,6 +37,13 @@ from bertie.text.tokenizer import Tokenizer
 @dataclass(frozen=True)
 class Choose:
     """Select the best of several endings of a context."""
+
+    facts = HeadFacts("multiple choice", "the best of several endings", "multiple-choice", "choice")
+    prediction, labels, paired = ChoicePrediction, (), True
+    input_form = "a list of a context and its endings"
+    unit, metric, untrainable = EXAMPLE, "accuracy", ""
+    training_sequences, head_positions, relevance = every_sequence, pooled_position, no_relevance
+    prediction_rows, score_rows = read_rows, score_in_order
 
     kind: Literal["choose"] = "choose"
     context: str = ""
@@ -49,20 +59,19 @@ class Choose:
     BiLSTM (GLUE's baselines)."""
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        return ()
+    def text_pooling(self) -> TaskPooling:
+        return self.pooling
 
-    @property
-    def unit(self) -> Unit:
-        return "example"
-
-    @property
-    def metric(self) -> str:
-        return "accuracy"
+    def with_pooling(self, pooling: TextPooling, paired: bool | None) -> Self:  # noqa: ARG002
+        return replace(self, pooling=pooling)
 
     @property
     def reader(self) -> ChoiceReader:
         return ChoiceReader(ChoiceColumns(self.context, self.label, self.endings))
+
+    @classmethod
+    def from_head(cls, head: ForeignHead) -> Self | None:
+        return cls() if head.shape == "choice" else None
 
     def fit(self, examples: list[ChoiceExample]) -> Choose:
         self.validate(examples)
@@ -90,12 +99,6 @@ class Choose:
                 target = None if example.label is None else int(part == example.label)
                 sequences.append(replace(sequence, example=number, part=part, target=target))
         return sequences
-
-    def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
-        return sequences
-
-    def head_positions(self, sequence: Sequence, pooled: PooledToken) -> np.ndarray:
-        return pooled_position(sequence, pooled)
 
     def head(self, config: EncoderConfig, width: int) -> PooledHead:
         return PooledHead(width, 1, config.hidden_dropout_prob, grouped_cross_entropy, config.head_layers)
@@ -125,6 +128,12 @@ class Choose:
         self.validate(examples)
         correct = [found.choice == example.label for found, example in zip(predictions, examples, strict=True)]
         return {"accuracy": float(np.mean(correct))}
+
+    def example_sums(
+        self, predictions: list[ChoicePrediction], examples: list[ChoiceExample], metric: str
+    ) -> ExampleSums | None:
+        hits = [found.choice == example.label for found, example in zip(predictions, examples, strict=True)]
+        return mean_sums(hits) if metric == "accuracy" else None
 
     def constant_predictions(self, examples: list[ChoiceExample]) -> list[list[ChoicePrediction]]:
         """Return one baseline per index: always this ending, or the last one of examples with fewer endings."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from tyro.conf import Fixed
 
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError, require_range
-from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
+from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
-from bertie.model.text_pooling import TaskPooling
+from bertie.model.text_pooling import TaskPooling, TextPooling
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import join_names, parse_label, shorten
 from bertie.tasks.data.texts import CLASSES, Example, TextColumns, TextReader
@@ -24,19 +25,28 @@ from bertie.tasks.encoding import (
     pooled_position,
     require_pairs_to_attend,
     softmax,
+    text_input_form,
 )
 from bertie.tasks.evaluation.classify import evaluate_classes
 from bertie.tasks.evaluation.findings import Evaluation
+from bertie.tasks.example_sums import ExampleSums, class_sums
 from bertie.tasks.metrics import classification_scores
 from bertie.tasks.predictions import ClassPrediction
-from bertie.tasks.task import Unit
-from bertie.text.tokenizer import Tokenizer
+from bertie.tasks.relevance import relevant_class
+from bertie.tasks.score_rows import labels_in, read_rows, score_in_order
+from bertie.tasks.task import SEQUENCE, ForeignHead, Scoring, every_sequence
 from bertie.text.truncation import Truncation
 
 
 @dataclass(frozen=True)
 class Classify:
     """Predict a class for one text or a pair of texts."""
+
+    facts = HeadFacts("classification", "classes", "text-classification", "text")
+    prediction = ClassPrediction
+    unit, metric, untrainable = SEQUENCE, "accuracy", ""
+    encode, training_sequences, head_positions = encode_texts, every_sequence, pooled_position
+    prediction_rows = read_rows
 
     kind: Literal["classify"] = "classify"
     text: str = ""
@@ -66,16 +76,24 @@ class Classify:
             raise UsageError(f"task.labels names a class twice: {join_names(self.labels)}")
 
     @property
-    def unit(self) -> Unit:
-        return "sequence"
+    def text_pooling(self) -> TaskPooling:
+        return self.pooling
+
+    def with_pooling(self, pooling: TextPooling, paired: bool | None) -> Self:
+        return replace(self, pooling=pooling, paired=paired)
 
     @property
-    def metric(self) -> str:
-        return "accuracy"
+    def input_form(self) -> str:
+        return text_input_form(self)
 
     @property
     def reader(self) -> TextReader:
         return TextReader(TextColumns(self.text, self.text_pair, self.label), CLASSES, paired=self.paired)
+
+    @classmethod
+    def from_head(cls, head: ForeignHead) -> Self | None:
+        known = head.problem_type == "single_label_classification" or (not head.problem_type and head.outputs > 1)
+        return cls(labels=head.labels) if head.shape == "text" and known else None
 
     def fit(self, examples: list[Example]) -> Classify:
         """Return the task with the classes of the training examples, unless `labels` names them.
@@ -114,21 +132,10 @@ class Classify:
                 problem = "no label" if gold is None else f"the label {shorten(gold)!r} is none of the classes"
                 raise UserError(f"{example.source}: {problem}; the classes are {join_names(self.labels)}")
 
-    def encode(self, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
-        """Encode the examples. The target is the index of the label in `labels`, or None without a known label."""
+    def gold(self, examples: list[Example]) -> list[int | None]:
+        """Return the index of each example's label in `labels`, or None without a known label."""
         index = {label: i for i, label in enumerate(self.labels)}
-
-        def target(example: Example) -> int | None:
-            return index.get(str(example.label))
-
-        long, stride = self.truncation, self.doc_stride
-        return encode_texts(examples, tokenizer, max_length, long, stride, target, self.paired, self.pooling)
-
-    def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
-        return sequences
-
-    def head_positions(self, sequence: Sequence, pooled: PooledToken) -> np.ndarray:
-        return pooled_position(sequence, pooled)
+        return [index.get(str(example.label)) for example in examples]
 
     def head(self, config: EncoderConfig, width: int) -> PooledHead:
         if not self.labels:
@@ -148,6 +155,15 @@ class Classify:
         probabilities = {label: float(p) for label, p in zip(self.labels, softmax(logits_C), strict=True)}
         return ClassPrediction(self.labels[int(logits_C.argmax())], probabilities)
 
+    def relevance(self, label: str) -> Callable[[ClassPrediction], float] | None:
+        if not label and not self.paired:
+            return None
+        relevant = relevant_class(self.labels, label)
+        return lambda prediction: prediction.probabilities[relevant]
+
+    def score_rows(self, given: Scoring) -> dict[str, float]:
+        return score_in_order(replace(self, labels=self.labels or labels_in(given)), given)
+
     def read_prediction(self, values: dict[str, Any], example: Example, place: str) -> ClassPrediction:  # noqa: ARG002
         predicted = parse_label(answer_of(values, "label", place), "label", place)
         if predicted not in self.labels:
@@ -162,6 +178,11 @@ class Classify:
         self.validate(examples)
         gold = [str(example.label) for example in examples]
         return classification_scores(gold, [prediction.label for prediction in predictions], list(self.labels))
+
+    def example_sums(
+        self, predictions: list[ClassPrediction], examples: list[Example], metric: str
+    ) -> ExampleSums | None:
+        return class_sums(self.labels, [p.label for p in predictions], [str(e.label) for e in examples], metric)
 
     def constant_predictions(self, examples: list[Example]) -> list[list[ClassPrediction]]:
         """Return one baseline per class: always this class."""

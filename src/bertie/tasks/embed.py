@@ -14,6 +14,7 @@ from bertie.contracts import Batch, PairTargets, Sequence
 from bertie.errors import UserError, require_range
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
+from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PoolingHead
 from bertie.model.pooling import Pooling, pool
 from bertie.tasks.data.prediction_files import answer_of, require_number
@@ -22,9 +23,12 @@ from bertie.tasks.data.texts import CLASSES, SCORES, Example, TextColumns, TextR
 from bertie.tasks.encoding import pooled_position
 from bertie.tasks.evaluation.embed import evaluate_retrieval, evaluate_scored_pairs, partner_ranks
 from bertie.tasks.evaluation.findings import Evaluation
+from bertie.tasks.example_sums import ExampleSums, number_sums
 from bertie.tasks.metrics import regression_scores
 from bertie.tasks.predictions import SimilarityPrediction
-from bertie.tasks.task import Unit
+from bertie.tasks.relevance import no_relevance
+from bertie.tasks.score_rows import read_rows, score_in_order
+from bertie.tasks.task import BATCH, EXAMPLE, ForeignHead, Unit, every_sequence, same_task
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
@@ -36,6 +40,12 @@ class Embed:
     With scores, the loss is the squared error between the cosine of a pair and its score, rescaled to 0 to 1. Without
     scores, all pairs are positive, and the loss is a softmax over the second texts of the batch (in-batch negatives).
     """
+
+    facts = HeadFacts("sentence embeddings", "vectors of texts", "sentence-similarity", "vectors")
+    prediction, labels, paired, text_pooling = SimilarityPrediction, (), None, None
+    input_form, untrainable = "a list of two texts", ""
+    training_sequences, with_pooling, relevance = every_sequence, same_task, no_relevance
+    prediction_rows, score_rows = read_rows, score_in_order
 
     kind: Literal["embed"] = "embed"
     text: str = ""
@@ -59,12 +69,8 @@ class Embed:
         require_range("task", self, "scale", low=0, above=True)
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        return ()
-
-    @property
     def unit(self) -> Unit:
-        return "example" if self.scored else "batch"
+        return EXAMPLE if self.scored else BATCH
 
     @property
     def metric(self) -> str:
@@ -74,6 +80,10 @@ class Embed:
     def reader(self) -> TextReader:
         labels = tuple(dict.fromkeys((*SCORES, *CLASSES)))
         return TextReader(TextColumns(self.text, self.text_pair, self.label), labels, numbers=None, paired=True)
+
+    @classmethod
+    def from_head(cls, head: ForeignHead) -> None:  # noqa: ARG003
+        return None  # it has no weights
 
     def fit(self, examples: list[Example]) -> Embed:
         """Return the task with the range of the scores, if the pairs have any.
@@ -111,11 +121,8 @@ class Embed:
                 sequences.append(replace(sequence, example=number, part=part, target=target))
         return sequences
 
-    def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
-        return sequences
-
     def head_positions(self, sequence: Sequence, pooled: PooledToken) -> np.ndarray:
-        return pooled_position(sequence, pooled) if self.pooling == "cls" else np.arange(len(sequence))
+        return pooled_position(self, sequence, pooled) if self.pooling == "cls" else np.arange(len(sequence))
 
     def head(self, config: EncoderConfig, width: int) -> PoolingHead:  # noqa: ARG002
         return PoolingHead(self.pooling, self.scale)
@@ -160,6 +167,13 @@ class Embed:
             return {name: scores[name] for name in ("spearman", "pearson")}
         first, second = (np.stack([prediction.vectors[side] for prediction in predictions]) for side in (0, 1))
         return {"accuracy": float((partner_ranks(first, second)[0] == 1).mean())}
+
+    def example_sums(
+        self, predictions: list[SimilarityPrediction], examples: list[Example], metric: str
+    ) -> ExampleSums | None:
+        if metric not in ("pearson", "spearman"):
+            return None
+        return number_sums([p.similarity for p in predictions], [float(e.label or 0) for e in examples], metric)
 
     def evaluate(self, predictions: list[SimilarityPrediction], examples: list[Example]) -> Evaluation:
         self.validate(examples)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,36 +16,42 @@ from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
 
-def pooled_position(sequence: Sequence, pooled: PooledToken) -> np.ndarray:
+class TextTask(Protocol):
+    """A task on one text or a pair, whose head reads one vector."""
+
+    @property
+    def truncation(self) -> truncation.Truncation: ...
+    @property
+    def doc_stride(self) -> int: ...
+    @property
+    def pooling(self) -> TaskPooling: ...
+    @property
+    def paired(self) -> bool | None: ...
+
+    def gold(self, examples: list[Example]) -> list[Any]:
+        """Return the target of each example, or None if it has no label."""
+        ...
+
+
+def text_input_form(task: TextTask) -> str:
+    """Return how an input in memory looks: `Task.input_form` of a task on texts."""
+    return {True: "a list of two texts", None: "a text, or a list of two", False: "a text"}[task.paired]
+
+
+def pooled_position(task: object, sequence: Sequence, pooled: PooledToken) -> np.ndarray:  # noqa: ARG001
     """Return the only position that the head of a sequence-level task reads, int64 [1]: [CLS] or the last [SEP]."""
     return np.array([0 if pooled == "first" else len(sequence) - 1], np.int64)
 
 
-def encode_texts(
-    examples: list[Example],
-    tokenizer: Tokenizer,
-    max_length: int,
-    long: truncation.Truncation,
-    doc_stride: int,
-    target: Callable[[Example], Any],
-    paired: bool | None,
-    pooling: TaskPooling,
-) -> list[Sequence]:
-    """Encode examples of one text or a pair: one sequence each, or several windows.
+def encode_texts(task: TextTask, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
+    """Encode examples of one text or a pair, as `Task.encode`: one sequence each, or several windows.
 
-    Args:
-        examples: The examples.
-        tokenizer: The model's tokenizer.
-        max_length: Most tokens of a sequence.
-        long: What to do with texts that are too long.
-        doc_stride: Tokens from the start of one window to the next; 0 for half a window.
-        target: Returns the target of an example, or None if it has no label.
-        paired: Whether the training examples have two texts; None if unknown: all examples must then agree.
-        pooling: What stands for a text. With "max" and "attention", the encoder reads the texts of a pair separately.
+    The target is that of `TextTask.gold`.
 
     Raises:
         UserError: An example has one text and should have two, or the reverse.
     """
+    paired = task.paired
     two_texts = paired if paired is not None else any(example.text_pair is not None for example in examples)
     for example in examples:
         if (example.text_pair is not None) != two_texts:
@@ -57,9 +62,11 @@ def encode_texts(
     if two_texts:
         parts.append(truncation.tokenize(tokenizer, [example.text_pair or "" for example in examples]))
     return [
-        replace(sequence, example=number, target=target(example))
-        for number, (example, *each) in enumerate(zip(examples, *parts, strict=True))
-        for sequence in truncation.to_sequences(tokenizer, each, max_length, long, doc_stride, pooling in SEPARATE)
+        replace(sequence, example=number, target=target)
+        for number, (target, *each) in enumerate(zip(task.gold(examples), *parts, strict=True))
+        for sequence in truncation.to_sequences(
+            tokenizer, each, max_length, task.truncation, task.doc_stride, task.pooling in SEPARATE
+        )
     ]
 
 

@@ -2,35 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from tyro.conf import Fixed
 
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UserError, require_range
-from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
+from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
 from bertie.model.losses import squared_error
-from bertie.model.text_pooling import TaskPooling
+from bertie.model.text_pooling import TaskPooling, TextPooling
 from bertie.tasks.data.prediction_files import answer_of, require_number
 from bertie.tasks.data.rows import describe_bad_number, parse_label_number
 from bertie.tasks.data.texts import SCORES, Example, TextColumns, TextReader
-from bertie.tasks.encoding import by_example, cls_targets, encode_texts, pooled_position, require_pairs_to_attend
+from bertie.tasks.encoding import (
+    by_example,
+    cls_targets,
+    encode_texts,
+    pooled_position,
+    require_pairs_to_attend,
+    text_input_form,
+)
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.evaluation.regress import evaluate_numbers
+from bertie.tasks.example_sums import ExampleSums, number_sums
 from bertie.tasks.metrics import regression_scores
 from bertie.tasks.predictions import NumberPrediction
-from bertie.tasks.task import Unit
-from bertie.text.tokenizer import Tokenizer
+from bertie.tasks.relevance import no_relevance
+from bertie.tasks.score_rows import read_rows, score_in_order
+from bertie.tasks.task import SEQUENCE, ForeignHead, every_sequence
 from bertie.text.truncation import Truncation
 
 
 @dataclass(frozen=True)
 class Regress:
     """Predict a number for one text or a pair of texts."""
+
+    facts = HeadFacts("regression", "a number", "text-classification", "text", "regression")
+    prediction, labels = NumberPrediction, ()
+    unit, metric, untrainable = SEQUENCE, "spearman", ""
+    encode, training_sequences, head_positions = encode_texts, every_sequence, pooled_position
+    prediction_rows, score_rows = read_rows, score_in_order
 
     kind: Literal["regress"] = "regress"
     text: str = ""
@@ -56,20 +72,24 @@ class Regress:
         require_range("task", self, "doc_stride", low=0)
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        return ()
+    def text_pooling(self) -> TaskPooling:
+        return self.pooling
+
+    def with_pooling(self, pooling: TextPooling, paired: bool | None) -> Self:
+        return replace(self, pooling=pooling, paired=paired)
 
     @property
-    def unit(self) -> Unit:
-        return "sequence"
-
-    @property
-    def metric(self) -> str:
-        return "spearman"
+    def input_form(self) -> str:
+        return text_input_form(self)
 
     @property
     def reader(self) -> TextReader:
         return TextReader(TextColumns(self.text, self.text_pair, self.label), SCORES, numbers=True, paired=self.paired)
+
+    @classmethod
+    def from_head(cls, head: ForeignHead) -> Self | None:
+        known = head.outputs == 1 and head.problem_type in ("", "regression")
+        return cls() if head.shape == "text" and known else None
 
     def fit(self, examples: list[Example]) -> Regress:
         """Return the task, knowing whether examples are pairs.
@@ -92,20 +112,9 @@ class Regress:
                 problem = "no score" if gold is None else f"the score {describe_bad_number(gold)}"
                 raise UserError(f"{example.source}: {problem}; name its column with --task.label")
 
-    def encode(self, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
-        """Encode the examples. The target is the number, or None without one."""
-
-        def target(example: Example) -> float | None:
-            return parse_label_number(example.label)
-
-        long, stride = self.truncation, self.doc_stride
-        return encode_texts(examples, tokenizer, max_length, long, stride, target, self.paired, self.pooling)
-
-    def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
-        return sequences
-
-    def head_positions(self, sequence: Sequence, pooled: PooledToken) -> np.ndarray:
-        return pooled_position(sequence, pooled)
+    def gold(self, examples: list[Example]) -> list[float | None]:
+        """Return the number of each example, or None without one."""
+        return [parse_label_number(example.label) for example in examples]
 
     def head(self, config: EncoderConfig, width: int) -> PooledHead:
         return PooledHead(width, 1, config.hidden_dropout_prob, squared_error, config.head_layers)
@@ -122,6 +131,10 @@ class Regress:
             for rows in by_example(outputs, sequences, len(examples))
         ]
 
+    def relevance(self, label: str) -> Callable[[NumberPrediction], float] | None:
+        no_relevance(self, label)
+        return None if self.paired is False else lambda prediction: prediction.score
+
     def read_prediction(self, values: dict[str, Any], example: Example, place: str) -> NumberPrediction:  # noqa: ARG002
         return NumberPrediction(require_number(answer_of(values, "score", place), place))
 
@@ -130,6 +143,11 @@ class Regress:
         self.validate(examples)
         gold = [float(example.label or 0) for example in examples]
         return regression_scores(gold, [prediction.score for prediction in predictions])
+
+    def example_sums(
+        self, predictions: list[NumberPrediction], examples: list[Example], metric: str
+    ) -> ExampleSums | None:
+        return number_sums([p.score for p in predictions], [float(e.label or 0) for e in examples], metric)
 
     def constant_predictions(self, examples: list[Example]) -> list[list[NumberPrediction]]:
         """Return one baseline: the mean of the gold numbers."""

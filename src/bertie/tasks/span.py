@@ -9,7 +9,7 @@ exceeds that of the best span by more than τ (`threshold`), which is tuned on t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError, require_range
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
+from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PAIR_SIZE, ConditionalSpanHead, TokenHead
 from bertie.model.losses import grouped_cross_entropy
 from bertie.tasks.data.prediction_files import answer_of
@@ -24,9 +25,12 @@ from bertie.tasks.data.squad import Question, QuestionColumns, SquadReader, plac
 from bertie.tasks.encoding import by_example, softmax
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.evaluation.span import evaluate_answers
+from bertie.tasks.example_sums import ExampleSums, mean_sums
 from bertie.tasks.predictions import SpanCandidate, SpanPrediction
-from bertie.tasks.squad_metrics import best_threshold, squad_scores
-from bertie.tasks.task import Unit
+from bertie.tasks.relevance import no_relevance
+from bertie.tasks.score_rows import read_rows, score_answers
+from bertie.tasks.squad_metrics import best_threshold, score_answer, squad_scores
+from bertie.tasks.task import SEQUENCE, ForeignHead, same_task
 from bertie.tasks.word_alignment import with_combining_marks
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
@@ -49,6 +53,12 @@ class _WindowTarget(NamedTuple):
 @dataclass(frozen=True)
 class Span:
     """Answer a question with a span of its context."""
+
+    prediction, labels, paired, text_pooling = SpanPrediction, (), None, None
+    input_form = "a list of a question and its context"
+    unit, metric, untrainable = SEQUENCE, "f1", "the answer is not in the context"
+    with_pooling, relevance = same_task, no_relevance
+    prediction_rows, score_rows = read_rows, score_answers
 
     kind: Literal["span"] = "span"
     question: str = ""
@@ -81,20 +91,17 @@ class Span:
             raise UsageError(f"task.threshold is {self.threshold}: set a finite number, or None")
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def unit(self) -> Unit:
-        return "sequence"
-
-    @property
-    def metric(self) -> str:
-        return "f1"
+    def facts(self) -> HeadFacts:
+        shape = None if self.conditional else "start_end"
+        return HeadFacts("question answering", "answers from a context", "question-answering", shape)
 
     @property
     def reader(self) -> SquadReader:
         return SquadReader(QuestionColumns(self.question, self.context, self.answers))
+
+    @classmethod
+    def from_head(cls, head: ForeignHead) -> Self | None:
+        return cls() if head.shape == "start_end" and head.outputs == 2 else None
 
     def fit(self, examples: list[Question]) -> Span:
         """Return the task, with a threshold of 0 if some questions have no answer and none is set.
@@ -257,6 +264,15 @@ class Span:
         """Return exact_match and f1, 0 to 1, as `squad_scores`. Raises UserError as `validate`."""
         self.validate(examples)
         return squad_scores({found.id: found.answer for found in predictions}, examples)
+
+    def example_sums(
+        self, predictions: list[SpanPrediction], examples: list[Question], metric: str
+    ) -> ExampleSums | None:
+        if metric not in ("exact_match", "f1"):
+            return None
+        second, side = any(not example.answers for example in examples), int(metric == "f1")
+        pairs = zip(predictions, examples, strict=True)
+        return mean_sums([score_answer(found.answer, question, second)[side] for found, question in pairs])
 
     def constant_predictions(self, examples: list[Question]) -> list[list[SpanPrediction]]:
         """Return one baseline: never an answer."""

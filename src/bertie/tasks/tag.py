@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -16,17 +17,21 @@ from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError, require_range
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
+from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import TokenHead
 from bertie.tasks import word_alignment
 from bertie.tasks.data.conll import ConllReader, TagColumns, TaggedSentence
 from bertie.tasks.data.prediction_files import answer_of
-from bertie.tasks.data.rows import join_names, shorten
+from bertie.tasks.data.rows import Row, join_names, shorten
 from bertie.tasks.encoding import softmax
 from bertie.tasks.entities import entity_scores, names_entities
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.evaluation.tag import evaluate_tags
+from bertie.tasks.example_sums import ExampleSums, tag_sums
 from bertie.tasks.predictions import TagPrediction
-from bertie.tasks.task import Unit
+from bertie.tasks.relevance import no_relevance
+from bertie.tasks.score_rows import read_rows, score_in_order
+from bertie.tasks.task import SEQUENCE, ForeignHead, Scoring, same_task
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.truncation import Truncation
@@ -46,6 +51,12 @@ class _WordTargets(NamedTuple):
 @dataclass(frozen=True)
 class Tag:
     """Predict a tag for every word of a sentence."""
+
+    facts = HeadFacts("tagging", "a tag for every word", "token-classification", "tokens")
+    prediction, paired, text_pooling = TagPrediction, None, None
+    input_form = "a text, or a list of words"
+    unit, untrainable = SEQUENCE, "the model reads none of the words"
+    with_pooling, relevance = same_task, no_relevance
 
     kind: Literal["tag"] = "tag"
     word: int = -1
@@ -71,16 +82,16 @@ class Tag:
             raise UsageError(f"task.labels names a tag twice: {join_names(self.labels)}")
 
     @property
-    def unit(self) -> Unit:
-        return "sequence"
-
-    @property
     def metric(self) -> str:
         return "f1" if names_entities(self.labels) else "accuracy"
 
     @property
     def reader(self) -> ConllReader:
-        return ConllReader(TagColumns(self.word, self.tag, self.tokens, self.tags))
+        return ConllReader(TagColumns(self.word, self.tag, self.tokens, self.tags), refuse_txt=True)
+
+    @classmethod
+    def from_head(cls, head: ForeignHead) -> Self | None:
+        return cls(labels=head.labels) if head.shape == "tokens" else None
 
     def fit(self, examples: list[TaggedSentence]) -> Tag:
         """Return the task with the tags of the training examples, unless `labels` names them.
@@ -185,6 +196,22 @@ class Tag:
                 prediction.tags[word], prediction.probabilities[word] = self.labels[best], float(row[best])
         return predictions
 
+    def prediction_rows(self, path: Path) -> list[Row | UserError]:
+        """Read a file of `bertie predict`, or a CoNLL file with the predicted tag in the last column."""
+        if path.suffix == ".jsonl":
+            return read_rows(self, path)
+        columns = TagColumns(self.word, self.tag if path.suffix == ".conllu" else -1)
+        return [
+            each
+            if isinstance(each, UserError)
+            else Row({"tokens": each.words, "tags": each.tags}, each.source, each.source)
+            for each in ConllReader(columns).read(path)
+        ]
+
+    def score_rows(self, given: Scoring) -> dict[str, float]:
+        gold = sorted({tag for example in given.examples for tag in example.tags or ()})
+        return score_in_order(replace(self, labels=self.labels or tuple(gold)), given)
+
     def read_prediction(self, values: dict[str, Any], example: TaggedSentence, place: str) -> TagPrediction:
         """Rebuild a prediction. If the object has words, they must be those of the example."""
         tags, words = answer_of(values, "tags", place), values.get("tokens", example.words)
@@ -210,6 +237,11 @@ class Tag:
         correct = [a == b for one, other in zip(gold, predicted, strict=True) for a, b in zip(one, other, strict=True)]
         scores = {"accuracy": float(np.mean(correct))}
         return scores | entity_scores(gold, predicted) if names_entities(self.labels) else scores
+
+    def example_sums(
+        self, predictions: list[TagPrediction], examples: list[TaggedSentence], metric: str
+    ) -> ExampleSums | None:
+        return tag_sums([found.tags for found in predictions], [list(e.tags or ()) for e in examples], metric)
 
     def constant_predictions(self, examples: list[TaggedSentence]) -> list[list[TagPrediction]]:
         """Return one baseline: the most frequent tag for every word."""

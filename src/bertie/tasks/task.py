@@ -19,7 +19,9 @@ Fine-tuning calls the methods in this order:
    `evaluate` adds the details for report.html.
 
 `bertie predict` uses `reader.stream`, `encode`, `head_positions` and `decode`. `bertie score` needs no model: it uses
-`read_prediction`, `validate` and `score`.
+`prediction_rows` and `score_rows`. The other members are facts that other rooms ask for.
+
+What several tasks have in common is a function, which they name as their method: `encode = encode_texts`.
 
     C  outputs of the head per token
     P  tokens of a batch that the head reads
@@ -27,9 +29,10 @@ Fine-tuning calls the methods in this order:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, NewType, Protocol, Self, runtime_checkable
 
 import numpy as np
 from torch import nn
@@ -38,10 +41,56 @@ from bertie.contracts import Batch, Sequence
 from bertie.errors import UserError
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
+from bertie.model.head_facts import HeadFacts, HeadShape, with_facts
+from bertie.model.text_pooling import TaskPooling, TextPooling
+from bertie.tasks.data.rows import Row
 from bertie.tasks.evaluation.findings import Evaluation
+from bertie.tasks.example_sums import ExampleSums
 from bertie.text.tokenizer import Tokenizer
 
-Unit = Literal["sequence", "example", "batch"]
+Unit = NewType("Unit", str)
+SEQUENCE, EXAMPLE, BATCH = Unit("sequence"), Unit("example"), Unit("batch")
+
+
+@dataclass(frozen=True)
+class ForeignHead:
+    """A head of another library, as its folder describes it."""
+
+    shape: HeadShape
+    """What it computes."""
+    outputs: int
+    """Number of its outputs."""
+    names: tuple[str, ...]
+    """Names of the outputs in config.json; empty: it names none."""
+    problem_type: str
+    """`problem_type` in config.json; empty: it says nothing."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the outputs, or those that transformers gives them."""
+        return self.names or tuple(f"LABEL_{number}" for number in range(self.outputs))
+
+
+@dataclass(frozen=True, eq=False)
+class Scoring:
+    """Predictions without a model, and the examples that they belong to."""
+
+    rows: list[Row | UserError]
+    """The predictions, as `Task.prediction_rows` read them."""
+    examples: list[Any]
+    """The labeled examples."""
+    every: list[Any]
+    """The rows of the data: examples, or errors."""
+    path: Path | None
+    """The file of the examples; None: they are values of Python."""
+    where: str
+    """Where they are, for messages."""
+    strict: bool
+    """Whether to refuse what could be scored only in part."""
+    null_odds: Any = None
+    """How likely "no answer" is for each question: by id, or a file. None: not given."""
+    null_threshold: float = 1.0
+    """Questions with larger odds have no answer."""
 
 
 class Reader(Protocol):
@@ -101,6 +150,31 @@ class Task(Protocol):
         ...
 
     @property
+    def facts(self) -> HeadFacts:
+        """What other rooms say of its head."""
+        ...
+
+    @property
+    def prediction(self) -> type:
+        """The class of its predictions."""
+        ...
+
+    @property
+    def input_form(self) -> str:
+        """How an input in memory looks, for messages: "a text"."""
+        ...
+
+    @property
+    def paired(self) -> bool | None:
+        """Whether it reads pairs of texts. None: also single ones, or something else."""
+        ...
+
+    @property
+    def text_pooling(self) -> TaskPooling | None:
+        """What stands for a text, or a pair of texts, if the head reads one vector of it. None: the head reads tokens."""
+        ...
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """The class names or tags in the order of the head's outputs; empty for tasks without classes."""
         ...
@@ -123,6 +197,15 @@ class Task(Protocol):
     @property
     def reader(self) -> Reader:
         """The reader of this task's examples, with the columns that the configuration names."""
+        ...
+
+    @classmethod
+    def from_head(cls, head: ForeignHead) -> Self | None:
+        """Return the task that a head of another library was trained for. None if it is another task."""
+        ...
+
+    def with_pooling(self, pooling: TextPooling, paired: bool | None) -> Self:
+        """Return the task with another `text_pooling` and `paired`. A task whose head reads tokens has neither."""
         ...
 
     def fit(self, examples: list[Any]) -> Task:
@@ -169,6 +252,11 @@ class Task(Protocol):
 
     def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
         """Return the sequences to train on: those with a target. Also selects the sequences of the dev loss."""
+        ...
+
+    @property
+    def untrainable(self) -> str:
+        """Why an example may have no sequence to train on, for messages; empty: all have one."""
         ...
 
     def head_positions(self, sequence: Sequence, pooled: PooledToken) -> np.ndarray:
@@ -218,6 +306,38 @@ class Task(Protocol):
         """
         ...
 
+    def relevance(self, label: str) -> Callable[[Any], float] | None:
+        """Return how to read from the prediction for a pair how relevant the second text is for the first.
+
+        Args:
+            label: The class whose probability is the relevance. Empty: the one whose name says so.
+
+        Returns:
+            None if the task does not predict for pairs.
+
+        Raises:
+            UsageError: `label` is unknown, the task has no classes, or it is unclear which class means "relevant".
+        """
+        ...
+
+    def prediction_rows(self, path: Path) -> list[Row | UserError]:
+        """Read a file of predictions as rows of named values.
+
+        Raises:
+            UserError: A line cannot be read.
+            UsageError: The file is missing, or has an unknown format.
+        """
+        ...
+
+    def score_rows(self, given: Scoring) -> dict[str, float]:
+        """Score predictions without a model. A task without classes takes those of the predictions or of the examples.
+
+        Raises:
+            UserError: A prediction is missing, superfluous or malformed, or an example has no label.
+            UsageError: The arguments do not fit the task.
+        """
+        ...
+
     def read_prediction(self, values: dict[str, Any], example: Any, place: str) -> Any:
         """Rebuild a prediction from its JSON object, as far as `score` needs it.
 
@@ -243,6 +363,10 @@ class Task(Protocol):
         """
         ...
 
+    def example_sums(self, predictions: list[Any], examples: list[Any], metric: str) -> ExampleSums | None:
+        """Return a formula and the sums per example that it needs to give a metric of `score`. None if there is none."""
+        ...
+
     def constant_predictions(self, examples: list[Any]) -> list[list[Any]]:
         """Return baselines that predict the same for every example, each as one list of predictions.
 
@@ -266,3 +390,18 @@ class Calibratable(Protocol):
     def calibrate(self, predictions: list[Any], examples: list[Any]) -> Task:
         """Return the task with the parameter tuned on these predictions and their labeled examples."""
         ...
+
+
+def build_head(task: Task, config: EncoderConfig, width: int) -> nn.Module:
+    """Build the head of a task, with its facts. Arguments as of `Task.head`."""
+    return with_facts(task.head(config, width), task.facts)
+
+
+def every_sequence(task: Task, sequences: list[Sequence]) -> list[Sequence]:  # noqa: ARG001
+    """Return all sequences: `Task.training_sequences` of most tasks."""
+    return sequences
+
+
+def same_task(task: Any, pooling: TextPooling, paired: bool | None) -> Any:  # noqa: ARG001
+    """Return the task: `Task.with_pooling` of a task whose head reads tokens."""
+    return task

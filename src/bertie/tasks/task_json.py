@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, get_args
 
 from bertie import config as configuration
@@ -10,17 +9,19 @@ from bertie.errors import UsageError, UserError
 from bertie.model.encoder import EncoderConfig
 from bertie.model.features import FeatureExtractor
 from bertie.model.layer_selection import Layers
-from bertie.model.text_pooling import TextPooling, resolve_pooling
-from bertie.tasks import AnyTask, PooledTask, Task
+from bertie.model.text_pooling import resolve_pooling
+from bertie.tasks import AnyTask, Task
 
 _NOT_TASK_FIELDS = ("max_length", "layers", "lstm_hidden_size")
 
 
 def with_pooling(task: AnyTask, config: EncoderConfig) -> AnyTask:
     """Return the task with the pooling of the model, if the task leaves it to the model."""
-    if not isinstance(task, PooledTask):
-        return task
-    return replace(task, pooling=resolve_pooling(task.pooling, config))
+    return (
+        task
+        if task.text_pooling is None
+        else task.with_pooling(resolve_pooling(task.text_pooling, config), task.paired)
+    )
 
 
 def to_task_json(task: Task, max_length: int, layers: Layers, lstm_hidden_size: int) -> dict[str, Any]:
@@ -57,11 +58,14 @@ def task_from_json(values: dict[str, Any], where: object) -> AnyTask:
         raise UserError(f"{where} is damaged: {error}") from error
 
 
-def features_from_json(values: dict[str, Any], config: EncoderConfig, where: object) -> FeatureExtractor | None:
+def features_from_json(
+    values: dict[str, Any], task: Task | None, config: EncoderConfig, where: object
+) -> FeatureExtractor | None:
     """Build the module between encoder and head from the content of task.json, or from a configuration of that form.
 
     Args:
         values: The content.
+        task: The task that it describes, if any.
         config: The model's configuration.
         where: The file, for messages.
 
@@ -75,12 +79,9 @@ def features_from_json(values: dict[str, Any], config: EncoderConfig, where: obj
     layers, lstm_hidden_size = values.get("layers", "last"), values.get("lstm_hidden_size", 0)
     if layers not in get_args(Layers) or type(lstm_hidden_size) is not int or not 0 <= lstm_hidden_size <= 1 << 16:
         raise UserError(f"{where} is damaged: layers is {layers!r}, lstm_hidden_size {lstm_hidden_size!r}")
-    kind = values.get("kind")
-    pooled = kind in {each.kind for each in get_args(PooledTask)}  # embed pools in its head
-    pooling = values.get("pooling", "model") if pooled else "token"
-    pooling = resolve_pooling("model", config) if pooling == "model" else pooling
-    pairs = values.get("paired", kind == "choose") is True
-    if pooling not in get_args(TextPooling) or (pooling == "attention" and not (pairs and lstm_hidden_size)):
+    own = None if task is None else task.text_pooling
+    pooling, pairs = "token" if own is None else resolve_pooling(own, config), task is not None and task.paired is True
+    if pooling == "attention" and not (pairs and lstm_hidden_size):
         problem = f"pooling is {pooling!r}, paired {pairs}, lstm_hidden_size {lstm_hidden_size!r}"
         raise UserError(f"{where} is damaged: {problem}")
     if (layers, lstm_hidden_size, pooling) == ("last", 0, "token"):

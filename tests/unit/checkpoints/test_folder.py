@@ -23,9 +23,12 @@ from bertie.checkpoints.folder import (
 from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
+from bertie.model.head_facts import with_facts
 from bertie.model.heads import PooledHead
 from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence
+from bertie.objectives.heads import build_heads
+from bertie.tasks import Classify
 from bertie.text.tokenizer import Tokenizer
 
 WORDPIECE_FILES = [name for name in MODEL_FILES if name not in ("vocab.json", "merges.txt")]  # those belong to BPE
@@ -34,11 +37,13 @@ WORDPIECE_FILES = [name for name in MODEL_FILES if name not in ("vocab.json", "m
 def pretrained(config: TransformerConfig, seed: int = 0) -> Model:
     torch.manual_seed(seed)
     encoder = build_encoder(config)
-    return Model(encoder, {o.kind: o.head(config, encoder) for o in (MaskedLM(), NextSentence())})
+    return Model(encoder, build_heads((MaskedLM(), NextSentence()), encoder))
 
 
 def classifier(config: TransformerConfig, classes: int = 3) -> Model:
-    return Model(build_encoder(config), {"classify": PooledHead(config.hidden_size, classes, 0.1)})
+    return Model(
+        build_encoder(config), {"classify": with_facts(PooledHead(config.hidden_size, classes, 0.1), Classify().facts)}
+    )
 
 
 @pytest.fixture

@@ -11,29 +11,32 @@ from bertie.checkpoints.huggingface import from_config_json, to_config_json
 from bertie.errors import UserError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
+from bertie.model.head_facts import HeadShape
 from bertie.model.heads import PooledHead
 from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence
+from bertie.objectives.heads import build_heads
+from bertie.tasks import Classify
 
 KINDS = [frozenset(), frozenset({"mlm"}), frozenset({"nsp"}), frozenset({"mlm", "nsp"}), frozenset({"classify"})]
+SHAPES: dict[str, HeadShape] = {"mlm": "masked", "nsp": "pair", "classify": "text"}
+FACTS = {each.kind: each.facts for each in (MaskedLM(), NextSentence(), Classify())}
 
 
 def model_of(config: TransformerConfig, kinds: frozenset[str]) -> Model:
     encoder = build_encoder(config)
-    heads: dict[str, torch.nn.Module] = {
-        o.kind: o.head(config, encoder) for o in (MaskedLM(), NextSentence()) if o.kind in kinds
-    }
+    heads = build_heads([o for o in (MaskedLM(), NextSentence()) if o.kind in kinds], encoder)
     if "classify" in kinds:
         heads["classify"] = PooledHead(config.hidden_size, 3, 0.1)
     return Model(encoder, heads)
 
 
 def to_huggingface(weights: dict[str, Tensor], kinds: frozenset[str]) -> dict[str, Tensor]:
-    return family.to_huggingface(bert.FAMILY, weights, kinds)
+    return family.to_huggingface(bert.FAMILY, weights, {kind: SHAPES[kind] for kind in kinds})
 
 
 def from_huggingface(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    return family.from_huggingface(bert.FAMILY, weights, ("mlm", "nsp", "classify"))
+    return family.from_huggingface(bert.FAMILY, weights, SHAPES)
 
 
 def pooled(weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -138,7 +141,7 @@ def test_more_than_ten_layers_keep_their_order(tiny_config: TransformerConfig) -
 @pytest.mark.parametrize("act", ["gelu", "gelu_tanh"])
 def test_a_configuration_is_read_back(tiny_config: TransformerConfig, act: str) -> None:
     config = replace(tiny_config, hidden_act=act, hidden_dropout_prob=0.25, layer_norm_eps=1e-7)  # type: ignore[arg-type]
-    values = to_config_json(config, KINDS[4], ("no", "yes"), pad_id=0)
+    values = to_config_json(config, [FACTS["classify"]], ("no", "yes"), pad_id=0)
     assert values["architectures"] == ["BertForSequenceClassification"]
     assert values["id2label"] == {"0": "no", "1": "yes"}
     assert values["label2id"] == {"no": 0, "yes": 1}
@@ -148,7 +151,7 @@ def test_a_configuration_is_read_back(tiny_config: TransformerConfig, act: str) 
 
 def test_class_names_keep_their_order(tiny_config: TransformerConfig) -> None:
     labels = tuple(f"c{i}" for i in range(11))
-    assert from_config_json(to_config_json(tiny_config, KINDS[4], labels, 0), "")[2] == labels
+    assert from_config_json(to_config_json(tiny_config, [FACTS["classify"]], labels, 0), "")[2] == labels
 
 
 @pytest.mark.parametrize(
@@ -171,7 +174,7 @@ def test_class_names_keep_their_order(tiny_config: TransformerConfig) -> None:
 def test_unsupported_configurations_are_refused(
     tiny_config: TransformerConfig, change: dict[str, object], message: str
 ) -> None:
-    values = to_config_json(tiny_config, KINDS[3], (), 0) | change
+    values = to_config_json(tiny_config, [FACTS["mlm"], FACTS["nsp"]], (), 0) | change
     with pytest.raises(UserError, match=message) as raised:
         from_config_json(values, "there/config.json")
     assert str(raised.value).startswith("there/config.json: ")

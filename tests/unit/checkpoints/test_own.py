@@ -13,10 +13,13 @@ from bertie.checkpoints.folder import load_weights, read_checkpoint, write_model
 from bertie.errors import UserError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
+from bertie.model.head_facts import with_facts
 from bertie.model.heads import PooledHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.objectives import CausalLM, MaskedLM
+from bertie.objectives.heads import build_heads
+from bertie.tasks import Classify
 from bertie.text.tokenizer import Tokenizer
 
 CHANGES = [
@@ -28,12 +31,10 @@ CHANGES = [
 
 def built(config: TransformerConfig, kind: str) -> Model:
     encoder = build_encoder(config)
-    heads = {
-        "mlm": lambda: MaskedLM().head(config, encoder),
-        "clm": lambda: CausalLM().head(config, encoder),
-        "classify": lambda: PooledHead(config.hidden_size, 3, 0.1),
-    }
-    model = Model(encoder, {kind: heads[kind]()})
+    heads = build_heads([o for o in (MaskedLM(), CausalLM()) if o.kind == kind], encoder)
+    if not heads:
+        heads[kind] = with_facts(PooledHead(config.hidden_size, 3, 0.1), Classify().facts)
+    model = Model(encoder, heads)
     initialize_weights(model, 0.1)
     return model
 

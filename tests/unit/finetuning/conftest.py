@@ -13,6 +13,7 @@ from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence
+from bertie.objectives.heads import build_heads
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -21,7 +22,7 @@ def start(tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path_f
     folder = tmp_path_factory.mktemp("start")
     torch.manual_seed(0)
     encoder = build_encoder(tiny_config)
-    model = Model(encoder, {o.kind: o.head(tiny_config, encoder) for o in (MaskedLM(), NextSentence())})
+    model = Model(encoder, build_heads((MaskedLM(), NextSentence()), encoder))
     initialize_weights(model, 0.1)
     write_model(folder, model, small_tokenizer)
     return folder

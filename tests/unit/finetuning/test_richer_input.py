@@ -19,6 +19,7 @@ from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.objectives import MaskedLM
+from bertie.objectives.heads import build_heads
 from bertie.predict.predictor import Predictor
 from bertie.tasks.classify import Classify
 from bertie.tasks.span import Span
@@ -58,7 +59,7 @@ def start(
     assert counts[trained.unk_id] == 0
     torch.manual_seed(0)
     encoder = build_encoder(replace(tiny_config, vocab_size=500))
-    model = Model(encoder, {"mlm": MaskedLM().head(encoder.config, encoder)})  # pyright: ignore[reportArgumentType]
+    model = Model(encoder, build_heads([MaskedLM()], encoder))  # pyright: ignore[reportArgumentType]
     initialize_weights(model, 0.1)
     (folder / "model").mkdir()
     write_model(folder / "model", model, shards.tokenizer)

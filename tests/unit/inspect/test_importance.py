@@ -29,6 +29,7 @@ from bertie.objectives.heads import build_heads
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.tasks import Choose, Classify, Embed, Tag
+from bertie.tasks.task import build_head
 from bertie.tasks.task_json import features_from_json, to_task_json
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
@@ -88,8 +89,8 @@ def tuned(kind: str, config: TransformerConfig, tokenizer: Tokenizer, folder: Pa
     task, _ = TASKS[kind]
     torch.manual_seed(0)
     values = to_task_json(task, 32, "last", 0)
-    reading = features_from_json(values, config, "the task")
-    model = Model(build_encoder(config), {task.kind: task.head(config, 32)}, reading)
+    reading = features_from_json(values, task, config, "the task")
+    model = Model(build_encoder(config), {task.kind: build_head(task, config, 32)}, reading)
     initialize_weights(model, 0.3)
     write_model(folder, model, tokenizer, values)
     return folder

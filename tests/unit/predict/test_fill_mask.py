@@ -21,6 +21,7 @@ from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.objectives import MaskedLM
+from bertie.objectives.heads import build_heads
 from bertie.predict.fill_mask import Filling, WordSearch, fill_tokens
 from bertie.predict.predictor import Predictor
 from bertie.predict.token_model import TokenModel
@@ -42,7 +43,7 @@ def tiny() -> Predictor:
     torch.manual_seed(3)
     config = TransformerConfig(2, 16, 2, 32, vocab_size=len(ENTRIES), max_position_embeddings=16)
     encoder = build_encoder(config)
-    model = Model(encoder, {"mlm": MaskedLM().head(config, encoder)}).eval()
+    model = Model(encoder, build_heads([MaskedLM()], encoder)).eval()
     initialize_weights(model, 0.7)
     return Predictor(Path("tiny"), Tokenizer.build(ENTRIES), model, None, 16)
 
@@ -202,7 +203,7 @@ def roberta(small_texts: list[str]) -> Predictor:
     torch.manual_seed(1)
     config = TransformerConfig(2, 32, 4, 64, vocab_size=tokenizer.size, max_position_embeddings=64)
     encoder = build_encoder(config)
-    model = Model(encoder, {"mlm": MaskedLM().head(config, encoder)}).eval()
+    model = Model(encoder, build_heads([MaskedLM()], encoder)).eval()
     initialize_weights(model, 0.3)
     return Predictor(Path("roberta"), tokenizer, model, None, 64)
 

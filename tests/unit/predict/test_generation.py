@@ -22,6 +22,7 @@ from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.objectives import CausalLM
+from bertie.objectives.heads import build_heads
 from bertie.predict.generation import Generation, draw
 from bertie.predict.predictor import Predictor
 from bertie.text.tokenizer import Tokenizer
@@ -43,7 +44,7 @@ def write_causal(
         torch.manual_seed(2)
         config = replace(tiny_config, causal=True)
         encoder = build_encoder(config)
-        model = Model(encoder, {"clm": CausalLM().head(config, encoder)})
+        model = Model(encoder, build_heads([CausalLM()], encoder))
         initialize_weights(model, 0.3)
         with torch.no_grad():
             encoder.layers[-1].norm.bias.fill_(1.0)  # type: ignore[union-attr]

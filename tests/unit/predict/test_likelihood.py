@@ -24,6 +24,7 @@ from bertie.model.initialization import initialize_weights
 from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
 from bertie.objectives import BidirectionalLM, CausalLM
+from bertie.objectives.heads import build_heads
 from bertie.predict import blocks, likelihood, token_model
 from bertie.predict.likelihood import TextScore, perplexity
 from bertie.predict.predictor import Predictor
@@ -42,7 +43,7 @@ def causal(
     torch.manual_seed(2)
     config = replace(tiny_config, causal=True)
     encoder = build_encoder(config)
-    model = Model(encoder, {"clm": CausalLM().head(config, encoder)})
+    model = Model(encoder, build_heads([CausalLM()], encoder))
     initialize_weights(model, 0.3)
     write_model(folder, model, small_tokenizer)
     return folder
@@ -201,7 +202,7 @@ def test_models_that_predict_no_tokens_are_refused(
 ) -> None:
     config = LstmConfig(num_hidden_layers=1, hidden_size=16, cell_size=32, vocab_size=500, max_position_embeddings=64)
     encoder = build_encoder(config)
-    write_model(tmp_path, Model(encoder, {"bilm": BidirectionalLM().head(config, encoder)}), small_tokenizer)
+    write_model(tmp_path, Model(encoder, build_heads([BidirectionalLM()], encoder)), small_tokenizer)
     assert main(["likelihood", str(tmp_path), "a text"]) == 1
     assert "has no masked-LM or causal-LM head: use a model that was pre-trained with" in capsys.readouterr().err
     tuned = bertie.load(causal)

@@ -15,6 +15,7 @@ from bertie.checkpoints.folder import MODEL_FILES, write_model
 from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
+from bertie.model.head_facts import with_facts
 from bertie.model.heads import PooledHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
@@ -23,6 +24,7 @@ from bertie.tasks import Classify, Tag
 from bertie.tasks.data.texts import Example
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
 from bertie.tasks.span import Span
+from bertie.tasks.task import build_head
 from bertie.text.tokenizer import Tokenizer
 
 LABELS = ("bad", "good", "so-so")
@@ -32,7 +34,10 @@ LABELS = ("bad", "good", "so-so")
 def tuned(tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tuned")
     torch.manual_seed(1)
-    model = Model(build_encoder(tiny_config), {"classify": PooledHead(tiny_config.hidden_size, 3, 0.1)})
+    model = Model(
+        build_encoder(tiny_config),
+        {"classify": with_facts(PooledHead(tiny_config.hidden_size, 3, 0.1), Classify().facts)},
+    )
     initialize_weights(model, 0.3)
     purpose = {"kind": "classify", "text": "review", "label": "stars", "labels": list(LABELS), "max_length": 20}
     write_model(folder, model, small_tokenizer, purpose)
@@ -46,7 +51,7 @@ def load(folder: Path) -> Predictor:
 def test_questions_without_ids_get_consecutive_ids(
     tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
-    model = Model(build_encoder(tiny_config), {"span": Span().head(tiny_config, tiny_config.hidden_size)})
+    model = Model(build_encoder(tiny_config), {"span": build_head(Span(), tiny_config, tiny_config.hidden_size)})
     write_model(tmp_path, model, small_tokenizer, {"kind": "span", "max_length": 16})
     found = load(tmp_path).predict([("who", "ka")] * (SEQUENCES_AT_ONCE + 3))
     assert [each.id for each in found] == [str(i) for i in range(1, SEQUENCES_AT_ONCE + 4)]
@@ -352,7 +357,7 @@ def test_a_txt_file_for_a_tagger_is_refused(
     tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     task = Tag(labels=("O", "B-X"))
-    model = Model(build_encoder(tiny_config), {"tag": task.head(tiny_config, tiny_config.hidden_size)})
+    model = Model(build_encoder(tiny_config), {"tag": build_head(task, tiny_config, tiny_config.hidden_size)})
     write_model(tmp_path, model, small_tokenizer, {"kind": "tag", "labels": list(task.labels), "max_length": 16})
     (tmp_path / "new.txt").write_text("the cat runs\na red dog\n")
     with pytest.raises(UsageError, match=r"does it hold columns or sentences\? Rename it to .conll"):

@@ -18,8 +18,9 @@ from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.predict.predictor import Predictor
-from bertie.predict.relevance import relevance
 from bertie.tasks import Classify, Regress
+from bertie.tasks.relevance import relevance
+from bertie.tasks.task import build_head
 from bertie.text.tokenizer import Tokenizer
 
 TASKS = {
@@ -34,7 +35,7 @@ def cross_encoder(
 ) -> Predictor:
     task = TASKS[request.param]
     torch.manual_seed(2)
-    model = Model(build_encoder(tiny_config), {task.kind: task.head(tiny_config, tiny_config.hidden_size)})
+    model = Model(build_encoder(tiny_config), {task.kind: build_head(task, tiny_config, tiny_config.hidden_size)})
     initialize_weights(model, 0.3)
     purpose = {"kind": task.kind, "paired": True, "max_length": 64}
     write_model(tmp_path, model, small_tokenizer, {**purpose, **({"labels": list(task.labels)} if task.labels else {})})

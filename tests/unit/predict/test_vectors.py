@@ -17,13 +17,14 @@ from bertie.errors import UsageError, UserError
 from bertie.model import layer_selection
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
+from bertie.model.head_facts import with_facts
 from bertie.model.heads import PoolingHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.layer_selection import Fixed
 from bertie.model.model import Model
 from bertie.model.pooling import Pooling
 from bertie.predict.predictor import Predictor
-from bertie.tasks import word_alignment
+from bertie.tasks import Embed, word_alignment
 from bertie.text.tokenizer import Tokenizer
 
 POOLED = {"mean": lambda rows: rows.mean(0), "cls": lambda rows: rows[0], "max": lambda rows: rows.max(0)}
@@ -34,7 +35,9 @@ def model(
     config: TransformerConfig, tokenizer: Tokenizer, folder: Path, task: dict[str, Any] | None = None
 ) -> Predictor:
     torch.manual_seed(0)
-    bert = Model(build_encoder(config), {"embed": PoolingHead(task["pooling"], 20.0)} if task else {})
+    bert = Model(
+        build_encoder(config), {"embed": with_facts(PoolingHead(task["pooling"], 20.0), Embed().facts)} if task else {}
+    )
     initialize_weights(bert, 0.3)
     write_model(folder, bert, tokenizer, task)
     return bertie.load(folder, threads=1)

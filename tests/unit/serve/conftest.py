@@ -32,6 +32,7 @@ from bertie.serve.operations import serve_model
 from bertie.serve.server import listen, start_server
 from bertie.serve.service import Service
 from bertie.tasks import AnyTask, Choose, Classify, Regress, Span, Tag
+from bertie.tasks.task import build_head
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -144,7 +145,7 @@ def predictors(
     for number, (name, task) in enumerate(tasks.items()):
         folder = tmp_path_factory.mktemp(name)
         torch.manual_seed(number)
-        model = Model(build_encoder(tiny_config), {task.kind: task.head(tiny_config, tiny_config.hidden_size)})
+        model = Model(build_encoder(tiny_config), {task.kind: build_head(task, tiny_config, tiny_config.hidden_size)})
         initialize_weights(model, 0.3)
         paired = {"paired": task.paired} if isinstance(task, Classify | Regress) else {}
         labels = {"labels": list(task.labels)} if task.labels else {}

@@ -14,7 +14,7 @@ from bertie.tasks.data.choices import ChoiceExample
 from bertie.tasks.data.conll import TaggedSentence
 from bertie.tasks.data.squad import Answer, Question
 from bertie.tasks.data.texts import Example
-from bertie.tasks.example_sums import FORMULAS, example_sums
+from bertie.tasks.example_sums import FORMULAS
 from bertie.tasks.predictions import (
     ChoicePrediction,
     ClassPrediction,
@@ -79,7 +79,7 @@ CASES = [
 @given(seed=st.integers(0, 1000))
 def test_the_sum_over_all_examples_gives_the_score(kind: str, metric: str, seed: int) -> None:
     task, found, examples = made(kind, np.random.default_rng(seed), 12)
-    sums = example_sums(task, found, examples, metric)
+    sums = task.example_sums(found, examples, metric)
     assert sums is not None
     formula, rows = sums
     score = task.score(found, examples)[metric]
@@ -93,7 +93,7 @@ def test_the_sum_over_all_examples_gives_the_score(kind: str, metric: str, seed:
 def test_a_sample_has_the_score_of_its_examples(kind: str, metric: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     task, found, examples = made(kind, rng, 12)
-    sums = example_sums(task, found, examples, metric)
+    sums = task.example_sums(found, examples, metric)
     assert sums is not None
     formula, rows = sums
     chosen = rng.integers(0, 12, 12)
@@ -115,4 +115,4 @@ def test_a_sample_has_the_score_of_its_examples(kind: str, metric: str, seed: in
 
 def test_a_score_without_a_formula_has_no_sums() -> None:
     task, found, examples = made("three classes", np.random.default_rng(0), 12)
-    assert example_sums(task, found, examples, "matthews") is None
+    assert task.example_sums(found, examples, "matthews") is None

@@ -6,6 +6,7 @@ import torch
 from bertie.contracts import Batch, Sequence
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
+from bertie.model.head_facts import with_facts
 from bertie.model.heads import PooledHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
@@ -22,7 +23,9 @@ def sequences(lengths: list[int]) -> list[Sequence]:
 
 def model_of(config: TransformerConfig) -> Model:
     torch.manual_seed(0)
-    model = Model(build_encoder(config), {"classify": PooledHead(config.hidden_size, 3, 0.5)})
+    model = Model(
+        build_encoder(config), {"classify": with_facts(PooledHead(config.hidden_size, 3, 0.5), Classify().facts)}
+    )
     initialize_weights(model, 0.2)
     return model
 

@@ -15,6 +15,7 @@ from bertie.tasks import AnyTask, Choose, Classify, Embed, Regress, Span, Tag
 from bertie.tasks.data.squad import Answer, Question
 from bertie.tasks.data.texts import Example
 from bertie.tasks.predictions import prediction_to_json
+from bertie.tasks.task import build_head
 
 TEXTS = ["a fine film", "a bad film", "fine", "bad bad", "it is fine", "no film"]
 SQUAD = {
@@ -68,8 +69,8 @@ def test_score_of_predicted_files_equals_evaluate(
     from dataclasses import replace
 
     plain = bertie.load(minilm)
-    plain.model.heads[task.kind] = task.head(
-        size := plain.model.encoder.config, size.hidden_size
+    plain.model.heads[task.kind] = build_head(
+        task, size := plain.model.encoder.config, size.hidden_size
     )  # new weights: any predictions will do
     model = replace(plain, task=task, max_length=32)
     data = write(tmp_path / "dev.jsonl", rows)

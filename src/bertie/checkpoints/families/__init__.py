@@ -7,22 +7,18 @@ from __future__ import annotations
 
 from bertie.checkpoints.families import bert, distilbert, electra, gpt2, modernbert, own, roberta, xlm, xlnet
 from bertie.checkpoints.families.family import Family
-from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig
 
-TRANSFORMERS = (
-    *(roberta.FAMILY, bert.FAMILY, gpt2.FAMILY, distilbert.FAMILY, electra.FAMILY, xlm.FAMILY),
-    modernbert.FAMILY,
+FAMILIES = (
+    *(roberta.FAMILY, bert.FAMILY, gpt2.FAMILY, distilbert.FAMILY, electra.FAMILY, xlm.FAMILY, modernbert.FAMILY),
+    *(xlnet.FAMILY, own.FAMILY),
 )
-"""Families whose encoders are `TransformerConfig`s."""
-FAMILIES = (*TRANSFORMERS, xlnet.FAMILY, own.FAMILY)
 """All families. The first one that represents an encoder is the format in which it is saved."""
 
 
 def family_of(config: EncoderConfig) -> Family:
     """Return the family in whose format an encoder is saved."""
-    families = FAMILIES if isinstance(config, TransformerConfig) else FAMILIES[len(TRANSFORMERS) :]
-    return next(family for family in families if family.fits(config))
+    return next(each for each in FAMILIES if isinstance(config, each.encoder_config) and each.fits(config))
 
 
 def family_named(model_type: str) -> Family | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import Any
 
-from bertie.checkpoints.families.family import Family, Module
+from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures
 from bertie.checkpoints.families.settings import require
 from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
@@ -55,6 +55,7 @@ def known_keys(values: dict[str, Any]) -> dict[str, Any]:
 
 FAMILY = Family(
     model_type="bert",
+    title="BERT",
     base="bert.",
     encoder=(
         Module("encoder.embeddings.word", "bert.embeddings.word_embeddings"),
@@ -73,26 +74,19 @@ FAMILY = Family(
         POOLER,
     ),
     heads={
-        "mlm": (
-            Module("heads.mlm.dense", "cls.predictions.transform.dense"),
-            Module("heads.mlm.norm", "cls.predictions.transform.LayerNorm"),
-            Module("heads.mlm", "cls.predictions"),
+        "masked": (
+            Module("dense", "cls.predictions.transform.dense"),
+            Module("norm", "cls.predictions.transform.LayerNorm"),
+            Module("", "cls.predictions"),
         ),
-        "nsp": (Module("heads.nsp.out", "cls.seq_relationship"),),
-        "span": (Module("heads.span.out", "qa_outputs"),),
-        **{kind: (Module(f"heads.{kind}.out", "classifier"),) for kind in ("classify", "regress", "choose", "tag")},
+        "pair": (Module("out", "cls.seq_relationship"),),
+        **dict.fromkeys(("text", "choice", "tokens"), (Module("out", "classifier"),)),
+        "start_end": (Module("out", "qa_outputs"),),
     },
-    architectures={
-        frozenset(): "BertModel",
-        frozenset({"embed"}): "BertModel",
-        frozenset({"mlm"}): "BertForMaskedLM",
-        frozenset({"nsp"}): "BertForNextSentencePrediction",
-        frozenset({"mlm", "nsp"}): "BertForPreTraining",
-        frozenset({"classify"}): "BertForSequenceClassification",
-        frozenset({"regress"}): "BertForSequenceClassification",
-        frozenset({"choose"}): "BertForMultipleChoice",
-        frozenset({"tag"}): "BertForTokenClassification",
-        frozenset({"span"}): "BertForQuestionAnswering",
+    architectures=architectures("Bert", "masked", *TASK_SHAPES)
+    | {
+        frozenset({"pair"}): "BertForNextSentencePrediction",
+        frozenset({"masked", "pair"}): "BertForPreTraining",
     },
     fits=fits,
     to_config=to_config,

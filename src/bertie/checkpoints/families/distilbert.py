@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bertie.checkpoints.families import bert
-from bertie.checkpoints.families.family import Family, Module
+from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures
 from bertie.checkpoints.families.settings import (
     has_defaults,
     read_activation,
@@ -58,12 +58,11 @@ def from_config(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def pooled_head(kind: str) -> tuple[Module, ...]:
-    return Module("pooler", "pre_classifier"), Module(f"heads.{kind}.out", "classifier")
-
+POOLED = (Module("pooler", "pre_classifier"), Module("out", "classifier"))
 
 FAMILY = Family(
     model_type="distilbert",
+    title="DistilBERT",
     base="distilbert.",
     encoder=(
         Module("encoder.embeddings.word", "distilbert.embeddings.word_embeddings"),
@@ -80,27 +79,17 @@ FAMILY = Family(
         Module("encoder.layers.{n}.norm", f"{LAYER}.output_layer_norm"),
     ),
     heads={
-        "mlm": (
-            Module("heads.mlm.dense", "vocab_transform"),
-            Module("heads.mlm.norm", "vocab_layer_norm"),
-            Module("heads.mlm", "vocab_projector"),
+        "masked": (
+            Module("dense", "vocab_transform"),
+            Module("norm", "vocab_layer_norm"),
+            Module("", "vocab_projector"),
         ),
-        "classify": pooled_head("classify"),
-        "regress": pooled_head("regress"),
-        "choose": pooled_head("choose"),
-        "tag": (Module("heads.tag.out", "classifier"),),
-        "span": (Module("heads.span.out", "qa_outputs"),),
+        "text": POOLED,
+        "choice": POOLED,
+        "tokens": (Module("out", "classifier"),),
+        "start_end": (Module("out", "qa_outputs"),),
     },
-    architectures={
-        frozenset(): "DistilBertModel",
-        frozenset({"embed"}): "DistilBertModel",
-        frozenset({"mlm"}): "DistilBertForMaskedLM",
-        frozenset({"classify"}): "DistilBertForSequenceClassification",
-        frozenset({"regress"}): "DistilBertForSequenceClassification",
-        frozenset({"choose"}): "DistilBertForMultipleChoice",
-        frozenset({"tag"}): "DistilBertForTokenClassification",
-        frozenset({"span"}): "DistilBertForQuestionAnswering",
-    },
+    architectures=architectures("DistilBert", "masked", *TASK_SHAPES),
     fits=fits,
     to_config=to_config,
     from_config=from_config,

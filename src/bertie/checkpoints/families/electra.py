@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from bertie.checkpoints.families import bert
-from bertie.checkpoints.families.family import Family, Module
+from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures
 from bertie.checkpoints.families.settings import has_defaults, read_keys, require
 from bertie.model.config import TransformerConfig
 
@@ -43,44 +43,30 @@ def from_config(values: dict[str, Any]) -> dict[str, Any]:
     return known | {"pooler_act": "gelu"}
 
 
-def pooled_head(kind: str) -> tuple[Module, ...]:
-    return Module("pooler", "classifier.dense"), Module(f"heads.{kind}.out", "classifier.out_proj")
-
-
 FAMILY = Family(
     model_type="electra",
+    title="ELECTRA",
     base="electra.",
     encoder=(
         *(row.renamed("bert.", "electra.") for row in bert.FAMILY.encoder if row != bert.POOLER),
         Module("encoder.embeddings.project", "electra.embeddings_project"),
     ),
     heads={
-        "rtd": (
-            Module("heads.rtd.dense", "discriminator_predictions.dense"),
-            Module("heads.rtd.out", "discriminator_predictions.dense_prediction"),
+        "replaced": (
+            Module("dense", "discriminator_predictions.dense"),
+            Module("out", "discriminator_predictions.dense_prediction"),
         ),
-        "mlm": (
-            Module("heads.mlm.dense", "generator_predictions.dense"),
-            Module("heads.mlm.norm", "generator_predictions.LayerNorm"),
-            Module("heads.mlm", "generator_lm_head"),
+        "masked": (
+            Module("dense", "generator_predictions.dense"),
+            Module("norm", "generator_predictions.LayerNorm"),
+            Module("", "generator_lm_head"),
         ),
-        "classify": pooled_head("classify"),
-        "regress": pooled_head("regress"),
-        "choose": (Module("pooler", "sequence_summary.summary"), Module("heads.choose.out", "classifier")),
-        "tag": (Module("heads.tag.out", "classifier"),),
-        "span": (Module("heads.span.out", "qa_outputs"),),
+        "text": (Module("pooler", "classifier.dense"), Module("out", "classifier.out_proj")),
+        "choice": (Module("pooler", "sequence_summary.summary"), Module("out", "classifier")),
+        "tokens": (Module("out", "classifier"),),
+        "start_end": (Module("out", "qa_outputs"),),
     },
-    architectures={
-        frozenset(): "ElectraModel",
-        frozenset({"embed"}): "ElectraModel",
-        frozenset({"rtd"}): "ElectraForPreTraining",
-        frozenset({"mlm"}): "ElectraForMaskedLM",
-        frozenset({"classify"}): "ElectraForSequenceClassification",
-        frozenset({"regress"}): "ElectraForSequenceClassification",
-        frozenset({"choose"}): "ElectraForMultipleChoice",
-        frozenset({"tag"}): "ElectraForTokenClassification",
-        frozenset({"span"}): "ElectraForQuestionAnswering",
-    },
+    architectures=architectures("Electra", "masked", *TASK_SHAPES) | {frozenset({"replaced"}): "ElectraForPreTraining"},
     fits=fits,
     to_config=to_config,
     from_config=from_config,

@@ -6,7 +6,7 @@ One table serves both directions.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,16 +14,31 @@ import torch
 from torch import Tensor
 
 from bertie.model.config import TransformerConfig
+from bertie.model.head_facts import HeadShape
 
 LAYER = "{n}"
 POSITIONS = "encoder.embeddings.position"
+TASK_SHAPES: tuple[HeadShape, ...] = ("text", "choice", "tokens", "start_end")
+CLASSES: dict[HeadShape, str] = {
+    "masked": "ForMaskedLM",
+    "text": "ForSequenceClassification",
+    "choice": "ForMultipleChoice",
+    "tokens": "ForTokenClassification",
+    "start_end": "ForQuestionAnswering",
+}
+"""How Hugging Face's classes for a head are usually called, after the name of the family."""
+
+
+def architectures(prefix: str, *shapes: HeadShape) -> dict[frozenset[str], str]:
+    """Return the class of the bare encoder, and those for one head of these shapes, if they have the usual names."""
+    return {frozenset(): f"{prefix}Model"} | {frozenset({shape}): prefix + CLASSES[shape] for shape in shapes}
 
 
 class Module(NamedTuple):
     """A row of the table: a module of bertie and its counterpart. `{n}` stands for the number of a layer."""
 
     ours: str
-    """bertie's name. The pooler of any head is `pooler`."""
+    """bertie's name; within a head, the name there. The pooler of any head is `pooler`."""
     theirs: str | tuple[str, ...]
     """Hugging Face's name; several, if bertie joins them along the first dimension."""
     transposed: bool = False
@@ -34,6 +49,10 @@ class Module(NamedTuple):
         if isinstance(self.theirs, str):
             return self._replace(theirs=new + self.theirs.removeprefix(base))
         return self._replace(theirs=tuple(new + their.removeprefix(base) for their in self.theirs))
+
+
+def _always(config: object) -> bool:  # noqa: ARG001
+    return True
 
 
 def _nothing(config: TransformerConfig) -> dict[str, Tensor]:  # noqa: ARG001
@@ -58,29 +77,32 @@ class Family:
 
     model_type: str
     """`model_type` in config.json."""
+    title: str
+    """Its name for people."""
     base: str
     """Prefix of the encoder's names. A bare encoder has none."""
     encoder: tuple[Module, ...]
     """The modules of the encoder."""
     architectures: dict[frozenset[str], str]
-    """Hugging Face's class for the kinds of the heads. `frozenset()` is the class of the bare encoder."""
-    fits: Callable[[Any], bool]
-    """Whether the family represents an encoder of bertie."""
+    """Hugging Face's class for the shapes of the heads. `frozenset()` is the class of the bare encoder."""
     to_config: Callable[[Any], dict[str, Any]]
     """The keys of config.json that describe an encoder."""
     from_config: Callable[[dict[str, Any]], dict[str, Any]]
     """The keys of the encoder's configuration, from config.json; "kind" may be omitted for a `TransformerConfig`. Raises
     UsageError if bertie does not support the model."""
-    heads: dict[str, tuple[Module, ...]] = field(default_factory=dict)
-    """The modules of each kind of head."""
+    encoder_config: type = TransformerConfig
+    """The type of the configurations of its encoders."""
+    fits: Callable[[Any], bool] = _always
+    """Whether the family represents an encoder with such a configuration."""
+    heads: dict[HeadShape, tuple[Module, ...]] = field(default_factory=dict)
+    """The modules of a head of each shape. Where two shapes use the same name, the name of the class decides which head it is,
+    or else the first one."""
     kept: tuple[str, ...] = ("heads.", "reading.", "generator.")
     """Prefixes of names that have no counterpart and are the same in both."""
     ignored: str = r"position_ids$"
     """Pattern of the names of tensors that are tied to others or derived from them."""
     positions_after_padding: bool = False
     """Whether the first position has the number pad_token_id + 1. The rows of the matrix before it are not used."""
-    one_head: bool = False
-    """Whether the modules of all heads have the same names, so that the name of the class decides which head it is."""
     derived: Callable[[Any], dict[str, Tensor]] = _nothing
     """Tensors, under bertie's names, that Hugging Face's classes need and bertie's encoder does not have."""
     without_derived: Callable[[Any, dict[str, Tensor]], Any] = _unchanged
@@ -94,14 +116,18 @@ class Family:
         """Return the number of rows at the beginning of Hugging Face's matrix that no token uses."""
         return pad_id + 1 if self.positions_after_padding and module == POSITIONS else 0
 
-    def modules(self, kinds: Iterable[str], layers: Iterable[int]) -> list[Module]:
-        """Return the table for the given heads and layers."""
-        rows = [*self.encoder, *(row for kind in kinds for row in self.heads.get(kind, ()))]
-        return [row for pattern in rows for row in _numbered(pattern, layers)]
+    def modules(self, heads: Mapping[str, HeadShape], layers: Iterable[int]) -> list[Module]:
+        """Return the table for heads, given by their names, and for layers."""
+        rows = [row for pattern in self.encoder for row in _numbered(pattern, layers)]
+        for name, shape in heads.items():
+            for row in self.heads.get(shape, ()):
+                ours = row.ours if row.ours == "pooler" else f"heads.{name}.{row.ours}".rstrip(".")
+                rows.append(row._replace(ours=ours))
+        return rows
 
 
 def to_huggingface(
-    family: Family, weights: dict[str, Tensor], heads: frozenset[str], pad_id: int = 0
+    family: Family, weights: dict[str, Tensor], heads: Mapping[str, HeadShape], pad_id: int = 0
 ) -> dict[str, Tensor]:
     """Convert the names of a state dict to Hugging Face's.
 
@@ -110,7 +136,8 @@ def to_huggingface(
     Args:
         family: The family.
         weights: State dict of a `Model`.
-        heads: Kinds of the heads that Hugging Face has a class for. Empty if it does not represent the model.
+        heads: Shapes of the heads with weights, by kind, if Hugging Face has a class for them. Empty if it does not
+            represent the model.
         pad_id: Vocabulary id of the padding token.
 
     Raises:
@@ -130,13 +157,13 @@ def to_huggingface(
             skipped = tensor.new_zeros(family.skipped_rows(module, pad_id), *tensor.shape[1:])
             whole = torch.cat([skipped, tensor]) if len(skipped) else tensor
             renamed |= {f"{their}.{leaf}": part for their, part in _split(row, leaf, whole)}
-    if not heads or heads == {"embed"}:
+    if not heads:
         return {name.removeprefix(family.base): tensor for name, tensor in renamed.items()}
     return renamed
 
 
 def from_huggingface(
-    family: Family, weights: dict[str, Tensor], kinds: Iterable[str], pad_id: int = 0
+    family: Family, weights: dict[str, Tensor], heads: Mapping[str, HeadShape], pad_id: int = 0
 ) -> tuple[dict[str, Tensor], list[str]]:
     """Convert Hugging Face's weights to bertie's names.
 
@@ -145,20 +172,20 @@ def from_huggingface(
     Args:
         family: The family.
         weights: Tensors by Hugging Face's names.
-        kinds: Kinds of the heads that the checkpoint may have.
+        heads: Shapes of the heads that the checkpoint may have, by the names that they get.
         pad_id: Vocabulary id of the padding token.
 
     Returns:
         The weights, with the pooler as `pooler.*`, and the names that do not belong to the family.
     """
-    rows = family.modules((), [0])
+    rows = family.modules({}, [0])
     starts = tuple({their.removeprefix(family.base).split(".")[0] + "." for row in rows for their in _theirs(row)})
     cleaned = {_clean(name, family.base, starts): tensor for name, tensor in weights.items()}
     numbered = {their.split(LAYER)[0] for row in family.encoder for their in _theirs(row) if LAYER in their}
     layers = _layers_of(cleaned, f"(?:{'|'.join(map(re.escape, sorted(numbered)))})(\\d+)\\.") if numbered else []
     renamed: dict[str, Tensor] = {}
     names: dict[str, Module] = {}
-    for row in _rows_of(family.modules(kinds, layers), cleaned):
+    for row in _rows_of(family.modules(heads, layers), cleaned):
         theirs = _theirs(row)
         if len(theirs) == 1:
             names[theirs[0]] = row

@@ -62,6 +62,7 @@ def from_config(values: dict[str, Any]) -> dict[str, Any]:
 
 FAMILY = Family(
     model_type="gpt2",
+    title="GPT-2",
     base="transformer.",
     encoder=(
         Module("encoder.embeddings.word", "transformer.wte"),
@@ -74,11 +75,7 @@ FAMILY = Family(
         Module("encoder.layers.{n}.down", f"{LAYER}.mlp.c_proj", transposed=True),
         Module("encoder.final_norm", "transformer.ln_f"),
     ),
-    architectures={
-        frozenset(): "GPT2Model",
-        frozenset({"embed"}): "GPT2Model",
-        frozenset({"clm"}): "GPT2LMHeadModel",
-    },
+    architectures={frozenset(): "GPT2Model", frozenset({"next"}): "GPT2LMHeadModel"},
     fits=fits,
     to_config=to_config,
     from_config=from_config,

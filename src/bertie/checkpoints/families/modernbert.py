@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bertie.checkpoints.families.family import Family, Module
+from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures
 from bertie.checkpoints.families.settings import has_defaults, read_keys, require
 from bertie.errors import UsageError
 from bertie.model.config import ClassifierPooling, TransformerConfig
@@ -94,20 +94,12 @@ def _global_every(values: dict[str, Any]) -> int:
     return every
 
 
-def pooled_head(kind: str) -> tuple[Module, ...]:
-    return Module("pooler", "head.dense"), *token_head(kind)[1:]
-
-
-def token_head(kind: str) -> tuple[Module, ...]:
-    return (
-        Module(f"heads.{kind}.dense", "head.dense"),
-        Module(f"heads.{kind}.norm", "head.norm"),
-        Module(f"heads.{kind}.out", "classifier"),
-    )
-
+TOKENS = (Module("dense", "head.dense"), Module("norm", "head.norm"), Module("out", "classifier"))
+POOLED = (Module("pooler", "head.dense"), *TOKENS[1:])
 
 FAMILY = Family(
     model_type="modernbert",
+    title="ModernBERT",
     base="model.",
     encoder=(
         Module("encoder.embeddings.word", "model.embeddings.tok_embeddings"),
@@ -121,30 +113,15 @@ FAMILY = Family(
         Module("encoder.final_norm", "model.final_norm"),
     ),
     heads={
-        "mlm": (
-            Module("heads.mlm.dense", "head.dense"),
-            Module("heads.mlm.norm", "head.norm"),
-            Module("heads.mlm", "decoder"),
-        ),
-        "classify": pooled_head("classify"),
-        "regress": pooled_head("regress"),
-        "choose": pooled_head("choose"),
-        "tag": token_head("tag"),
-        "span": token_head("span"),
+        "text": POOLED,
+        "choice": POOLED,
+        "tokens": TOKENS,
+        "start_end": TOKENS,
+        "masked": (*TOKENS[:2], Module("", "decoder")),
     },
-    architectures={
-        frozenset(): "ModernBertModel",
-        frozenset({"embed"}): "ModernBertModel",
-        frozenset({"mlm"}): "ModernBertForMaskedLM",
-        frozenset({"classify"}): "ModernBertForSequenceClassification",
-        frozenset({"regress"}): "ModernBertForSequenceClassification",
-        frozenset({"choose"}): "ModernBertForMultipleChoice",
-        frozenset({"tag"}): "ModernBertForTokenClassification",
-        frozenset({"span"}): "ModernBertForQuestionAnswering",
-    },
+    architectures=architectures("ModernBert", "masked", *TASK_SHAPES),
     fits=fits,
     to_config=to_config,
     from_config=from_config,
     ignored=r"position_ids$|^decoder\.weight$",
-    one_head=True,
 )

@@ -19,11 +19,12 @@ def to_config(config: EncoderConfig) -> dict[str, Any]:
 
 FAMILY = Family(
     model_type="bertie",
+    title="Encoder",
+    encoder_config=object,
     base="",
     encoder=(Module("pooler", "pooler"),),
     kept=("encoder.", "heads.", "reading.", "generator."),
     architectures={frozenset(): "BertieModel"},
-    fits=lambda config: True,  # noqa: ARG005
     to_config=to_config,
     from_config=from_config,
 )

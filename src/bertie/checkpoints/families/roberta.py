@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bertie.checkpoints.families import bert
-from bertie.checkpoints.families.family import Family, Module
+from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures
 from bertie.checkpoints.families.settings import read_keys, require
 from bertie.model.config import TransformerConfig
 
@@ -57,36 +57,19 @@ def without_derived(config: TransformerConfig, weights: dict[str, Tensor]) -> Tr
     return config
 
 
-def pooled_head(kind: str) -> tuple[Module, ...]:
-    return Module("pooler", "classifier.dense"), Module(f"heads.{kind}.out", "classifier.out_proj")
-
-
 FAMILY = Family(
     model_type="roberta",
+    title="RoBERTa",
     base="roberta.",
     encoder=tuple(row.renamed("bert.", "roberta.") for row in bert.FAMILY.encoder),
     heads={
-        "mlm": (
-            Module("heads.mlm.dense", "lm_head.dense"),
-            Module("heads.mlm.norm", "lm_head.layer_norm"),
-            Module("heads.mlm", "lm_head"),
-        ),
-        "classify": pooled_head("classify"),
-        "regress": pooled_head("regress"),
-        "choose": (Module("heads.choose.out", "classifier"),),
-        "tag": (Module("heads.tag.out", "classifier"),),
-        "span": (Module("heads.span.out", "qa_outputs"),),
+        "masked": (Module("dense", "lm_head.dense"), Module("norm", "lm_head.layer_norm"), Module("", "lm_head")),
+        "text": (Module("pooler", "classifier.dense"), Module("out", "classifier.out_proj")),
+        "choice": (Module("out", "classifier"),),
+        "tokens": (Module("out", "classifier"),),
+        "start_end": (Module("out", "qa_outputs"),),
     },
-    architectures={
-        frozenset(): "RobertaModel",
-        frozenset({"embed"}): "RobertaModel",
-        frozenset({"mlm"}): "RobertaForMaskedLM",
-        frozenset({"classify"}): "RobertaForSequenceClassification",
-        frozenset({"regress"}): "RobertaForSequenceClassification",
-        frozenset({"choose"}): "RobertaForMultipleChoice",
-        frozenset({"tag"}): "RobertaForTokenClassification",
-        frozenset({"span"}): "RobertaForQuestionAnswering",
-    },
+    architectures=architectures("Roberta", "masked", *TASK_SHAPES),
     fits=fits,
     to_config=to_config,
     from_config=from_config,

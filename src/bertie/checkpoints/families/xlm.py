@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bertie.checkpoints.families.family import Family, Module
+from bertie.checkpoints.families.family import Family, Module, architectures
 from bertie.checkpoints.families.settings import (
     has_defaults,
     read_keys,
@@ -88,6 +88,7 @@ def _languages(values: dict[str, Any]) -> dict[str, Any]:
 
 FAMILY = Family(
     model_type="xlm",
+    title="XLM",
     base="transformer.",
     encoder=(
         Module("encoder.embeddings.word", "transformer.embeddings"),
@@ -105,17 +106,12 @@ FAMILY = Family(
         Module("encoder.layers.{n}.norm", "transformer.layer_norm2.{n}"),
     ),
     heads={
-        "mlm": (Module("heads.mlm", "pred_layer.proj"),),
-        "tag": (Module("heads.tag.out", "classifier"),),
-        "span": (Module("heads.span.out", "qa_outputs"),),
+        "masked": (Module("", "pred_layer.proj"),),
+        "tokens": (Module("out", "classifier"),),
+        "start_end": (Module("out", "qa_outputs"),),
     },
-    architectures={
-        frozenset(): "XLMModel",
-        frozenset({"embed"}): "XLMModel",
-        frozenset({"mlm"}): "XLMWithLMHeadModel",
-        frozenset({"tag"}): "XLMForTokenClassification",
-        frozenset({"span"}): "XLMForQuestionAnsweringSimple",
-    },
+    architectures=architectures("XLM", "tokens")
+    | {frozenset({"masked"}): "XLMWithLMHeadModel", frozenset({"start_end"}): "XLMForQuestionAnsweringSimple"},
     fits=fits,
     to_config=to_config,
     from_config=from_config,

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from bertie.checkpoints.families import bert
-from bertie.checkpoints.families.family import Family, Module
+from bertie.checkpoints.families.family import Family, Module, architectures
 from bertie.checkpoints.families.settings import read_activation, read_keys, require
 from bertie.errors import UsageError
 from bertie.model.xlnet import XlnetConfig
@@ -33,10 +33,6 @@ DEFAULTS = {
 SUMMARY = {"summary_use_proj": True, "summary_activation": "tanh"}  # pooler
 BIASES = {"r_w_bias": "content_bias", "r_r_bias": "position_bias", "r_s_bias": "segment_bias"}
 _PARAMETER = re.compile(r"(.*rel_attn\.)(q|k|v|r|o|seg_embed|r_[wrs]_bias)(\.weight)?$")
-
-
-def fits(config: object) -> bool:
-    return isinstance(config, XlnetConfig)
 
 
 def to_config(config: XlnetConfig) -> dict[str, Any]:
@@ -99,12 +95,12 @@ def write(config: XlnetConfig, weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return converted
 
 
-def pooled_head(kind: str) -> tuple[Module, ...]:
-    return Module("pooler", "sequence_summary.summary"), Module(f"heads.{kind}.out", "logits_proj")
-
+POOLED = (Module("pooler", "sequence_summary.summary"), Module("out", "logits_proj"))
 
 FAMILY = Family(
     model_type="xlnet",
+    title="XLNet",
+    encoder_config=XlnetConfig,
     base="transformer.",
     encoder=(
         Module("encoder.embeddings.word", "transformer.word_embedding"),
@@ -120,24 +116,14 @@ FAMILY = Family(
         Module("encoder.layers.{n}.norm", f"{LAYER}.ff.layer_norm"),
     ),
     heads={
-        "plm": (Module("heads.plm", "lm_loss"),),
-        "classify": pooled_head("classify"),
-        "regress": pooled_head("regress"),
-        "choose": pooled_head("choose"),
-        "tag": (Module("heads.tag.out", "classifier"),),
-        "span": (Module("heads.span.out", "qa_outputs"),),
+        "permutation": (Module("", "lm_loss"),),
+        "text": POOLED,
+        "choice": POOLED,
+        "tokens": (Module("out", "classifier"),),
+        "start_end": (Module("out", "qa_outputs"),),
     },
-    architectures={
-        frozenset(): "XLNetModel",
-        frozenset({"embed"}): "XLNetModel",
-        frozenset({"plm"}): "XLNetLMHeadModel",
-        frozenset({"classify"}): "XLNetForSequenceClassification",
-        frozenset({"regress"}): "XLNetForSequenceClassification",
-        frozenset({"choose"}): "XLNetForMultipleChoice",
-        frozenset({"tag"}): "XLNetForTokenClassification",
-        frozenset({"span"}): "XLNetForQuestionAnsweringSimple",
-    },
-    fits=fits,
+    architectures=architectures("XLNet", "text", "choice", "tokens")
+    | {frozenset({"permutation"}): "XLNetLMHeadModel", frozenset({"start_end"}): "XLNetForQuestionAnsweringSimple"},
     to_config=to_config,
     from_config=from_config,
     ignored=r"position_ids$|^lm_loss\.weight$",

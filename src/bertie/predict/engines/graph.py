@@ -23,7 +23,7 @@ from bertie.errors import UsageError
 from bertie.model.activation import activation
 from bertie.model.attention_pattern import FULL, Pattern, pattern_of
 from bertie.model.config import TransformerConfig
-from bertie.model.heads import ConditionalSpanHead
+from bertie.model.head_facts import facts_of
 from bertie.model.layers import Layer
 from bertie.model.model import Model
 from bertie.model.positions import layer_angles, rotate
@@ -31,10 +31,10 @@ from bertie.model.transformer import TransformerEncoder
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 STATES = "last_hidden_state"
-POOLED = ("classify", "regress", "choose", "nsp")
-"""Heads that read one vector of a sequence. The others read all tokens."""
-NOT_EXPORTED = frozenset({"embed", "sbo"})
-"""Heads without an output of their own for a text."""
+POOLED = frozenset({"text", "choice", "pair"})
+"""Shapes of heads that read one vector of a sequence. The others read all tokens."""
+NOT_EXPORTED = frozenset({"vectors", None})
+"""Shapes of heads without an output of their own for a text."""
 
 
 class Graph(nn.Module):
@@ -69,7 +69,10 @@ class Graph(nn.Module):
     @property
     def outputs(self) -> list[str]:
         """Names of the outputs, in order."""
-        return [STATES, *(name for kind in self.heads for name in output_names(kind, len(self.heads)))]
+        return [
+            STATES,
+            *(name for kind, head in self.heads.items() for name in output_names(kind, head, len(self.heads))),
+        ]
 
     def forward(
         self,
@@ -90,12 +93,12 @@ class Graph(nn.Module):
         if self.encoder.final_norm is not None:
             x_TD = self.encoder.final_norm(x_TD)
         outputs = [x_TD.unflatten(0, input_ids.shape)]
-        for kind, head in self.heads.items():
-            if kind in POOLED:
+        for head in self.heads.values():
+            if facts_of(head).shape in POOLED:
                 outputs.append(_logits(head, self._pooled(outputs[0], attention_mask)))
                 continue
             logits = _logits(head, x_TD).unflatten(0, input_ids.shape)
-            outputs += list(logits.unbind(-1)) if kind == "span" else [logits]
+            outputs += list(logits.unbind(-1)) if facts_of(head).shape == "start_end" else [logits]
         return tuple(outputs)
 
     def _pooled(self, x_SLD: Tensor, attention_mask: Tensor) -> Float[Tensor, "S D"]:
@@ -113,13 +116,14 @@ def _logits(head: nn.Module, x_PD: Tensor) -> Float[Tensor, "P C"]:
 
 def exported_heads(model: Model) -> list[str]:
     """Return the kinds of the heads that a graph can hold: those that read the last layer of the encoder."""
-    heads = sorted(model.encoder_heads - NOT_EXPORTED) if model.reading is None or model.reading.only_mean else []
-    return [kind for kind in heads if not isinstance(model.heads[kind], ConditionalSpanHead)]
+    if model.reading is not None and not model.reading.only_mean:
+        return []
+    return [kind for kind in sorted(model.encoder_heads) if facts_of(model.heads[kind]).shape not in NOT_EXPORTED]
 
 
-def output_names(kind: str, heads: int) -> list[str]:
+def output_names(kind: str, head: nn.Module, heads: int) -> list[str]:
     """Return the names of the outputs of a head, as transformers calls them. Several heads have their kind in the name."""
-    if kind == "span":
+    if facts_of(head).shape == "start_end":
         return ["start_logits", "end_logits"]
     return ["logits" if heads == 1 else f"{kind}_logits"]
 

@@ -186,3 +186,5 @@ const tagTask = {
     };
   },
 };
+
+const PREDICTIONS = [classifyTask, regressTask, spanTask, chooseTask, tagTask]; // in the order of the page

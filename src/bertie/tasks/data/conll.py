@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertie.errors import UsageError, UserError, require_range
+from bertie.files.sources import split_suffix
 from bertie.tasks.data.rows import (
     PROBED_ROWS,
     STDIN,
@@ -77,6 +78,8 @@ class ConllReader:
     """
 
     columns: TagColumns = TagColumns()
+    refuse_txt: bool = False
+    """Whether `stream` refuses .txt files, whose lines could be columns or sentences."""
 
     def read(self, path: Path) -> Iterator[TaggedSentence | UserError]:
         """Read sentences with tags, for training and evaluation.
@@ -87,7 +90,15 @@ class ConllReader:
         return self._read(path, tagged=True)
 
     def stream(self, path: Path) -> Iterator[TaggedSentence | UserError]:
-        """Read sentences for prediction. Lines of one column are words without tags; a line of stdin is a sentence."""
+        """Read sentences for prediction. Lines of one column are words without tags; a line of stdin is a sentence.
+
+        Raises:
+            UsageError: As `read`, or the file is a .txt and `refuse_txt` is set.
+        """
+        if self.refuse_txt and split_suffix(str(path))[0] == ".txt":
+            raise UsageError(
+                f"{path}: does it hold columns or sentences? Rename it to .conll for columns; pipe sentences: --input -"
+            )
         return self._read(path, tagged=False)
 
     def values(self, given: Iterable[Any]) -> Iterator[TaggedSentence]:

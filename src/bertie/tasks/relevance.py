@@ -1,0 +1,42 @@
+"""How relevant a text is for a query, according to a task on pairs: what `Task.relevance` of several tasks needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bertie.errors import UsageError
+from bertie.tasks.data.rows import join_names, shorten
+from bertie.tasks.task import Task
+
+POSITIVE = frozenset({"1", "yes", "true", "relevant", "positive", "entailment", "duplicate", "equivalent", "match"})
+"""Names of a class that mean "relevant"."""
+
+
+def relevance(task: Task | None, label: str = "") -> Callable[[Any], float] | None:
+    """Return `Task.relevance` of a model that may have no task."""
+    return no_relevance(task, label) if task is None else task.relevance(label)
+
+
+def no_relevance(task: object, label: str) -> None:  # noqa: ARG001
+    """Return None: the task does not predict for pairs, or has no classes. Raises UsageError for a label."""
+    if label:
+        raise UsageError(f"label is {shorten(label)!r}, and the model has no classes: omit it")
+
+
+def relevant_class(labels: tuple[str, ...], label: str) -> str:
+    """Return the class that means "relevant".
+
+    Args:
+        labels: The classes.
+        label: The class. Empty: the one of two classes whose name is in `POSITIVE`.
+
+    Raises:
+        UsageError: `label` is unknown, or it is unclear which class means "relevant".
+    """
+    found = [label] if label else [name for name in labels if name.lower() in POSITIVE]
+    if not label and (len(labels) != 2 or len(found) != 1):
+        raise UsageError(f'label: name the class that means "relevant"; the classes are {join_names(labels)}')
+    if found[0] not in labels:
+        raise UsageError(f"label {shorten(label)!r} is none of the classes, which are {join_names(labels)}")
+    return found[0]

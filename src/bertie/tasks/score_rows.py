@@ -1,0 +1,120 @@
+"""`Task.score_rows` of several tasks: predictions in the order of the examples, and answers by the ids of questions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bertie import console
+from bertie.errors import UsageError, UserError
+from bertie.tasks.data.prediction_files import by_id, read_predictions, require_once
+from bertie.tasks.data.rows import Row, first_few, parse_finite
+from bertie.tasks.squad_metrics import best_scores, squad_scores
+from bertie.tasks.task import Scoring, Task
+
+
+def read_rows(task: object, path: Path) -> list[Row | UserError]:  # noqa: ARG001
+    """Read a file of `bertie predict`, a table, or a JSON object of answers: `Task.prediction_rows` of most tasks."""
+    return read_predictions(path)
+
+
+def score_in_order(task: Task, given: Scoring) -> dict[str, float]:
+    """Score predictions in the order of the examples: `Task.score_rows` of most tasks."""
+    if given.null_odds is not None:
+        raise UsageError(f"--null-odds needs a span task, but the task is {task.kind}")
+    task.validate(given.examples)
+    pairs = zip(rows_in_order(given), given.examples, strict=True)
+    read = [task.read_prediction(row.values, example, row.place) for row, example in pairs]
+    return task.score(read, given.examples)
+
+
+def labels_in(given: Scoring) -> tuple[str, ...]:
+    """Return the classes that have a probability in the first prediction, or else the gold labels."""
+    first = next((row.values.get("probabilities") for row in given.rows if isinstance(row, Row)), None)
+    gold = {example.label for example in given.examples if example.label is not None}
+    return tuple(first) if isinstance(first, dict) else tuple(sorted(gold))
+
+
+def rows_in_order(given: Scoring) -> list[Row]:
+    """Return the prediction of each example. Raises UserError if there is not one per row of the data."""
+    rows, every, examples = given.rows, given.every, given.examples
+    if len(rows) != len(every):
+        raise UserError(
+            f"{len(rows):,} predictions for the {len(every):,} examples of {given.where}: give one per example, in order"
+        )
+    if given.path is None:  # sources of Python values may be equal
+        return [_raise_error(row) for row in rows]
+    by_source = {each.source: row for each, row in zip(every, rows, strict=True) if not isinstance(each, UserError)}
+    return [_raise_error(by_source[example.source]) for example in examples]
+
+
+def score_answers(task: Task, given: Scoring) -> dict[str, float]:
+    """Score answers by the ids of their questions: `Task.score_rows` of question answering."""
+    task.validate(given.examples)
+    return _with_odds(_answers(task, given), given.examples, given.null_odds, given.null_threshold)
+
+
+def _answers(task: Task, given: Scoring) -> dict[str, str]:
+    """Return the predicted answers by id, but not for questions that cannot be read or have no gold answers."""
+    rows, examples, where = given.rows, given.examples, given.where
+    if nameless := [row for row in rows if isinstance(row, Row) and row.values.get("id") is None]:
+        raise UserError(f"{nameless[0].place}: no id of the question")
+    said = {str(row.values.get("id")): row for row in rows if isinstance(row, Row)}
+    require_once((str(row.values.get("id")) for row in rows if isinstance(row, Row)), "the predictions")
+    every = given.every if given.path is None else task.reader.stream(given.path)  # also those without gold answers
+    known = {each.id for each in every if not isinstance(each, UserError)}
+    if missing := [example.id for example in examples if example.id not in said]:
+        _without_prediction(missing, examples, where, given.strict)
+    if extra := [name for name in said if name not in known]:
+        raise UserError(f"predictions for {_some(extra)}, which {where} does not have")
+    read = (task.read_prediction(said[e.id].values, e, said[e.id].place) for e in examples if e.id in said)
+    return {found.id: found.answer for found in read}
+
+
+def _without_prediction(missing: list[str], examples: list[Any], where: str, strict: bool) -> None:
+    """Warn about questions that count as 0, as in the script of SQuAD 1.1.
+
+    Raises UserError with `strict`, for SQuAD 2.0 (whose script stops), and if no question has a prediction, because then
+    the file belongs to other data.
+    """
+    lacking = f"{len(missing):,} of {len(examples):,} questions have no prediction"
+    if strict or len(missing) == len(examples) or any(not example.answers for example in examples):
+        raise UserError(f"{where}: {lacking}: {_some(missing)}")
+    console.warn(f"{lacking} and count 0 (--strict refuses them): {_some(missing)}")
+
+
+def _with_odds(answers: dict[str, str], examples: list[Any], null_odds: Any, threshold: float) -> dict[str, float]:
+    if null_odds is None:
+        return squad_scores(answers, examples)
+    if all(example.answers for example in examples):
+        raise UserError("--null-odds needs data with questions that have no answer, as SQuAD 2.0")
+    pairs = list(null_odds.items()) if isinstance(null_odds, dict) else _odds(Path(null_odds))
+    place = "the odds" if isinstance(null_odds, dict) else str(null_odds)
+    odds = {name: parse_finite(str(value)) for name, value in pairs}
+    if missing := [name for name in answers if name not in odds]:
+        raise UserError(f"{place}: no odds for {_some(missing)}")
+    if extra := [name for name in odds if name not in answers]:
+        raise UserError(f"{place}: odds for unknown questions: {_some(extra)}")
+    known = {name: value for name, value in odds.items() if value is not None}
+    if wrong := [name for name in odds if name not in known]:
+        raise UserError(f"{place}: the odds of {wrong[0]} are not a finite number")
+    silent = frozenset(name for name, value in known.items() if value > threshold)
+    return squad_scores(answers, examples, silent) | best_scores(answers, known, examples)
+
+
+def _odds(path: Path) -> list[tuple[str, Any]]:
+    if path.suffix != ".jsonl":
+        return by_id(path)
+    rows = [_raise_error(row) for row in read_predictions(path)]
+    require_once((str(row.values.get("id")) for row in rows), str(path))
+    return [(str(row.values.get("id")), row.values.get("null_score")) for row in rows]
+
+
+def _raise_error(row: Row | UserError) -> Row:
+    if isinstance(row, UserError):
+        raise row
+    return row
+
+
+def _some(ids: list[str]) -> str:
+    return first_few((each[:60] for each in ids), len(ids), ", ")
