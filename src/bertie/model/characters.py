@@ -64,7 +64,7 @@ class Characters:
         return sum(self.filters)
 
 
-Input = Subwords | Characters
+TokenInput = Subwords | Characters
 
 
 class CharacterCNN(nn.Module):

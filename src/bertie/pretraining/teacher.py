@@ -6,7 +6,7 @@ from dataclasses import fields
 
 from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint
 from bertie.errors import UsageError
-from bertie.model.attention import Kind
+from bertie.model.attention import AttentionKind
 from bertie.model.config import TransformerConfig
 from bertie.model.distillation import DistillationHead, MaskedModel
 from bertie.model.model import Model
@@ -96,7 +96,7 @@ def _require_sizes(objective: Distillation, config: PretrainConfig, teacher: Tra
         )
 
 
-def connect_teacher(model: Model, checkpoint: Checkpoint, attention: Kind = "automatic") -> None:
+def connect_teacher(model: Model, checkpoint: Checkpoint, attention: AttentionKind = "automatic") -> None:
     """Build the teacher, and connect it with the distillation head of the student.
 
     Args:
