@@ -19,7 +19,16 @@ from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.transformer import TransformerEncoder
 from bertie.predict.engines import calibration, cpu, parts, torch_engine
-from bertie.predict.engines.linears import Int8Linear, Range, Weights, accept_deprecation, quantize, quantize_in_steps
+from bertie.predict.engines.linears import (
+    Act,
+    Int8Linear,
+    PlainLinear,
+    Range,
+    Weights,
+    accept_deprecation,
+    quantize,
+    quantize_in_steps,
+)
 
 needs_bf16 = pytest.mark.skipif(not cpu.has(cpu.BF16), reason="needs a processor with bf16 instructions")
 needs_int8 = pytest.mark.skipif(not cpu.has(cpu.INT8), reason="needs a processor with int8 instructions")
@@ -114,6 +123,31 @@ def test_batches_of_several_parts(tiny_config: TransformerConfig, monkeypatch: p
     torch.testing.assert_close(packed(batch).last, expected, atol=2e-5, rtol=1e-4)
     torch.testing.assert_close(packed(batch, rows).last, expected[rows], atol=2e-5, rtol=1e-4)
     assert packed(batch, rows[:0]).last.shape == (0, 32)
+
+
+class _Overwriting:
+    """A product that adds its result to the residual in place, as that of int8 does."""
+
+    def __init__(self, weights: Weights):
+        self.plain = PlainLinear(weights)
+
+    def __call__(self, x_TI: torch.Tensor, act: Act = "none") -> torch.Tensor:
+        return self.plain(x_TI, act)
+
+    def add(self, x_TI: torch.Tensor, residual_TO: torch.Tensor) -> torch.Tensor:
+        return residual_TO.add_(self.plain(x_TI))
+
+
+@pytest.mark.parametrize("variant", ["bert", "modern"])
+@torch.inference_mode()
+def test_hidden_states_are_kept_from_products_that_overwrite(variant: str, tiny_config: TransformerConfig) -> None:
+    encoder, batch = encoder_of(replace(tiny_config, **VARIANTS[variant])), batch_of(16, 32)  # no padding
+    packed = torch_engine.PackedEncoder(encoder, lambda _, weights: _Overwriting(weights), torch.float32)
+    expected = encoder(batch, all_layers=True)
+    for ours, theirs in zip(packed(batch, all_layers=True).layers or (), expected.layers or (), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
+    rows = torch.tensor([0, 3, 40])
+    torch.testing.assert_close(packed(batch, rows).last, expected.last[rows], atol=2e-5, rtol=1e-4)
 
 
 def test_rows_have_few_sizes() -> None:
