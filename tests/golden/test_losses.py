@@ -25,7 +25,7 @@ from bertie.batches.contiguous import DocSentences
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.batches.translations import Translations
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
-from bertie.model.characters import Characters, Input, Subwords
+from bertie.model.characters import Characters, Subwords, TokenInput
 from bertie.model.config import TransformerConfig
 from bertie.model.lstm import LstmConfig
 from bertie.model.xlnet import XlnetConfig
@@ -137,7 +137,7 @@ def test_losses_of_replaced_token_detection(pretraining: PretrainConfig, small_s
     ],
 )
 def test_losses_of_elmo(
-    name: str, vectors: Input, pretraining: PretrainConfig, small_shards: Path, tmp_path: Path
+    name: str, vectors: TokenInput, pretraining: PretrainConfig, small_shards: Path, tmp_path: Path
 ) -> None:
     model = LstmConfig(2, 32, 24, max_position_embeddings=64, hidden_dropout_prob=0.0, input=vectors)
     layout = DocSentences(max_length=48)

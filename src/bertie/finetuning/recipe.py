@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bertie import runtime
 from bertie.errors import MAX_INT32, UsageError, require_range
-from bertie.model.layer_selection import Layers
+from bertie.model.layer_selection import LayerSelection
 from bertie.tasks import AnyTask
 from bertie.training.optimizers import Optimizer
 from bertie.training.schedules import Schedule
@@ -121,7 +121,7 @@ class FinetuneConfig:
     """Refuse files with rows that cannot be read, instead of skipping and counting those rows."""
     frozen: bool = False
     """Feature-based fine-tuning: train only the head, on hidden states of the frozen encoder that are computed once."""
-    layers: Layers = "last"
+    layers: LayerSelection = "last"
     """The layers that the head reads; scalar_mix: a learned weighted mean of the embeddings and all layers."""
     lstm_hidden_size: int = 0
     """Hidden size, per direction, of a two-layer BiLSTM between encoder and head; 0: no BiLSTM."""

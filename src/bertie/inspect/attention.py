@@ -11,7 +11,8 @@ from collections.abc import Sequence as Many
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from itertools import cycle
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from bertie.errors import UserError
 from bertie.model.attention import Attention, Padding, padding_of
 from bertie.model.attention_probabilities import VisibleAttention
 from bertie.model.encoder import Encoder
-from bertie.model.layers import SelfAttention
+from bertie.model.layers import Layer
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.predict.engines.cuda import HalfEncoder
@@ -204,10 +205,11 @@ def below_known(encoder: TransformerEncoder, states: Many[Tensor]) -> Iterator[N
         states: Outputs of the embeddings and of the layers to skip, lowest first, each [T, D]: the first part of
             `Hidden.layers`. At least one layer must remain.
     """
-    parts = [encoder.embeddings, *encoder.layers][: len(states)]
+    parts = [encoder.embeddings, *encoder.layers]
+    forwards = [*(partial(_return_first, known) for known in states), *(part.forward for part in parts[len(states) :])]
     try:
-        for part, known in zip(parts, states, strict=True):
-            part.forward = partial(_return_first, known)  # an attribute of the instance hides the method
+        for part in set(parts):
+            part.forward = _in_turn(part, parts, forwards)  # an attribute of the instance hides the method
         yield
     finally:
         for part in parts:
@@ -222,15 +224,24 @@ def _return_first(known: Tensor, *_: Any) -> Tensor:
 def _attention_replaced(
     encoder: TransformerEncoder | HalfEncoder, replacement: Callable[[int, Attention], Attention]
 ) -> Iterator[None]:
-    attentions = [part for part in encoder.layers.modules() if isinstance(part, SelfAttention)]
-    before = [attention.attend for attention in attentions]
+    attentions = [cast(Layer, layer).attention for layer in encoder.layers]
+    before = {attention: attention.attend for attention in attentions}
+    replaced = [replacement(layer, attention.attend) for layer, attention in enumerate(attentions)]
     try:
-        for layer, attention in enumerate(attentions):
-            attention.attend = replacement(layer, attention.attend)
+        for attention in before:
+            attention.attend = _in_turn(attention, attentions, replaced)
         yield
     finally:
-        for attention, attend in zip(attentions, before, strict=True):
+        for attention, attend in before.items():
             attention.attend = attend
+
+
+def _in_turn(
+    module: nn.Module, modules: Many[nn.Module], functions: Many[Callable[..., Tensor]]
+) -> Callable[..., Tensor]:
+    """Return a function that calls those of a module, one after the other. A module may be in several layers."""
+    turns = cycle([function for each, function in zip(modules, functions, strict=True) if each is module])
+    return lambda *args, **settings: next(turns)(*args, **settings)
 
 
 def head_names(encoder: TransformerEncoder) -> tuple[np.ndarray, np.ndarray]:

@@ -22,7 +22,7 @@ from bertie.contracts import Ragged
 from bertie.model.attention_groups import grouped
 from bertie.model.attention_half import grouped_half
 from bertie.model.attention_loop import looped
-from bertie.model.attention_pattern import FULL, Pattern
+from bertie.model.attention_window import FULL, Pattern
 from bertie.model.dropout import drop
 
 # Attention weights of a sequence, per thread, below which groups are faster (docs/log/2026-11-23.md).
@@ -144,8 +144,8 @@ def fits_varlen(head_size: int, dropout: float, pattern: Pattern) -> bool:
     return not dropout and not pattern.alibi and head_size % 8 == 0
 
 
-Kind = Literal["automatic", "grouped", "looped", "varlen", "dense", "eager"]
-IMPLEMENTATIONS: dict[Kind, Attention] = {
+AttentionKind = Literal["automatic", "grouped", "looped", "varlen", "dense", "eager"]
+IMPLEMENTATIONS: dict[AttentionKind, Attention] = {
     "automatic": automatic,
     "grouped": grouped,
     "looped": looped,

@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 
 from bertie.contracts import Ragged
 from bertie.model.attention_loop import product
-from bertie.model.attention_pattern import FULL, Pattern
+from bertie.model.attention_window import FULL, Pattern
 from bertie.model.dropout import random_lanes, scaled_mask
 
 # Maximum number of attention weights of a group, so that they remain in the cache. A single sequence may exceed it.

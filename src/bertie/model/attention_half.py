@@ -26,7 +26,7 @@ from bertie.contracts import Ragged
 from bertie.model.activation import powers_of_two
 from bertie.model.attention_groups import Side, cells_of, grid_groups, grid_side, packed
 from bertie.model.attention_loop import product
-from bertie.model.attention_pattern import FULL, Block, Pattern
+from bertie.model.attention_window import FULL, Pattern, QueryBlock
 from bertie.model.dropout import keep_mask, keep_scale, random_lanes
 
 MULTIPLE = 16
@@ -55,7 +55,7 @@ class _Plan:
     keys: Side
     shapes: list[tuple[int, int, int]]
     """For each group: B, q, t."""
-    blocks: list[list[Block]]
+    blocks: list[list[QueryBlock]]
     """For each group: blocks of queries with the keys that they need."""
     hidden: list[Tensor | None]
     """For each group: mask to add to the scores, `HIDDEN` or 0, [B or 1, q or 1, t]. None if every query attends to every

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bertie.contracts import Ragged
-from bertie.model.attention_pattern import FULL, Block, Pattern
+from bertie.model.attention_window import FULL, Pattern, QueryBlock
 from bertie.model.dropout import random_lanes, scaled_mask
 
 
@@ -48,7 +48,7 @@ class _Part(NamedTuple):
     """Its queries in Q."""
     columns: slice
     """Its keys in T."""
-    block: Block
+    block: QueryBlock
     """Both, counted from the beginning of the sequence."""
     cells: slice
     """Its attention weights in the flat array of the weights of all parts."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bertie.contracts import Ragged
 from bertie.model.attention import pad, padding_of, unpad
-from bertie.model.attention_pattern import FULL, Pattern
+from bertie.model.attention_window import FULL, Pattern
 from bertie.model.dropout import drop
 
 See = Callable[[Tensor], None]

@@ -44,7 +44,7 @@ class BiLstm(nn.Module):
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
+class LstmGrid:
     """Places of packed tokens in a grid [L, S], whose columns are sequences, read from the left and from the right."""
 
     ahead: Int[Tensor, "L S"]
@@ -59,7 +59,7 @@ class Grid:
     """Sequence of each token."""
 
 
-def grid_of(ragged: Ragged, tokens: int) -> Grid:
+def grid_of(ragged: Ragged, tokens: int) -> LstmGrid:
     """Return the places of packed tokens."""
     lengths, starts = ragged.lengths, ragged.cu_seqlens[:-1]
     on_cpu = lengths.device.type == "cpu"  # on a GPU, reading the lengths would make the host wait
@@ -69,4 +69,4 @@ def grid_of(ragged: Ragged, tokens: int) -> Grid:
     back = (starts + lengths - 1 - place).clamp(min=0)
     row = torch.repeat_interleave(torch.arange(len(starts), device=lengths.device), lengths, output_size=tokens)
     column = torch.arange(tokens, device=lengths.device) - starts[row]
-    return Grid(ahead, back, column, lengths[row] - 1 - column, row)
+    return LstmGrid(ahead, back, column, lengths[row] - 1 - column, row)

@@ -73,7 +73,7 @@ class Characters:
         return self.character_size * filters + highways + self.features * size
 
 
-Input = Subwords | Characters
+TokenInput = Subwords | Characters
 
 
 class CharacterCNN(nn.Module):

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from bertie.contracts import Loss, MicroBatch, ReplacementTargets, Targets
 from bertie.errors import UsageError
-from bertie.model.attention import Kind
+from bertie.model.attention import AttentionKind
 from bertie.model.config import TransformerConfig
 from bertie.model.embeddings import Embeddings, SharedEmbeddings
 from bertie.model.encoder import Encoder
@@ -51,7 +51,7 @@ def generator_sizes(generator: TransformerConfig) -> dict[str, int]:
 
 
 def build_generator(
-    config: TransformerConfig | None, encoder: Encoder, attention: Kind = "automatic"
+    config: TransformerConfig | None, encoder: Encoder, attention: AttentionKind = "automatic"
 ) -> TransformerEncoder | None:
     """Build a generator over the embeddings of an encoder. Between embeddings and layers, it has its own projection.
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from bertie.contracts import Batch, Hidden
 from bertie.errors import UsageError
-from bertie.model.attention import Kind
+from bertie.model.attention import AttentionKind
 from bertie.model.config import TransformerConfig
 from bertie.model.lstm import LstmConfig, LstmEncoder
 from bertie.model.static import StaticConfig, StaticEncoder
@@ -44,7 +44,7 @@ class Replacement(Protocol):
     def __call__(self, batch: Batch, rows: Int[Tensor, " Q"] | None = None, all_layers: bool = False) -> Hidden: ...
 
 
-def build_encoder(config: EncoderConfig, attention: Kind = "automatic") -> Encoder:
+def build_encoder(config: EncoderConfig, attention: AttentionKind = "automatic") -> Encoder:
     """Build an encoder.
 
     Args:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from bertie.contracts import Batch, Hidden
 from bertie.model.bilstm import BiLstm
 from bertie.model.encoder import EncoderConfig
-from bertie.model.layer_selection import Layers, ScalarMix, select_layers, selected_width
+from bertie.model.layer_selection import LayerSelection, ScalarMix, select_layers, selected_width
 from bertie.model.text_pooling import SEPARATE, PooledTexts, TextPooling, mean_of_sequences, separate_texts
 
 LSTM_LAYERS = 2
@@ -31,7 +31,7 @@ class FeatureExtractor(nn.Module):
     def __init__(
         self,
         config: EncoderConfig,
-        layers: Layers = "last",
+        layers: LayerSelection = "last",
         lstm_hidden_size: int = 0,
         pooling: TextPooling = "token",
         pairs: bool = False,
@@ -50,7 +50,7 @@ class FeatureExtractor(nn.Module):
             UsageError: The encoder has too few layers.
         """
         super().__init__()
-        self.layers: Layers = layers
+        self.layers: LayerSelection = layers
         self.width = 2 * lstm_hidden_size or selected_width(layers, config)
         self.scalar_mix = ScalarMix(config) if layers == "scalar_mix" else None
         size = selected_width(layers, config)

@@ -20,13 +20,13 @@ from bertie.model.encoder import EncoderConfig
 
 Fixed = Literal["embeddings", "second_to_last", "last", "sum_last_4", "concat_last_4", "sum_all"]
 """Selections without weights. "sum_all" sums all layers without the embeddings (the table's "sum all 12 layers")."""
-Layers = Literal[Fixed, "scalar_mix"]
+LayerSelection = Literal[Fixed, "scalar_mix"]
 """All selections. "scalar_mix" is `ScalarMix`, whose weights are trained."""
 
 _MIN_LAYERS = {"sum_all": 1, "second_to_last": 2, "sum_last_4": 4, "concat_last_4": 4}
 
 
-def require_layers(layers: Layers, count: int) -> None:
+def require_layers(layers: LayerSelection, count: int) -> None:
     """Raise a UsageError if a model with `count` layers has too few for this selection."""
     if count < (needed := _MIN_LAYERS.get(layers, 0)):
         raise UsageError(
@@ -34,7 +34,7 @@ def require_layers(layers: Layers, count: int) -> None:
         )
 
 
-def selected_width(layers: Layers, config: EncoderConfig) -> int:
+def selected_width(layers: LayerSelection, config: EncoderConfig) -> int:
     """Return E, the size of the selection's result. Raises UsageError if the model has too few layers."""
     require_layers(layers, config.num_hidden_layers)
     return config.hidden_size * (4 if layers == "concat_last_4" else 1)

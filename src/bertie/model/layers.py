@@ -1,6 +1,15 @@
-"""The Transformer layer: attention, then feed-forward, each with dropout, a residual and layer normalization."""
+"""The Transformer layer: attention, then feed-forward, each with dropout, a residual and layer normalization.
+
+`layer_output` has the equations. `LayerParts` has the products that it computes them with: those of `Layer`, or those of an
+engine, which are quantized or fused.
+
+T  packed tokens    Q  query rows: T, or fewer    D  hidden size    N  heads    H  head size    R  pairs of dimensions: H / 2
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -9,17 +18,81 @@ from torch import Tensor, nn
 
 from bertie.contracts import Ragged
 from bertie.model.activation import activation
-from bertie.model.attention import IMPLEMENTATIONS, Kind, automatic, fits_varlen, varlen
-from bertie.model.attention_pattern import FULL, pattern_of
+from bertie.model.attention import IMPLEMENTATIONS, AttentionKind, automatic, fits_varlen, varlen
+from bertie.model.attention_window import FULL, Pattern, pattern_of
 from bertie.model.config import Activation, TransformerConfig
 from bertie.model.dropout import drop_add
 from bertie.model.positions import rotate
+
+Mix = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
+"""Mixes values by attention. From queries [Q, N, H], keys and values [T, N, H], and the rows of the queries as in
+`layer_output`, to [Q, D]."""
+
+
+class LayerParts(NamedTuple):
+    """The products of a layer with its weights, and its normalization. The residuals may be overwritten."""
+
+    norm_first: bool
+    """Whether layer normalization is before attention and feed-forward, instead of after their residuals."""
+    pattern: Pattern
+    """Which keys a query attends to."""
+    heads: int
+    """Number of attention heads."""
+    attention_norm: Callable[[Tensor], Tensor]
+    """Layer normalization of attention."""
+    norm: Callable[[Tensor], Tensor]
+    """Layer normalization of the feed-forward block."""
+    qkv: Callable[[Tensor], Tensor]
+    """Returns queries, keys and values side by side. [T, D] → [T, 3 D]."""
+    split: tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]] | None
+    """Returns the queries, [Q, D], and the keys and values side by side, [T, 2 D]. None: the layer has `qkv` only."""
+    add_attention: Callable[[Tensor, Tensor], Tensor]
+    """Returns the sum of the projection of mixed values and the residual. [Q, D], [Q, D] → [Q, D]."""
+    widen: Callable[[Tensor], Tensor]
+    """Returns the first product of the feed-forward block, with its activation. [Q, D] → [Q, F], F: intermediate size."""
+    add_narrowed: Callable[[Tensor, Tensor], Tensor]
+    """Returns the sum of the second product of the feed-forward block and the residual. [Q, F], [Q, D] → [Q, D]."""
+
+
+def layer_output(
+    parts: LayerParts,
+    mix: Mix,
+    x_TD: Float[Tensor, "T D"],
+    rows: Int[Tensor, " Q"] | None,
+    angles: Float[Tensor, "T R"] | None,
+) -> Float[Tensor, "Q D"]:
+    """Compute a layer's output.
+
+    Args:
+        parts: The layer.
+        mix: Attention, among the queries, keys and values that it is given.
+        x_TD: Input hidden states.
+        rows: Positions in T whose output is needed. None: all, so Q = T.
+        angles: Angles of rotary position embeddings. None: no rotation.
+    """
+    x_QD = x_TD if rows is None else x_TD[rows]
+    given = parts.attention_norm(x_TD) if parts.norm_first else x_TD
+    asking = rows if parts.split is not None and parts.pattern == FULL else None  # others need all tokens as queries
+    if asking is None or parts.split is None:
+        q, k, v = parts.qkv(given).unflatten(-1, (3, parts.heads, -1)).unbind(1)
+    else:
+        q = parts.split[0](given[asking]).unflatten(-1, (parts.heads, -1))
+        k, v = parts.split[1](given).unflatten(-1, (2, parts.heads, -1)).unbind(1)
+    if angles is not None:
+        q, k = rotate(q, angles if asking is None else angles[asking]), rotate(k, angles)
+    mixed = mix(q, k, v, asking)
+    mixed = mixed if rows is asking else mixed[rows]
+    x_QD = parts.add_attention(mixed, x_QD)
+    if parts.norm_first:
+        return parts.add_narrowed(parts.widen(parts.norm(x_QD)), x_QD)
+    x_QD = parts.attention_norm(x_QD)
+    return parts.norm(parts.add_narrowed(parts.widen(x_QD), x_QD))
 
 
 class SelfAttention(nn.Module):
     """Multi-head self-attention, with the query, key and value projections in one matrix."""
 
-    def __init__(self, config: TransformerConfig, implementation: Kind, number: int):
+    def __init__(self, config: TransformerConfig, implementation: AttentionKind, number: int):
         super().__init__()
         self.heads = config.num_attention_heads
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, config.use_bias)
@@ -34,39 +107,32 @@ class SelfAttention(nn.Module):
         size = self.qkv.out_features // (3 * self.heads)
         return self.attend in (automatic, varlen) and fits_varlen(size, self.dropout, self.pattern)
 
-    def forward(
-        self,
-        x_TD: Float[Tensor, "T D"],
-        ragged: Ragged,
-        rows: Int[Tensor, " Q"] | None,
-        queries: Ragged,
-        angles: Float[Tensor, "T R"] | None,
-    ) -> Float[Tensor, "Q D"]:
-        if rows is not None and self.pattern != FULL:  # such a pattern needs every token as a query
-            return self.out(self._mixed(x_TD, ragged, None, ragged, angles)[rows])
-        return self.out(self._mixed(x_TD, ragged, rows, queries, angles))
+    def query(self, x_QD: Float[Tensor, "Q D"]) -> Float[Tensor, "Q D"]:
+        """Return the queries: the first third of `qkv`."""
+        return self._part(x_QD, slice(self.qkv.in_features))
 
-    def _mixed(
-        self, x_TD: Tensor, ragged: Ragged, rows: Tensor | None, queries: Ragged, angles: Tensor | None
-    ) -> Float[Tensor, "Q D"]:
-        """Return the values, mixed by attention, before the output projection."""
-        if rows is None:
-            q, k, v = self.qkv(x_TD).unflatten(-1, (3, self.heads, -1)).unbind(1)
-        else:
-            size, weight, bias = x_TD.shape[-1], self.qkv.weight, self.qkv.bias
-            q_bias, kv_bias = (None, None) if bias is None else (bias[:size], bias[size:])
-            q = F.linear(x_TD[rows], weight[:size], q_bias).unflatten(-1, (self.heads, -1))
-            k, v = F.linear(x_TD, weight[size:], kv_bias).unflatten(-1, (2, self.heads, -1)).unbind(1)
-        if angles is not None:
-            q, k = rotate(q, angles if rows is None else angles[rows]), rotate(k, angles)
-        dropout = self.dropout if self.training else 0.0
-        return self.attend(q, k, v, queries, ragged, dropout=dropout, pattern=self.pattern).flatten(1)
+    def key_value(self, x_TD: Float[Tensor, "T D"]) -> Float[Tensor, "T 2*D"]:
+        """Return the keys and values: the rest of `qkv`."""
+        return self._part(x_TD, slice(self.qkv.in_features, None))
+
+    def _part(self, x_TD: Tensor, part: slice) -> Tensor:
+        return F.linear(x_TD, self.qkv.weight[part], None if self.qkv.bias is None else self.qkv.bias[part])
+
+    def mix(self, ragged: Ragged) -> Mix:
+        """Return attention within each of some sequences."""
+
+        def mix(q_QNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, rows: Tensor | None) -> Float[Tensor, "Q D"]:
+            queries = ragged if rows is None else Ragged(torch.searchsorted(rows, ragged.cu_seqlens), ragged.max_seqlen)
+            dropout = self.dropout if self.training else 0.0
+            return self.attend(q_QNH, k_TNH, v_TNH, queries, ragged, dropout=dropout, pattern=self.pattern).flatten(1)
+
+        return mix
 
 
 class Layer(nn.Module):
     """One Transformer layer. `number`: its number, from 0."""
 
-    def __init__(self, config: TransformerConfig, implementation: Kind, number: int):
+    def __init__(self, config: TransformerConfig, implementation: AttentionKind, number: int):
         super().__init__()
         width, inner, bias = config.hidden_size, config.intermediate_size, config.use_bias
         self.attention = SelfAttention(config, implementation, number)
@@ -87,23 +153,25 @@ class Layer(nn.Module):
         rows: Int[Tensor, " Q"] | None = None,
         angles: Float[Tensor, "T R"] | None = None,
     ) -> Float[Tensor, "Q D"]:
-        """Compute the layer's output.
+        """Compute `layer_output` within the sequences of `ragged`. The rows must be sorted."""
+        return layer_output(self.parts, self.attention.mix(ragged), x_TD, rows, angles)
 
-        Args:
-            x_TD: Input hidden states.
-            ragged: Boundaries of the sequences.
-            rows: Sorted positions in T whose output is needed. None: all, so Q = T.
-            angles: Angles of rotary position embeddings. None: no rotation.
-        """
-        queries = ragged if rows is None else Ragged(torch.searchsorted(rows, ragged.cu_seqlens), ragged.max_seqlen)
-        x_QD = x_TD if rows is None else x_TD[rows]
-        if self.norm_first:
-            mixed = self.attention(self.attention_norm(x_TD), ragged, rows, queries, angles)
-            x_QD = drop_add(mixed, x_QD, self.dropout, self.training)
-            return drop_add(self._feed_forward(self.norm(x_QD)), x_QD, self.dropout, self.training)
-        mixed = self.attention(x_TD, ragged, rows, queries, angles)
-        x_QD = self.attention_norm(drop_add(mixed, x_QD, self.dropout, self.training))
-        return self.norm(drop_add(self._feed_forward(x_QD), x_QD, self.dropout, self.training))
+    @property
+    def parts(self) -> LayerParts:
+        """What the layer consists of."""
+        attention = self.attention
+        return LayerParts(
+            norm_first=self.norm_first,
+            pattern=attention.pattern,
+            heads=attention.heads,
+            attention_norm=self.attention_norm,
+            norm=self.norm,
+            qkv=attention.qkv,
+            split=(attention.query, attention.key_value),
+            add_attention=lambda mixed_QD, residual_QD: self._add(attention.out(mixed_QD), residual_QD),
+            widen=lambda x_QD: activation(self.act, self.up(x_QD)),
+            add_narrowed=lambda inner_QF, residual_QD: self._add(self.down(inner_QF), residual_QD),
+        )
 
-    def _feed_forward(self, x_QD: Float[Tensor, "Q D"]) -> Float[Tensor, "Q D"]:
-        return self.down(activation(self.act, self.up(x_QD)))
+    def _add(self, x_QD: Tensor, residual_QD: Tensor) -> Float[Tensor, "Q D"]:
+        return drop_add(x_QD, residual_QD, self.dropout, self.training)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from bertie.contracts import Batch, Hidden
 from bertie.errors import UsageError, require_range
 from bertie.model.bilstm import grid_of
-from bertie.model.characters import CharacterCNN, Characters, Input, Subwords
+from bertie.model.characters import CharacterCNN, Characters, Subwords, TokenInput
 from bertie.model.config import ClassifierPooling, HeadLayers, PooledToken
 from bertie.model.dropout import drop
 
@@ -46,7 +46,7 @@ class LstmConfig:
     """Dropout probability of the input of each layer."""
     initializer_range: float = 0.02
     """Standard deviation of the initial embeddings, and of the initial matrices of a character CNN."""
-    input: Input = Subwords()
+    input: TokenInput = Subwords()
     """The source of the vectors of tokens: an embedding of each subword, or a CNN over its characters."""
 
     def __post_init__(self) -> None:

@@ -30,9 +30,10 @@ from bertie.model.relative_attention import HIDDEN, Keys, Stream, Terms
 
 def relative_grouped(terms: Terms, streams: tuple[Stream, ...], keys: Keys, dropout: float) -> Float[Tensor, "M N H"]:
     """Compute attention on a CPU (see `relative_attention.relative_dense`)."""
-    plan = _plan_of(streams, keys, terms.k)
+    plan = _plan_of(streams, keys, terms.k, dropout)
     constant = ((terms.segment_bias - terms.position_bias) * terms.other).sum(1)
-    return _Grouped.apply(*terms[:-1], constant, plan, dropout)
+    vectors = torch.stack([terms.other, terms.content_bias, terms.position_bias])
+    return _Grouped.apply(*terms[:4], vectors, constant, plan)
 
 
 class _Side(NamedTuple):
@@ -69,20 +70,22 @@ class _Plan(NamedTuple):
     queries: _Side
     keys: _Side
     groups: list[_Group]
+    dropout: float
+    """Dropout probability of the attention weights."""
 
 
 _PLANS: WeakKeyDictionary[Stream, dict[Any, _Plan]] = WeakKeyDictionary()
 
 
-def _plan_of(streams: tuple[Stream, ...], keys: Keys, k_TNH: Tensor) -> _Plan:
+def _plan_of(streams: tuple[Stream, ...], keys: Keys, k_TNH: Tensor, dropout: float) -> _Plan:
     """Return the plan of a batch. It is cached as long as the first stream exists, for all layers."""
-    plans, key = _PLANS.setdefault(streams[0], {}), (len(streams), k_TNH.shape[1], k_TNH.dtype)
+    plans, key = _PLANS.setdefault(streams[0], {}), (len(streams), k_TNH.shape[1], k_TNH.dtype, dropout)
     if key not in plans:
         plans[key] = _plan(streams, keys, *key[1:])
     return plans[key]
 
 
-def _plan(streams: tuple[Stream, ...], keys: Keys, heads: int, dtype: torch.dtype) -> _Plan:
+def _plan(streams: tuple[Stream, ...], keys: Keys, heads: int, dtype: torch.dtype, dropout: float) -> _Plan:
     k_starts, k_lengths = keys.ragged.cu_seqlens.numpy()[:-1], keys.ragged.lengths.numpy()
     sizes = [len(stream.position) for stream in streams]
     q_lengths = np.stack([stream.ragged.lengths.numpy() for stream in streams])
@@ -110,7 +113,7 @@ def _plan(streams: tuple[Stream, ...], keys: Keys, heads: int, dtype: torch.dtyp
                 second=second if second.any() else None,
             )
         )
-    return _Plan(queries, known, groups)
+    return _Plan(queries, known, groups, dropout)
 
 
 def _table(starts: np.ndarray, lengths: np.ndarray, multiple: int) -> np.ndarray:
@@ -159,14 +162,12 @@ class _Grouped(torch.autograd.Function):
         k_TNH: Tensor,
         v_TNH: Tensor,
         distance_WNH: Tensor,
-        other_NH: Tensor,
-        content_bias_NH: Tensor,
-        position_bias_NH: Tensor,
+        vectors_3NH: Tensor,  # the difference of the segments, u, v
         constant_N: Tensor,  # (w - v)·s, so that the product of q + v with s becomes that of q + w
         plan: _Plan,
-        dropout: float,
     ) -> Tensor:
-        out, scale = _cells_of(q_MNH, plan.queries), 1 / math.sqrt(q_MNH.shape[-1])
+        other_NH, content_bias_NH, position_bias_NH = vectors_3NH
+        out, scale, dropout = _cells_of(q_MNH, plan.queries), 1 / math.sqrt(q_MNH.shape[-1]), plan.dropout
         kept: list[Tensor | None] = []
         for i, group in enumerate(plan.groups):
             n, s, q, _ = group.shape
@@ -187,33 +188,34 @@ class _Grouped(torch.autograd.Function):
             used = own if lanes is None else keep_mask(lanes, dropout, out=scores).mul_(own)
             product(used, v, keep_scale(dropout), out[plan.queries.spans[i]].view_as(asking))
             kept += [asking, k, v, own, lanes]
-        ctx.save_for_backward(distance_WNH, other_NH, content_bias_NH, position_bias_NH, *kept)
-        ctx.plan, ctx.dropout, ctx.shapes = plan, dropout, (q_MNH.shape, k_TNH.shape)
+        ctx.save_for_backward(distance_WNH, vectors_3NH, *kept)
+        ctx.plan, ctx.shapes = plan, (q_MNH.shape, k_TNH.shape)
         return _packed(out, plan.queries, q_MNH.shape)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        distance_WNH, other_NH, content_bias_NH, position_bias_NH, *kept = ctx.saved_tensors
-        queries, keys, scale = ctx.plan.queries, ctx.plan.keys, 1 / math.sqrt(distance_WNH.shape[-1])
+        distance_WNH, vectors_3NH, *kept = ctx.saved_tensors
+        other_NH, content_bias_NH, position_bias_NH = vectors_3NH
+        queries, keys, groups, dropout = ctx.plan
+        scale = 1 / math.sqrt(distance_WNH.shape[-1])
         dq, dk, dv = (_cells_of(gradients[0], side) for side in (queries, keys, keys))
         exact = torch.promote_types(distance_WNH.dtype, torch.float32)  # for sums over groups
-        d_distance, d_other, d_content_bias, d_position_bias = (
-            torch.zeros_like(x, dtype=exact) for x in (distance_WNH, other_NH, content_bias_NH, position_bias_NH)
-        )
+        d_distance, d_vectors = (torch.zeros_like(x, dtype=exact) for x in (distance_WNH, vectors_3NH))
+        d_other, d_content_bias, d_position_bias = d_vectors
         d_constant = d_other.new_zeros(len(d_other))
-        for i, group in enumerate(ctx.plan.groups):
+        for i, group in enumerate(groups):
             n, s, q, _ = group.shape
             asking, k, v, own, lanes = kept[5 * i : 5 * i + 5]
             gradient = _grid(gradients[0], queries, i)
             if (past := queries.past[i]) is not None:  # padding has no gradient
                 gradient.unflatten(0, (n, s)).masked_fill_(past, 0)
-            d_own, used = product(gradient, v.transpose(1, 2), keep_scale(ctx.dropout)), own
+            d_own, used = product(gradient, v.transpose(1, 2), keep_scale(dropout)), own
             if lanes is not None:
-                mask = keep_mask(lanes, ctx.dropout, out=torch.empty_like(own))
+                mask = keep_mask(lanes, dropout, out=torch.empty_like(own))
                 d_own.mul_(mask)
                 used = mask.mul_(own)
-            product(used.transpose(1, 2), gradient, keep_scale(ctx.dropout), dv[keys.spans[i]].view_as(v))
+            product(used.transpose(1, 2), gradient, keep_scale(dropout), dv[keys.spans[i]].view_as(v))
             d_scores = torch.ops.aten._softmax_backward_data(d_own, own, -1, own.dtype)
             each = asking.view(n, s * q, -1)
             content = (each + content_bias_NH[:, None]).view_as(asking)
@@ -234,8 +236,8 @@ class _Grouped(torch.autograd.Function):
         of_q, of_k, of_v = (
             _packed(x, side, ctx.shapes[i > 0]) for i, (x, side) in enumerate(((dq, queries), (dk, keys), (dv, keys)))
         )
-        small = (d_distance, d_other, d_content_bias, d_position_bias, d_constant)
-        return of_q, of_k, of_v, *(x.to(distance_WNH.dtype) for x in small), None, None
+        small = (d_distance, d_vectors, d_constant)
+        return of_q, of_k, of_v, *(x.to(distance_WNH.dtype) for x in small), None
 
 
 def _cells_of(x_TNH: Tensor, side: _Side) -> Float[Tensor, "cells H"]:

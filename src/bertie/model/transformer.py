@@ -6,23 +6,53 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from bertie.contracts import Batch, Hidden, Ragged
-from bertie.model.attention import Kind
+from bertie.model.attention import AttentionKind
 from bertie.model.config import TransformerConfig
 from bertie.model.embeddings import Embeddings, SharedEmbeddings
 from bertie.model.layers import Layer, SelfAttention
 from bertie.model.positions import layer_angles
+
+RunLayer = Callable[[int, Tensor, Tensor | None, Tensor | None], Tensor]
+"""Computes a layer. Receives its number, from 0, its input, the rows of its output (None: all), and its rotary angles."""
+
+
+def run_layers(
+    layer: RunLayer,
+    x_TD: Float[Tensor, "T D"],
+    angles: list[Tensor | None],
+    rows: Int[Tensor, " Q"] | None,
+    all_layers: bool,
+) -> list[Tensor]:
+    """Run the layers of an encoder, the last one only at some rows.
+
+    Args:
+        layer: Computes a layer.
+        x_TD: The embeddings.
+        angles: Rotary angles of each layer.
+        rows: Rows of the last layer. None: all.
+        all_layers: Whether to return the embeddings and the output of every layer, instead of that of the last one.
+    """
+    outputs = []
+    for number, own in enumerate(angles):
+        if all_layers:
+            outputs.append(x_TD)
+        x_TD = layer(number, x_TD, rows if number == len(angles) - 1 else None, own)
+    return [*outputs, x_TD]
 
 
 class TransformerEncoder(nn.Module):
     """A Transformer encoder: BERT's, with the default settings."""
 
     def __init__(
-        self, config: TransformerConfig, attention: Kind = "automatic", embeddings: SharedEmbeddings | None = None
+        self,
+        config: TransformerConfig,
+        attention: AttentionKind = "automatic",
+        embeddings: SharedEmbeddings | None = None,
     ):
         """Create the modules.
 
@@ -40,8 +70,8 @@ class TransformerEncoder(nn.Module):
         self.recompute = False
         """Activation checkpointing: store only each layer's input and recompute the rest in the backward pass. It needs
         less memory and a third more computation."""
-        self.call: Callable[..., Tensor] = _call
-        """Function that calls a layer in training: `_call` or its compiled version."""
+        self.call: Callable[..., Tensor] = call_layer
+        """Function that calls a layer in training: `call_layer` or its compiled version."""
 
     def forward(self, batch: Batch, rows: Int[Tensor, " Q"] | None = None, all_layers: bool = False) -> Hidden:
         """Encode a batch.
@@ -54,14 +84,14 @@ class TransformerEncoder(nn.Module):
         Returns:
             Hidden states; `last` is [T, D], or [Q, D] with `rows`.
         """
-        x_TD = self.embeddings(batch)
-        outputs, angles = [x_TD], layer_angles(self.config, batch.position_ids)
-        for layer, own_angles in zip(self.layers[:-1], angles, strict=False):
-            x_TD = self._apply_layer(layer, x_TD, batch.ragged, None, own_angles)
-            outputs.append(x_TD)
-        x_QD = self._apply_layer(self.layers[-1], x_TD, batch.ragged, rows, angles[-1])
+
+        def layer(number: int, x_TD: Tensor, rows: Tensor | None, angles: Tensor | None) -> Tensor:
+            return self._apply_layer(self.layers[number], x_TD, batch.ragged, rows, angles)
+
+        angles = layer_angles(self.config, batch.position_ids)
+        *below, x_QD = run_layers(layer, self.embeddings(batch), angles, rows, all_layers)
         x_QD = x_QD if self.final_norm is None else self.final_norm(x_QD)
-        return Hidden(x_QD, (*outputs, x_QD) if all_layers else None)
+        return Hidden(x_QD, (*below, x_QD) if all_layers else None)
 
     def compile_layers(self, backend: str | Callable[..., Any] = "inductor", half: bool = False) -> None:
         """Compile the layers for training: once for the last layer and once for all others of the same kind.
@@ -77,14 +107,14 @@ class TransformerEncoder(nn.Module):
         for part in self.modules():
             if isinstance(part, SelfAttention) and not (half and part.fits_varlen):
                 part.attend = torch.compiler.disable(part.attend)  # pyright: ignore[reportAttributeAccessIssue]
-        self.call = torch.compile(_call, backend=backend)
+        self.call = torch.compile(call_layer, backend=backend)
 
     def _apply_layer(
         self, layer: nn.Module, x_TD: Tensor, ragged: Ragged, rows: Tensor | None, angles: Tensor | None
     ) -> Tensor:
         if not torch.is_grad_enabled():
             return layer(x_TD, ragged, rows, angles)
-        if self.call is not _call:
+        if self.call is not call_layer:
             _mark_dynamic(ragged.cu_seqlens, rows)
         if self.recompute:
             return checkpoint(self.call, layer, x_TD, ragged, rows, angles, use_reentrant=False)
@@ -100,5 +130,5 @@ def _mark_dynamic(*tensors: Tensor | None) -> None:
             maybe_mark_dynamic(tensor, 0)
 
 
-def _call(layer: nn.Module, x_TD: Tensor, ragged: Ragged, rows: Tensor | None, angles: Tensor | None) -> Tensor:
+def call_layer(layer: nn.Module, x_TD: Tensor, ragged: Ragged, rows: Tensor | None, angles: Tensor | None) -> Tensor:
     return layer(x_TD, ragged, rows, angles)

@@ -14,7 +14,7 @@ from bertie.batches.layouts import Layout
 from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint
 from bertie.contracts import FILLER, Batch, Targets
 from bertie.errors import UsageError, require_range
-from bertie.model.attention import Kind
+from bertie.model.attention import AttentionKind
 from bertie.model.config import TransformerConfig
 from bertie.model.distillation import DistillationHead, MaskedModel
 from bertie.model.encoder import Encoder, EncoderConfig
@@ -170,7 +170,7 @@ class Distillation:
                 'cannot be copied: set objectives.distil.initialization to "random", or choose another size'
             )
 
-    def connect_teacher(self, model: Model, teacher: Checkpoint, attention: Kind = "automatic") -> None:
+    def connect_teacher(self, model: Model, teacher: Checkpoint, attention: AttentionKind = "automatic") -> None:
         """Build the teacher, and connect it with the head of this objective. See `objective.Teaches`."""
         student, head, config = model.heads[MaskedLM.kind], model.heads[self.kind], teacher.config
         assert isinstance(head, DistillationHead)

@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from bertie import console
 from bertie.errors import UsageError
-from bertie.model.attention_patterns import CONSTANT, Special, set_attention_patterns
 from bertie.model.config import TransformerConfig
+from bertie.model.initial_attention import CONSTANT, Special, set_initial_attention
 from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.text.cooccurrence import cooccurrence_vectors
@@ -70,7 +70,7 @@ def set_pattern_weights(encoder: TransformerEncoder, head: MaskedLMHead, tokeniz
     normalized = functional.layer_norm(words, words.shape[1:])
     normalized[:, CONSTANT] = 0
     marks = [tokenizer.cls_id, tokenizer.sep_id]
-    set_attention_patterns(encoder, Special(normalized[marks], normalized[tokenizer.special_ids]))
+    set_initial_attention(encoder, Special(normalized[marks], normalized[tokenizer.special_ids]))
     if head.dense is not None:
         head.dense.weight.data.copy_(HEAD_IDENTITY * torch.eye(len(words[0])))
 

@@ -27,7 +27,7 @@ from torch import nn
 from bertie.batches.layouts import Layout
 from bertie.checkpoints.folder import Checkpoint
 from bertie.contracts import Batch
-from bertie.model.attention import Kind
+from bertie.model.attention import AttentionKind
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
@@ -178,7 +178,7 @@ class Teaches(Protocol):
         """
         ...
 
-    def connect_teacher(self, model: Model, teacher: Checkpoint, attention: Kind) -> None:
+    def connect_teacher(self, model: Model, teacher: Checkpoint, attention: AttentionKind) -> None:
         """Build the teacher, and connect it with the head of this objective.
 
         Args:

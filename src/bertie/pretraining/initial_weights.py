@@ -12,7 +12,7 @@ from bertie import config, runtime, seeding
 from bertie.checkpoints.folder import Checkpoint, list_checkpoints, load_weights, read_checkpoint
 from bertie.checkpoints.training_state import load_optimizer
 from bertie.errors import UsageError, UserError
-from bertie.model.attention import Kind
+from bertie.model.attention import AttentionKind
 from bertie.model.electra import build_generator
 from bertie.model.encoder import EncoderConfig, build_encoder
 from bertie.model.initialization import initialize_weights
@@ -28,7 +28,7 @@ def new_model(
     size: EncoderConfig,
     objectives: tuple[AnyObjective, ...],
     seed: int,
-    attention: Kind = "automatic",
+    attention: AttentionKind = "automatic",
     teacher: Checkpoint | None = None,
 ) -> Model:
     """Build an encoder and the heads of the objectives, with BERT's random initialization.

@@ -8,7 +8,7 @@ from typing import Literal
 from bertie import runtime
 from bertie.batches.layouts import Layout
 from bertie.errors import UsageError, require_range
-from bertie.model.attention import Kind
+from bertie.model.attention import AttentionKind
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig
 from bertie.objectives import AnyObjective
@@ -56,7 +56,7 @@ class PretrainTraining:
     """Number of newest checkpoints to keep, in addition to the one with the lowest held-out loss."""
     max_skipped_steps: int = 10
     """Consecutive skipped steps (non-finite loss or gradient) after which the run fails."""
-    attention: Kind = "automatic"
+    attention: AttentionKind = "automatic"
     """Attention implementation; automatic: the fastest one; varlen: requires a GPU, bf16 and no attention dropout."""
     compile: bool = True
     """Compile the layers on a GPU. Compilation takes a while when a run begins or resumes."""

@@ -8,7 +8,7 @@ from bertie import config as configuration
 from bertie.errors import UsageError, UserError
 from bertie.model.encoder import EncoderConfig
 from bertie.model.features import FeatureExtractor
-from bertie.model.layer_selection import Layers
+from bertie.model.layer_selection import LayerSelection
 from bertie.model.text_pooling import resolve_pooling
 from bertie.tasks import AnyTask, Task
 
@@ -24,7 +24,7 @@ def with_pooling(task: AnyTask, config: EncoderConfig) -> AnyTask:
     )
 
 
-def to_task_json(task: Task, max_length: int, layers: Layers, lstm_hidden_size: int) -> dict[str, Any]:
+def to_task_json(task: Task, max_length: int, layers: LayerSelection, lstm_hidden_size: int) -> dict[str, Any]:
     """Return the content of task.json.
 
     Args:
@@ -77,7 +77,11 @@ def features_from_json(
         UsageError: The model has too few layers.
     """
     layers, lstm_hidden_size = values.get("layers", "last"), values.get("lstm_hidden_size", 0)
-    if layers not in get_args(Layers) or type(lstm_hidden_size) is not int or not 0 <= lstm_hidden_size <= 1 << 16:
+    if (
+        layers not in get_args(LayerSelection)
+        or type(lstm_hidden_size) is not int
+        or not 0 <= lstm_hidden_size <= 1 << 16
+    ):
         raise UserError(f"{where} is damaged: layers is {layers!r}, lstm_hidden_size {lstm_hidden_size!r}")
     own = None if task is None else task.text_pooling
     pooling, pairs = "token" if own is None else resolve_pooling(own, config), task is not None and task.paired is True

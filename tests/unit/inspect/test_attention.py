@@ -15,6 +15,7 @@ from bertie.errors import UserError
 from bertie.inspect.attention import (
     Group,
     attention_in,
+    below_known,
     gated,
     observed,
     read_attention,
@@ -108,6 +109,37 @@ def test_a_gate_of_zero_removes_a_head(tiny_config: TransformerConfig) -> None:
     assert not torch.allclose(masked, whole)
 
 
+@pytest.mark.parametrize("half", [False, True])
+def test_a_layer_may_repeat(tiny_config: TransformerConfig, half: bool) -> None:
+    torch.manual_seed(0)
+    encoder, copied = (build_encoder(tiny_config) for _ in range(2))
+    assert isinstance(encoder, TransformerEncoder)
+    assert isinstance(copied, TransformerEncoder)
+    for parameter in encoder.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    copied.embeddings = encoder.embeddings
+    copied.layers[0].load_state_dict(encoder.layers[0].state_dict())
+    copied.layers[1].load_state_dict(encoder.layers[0].state_dict())
+    encoder.layers[1] = encoder.layers[0]
+    batch, gates = _batch([5, 9, 1]), torch.tensor([[1.0, 1, 0, 1], [0, 1, 1, 1]])
+    results: list[list[torch.Tensor]] = []
+    with torch.inference_mode():
+        for each in (encoder, copied):
+            shown = HalfEncoder(each, backend="eager").uncompiled() if half else each
+            seen: dict[int, torch.Tensor] = {}
+            with observed(shown, lambda layer, p, seen=seen: seen.update({layer: p.clone()})):
+                states = shown(batch, all_layers=True).layers
+            assert states is not None
+            with gated(each, gates):
+                masked = each(batch).last
+            with below_known(each, [states[0], states[1].roll(1, 0)]):
+                above = each(batch).last
+            results.append([seen[0], seen[1], *states, masked, above])
+    for ours, theirs in zip(*results, strict=True):
+        assert torch.equal(ours, theirs)
+    assert not torch.equal(results[0][-1], results[0][-3])
+
+
 def test_a_model_without_attention_is_refused() -> None:
     with pytest.raises(UserError, match="static, whose heads cannot be inspected"):
         require_transformer(StaticEncoder(StaticConfig(hidden_size=8, vocab_size=10)))
@@ -158,7 +190,7 @@ def test_every_torch_engine_shows_its_attention(
         "torch-bf16": lambda: torch_engine.bf16(encoder),
         "cuda": lambda: HalfEncoder(encoder, backend="eager"),
     }[engine]()
-    monkeypatch.setattr("bertie.predict.engines.layers.PART_TOKENS", 16)  # several parts
+    monkeypatch.setattr("bertie.predict.engines.parts.PART_TOKENS", 16)  # several parts
     assert shows_attention(built)
     model = Model(encoder, {})
     model.encoder = cast(Encoder, built)

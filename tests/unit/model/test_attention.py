@@ -12,12 +12,12 @@ from torch import Tensor
 
 from bertie import runtime
 from bertie.contracts import Ragged
-from bertie.model import attention_groups, attention_pattern
+from bertie.model import attention_groups, attention_window
 from bertie.model.attention import IMPLEMENTATIONS, Attention, automatic, dense, eager, varlen
 from bertie.model.attention_groups import grouped
 from bertie.model.attention_half import MULTIPLE, _plan_of, grouped_half
 from bertie.model.attention_loop import looped
-from bertie.model.attention_pattern import FULL, Pattern, alibi_slopes
+from bertie.model.attention_window import FULL, Pattern, alibi_slopes
 
 ON_CPU = [attention for attention in IMPLEMENTATIONS.values() if attention is not varlen]  # varlen needs a GPU
 ON_CPU.append(grouped_half)  # what "automatic" chooses in half precision on a CPU
@@ -125,7 +125,7 @@ def test_gradients_agree_with_finite_differences(
     pattern: Pattern,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(attention_pattern, "BLOCK", 2)
+    monkeypatch.setattr(attention_window, "BLOCK", 2)
     q, k, v = qkv(sum(keys), torch.float64, heads=2, size=3)
     q = q[: sum(queries)].detach().requires_grad_()
 
@@ -277,7 +277,7 @@ def test_the_size_of_groups_does_not_change_the_result(
 
 
 def test_a_pattern_needs_few_keys_for_each_block_of_queries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention_pattern, "BLOCK", 4)
+    monkeypatch.setattr(attention_window, "BLOCK", 4)
 
     def blocks(pattern: Pattern) -> list[tuple[int, ...]]:
         found = [(block.queries, block.keys, block.masked) for block in pattern.blocks(10, 10)]
@@ -306,7 +306,7 @@ def test_the_size_of_blocks_does_not_change_the_result(
     lengths = [9, 40, 20, 1, 38, 21]
     inputs, bounds = qkv(sum(lengths), torch.float64), ragged(lengths)
     expected = eager(*inputs, bounds, bounds, dropout=0.0, pattern=pattern)
-    monkeypatch.setattr(attention_pattern, "BLOCK", block)
+    monkeypatch.setattr(attention_window, "BLOCK", block)
     found = attend(*inputs, ragged(lengths), ragged(lengths), dropout=0.0, pattern=pattern)
     gradients = (torch.autograd.grad(output.square().sum(), inputs) for output in (found, expected))
     exactness = {"atol": 1e-5, "rtol": 1e-5} if attend is grouped_half else {}  # it sums blocks in fp32

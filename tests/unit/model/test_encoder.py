@@ -12,7 +12,7 @@ from torch import nn
 from bertie.batches.collate import collate, filler
 from bertie.contracts import Batch, MicroBatch, Sequence, Targets
 from bertie.errors import UsageError
-from bertie.model.attention import Kind
+from bertie.model.attention import AttentionKind
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, build_encoder
 from bertie.model.heads import PooledHead
@@ -37,7 +37,9 @@ def sequences(lengths: list[int] = LENGTHS) -> list[Sequence]:
     return result
 
 
-def new_encoder(config: TransformerConfig, attention: Kind = "automatic", standard_deviation: float = 0.1) -> Encoder:
+def new_encoder(
+    config: TransformerConfig, attention: AttentionKind = "automatic", standard_deviation: float = 0.1
+) -> Encoder:
     """An encoder with larger weights than BERT's initial ones, so that attention is far from uniform."""
     torch.manual_seed(0)
     encoder = build_encoder(config, attention)  # type: ignore[arg-type]

@@ -200,7 +200,7 @@ def test_half_precision_agrees_with_single_precision(attend: Attend, dtype: torc
 def test_half_precision_uses_few_shapes(lengths: list[int]) -> None:
     """Each new shape of a product costs a compilation, and memory that is never given back."""
     given = case(lengths, None, [n // 6 for n in lengths], heads=2, size=1, dtype=torch.bfloat16)
-    for group in _plan_of(given.streams, given.keys, given.terms.k).groups:
+    for group in _plan_of(given.streams, given.keys, given.terms.k, 0.0).groups:
         _, sequences, queries, keys = group.shape
         assert sequences & (sequences - 1) == 0
         assert queries % MULTIPLE == keys % MULTIPLE == 0

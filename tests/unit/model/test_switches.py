@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from bertie.batches.collate import collate
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError
-from bertie.model.attention_pattern import alibi_slopes
+from bertie.model.attention_window import alibi_slopes
 from bertie.model.config import HeadLayers, PoolerActivation, TransformerConfig
 from bertie.model.encoder import Encoder, build_encoder
 from bertie.model.heads import PooledHead, ReplacedTokenHead
@@ -166,7 +166,9 @@ def test_pre_norm_is_the_formula() -> None:
     encoder, packed = built(norm_position="pre", position_embedding="none", type_vocab_size=0), batch([1, 2, 3])
     x = encoder.embeddings.word(packed.input_ids)
     for layer in encoder.layers:
-        x = x + layer.attention(layer.attention_norm(x), packed.ragged, None, packed.ragged, None)
+        qkv = layer.attention.qkv(layer.attention_norm(x)).chunk(3, -1)
+        q, k, v = (part.unflatten(-1, (layer.attention.heads, -1)).transpose(0, 1) for part in qkv)
+        x = x + layer.attention.out(F.scaled_dot_product_attention(q, k, v).transpose(0, 1).flatten(1))
         x = x + layer.down(F.gelu(layer.up(layer.norm(x))))
     torch.testing.assert_close(encoder(packed).last, encoder.final_norm(x))
 

@@ -17,8 +17,8 @@ from bertie.checkpoints.folder import read_checkpoint
 from bertie.contracts import Sequence
 from bertie.errors import UsageError
 from bertie.inspect.attention import Group, read_attention
-from bertie.model.attention_patterns import CONSTANT, PATTERNS, Focus
 from bertie.model.config import TransformerConfig
+from bertie.model.initial_attention import CONSTANT, PATTERNS, Focus
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from bertie.contracts import Batch, Hidden, Ragged
+from bertie.contracts import Batch, Hidden
 from bertie.errors import UsageError
 from bertie.model.layers import SelfAttention
 from bertie.model.positions import layer_angles
-from bertie.model.transformer import TransformerEncoder
+from bertie.model.transformer import TransformerEncoder, call_layer, run_layers
 from bertie.predict.engines.files import Exported
 
 
@@ -48,25 +48,21 @@ class HalfEncoder(nn.Module):
             if isinstance(part, SelfAttention):  # a kernel of its own
                 part.attend = torch.compiler.disable(part.attend)  # pyright: ignore[reportAttributeAccessIssue]
         self.layers, self.final_norm = half.layers, half.final_norm
-        self.call = torch.compile(_call, backend=backend, dynamic=True)
+        self.call = torch.compile(call_layer, backend=backend, dynamic=True)
 
     def forward(self, batch: Batch, rows: Int[Tensor, " Q"] | None = None, all_layers: bool = False) -> Hidden:
         """Encode a batch, as `TransformerEncoder.forward` does. All results are fp32."""
+
+        def layer(number: int, x_TD: Tensor, rows: Tensor | None, angles: Tensor | None) -> Tensor:
+            return cast(Tensor, self.call(self.layers[number], x_TD, batch.ragged, rows, angles))
+
         x_TD, angles = self.embeddings(batch).to(torch.bfloat16), layer_angles(self.config, batch.position_ids)
-        outputs = [x_TD]
-        for layer, own in zip(self.layers[:-1], angles, strict=False):
-            outputs.append(cast(Tensor, self.call(layer, outputs[-1], batch.ragged, None, own)))
-        x_QD = cast(Tensor, self.call(self.layers[-1], outputs[-1], batch.ragged, rows, angles[-1]))
+        *below, x_QD = run_layers(layer, x_TD, angles, rows, all_layers)
         x_QD = (x_QD if self.final_norm is None else self.final_norm(x_QD)).float()
-        layers = (*(x.float() for x in outputs), x_QD) if all_layers else None
-        return Hidden(x_QD, layers)
+        return Hidden(x_QD, (*(x.float() for x in below), x_QD) if all_layers else None)
 
     def uncompiled(self) -> HalfEncoder:
         """Return an encoder with the same layers that does not compile them, so that their attention may be replaced."""
         twin = copy.copy(self)
-        twin.call = _call  # pyright: ignore[reportAttributeAccessIssue]
+        twin.call = call_layer  # pyright: ignore[reportAttributeAccessIssue]
         return twin
-
-
-def _call(layer: nn.Module, x_TD: Tensor, ragged: Ragged, rows: Tensor | None, angles: Tensor | None) -> Tensor:
-    return layer(x_TD, ragged, rows, angles)

@@ -20,14 +20,13 @@ from torch import Tensor, nn
 
 from bertie.contracts import Batch, Ragged
 from bertie.errors import UsageError
-from bertie.model.activation import activation
-from bertie.model.attention_pattern import FULL, Pattern, pattern_of
+from bertie.model.attention_window import FULL, Pattern
 from bertie.model.config import TransformerConfig
 from bertie.model.head_facts import facts_of
-from bertie.model.layers import Layer
+from bertie.model.layers import Layer, Mix, layer_output
 from bertie.model.model import Model
-from bertie.model.positions import layer_angles, rotate
-from bertie.model.transformer import TransformerEncoder
+from bertie.model.positions import layer_angles
+from bertie.model.transformer import TransformerEncoder, run_layers
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 STATES = "last_hidden_state"
@@ -85,11 +84,14 @@ class Graph(nn.Module):
         positions = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
         ids, segments, position_ids = (each.flatten() for each in (input_ids, token_type_ids, positions))
         x_TD = self.encoder.embeddings(Batch(ids, segments, position_ids, ids, ids, ids, Ragged(ids, 0)))
-        patterns = [pattern_of(self.config, number) for number in range(self.config.num_hidden_layers)]
-        seen = {each: _seen(self.config, each, attention_mask, x_TD) for each in set(patterns)}
-        all_angles = layer_angles(self.config, position_ids)
-        for layer, pattern, angles in zip(self.encoder.layers, patterns, all_angles, strict=True):
-            x_TD = _layer(cast(Layer, layer), x_TD, input_ids.shape, seen[pattern], angles)
+        layers = [cast(Layer, layer).parts for layer in self.encoder.layers]
+        seen = {each: _seen(self.config, each, attention_mask, x_TD) for each in {layer.pattern for layer in layers}}
+
+        def run(number: int, x_TD: Tensor, rows: Tensor | None, angles: Tensor | None) -> Tensor:
+            mix = _attention(input_ids.shape, seen[layers[number].pattern])
+            return layer_output(layers[number], mix, x_TD, rows, angles)
+
+        [x_TD] = run_layers(run, x_TD, layer_angles(self.config, position_ids), None, all_layers=False)
         if self.encoder.final_norm is not None:
             x_TD = self.encoder.final_norm(x_TD)
         outputs = [x_TD.unflatten(0, input_ids.shape)]
@@ -143,25 +145,15 @@ def _seen(
     return hidden if bias is None else torch.where(hidden < 0, hidden, bias)
 
 
-def _layer(layer: Layer, x_TD: Tensor, shape: torch.Size, seen: Tensor, angles: Tensor | None) -> Float[Tensor, "T D"]:
-    given = layer.attention_norm(x_TD) if layer.norm_first else x_TD
-    attention = layer.attention
-    q, k, v = (x.unflatten(-1, (attention.heads, -1)) for x in attention.qkv(given).chunk(3, -1))
-    if angles is not None:
-        q, k = rotate(q, angles), rotate(k, angles)
-    grids = (x.unflatten(0, shape).transpose(1, 2) for x in (q, k, v))
-    mixed = F.scaled_dot_product_attention(*grids, attn_mask=seen)
-    x_TD = x_TD + attention.out(mixed.transpose(1, 2).flatten(2).flatten(0, 1))
-    x_TD = x_TD if layer.norm_first else layer.attention_norm(x_TD)
-    inner = _activation(layer, layer.up(layer.norm(x_TD) if layer.norm_first else x_TD))
-    x_TD = x_TD + layer.down(inner)
-    return x_TD if layer.norm_first else layer.norm(x_TD)
+def _attention(shape: torch.Size, seen: Float[Tensor, "S N L L"]) -> Mix:
+    """Return attention in a grid of a shape [S, L], in which every token is a query."""
 
+    def mix(q_TNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, _: Tensor | None) -> Float[Tensor, "T D"]:
+        grids = (x.unflatten(0, shape).transpose(1, 2) for x in (q_TNH, k_TNH, v_TNH))
+        mixed_SNLH = F.scaled_dot_product_attention(*grids, attn_mask=seen)
+        return mixed_SNLH.transpose(1, 2).flatten(2).flatten(0, 1)
 
-def _activation(layer: Layer, x: Tensor) -> Tensor:
-    if layer.act in ("gelu", "gelu_tanh"):
-        return F.gelu(x, approximate="none" if layer.act == "gelu" else "tanh")
-    return activation(layer.act, x)
+    return mix
 
 
 def export(graph: Graph) -> torch.export.ExportedProgram:

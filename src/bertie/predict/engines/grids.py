@@ -19,14 +19,14 @@ GRID_TOKENS = 2048
 """Most tokens of a grid, unless a single sequence is longer."""
 MIN_LENGTH_RATIO = 0.94
 """Minimum length of a grid's shortest sequence, relative to its longest."""
-Run = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+ComputeGrid = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 """From input_ids, attention_mask and token_type_ids, each int64 [S, L], to the last hidden states, float32 [S, L, D]."""
 
 
 class GridEncoder(nn.Module):
     """An encoder whose last layer is computed by another library. Several threads may use it at once if `run` allows it."""
 
-    def __init__(self, encoder: TransformerEncoder, run: Run):
+    def __init__(self, encoder: TransformerEncoder, run: ComputeGrid):
         """Wrap an encoder.
 
         Args:

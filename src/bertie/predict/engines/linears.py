@@ -50,7 +50,7 @@ class Range(NamedTuple):
         return min(255, max(0, round(-self.low / self.scale)))
 
 
-class Linear(Protocol):
+class FusedLinear(Protocol):
     """What the classes below have in common."""
 
     def __call__(self, x_TI: Tensor, act: Act = "none") -> Tensor: ...

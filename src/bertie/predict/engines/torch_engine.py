@@ -5,27 +5,27 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, cast
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bertie.contracts import Batch, Hidden
 from bertie.errors import UsageError
-from bertie.model.attention_pattern import pattern_of
-from bertie.model.config import TransformerConfig
-from bertie.model.layers import Layer
+from bertie.model.activation import activation
+from bertie.model.config import GATED, TransformerConfig
+from bertie.model.layers import Layer, LayerParts, layer_output
 from bertie.model.positions import layer_angles
-from bertie.model.transformer import TransformerEncoder
+from bertie.model.transformer import TransformerEncoder, run_layers
 from bertie.predict.engines import cpu
 from bertie.predict.engines.files import Exported
-from bertie.predict.engines.layers import PackedLayer, padded, parts_of, rows_for
 from bertie.predict.engines.linears import (
+    FusedLinear,
     Int8Linear,
-    Linear,
     OneDnnLinear,
     PlainLinear,
     Range,
@@ -33,12 +33,11 @@ from bertie.predict.engines.linears import (
     accept_deprecation,
     has_onednn,
 )
+from bertie.predict.engines.parts import BatchPart, Kernel, attention, padded, parts_of, rows_for
 
-Make = Callable[[str, Weights], Linear]
+Make = Callable[[str, Weights], FusedLinear]
 """Builds the linear layer of a name ("0.qkv") and its weights."""
-Adjust = Callable[[str, Weights], Weights]
-"""Changes the weights of a layer of this name."""
-See = Callable[[int, Tensor], None]
+SeePacked = Callable[[int, Tensor], None]
 """Receives the number of a layer, and the attention probabilities of consecutive sequences of equal length, fp32 [S, N, L, L]."""
 
 
@@ -72,24 +71,23 @@ class TorchEngine:
 class PackedEncoder(nn.Module):
     """A Transformer encoder for inference. It has the methods and attributes of an encoder, except `layers`."""
 
-    def __init__(self, encoder: TransformerEncoder, make: Make, stream: torch.dtype, adjust: Adjust | None = None):
+    def __init__(self, encoder: TransformerEncoder, make: Make, stream: torch.dtype):
         """Pack the weights of an encoder.
 
         Args:
             encoder: The encoder. Its embeddings are shared, its layers are not used later.
             make: Builds the linear layers.
             stream: Type of the hidden states between layers.
-            adjust: Changes the weights before the linear layers are built. None: it does not.
         """
         super().__init__()
         self.config: TransformerConfig = encoder.config
         self.embeddings = encoder.embeddings
         self.final_norm = encoder.final_norm
         self.stream = stream
-        count = len(encoder.layers)
+        self.kernels: list[Kernel] = [F.scaled_dot_product_attention for _ in encoder.layers]
+        last = len(encoder.layers) - 1
         self.packed = [
-            _pack(layer, encoder.config, str(i), make, stream, adjust, i == count - 1)
-            for i, layer in enumerate(encoder.layers)
+            _pack(cast(Layer, layer), str(i), make, stream, i == last) for i, layer in enumerate(encoder.layers)
         ]
 
     def forward(self, batch: Batch, rows: Int[Tensor, " Q"] | None = None, all_layers: bool = False) -> Hidden:
@@ -100,27 +98,37 @@ class PackedEncoder(nn.Module):
         outputs: list[list[Tensor]] = []
         for part in parts_of(lengths, None if rows is None else rows.numpy()):
             own_TD = x_TD[part.tokens]
-            count = rows_for(len(own_TD))
+            size, asked = len(own_TD), part.rows
+            count = rows_for(size)
+            if asked is not None:  # more rows, whose results are dropped
+                size = len(asked)
+                asked = F.pad(asked, (0, rows_for(size) - size))
             own = [None if each is None else padded(each[part.tokens], count) for each in angles]
-            x_PD, kept = padded(own_TD.to(self.stream), count), [own_TD]
-            for layer, own_angles in zip(self.packed[:-1], own, strict=False):
-                x_PD = layer(x_PD, part, own_angles)
-                if all_layers:
-                    kept.append(x_PD[: len(own_TD)].float())
-            x_QD = self.packed[-1].last(x_PD, part, own[-1]).float()
-            outputs.append([*kept, x_QD if self.final_norm is None else self.final_norm(x_QD)])
+            layer = partial(self._layer, part, all_layers)
+            states = run_layers(layer, padded(own_TD.to(self.stream), count), own, asked, all_layers)
+            below = [own_TD, *(x_PD[:size].float() for x_PD in states[1:-1])] if all_layers else []
+            x_QD = states[-1][:size].float()
+            outputs.append([*below, x_QD if self.final_norm is None else self.final_norm(x_QD)])
         if not outputs:  # no query row
             return Hidden(x_TD.new_zeros(0, self.config.hidden_size))
         layers = outputs[0] if len(outputs) == 1 else [torch.cat(states) for states in zip(*outputs, strict=True)]
         return Hidden(layers[-1], tuple(layers) if all_layers else None)
 
-    def observed(self, see: See) -> PackedEncoder:
+    def _layer(
+        self, part: BatchPart, keep: bool, number: int, x_PD: Tensor, rows: Tensor | None, angles: Tensor | None
+    ) -> Tensor:
+        """Compute a layer. keep: do not overwrite its input."""
+        parts = self.packed[number]
+        mix = attention(part, parts.pattern, self.kernels[number])
+        return layer_output(parts, mix, x_PD.clone() if keep else x_PD, rows, angles)
+
+    def observed(self, see: SeePacked) -> PackedEncoder:
         """Return an encoder with the same weights that shows its attention. It needs every token as a query row.
 
         Each layer shows the sequences in the order of the batch, in one or more calls of `see`.
         """
         twin = copy.copy(self)
-        twin.packed = [replace(each, mix=partial(_mix_visibly, partial(see, i))) for i, each in enumerate(self.packed)]
+        twin.kernels = [partial(_mix_visibly, partial(see, i)) for i in range(len(self.packed))]
         return twin
 
 
@@ -134,57 +142,62 @@ def _mix_visibly(
     return probabilities.to(v_SNLH.dtype) @ v_SNLH
 
 
-def _pack(
-    layer: nn.Module,
-    config: TransformerConfig,
-    name: str,
-    make: Make,
-    stream: torch.dtype,
-    adjust: Adjust | None,
-    last: bool,
-) -> PackedLayer:
-    assert isinstance(layer, Layer)
-    size = config.hidden_size
-    linears = {"qkv": layer.attention.qkv, "out": layer.attention.out, "up": layer.up, "down": layer.down}
-    weights = {place: Weights(each.weight.detach(), _bias(each)) for place, each in linears.items()}
-    if adjust is not None:
-        weights = {place: adjust(f"{name}.{place}", each) for place, each in weights.items()}
-    qkv = weights["qkv"]
-    halves = [None if qkv.bias is None else qkv.bias[rows] for rows in (slice(size), slice(size, None))]
-    query = make(f"{name}.qkv", Weights(qkv.matrix[:size], halves[0])) if last else None
-    key_value = make(f"{name}.qkv", Weights(qkv.matrix[size:], halves[1])) if last else None
-    out, up, down = (make(f"{name}.{place}", weights[place]) for place in ("out", "up", "down"))
-    norms = _cast(layer.attention_norm, stream), _cast(layer.norm, stream)
-    return PackedLayer(
-        config, pattern_of(config, int(name)), make(f"{name}.qkv", qkv), query, key_value, out, up, down, *norms
+def _pack(layer: Layer, name: str, make: Make, stream: torch.dtype, last: bool) -> LayerParts:
+    """Return a layer with other products. name: its number. last: whether it may compute some rows only."""
+    own, act = layer.attention, layer.act
+    size, split = own.qkv.in_features, None
+    if last:
+        query, key_value = (make(f"{name}.qkv", _weights(own.qkv, rows)) for rows in (slice(size), slice(size, None)))
+        split = (query, key_value)
+    linears = {"qkv": own.qkv, "out": own.out, "up": layer.up, "down": layer.down}
+    qkv, out, up, down = (make(f"{name}.{place}", _weights(each)) for place, each in linears.items())
+    return LayerParts(
+        norm_first=layer.norm_first,
+        pattern=own.pattern,
+        heads=own.heads,
+        attention_norm=_cast(layer.attention_norm, stream),
+        norm=_cast(layer.norm, stream),
+        qkv=qkv,
+        split=split,
+        add_attention=out.add,
+        widen=lambda x_PD: activation(act, up(x_PD)) if act in GATED else up(x_PD, act),
+        add_narrowed=down.add,
     )
 
 
-def _bias(linear: nn.Linear) -> Tensor | None:
-    return None if linear.bias is None else linear.bias.detach()
+def _cast(norm: nn.Module, dtype: torch.dtype) -> nn.Module:
+    return copy.deepcopy(norm).to(dtype).requires_grad_(False)
 
 
-def _cast(norm: nn.Module, dtype: torch.dtype) -> nn.LayerNorm | None:
-    """Return a copy of another type. None: there is no normalization."""
-    if not isinstance(norm, nn.LayerNorm):
-        return None
-    cast = nn.LayerNorm(list(norm.normalized_shape), norm.eps, bias=norm.bias is not None, dtype=dtype)
-    cast.load_state_dict(norm.state_dict())
-    return cast.requires_grad_(False)
+def _weights(linear: nn.Linear, rows: slice = slice(None)) -> Weights:
+    return Weights(linear.weight.detach()[rows], None if linear.bias is None else linear.bias.detach()[rows])
+
+
+def _packed_once(pack: Callable[[Weights], FusedLinear]) -> Make:
+    """Build linear layers whose weights several layers may share. The names of the layers do not matter."""
+    packed: dict[tuple[int, torch.Size], FusedLinear] = {}
+
+    def make(_: str, weights: Weights) -> FusedLinear:
+        key = weights.matrix.data_ptr(), weights.matrix.shape
+        if key not in packed:
+            packed[key] = pack(weights)
+        return packed[key]
+
+    return make
 
 
 def fp32(encoder: TransformerEncoder) -> PackedEncoder:
     """Pack an encoder in fp32. Its results differ from the encoder's by rounding."""
 
-    def make(_: str, weights: Weights) -> Linear:
+    def pack(weights: Weights) -> FusedLinear:
         return OneDnnLinear(weights, torch.float32) if has_onednn() else PlainLinear(weights)
 
-    return PackedEncoder(encoder, make, torch.float32)
+    return PackedEncoder(encoder, _packed_once(pack), torch.float32)
 
 
 def bf16(encoder: TransformerEncoder) -> PackedEncoder:
     """Pack an encoder in bf16. Sums in matrix products, softmax and layer normalization remain fp32."""
-    return PackedEncoder(encoder, lambda _, weights: OneDnnLinear(weights, torch.bfloat16), torch.bfloat16)
+    return PackedEncoder(encoder, _packed_once(lambda weights: OneDnnLinear(weights, torch.bfloat16)), torch.bfloat16)
 
 
 def int8(encoder: TransformerEncoder, measured: dict[str, Tensor]) -> PackedEncoder:
@@ -201,12 +214,10 @@ def int8(encoder: TransformerEncoder, measured: dict[str, Tensor]) -> PackedEnco
         low, high = measured[f"{name}.range"].tolist()
         return Range(low, high)
 
-    def make(name: str, weights: Weights) -> Linear:
+    def make(name: str, weights: Weights) -> FusedLinear:
         outputs = span(name.replace(".up", ".down")) if name.endswith(".up") and not encoder.config.gated else None
-        return Int8Linear(weights, span(name), attention, outputs, measured.get(f"{name}.smooth"))
-
-    def adjust(name: str, weights: Weights) -> Weights:
         smooth = measured.get(f"{name}.smooth")
-        return weights if smooth is None else Weights(weights.matrix * smooth, weights.bias)
+        scaled = weights if smooth is None else weights._replace(matrix=weights.matrix * smooth)
+        return Int8Linear(scaled, span(name), attention, outputs, smooth)
 
-    return PackedEncoder(encoder, make, torch.float32, adjust)
+    return PackedEncoder(encoder, make, torch.float32)

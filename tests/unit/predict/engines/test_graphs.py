@@ -23,7 +23,7 @@ from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.predict.engines import grids
-from bertie.predict.engines.graph import Graph
+from bertie.predict.engines.graph import Graph, export
 from bertie.predict.engines.grids import GridEncoder
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -79,6 +79,17 @@ def test_a_graph_computes_what_the_encoder_computes(variant: str, tiny_config: T
     layers = found(batch, all_layers=True).layers
     assert layers is not None
     assert len(layers) == 3
+
+
+@torch.inference_mode()
+def test_a_layer_may_repeat(tiny_config: TransformerConfig) -> None:
+    encoder = encoder_of(tiny_config)
+    encoder.layers[1] = encoder.layers[0]
+    batch = batch_of(5)
+    given = {"input_ids": batch.input_ids[None], "token_type_ids": batch.token_type_ids[None]}
+    exported = export(Graph(Model(encoder, {}))).module()
+    [found] = exported(attention_mask=torch.ones(1, 5, dtype=torch.int64), **given)
+    torch.testing.assert_close(found[0], encoder(batch).last, atol=2e-5, rtol=1e-4)
 
 
 @torch.inference_mode()

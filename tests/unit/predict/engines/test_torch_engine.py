@@ -18,8 +18,17 @@ from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.transformer import TransformerEncoder
-from bertie.predict.engines import calibration, cpu, layers, torch_engine
-from bertie.predict.engines.linears import Int8Linear, Range, Weights, accept_deprecation, quantize, quantize_in_steps
+from bertie.predict.engines import calibration, cpu, parts, torch_engine
+from bertie.predict.engines.linears import (
+    Act,
+    Int8Linear,
+    PlainLinear,
+    Range,
+    Weights,
+    accept_deprecation,
+    quantize,
+    quantize_in_steps,
+)
 
 needs_bf16 = pytest.mark.skipif(not cpu.has(cpu.BF16), reason="needs a processor with bf16 instructions")
 needs_int8 = pytest.mark.skipif(not cpu.has(cpu.INT8), reason="needs a processor with int8 instructions")
@@ -90,22 +99,59 @@ def test_fp32_equals_the_encoder(variant: str, tiny_config: TransformerConfig) -
 
 
 @torch.inference_mode()
+def test_a_layer_may_repeat(tiny_config: TransformerConfig) -> None:
+    encoder = encoder_of(tiny_config)
+    encoder.layers[1] = encoder.layers[0]
+    packed, batch = torch_engine.fp32(encoder), batch_of(7, 30, 12)
+    expected = encoder(batch, all_layers=True)
+    for ours, theirs in zip(packed(batch, all_layers=True).layers or (), expected.layers or (), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
+    assert not torch.allclose(expected.last, expected.layers[1], atol=0.1)  # type: ignore[index]
+    assert packed.packed[0].qkv is packed.packed[1].qkv  # the memory of one
+
+
+@torch.inference_mode()
 def test_batches_of_several_parts(tiny_config: TransformerConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layers, "PART_TOKENS", 40)
+    monkeypatch.setattr(parts, "PART_TOKENS", 40)
     encoder = encoder_of(tiny_config)
     batch = batch_of(60, 20, 20, 9, 9, 9, 9, 9, 33)
     rows = torch.tensor([0, 59, 60, 81, 100, 177])
     expected = encoder(batch).last
-    parts = list(layers.parts_of(batch.ragged.lengths.numpy(), None))
-    assert [part.tokens.stop - part.tokens.start for part in parts] == [60, 40, 36, 9, 33]
+    split = list(parts.parts_of(batch.ragged.lengths.numpy(), None))
+    assert [part.tokens.stop - part.tokens.start for part in split] == [60, 40, 36, 9, 33]
     packed = torch_engine.fp32(encoder)
     torch.testing.assert_close(packed(batch).last, expected, atol=2e-5, rtol=1e-4)
     torch.testing.assert_close(packed(batch, rows).last, expected[rows], atol=2e-5, rtol=1e-4)
     assert packed(batch, rows[:0]).last.shape == (0, 32)
 
 
+class _Overwriting:
+    """A product that adds its result to the residual in place, as that of int8 does."""
+
+    def __init__(self, weights: Weights):
+        self.plain = PlainLinear(weights)
+
+    def __call__(self, x_TI: torch.Tensor, act: Act = "none") -> torch.Tensor:
+        return self.plain(x_TI, act)
+
+    def add(self, x_TI: torch.Tensor, residual_TO: torch.Tensor) -> torch.Tensor:
+        return residual_TO.add_(self.plain(x_TI))
+
+
+@pytest.mark.parametrize("variant", ["bert", "modern"])
+@torch.inference_mode()
+def test_hidden_states_are_kept_from_products_that_overwrite(variant: str, tiny_config: TransformerConfig) -> None:
+    encoder, batch = encoder_of(replace(tiny_config, **VARIANTS[variant])), batch_of(16, 32)  # no padding
+    packed = torch_engine.PackedEncoder(encoder, lambda _, weights: _Overwriting(weights), torch.float32)
+    expected = encoder(batch, all_layers=True)
+    for ours, theirs in zip(packed(batch, all_layers=True).layers or (), expected.layers or (), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
+    rows = torch.tensor([0, 3, 40])
+    torch.testing.assert_close(packed(batch, rows).last, expected.last[rows], atol=2e-5, rtol=1e-4)
+
+
 def test_rows_have_few_sizes() -> None:
-    sizes = [layers.rows_for(count) for count in range(1, layers.PART_TOKENS + 1)]
+    sizes = [parts.rows_for(count) for count in range(1, parts.PART_TOKENS + 1)]
     assert all(size >= count for count, size in enumerate(sizes, 1))
     assert len(set(sizes)) < 50
     assert max(size - count for count, size in enumerate(sizes, 1)) < 64

@@ -44,10 +44,10 @@ class Focus(NamedTuple):
     """The score there. Far away it is about 0."""
 
 
-Pattern = Focus | Literal["equal"]
+HeadPattern = Focus | Literal["equal"]
 """What a head attends to: tokens at a distance, or equal words."""
 
-PATTERNS: tuple[tuple[Pattern, ...], ...] = (
+PATTERNS: tuple[tuple[HeadPattern, ...], ...] = (
     ("equal", Focus(-1, 6.0), Focus(1, 6.0), "equal"),
     (Focus(1, 6.0), Focus(-1, 6.0), Focus(3, 2.0), Focus(-3, 2.0)),
 )
@@ -68,7 +68,7 @@ class Special(NamedTuple):
     """Those of all special tokens."""
 
 
-def set_attention_patterns(encoder: TransformerEncoder, special: Special) -> None:
+def set_initial_attention(encoder: TransformerEncoder, special: Special) -> None:
     """Set queries, keys, values and outputs of the first layers in place.
 
     Args:
@@ -149,7 +149,7 @@ class _Held:
 
 
 def _set_queries_and_keys(
-    attention: SelfAttention, patterns: tuple[Pattern, ...], base: float, special: Special
+    attention: SelfAttention, patterns: tuple[HeadPattern, ...], base: float, special: Special
 ) -> None:
     queries, keys, _ = attention.qkv.weight.data.chunk(3)
     queries *= OTHERS

@@ -17,7 +17,7 @@ from bertie.model.config import TransformerConfig
 BLOCK = 128
 
 
-class Block(NamedTuple):
+class QueryBlock(NamedTuple):
     """Consecutive queries of a sequence with the keys that they attend to. Positions count in the sequence."""
 
     queries: slice
@@ -47,7 +47,7 @@ class Pattern(NamedTuple):
         seen = distance >= 0 if self.causal else torch.ones_like(distance, dtype=torch.bool)
         return seen if self.window is None else seen & (distance.abs() <= self.window)
 
-    def blocks(self, queries: int, keys: int) -> list[Block]:
+    def blocks(self, queries: int, keys: int) -> list[QueryBlock]:
         """Split the queries of a sequence into blocks, the last one first, each with the range of keys that it needs.
 
         Without restrictions, there is a single block.
@@ -59,7 +59,7 @@ class Pattern(NamedTuple):
             last = stop if self.causal else keys if self.window is None else min(keys, stop + self.window)
             first = 0 if self.window is None else max(0, start - self.window)
             masked = slice(start if self.window is None else first, last)
-            blocks.append(Block(slice(start, stop), slice(first, last), masked))
+            blocks.append(QueryBlock(slice(start, stop), slice(first, last), masked))
         return blocks
 
     def bias(self, heads: int, queries: int, keys: int, like: Tensor) -> Float[Tensor, "N q t"] | None:
