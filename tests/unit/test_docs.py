@@ -27,7 +27,7 @@ from bertie.commands.finetune import Args as FinetuneArgs
 from bertie.commands.flags import variants
 from bertie.commands.pretrain import Args as PretrainArgs
 from bertie.errors import UsageError
-from bertie.lab.config import LabConfig, Text
+from bertie.lab.config import LabConfig, LabText
 from bertie.lab.plan import make_plan
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,7 +140,7 @@ def load_recipe(values: dict[str, Any]) -> list[str]:
 def plan_with_any_files(lab: LabConfig) -> None:
     """Plan a lab whose files need not exist."""
     with tempfile.TemporaryDirectory() as folder:
-        text = config.build(Text, lab.text, "text")
+        text = config.build(LabText, lab.text, "text")
         for name in (*text.inputs, *(file for task in lab.tasks for file in (task.train, task.dev))):
             (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
             (Path(folder) / name).touch()

@@ -104,7 +104,7 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Share:
+class ShareEstimate:
     """A share of right answers with its interval. NaN: there is no question."""
 
     value: float
@@ -122,11 +122,11 @@ class Chosen:
     """Column of the baseline in `Answers.baselines`."""
     questions: int
     """Number of questions that the accuracies are measured on."""
-    accuracy: Share
+    accuracy: ShareEstimate
     """Accuracy of the head."""
     baseline_accuracy: float
     """Accuracy of the baseline."""
-    gain: Share
+    gain: ShareEstimate
     """Accuracy of the head minus that of the baseline, on the same questions."""
 
 
@@ -192,8 +192,8 @@ def _summarize(head: int, baseline: int, part: UnitSums, samples: np.ndarray) ->
     right, base, count = part.sums.sum(0, dtype=float)
     if len(part.units) < 2:  # all samples would be equal
         samples = np.full_like(samples, np.nan)
-    accuracy = Share(right / count, *interval(ratio(samples[:, 0], samples[:, 2])))
-    gain = Share((right - base) / count, *interval(ratio(samples[:, 0] - samples[:, 1], samples[:, 2])))
+    accuracy = ShareEstimate(right / count, *interval(ratio(samples[:, 0], samples[:, 2])))
+    gain = ShareEstimate((right - base) / count, *interval(ratio(samples[:, 0] - samples[:, 1], samples[:, 2])))
     return Chosen(head, baseline, int(count), accuracy, base / count, gain)
 
 

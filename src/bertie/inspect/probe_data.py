@@ -141,7 +141,7 @@ class WordBatch:
         return torch.as_tensor(grid, device=self.valid.device)
 
 
-class WordVectors:
+class TreebankVectors:
     """The word embeddings of a model, for the words of a treebank. They are scaled to a mean square of 1."""
 
     def __init__(self, model: Model, treebank: EncodedTreebank):
@@ -172,7 +172,7 @@ class WordVectors:
 class WordReader:
     """Computes what a model makes of the words of a treebank."""
 
-    def __init__(self, model: Model, treebank: EncodedTreebank, vectors: WordVectors):
+    def __init__(self, model: Model, treebank: EncodedTreebank, vectors: TreebankVectors):
         """Prepare the reading. `vectors` are those of the same sentences, perhaps of another model."""
         self._model = model.eval()
         self._encoder = require_transformer(model.encoder)

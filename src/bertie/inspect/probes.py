@@ -14,10 +14,10 @@ from bertie.console import percent
 from bertie.errors import UserError, require_range
 from bertie.inspect.attention import require_transformer
 from bertie.inspect.dependency_probes import ATTENTION, VECTORS, DependencyProbes
+from bertie.inspect.findings import InputFindings
 from bertie.inspect.head_baselines import RIGHT
 from bertie.inspect.layer_probes import PART_OF_SPEECH, RELATION, LayerProbes, ProbeTask
-from bertie.inspect.part import Part
-from bertie.inspect.probe_data import EncodedTreebank, StateScale, WordReader, WordVectors
+from bertie.inspect.probe_data import EncodedTreebank, StateScale, TreebankVectors, WordReader
 from bertie.inspect.probe_training import ProbeSet, fit, measure, split
 from bertie.inspect.structural_probe import CHAIN, UNDIRECTED, StructuralProbes
 from bertie.inspect.tables import Table
@@ -54,7 +54,7 @@ def inspect_probes(
     test: Path,
     settings: ProbeSettings = ProbeSettings(),
     vectors: Predictor | None = None,
-) -> Part:
+) -> InputFindings:
     """Train probes on a treebank in CoNLL-U format and test them on another.
 
     Args:
@@ -76,7 +76,7 @@ def inspect_probes(
     embeddings = []
     for treebank in treebanks:
         owner, own = (predictor, treebank) if vectors is None else (vectors, _with_tokens_of(vectors, treebank))
-        embeddings.append(WordVectors(owner.model, own))
+        embeddings.append(TreebankVectors(owner.model, own))
     tables: dict[str, list[Table]] = {}
     for name, model in _models(predictor.model, settings.seed):
         readers = [WordReader(model, *each) for each in zip(treebanks, embeddings, strict=True)]
@@ -90,7 +90,7 @@ def inspect_probes(
         "rank": settings.rank,
         "vectors": (vectors or predictor).folder.absolute().name,
     }
-    return Part("probes", facts, joined, _summary({table.name: table for table in joined}))
+    return InputFindings("probes", facts, joined, _summary({table.name: table for table in joined}))
 
 
 def untrained(model: Model, seed: int) -> Model:

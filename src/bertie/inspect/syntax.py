@@ -13,9 +13,9 @@ from bertie.console import percent
 from bertie.errors import UserError
 from bertie.inspect.attention import read_attention, require_transformer
 from bertie.inspect.coreference import Coreference
+from bertie.inspect.findings import InputFindings
 from bertie.inspect.mention_windows import encode_mentions
 from bertie.inspect.mentions import read_coreference
-from bertie.inspect.part import Part
 from bertie.inspect.relations import Relations
 from bertie.inspect.tables import Table
 from bertie.inspect.treebank import read_treebank
@@ -28,7 +28,7 @@ SHOWN_RELATIONS = 8  # lines for the terminal
 T = TypeVar("T")
 
 
-def inspect_relations(predictor: Predictor, path: Path) -> Part:
+def inspect_relations(predictor: Predictor, path: Path) -> InputFindings:
     """Find the best head for every relation of a treebank in CoNLL-U format. Returns the tables of `Relations`.
 
     Raises:
@@ -53,10 +53,10 @@ def inspect_relations(predictor: Predictor, path: Path) -> Part:
         console.warn(f"{path}: left out {console.plural(without_tokens, 'word')} that the tokenizer drops")
     facts = {**sentences.facts(), "words": words, "too_long": too_long, "words_without_tokens": without_tokens}
     tables = analysis.tables()
-    return Part("treebank", facts, tables, _relation_lines(tables[0]))
+    return InputFindings("treebank", facts, tables, _relation_lines(tables[0]))
 
 
-def inspect_coreference(predictor: Predictor, path: Path) -> Part:
+def inspect_coreference(predictor: Predictor, path: Path) -> InputFindings:
     """Find the best head for coreference in a file in the format of GAP or CoNLL-2012.
 
     Returns the tables of `Coreference`.
@@ -84,7 +84,7 @@ def inspect_coreference(predictor: Predictor, path: Path) -> Part:
     if not counts["questions"]:
         console.warn(f"{path}: no mention has an antecedent, so the tables of coreference are empty")
     tables = analysis.tables()
-    return Part("coreference", {**texts.facts(), **counts}, tables, _coreference_lines(tables[0]))
+    return InputFindings("coreference", {**texts.facts(), **counts}, tables, _coreference_lines(tables[0]))
 
 
 def _relation_lines(best: Table) -> list[str]:

@@ -11,7 +11,7 @@ from bertie import console
 from bertie.errors import UserError
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.lab.launchers import Launcher
-from bertie.lab.schedule import Schedule
+from bertie.lab.schedule import StepScheduler
 from bertie.lab.steps import SHARDS, FinetuneStep, GloveStep, MeasureStep, PretrainStep, ShardsStep
 from bertie.pretraining.pretrain import set_up
 from bertie.pretraining.recipe import PretrainConfig
@@ -34,7 +34,7 @@ class Speed:
     tokens_per_second: float
 
 
-def dry_run(schedule: Schedule, launcher: Launcher) -> dict[str, Any]:
+def dry_run(schedule: StepScheduler, launcher: Launcher) -> dict[str, Any]:
     """Prepare the text, time a few training steps of each model, and print the cells and the estimated time.
 
     Evaluations and GloVe vectors are not part of the estimate. Fine-tuning is estimated from its number of tokens and the
@@ -79,7 +79,7 @@ def dry_run(schedule: Schedule, launcher: Launcher) -> dict[str, Any]:
     return {"steps": len(todo), "hours": expected / 3600}
 
 
-def _speed(schedule: Schedule, step: PretrainStep) -> Speed:
+def _speed(schedule: StepScheduler, step: PretrainStep) -> Speed:
     """Time the first steps of a pre-training."""
     recipe = configuration.build(PretrainConfig, step.recipe, "")
     folder = schedule.steps / step.shards / SHARDS
@@ -94,7 +94,7 @@ def _speed(schedule: Schedule, step: PretrainStep) -> Speed:
     return Speed(steps * cost, tokens_per_step(recipe) / cost)
 
 
-def _finetuning_seconds(schedule: Schedule, name: str, speed: Speed) -> float:
+def _finetuning_seconds(schedule: StepScheduler, name: str, speed: Speed) -> float:
     step = schedule.plan.steps[name]
     assert isinstance(step, FinetuneStep)
     model = schedule.plan.steps[step.model]

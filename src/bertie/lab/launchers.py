@@ -18,7 +18,7 @@ from bertie import console, runtime, threads
 from bertie.errors import UsageError
 
 
-class Job(Protocol):
+class StepProcess(Protocol):
     """A process that was started."""
 
     def exit_code(self) -> int | None:
@@ -38,7 +38,7 @@ class Launcher(Protocol):
         """The number of processes that may run at a time."""
         ...
 
-    def start(self, arguments: Sequence[str], log: Path) -> Job:
+    def start(self, arguments: Sequence[str], log: Path) -> StepProcess:
         """Start `python -m bertie.lab.worker ARGUMENTS`, with its output in `log`."""
         ...
 
@@ -55,7 +55,7 @@ class ProcessLauncher:
     prefix: tuple[str, ...] = ()
     """The command in front of theirs."""
 
-    def start(self, arguments: Sequence[str], log: Path) -> Job:
+    def start(self, arguments: Sequence[str], log: Path) -> StepProcess:
         own = () if self.prefix else (str(os.getpid()),)  # the process ends when this one is killed
         command = [*self.prefix, sys.executable, "-m", "bertie.lab.worker", *arguments, *own]
         with open(log, "ab") as file:
@@ -98,7 +98,7 @@ class RayLauncher:
     """GPUs of each process."""
     ray: Any
 
-    def start(self, arguments: Sequence[str], log: Path) -> Job:
+    def start(self, arguments: Sequence[str], log: Path) -> StepProcess:
         command = [sys.executable, "-m", "bertie.lab.worker", *arguments]
         remote = self.ray.remote(_run_command).options(num_cpus=self.threads, num_gpus=self.gpus, max_retries=0)
         return _RayTask(self.ray, remote.remote(command, str(log)))

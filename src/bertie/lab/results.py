@@ -30,7 +30,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasureSummary:
     """One measure of one row."""
 
     values: list[float]
@@ -45,11 +45,11 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Row:
+class VariantRow:
     """One combination of variants."""
 
     variants: tuple[str, ...]
-    measures: dict[str, Measured]
+    measures: dict[str, MeasureSummary]
     failed: list[str]
     """Errors of cells that have no result."""
     parameters: int | None
@@ -71,7 +71,7 @@ class Row:
 class Results:
     """The results of a lab, finished or not."""
 
-    rows: list[Row]
+    rows: list[VariantRow]
     measures: list[str]
     """All measures: the losses and accuracies of pre-training, then the tasks."""
     tasks: dict[str, str]
@@ -98,7 +98,7 @@ def collect(plan: Plan, steps: Path, failed: dict[str, str]) -> Results:
     names = list(dict.fromkeys(name for scores in found for name in scores))
     tasks = [name for name in names if name in plan.cells[0].tasks]
     order = [name for name in names if name not in (*tasks, MEAN)] + tasks + [MEAN] * (MEAN in names)
-    rows: list[Row] = []
+    rows: list[VariantRow] = []
     first: dict[str, list[Score]] = {}
     for variants in plan.rows:
         own = [(cell, scores) for cell, scores in zip(plan.cells, found, strict=True) if cell.variants == variants]
@@ -174,7 +174,7 @@ def _row(
     first: dict[str, list[Score]],
     steps: Path,
     failed: dict[str, str],
-) -> Row:
+) -> VariantRow:
     measures = {name: _measured(each, first.get(name, [])) for name, each in scores.items() if each}
     models = [result for cell in cells if (result := _result(steps, cell.model))]
     seconds = [result["seconds"] for result in models if "seconds" in result]
@@ -186,7 +186,7 @@ def _row(
     curves = {
         name: ([each["tokens"] / 1e6 for each in evaluations], [each[name] for each in evaluations]) for name in losses
     }
-    return Row(
+    return VariantRow(
         variants,
         measures,
         errors,
@@ -197,9 +197,9 @@ def _row(
     )
 
 
-def _measured(scores: list[Score], first: list[Score]) -> Measured:
+def _measured(scores: list[Score], first: list[Score]) -> MeasureSummary:
     values = [score.value for score in scores]
-    return Measured(
+    return MeasureSummary(
         values=values,
         mean=estimate(values, _stacked(scores)),
         sd=float(np.std(values, ddof=1)) if len(values) > 1 else None,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bertie import console
 from bertie.errors import MachineError, UsageError, UserError
-from bertie.lab.launchers import Job, Launcher
+from bertie.lab.launchers import Launcher, StepProcess
 from bertie.lab.plan import Plan
 from bertie.lab.steps import RESULT, require_result
 from bertie.lab.worker import ERROR
@@ -20,7 +20,7 @@ POLL_SECONDS = 0.2
 
 
 @dataclass
-class Schedule:
+class StepScheduler:
     """The state of the steps of a plan."""
 
     plan: Plan
@@ -29,7 +29,7 @@ class Schedule:
     """The folder of the steps. Several labs may have the same one, and then share what they have in common."""
     threads: int
     """CPU threads of each step."""
-    running: dict[str, Job] = field(default_factory=dict)
+    running: dict[str, StepProcess] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     """The error of each failed step, and of each step that needs one."""
 

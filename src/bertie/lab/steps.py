@@ -26,7 +26,7 @@ from bertie.finetuning.finetune import finetune
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.finetuning.sweep import has_failed
 from bertie.lab.budget import measured_steps, with_steps
-from bertie.lab.config import Budget, Text
+from bertie.lab.config import Budget, LabText
 from bertie.pretraining.glove import GloveConfig, glove
 from bertie.pretraining.pretrain import pretrain
 from bertie.pretraining.recipe import PretrainConfig
@@ -84,7 +84,7 @@ class Workplace:
 class VocabularyStep:
     """Train the vocabulary."""
 
-    text: Text
+    text: LabText
     files: tuple[str, ...]
     """The text files with hashes of their contents: another text is another step."""
     kind: Literal["vocabulary"] = "vocabulary"
@@ -123,7 +123,7 @@ def _resume_or_restart(write: Callable[[], object], path: Path) -> None:
 class ShardsStep:
     """Tokenize the text."""
 
-    text: Text
+    text: LabText
     vocabulary: str
     kind: Literal["shards"] = "shards"
 
@@ -259,10 +259,10 @@ class FinetuneStep:
         return result | {"seconds": read_metrics(run, "train")[-1]["seconds"]}
 
 
-Step = VocabularyStep | ShardsStep | MeasureStep | PretrainStep | GloveStep | FinetuneStep
+LabStep = VocabularyStep | ShardsStep | MeasureStep | PretrainStep | GloveStep | FinetuneStep
 
 
-def step_id(step: Step) -> str:
+def step_id(step: LabStep) -> str:
     """Return the name of the step's folder: its kind, and a hash of its settings and of those of the steps it needs.
 
     Settings with their default value do not count, so a new setting of bertie does not change the names.
@@ -287,7 +287,7 @@ def require_result(folder: Path) -> None:
             raise UserError(f"{folder / SUMS} is damaged: {error}") from error
 
 
-def tidy(step: Step, at: Workplace) -> None:
+def tidy(step: LabStep, at: Workplace) -> None:
     """Delete what no other step reads, after the result is saved: checkpoints, and the weights of fine-tuned models."""
     if isinstance(step, FinetuneStep) or (isinstance(step, PretrainStep) and not step.keep_checkpoints):
         shutil.rmtree(at.folder / RUN / "checkpoints", ignore_errors=True)

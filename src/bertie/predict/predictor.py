@@ -32,7 +32,7 @@ from bertie.predict.fill_mask import (
 )
 from bertie.predict.generation import Generation, generate
 from bertie.predict.likelihood import TextScore, score_stream
-from bertie.predict.refused import with_nan
+from bertie.predict.refused_texts import with_nan
 from bertie.predict.relevance import relevance
 from bertie.predict.sentence_pairs import next_sentence
 from bertie.predict.token_model import TokenModel

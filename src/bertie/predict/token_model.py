@@ -29,7 +29,7 @@ from bertie.text.tokenizer import Tokenizer
 BATCH_TOKENS = 4096  # on a CPU, larger batches are no faster (benchmarks/minimal_pairs.py)
 MIN_ROWS = 64  # fewest rows of a product with the matrix of the vocabulary
 
-Kind = Literal["mlm", "plm", "clm"]
+VocabularyHead = Literal["mlm", "plm", "clm"]
 Head = MaskedLMHead | PermutationLMHead | CausalLMHead
 
 
@@ -66,7 +66,7 @@ class TokenModel:
     """The model. In an ELECTRA, its generator predicts."""
     max_length: int
     """Tokens in the longest sequence, special tokens included."""
-    kind: Kind
+    kind: VocabularyHead
     """What the head was trained for: mlm (masked LM), plm (XLNet) or clm (causal LM)."""
     head: Head
     """The head."""
@@ -78,7 +78,7 @@ class TokenModel:
         Raises:
             UserError: The model has no such head.
         """
-        kind: Kind = "plm" if "plm" in model.heads else "mlm"
+        kind: VocabularyHead = "plm" if "plm" in model.heads else "mlm"
         if kind not in model.heads or _causal_head(model) is not None:
             raise UserError(
                 f"{folder} has no masked-LM head: use a model that was pre-trained with the objective mlm or plm and not "

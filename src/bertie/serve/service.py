@@ -19,8 +19,8 @@ from bertie.serve.limits import Limits, Refused, too_large
 from bertie.serve.logs import JsonLog
 from bertie.serve.metrics import Metrics
 from bertie.serve.operations import Operation, ServedModel
-from bertie.serve.queue import Job, Lane, QueueFull, Share, TokenQueue
-from bertie.serve.worker import Failure, Measured, Worker
+from bertie.serve.queue import Lane, QueuedJob, QueueFull, QueueShare, TokenQueue
+from bertie.serve.worker import ComputedBatch, Failure, Worker
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -184,7 +184,7 @@ class Service:
 
     async def compute(
         self, lane: Lane, sequences: list[Sequence], gone: Callable[[], Awaitable[object]], timeout: float
-    ) -> Job:
+    ) -> QueuedJob:
         """Compute sequences, in turns with other requests.
 
         Args:
@@ -199,7 +199,7 @@ class Service:
         """
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
-        job = Job(sequences, lane, waiter)
+        job = QueuedJob(sequences, lane, waiter)
         self._admit(job)
         watch = asyncio.ensure_future(gone())
         watch.add_done_callback(lambda _: _fail(waiter, ClientGone()))
@@ -219,7 +219,7 @@ class Service:
         seconds = self.limits.timeout
         return Refused(504, "timeout", f"no result after {seconds:g} s: send fewer or shorter texts, or try later")
 
-    def _admit(self, job: Job) -> None:
+    def _admit(self, job: QueuedJob) -> None:
         capacity = job.lane.owner.capacity
         if job.tokens > capacity:
             raise too_large("tokens in the request", job.tokens, capacity, "split it", "--queue-tokens")
@@ -236,22 +236,22 @@ class Service:
         except QueueFull:
             raise self._overloaded(job.lane.owner) from None
 
-    def _too_long(self, share: Share, tokens: int) -> bool:
+    def _too_long(self, share: QueueShare, tokens: int) -> bool:
         """Whether what waits, and some more tokens, take too long. Otherwise all requests of an overload would time out."""
         seconds = self.models[share.name].health.seconds(share.tokens + tokens)
         return share.tokens > 0 and seconds > WAIT_SHARE * self.limits.timeout
 
-    def _overloaded(self, share: Share) -> Refused:
+    def _overloaded(self, share: QueueShare) -> Refused:
         seconds = math.ceil(self.models[share.name].health.seconds(share.tokens))
         wait = min(max(seconds, 1), MAX_RETRY_AFTER)
         return Refused(429, "queue", f"too much work waits: try again in {wait} s", retry_after=wait)
 
-    def _deliver(self, jobs: list[Job]) -> None:
+    def _deliver(self, jobs: list[QueuedJob]) -> None:
         if jobs and self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended, and so has whoever waited
                 self._loop.call_soon_threadsafe(_wake, jobs)
 
-    def _measure(self, batch: Measured) -> None:
+    def _measure(self, batch: ComputedBatch) -> None:
         self.metrics.batch(batch)
         if batch.error is not None:
             name = f"{type(batch.error).__module__}.{type(batch.error).__qualname__}"
@@ -276,7 +276,7 @@ def _fail(waiter: asyncio.Future[None], error: Exception) -> None:
         waiter.set_exception(error)
 
 
-def _wake(jobs: list[Job]) -> None:
+def _wake(jobs: list[QueuedJob]) -> None:
     for job in jobs:
         if not job.waiter.done():
             job.waiter.set_result(None)

@@ -6,7 +6,7 @@ Start with the three public functions, then follow their imports:
    `wordpiece` and `merges` build the vocabulary, `coverage` reports how well it covers the text.
 2. `tokenizer` (`Tokenizer`): text to token ids and back. `word_cache` does the same faster on running text.
    `truncation` turns texts of any length into model inputs of at most `max_length` tokens.
-3. `prepare` (`prepare`): `blocks` (read and filter documents), `duplicates`, `encode` (`sentences`, then ids),
+3. `prepare` (`prepare`): `document_blocks` (read and filter documents), `duplicates`, `encode` (`sentences`, then ids),
    `shards` (the file format, for writing and reading), `statistics` (report.html). `executors` runs the stages in
    parallel.
 

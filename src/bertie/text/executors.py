@@ -20,14 +20,14 @@ from bertie import threads
 from bertie.errors import MachineError, UsageError, UserError
 
 Item = TypeVar("Item")
-Result = TypeVar("Result")
+ItemResult = TypeVar("ItemResult")
 ITEMS_PER_WORKER = 2  # running or queued
 
 
 class Executor(Protocol):
     """Something that applies a function to work items: `LocalExecutor` or `RayExecutor`."""
 
-    def run(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Generator[Result]:
+    def run(self, function: Callable[[Item], ItemResult], items: Sequence[Item]) -> Generator[ItemResult]:
         """Yield `function(item)` for each item, in order.
 
         Raises:
@@ -49,7 +49,7 @@ class LocalExecutor:
 
     workers: int = 0
 
-    def run(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Generator[Result]:
+    def run(self, function: Callable[[Item], ItemResult], items: Sequence[Item]) -> Generator[ItemResult]:
         workers = min(self.workers or threads.cpu_quota(), len(items))
         if workers <= 1:
             yield from map(function, items)
@@ -80,7 +80,7 @@ class RayExecutor:
     address: str = "local"
     workers: int = 0
 
-    def run(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Generator[Result]:
+    def run(self, function: Callable[[Item], ItemResult], items: Sequence[Item]) -> Generator[ItemResult]:
         try:
             import ray
             import ray.exceptions
@@ -148,12 +148,14 @@ def _run_single_threaded(function: Callable[[Any], Any], item: Any) -> Any:
     return function(item)
 
 
-def _in_order(submit: Callable[[Item], Callable[[], Result]], items: Sequence[Item], ahead: int) -> Generator[Result]:
+def _in_order(
+    submit: Callable[[Item], Callable[[], ItemResult]], items: Sequence[Item], ahead: int
+) -> Generator[ItemResult]:
     """Yield results in the order of the items, with up to `ahead` items submitted before a result is awaited.
 
     submit: starts an item and returns a function that waits for its result.
     """
-    submitted: deque[Callable[[], Result]] = deque()
+    submitted: deque[Callable[[], ItemResult]] = deque()
     for item in items:
         submitted.append(submit(item))
         if len(submitted) >= ahead:

@@ -20,7 +20,7 @@ from bertie.errors import MachineError, UsageError, UserError
 from bertie.files import sources
 from bertie.text import blocks, bpe, duplicates, encode, word_counts, wordpiece
 from bertie.text import prepare as module
-from bertie.text.blocks import Filters
+from bertie.text.document_blocks import Filters
 from bertie.text.executors import LocalExecutor
 from bertie.text.prepare import prepare
 from bertie.text.readers import ReaderOptions

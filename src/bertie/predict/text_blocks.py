@@ -9,12 +9,12 @@ from bertie.tasks.data.unlabeled import Text
 
 MAX_CHARACTERS = 1 << 18  # of the texts of a block
 
-Rows = list[Text | UserError]
+TextRows = list[Text | UserError]
 
 
-def blocks(rows: Iterable[Text | UserError], size: int) -> Iterator[Rows]:
+def text_blocks(rows: Iterable[Text | UserError], size: int) -> Iterator[TextRows]:
     """Group rows into blocks of at most `size` rows, or fewer if their texts are long."""
-    block: Rows = []
+    block: TextRows = []
     characters = 0
     for row in rows:
         block.append(row)
