@@ -10,8 +10,9 @@ from pathlib import Path
 from bertie import console
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
+from bertie.inspect.attention import read_hidden
 from bertie.inspect.findings import InputFindings
-from bertie.inspect.layers import LayerStates, Sample, anisotropy_table, cka_rows, cka_table, read_hidden
+from bertie.inspect.layers import LayerStates, Sample, anisotropy_table, cka_rows, cka_table
 from bertie.inspect.tables import Table
 from bertie.inspect.texts import TextFile
 from bertie.predict.load import load

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from bertie.inspect.head_baselines import RIGHT
 from bertie.inspect.layer_probes import PART_OF_SPEECH, RELATION, LayerProbes, ProbeTask
 from bertie.inspect.probe_data import EncodedTreebank, StateScale, TreebankVectors, WordReader
 from bertie.inspect.probe_training import ProbeSet, fit, measure, split
+from bertie.inspect.readable import Readable, warn_left_out
 from bertie.inspect.structural_probe import CHAIN, UNDIRECTED, StructuralProbes
 from bertie.inspect.tables import Table
 from bertie.inspect.treebank import ParsedSentence, read_treebank
@@ -26,7 +28,6 @@ from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.predict.predictor import Predictor
-from bertie.tasks.data.rows import SHOWN, first_few
 
 UNTRAINED = 15  # random stream of the purpose INSPECT
 TRAINED_NAME, UNTRAINED_NAME = "trained", "untrained"
@@ -69,7 +70,9 @@ def inspect_probes(
         UserError: The model has no attention, or a file has no sentence that the model can read.
     """
     require_transformer(predictor.model.encoder)
-    parsed = [_read(path) for path in (train, test)]
+    parsed = [
+        list(chain.from_iterable(Readable(path, "sentence").blocks(read_treebank(path)))) for path in (train, test)
+    ]
     treebanks = [_encode(path, each, predictor) for path, each in zip((train, test), parsed, strict=True)]
     if train.samefile(test):
         console.warn(f"{test}: the probes are tested on the sentences that they are trained on")
@@ -127,31 +130,16 @@ def _probe(train: WordReader, test: WordReader, settings: ProbeSettings, name: s
     return [table for each in probes for table in each.tables()]
 
 
-def _read(path: Path) -> list[ParsedSentence]:
-    rows = list(read_treebank(path))
-    good = [row for row in rows if not isinstance(row, UserError)]
-    bad = [str(row) for row in rows if isinstance(row, UserError)]
-    if not good:
-        raise UserError(bad[0] if bad else f"{path}: no sentences in it")
-    if bad:
-        shown = first_few(bad[:SHOWN], len(bad))
-        console.warn(f"{path}: {console.plural(len(bad), 'sentence')} cannot be read: {shown}")
-    return good
-
-
 def _encode(path: Path, sentences: list[ParsedSentence], predictor: Predictor) -> EncodedTreebank:
     treebank = EncodedTreebank.of(sentences, predictor.tokenizer, predictor.max_length)
     if not treebank.sentences:
         raise UserError(f"{path}: no sentence is a tree and has at most {predictor.max_length} tokens")
-    for count, what in (
-        (treebank.too_long, f"with more than {predictor.max_length} tokens"),
-        (treebank.not_trees, "whose arcs are not a tree with one root"),
-    ):
-        if count:
-            console.warn(f"{path}: left out {console.plural(count, 'sentence')} {what}")
-    if treebank.without_tokens:
-        left_out = console.plural(treebank.without_tokens, "word")
-        console.warn(f"{path}: left out {left_out} that the tokenizer drops")
+    left_out = {
+        ("sentence", f"with more than {predictor.max_length} tokens"): treebank.too_long,
+        ("sentence", "whose arcs are not a tree with one root"): treebank.not_trees,
+        ("word", "that the tokenizer drops"): treebank.without_tokens,
+    }
+    warn_left_out(path, left_out)
     return treebank
 
 
