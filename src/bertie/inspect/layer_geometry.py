@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bertie import console
 from bertie.contracts import Sequence
-from bertie.errors import UsageError, UserError
+from bertie.errors import UserError
 from bertie.inspect.attention import read_hidden
 from bertie.inspect.findings import InputFindings
 from bertie.inspect.layers import LayerStates, Sample, anisotropy_table, cka_rows, cka_table
@@ -17,6 +17,7 @@ from bertie.inspect.tables import Table
 from bertie.inspect.texts import TextFile
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
+from bertie.training.run_folder import short_names
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,20 +124,6 @@ def _quiet_blocks(texts: TextFile) -> Iterator[list[Sequence]]:
         if block is None:
             return
         yield block
-
-
-def short_names(sources: Many[str | Path]) -> list[str]:
-    """Return the last parts of paths: as few as tell them apart.
-
-    Raises:
-        UsageError: Two paths are the same.
-    """
-    parts = [Path(source).absolute().parts for source in sources]
-    for source, found in zip(sources[1:], parts[1:], strict=True):
-        if parts.count(found) > 1:
-            raise UsageError(f"{source} is given twice: compare different models")
-    count = next(n for n in range(1, 1 + max(map(len, parts))) if len({part[-n:] for part in parts}) == len(parts))
-    return [str(Path(*part[-count:])) for part in parts]
 
 
 def _summary(anisotropy: Table, cka: Table) -> list[str]:

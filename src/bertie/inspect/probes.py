@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -76,16 +76,17 @@ def inspect_probes(
     treebanks = [_encode(path, each, predictor) for path, each in zip((train, test), parsed, strict=True)]
     if train.samefile(test):
         console.warn(f"{test}: the probes are tested on the sentences that they are trained on")
-    embeddings = []
-    for treebank in treebanks:
-        owner, own = (predictor, treebank) if vectors is None else (vectors, _with_tokens_of(vectors, treebank))
-        embeddings.append(TreebankVectors(owner.model, own))
+    own = treebanks
+    if vectors is not None:  # it only looks up vectors: there is no longest sentence
+        own = [EncodedTreebank.of(each.sentences, vectors.tokenizer, sys.maxsize) for each in treebanks]
+    embeddings = [TreebankVectors((vectors or predictor).model, each) for each in own]
     tables: dict[str, list[Table]] = {}
-    for name, model in _models(predictor.model, settings.seed):
+    for name in (TRAINED_NAME, UNTRAINED_NAME):
+        model = predictor.model if name == TRAINED_NAME else untrained(predictor.model, settings.seed)
         readers = [WordReader(model, *each) for each in zip(treebanks, embeddings, strict=True)]
         for table in _probe(readers[0], readers[1], settings, name):
             tables.setdefault(table.name, []).append(table)
-    joined = [_join(each) for each in tables.values()]
+    joined = [Table.join(each) for each in tables.values()]
     facts = {
         "train": {"file": train.name, **_facts(treebanks[0])},
         "test": {"file": test.name, **_facts(treebanks[1])},
@@ -105,11 +106,6 @@ def untrained(model: Model, seed: int) -> Model:
     initialize_weights(encoder, config.initializer_range)
     torch.set_rng_state(before)
     return Model(encoder, {}).to(model.device).eval()
-
-
-def _models(model: Model, seed: int) -> Iterator[tuple[str, Model]]:
-    yield TRAINED_NAME, model
-    yield UNTRAINED_NAME, untrained(model, seed)
 
 
 def _probe(train: WordReader, test: WordReader, settings: ProbeSettings, name: str) -> list[Table]:
@@ -141,11 +137,6 @@ def _encode(path: Path, sentences: list[ParsedSentence], predictor: Predictor) -
     }
     warn_left_out(path, left_out)
     return treebank
-
-
-def _with_tokens_of(vectors: Predictor, treebank: EncodedTreebank) -> EncodedTreebank:
-    """Encode the same sentences for another model, which only looks up vectors: there is no longest sentence."""
-    return EncodedTreebank.of(treebank.sentences, vectors.tokenizer, 1 << 30)
 
 
 def _facts(treebank: EncodedTreebank) -> dict[str, Any]:
@@ -189,8 +180,3 @@ def _best(rows: list[dict[str, Any]], measure: str, name: str) -> str:
 
 def _percent(share: float | None) -> str:
     return "unknown" if share is None else percent(share)
-
-
-def _join(tables: list[Table]) -> Table:
-    """Return one table with the rows of all."""
-    return Table.of_rows(tables[0].name, [row for table in tables for row in table.rows()], tables[0].meaning)

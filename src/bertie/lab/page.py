@@ -33,9 +33,7 @@ def report(config: LabConfig, results: Results, machine: str) -> Page:
     """
     page = Page(config.title, config.question)
     if results.missing:
-        page.paragraph(
-            f"Not finished: {plural(results.missing, 'cell')} of the lab {_have(results.missing)} no result yet."
-        )
+        page.paragraph(f"Not finished: without a result yet are {plural(results.missing, 'cell')} of the lab.")
     names = of_tasks(results) or results.measures
     page.heading("Scores")
     seeds = len(config.seeds)
@@ -170,10 +168,6 @@ def _curves(page: Page, results: Results) -> None:
         distinct = {str(curve): (title, curve) for title, curve in reversed(curves.items())}
         if distinct:
             page.line_chart(dict(reversed(distinct.values())), "million tokens", f"{label(name, results)}, first seed")
-
-
-def _have(count: int) -> str:
-    return "has" if count == 1 else "have"
 
 
 def _markdown(header: list[str], rows: list[list[str]]) -> str:

@@ -15,7 +15,6 @@ from bertie.lab.bootstrap import Estimate, difference, estimate, resampled_score
 from bertie.lab.config import MEAN
 from bertie.lab.plan import Cell, Plan
 from bertie.lab.steps import RESULT, SUMS
-from bertie.tasks.metrics import LOWER_IS_BETTER
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +80,6 @@ class Results:
     machines: list[str]
     """A sentence about hardware and versions for the steps that have them in common."""
 
-    def lower_is_better(self, measure: str) -> bool:
-        """Return whether lower values of a measure are better."""
-        return measure.endswith("_loss") or self.tasks.get(measure) in LOWER_IS_BETTER
-
 
 def collect(plan: Plan, steps: Path, failed: dict[str, str]) -> Results:
     """Read the results of all finished steps.
@@ -105,7 +100,12 @@ def collect(plan: Plan, steps: Path, failed: dict[str, str]) -> Results:
         by_measure = {name: [scores[name] for _, scores in own if name in scores] for name in order}
         rows.append(_row(variants, [cell for cell, _ in own], by_measure, first, steps, failed))
         first = first or by_measure
-    metrics = {task: metric for cell in plan.cells for task, metric in _metrics(cell, steps).items()}
+    metrics = {
+        task: result["metric"]
+        for cell in plan.cells
+        for task, step in cell.tasks.items()
+        if (result := _result(steps, step))
+    }
     missing = sum(not all(_result(steps, step) for step in (cell.model, *cell.tasks.values())) for cell in plan.cells)
     return Results(rows, order, metrics, missing, _machines(plan, steps))
 
@@ -130,11 +130,6 @@ def _described(environment: dict[str, Any] | None) -> str:
 def _result(steps: Path, step: str) -> dict[str, Any] | None:
     path = steps / step / RESULT
     return storage.read_json(path) if path.is_file() else None
-
-
-def _metrics(cell: Cell, steps: Path) -> dict[str, str]:
-    results = {task: _result(steps, step) for task, step in cell.tasks.items()}
-    return {task: result["metric"] for task, result in results.items() if result}
 
 
 def _cell_scores(cell: Cell, steps: Path) -> dict[str, Score]:

@@ -1,4 +1,4 @@
-"""The kinds of steps of a lab. Each is a frozen dataclass that names its settings and the steps that it needs.
+"""The kinds of steps of a lab. Each is a frozen dataclass that names its settings and the steps that it needs (`needs`).
 
 A step has a folder, `STEPS/ID`, which only its own process writes. `run` resumes what an earlier process left there. A step is
 finished when its folder has result.json, which `worker` writes last.
@@ -89,10 +89,6 @@ class VocabularyStep:
     """The text files with hashes of their contents: another text is another step."""
     kind: Literal["vocabulary"] = "vocabulary"
 
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return ()
-
     def run(self, at: Workplace) -> dict[str, Any]:
         if not (at.folder / TOKENIZER).exists():
             train = partial(
@@ -127,10 +123,6 @@ class ShardsStep:
     vocabulary: str
     kind: Literal["shards"] = "shards"
 
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return (self.vocabulary,)
-
     def run(self, at: Workplace) -> dict[str, Any]:
         if not (at.folder / SHARDS).exists():
             tokenize = partial(
@@ -158,10 +150,6 @@ class MeasureStep:
     """As in `PretrainStep`."""
     kind: Literal["measure"] = "measure"
 
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return (self.shards,)
-
     def run(self, at: Workplace) -> dict[str, Any]:
         recipe = configuration.build(PretrainConfig, self.recipe, "")
         return {"steps": measured_steps(self.budget, recipe, at.of(self.shards) / SHARDS, at.threads)}
@@ -181,10 +169,6 @@ class PretrainStep:
     """The weights of other models that the recipe names, with hashes of their contents: other weights are another step."""
     kind: Literal["pretrain"] = "pretrain"
 
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return (self.shards, *filter(None, [self.measure]))
-
     def run(self, at: Workplace) -> dict[str, Any]:
         recipe = configuration.build(PretrainConfig, self.recipe, "")
         if self.measure:
@@ -203,10 +187,6 @@ class GloveStep:
     settings: dict[str, Any]
     shards: str
     kind: Literal["glove"] = "glove"
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return (self.shards,)
 
     def run(self, at: Workplace) -> dict[str, Any]:
         run = at.folder / RUN
@@ -235,10 +215,6 @@ class FinetuneStep:
     """Use the checkpoint after this many steps; 0: the final model."""
     kind: Literal["finetune"] = "finetune"
 
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return (self.model,)
-
     def run(self, at: Workplace) -> dict[str, Any]:
         recipe, run = configuration.build(FinetuneConfig, self.recipe, ""), at.folder / RUN
         model = at.of(self.model) / RUN
@@ -260,6 +236,11 @@ class FinetuneStep:
 
 
 LabStep = VocabularyStep | ShardsStep | MeasureStep | PretrainStep | GloveStep | FinetuneStep
+
+
+def needs(step: LabStep) -> tuple[str, ...]:
+    """Return the steps that a step needs: those that its fields name."""
+    return tuple(filter(None, (getattr(step, name, "") for name in ("vocabulary", "shards", "measure", "model"))))
 
 
 def step_id(step: LabStep) -> str:

@@ -16,7 +16,7 @@ import torch
 from bertie.contracts import Sequence
 from bertie.serve.keys import ApiKeys
 from bertie.serve.limits import Limits, Refused, too_large
-from bertie.serve.logs import JsonLog
+from bertie.serve.logs import JsonLog, places
 from bertie.serve.metrics import Metrics
 from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.queue import Lane, QueuedJob, QueueFull, QueueShare, TokenQueue
@@ -262,7 +262,7 @@ class Service:
                 error=name,
                 sequences=batch.failures,
                 of=batch.sequences,
-                where=_place(batch.error),
+                where=places(batch.error)[-1],
             )
 
 
@@ -280,14 +280,6 @@ def _wake(jobs: list[QueuedJob]) -> None:
     for job in jobs:
         if not job.waiter.done():
             job.waiter.set_result(None)
-
-
-def _place(error: Exception) -> str:
-    """Return where an exception was raised. Its message is not logged: it could contain a text."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
 
 
 def _parts(values: list[T], sizes: Iterable[int]) -> Iterator[tuple[list[T], int]]:

@@ -12,7 +12,7 @@ import torch
 from bertie.checkpoints.folder import write_model
 from bertie.errors import UsageError, UserError
 from bertie.inspect.inspect import Inspection, inspect_model
-from bertie.inspect.layer_geometry import LayerComparison, inspect_layers, read_layers, short_names
+from bertie.inspect.layer_geometry import LayerComparison, inspect_layers, read_layers
 from bertie.inspect.texts import TextFile
 from bertie.model.encoder import build_encoder
 from bertie.model.model import Model
@@ -138,10 +138,3 @@ def test_models_that_cannot_be_compared_are_refused(predictor: Predictor, text: 
     folder = save(tmp_path / "short", Model(short, {}), predictor.tokenizer)
     with pytest.raises(UserError, match="no text has at most 30 tokens"):
         LayerComparison.of(predictor, texts_of(predictor, tmp_path / "long.txt"), [folder])
-
-
-def test_names_are_as_short_as_possible() -> None:
-    assert short_names([Path("runs/mini"), "runs/sst2"]) == ["mini", "sst2"]
-    checkpoints = [f"{run}/checkpoints/step-00000100" for run in ("a", "b")]
-    assert short_names(["/x/b", *checkpoints]) == ["/x/b", *checkpoints]
-    assert short_names(checkpoints) == checkpoints
