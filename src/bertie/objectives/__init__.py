@@ -9,6 +9,9 @@
 - distil.py: knowledge distillation, as in DistilBERT
 - plm.py: permutation language modeling, as in XLNet
 
+masking.py selects the tokens of masked language modeling. heads.py, initialization.py and requirements.py hold what several
+objectives share.
+
 An objective is a frozen dataclass with its settings and four methods:
 
 - `check` refuses a model, a layout or a combination with other objectives that does not suit it.
