@@ -1,6 +1,6 @@
 """`bertie inspect`: run the analyses that the inputs allow, and write their tables.
 
-Each analysis of an input returns a `InputFindings`. To add one, add its inputs to `Inspection` and a line to `_parts`.
+Each analysis of an input returns `InputFindings`. To add one, add its inputs to `Inspection` and a line to `_parts`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bertie import config as configuration
 from bertie import console
@@ -101,20 +101,16 @@ def _finetuning_seconds(schedule: StepScheduler, name: str, speed: Speed) -> flo
     assert isinstance(model, PretrainStep | GloveStep)
     recipe = configuration.build(FinetuneConfig, step.recipe, "")
     tokenizer = open_shards(schedule.steps / model.shards / SHARDS).tokenizer
-    training, settings = _length(step.train, recipe, tokenizer), recipe.training
-    used = min(recipe.max_train_examples or training.examples, training.examples)
+    settings, (examples, tokens) = recipe.training, _length(step.train, recipe, tokenizer)
+    used = min(recipe.max_train_examples or examples, examples)
     seen = settings.steps * settings.batch_size or settings.epochs * used
-    dev = _length(step.dev, recipe, tokenizer)
-    return (seen * training.tokens + dev.examples * dev.tokens * SCORING) / speed.tokens_per_second
+    dev_examples, dev_tokens = _length(step.dev, recipe, tokenizer)
+    return (seen * tokens + dev_examples * dev_tokens * SCORING) / speed.tokens_per_second
 
 
-class _Length(NamedTuple):
-    examples: int
-    tokens: float  # mean per example
-
-
-def _length(path: str, recipe: FinetuneConfig, tokenizer: Tokenizer) -> _Length:
+def _length(path: str, recipe: FinetuneConfig, tokenizer: Tokenizer) -> tuple[int, float]:
+    """Return the number of examples, and their tokens on average."""
     with console.silenced():
         examples: list[Any] = valid_examples(recipe.task.reader.read(Path(path)), path)
         sample = recipe.task.fit(examples).encode(examples[:SAMPLE], tokenizer, recipe.max_length)
-    return _Length(len(examples), sum(map(len, sample)) / len(examples[:SAMPLE]))
+    return len(examples), sum(map(len, sample)) / len(examples[:SAMPLE])

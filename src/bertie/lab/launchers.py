@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 
 from bertie import console, runtime, threads
 from bertie.errors import UsageError
+from bertie.text.executors import connect_ray, import_ray
 
 
 class StepProcess(Protocol):
@@ -180,13 +181,7 @@ class Work:
 
 
 def _ray_launcher(slots: int, cpu_threads: int, address: str) -> RayLauncher:
-    try:
-        import ray
-        import ray.exceptions
-    except ImportError as error:
-        raise UsageError("--executor ray needs Ray: pip install 'bertie[ray]'") from error
-    from bertie.text.executors import connect_ray
-
+    ray = import_ray()
     connect_ray(address, threads.cpu_quota())
     resources = ray.cluster_resources()
     gpus = int(resources.get("GPU", 0))

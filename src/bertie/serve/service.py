@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import torch
@@ -21,6 +22,7 @@ from bertie.serve.metrics import Metrics
 from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.queue import Lane, QueuedJob, QueueFull, QueueShare, TokenQueue
 from bertie.serve.worker import ComputedBatch, Failure, Worker
+from bertie.text.batching import batches
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -166,16 +168,16 @@ class Service:
         Raises:
             Refused: The time is over.
         """
-        parts = list(_parts(values, sizes))
-        if len(parts) == 1 and parts[0][1] <= INLINE:
+        parts = list(batches(list(zip(values, sizes, strict=True)), AT_ONCE, itemgetter(1)))
+        if len(parts) == 1 and sum(size for _, size in parts[0]) <= INLINE:
             return encode(values)
         loop = asyncio.get_running_loop()
         found: list[Sequence] = []
         before = 0
         try:
             async with asyncio.timeout(max(timeout, 0)):
-                for part, _ in parts:
-                    done = await loop.run_in_executor(self._tokenizers, encode, part)
+                for part in parts:
+                    done = await loop.run_in_executor(self._tokenizers, encode, [value for value, _ in part])
                     found += done if not before else (_renumbered(sequence, before) for sequence in done)
                     before += len(part)
         except TimeoutError:
@@ -280,17 +282,3 @@ def _wake(jobs: list[QueuedJob]) -> None:
     for job in jobs:
         if not job.waiter.done():
             job.waiter.set_result(None)
-
-
-def _parts(values: list[T], sizes: Iterable[int]) -> Iterator[tuple[list[T], int]]:
-    """Split values into parts of about `AT_ONCE` characters. Yields each part with its size."""
-    part: list[T] = []
-    total = 0
-    for value, size in zip(values, sizes, strict=True):
-        part.append(value)
-        total += size
-        if total >= AT_ONCE:
-            yield part, total
-            part, total = [], 0
-    if part:
-        yield part, total

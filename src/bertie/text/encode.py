@@ -19,11 +19,12 @@ import numpy as np
 
 from bertie import storage
 from bertie.text import document_blocks, duplicates, shards
+from bertie.text.batching import batches
 from bertie.text.sentences import split_sentences
 from bertie.text.shard_writer import TokenizedDocuments, write_shard
 from bertie.text.special_tokens import LINE_BREAK
 from bertie.text.tokenizer import Tokenizer
-from bertie.text.word_cache import WordCache, batches
+from bertie.text.word_cache import WordCache
 
 FOLDER = "encoded"
 LOWEST = 9  # hashes per block in its counts: enough to suggest an --eval-share that holds out up to 8 documents

@@ -81,11 +81,7 @@ class RayExecutor:
     workers: int = 0
 
     def run(self, function: Callable[[Item], ItemResult], items: Sequence[Item]) -> Generator[ItemResult]:
-        try:
-            import ray
-            import ray.exceptions
-        except ImportError as error:
-            raise UsageError("--executor ray needs Ray: pip install 'bertie[ray]'") from error
+        ray = import_ray()
         owns_cluster = connect_ray(self.address, self.workers or threads.cpu_quota())
         try:
             # A cluster may have more processors than `workers`: never submit more items than that.
@@ -102,6 +98,16 @@ class RayExecutor:
                 ray.shutdown()
 
 
+def import_ray() -> Any:
+    """Return the library. Raises UsageError if it is not installed."""
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError as error:
+        raise UsageError("--executor ray needs Ray: pip install 'bertie[ray]'") from error
+    return ray
+
+
 def connect_ray(address: str, cpus: int) -> bool:
     """Connect this process to a Ray cluster.
 
@@ -115,8 +121,7 @@ def connect_ray(address: str, cpus: int) -> bool:
     Raises:
         UserError: There is no such cluster.
     """
-    import ray
-
+    ray = import_ray()
     _require_reachable(address)
     if ray.is_initialized():
         return False
