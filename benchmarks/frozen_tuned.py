@@ -23,7 +23,7 @@ import numpy as np
 
 from bertie import config, runtime, seeding
 from bertie.finetuning.finetune import finetune
-from bertie.finetuning.recipe import FinetuneConfig, Grid
+from bertie.finetuning.recipe import FinetuneConfig, GridSearch
 from bertie.finetuning.sweep import RunResult, Sweep
 from bertie.tasks.data.rows import valid_examples
 from results import Results
@@ -113,7 +113,7 @@ def recipe(base: FinetuneConfig, setting: Setting, way: str, args: argparse.Name
     return replace(
         base,
         training=training,
-        grid=Grid(learning_rate=LSTM_RATES if lstm_hidden_size else RATES[way]),
+        grid=GridSearch(learning_rate=LSTM_RATES if lstm_hidden_size else RATES[way]),
         restarts=args.restarts,
         metric=setting.metric,
         max_length=setting.max_length,

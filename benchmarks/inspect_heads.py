@@ -29,7 +29,7 @@ from bertie.batches.collate import collate
 from bertie.contracts import Sequence
 from bertie.inspect.attention import read_attention
 from bertie.inspect.clusters import HeadDivergence
-from bertie.inspect.part import see_all
+from bertie.inspect.findings import see_all
 from bertie.inspect.statistics import HeadStatistics
 from bertie.inspect.texts import TextFile
 from bertie.model.config import TransformerConfig

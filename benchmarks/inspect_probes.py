@@ -19,8 +19,8 @@ from typing import Any
 
 import bertie
 from bertie import runtime, storage
+from bertie.inspect.findings import InputFindings
 from bertie.inspect.layer_geometry import inspect_layers
-from bertie.inspect.part import Part
 from bertie.inspect.probes import ProbeSettings, inspect_probes
 from bertie.inspect.texts import TextFile
 from bertie.predict.predictor import Predictor
@@ -114,7 +114,7 @@ def layers(predictor: Predictor, text: Path, compared: list[str]) -> dict[str, A
 
 def measured(work: Any) -> dict[str, Any]:
     started = time.process_time()
-    part: Part = work()
+    part: InputFindings = work()
     facts = {**part.facts, "cpu_seconds": round(time.process_time() - started)}
     return {"facts": facts, "tables": {table.name: table.plain() for table in part.tables}}
 

@@ -38,7 +38,7 @@ from bertie.text.shards import open_shards
 from bertie.training.distributed import SINGLE_PROCESS
 from bertie.training.loop import LoopSettings, train_steps
 from bertie.training.optimizers import AdamW
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 from results import environment
 
 BATCH = {"tiny": 32, "mini": 32, "small": 16, "medium": 16, "base": 16, "large": 8}  # × 128 tokens
@@ -124,7 +124,7 @@ def stepper(
     """Return a function that runs one step of bertie. wait: until the step is finished. weights: of the losses."""
     waiting: list[Step] = []
     settings = LoopSettings(10_000, 1e-4, 1.0, 0, precision, weights or {"mlm": 1.0, "nsp": 1.0})
-    loop = train_steps(model, iter(waiting.pop, None), AdamW().build(model), Linear(), settings)
+    loop = train_steps(model, iter(waiting.pop, None), AdamW().build(model), LinearDecay(), settings)
 
     def step(work: Step) -> None:
         waiting.append(work)

@@ -34,7 +34,7 @@ from bertie.checkpoints.folder import list_checkpoints, read_checkpoint
 from bertie.contracts import Batch, Hidden
 from bertie.model.model import Model
 from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
-from bertie.text.blocks import Filters
+from bertie.text.document_blocks import Filters
 from bertie.text.shards import Shards, open_shards
 from bertie.training.job import TrainingJob
 from bertie.training.run_folder import read_metrics

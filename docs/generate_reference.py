@@ -22,7 +22,7 @@ from bertie import config
 from bertie.commands import USUAL, VERBS
 from bertie.commands.common import Output
 from bertie.commands.flags import REQUIRED, Argument, field_docs, variants
-from bertie.lab.config import Axis, Budget, LabConfig, LabTask, Text, Variant
+from bertie.lab.config import Axis, Budget, LabConfig, LabTask, LabText, Variant
 from bertie.serve.openapi import openapi
 from reference_markdown import cell, code, prose, shown, slug, table, type_name
 
@@ -155,7 +155,7 @@ def recipes() -> str:
     return "\n\n".join(filter(None, parts))
 
 
-LAB_TABLES = {"[text]": Text, "[budget]": Budget, "[[tasks]]": LabTask, "[[axes]]": Axis, "[[variants]]": Variant}
+LAB_TABLES = {"[text]": LabText, "[budget]": Budget, "[[tasks]]": LabTask, "[[axes]]": Axis, "[[variants]]": Variant}
 
 
 def table_section(title: str, key: str, hint: Any, members: list[type], described: dict[type, str]) -> Iterator[str]:

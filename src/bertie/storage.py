@@ -79,23 +79,16 @@ def atomic_folder(path: Path, replace: bool = False) -> Iterator[Path]:
         UsageError: Another process writes `path`.
         MachineError: The folder cannot be written.
     """
-    if not path.name:
-        raise UsageError(f"{str(path)!r} has no name: give the folder one")
-    path = path.resolve()  # a link to a folder elsewhere stays a link
-    temporary, previous = (path.with_name(f".{path.name}.tmp-{name}") for name in ("new", "old"))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _exclusive_lock(path):
-            try:
-                shutil.rmtree(temporary, ignore_errors=True)
-                temporary.mkdir()
-                yield temporary
-                publish(temporary, path, previous if replace and path.exists() else None)
-            finally:
-                shutil.rmtree(temporary, ignore_errors=True)
-                shutil.rmtree(previous, ignore_errors=True)
-    except OSError as error:
-        raise MachineError(f"cannot write {path}: {error.strerror or error}") from error
+    with _exclusive(path, "folder") as final:
+        temporary, previous = (final.with_name(f".{final.name}.tmp-{name}") for name in ("new", "old"))
+        try:
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir()
+            yield temporary
+            publish(temporary, final, previous if replace and final.exists() else None)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+            shutil.rmtree(previous, ignore_errors=True)
 
 
 @contextmanager
@@ -113,23 +106,16 @@ def atomic_file(path: Path) -> Iterator[Path]:
         UsageError: Another process writes `path`.
         MachineError: The file cannot be written.
     """
-    if not path.name:
-        raise UsageError(f"{str(path)!r} has no name: give the file one")
-    path = path.resolve()  # a link to a file elsewhere stays a link
-    temporary = path.with_name(f".{path.name}.tmp-new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _exclusive_lock(path):
-            try:
-                temporary.unlink(missing_ok=True)
-                yield temporary
-                fsync(temporary)
-                os.replace(temporary, path)
-                fsync(path.parent)
-            finally:
-                temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise MachineError(f"cannot write {path}: {error.strerror or error}") from error
+    with _exclusive(path, "file") as final:
+        temporary = final.with_name(f".{final.name}.tmp-new")
+        try:
+            temporary.unlink(missing_ok=True)
+            yield temporary
+            fsync(temporary)
+            os.replace(temporary, final)
+            fsync(final.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def publish(folder: Path, path: Path, previous: Path | None = None) -> None:
@@ -167,32 +153,29 @@ def work_folder(path: Path, plan: dict[str, Any]) -> Iterator[Path]:
         OtherWorkError: The folder holds unfinished work with another plan. The message names the difference.
         MachineError: The folder cannot be written.
     """
-    if not path.name:
-        raise UsageError(f"{str(path)!r} has no name: give the folder one")
-    path = path.resolve()
-    work = path.with_name(f".{path.name}.tmp-work")
     plan = json.loads(json.dumps(plan))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _exclusive_lock(path):
-            if (work / "plan.json").exists():
-                _require_same_plan(read_json(work / "plan.json"), plan, work)
-            else:
-                _discard(work)
-                work.mkdir()
-                write_json(work / "plan.json", plan)
-            try:
-                yield work
-            except MachineError as error:
-                raise MachineError(f"{error}; the finished part is in {work}: repeat the command to resume") from error
-            except UsageError:  # only the call is wrong, so a corrected call may use the folder
-                raise
-            except UserError:  # the same command would fail again
-                _discard(work)
-                raise
+    with _exclusive(path, "folder") as final:
+        work = _work_of(final)
+        if (work / "plan.json").exists():
+            _require_same_plan(read_json(work / "plan.json"), plan, work)
+        else:
             _discard(work)
-    except OSError as error:
-        raise MachineError(f"cannot write {path}: {error.strerror or error}") from error
+            work.mkdir()
+            write_json(work / "plan.json", plan)
+        try:
+            yield work
+        except MachineError as error:
+            raise MachineError(f"{error}; the finished part is in {work}: repeat the command to resume") from error
+        except UsageError:  # only the call is wrong, so a corrected call may use the folder
+            raise
+        except UserError:  # the same command would fail again
+            _discard(work)
+            raise
+        _discard(work)
+
+
+def _work_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.tmp-work")
 
 
 def _discard(work: Path) -> None:
@@ -203,7 +186,7 @@ def _discard(work: Path) -> None:
 
 def discard_work(path: Path) -> None:
     """Remove the work folder of `path`, which exists if a process was killed right after it published `path`."""
-    _discard(path.resolve().with_name(f".{path.name}.tmp-work"))
+    _discard(_work_of(path.resolve()))
 
 
 def _require_same_plan(saved: dict[str, Any], plan: dict[str, Any], work: Path) -> None:
@@ -218,6 +201,25 @@ def _require_same_plan(saved: dict[str, Any], plan: dict[str, Any], work: Path) 
                 f"{work} holds unfinished work with other settings or inputs, {difference}: "
                 "use the same ones to resume, or remove the folder to start over"
             )
+
+
+@contextmanager
+def _exclusive(path: Path, what: str) -> Iterator[Path]:
+    """Exclude other processes from writing `path`, a folder or a file, and yield its final place. The folder above exists.
+
+    Raises:
+        UsageError: `path` has no name, or another process writes it.
+        MachineError: The block raised an OSError.
+    """
+    if not path.name:
+        raise UsageError(f"{str(path)!r} has no name: give the {what} one")
+    path = path.resolve()  # a link to a place elsewhere stays a link
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _exclusive_lock(path):
+            yield path
+    except OSError as error:
+        raise MachineError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 @contextmanager

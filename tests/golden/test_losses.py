@@ -42,7 +42,7 @@ from bertie.objectives import (
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tasks.classify import Classify
 from bertie.training.optimizers import AdamW, BertAdam
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 HERE = Path(__file__).parent
 TOLERANCE = 2e-4
@@ -73,7 +73,12 @@ def pretraining(tiny_config: TransformerConfig) -> PretrainConfig:
     training = PretrainTraining(steps=20, batch_size=16, learning_rate=3e-3, row_tokens=256, precision="fp32")
     objectives = (MaskedLM(initialization="unigram"), NextSentence())
     return PretrainConfig(
-        tiny_config, SentencePairs(max_length=48), objectives, AdamW(betas=(0.9, 0.98)), Linear(warmup=0.1), training
+        tiny_config,
+        SentencePairs(max_length=48),
+        objectives,
+        AdamW(betas=(0.9, 0.98)),
+        LinearDecay(warmup=0.1),
+        training,
     )
 
 
@@ -191,7 +196,7 @@ def test_losses_of_fine_tuning(
     config = FinetuneConfig(
         Classify(),
         AdamW(),
-        Linear(warmup=0.1),
+        LinearDecay(warmup=0.1),
         training,
         max_length=40,
         hidden_dropout_prob=0.0,

@@ -32,7 +32,7 @@ from bertie.tasks import Classify
 from bertie.tasks.task_json import to_task_json
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -396,7 +396,7 @@ def test_a_model_is_fine_tuned_and_saved_in_its_format(
         for i, text in enumerate(small_texts[:12])
     ]
     training = FinetuneTraining(steps=3, batch_size=4, learning_rate=1e-3, precision="fp32")
-    config = FinetuneConfig(Classify(), AdamW(), Linear(), training, max_length=48)
+    config = FinetuneConfig(Classify(), AdamW(), LinearDecay(), training, max_length=48)
     out = tmp_path / "tuned"
     bertie.finetune(config, rows, rows, theirs, out, threads=1)
     tuned = bertie.load(out)

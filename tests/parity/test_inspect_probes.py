@@ -10,7 +10,8 @@ import torch
 from tests.parity.test_families import CASES, LENGTHS, SIZES, Case, loaded, pad_id_of, padded, saved, sequences
 
 import bertie
-from bertie.inspect.layers import LayerStates, Sample, read_hidden
+from bertie.inspect.attention import read_hidden
+from bertie.inspect.layers import LayerStates, Sample
 from bertie.inspect.probes import ProbeSettings, inspect_probes
 from bertie.text.tokenizer import Tokenizer
 

@@ -14,7 +14,7 @@ import bertie
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.tasks import AnyTask, Choose, Embed, Regress, Span, Tag
 from bertie.training.optimizers import AdamW
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
 
@@ -25,7 +25,7 @@ def _one_thread(one_thread: None) -> None: ...
 
 def tuned(task: AnyTask, rows: list[Any], pretrained: Path, out: Path) -> Any:
     training = FinetuneTraining(steps=5, batch_size=4, learning_rate=1e-2, precision="fp32")
-    config = FinetuneConfig(task, AdamW(), Linear(), training, max_length=48, hidden_dropout_prob=0.0)
+    config = FinetuneConfig(task, AdamW(), LinearDecay(), training, max_length=48, hidden_dropout_prob=0.0)
     bertie.finetune(config, rows, rows, pretrained, out, threads=1)
     return bertie.load(out, threads=1)
 

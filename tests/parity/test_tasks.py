@@ -22,7 +22,7 @@ from bertie.checkpoints.huggingface import shapes_of
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.tasks import AnyTask, Choose, Embed, Regress, Span, Tag
 from bertie.training.optimizers import AdamW
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
 STEPS, SIZE, RATE, LENGTH = 20, 4, 5e-5, 96
@@ -46,7 +46,7 @@ def ours(task: AnyTask, data: list[Any], minilm: Path, **settings: Any) -> tuple
     config = FinetuneConfig(
         task,
         AdamW(weight_decay=0.01),
-        Linear(warmup=0.2),
+        LinearDecay(warmup=0.2),
         training,
         seed=3,
         max_length=LENGTH,

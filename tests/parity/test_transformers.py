@@ -35,7 +35,7 @@ from bertie.tasks.data.texts import Example, TextReader
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
 OBJECTIVES = (MaskedLM(), NextSentence())
@@ -197,7 +197,7 @@ def run(small_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished pre-training run of a small model."""
     size = TransformerConfig(2, 32, 4, 64, max_position_embeddings=64)
     settings = PretrainTraining(steps=20, batch_size=16, learning_rate=1e-2, row_tokens=512, precision="fp32")
-    config = PretrainConfig(size, SentencePairs(max_length=32), OBJECTIVES, AdamW(), Linear(), settings)
+    config = PretrainConfig(size, SentencePairs(max_length=32), OBJECTIVES, AdamW(), LinearDecay(), settings)
     out = tmp_path_factory.mktemp("parity") / "run"
     bertie.pretrain(config, small_shards, out, threads=1)
     return out
@@ -267,7 +267,7 @@ def examples(texts: list[str]) -> list[dict[str, Any]]:
 
 def test_a_fine_tuned_run_loads_in_transformers(run: Path, tmp_path: Path, small_texts: list[str]) -> None:
     settings = FinetuneTraining(steps=60, batch_size=8, learning_rate=1e-2, precision="fp32")
-    config = FinetuneConfig(Classify(), AdamW(), Linear(), settings, max_length=64, hidden_dropout_prob=0.0)
+    config = FinetuneConfig(Classify(), AdamW(), LinearDecay(), settings, max_length=64, hidden_dropout_prob=0.0)
     rows = examples(small_texts[:40])
     bertie.finetune(config, rows, rows, run, tmp_path / "tuned", threads=1)
     theirs = loaded(transformers.AutoModelForSequenceClassification, tmp_path / "tuned")
@@ -293,7 +293,7 @@ def test_fine_tuning_has_the_same_losses_as_in_transformers(minilm: Path, shared
     config = FinetuneConfig(
         Classify(),
         AdamW(weight_decay=0.01),
-        Linear(warmup=0.2),
+        LinearDecay(warmup=0.2),
         training,
         seed=3,
         hidden_dropout_prob=0.0,

@@ -21,7 +21,7 @@ from bertie.tasks.span import Span
 from bertie.tasks.tag import Tag
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 WORDS = [
     "the",
@@ -76,7 +76,7 @@ def test_finetuned_models_predict_and_embed(tokenizer: Tokenizer, tmp_path: Path
         max_length=16,
         training=FinetuneTraining(epochs=1, batch_size=4),
         optimizer=AdamW(),
-        schedule=Linear(),
+        schedule=LinearDecay(),
     )
     for task, rows in ((Classify(), pairs), (Tag(), tags), (Span(), questions)):
         found = bertie.finetune(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
+import importlib
 import importlib.util
 import re
 import shlex
@@ -27,7 +29,7 @@ from bertie.commands.finetune import Args as FinetuneArgs
 from bertie.commands.flags import variants
 from bertie.commands.pretrain import Args as PretrainArgs
 from bertie.errors import UsageError
-from bertie.lab.config import LabConfig, Text
+from bertie.lab.config import LabConfig, LabText
 from bertie.lab.plan import make_plan
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,7 +142,7 @@ def load_recipe(values: dict[str, Any]) -> list[str]:
 def plan_with_any_files(lab: LabConfig) -> None:
     """Plan a lab whose files need not exist."""
     with tempfile.TemporaryDirectory() as folder:
-        text = config.build(Text, lab.text, "text")
+        text = config.build(LabText, lab.text, "text")
         for name in (*text.inputs, *(file for task in lab.tasks for file in (task.train, task.dev))):
             (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
             (Path(folder) / name).touch()
@@ -227,6 +229,152 @@ def test_wrong_usage_is_found() -> None:
     assert list(commands("torchrun -m bertie pretrain \\\n mini  # no", prompt=False)) == [["pretrain", "mini"]]
     assert load_recipe({"extends": "mini", "training": {"steps": 3}}) == []
     assert len(load_recipe({"training": {"stepz": 3}})) == 2
+
+
+# Names of the code
+#
+# The tests check paths (`model/heads.py`), files (`heads.py`), dotted names (`bertie.load`), members of a class or a file in
+# docstrings (`Batch.ragged`, `truncation.encode`), and constants in the guides (`CASES`). They do not check other words in
+# backticks, such as `encode`, nor whether what the text says of a name is true. The log and the changelog describe earlier
+# versions.
+
+SOURCE = ROOT / "src" / "bertie"
+CODE = sorted(SOURCE.rglob("*.py"))
+ROOMS = sorted(path for path in SOURCE.rglob("__init__.py") if path.parent != SOURCE)
+ELSEWHERE = {
+    "run_glue.py",
+    "run_mlm.py",
+    "run_squad.py",
+    "run_qa.py",
+    "utils_qa.py",
+}  # scripts of transformers and of Google
+PLACEHOLDERS = {"NAME"}
+GUIDES = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs" / "explanation").glob("*.md"))]
+
+
+def python_files() -> set[str]:
+    folders = (SOURCE, *(ROOT / name for name in ("tests", "benchmarks", "docs", "packaging")))
+    return {path.name for folder in folders for path in folder.rglob("*.py")}
+
+
+def missing_files(text: str, beside: Path) -> set[str]:
+    """Return the Python files that a text names and that do not exist. A path counts from `beside`, or from a usual folder."""
+    missing = set()
+    for name in set(re.findall(r"(?<![\w/.<-])((?:\w+/)*\w+\.py)\b", text)):
+        known = name in python_files() if "/" not in name else False
+        places = (beside, SOURCE, ROOT, ROOT / "tests", ROOT / "docs")
+        if not (
+            known or name in ELSEWHERE or Path(name).stem in PLACEHOLDERS or any((at / name).is_file() for at in places)
+        ):
+            missing.add(name)
+    return missing
+
+
+def is_importable(dotted: str) -> bool:
+    """Return whether a dotted name is a module, or an attribute of one."""
+    parts = dotted.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(parts[:count]))
+        except ModuleNotFoundError:
+            continue
+        return functools.reduce(lambda at, name: getattr(at, name, None), parts[count:], found) is not None
+    return False
+
+
+@functools.cache
+def names_in(path: Path) -> set[str]:
+    """Return every name that a file defines, imports or uses."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    found |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    found |= {
+        node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    }
+    return found | {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+@functools.cache
+def owners() -> dict[str, set[str]]:
+    """Return the names that belong to each class and to each file of bertie, by its name."""
+    found: dict[str, set[str]] = {}
+    for path in CODE:
+        found.setdefault(path.stem, set()).update(names_in(path))
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                own = {part.name for part in node.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)}
+                own |= {name.id for part in node.body for name in ast.walk(part) if isinstance(name, ast.Name)}
+                own |= {name.attr for name in ast.walk(node) if isinstance(name, ast.Attribute)}
+                found.setdefault(node.name, set()).update(own)
+    return found
+
+
+def missing_members(text: str) -> set[str]:
+    """Return the names `OWNER.member` in backticks whose owner is a class or a file of bertie that lacks the member."""
+    found = {pair for pair in re.findall(r"`(\w+)\.(\w+)", text) if pair[1] != "py" and pair[0] in owners()}
+    every = set().union(*owners().values())
+    return {
+        f"{owner}.{name}" for owner, name in found if name not in (owners()[owner] if owner[0].isupper() else every)
+    }
+
+
+def docstrings(path: Path) -> str:
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    texts = (node.value.value for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+@each_page
+def test_files_and_names_in_the_pages_exist(page: Path) -> None:
+    if page.name == "CHANGELOG.md" or page.parent.name == "log":
+        return
+    text = page.read_text(encoding="utf-8")
+    assert not missing_files(text, page.parent)
+    dotted = set(re.findall(r"(?<![\w/.])bertie(?:\.[a-zA-Z]\w*)+", text)) - {"bertie.fish"}
+    assert not {name for name in dotted if not is_importable(name)}
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
+def test_constants_in_the_guides_exist(page: Path) -> None:
+    code = set().union(*(names_in(path) for path in (*CODE, *sorted((ROOT / "tests").rglob("*.py")))))
+    assert set(re.findall(r"`([A-Z][A-Z_]{3,})`", page.read_text(encoding="utf-8"))) <= code
+
+
+@pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_files_and_names_in_docstrings_exist(path: Path) -> None:
+    text = docstrings(path)
+    assert not missing_files(text, path.parent)
+    assert not missing_members(text)
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda path: str(path.parent.relative_to(SOURCE)))
+def test_a_room_names_all_of_its_files(room: Path) -> None:
+    """The table VERBS names the files of the commands."""
+    text = ast.get_docstring(ast.parse(room.read_text(encoding="utf-8"))) or ""
+    named = set(re.findall(r"\b(\w+)\.py\b", text)) | {
+        name.rpartition(".")[2] for name in VERBS.values() if room.parent.name == "commands"
+    }
+    files = {path.stem for path in room.parent.glob("*.py")} - {"__init__"}
+    folders = {path.parent.name for path in room.parent.glob("*/__init__.py")}
+    assert files - named == set()
+    assert {name for name in folders if f"{name}/" not in text} == set()
+
+
+def test_missing_names_are_found() -> None:
+    text = "`model/heads.py`, heads.py, `model/none.py`, none.py, tasks/NAME.py"
+    assert missing_files(text, ROOT) == {"model/none.py", "none.py"}
+    assert is_importable("bertie.text.tokenizer.Tokenizer.load")
+    assert not is_importable("bertie.text.none")
+    assert not is_importable("bertie.text.tokenizer.Tokenizer.none")
+    assert missing_members("`Tokenizer.load`, `Tokenizer.none`, `truncation.encode`, `truncation.encodes()`") == {
+        "Tokenizer.none",
+        "truncation.encodes",
+    }
 
 
 # Form

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
@@ -194,6 +195,37 @@ def test_a_kind_owns_its_facts(owner: str) -> None:
     others = [path for path in FILES if room(path) != owner]
     found = {str(path.relative_to(SOURCE)): names_of_kinds(path, get_args(UNIONS[owner])) for path in others}
     assert {name for name, names in found.items() if names} == set(NAMED[owner]), found
+
+
+# Public types whose name another room has, too, until they are renamed. The list may only shrink.
+REPEATED_TYPES = {"Document", "Example", "Input", "Pattern", "Run", "See", "Table"}
+
+
+def public_types(tree: ast.Module) -> set[str]:
+    """Return the names of public classes and type aliases at the top of a file. Constants are in capitals."""
+    names = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+    for node in tree.body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        names |= {name.id for name in targets if isinstance(name, ast.Name) and re.match("[A-Z].*[a-z]", name.id)}
+    return {name for name in names if not name.startswith("_")}
+
+
+def test_every_public_type_has_a_name_of_its_own() -> None:
+    """`Args` is what every command calls its arguments, as every command calls its function `run`."""
+    files: dict[str, list[str]] = {}
+    for path in FILES:
+        for name in public_types(ast.parse(path.read_text(encoding="utf-8"))) - {"Args"}:
+            files.setdefault(name, []).append(str(path.relative_to(SOURCE)))
+    assert {name: found for name, found in files.items() if len(found) > 1}.keys() == REPEATED_TYPES
+
+
+def test_public_types_are_found() -> None:
+    tree = ast.parse(
+        "class A: ...\nclass _B: ...\nAny1 = int | str\nLIMIT = 3\nT = TypeVar('T')\nKeys: type = str\nx = 1"
+    )
+    assert public_types(tree) == {"A", "Any1", "Keys"}
 
 
 def skip_reasons() -> Iterator[str]:

@@ -70,7 +70,7 @@ class DocSentences:
 
 
 @dataclass(frozen=True)
-class TextSpan:
+class ContiguousSpan:
     """The token positions (start, stop) of a sequence in the corpus, one pair for each document."""
 
     parts: tuple[tuple[int, int], ...]
@@ -99,16 +99,16 @@ class ContiguousEpoch:
         part = slice(window * WINDOW, (window + 1) * WINDOW)
         return self.stops[part] - self.starts[part] + last - first + 2  # [CLS], and a [SEP] for each document
 
-    def window(self, window: int) -> list[TextSpan]:
+    def window(self, window: int) -> list[ContiguousSpan]:
         """Return the spans of a window."""
         part = slice(window * WINDOW, (window + 1) * WINDOW)
         spans = []
         for start, stop, first, last in zip(self.starts[part], self.stops[part], *self._documents(window), strict=True):
             edges = [int(start), *self.corpus.document_starts[first + 1 : last + 1].tolist(), int(stop)]
-            spans.append(TextSpan(tuple(pairwise(edges))))
+            spans.append(ContiguousSpan(tuple(pairwise(edges))))
         return spans
 
-    def sequence(self, span: TextSpan) -> Sequence:
+    def sequence(self, span: ContiguousSpan) -> Sequence:
         """Read a span from the corpus and build its sequence. All tokens have segment 0."""
         ids, words = [np.array([self.tokenizer.cls_id])], [np.array([True])]
         for start, stop in span.parts:

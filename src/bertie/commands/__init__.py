@@ -3,7 +3,8 @@
 Each verb has a file with `Args`, its arguments, and `run`, which calls the public function and returns the JSON result.
 The file is imported only when the verb is used, so `bertie --help` starts without PyTorch.
 
-`parser` parses the arguments, `flags` lists them as data, and `completion` prints scripts for shells.
+`parser.py` parses the arguments, `flags.py` lists them as data, `completion.py` prints scripts for shells, and `common.py`
+has what several commands share. VERBS names the files of the verbs.
 """
 
 VERBS = {

@@ -10,7 +10,7 @@ from tyro.conf import Positional
 
 from bertie import console
 from bertie.commands.common import Output, OutputFlags
-from bertie.predict.export import Precision, Target, convert
+from bertie.predict.export import ExportPrecision, ExportTarget, convert
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,10 @@ class Args:
     """Model: a run, a checkpoint folder or a hub id."""
     out: Positional[Path]
     """Folder to write. All commands that take a model read it."""
-    to: Target
+    to: ExportTarget
     """torch, openvino, onnx: a model for this engine of bertie. hf: a checkpoint for transformers. sentence-transformers:
     a checkpoint for sentence-transformers."""
-    precision: Precision = "fp32"
+    precision: ExportPrecision = "fp32"
     """Precision of the engine. int8 needs --data."""
     data: Path | None = None
     """Labeled examples, such as the dev set, on which both models are scored. For a model without a task: texts."""

@@ -13,7 +13,7 @@ from bertie.commands.common import Flat, Output, OutputFlags
 from bertie.errors import UsageError
 from bertie.model.layer_selection import Fixed
 from bertie.model.pooling import Pooling
-from bertie.predict.embed import TextUnit, Unit, WordUnit, embed
+from bertie.predict.embed import TextUnit, VectorUnit, WordUnit, embed
 from bertie.predict.engines.files import EngineName
 from bertie.predict.vector_files import Dtype
 from bertie.predict.vectors import WordPooling
@@ -78,7 +78,7 @@ def run(args: Args) -> dict[str, Any]:
     return result
 
 
-def _unit(args: Args) -> Unit:
+def _unit(args: Args) -> VectorUnit:
     if args.unit == "word":
         if args.pooling:
             raise UsageError("--pooling applies to texts: with --unit word, use --word-pooling first or mean")

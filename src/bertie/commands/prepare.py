@@ -11,7 +11,7 @@ from tyro.conf import Positional
 from bertie import console
 from bertie.commands.common import ExecutorFlags, ExecutorOptions, Flat, Output, OutputFlags, ReaderFlags, ReaderOptions
 from bertie.errors import UsageError, UserError
-from bertie.text.blocks import Filters
+from bertie.text.document_blocks import Filters
 from bertie.text.prepare import prepare
 from bertie.text.shard_format import unlisted_files
 from bertie.text.shards import open_shards

@@ -58,7 +58,7 @@ class FinetuneTraining:
 
 
 @dataclass(frozen=True)
-class Grid:
+class GridSearch:
     """Grid search over all combinations of these values. An empty list stands for the value in `training`.
 
     Common choices in the literature: learning rates 3e-6, 1e-5, 2e-5, 3e-5 and 5e-5, batch sizes 2 to 32, 1 to 4
@@ -101,7 +101,7 @@ class FinetuneConfig:
     """The learning rate schedule."""
     training: FinetuneTraining
     """Settings of the training loop."""
-    grid: Grid = Grid()
+    grid: GridSearch = GridSearch()
     """Hyperparameters to search."""
     restarts: int = 1
     """Number of runs per setting. Each run has its own random seed (seed, seed + 1, …), and so other initial head

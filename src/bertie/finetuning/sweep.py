@@ -24,7 +24,7 @@ from bertie import console, runtime, seeding, storage
 from bertie.checkpoints.folder import Checkpoint
 from bertie.errors import DivergedError, UsageError, UserError
 from bertie.finetuning.data import TaskData
-from bertie.finetuning.recipe import FinetuneConfig, Grid
+from bertie.finetuning.recipe import FinetuneConfig, GridSearch
 from bertie.finetuning.single_run import TrainedRun, train_run
 from bertie.tasks import Task
 from bertie.tasks.metrics import CORRELATIONS, LOWER_IS_BETTER
@@ -148,7 +148,7 @@ def expand_grid(config: FinetuneConfig) -> dict[str, FinetuneConfig]:
         settings = replace(training, learning_rate=rate, batch_size=batch_size, epochs=epochs)
         for seed in range(config.seed, config.seed + config.restarts):
             name = _name(rate, batch_size, epochs, seed)
-            runs[name] = replace(config, training=settings, seed=seed, grid=Grid(), restarts=1)
+            runs[name] = replace(config, training=settings, seed=seed, grid=GridSearch(), restarts=1)
     return runs
 
 

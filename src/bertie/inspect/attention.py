@@ -89,16 +89,28 @@ def read_attention(
         UserError: The model has no attention, or its hidden states are not finite.
     """
     transformer = require_transformer(model.encoder)
+
+    def read(group: Group) -> None:
+        with observed(transformer, partial(see, group)):
+            hidden = transformer(group.batch, all_layers=see_hidden is not None)
+        require_finite(hidden.last)
+        if see_hidden is not None:
+            see_hidden(group, hidden)
+
+    _by_groups(model, sequences, read, title)
+
+
+def read_hidden(model: Model, sequences: list[Sequence], see_hidden: SeeHidden, title: str) -> None:
+    """Encode sequences with any encoder and show the hidden states of all layers. Arguments as in `read_attention`."""
+    _by_groups(model, sequences, lambda group: see_hidden(group, model.encoder(group.batch, all_layers=True)), title)
+
+
+def _by_groups(model: Model, sequences: list[Sequence], read: Callable[[Group], None], title: str) -> None:
     index_of = {id(sequence): index for index, sequence in enumerate(sequences)}
     with console.progress(title, len(sequences), "sequences", passing=True) as bar:
 
         def compute(batch: Batch, members: list[Sequence]) -> list[None]:
-            group = Group(members, [index_of[id(member)] for member in members], batch)
-            with observed(transformer, partial(see, group)):
-                hidden = transformer(batch, all_layers=see_hidden is not None)
-            require_finite(hidden.last)
-            if see_hidden is not None:
-                see_hidden(group, hidden)
+            read(Group(members, [index_of[id(member)] for member in members], batch))
             bar.advance(len(members))
             return [None] * len(members)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
-from bertie.inspect.intervals import UnitSums, in_report_half, interval, ratio, resample
+from bertie.inspect.intervals import UnitSums, in_report_half, meaning_of_interval, ratio, resample, with_interval
 from bertie.inspect.tables import Table
 
 _BITS_AT_ONCE = 1 << 22  # bounds the memory of the unpacked answers
@@ -104,15 +104,6 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Share:
-    """A share of right answers with its interval. NaN: there is no question."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Chosen:
     """The best head for a group of questions, beside the best baseline."""
 
@@ -122,12 +113,8 @@ class Chosen:
     """Column of the baseline in `Answers.baselines`."""
     questions: int
     """Number of questions that the accuracies are measured on."""
-    accuracy: Share
-    """Accuracy of the head."""
-    baseline_accuracy: float
-    """Accuracy of the baseline."""
-    gain: Share
-    """Accuracy of the head minus that of the baseline, on the same questions."""
+    columns: dict[str, float]
+    """The accuracies and their intervals, as `_MEANING` explains them. NaN: there is no question."""
 
 
 _Key = tuple[str, bool]  # a group, and whether the choice is held out
@@ -192,9 +179,9 @@ def _summarize(head: int, baseline: int, part: UnitSums, samples: np.ndarray) ->
     right, base, count = part.sums.sum(0, dtype=float)
     if len(part.units) < 2:  # all samples would be equal
         samples = np.full_like(samples, np.nan)
-    accuracy = Share(right / count, *interval(ratio(samples[:, 0], samples[:, 2])))
-    gain = Share((right - base) / count, *interval(ratio(samples[:, 0] - samples[:, 1], samples[:, 2])))
-    return Chosen(head, baseline, int(count), accuracy, base / count, gain)
+    accuracy = with_interval("accuracy", right / count, ratio(samples[:, 0], samples[:, 2]), "")
+    gain = with_interval("gain", (right - base) / count, ratio(samples[:, 0] - samples[:, 1], samples[:, 2]))
+    return Chosen(head, baseline, int(count), {**accuracy, "baseline": float(base / count), **gain})
 
 
 @dataclass(frozen=True)
@@ -213,12 +200,10 @@ class BestColumns:
 
 _MEANING = {
     "accuracy": "share of right answers of the best head",
-    "low": "lower end of the 95 % interval of the accuracy",
-    "high": "upper end of the 95 % interval of the accuracy",
+    **meaning_of_interval(of="accuracy"),
     "baseline": "accuracy of the best baseline",
     "gain": "accuracy minus that of the baseline",
-    "gain_low": "lower end of the 95 % interval of the gain",
-    "gain_high": "upper end of the 95 % interval of the gain",
+    **meaning_of_interval("gain_", "gain"),
 }
 
 
@@ -232,13 +217,7 @@ def best_table(name: str, best: dict[str, Best], columns: BestColumns) -> Table:
         return {
             columns.questions[0]: chosen.questions,
             **columns.describe(chosen.head, chosen.baseline),
-            "accuracy": chosen.accuracy.value,
-            "low": chosen.accuracy.low,
-            "high": chosen.accuracy.high,
-            "baseline": chosen.baseline_accuracy,
-            "gain": chosen.gain.value,
-            "gain_low": chosen.gain.low,
-            "gain_high": chosen.gain.high,
+            **chosen.columns,
         }
 
     rows = [(row(each.everywhere), row(each.held_out)) for each in best.values()]

@@ -9,6 +9,7 @@ S  windows of a group    M  head words in a window    N  heads of a layer    Q  
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor
 from bertie.inspect.antecedents import RULES
 from bertie.inspect.attention import Group, head_names
 from bertie.inspect.best_heads import Answers, BestColumns, best_table, find_best
-from bertie.inspect.intervals import UnitSums, interval, ratio, resample
+from bertie.inspect.intervals import UnitSums, meaning_of_interval, ratio, resample, with_interval
 from bertie.inspect.mention_windows import MentionWindows, PlacedQuestion
 from bertie.inspect.tables import Table
 from bertie.inspect.words import WordGrid
@@ -125,9 +126,11 @@ class Coreference:
 
     def _all_heads(self, answers: Answers) -> Table:
         layers, heads = (column.tolist() for column in head_names(self._encoder))
-        methods = [("attention", layer, head) for layer, head in zip(layers, heads, strict=True)]
-        methods += [(rule, None, None) for rule in RULES]
-        rows: list[tuple[str, str, int | None, int | None, int, float, float, float]] = []
+        methods: list[dict[str, Any]] = [
+            {"method": "attention", "layer": layer, "head": head} for layer, head in zip(layers, heads, strict=True)
+        ]
+        methods += [{"method": rule, "layer": None, "head": None} for rule in RULES]
+        rows: list[dict[str, Any]] = []
         for name, questions in answers.groups.items():
             right = np.hstack([answers.right(questions), answers.baselines_right(questions)])
             terms = np.hstack([right, np.ones((len(questions), 1))]).astype(float)
@@ -136,9 +139,10 @@ class Coreference:
             if len(sums.units) < 2:  # all samples would be equal
                 samples = np.full_like(samples, np.nan)
             for column, method in enumerate(methods):
-                ends = interval(ratio(samples[:, column], samples[:, -1]))
-                rows.append((name, *method, len(questions), float(right[:, column].mean()), *ends))
-        return Table("coreference", {name: [row[i] for row in rows] for i, name in enumerate(_MEANING)}, _MEANING)
+                values = ratio(samples[:, column], samples[:, -1])
+                accuracy = with_interval("accuracy", right[:, column].mean(), values, "")
+                rows.append({"mention_type": name, **method, "mentions": len(questions), **accuracy})
+        return Table.of_rows("coreference", rows, _MEANING)
 
 
 _MEANING = {
@@ -148,8 +152,7 @@ _MEANING = {
     "head": "attention head, from 1",
     "mentions": "number of these mentions",
     "accuracy": "share of the mentions for which an antecedent is chosen",
-    "low": "lower end of the 95 % interval of the accuracy",
-    "high": "upper end of the 95 % interval of the accuracy",
+    **meaning_of_interval(of="accuracy"),
 }
 
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from bertie import seeding
 from bertie.inspect.head_baselines import OffsetBaseline, baselines
-from bertie.inspect.intervals import UnitSums, interval, ratio, resample
+from bertie.inspect.intervals import UnitSums, meaning_of_interval, ratio, resample_alone, with_interval
 from bertie.inspect.probe_data import StateScale, WordBatch, universal
 from bertie.inspect.tables import Table
 from bertie.inspect.treebank import ParsedSentence
@@ -219,8 +219,7 @@ class DependencyProbes(nn.Module):
         sentence, punctuation, right = answers[:, 0], answers[:, 2], answers[:, 3:]
         kept = 1 - punctuation
         terms = np.concatenate([np.stack([np.ones_like(kept), kept], 1), right, right * kept[:, None]], 1)
-        units = int(sentence.max(initial=-1)) + 1
-        [samples] = resample(units, [UnitSums.of(sentence, terms.astype(float))])
+        samples = resample_alone(UnitSums.of(sentence, terms.astype(float)))
         sums = terms.sum(0, keepdims=True).astype(float)
         rows, count = [], len(self.methods)
         for number, method in enumerate(self.methods):
@@ -232,8 +231,8 @@ class DependencyProbes(nn.Module):
                 ("uas_without_punctuation", 1, 2 * (number + count)),
                 ("las_without_punctuation", 1, 2 * (number + count) + 1),
             ):
-                row[name] = float(ratio(sums[:, 2 + place], sums[:, words])[0])
-                row[f"{name}_low"], row[f"{name}_high"] = interval(ratio(samples[:, 2 + place], samples[:, words]))
+                value, values = (ratio(each[:, 2 + place], each[:, words]) for each in (sums, samples))
+                row |= with_interval(name, value[0], values)
             rows.append(row)
         return Table.of_rows("dependency_probes", rows, _MEANING)
 
@@ -253,13 +252,12 @@ class DependencyProbes(nn.Module):
     def _labels_table(self) -> Table:
         found = np.concatenate(self._labels) if self._labels else np.zeros((0, 1 + self._layers), int)
         right, ones = found[:, 1:], np.ones((len(found), 1))
-        sums = UnitSums.of(found[:, 0], np.concatenate([ones, right], 1))
-        [samples] = resample(int(found[:, 0].max(initial=-1)) + 1, [sums])
+        samples = resample_alone(UnitSums.of(found[:, 0], np.concatenate([ones, right], 1)))
         rows = []
         for layer in range(self._layers):
-            low, high = interval(ratio(samples[:, 1 + layer], samples[:, 0]))
             accuracy = float(right[:, layer].mean()) if len(right) else math.nan
-            rows.append({"model": self._name, "layer": layer, "accuracy": accuracy, "low": low, "high": high})
+            columns = with_interval("accuracy", accuracy, ratio(samples[:, 1 + layer], samples[:, 0]), "")
+            rows.append({"model": self._name, "layer": layer, **columns})
         return Table.of_rows("arc_labels", rows, _LABEL_MEANING)
 
 
@@ -269,7 +267,6 @@ def _among_candidates(scores: Float[Tensor, "S P P"], batch: WordBatch) -> Float
     return scores.masked_fill(own | ~batch.valid[:, None], torch.finfo(scores.dtype).min)
 
 
-_LOW, _HIGH = "lower end of the 95 % interval", "upper end of the 95 % interval"
 _MODEL = "the model, or an untrained one of the same shape with the word embeddings of the model"
 _MEANING = {
     "model": f"{_MODEL}; empty: no model",
@@ -277,18 +274,14 @@ _MEANING = {
     "words": "test words, punctuation included",
     "label_layer": "layer whose hidden states give the labels: the best one on held-out training sentences; 0: embeddings",
     "uas": "share of the words whose head is right; the root of a sentence counts (UAS)",
-    "uas_low": _LOW,
-    "uas_high": _HIGH,
+    **meaning_of_interval("uas_"),
     "las": "share of the words whose head is right, and also the relation, without subtypes, that a linear classifier "
     "names from the hidden states of the word and that head (LAS)",
-    "las_low": _LOW,
-    "las_high": _HIGH,
+    **meaning_of_interval("las_"),
     "uas_without_punctuation": "the same without words whose relation is punct",
-    "uas_without_punctuation_low": _LOW,
-    "uas_without_punctuation_high": _HIGH,
+    **meaning_of_interval("uas_without_punctuation_"),
     "las_without_punctuation": "the same without words whose relation is punct",
-    "las_without_punctuation_low": _LOW,
-    "las_without_punctuation_high": _HIGH,
+    **meaning_of_interval("las_without_punctuation_"),
 }
 _RELATION_MEANING = {
     "model": _MODEL,
@@ -301,6 +294,5 @@ _LABEL_MEANING = {
     "model": _MODEL.split(" with")[0],
     "layer": "layer, from 1; 0: the embeddings",
     "accuracy": "share of the gold arcs whose relation, without subtypes, is right",
-    "low": _LOW,
-    "high": _HIGH,
+    **meaning_of_interval(),
 }

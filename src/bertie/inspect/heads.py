@@ -8,8 +8,8 @@ import numpy as np
 
 from bertie.inspect.attention import read_attention, require_transformer
 from bertie.inspect.clusters import HeadDivergence
+from bertie.inspect.findings import AttentionAnalysis, InputFindings, see_all
 from bertie.inspect.layers import LayerStates
-from bertie.inspect.part import AttentionAnalysis, Part, see_all
 from bertie.inspect.statistics import HeadStatistics, short_name
 from bertie.inspect.tables import Table
 from bertie.inspect.texts import TextFile
@@ -18,7 +18,7 @@ from bertie.predict.predictor import Predictor
 SHOWN = ("to_previous", "to_next", "to_same", "to_sep", "to_punctuation", "to_cls")  # statistics of the summary
 
 
-def inspect_heads(predictor: Predictor, texts: TextFile, seed: int, layers: LayerStates) -> Part:
+def inspect_heads(predictor: Predictor, texts: TextFile, seed: int, layers: LayerStates) -> InputFindings:
     """Describe every head, from the attention over the texts of a file, in one pass.
 
     Args:
@@ -34,7 +34,7 @@ def inspect_heads(predictor: Predictor, texts: TextFile, seed: int, layers: Laye
         read_attention(predictor.model, sequences, partial(see_all, analyses), layers.see_hidden)
     tables = [table for analysis in analyses for table in analysis.tables()]
     heads, uniform = tables[:2]
-    return Part("text", texts.facts(), tables, _summary(heads, uniform))
+    return InputFindings("text", texts.facts(), tables, _summary(heads, uniform))
 
 
 def _summary(heads: Table, uniform: Table) -> list[str]:

@@ -18,8 +18,8 @@ from bertie import console
 from bertie.contracts import MicroBatch
 from bertie.errors import UserError
 from bertie.inspect.attention import below_known, gated, head_names, require_transformer
+from bertie.inspect.findings import InputFindings
 from bertie.inspect.head_losses import HeadLosses, first_sequences, task_losses, text_losses
-from bertie.inspect.part import Part
 from bertie.inspect.tables import Table
 from bertie.inspect.texts import TextFile
 from bertie.model.transformer import TransformerEncoder
@@ -38,7 +38,7 @@ MEANING = {
 
 def inspect_importance(
     predictor: Predictor, text: TextFile | None, task_data: Path | None, max_tokens: int, seed: int
-) -> Part:
+) -> InputFindings:
     """Measure how much the loss depends on each head. A model without a trained head is skipped, with a line that says so.
 
     Args:
@@ -61,9 +61,9 @@ def inspect_importance(
             losses = text_losses(predictor, sequences, seed)
         except UserError as error:
             console.info(f"importance of the heads: skipped, because {error}")
-            return Part("loss", {"skipped": str(error)}, [])
+            return InputFindings("loss", {"skipped": str(error)}, [])
     table, facts = importance_table(losses)
-    return Part("loss", facts, [table], _summary(table, facts))
+    return InputFindings("loss", facts, [table], _summary(table, facts))
 
 
 def _summary(table: Table, facts: dict[str, Any]) -> list[str]:

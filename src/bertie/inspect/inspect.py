@@ -1,6 +1,6 @@
 """`bertie inspect`: run the analyses that the inputs allow, and write their tables.
 
-Each analysis of an input returns a `Part`. To add one, add its inputs to `Inspection` and a line to `_parts`.
+Each analysis of an input returns `InputFindings`. To add one, add its inputs to `Inspection` and a line to `_parts`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 from bertie import storage
 from bertie.errors import UsageError, require_range
 from bertie.inspect.attention import require_transformer
+from bertie.inspect.findings import InputFindings
 from bertie.inspect.heads import inspect_heads
 from bertie.inspect.importance import inspect_importance
-from bertie.inspect.layer_geometry import Layers
+from bertie.inspect.layer_geometry import LayerComparison
 from bertie.inspect.page import inspection_page
-from bertie.inspect.part import Part
 from bertie.inspect.probes import ProbeSettings, inspect_probes
 from bertie.inspect.sentences import (
     Sentence,
@@ -140,13 +140,13 @@ def inspect_model(
     return {"out": str(out), "tables": [table.name for table in (*tables, *drawn)], "summary": summary, **facts}
 
 
-def _parts(predictor: Predictor, inspection: Inspection, language: str, threads: int) -> list[Part]:
+def _parts(predictor: Predictor, inspection: Inspection, language: str, threads: int) -> list[InputFindings]:
     """Run the analyses of every input that was given."""
-    parts: list[Part] = []
+    parts: list[InputFindings] = []
     if inspection.text is not None:
         texts = _texts(predictor, inspection.text, inspection)
-        layers = Layers.of(predictor, texts, inspection.compare, inspection.seed, language, threads)
-        parts += [inspect_heads(predictor, texts, inspection.seed, layers.states), layers.part()]
+        layers = LayerComparison.of(predictor, texts, inspection.compare, inspection.seed, language, threads)
+        parts += [inspect_heads(predictor, texts, inspection.seed, layers.states), layers.findings()]
     if inspection.loss_tokens and any((inspection.text, inspection.task_data)):
         texts = None if inspection.text is None else _texts(predictor, inspection.text, inspection)
         given = (texts, inspection.task_data, inspection.loss_tokens, inspection.seed)

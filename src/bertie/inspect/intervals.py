@@ -58,6 +58,12 @@ def resample(units: int, parts: Iterable[UnitSums]) -> list[Float[np.ndarray, "{
     return totals
 
 
+def resample_alone(sums: UnitSums) -> Float[np.ndarray, "{SAMPLES} K"]:
+    """Draw samples of the units up to the last one that has a word, and return the total sums in every sample."""
+    [samples] = resample(int(sums.units.max(initial=-1)) + 1, [sums])
+    return samples
+
+
 def interval(values: Float[np.ndarray, " {SAMPLES}"]) -> tuple[float, float]:
     """Return the ends of the interval of a statistic from its values on the samples. NaN marks a sample without data."""
     found = values[np.isfinite(values)]
@@ -66,6 +72,27 @@ def interval(values: Float[np.ndarray, " {SAMPLES}"]) -> tuple[float, float]:
     tail = (100 - LEVEL) / 2
     low, high = np.percentile(found, [tail, 100 - tail])
     return float(low), float(high)
+
+
+def with_interval(name: str, value: float, samples: np.ndarray, prefix: str | None = None) -> dict[str, float]:
+    """Return columns of a row: a statistic, and `PREFIXlow` and `PREFIXhigh`, the ends of its interval.
+
+    Args:
+        name: Name of the column with the statistic.
+        value: The statistic.
+        samples: Its values on the samples.
+        prefix: Start of the other two names. None: the name and an underscore.
+    """
+    prefix = f"{name}_" if prefix is None else prefix
+    return {name: float(value), **dict(zip((f"{prefix}low", f"{prefix}high"), interval(samples), strict=True))}
+
+
+def meaning_of_interval(prefix: str = "", of: str = "") -> dict[str, str]:
+    """Return what the columns with the ends of an interval hold. `of`: the statistic, in a few words; empty: the one before."""
+    return {
+        f"{prefix}{side}": f"{end} end of the {LEVEL:g} % interval" + (f" of the {of}" if of else "")
+        for side, end in (("low", "lower"), ("high", "upper"))
+    }
 
 
 def ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:

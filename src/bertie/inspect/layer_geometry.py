@@ -9,21 +9,23 @@ from pathlib import Path
 
 from bertie import console
 from bertie.contracts import Sequence
-from bertie.errors import UsageError, UserError
-from bertie.inspect.layers import LayerStates, Sample, anisotropy_table, cka_rows, cka_table, read_hidden
-from bertie.inspect.part import Part
+from bertie.errors import UserError
+from bertie.inspect.attention import read_hidden
+from bertie.inspect.findings import InputFindings
+from bertie.inspect.layers import LayerStates, Sample, anisotropy_table, cka_rows, cka_table
 from bertie.inspect.tables import Table
 from bertie.inspect.texts import TextFile
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
+from bertie.training.run_folder import short_names
 
 
 @dataclass(frozen=True, eq=False)
-class Layers:
+class LayerComparison:
     """The layers of a model whose hidden states are read in a pass over texts, together with other analyses.
 
-    Before the pass, `Layers.of` checks the other models and draws a sample. Give `states` every block of texts (`add`) and
-    its hidden states (`see_hidden`). After the pass, `part` reads the other models, one at a time.
+    Before the pass, `LayerComparison.of` checks the other models and draws a sample. Give `states` every block of texts (`add`)
+    and its hidden states (`see_hidden`). After the pass, `findings` reads the other models, one at a time.
     """
 
     states: LayerStates
@@ -48,7 +50,7 @@ class Layers:
         seed: int = 0,
         language: str = "",
         threads: int = 0,
-    ) -> Layers:
+    ) -> LayerComparison:
         """Check the other models and draw a sample of the texts.
 
         Args:
@@ -78,7 +80,7 @@ class Layers:
         states = LayerStates(names[0], sample)
         return cls(states, unread, sample, dict(zip(names[1:], others, strict=True)), language, threads)
 
-    def part(self) -> Part:
+    def findings(self) -> InputFindings:
         """Read the other models and return the tables `anisotropy` and `cka`."""
         rows, models = list(cka_rows(self.states, self.states)), self.states.anisotropy()
         for name, source in self.others.items():
@@ -93,14 +95,16 @@ class Layers:
             "compared": list(self.others),
         }
         tables = [anisotropy_table(models), cka_table(rows)]
-        return Part("geometry", facts, tables, _summary(*tables))
+        return InputFindings("geometry", facts, tables, _summary(*tables))
 
 
-def inspect_layers(predictor: Predictor, texts: TextFile, others: Many[str | Path] = (), seed: int = 0) -> Part:
-    """Describe the layers of a model, and compare them with those of other models. Arguments and errors as in `Layers.of`."""
-    layers = Layers.of(predictor, texts, others, seed)
+def inspect_layers(
+    predictor: Predictor, texts: TextFile, others: Many[str | Path] = (), seed: int = 0
+) -> InputFindings:
+    """Describe the layers of a model, and compare them with those of others. Arguments, errors: as in `LayerComparison.of`."""
+    layers = LayerComparison.of(predictor, texts, others, seed)
     read_layers(predictor, texts, layers.states)
-    return layers.part()
+    return layers.findings()
 
 
 def read_layers(predictor: Predictor, texts: TextFile, states: LayerStates) -> None:
@@ -120,20 +124,6 @@ def _quiet_blocks(texts: TextFile) -> Iterator[list[Sequence]]:
         if block is None:
             return
         yield block
-
-
-def short_names(sources: Many[str | Path]) -> list[str]:
-    """Return the last parts of paths: as few as tell them apart.
-
-    Raises:
-        UsageError: Two paths are the same.
-    """
-    parts = [Path(source).absolute().parts for source in sources]
-    for source, found in zip(sources[1:], parts[1:], strict=True):
-        if parts.count(found) > 1:
-            raise UsageError(f"{source} is given twice: compare different models")
-    count = next(n for n in range(1, 1 + max(map(len, parts))) if len({part[-n:] for part in parts}) == len(parts))
-    return [str(Path(*part[-count:])) for part in parts]
 
 
 def _summary(anisotropy: Table, cka: Table) -> list[str]:

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bertie import seeding
-from bertie.inspect.intervals import UnitSums, interval, ratio, resample
+from bertie.inspect.intervals import UnitSums, meaning_of_interval, ratio, resample_alone, with_interval
 from bertie.inspect.probe_data import StateScale, WordBatch, universal
 from bertie.inspect.tables import Table
 from bertie.inspect.treebank import ParsedSentence
@@ -160,24 +160,21 @@ class LayerProbes(nn.Module):
         self, task: ProbeTask, units: Int[np.ndarray, " sentences"], sums: Float[np.ndarray, "sentences K"]
     ) -> list[dict[str, object]]:
         """Return a row for every layer. The sums are words, majority, usual label, then each layer twice."""
-        [samples] = resample(int(units.max(initial=-1)) + 1, [UnitSums(units, sums)])
-        total = sums.sum(0)
-        shares, drawn = (
-            ratio(total[1:], np.broadcast_to(total[0], len(total) - 1)),
-            ratio(samples[:, 1:], samples[:, :1]),
-        )
+        samples, total = resample_alone(UnitSums(units, sums)), sums.sum(0, keepdims=True)
+        [shares], drawn = (ratio(each[:, 1:], each[:, :1]) for each in (total, samples))
         rows = []
         for layer in range(self._layers):
             row: dict[str, object] = {"model": self._name, "task": task.name, "layer": layer}
-            row |= {"words": int(total[0]), "labels": len(task.labels), "majority": shares[0], "usual_label": shares[1]}
+            row |= {
+                "words": int(total[0, 0]),
+                "labels": len(task.labels),
+                "majority": shares[0],
+                "usual_label": shares[1],
+            }
             own, control = 2 + layer, 2 + self._layers + layer
-            for name, prefix, value, values in (
-                ("accuracy", "", shares[own], drawn[:, own]),
-                ("control_accuracy", "control_", shares[control], drawn[:, control]),
-                ("selectivity", "selectivity_", shares[own] - shares[control], drawn[:, own] - drawn[:, control]),
-            ):
-                row[name] = value
-                row[f"{prefix}low"], row[f"{prefix}high"] = interval(values)
+            row |= with_interval("accuracy", shares[own], drawn[:, own], "")
+            row |= with_interval("control_accuracy", shares[control], drawn[:, control], "control_")
+            row |= with_interval("selectivity", shares[own] - shares[control], drawn[:, own] - drawn[:, control])
             rows.append(row)
         return rows
 
@@ -187,7 +184,6 @@ class LayerProbes(nn.Module):
         return grids[0], grids[1]
 
 
-_LOW, _HIGH = "lower end of the 95 % interval", "upper end of the 95 % interval"
 _MEANING = {
     "model": "the model, or an untrained one of the same shape",
     "task": "what is predicted for each word: its universal part of speech, or its relation to its head without subtypes",
@@ -195,14 +191,11 @@ _MEANING = {
     "words": "test words with a label, punctuation included",
     "labels": "number of labels in the training data",
     "accuracy": "share of the words whose label is right",
-    "low": _LOW,
-    "high": _HIGH,
+    **meaning_of_interval(),
     "control_accuracy": "accuracy of the control task: random labels, one for every word type",
-    "control_low": _LOW,
-    "control_high": _HIGH,
+    **meaning_of_interval("control_"),
     "selectivity": "accuracy minus accuracy of the control task",
-    "selectivity_low": _LOW,
-    "selectivity_high": _HIGH,
+    **meaning_of_interval("selectivity_"),
     "majority": "accuracy of the most frequent label",
     "usual_label": "accuracy of the most frequent label of each word type in the training data",
 }

@@ -9,7 +9,7 @@ T  packed tokens    n  sampled tokens    D  hidden size
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,13 +19,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bertie import console, seeding
-from bertie.contracts import Batch, Hidden, Sequence
+from bertie import seeding
+from bertie.contracts import Hidden, Sequence
 from bertie.errors import UserError
-from bertie.inspect.attention import BATCH_TOKENS, Group
+from bertie.inspect.attention import Group
 from bertie.inspect.tables import Table
-from bertie.model.model import Model
-from bertie.tasks.inference import infer
 from bertie.text.tokenizer import Tokenizer
 
 SAMPLED_TOKENS = 4096  # for CKA
@@ -194,22 +192,6 @@ def cka_rows(a: LayerStates, b: LayerStates) -> Iterator[dict[str, Any]]:
 def cka_table(rows: Iterable[dict[str, Any]]) -> Table:
     """Return the table `cka`."""
     return Table.of_rows("cka", list(rows), _CKA)
-
-
-def read_hidden(
-    model: Model, sequences: list[Sequence], see_hidden: Callable[[Group, Hidden], None], title: str
-) -> None:
-    """Encode sequences with any encoder and show the hidden states of all layers. Arguments as in `read_attention`."""
-    index_of = {id(sequence): index for index, sequence in enumerate(sequences)}
-    with console.progress(title, len(sequences), "sequences", passing=True) as bar:
-
-        def compute(batch: Batch, members: list[Sequence]) -> list[None]:
-            group = Group(members, [index_of[id(member)] for member in members], batch)
-            see_hidden(group, model.encoder(batch, all_layers=True))
-            bar.advance(len(members))
-            return [None] * len(members)
-
-        infer(model, sequences, compute, BATCH_TOKENS)
 
 
 class _Centered:

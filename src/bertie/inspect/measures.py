@@ -12,7 +12,7 @@ from bertie.inspect.statistics import STATISTICS, short_name
 from bertie.inspect.tables import Table
 
 Scale = Literal["share", "number", "difference"]
-Kind = Literal["Attention", "Relations", "Coreference", "Loss"]
+MeasureKind = Literal["Attention", "Relations", "Coreference", "Loss"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Measure:
 
     key: str
     """Its name in the address of the page."""
-    kind: Kind
+    kind: MeasureKind
     """Its group."""
     short: str
     """Its name."""

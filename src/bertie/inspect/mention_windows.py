@@ -9,7 +9,7 @@ import numpy as np
 
 from bertie.contracts import Sequence
 from bertie.inspect.antecedents import choose
-from bertie.inspect.mentions import MentionText, Question
+from bertie.inspect.mentions import AntecedentQuestion, MentionText
 from bertie.inspect.pronouns import PRONOUNS
 from bertie.tasks.word_alignment import tokenize_words
 from bertie.text import truncation
@@ -121,7 +121,7 @@ class _Places:
         return cls(first, end, np.concatenate([[0], changes, [len(word)]]))
 
 
-_Placed = tuple[slice | None, list[Question]]
+_Placed = tuple[slice | None, list[AntecedentQuestion]]
 
 
 def _place(places: _Places, text: MentionText, max_tokens: int) -> list[_Placed]:
@@ -152,7 +152,7 @@ def _suits(window: slice, start: int, end: int, length: int) -> bool:
 
 
 def _in_window(
-    text: MentionText, number: int, question: Question, tokens: TokenizedText, span: slice | None, window: int
+    text: MentionText, number: int, question: AntecedentQuestion, tokens: TokenizedText, span: slice | None, window: int
 ) -> PlacedQuestion | None:
     """Return a question with the candidates in a window. None: it cannot be asked there."""
     if span is None:
@@ -178,7 +178,7 @@ def _in_window(
     )
 
 
-def _groups(text: MentionText, question: Question) -> tuple[str, ...]:
+def _groups(text: MentionText, question: AntecedentQuestion) -> tuple[str, ...]:
     mention = text.mentions[question.mention]
     known = PRONOUNS.get(text.words[mention.last].lower()) if mention.kind == "pronoun" else None
     if known is not None and known.gender is not None:

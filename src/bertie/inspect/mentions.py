@@ -19,11 +19,11 @@ from bertie.errors import UserError
 from bertie.inspect.pronouns import PRONOUNS
 from bertie.tasks.data.rows import parse_index, read_lines, require_file, shorten
 
-Kind = Literal["pronoun", "proper noun", "nominal", "other"]
+MentionKind = Literal["pronoun", "proper noun", "nominal", "other"]
 GAP_COLUMNS = ["ID", "Text", "Pronoun", "Pronoun-offset", "A", "A-offset", "A-coref", "B", "B-offset", "B-coref", "URL"]
 CONLL_COLUMNS = 12  # of a word without predicates
 _WORD, _PART_OF_SPEECH = 3, 4
-_KIND_OF_TAG: dict[str, Kind] = {"NNP": "proper noun", "NNPS": "proper noun", "NN": "nominal", "NNS": "nominal"}
+_KIND_OF_TAG: dict[str, MentionKind] = {"NNP": "proper noun", "NNPS": "proper noun", "NN": "nominal", "NNS": "nominal"}
 _PLURAL_TAGS, _SINGULAR_TAGS = ("NNS", "NNPS"), ("NN", "NNP")
 _ESCAPED = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", "/.": ".", "/?": "?"}
 _SPLIT = re.compile(r"\w+|[^\w\s]")
@@ -37,14 +37,14 @@ class Mention:
     """Its first word."""
     last: int
     """Its last word, which is taken as its head word."""
-    kind: Kind = "other"
+    kind: MentionKind = "other"
     """What its head word is."""
     plural: bool | None = None
     """Its number, from the part of speech of its head word. None: not known."""
 
 
 @dataclass(frozen=True)
-class Question:
+class AntecedentQuestion:
     """A mention whose antecedent is asked for."""
 
     mention: int
@@ -65,7 +65,7 @@ class MentionText:
     """The words."""
     mentions: tuple[Mention, ...]
     """The mentions, by their first word; the longer one first."""
-    questions: tuple[Question, ...]
+    questions: tuple[AntecedentQuestion, ...]
     """The mentions that have an antecedent."""
     source: str
     """File and line where the text starts, for messages: "gap.tsv:12"."""
@@ -131,7 +131,7 @@ def _gap_text(cells: list[str], place: str, source: str) -> MentionText:
     number_of = {name: number for number, (_, name) in enumerate(found)}
     candidates = sorted(number_of[name] for name in "AB")
     answers = tuple(right[found[number][1]] for number in candidates)
-    question = Question(number_of["Pronoun"], tuple(candidates), answers, closed=True)
+    question = AntecedentQuestion(number_of["Pronoun"], tuple(candidates), answers, closed=True)
     words = tuple(text[start:end] for start, end in spans.tolist())
     return MentionText(words, mentions, (question,) if any(answers) else (), source, text, spans)
 
@@ -227,7 +227,7 @@ def _end_part(path: Path, part: _Part) -> MentionText | UserError:
         candidates = tuple(other for other in range(number) if spans[other][1] != last)
         right = tuple(spans[other][2] == entity for other in candidates)
         if any(right):
-            questions.append(Question(number, candidates, right, closed=False))
+            questions.append(AntecedentQuestion(number, candidates, right, closed=False))
     return MentionText(tuple(part.words), mentions, tuple(questions), f"{path.name}:{part.number}")
 
 

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from bertie.console import plural
+from bertie.inspect.findings import InputFindings
 from bertie.inspect.measures import measures
 from bertie.inspect.page_sections import add_coreference, add_layers, add_probes, add_relations
-from bertie.inspect.part import Part
 from bertie.inspect.sentences import SENTENCE_TABLE, Sentence
 from bertie.inspect.tables import Table
 from bertie.report import Page
@@ -30,7 +30,7 @@ STYLES = ("page.css", "drawing.css")
 SCRIPTS = ("1_draw.js", "2_attention.js", "3_heads.js", "4_main.js")
 
 
-def inspection_page(about: dict[str, Any], parts: Many[Part], sentences: Many[Sentence]) -> str:
+def inspection_page(about: dict[str, Any], parts: Many[InputFindings], sentences: Many[Sentence]) -> str:
     """Return inspect.html.
 
     Args:
@@ -88,7 +88,7 @@ def _sentence(sentence: Sentence) -> dict[str, Any]:
     return {"tokens": sentence.tokens, "special": sentence.special, "arcs": arcs, "attention": encoded}
 
 
-def _intro(about: dict[str, Any], parts: Many[Part]) -> str:
+def _intro(about: dict[str, Any], parts: Many[InputFindings]) -> str:
     counts = {"text": "texts", "treebank": "sentences", "coreference": "texts"}
     inputs = [
         f"{part.facts[counts[part.name]]:,} {counts[part.name]} of {part.facts['file']}"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 FEWEST_WORDS = 50  # relations with fewer words are only in tables/
 CURVES = 6  # layers that are drawn by step: as many as there are colors
 FEWEST_CHECKPOINTS = 3  # fewer checkpoints are drawn as other models are
-Rows = list[dict[str, Any]]
+TableRows = list[dict[str, Any]]
 
 
 def add_relations(page: Page, tables: Mapping[str, Table]) -> None:
@@ -110,7 +110,7 @@ def add_layers(page: Page, tables: Mapping[str, Table]) -> None:
     _add_checkpoints(page, {steps[name]: others[name] for name in sorted(steps, key=lambda name: steps[name])})
 
 
-def _add_comparison(page: Page, own: Rows, others: dict[str, Rows]) -> None:
+def _add_comparison(page: Page, own: TableRows, others: dict[str, TableRows]) -> None:
     """Draw the similarity of equal layers of the model and of others. The model itself is at 1."""
     if others:
         same = {name: _same_layer(rows) for name, rows in {own[0]["model_a"]: own, **others}.items()}
@@ -118,9 +118,9 @@ def _add_comparison(page: Page, own: Rows, others: dict[str, Rows]) -> None:
         page.line_chart(curves, "layer", "CKA with the same layer of another model")
 
 
-def _add_checkpoints(page: Page, checkpoints: dict[int, Rows]) -> None:
+def _add_checkpoints(page: Page, checkpoints: dict[int, TableRows]) -> None:
     """Draw the similarity of each layer of the model and of its checkpoints, by step."""
-    layers: dict[int, Rows] = {}
+    layers: dict[int, TableRows] = {}
     for step, rows in checkpoints.items():
         for row in _same_layer(rows):
             layers.setdefault(row["layer_a"], []).append({"step": step, "cka": row["cka_debiased"]})
@@ -131,7 +131,7 @@ def _add_checkpoints(page: Page, checkpoints: dict[int, Rows]) -> None:
         page.line_chart(curves, "step of the checkpoint", "CKA with the same layer of a checkpoint")
 
 
-def _steps(models: dict[str, Rows]) -> dict[str, int]:
+def _steps(models: dict[str, TableRows]) -> dict[str, int]:
     """Return the steps of checkpoints of one run, if there are enough to draw them by step."""
     found = {name: re.fullmatch(r"(?:(.*)[/\\])?step-(\d+)", name) for name in models}
     steps = {name: int(match[2]) for name, match in found.items() if match}
@@ -139,7 +139,7 @@ def _steps(models: dict[str, Rows]) -> dict[str, int]:
     return steps if len(steps) >= FEWEST_CHECKPOINTS and len(folders) == 1 else {}
 
 
-def _same_layer(rows: Rows) -> Rows:
+def _same_layer(rows: TableRows) -> TableRows:
     return [row for row in rows if row["layer_a"] == row["layer_b"]]
 
 
@@ -189,14 +189,14 @@ def _share(row: dict[str, Any], name: str) -> str:
     return percent(value) if low is None else f"{100 * value:.1f} ({100 * low:.1f} to {100 * high:.1f})"
 
 
-def _by(rows: Rows, column: str) -> dict[str, Rows]:
+def _by(rows: TableRows, column: str) -> dict[str, TableRows]:
     """Group rows by the value of a column, in order."""
-    groups: dict[str, Rows] = {}
+    groups: dict[str, TableRows] = {}
     for row in rows:
         groups.setdefault(str(row[column]), []).append(row)
     return groups
 
 
-def _points(rows: Rows, column: str, layer: str = "layer") -> tuple[list[float], list[float]]:
+def _points(rows: TableRows, column: str, layer: str = "layer") -> tuple[list[float], list[float]]:
     kept = [row for row in rows if row[column] is not None]
     return [row[layer] for row in kept], [row[column] for row in kept]

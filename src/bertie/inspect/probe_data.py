@@ -58,22 +58,12 @@ class EncodedTreebank:
     @classmethod
     def of(cls, sentences: Many[ParsedSentence], tokenizer: Tokenizer, max_length: int) -> EncodedTreebank:
         """Encode the words of sentences."""
-        trees = [sentence for sentence in sentences if is_tree(sentence.heads)]
+        trees = [sentence for sentence in sentences if sentence.is_tree]
         encoded = encode_words(tokenizer, [sentence.words for sentence in trees], max_length)
         kept = [trees[sequence.example] for sequence in encoded.sequences]
         sequences = [_with_places(sequence) for sequence in encoded.sequences]
         missing = sum(len(s.words) + 1 - len(set(places_of(q)) - {-1}) for s, q in zip(kept, sequences, strict=True))
         return cls(kept, sequences, encoded.too_long, len(sentences) - len(trees), missing)
-
-
-def is_tree(heads: Many[int]) -> bool:
-    """Return whether every word reaches the only root. `heads`: the head of each word, -1 for the root."""
-    if list(heads).count(-1) != 1:
-        return False
-    reached = np.array(heads)
-    for _ in range(len(heads).bit_length()):  # each step doubles the distance: word -> ancestor
-        reached = np.where(reached < 0, -1, reached[reached])
-    return bool((reached < 0).all())
 
 
 def universal(relation: str) -> str:
@@ -141,7 +131,7 @@ class WordBatch:
         return torch.as_tensor(grid, device=self.valid.device)
 
 
-class WordVectors:
+class TreebankVectors:
     """The word embeddings of a model, for the words of a treebank. They are scaled to a mean square of 1."""
 
     def __init__(self, model: Model, treebank: EncodedTreebank):
@@ -172,7 +162,7 @@ class WordVectors:
 class WordReader:
     """Computes what a model makes of the words of a treebank."""
 
-    def __init__(self, model: Model, treebank: EncodedTreebank, vectors: WordVectors):
+    def __init__(self, model: Model, treebank: EncodedTreebank, vectors: TreebankVectors):
         """Prepare the reading. `vectors` are those of the same sentences, perhaps of another model."""
         self._model = model.eval()
         self._encoder = require_transformer(model.encoder)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from bertie.console import percent
 from bertie.errors import UserError, require_range
 from bertie.inspect.attention import require_transformer
 from bertie.inspect.dependency_probes import ATTENTION, VECTORS, DependencyProbes
+from bertie.inspect.findings import InputFindings
 from bertie.inspect.head_baselines import RIGHT
 from bertie.inspect.layer_probes import PART_OF_SPEECH, RELATION, LayerProbes, ProbeTask
-from bertie.inspect.part import Part
-from bertie.inspect.probe_data import EncodedTreebank, StateScale, WordReader, WordVectors
+from bertie.inspect.probe_data import EncodedTreebank, StateScale, TreebankVectors, WordReader
 from bertie.inspect.probe_training import ProbeSet, fit, measure, split
+from bertie.inspect.readable import Readable, warn_left_out
 from bertie.inspect.structural_probe import CHAIN, UNDIRECTED, StructuralProbes
 from bertie.inspect.tables import Table
 from bertie.inspect.treebank import ParsedSentence, read_treebank
@@ -26,7 +28,6 @@ from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.predict.predictor import Predictor
-from bertie.tasks.data.rows import SHOWN, first_few
 
 UNTRAINED = 15  # random stream of the purpose INSPECT
 TRAINED_NAME, UNTRAINED_NAME = "trained", "untrained"
@@ -54,7 +55,7 @@ def inspect_probes(
     test: Path,
     settings: ProbeSettings = ProbeSettings(),
     vectors: Predictor | None = None,
-) -> Part:
+) -> InputFindings:
     """Train probes on a treebank in CoNLL-U format and test them on another.
 
     Args:
@@ -69,20 +70,23 @@ def inspect_probes(
         UserError: The model has no attention, or a file has no sentence that the model can read.
     """
     require_transformer(predictor.model.encoder)
-    parsed = [_read(path) for path in (train, test)]
+    parsed = [
+        list(chain.from_iterable(Readable(path, "sentence").blocks(read_treebank(path)))) for path in (train, test)
+    ]
     treebanks = [_encode(path, each, predictor) for path, each in zip((train, test), parsed, strict=True)]
     if train.samefile(test):
         console.warn(f"{test}: the probes are tested on the sentences that they are trained on")
-    embeddings = []
-    for treebank in treebanks:
-        owner, own = (predictor, treebank) if vectors is None else (vectors, _with_tokens_of(vectors, treebank))
-        embeddings.append(WordVectors(owner.model, own))
+    own = treebanks
+    if vectors is not None:  # it only looks up vectors: there is no longest sentence
+        own = [EncodedTreebank.of(each.sentences, vectors.tokenizer, sys.maxsize) for each in treebanks]
+    embeddings = [TreebankVectors((vectors or predictor).model, each) for each in own]
     tables: dict[str, list[Table]] = {}
-    for name, model in _models(predictor.model, settings.seed):
+    for name in (TRAINED_NAME, UNTRAINED_NAME):
+        model = predictor.model if name == TRAINED_NAME else untrained(predictor.model, settings.seed)
         readers = [WordReader(model, *each) for each in zip(treebanks, embeddings, strict=True)]
         for table in _probe(readers[0], readers[1], settings, name):
             tables.setdefault(table.name, []).append(table)
-    joined = [_join(each) for each in tables.values()]
+    joined = [Table.join(each) for each in tables.values()]
     facts = {
         "train": {"file": train.name, **_facts(treebanks[0])},
         "test": {"file": test.name, **_facts(treebanks[1])},
@@ -90,7 +94,7 @@ def inspect_probes(
         "rank": settings.rank,
         "vectors": (vectors or predictor).folder.absolute().name,
     }
-    return Part("probes", facts, joined, _summary({table.name: table for table in joined}))
+    return InputFindings("probes", facts, joined, _summary({table.name: table for table in joined}))
 
 
 def untrained(model: Model, seed: int) -> Model:
@@ -102,11 +106,6 @@ def untrained(model: Model, seed: int) -> Model:
     initialize_weights(encoder, config.initializer_range)
     torch.set_rng_state(before)
     return Model(encoder, {}).to(model.device).eval()
-
-
-def _models(model: Model, seed: int) -> Iterator[tuple[str, Model]]:
-    yield TRAINED_NAME, model
-    yield UNTRAINED_NAME, untrained(model, seed)
 
 
 def _probe(train: WordReader, test: WordReader, settings: ProbeSettings, name: str) -> list[Table]:
@@ -127,37 +126,17 @@ def _probe(train: WordReader, test: WordReader, settings: ProbeSettings, name: s
     return [table for each in probes for table in each.tables()]
 
 
-def _read(path: Path) -> list[ParsedSentence]:
-    rows = list(read_treebank(path))
-    good = [row for row in rows if not isinstance(row, UserError)]
-    bad = [str(row) for row in rows if isinstance(row, UserError)]
-    if not good:
-        raise UserError(bad[0] if bad else f"{path}: no sentences in it")
-    if bad:
-        shown = first_few(bad[:SHOWN], len(bad))
-        console.warn(f"{path}: {console.plural(len(bad), 'sentence')} cannot be read: {shown}")
-    return good
-
-
 def _encode(path: Path, sentences: list[ParsedSentence], predictor: Predictor) -> EncodedTreebank:
     treebank = EncodedTreebank.of(sentences, predictor.tokenizer, predictor.max_length)
     if not treebank.sentences:
         raise UserError(f"{path}: no sentence is a tree and has at most {predictor.max_length} tokens")
-    for count, what in (
-        (treebank.too_long, f"with more than {predictor.max_length} tokens"),
-        (treebank.not_trees, "whose arcs are not a tree with one root"),
-    ):
-        if count:
-            console.warn(f"{path}: left out {console.plural(count, 'sentence')} {what}")
-    if treebank.without_tokens:
-        left_out = console.plural(treebank.without_tokens, "word")
-        console.warn(f"{path}: left out {left_out} that the tokenizer drops")
+    left_out = {
+        ("sentence", f"with more than {predictor.max_length} tokens"): treebank.too_long,
+        ("sentence", "whose arcs are not a tree with one root"): treebank.not_trees,
+        ("word", "that the tokenizer drops"): treebank.without_tokens,
+    }
+    warn_left_out(path, left_out)
     return treebank
-
-
-def _with_tokens_of(vectors: Predictor, treebank: EncodedTreebank) -> EncodedTreebank:
-    """Encode the same sentences for another model, which only looks up vectors: there is no longest sentence."""
-    return EncodedTreebank.of(treebank.sentences, vectors.tokenizer, 1 << 30)
 
 
 def _facts(treebank: EncodedTreebank) -> dict[str, Any]:
@@ -201,8 +180,3 @@ def _best(rows: list[dict[str, Any]], measure: str, name: str) -> str:
 
 def _percent(share: float | None) -> str:
     return "unknown" if share is None else percent(share)
-
-
-def _join(tables: list[Table]) -> Table:
-    """Return one table with the rows of all."""
-    return Table.of_rows(tables[0].name, [row for table in tables for row in table.rows()], tables[0].meaning)

@@ -4,7 +4,8 @@ A number is a mean over the tokens that could attend to such a key. So a causal 
 the first token of a text has none to the previous one, and a layer with local attention has attention to [SEP] only from the
 tokens near it. The uniform head, for comparison, attends to all tokens of the text, or in a causal model to those so far.
 
-S  sequences of a group    L  length of the longest one, in tokens    N  heads    C  statistics
+S  sequences of a group    L  length of the longest one, in tokens    N  heads
+C  means: the statistics, then the attention at each distance
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from bertie.model.transformer import TransformerEncoder
 from bertie.text.tokenizer import Tokenizer
 
 REACH = 10  # largest distance in the table of distances, in tokens
+DISTANCES = range(-REACH, REACH + 1)
 STATISTICS = {
     "to_cls": "mean attention to [CLS], the first token of the text",
     "to_sep": "mean attention to [SEP]",
@@ -49,22 +51,12 @@ def short_name(statistic: str) -> str:
 class _Grid:
     """What the statistics need of a group, the same in all layers."""
 
-    keys: Float[Tensor, "S C K"]
+    keys: Float[Tensor, "S 3 K"]
     """1 where a pair of query and key is of a kind: [SEP], punctuation, same token. K: L × L pairs."""
-    seen: dict[int | None, _Seen]
-    """The counts of the layers with each window; None: of the layers that see the whole text."""
+    sees: dict[int | None, Float[Tensor, " C"]]
+    """Number of tokens that each mean is over, in the layers with each window; None: in those that see the whole text."""
     uniform: Float[Tensor, "S N L L"]
     """The attention of a single head (N = 1) that attends to all tokens of the text equally."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Seen:
-    """How many tokens see a key of each kind."""
-
-    sees: Float[Tensor, " C"]
-    """float64: number of tokens that each statistic is a mean over."""
-    sees_distance: Float[Tensor, " D"]
-    """float64: the same for each distance."""
 
 
 class HeadStatistics:
@@ -81,28 +73,21 @@ class HeadStatistics:
         self.cls_id, self.sep_id = tokenizer.cls_id, tokenizer.sep_id
         self.punctuation = torch.as_tensor(punctuation_ids(tokenizer))
         heads = (config.num_hidden_layers, config.num_attention_heads)
-        self.sums = torch.zeros(*heads, len(_NAMES), dtype=torch.float64)
-        self.distances = torch.zeros(*heads, 2 * REACH + 1, dtype=torch.float64)
+        means = len(_NAMES) + len(DISTANCES)
+        self.sums = torch.zeros(*heads, means, dtype=torch.float64)
         self.windows = [config.window(layer) for layer in range(config.num_hidden_layers)]
-        self.sees = {window: torch.zeros(len(_NAMES), dtype=torch.float64) for window in (None, *self.windows)}
-        self.sees_distance = {window: torch.zeros(2 * REACH + 1, dtype=torch.float64) for window in self.sees}
-        self.uniform = torch.zeros(len(_NAMES), dtype=torch.float64)
-        self.uniform_distances = torch.zeros(2 * REACH + 1, dtype=torch.float64)
+        self.sees = {window: torch.zeros(means, dtype=torch.float64) for window in (None, *self.windows)}
+        self.uniform = torch.zeros(means, dtype=torch.float64)
         self.grid: _Grid | None = None
 
     def see(self, group: Group, layer: int, probabilities: Float[Tensor, "S N L L"]) -> None:
         """Add the attention of one layer, counted from 0. The layers of a group come in order."""
         if layer == 0 or self.grid is None:
             self.grid = self._grid_of(group)
-            sums, distances = _sums(self.grid, self.grid.uniform)
-            self.uniform += sums[0].cpu()
-            self.uniform_distances += distances[0].cpu()
-            for window, seen in self.grid.seen.items():
-                self.sees[window] += seen.sees.cpu()
-                self.sees_distance[window] += seen.sees_distance.cpu()
-        sums, distances = _sums(self.grid, probabilities)
-        self.sums[layer] += sums.cpu()
-        self.distances[layer] += distances.cpu()
+            self.uniform += _sums(self.grid, self.grid.uniform)[0].cpu()
+            for window, sees in self.grid.sees.items():
+                self.sees[window] += sees.cpu()
+        self.sums[layer] += _sums(self.grid, probabilities).cpu()
 
     def tables(self) -> list[Table]:
         """Return the tables `heads`, `uniform_head` and `distances`."""
@@ -110,25 +95,23 @@ class HeadStatistics:
         sees = torch.stack([self.sees[window] for window in self.windows])
         means = (self.sums / sees[:, None]).flatten(0, 1).numpy()
         uniform = (self.uniform / self.sees[None]).numpy()
+        distances = self._distance_table(means[:, len(_NAMES) :], uniform[len(_NAMES) :])
         names = {"layer": "layer, from 1", "head": "head in the layer, from 1"}
         columns: dict[str, Any] = {name: means[:, i] for i, name in enumerate(_NAMES)}
         heads = Table("heads", {"layer": layer, "head": head, **columns}, names | STATISTICS)
         row: dict[str, Any] = {name: uniform[i : i + 1] for i, name in enumerate(_NAMES)}
-        return [heads, Table("uniform_head", row, dict(STATISTICS)), self._distance_table()]
+        return [heads, Table("uniform_head", row, dict(STATISTICS)), distances]
 
-    def _distance_table(self) -> Table:
+    def _distance_table(self, means: np.ndarray, uniform: np.ndarray) -> Table:
         layer, head = head_names(self.encoder)
-        possible = (self.sees_distance[None] > 0).numpy()
-        distances = np.arange(-REACH, REACH + 1)[possible]
-        sees = torch.stack([self.sees_distance[window] for window in self.windows])
-        means = (self.distances / sees[:, None]).flatten(0, 1).numpy()[:, possible]
-        uniform = (self.uniform_distances / self.sees_distance[None]).numpy()[possible]
+        possible = (self.sees[None][len(_NAMES) :] > 0).numpy()
+        distances = np.array(DISTANCES)[possible]
         columns: dict[str, Any] = {
             "layer": layer.repeat(len(distances)),
             "head": head.repeat(len(distances)),
             "distance": np.tile(distances, len(layer)),
-            "attention": means.flatten(),
-            "uniform": np.tile(uniform, len(layer)),
+            "attention": means[:, possible].flatten(),
+            "uniform": np.tile(uniform[possible], len(layer)),
         }
         meaning = {
             "layer": "layer, from 1",
@@ -150,23 +133,23 @@ class HeadStatistics:
         kinds = [is_sep[:, None, :].expand_as(visible), is_punctuation[:, None, :].expand_as(visible)]
         kinds.append((ids[:, :, None] == ids[:, None, :]) & (positions[:, None] != positions))
         keys = torch.stack(kinds, 1)
-        seen = {window: _seen(valid, visible, keys, window) for window in self.sees}
+        sees = {window: _sees(valid, visible, keys, window) for window in self.sees}
         uniform = visible / visible.sum(-1, keepdim=True).clamp(min=1)
-        return _Grid(keys.flatten(2).float(), seen, uniform[:, None])
+        return _Grid(keys.flatten(2).float(), sees, uniform[:, None])
 
 
-def _seen(
-    valid: Bool[Tensor, "S L"], visible: Bool[Tensor, "S L L"], keys: Bool[Tensor, "S C L L"], window: int | None
-) -> _Seen:
-    """Count the tokens that see a key of each kind in the layers with a window."""
+def _sees(
+    valid: Bool[Tensor, "S L"], visible: Bool[Tensor, "S L L"], keys: Bool[Tensor, "S 3 L L"], window: int | None
+) -> Float[Tensor, " C"]:
+    """Count the tokens that each mean is over, in the layers with a window: those that see such a key."""
     if window is not None:
         visible = visible.triu(-window).tril(window)
     tokens, sees_kind = valid.sum(), (keys & visible[:, None]).any(-1).sum((0, 2))
-    sees_distance = _along_distances(visible.sum(0)[None].double())[0]
-    first, previous, following, own = (visible[:, :, 0].sum(), *(sees_distance[REACH + d] for d in (-1, 1, 0)))
+    distances = _along_distances(visible.sum(0)[None].double())[0]
+    first, previous, following, own = (visible[:, :, 0].sum(), *(distances[REACH + d] for d in (-1, 1, 0)))
     numbers = [first, *sees_kind[:2], previous, following, own, sees_kind[2], tokens, len(valid), tokens]
     sees = torch.tensor([float(number) for number in numbers], dtype=torch.float64, device=valid.device)
-    return _Seen(sees, sees_distance)
+    return torch.cat([sees, distances])
 
 
 def punctuation_ids(tokenizer: Tokenizer) -> np.ndarray:
@@ -191,8 +174,8 @@ def _is_punctuation(character: str) -> bool:
     return unicodedata.category(character).startswith("P")
 
 
-def _sums(grid: _Grid, probabilities: Float[Tensor, "S N L L"]) -> tuple[Float[Tensor, "N C"], Float[Tensor, "N D"]]:
-    """Return the sums of the statistics over all tokens of a group, and those of the distances, in float64."""
+def _sums(grid: _Grid, probabilities: Float[Tensor, "S N L L"]) -> Float[Tensor, "N C"]:
+    """Return the sums over all tokens of a group, in float64."""
     total_NLL = probabilities.sum(0).double()
     sep, punctuation, same = (probabilities.flatten(2) @ grid.keys.mT).sum(0, dtype=torch.float64).unbind(-1)
     logarithms = (probabilities + 1e-30).log_()  # 0 times this is 0
@@ -205,10 +188,10 @@ def _sums(grid: _Grid, probabilities: Float[Tensor, "S N L L"]) -> tuple[Float[T
     cls_entropy = entropy_SNL[:, :, 0].sum(0, dtype=torch.float64)
     cls = total_NLL[:, :, 0].sum(-1)
     columns = [cls, sep, punctuation, previous, following, own, same, entropy, cls_entropy, away]
-    return torch.stack(columns, -1), distances
+    return torch.cat([torch.stack(columns, -1), distances], -1)
 
 
-def _along_distances(total_NLL: Float[Tensor, "N L L"]) -> Float[Tensor, "N D"]:
+def _along_distances(total_NLL: Float[Tensor, "N L L"]) -> Float[Tensor, "N distances"]:
     """Return the sum over all pairs at each distance from -REACH to REACH."""
     reach = min(REACH, total_NLL.shape[-1] - 1)
     diagonals = [total_NLL.diagonal(d, 1, 2).sum(-1) for d in range(-reach, reach + 1)]

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from bertie import seeding
-from bertie.inspect.intervals import UnitSums, interval, ratio, resample
+from bertie.inspect.intervals import UnitSums, meaning_of_interval, ratio, resample_alone, with_interval
 from bertie.inspect.probe_data import StateScale, WordBatch
 from bertie.inspect.tables import Table
 from bertie.inspect.treebank import ParsedSentence
@@ -144,13 +144,11 @@ class TreeCounts:
         by_length[inside, lengths[inside] - LENGTHS.start] = rows[inside][:, [4, 5, 6]]
         ones = by_length[:, :, 1] > 0
         terms = np.concatenate([rows[:, :4], by_length.reshape(len(rows), -1), ones.astype(float)], 1)
-        [samples] = resample(max(self.numbers, default=-1) + 1, [UnitSums(np.array(self.numbers, int), terms)])
+        samples = resample_alone(UnitSums(np.array(self.numbers, int), terms))
         found: dict[str, float] = {}
-        for name, value, values in zip(
-            MEASURES, _measures(terms.sum(0, keepdims=True)), _measures(samples), strict=True
-        ):
-            low, high = interval(values)
-            found |= {name: float(value[0]), f"{name}_low": low, f"{name}_high": high}
+        totals = _measures(terms.sum(0, keepdims=True))
+        for name, value, values in zip(MEASURES, totals, _measures(samples), strict=True):
+            found |= with_interval(name, value[0], values)
         return found
 
 
@@ -197,10 +195,6 @@ _MEANING = {
     **{
         key: meaning
         for name, what in _WHAT.items()
-        for key, meaning in (
-            (name, what),
-            (f"{name}_low", "lower end of the 95 % interval"),
-            (f"{name}_high", "upper end of the 95 % interval"),
-        )
+        for key, meaning in {name: what, **meaning_of_interval(f"{name}_")}.items()
     },
 }

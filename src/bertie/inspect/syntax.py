@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, TypeVar
 
 from bertie import console
 from bertie.console import percent
-from bertie.errors import UserError
 from bertie.inspect.attention import read_attention, require_transformer
 from bertie.inspect.coreference import Coreference
+from bertie.inspect.findings import InputFindings
 from bertie.inspect.mention_windows import encode_mentions
 from bertie.inspect.mentions import read_coreference
-from bertie.inspect.part import Part
+from bertie.inspect.readable import Readable, warn_left_out
 from bertie.inspect.relations import Relations
 from bertie.inspect.tables import Table
 from bertie.inspect.treebank import read_treebank
 from bertie.inspect.words import encode_words
 from bertie.predict.predictor import Predictor
-from bertie.tasks.data.rows import SHOWN, first_few
 
-AT_ONCE = 1024  # sentences or texts that are read, sorted by length and computed together
 SHOWN_RELATIONS = 8  # lines for the terminal
-T = TypeVar("T")
 
 
-def inspect_relations(predictor: Predictor, path: Path) -> Part:
+def inspect_relations(predictor: Predictor, path: Path) -> InputFindings:
     """Find the best head for every relation of a treebank in CoNLL-U format. Returns the tables of `Relations`.
 
     Raises:
@@ -36,7 +29,7 @@ def inspect_relations(predictor: Predictor, path: Path) -> Part:
         UserError: The model has no attention, or the file has no sentence.
     """
     analysis = Relations(require_transformer(predictor.model.encoder))
-    sentences, words, too_long, without_tokens = _Readable(path, "sentence"), 0, 0, 0
+    sentences, words, too_long, without_tokens = Readable(path, "sentence"), 0, 0, 0
     for block in sentences.blocks(read_treebank(path)):
         encoded = encode_words(predictor.tokenizer, [sentence.words for sentence in block], predictor.max_length)
         words += sum(len(block[sequence.example].words) for sequence in encoded.sequences)
@@ -45,18 +38,14 @@ def inspect_relations(predictor: Predictor, path: Path) -> Part:
         read_attention(predictor.model, encoded.sequences, analysis.see, title="relations")
     if not words:
         console.warn(f"{path}: no sentence is short enough for the model, so the tables of relations are empty")
-    if too_long:
-        console.warn(
-            f"{path}: left out {console.plural(too_long, 'sentence')} with more than {predictor.max_length} tokens"
-        )
-    if without_tokens:
-        console.warn(f"{path}: left out {console.plural(without_tokens, 'word')} that the tokenizer drops")
+    reasons = ("sentence", f"with more than {predictor.max_length} tokens"), ("word", "that the tokenizer drops")
+    warn_left_out(path, dict(zip(reasons, (too_long, without_tokens), strict=True)))
     facts = {**sentences.facts(), "words": words, "too_long": too_long, "words_without_tokens": without_tokens}
     tables = analysis.tables()
-    return Part("treebank", facts, tables, _relation_lines(tables[0]))
+    return InputFindings("treebank", facts, tables, _relation_lines(tables[0]))
 
 
-def inspect_coreference(predictor: Predictor, path: Path) -> Part:
+def inspect_coreference(predictor: Predictor, path: Path) -> InputFindings:
     """Find the best head for coreference in a file in the format of GAP or CoNLL-2012.
 
     Returns the tables of `Coreference`.
@@ -66,7 +55,7 @@ def inspect_coreference(predictor: Predictor, path: Path) -> Part:
         UserError: The model has no attention, or the file has no text or another format.
     """
     analysis = Coreference(require_transformer(predictor.model.encoder))
-    texts = _Readable(path, "text")
+    texts = Readable(path, "text")
     counts = dict.fromkeys(("questions", "windows", "outside", "without_antecedent"), 0)
     for block in texts.blocks(read_coreference(path)):
         windows = encode_mentions(predictor.tokenizer, block, predictor.max_length)
@@ -76,15 +65,12 @@ def inspect_coreference(predictor: Predictor, path: Path) -> Part:
         counts["without_antecedent"] += windows.without_antecedent
         analysis.add(windows)
         read_attention(predictor.model, windows.sequences, analysis.see, title="coreference")
-    if counts["outside"]:
-        console.warn(
-            f"{path}: left out {console.plural(counts['outside'], 'mention')} that cannot be asked about in a window of "
-            f"{predictor.max_length} tokens"
-        )
+    reason = f"that cannot be asked about in a window of {predictor.max_length} tokens"
+    warn_left_out(path, {("mention", reason): counts["outside"]})
     if not counts["questions"]:
         console.warn(f"{path}: no mention has an antecedent, so the tables of coreference are empty")
     tables = analysis.tables()
-    return Part("coreference", {**texts.facts(), **counts}, tables, _coreference_lines(tables[0]))
+    return InputFindings("coreference", {**texts.facts(), **counts}, tables, _coreference_lines(tables[0]))
 
 
 def _relation_lines(best: Table) -> list[str]:
@@ -111,37 +97,3 @@ def _coreference_lines(best: Table) -> list[str]:
 def _head(best: Table, i: int) -> str:
     layer, head = best.columns["held_out_layer"][i], best.columns["held_out_head"][i]
     return f"head {layer}.{head} is right for {percent(best.columns['held_out_accuracy'][i])}"
-
-
-@dataclass
-class _Readable(Generic[T]):
-    """Counts the items of a file, and those that cannot be read."""
-
-    path: Path
-    what: str
-    count: int = 0
-    unreadable: int = 0
-    messages: list[str] = field(default_factory=list)
-
-    def blocks(self, items: Iterator[T | UserError]) -> Iterator[list[T]]:
-        """Yield the readable items in blocks. The last step warns about the others.
-
-        Raises:
-            UserError: No item is readable.
-        """
-        while block := list(islice(items, AT_ONCE)):
-            good = [item for item in block if not isinstance(item, UserError)]
-            bad = [str(item) for item in block if isinstance(item, UserError)]
-            self.count += len(good)
-            self.unreadable += len(bad)
-            self.messages += bad[: SHOWN - len(self.messages)]
-            if good:
-                yield good
-        if not self.count:
-            raise UserError(self.messages[0] if self.messages else f"{self.path}: no {self.what}s in it")
-        if self.unreadable:
-            shown = first_few(self.messages, self.unreadable)
-            console.warn(f"{self.path}: {console.plural(self.unreadable, self.what)} cannot be read: {shown}")
-
-    def facts(self) -> dict[str, Any]:
-        return {"file": self.path.name, f"{self.what}s": self.count, "unreadable": self.unreadable}

@@ -35,6 +35,11 @@ class Table:
         """Return a table with the given rows: column -> value, for every column of `meaning`."""
         return cls(name, {column: [row[column] for row in rows] for column in meaning}, meaning)
 
+    @classmethod
+    def join(cls, tables: Many[Table]) -> Table:
+        """Return one table with the rows of all, which have the same columns."""
+        return cls.of_rows(tables[0].name, [row for table in tables for row in table.rows()], tables[0].meaning)
+
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows, column -> value, as in `plain`."""
         plain = self.plain()

@@ -11,12 +11,10 @@ from typing import Any
 from bertie import console
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
-from bertie.tasks.data.rows import SHOWN, first_few
+from bertie.inspect.readable import Readable
 from bertie.tasks.data.unlabeled import Text, UnlabeledReader
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
-
-TEXTS_AT_ONCE = 1024  # texts that are read, sorted by length and computed together
 
 
 @dataclass
@@ -42,7 +40,7 @@ class TextFile:
     empty: int = 0
     """Texts without tokens, which are left out."""
     unreadable: int = 0
-    """Rows that cannot be read, which are left out."""
+    """Rows that cannot be read, which are left out. Known after the last block."""
 
     def blocks(self) -> Iterator[list[Sequence]]:
         """Read the file and yield its texts as sequences. The last step warns about what was left out.
@@ -51,17 +49,13 @@ class TextFile:
             UsageError: There is no such file, or the column of the text is unclear.
             UserError: No text can be read.
         """
-        rows, messages = self._rows(), list[str]()
-        while block := list(islice(rows, TEXTS_AT_ONCE)):
-            messages += [str(row) for row in block if isinstance(row, UserError)][: SHOWN - len(messages)]
-            self.unreadable += sum(isinstance(row, UserError) for row in block)
-            if sequences := self._encode([row for row in block if not isinstance(row, UserError)]):
+        readable = Readable[Text](self.path, "text")
+        for block in readable.blocks(self._rows()):
+            if sequences := self._encode(block):
                 yield sequences
+        self.unreadable = readable.unreadable
         if not self.texts:
-            raise UserError(messages[0] if messages else f"{self.path}: no texts in it")
-        if self.unreadable:
-            found = first_few(messages, self.unreadable)
-            console.warn(f"{self.path}: {console.plural(self.unreadable, 'row')} cannot be read: {found}")
+            raise UserError(f"{self.path}: no texts in it")
         if self.empty:
             console.warn(f"{self.path}: {console.plural(self.empty, 'text')} without tokens")
         if self.truncated:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from bertie.errors import UserError
 from bertie.tasks.data.rows import parse_index, read_lines, require_file
 
@@ -28,6 +30,11 @@ class ParsedSentence:
     """Relation of each word to its head, with its subtype: "nmod:poss"."""
     source: str
     """File and line of the first word, for messages: "dev.conllu:12"."""
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether it has a single root. `read_treebank` refuses cycles."""
+        return self.heads.count(-1) == 1
 
 
 def read_treebank(path: Path) -> Iterator[ParsedSentence | UserError]:
@@ -100,16 +107,9 @@ def _to_sentence(path: Path, lines: list[_Line]) -> ParsedSentence:
 
 def _word_in_cycle(heads: list[int]) -> int | None:
     """Return the first word that is its own ancestor; None if there is no such word. `heads`: -1 for the root."""
-    seen_from: dict[int, int] = {}  # the word from which each word was reached first
-    cycles: list[int] = []
-    for start in range(len(heads)):
-        word = start
-        while word >= 0 and word not in seen_from:
-            seen_from[word] = start
-            word = heads[word]
-        if word >= 0 and seen_from[word] == start:  # back at a word of the same path
-            cycle = [word]
-            while heads[cycle[-1]] != word:
-                cycle.append(heads[cycle[-1]])
-            cycles += cycle
-    return min(cycles, default=None)
+    ancestor = np.array(heads)
+    for _ in range(len(heads).bit_length()):  # each step doubles the distance: word -> ancestor
+        ancestor = np.where(ancestor < 0, -1, ancestor[ancestor])
+    return min(
+        ancestor[ancestor >= 0].tolist(), default=None
+    )  # farther than any path: all words of cycles, and no others

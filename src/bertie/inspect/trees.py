@@ -20,7 +20,7 @@ def tree_distances(heads: Many[int]) -> tuple[Int[np.ndarray, "n n"], Int[np.nda
     """Return the number of arcs between each two words, and between each word and the root.
 
     Args:
-        heads: The head of each word, -1 for the root. They form a tree (`probe_data.is_tree`).
+        heads: The head of each word, -1 for the root. They form a tree.
     """
     n = len(heads)
     above = np.zeros((n, n), bool)  # above[i, a]: a is word i or one of its ancestors

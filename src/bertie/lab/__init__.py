@@ -4,9 +4,11 @@ A lab file has a base experiment (text, pre-training, tasks), axes of variants, 
 
     config.py ──▶ plan.py: cells, and the steps that they share ──▶ schedule.py runs worker.py per step ──▶ results.py ──▶ page.py
 
+- lab.py: runs a lab file, and writes its tables and its page
 - config.py: the keys of a lab file
 - plan.py: which steps the cells need; a step that several cells share exists once
 - checks.py: refuses a cell that cannot run, before the first one starts
+- dry_run.py: how long the lab would take
 - steps.py: the kinds of steps
 - budget.py: how many optimizer steps a budget is
 - schedule.py, launchers.py: run steps in the order of their needs, on this machine, under Slurm or on Ray

@@ -10,11 +10,8 @@ from jaxtyping import Float
 from scipy.special import stdtrit
 
 from bertie import seeding
+from bertie.inspect.intervals import SAMPLES, interval
 from bertie.tasks.example_sums import FORMULAS
-
-SAMPLES = 1000
-LEVEL = 95.0
-"""Confidence level in percent."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +106,4 @@ def _deviations(*sides: list[float]) -> np.ndarray:
 def _interval(value: float, samples: np.ndarray | None) -> Estimate:
     if samples is None:
         return Estimate(value, None, None)
-    tail = (100 - LEVEL) / 2
-    low, high = np.percentile(samples, [tail, 100 - tail])
-    return Estimate(value, float(low), float(high))
+    return Estimate(value, *interval(samples))

@@ -17,7 +17,7 @@ from bertie.errors import UsageError, UserError
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.finetuning.single_run import build_model, require_layers
 from bertie.finetuning.sweep import selection_metric
-from bertie.lab.config import Text
+from bertie.lab.config import LabText
 from bertie.lab.plan import Cell, Plan
 from bertie.lab.steps import FinetuneStep, GloveStep, PretrainStep, ShardsStep
 from bertie.model.encoder import EncoderConfig, with_language
@@ -56,7 +56,7 @@ def check(plan: Plan) -> None:
             raise type(error)(f"{cell.name}: {error}") from error
 
 
-def _text(plan: Plan, cell: Cell) -> Text:
+def _text(plan: Plan, cell: Cell) -> LabText:
     step = plan.steps[cell.model]
     assert isinstance(step, PretrainStep | GloveStep)
     shards = plan.steps[step.shards]

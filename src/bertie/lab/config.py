@@ -26,7 +26,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Text:
+class LabText:
     """The text, its vocabulary and its shards."""
 
     inputs: tuple[str, ...]

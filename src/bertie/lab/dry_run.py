@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bertie import config as configuration
 from bertie import console
 from bertie.errors import UserError
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.lab.launchers import Launcher
-from bertie.lab.schedule import Schedule
+from bertie.lab.schedule import StepScheduler
 from bertie.lab.steps import SHARDS, FinetuneStep, GloveStep, MeasureStep, PretrainStep, ShardsStep
 from bertie.pretraining.pretrain import set_up
 from bertie.pretraining.recipe import PretrainConfig
@@ -34,7 +34,7 @@ class Speed:
     tokens_per_second: float
 
 
-def dry_run(schedule: Schedule, launcher: Launcher) -> dict[str, Any]:
+def dry_run(schedule: StepScheduler, launcher: Launcher) -> dict[str, Any]:
     """Prepare the text, time a few training steps of each model, and print the cells and the estimated time.
 
     Evaluations and GloVe vectors are not part of the estimate. Fine-tuning is estimated from its number of tokens and the
@@ -79,7 +79,7 @@ def dry_run(schedule: Schedule, launcher: Launcher) -> dict[str, Any]:
     return {"steps": len(todo), "hours": expected / 3600}
 
 
-def _speed(schedule: Schedule, step: PretrainStep) -> Speed:
+def _speed(schedule: StepScheduler, step: PretrainStep) -> Speed:
     """Time the first steps of a pre-training."""
     recipe = configuration.build(PretrainConfig, step.recipe, "")
     folder = schedule.steps / step.shards / SHARDS
@@ -94,27 +94,23 @@ def _speed(schedule: Schedule, step: PretrainStep) -> Speed:
     return Speed(steps * cost, tokens_per_step(recipe) / cost)
 
 
-def _finetuning_seconds(schedule: Schedule, name: str, speed: Speed) -> float:
+def _finetuning_seconds(schedule: StepScheduler, name: str, speed: Speed) -> float:
     step = schedule.plan.steps[name]
     assert isinstance(step, FinetuneStep)
     model = schedule.plan.steps[step.model]
     assert isinstance(model, PretrainStep | GloveStep)
     recipe = configuration.build(FinetuneConfig, step.recipe, "")
     tokenizer = open_shards(schedule.steps / model.shards / SHARDS).tokenizer
-    training, settings = _length(step.train, recipe, tokenizer), recipe.training
-    used = min(recipe.max_train_examples or training.examples, training.examples)
+    settings, (examples, tokens) = recipe.training, _length(step.train, recipe, tokenizer)
+    used = min(recipe.max_train_examples or examples, examples)
     seen = settings.steps * settings.batch_size or settings.epochs * used
-    dev = _length(step.dev, recipe, tokenizer)
-    return (seen * training.tokens + dev.examples * dev.tokens * SCORING) / speed.tokens_per_second
+    dev_examples, dev_tokens = _length(step.dev, recipe, tokenizer)
+    return (seen * tokens + dev_examples * dev_tokens * SCORING) / speed.tokens_per_second
 
 
-class _Length(NamedTuple):
-    examples: int
-    tokens: float  # mean per example
-
-
-def _length(path: str, recipe: FinetuneConfig, tokenizer: Tokenizer) -> _Length:
+def _length(path: str, recipe: FinetuneConfig, tokenizer: Tokenizer) -> tuple[int, float]:
+    """Return the number of examples, and their tokens on average."""
     with console.silenced():
         examples: list[Any] = valid_examples(recipe.task.reader.read(Path(path)), path)
         sample = recipe.task.fit(examples).encode(examples[:SAMPLE], tokenizer, recipe.max_length)
-    return _Length(len(examples), sum(map(len, sample)) / len(examples[:SAMPLE]))
+    return len(examples), sum(map(len, sample)) / len(examples[:SAMPLE])

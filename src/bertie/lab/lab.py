@@ -15,7 +15,7 @@ from bertie.lab.launchers import Work
 from bertie.lab.page import markdown, report
 from bertie.lab.plan import FILE, make_plan, save_plan
 from bertie.lab.results import collect
-from bertie.lab.schedule import Schedule, only_process
+from bertie.lab.schedule import StepScheduler, only_process
 
 SETTINGS, RESULTS, TABLES, PAGE = "lab.json", "results.json", "results.md", "report.html"
 
@@ -60,7 +60,7 @@ def run_lab(
     plan = make_plan(config, Path(data).absolute())
     check(plan)
     launcher = work.launcher()
-    schedule = Schedule(plan, root / FILE, Path(steps).absolute() if steps else root / "steps", work.threads)
+    schedule = StepScheduler(plan, root / FILE, Path(steps).absolute() if steps else root / "steps", work.threads)
     try:
         with only_process(schedule.steps):
             schedule.discard_damaged()
@@ -83,7 +83,7 @@ def _begun(root: Path) -> bool:
     )
 
 
-def _announce(schedule: Schedule, slots: int) -> None:
+def _announce(schedule: StepScheduler, slots: int) -> None:
     plan = schedule.plan
     finished = sum(map(schedule.finished, plan.steps))
     console.info(
@@ -92,7 +92,7 @@ def _announce(schedule: Schedule, slots: int) -> None:
     )
 
 
-def _write_results(config: LabConfig, schedule: Schedule, root: Path) -> dict[str, Any]:
+def _write_results(config: LabConfig, schedule: StepScheduler, root: Path) -> dict[str, Any]:
     plan = schedule.plan
     results = collect(plan, schedule.steps, schedule.failed)
     machine = " ".join(results.machines)

@@ -16,9 +16,10 @@ from typing import Any, Literal, Protocol
 
 from bertie import console, runtime, threads
 from bertie.errors import UsageError
+from bertie.text.executors import connect_ray, import_ray
 
 
-class Job(Protocol):
+class StepProcess(Protocol):
     """A process that was started."""
 
     def exit_code(self) -> int | None:
@@ -38,7 +39,7 @@ class Launcher(Protocol):
         """The number of processes that may run at a time."""
         ...
 
-    def start(self, arguments: Sequence[str], log: Path) -> Job:
+    def start(self, arguments: Sequence[str], log: Path) -> StepProcess:
         """Start `python -m bertie.lab.worker ARGUMENTS`, with its output in `log`."""
         ...
 
@@ -55,7 +56,7 @@ class ProcessLauncher:
     prefix: tuple[str, ...] = ()
     """The command in front of theirs."""
 
-    def start(self, arguments: Sequence[str], log: Path) -> Job:
+    def start(self, arguments: Sequence[str], log: Path) -> StepProcess:
         own = () if self.prefix else (str(os.getpid()),)  # the process ends when this one is killed
         command = [*self.prefix, sys.executable, "-m", "bertie.lab.worker", *arguments, *own]
         with open(log, "ab") as file:
@@ -98,7 +99,7 @@ class RayLauncher:
     """GPUs of each process."""
     ray: Any
 
-    def start(self, arguments: Sequence[str], log: Path) -> Job:
+    def start(self, arguments: Sequence[str], log: Path) -> StepProcess:
         command = [sys.executable, "-m", "bertie.lab.worker", *arguments]
         remote = self.ray.remote(_run_command).options(num_cpus=self.threads, num_gpus=self.gpus, max_retries=0)
         return _RayTask(self.ray, remote.remote(command, str(log)))
@@ -180,13 +181,7 @@ class Work:
 
 
 def _ray_launcher(slots: int, cpu_threads: int, address: str) -> RayLauncher:
-    try:
-        import ray
-        import ray.exceptions
-    except ImportError as error:
-        raise UsageError("--executor ray needs Ray: pip install 'bertie[ray]'") from error
-    from bertie.text.executors import connect_ray
-
+    ray = import_ray()
     connect_ray(address, threads.cpu_quota())
     resources = ray.cluster_resources()
     gpus = int(resources.get("GPU", 0))

@@ -7,7 +7,7 @@ import math
 from bertie.console import duration, plural
 from bertie.lab.bootstrap import Estimate
 from bertie.lab.config import MEAN, LabConfig
-from bertie.lab.results import Measured, Results, Row
+from bertie.lab.results import MeasureSummary, Results, VariantRow
 from bertie.report import Page
 from bertie.training.run_report import HEAD_NAMES
 
@@ -20,7 +20,7 @@ METHOD = (
 HELD_OUT = (
     "Losses and accuracies on held-out documents. Those of different objectives or vocabularies are not comparable."
 )
-Table = tuple[list[str], list[list[str]]]
+HeaderAndRows = tuple[list[str], list[list[str]]]
 
 
 def report(config: LabConfig, results: Results, machine: str) -> Page:
@@ -33,9 +33,7 @@ def report(config: LabConfig, results: Results, machine: str) -> Page:
     """
     page = Page(config.title, config.question)
     if results.missing:
-        page.paragraph(
-            f"Not finished: {plural(results.missing, 'cell')} of the lab {_have(results.missing)} no result yet."
-        )
+        page.paragraph(f"Not finished: without a result yet are {plural(results.missing, 'cell')} of the lab.")
     names = of_tasks(results) or results.measures
     page.heading("Scores")
     seeds = len(config.seeds)
@@ -86,7 +84,7 @@ def of_tasks(results: Results) -> list[str]:
     return [name for name in results.measures if name in results.tasks or name == MEAN]
 
 
-def score_table(config: LabConfig, results: Results, names: list[str]) -> Table:
+def score_table(config: LabConfig, results: Results, names: list[str]) -> HeaderAndRows:
     """Return header and rows of the scores of some measures."""
     header = [*(axis.name for axis in config.axes), *(label(name, results) for name in names)]
     return header, [[*row.variants, *(_score(row, name) for name in names)] for row in results.rows]
@@ -97,7 +95,7 @@ def _compared(results: Results, names: list[str]) -> list[str]:
     return [name for name in names if any(_difference(row, name) for row in results.rows)]
 
 
-def difference_table(config: LabConfig, results: Results, names: list[str]) -> Table:
+def difference_table(config: LabConfig, results: Results, names: list[str]) -> HeaderAndRows:
     """Return header and rows of the differences to the first row. A star marks intervals without 0."""
     shown = _compared(results, names)
     header = [*(axis.name for axis in config.axes), *(label(name, results) for name in shown)]
@@ -105,7 +103,7 @@ def difference_table(config: LabConfig, results: Results, names: list[str]) -> T
     return header, rows
 
 
-def cost_table(config: LabConfig, results: Results) -> Table:
+def cost_table(config: LabConfig, results: Results) -> HeaderAndRows:
     """Return header and rows of the sizes and costs of the models."""
     header = [*(axis.name for axis in config.axes), "Parameters", "Million tokens", "Duration"]
     rows = []
@@ -127,7 +125,7 @@ def label(measure: str, results: Results) -> str:
     return f"{HEAD_NAMES.get(head, head)}, {'loss (nats)' if kind == 'loss' else kind}"
 
 
-def _score(row: Row, name: str) -> str:
+def _score(row: VariantRow, name: str) -> str:
     measured = row.measures.get(name)
     if measured is None:
         return "–"
@@ -141,8 +139,8 @@ def _failures(results: Results) -> str:
     return " A run failed if its scores are no better than those of a constant prediction." if failed else ""
 
 
-def _difference(row: Row, name: str) -> Estimate | None:
-    measured: Measured | None = row.measures.get(name)
+def _difference(row: VariantRow, name: str) -> Estimate | None:
+    measured: MeasureSummary | None = row.measures.get(name)
     return measured.difference if measured else None
 
 
@@ -170,10 +168,6 @@ def _curves(page: Page, results: Results) -> None:
         distinct = {str(curve): (title, curve) for title, curve in reversed(curves.items())}
         if distinct:
             page.line_chart(dict(reversed(distinct.values())), "million tokens", f"{label(name, results)}, first seed")
-
-
-def _have(count: int) -> str:
-    return "has" if count == 1 else "have"
 
 
 def _markdown(header: list[str], rows: list[list[str]]) -> str:

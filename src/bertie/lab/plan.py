@@ -17,14 +17,14 @@ from bertie.files import sources
 from bertie.files.sources import Source
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.lab.budget import known_steps, with_steps
-from bertie.lab.config import Budget, LabConfig, LabTask, Text, Variant
+from bertie.lab.config import Budget, LabConfig, LabTask, LabText, Variant
 from bertie.lab.steps import (
     FinetuneStep,
     GloveStep,
+    LabStep,
     MeasureStep,
     PretrainStep,
     ShardsStep,
-    Step,
     VocabularyStep,
     step_id,
 )
@@ -62,7 +62,7 @@ class Plan:
     """All cells of a lab and the steps that they need."""
 
     cells: tuple[Cell, ...]
-    steps: dict[str, Step]
+    steps: dict[str, LabStep]
     """The steps by id, each after those that it needs."""
 
     @property
@@ -94,7 +94,7 @@ def make_plan(config: LabConfig, data: Path) -> Plan:
         UsageError: The settings of a cell are wrong, or a file is missing. The message names the cell.
     """
     cells: list[Cell] = []
-    steps: dict[str, Step] = {}
+    steps: dict[str, LabStep] = {}
     find, hash_file = lru_cache(maxsize=None)(sources.find), lru_cache(maxsize=None)(_content_hash)
     combinations = list(product(*(axis.variants for axis in config.axes)))
     # All seeds of a model use its checkpoints, so that a seed added later does not repeat them.
@@ -147,7 +147,7 @@ class _Cell:
     """`sources.find`, which reports once what it does not read."""
     hash_file: Callable[[Path], str]
     """`_content_hash`, which reads each file once."""
-    steps: dict[str, Step]
+    steps: dict[str, LabStep]
 
     def plan(self) -> Cell:
         shards = self._shards()
@@ -155,13 +155,13 @@ class _Cell:
         tasks = {task.name: self._finetuning(task, model, checkpoint) for task in self.config.tasks}
         return Cell(tuple(variant.name for variant in self.variants), self.seed, model, checkpoint, tasks)
 
-    def _add(self, step: Step) -> str:
+    def _add(self, step: LabStep) -> str:
         name = step_id(step)
         self.steps.setdefault(name, step)
         return name
 
     def _shards(self) -> str:
-        text = configuration.build(Text, _merged(self.config, self.variants, "text"), "text")
+        text = configuration.build(LabText, _merged(self.config, self.variants, "text"), "text")
         text = replace(text, inputs=tuple(_located(self.data, name) for name in text.inputs))
         try:
             files = tuple(f"{file.path} {self._stamp(file)}" for file in self.find(text.inputs))
@@ -272,6 +272,6 @@ def save_plan(plan: Plan, path: Path) -> None:
     storage.write_json(path, {"cells": cells, "steps": steps})
 
 
-def read_step(path: Path, name: str) -> Step:
+def read_step(path: Path, name: str) -> LabStep:
     """Read a step of plan.json."""
-    return configuration.build(Step, storage.read_json(path)["steps"][name], name)
+    return configuration.build(LabStep, storage.read_json(path)["steps"][name], name)

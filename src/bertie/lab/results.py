@@ -15,7 +15,6 @@ from bertie.lab.bootstrap import Estimate, difference, estimate, resampled_score
 from bertie.lab.config import MEAN
 from bertie.lab.plan import Cell, Plan
 from bertie.lab.steps import RESULT, SUMS
-from bertie.tasks.metrics import LOWER_IS_BETTER
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +29,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasureSummary:
     """One measure of one row."""
 
     values: list[float]
@@ -45,11 +44,11 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Row:
+class VariantRow:
     """One combination of variants."""
 
     variants: tuple[str, ...]
-    measures: dict[str, Measured]
+    measures: dict[str, MeasureSummary]
     failed: list[str]
     """Errors of cells that have no result."""
     parameters: int | None
@@ -71,7 +70,7 @@ class Row:
 class Results:
     """The results of a lab, finished or not."""
 
-    rows: list[Row]
+    rows: list[VariantRow]
     measures: list[str]
     """All measures: the losses and accuracies of pre-training, then the tasks."""
     tasks: dict[str, str]
@@ -80,10 +79,6 @@ class Results:
     """Number of cells that have not been run."""
     machines: list[str]
     """A sentence about hardware and versions for the steps that have them in common."""
-
-    def lower_is_better(self, measure: str) -> bool:
-        """Return whether lower values of a measure are better."""
-        return measure.endswith("_loss") or self.tasks.get(measure) in LOWER_IS_BETTER
 
 
 def collect(plan: Plan, steps: Path, failed: dict[str, str]) -> Results:
@@ -98,14 +93,19 @@ def collect(plan: Plan, steps: Path, failed: dict[str, str]) -> Results:
     names = list(dict.fromkeys(name for scores in found for name in scores))
     tasks = [name for name in names if name in plan.cells[0].tasks]
     order = [name for name in names if name not in (*tasks, MEAN)] + tasks + [MEAN] * (MEAN in names)
-    rows: list[Row] = []
+    rows: list[VariantRow] = []
     first: dict[str, list[Score]] = {}
     for variants in plan.rows:
         own = [(cell, scores) for cell, scores in zip(plan.cells, found, strict=True) if cell.variants == variants]
         by_measure = {name: [scores[name] for _, scores in own if name in scores] for name in order}
         rows.append(_row(variants, [cell for cell, _ in own], by_measure, first, steps, failed))
         first = first or by_measure
-    metrics = {task: metric for cell in plan.cells for task, metric in _metrics(cell, steps).items()}
+    metrics = {
+        task: result["metric"]
+        for cell in plan.cells
+        for task, step in cell.tasks.items()
+        if (result := _result(steps, step))
+    }
     missing = sum(not all(_result(steps, step) for step in (cell.model, *cell.tasks.values())) for cell in plan.cells)
     return Results(rows, order, metrics, missing, _machines(plan, steps))
 
@@ -130,11 +130,6 @@ def _described(environment: dict[str, Any] | None) -> str:
 def _result(steps: Path, step: str) -> dict[str, Any] | None:
     path = steps / step / RESULT
     return storage.read_json(path) if path.is_file() else None
-
-
-def _metrics(cell: Cell, steps: Path) -> dict[str, str]:
-    results = {task: _result(steps, step) for task, step in cell.tasks.items()}
-    return {task: result["metric"] for task, result in results.items() if result}
 
 
 def _cell_scores(cell: Cell, steps: Path) -> dict[str, Score]:
@@ -174,7 +169,7 @@ def _row(
     first: dict[str, list[Score]],
     steps: Path,
     failed: dict[str, str],
-) -> Row:
+) -> VariantRow:
     measures = {name: _measured(each, first.get(name, [])) for name, each in scores.items() if each}
     models = [result for cell in cells if (result := _result(steps, cell.model))]
     seconds = [result["seconds"] for result in models if "seconds" in result]
@@ -186,7 +181,7 @@ def _row(
     curves = {
         name: ([each["tokens"] / 1e6 for each in evaluations], [each[name] for each in evaluations]) for name in losses
     }
-    return Row(
+    return VariantRow(
         variants,
         measures,
         errors,
@@ -197,9 +192,9 @@ def _row(
     )
 
 
-def _measured(scores: list[Score], first: list[Score]) -> Measured:
+def _measured(scores: list[Score], first: list[Score]) -> MeasureSummary:
     values = [score.value for score in scores]
-    return Measured(
+    return MeasureSummary(
         values=values,
         mean=estimate(values, _stacked(scores)),
         sd=float(np.std(values, ddof=1)) if len(values) > 1 else None,

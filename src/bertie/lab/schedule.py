@@ -11,16 +11,16 @@ from pathlib import Path
 
 from bertie import console
 from bertie.errors import MachineError, UsageError, UserError
-from bertie.lab.launchers import Job, Launcher
+from bertie.lab.launchers import Launcher, StepProcess
 from bertie.lab.plan import Plan
-from bertie.lab.steps import RESULT, require_result
+from bertie.lab.steps import RESULT, needs, require_result
 from bertie.lab.worker import ERROR
 
 POLL_SECONDS = 0.2
 
 
 @dataclass
-class Schedule:
+class StepScheduler:
     """The state of the steps of a plan."""
 
     plan: Plan
@@ -29,7 +29,7 @@ class Schedule:
     """The folder of the steps. Several labs may have the same one, and then share what they have in common."""
     threads: int
     """CPU threads of each step."""
-    running: dict[str, Job] = field(default_factory=dict)
+    running: dict[str, StepProcess] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     """The error of each failed step, and of each step that needs one."""
 
@@ -70,17 +70,17 @@ class Schedule:
         needed = set(wanted)
         for name in reversed(self.plan.steps):
             if name in needed:
-                needed |= set(self.plan.steps[name].needs)
+                needed |= set(needs(self.plan.steps[name]))
         return [name for name in self.plan.steps if name in needed]
 
     def _start(self, launcher: Launcher, todo: list[str]) -> list[str]:
         """Start the steps that are ready. Return those that still wait."""
         waiting = []
         for name in todo:
-            needs = self.plan.steps[name].needs
-            if broken := [need for need in needs if need in self.failed]:
+            needed = needs(self.plan.steps[name])
+            if broken := [need for need in needed if need in self.failed]:
                 self.failed[name] = f"needs {broken[0]}, which failed"
-            elif len(self.running) < launcher.slots and all(map(self.finished, needs)):
+            elif len(self.running) < launcher.slots and all(map(self.finished, needed)):
                 folder = self.steps / name
                 folder.mkdir(parents=True, exist_ok=True)
                 arguments = [str(self.plan_file), str(self.steps), name, str(self.threads)]

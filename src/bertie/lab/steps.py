@@ -1,4 +1,4 @@
-"""The kinds of steps of a lab. Each is a frozen dataclass that names its settings and the steps that it needs.
+"""The kinds of steps of a lab. Each is a frozen dataclass that names its settings and the steps that it needs (`needs`).
 
 A step has a folder, `STEPS/ID`, which only its own process writes. `run` resumes what an earlier process left there. A step is
 finished when its folder has result.json, which `worker` writes last.
@@ -26,7 +26,7 @@ from bertie.finetuning.finetune import finetune
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.finetuning.sweep import has_failed
 from bertie.lab.budget import measured_steps, with_steps
-from bertie.lab.config import Budget, Text
+from bertie.lab.config import Budget, LabText
 from bertie.pretraining.glove import GloveConfig, glove
 from bertie.pretraining.pretrain import pretrain
 from bertie.pretraining.recipe import PretrainConfig
@@ -83,14 +83,10 @@ class Workplace:
 class VocabularyStep:
     """Train the vocabulary."""
 
-    text: Text
+    text: LabText
     files: tuple[str, ...]
     """The text files with hashes of their contents: another text is another step."""
     kind: Literal["vocabulary"] = "vocabulary"
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return ()
 
     def run(self, at: Workplace) -> dict[str, Any]:
         if not (at.folder / TOKENIZER).exists():
@@ -122,13 +118,9 @@ def _resume_or_restart(write: Callable[[], object], path: Path) -> None:
 class ShardsStep:
     """Tokenize the text."""
 
-    text: Text
+    text: LabText
     vocabulary: str
     kind: Literal["shards"] = "shards"
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return (self.vocabulary,)
 
     def run(self, at: Workplace) -> dict[str, Any]:
         if not (at.folder / SHARDS).exists():
@@ -157,10 +149,6 @@ class MeasureStep:
     """As in `PretrainStep`."""
     kind: Literal["measure"] = "measure"
 
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return (self.shards,)
-
     def run(self, at: Workplace) -> dict[str, Any]:
         recipe = configuration.build(PretrainConfig, self.recipe, "")
         return {"steps": measured_steps(self.budget, recipe, at.of(self.shards) / SHARDS, at.threads)}
@@ -180,10 +168,6 @@ class PretrainStep:
     """The weights of other models that the recipe names, with hashes of their contents: other weights are another step."""
     kind: Literal["pretrain"] = "pretrain"
 
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return (self.shards, *filter(None, [self.measure]))
-
     def run(self, at: Workplace) -> dict[str, Any]:
         recipe = configuration.build(PretrainConfig, self.recipe, "")
         if self.measure:
@@ -202,10 +186,6 @@ class GloveStep:
     settings: dict[str, Any]
     shards: str
     kind: Literal["glove"] = "glove"
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return (self.shards,)
 
     def run(self, at: Workplace) -> dict[str, Any]:
         run = at.folder / RUN
@@ -234,10 +214,6 @@ class FinetuneStep:
     """Use the checkpoint after this many steps; 0: the final model."""
     kind: Literal["finetune"] = "finetune"
 
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return (self.model,)
-
     def run(self, at: Workplace) -> dict[str, Any]:
         recipe, run = configuration.build(FinetuneConfig, self.recipe, ""), at.folder / RUN
         model = at.of(self.model) / RUN
@@ -258,10 +234,15 @@ class FinetuneStep:
         return result | {"seconds": read_metrics(run, "train")[-1]["seconds"]}
 
 
-Step = VocabularyStep | ShardsStep | MeasureStep | PretrainStep | GloveStep | FinetuneStep
+LabStep = VocabularyStep | ShardsStep | MeasureStep | PretrainStep | GloveStep | FinetuneStep
 
 
-def step_id(step: Step) -> str:
+def needs(step: LabStep) -> tuple[str, ...]:
+    """Return the steps that a step needs: those that its fields name."""
+    return tuple(filter(None, (getattr(step, name, "") for name in ("vocabulary", "shards", "measure", "model"))))
+
+
+def step_id(step: LabStep) -> str:
     """Return the name of the step's folder: its kind, and a hash of its settings and of those of the steps it needs.
 
     Settings with their default value do not count, so a new setting of bertie does not change the names.
@@ -286,7 +267,7 @@ def require_result(folder: Path) -> None:
             raise UserError(f"{folder / SUMS} is damaged: {error}") from error
 
 
-def tidy(step: Step, at: Workplace) -> None:
+def tidy(step: LabStep, at: Workplace) -> None:
     """Delete what no other step reads, after the result is saved: checkpoints, and the weights of fine-tuned models."""
     if isinstance(step, FinetuneStep) or (isinstance(step, PretrainStep) and not step.keep_checkpoints):
         shutil.rmtree(at.folder / RUN / "checkpoints", ignore_errors=True)

@@ -9,9 +9,9 @@
 - distil.py: knowledge distillation, as in DistilBERT
 - plm.py: permutation language modeling, as in XLNet
 
-Read `objective.py` first: it has the contract that every objective fulfills. `nsp.py` is the smallest objective. Several
-share `masking.py` (which tokens are selected), `requirements.py` (checks), `initialization.py` (weights that are counted in
-the corpus) and `heads.py` (builds the heads of a recipe); `teacher.py` reads the teacher of a distillation.
+Read objective.py first: it has the contract that every objective fulfills. nsp.py is the smallest objective. Several
+share masking.py (which tokens are selected), requirements.py (checks), initialization.py (weights that are counted in the
+corpus) and heads.py (builds the heads of a recipe).
 
 To add an objective, add a file here and its name to the union.
 """

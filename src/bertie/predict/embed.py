@@ -15,10 +15,10 @@ from bertie.errors import UserError
 from bertie.model import layer_selection
 from bertie.model.layer_selection import Fixed
 from bertie.model.pooling import Pooling
-from bertie.predict.blocks import Rows, blocks
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
+from bertie.predict.text_blocks import TextRows, text_blocks
 from bertie.predict.vector_files import Columns, Dtype, require_free, vector_file
 from bertie.predict.vectors import WordPooling
 from bertie.tasks.data.rows import SHOWN, STDIN, first_few, require_list
@@ -40,7 +40,7 @@ class TextUnit:
     layers: Fixed = "last"
     """Layers whose hidden states to use."""
 
-    def block(self, model: Predictor, rows: Rows, first: int, width: int) -> tuple[Columns, np.ndarray]:
+    def block(self, model: Predictor, rows: TextRows, first: int, width: int) -> tuple[Columns, np.ndarray]:
         """Return the columns and the vectors, float32 [rows, width], of a block that starts at row `first`."""
         vectors = np.full((len(rows), width), np.nan, np.float32)
         readable = [i for i, row in enumerate(rows) if not isinstance(row, UserError)]
@@ -59,7 +59,7 @@ class WordUnit:
     layers: Fixed = "last"
     """Layers whose hidden states to use."""
 
-    def block(self, model: Predictor, rows: Rows, first: int, width: int) -> tuple[Columns, np.ndarray]:
+    def block(self, model: Predictor, rows: TextRows, first: int, width: int) -> tuple[Columns, np.ndarray]:
         """Return the columns and the vectors, float32 [words, width], of a block that starts at row `first`."""
         readable = [i for i, row in enumerate(rows) if not isinstance(row, UserError)]
         texts = [row for row in rows if not isinstance(row, UserError)]
@@ -77,14 +77,14 @@ class WordUnit:
         return columns, np.concatenate([np.zeros((0, width), np.float32), *(result.vectors for result in results)])
 
 
-Unit = TextUnit | WordUnit
+VectorUnit = TextUnit | WordUnit
 
 
 def embed(
     model: str | Path | Predictor,
     texts: str | Path | Iterable[Any],
     out: str | Path,
-    unit: Unit = TextUnit(),
+    unit: VectorUnit = TextUnit(),
     *,
     source: UnlabeledReader = UnlabeledReader(),
     dtype: Dtype = "float32",
@@ -129,7 +129,7 @@ def embed(
         vector_file(out, width, dtype, words=unit.kind == "word") as write,
         console.progress("embed", total, "texts") as bar,
     ):
-        for rows in blocks(_rows(inputs, source), SEQUENCES_AT_ONCE):
+        for rows in text_blocks(_rows(inputs, source), SEQUENCES_AT_ONCE):
             columns, vectors = unit.block(predictor, rows, first, width)
             write(columns, vectors)
             first, count = first + len(rows), count + len(vectors)

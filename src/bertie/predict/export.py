@@ -24,10 +24,10 @@ from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.tasks.inference import infer
 
-Target = Literal["torch", "openvino", "onnx", "hf", "sentence-transformers"]
+ExportTarget = Literal["torch", "openvino", "onnx", "hf", "sentence-transformers"]
 """torch, openvino, onnx: for an engine of bertie; the graph of the last two also runs without bertie. hf: a checkpoint for
 transformers. sentence-transformers: the same with the files that describe text vectors."""
-Precision = Literal["fp32", "bf16", "int8"]
+ExportPrecision = Literal["fp32", "bf16", "int8"]
 CALIBRATION_SEQUENCES = 128
 """Sequences on which activations are measured."""
 CHECKED_SEQUENCES = 32
@@ -44,12 +44,12 @@ class Made(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Job:
+class Conversion:
     """What to convert, and on which inputs."""
 
     source: Predictor
-    to: Target
-    precision: Precision
+    to: ExportTarget
+    precision: ExportPrecision
     calibration: list[Sequence]
     checked: list[Sequence]
 
@@ -65,9 +65,9 @@ class Job:
 def convert(
     source: str | Path,
     out: str | Path,
-    to: Target,
+    to: ExportTarget,
     *,
-    precision: Precision = "fp32",
+    precision: ExportPrecision = "fp32",
     data: str | Path | None = None,
     calibration: str | Path | None = None,
     max_loss: float = 0.005,
@@ -101,7 +101,7 @@ def convert(
     _require(to, precision, data)
     predictor = load(source, threads=threads, engine="plain")
     real = export_checks.sequences(predictor, calibration or data)
-    job = Job(predictor, to, precision, _spread(real, CALIBRATION_SEQUENCES), _spread(real, CHECKED_SEQUENCES))
+    job = Conversion(predictor, to, precision, _spread(real, CALIBRATION_SEQUENCES), _spread(real, CHECKED_SEQUENCES))
     with storage.atomic_folder(out) as folder:
         made = _write(job, folder)
         result = _compare(job, folder, made, data, max_loss)
@@ -111,7 +111,7 @@ def convert(
     return {"out": str(out), "engine": job.engine, "precision": precision, **result}
 
 
-def _require(to: Target, precision: Precision, data: str | Path | None) -> None:
+def _require(to: ExportTarget, precision: ExportPrecision, data: str | Path | None) -> None:
     if to in ("hf", "sentence-transformers") and precision != "fp32":
         raise UsageError(f"--to {to} keeps the weights as they are, and --precision is {precision}: omit it")
     if to == "onnx" and precision == "bf16":
@@ -130,7 +130,7 @@ def _spread(sequences: list[Sequence], count: int) -> list[Sequence]:
     return [sequences[i] for i in np.linspace(0, len(sequences) - 1, min(count, len(sequences))).astype(int).tolist()]
 
 
-def _write(job: Job, folder: Path) -> Made:
+def _write(job: Conversion, folder: Path) -> Made:
     model, tokenizer = job.source.model.cpu(), job.source.tokenizer
     checkpoint = read_checkpoint(job.source.folder)
     write_model(folder, model, tokenizer, checkpoint.task or None, f"Converted from {job.source.folder.name}.")
@@ -151,7 +151,7 @@ def _write(job: Job, folder: Path) -> Made:
             return _write_openvino(job, folder)
 
 
-def _write_activations(job: Job, folder: Path) -> Made:
+def _write_activations(job: Conversion, folder: Path) -> Made:
     console.info(f"measuring activations of {console.plural(len(job.calibration), 'sequence')}")
     model = job.source.model
     encoder = model.encoder
@@ -169,7 +169,7 @@ def _write_activations(job: Job, folder: Path) -> Made:
     return Made((files.ACTIVATIONS,), activations)
 
 
-def _write_onnx(job: Job, folder: Path) -> Made:
+def _write_onnx(job: Conversion, folder: Path) -> Made:
     path = folder / files.GRAPHS["onnx"]
     path.parent.mkdir()
     graph = Graph(job.source.model)
@@ -182,7 +182,7 @@ def _write_onnx(job: Job, folder: Path) -> Made:
     return Made((path.relative_to(folder).as_posix(),), graph=differences)
 
 
-def _write_openvino(job: Job, folder: Path) -> Made:
+def _write_openvino(job: Conversion, folder: Path) -> Made:
     path = folder / files.GRAPHS["openvino"]
     path.parent.mkdir()
     graph = Graph(job.source.model)
@@ -196,7 +196,7 @@ def _write_openvino(job: Job, folder: Path) -> Made:
     return Made(tuple(each.relative_to(folder).as_posix() for each in names), graph=differences)
 
 
-def _compare(job: Job, folder: Path, made: Made, data: str | Path | None, max_loss: float) -> dict[str, Any]:
+def _compare(job: Conversion, folder: Path, made: Made, data: str | Path | None, max_loss: float) -> dict[str, Any]:
     """Compare the written folder with the source. Raises UserError if they differ too much."""
     if job.engine is None:
         found: dict[str, Any] = export_checks.other_library(job.source, folder, job.to, job.checked)

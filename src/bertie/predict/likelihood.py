@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertie.errors import UserError
-from bertie.predict.blocks import blocks
+from bertie.predict.text_blocks import text_blocks
 from bertie.predict.token_model import Query, TokenModel
 from bertie.tasks.data.unlabeled import Text
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
@@ -68,7 +68,7 @@ def score_stream(
         UserError: An item is not a valid text.
     """
     first = 1
-    for rows in blocks(_valid(texts), SEQUENCES_AT_ONCE):
+    for rows in text_blocks(_valid(texts), SEQUENCES_AT_ONCE):
         joined = [" ".join(row) if isinstance(row, list | tuple) else row for row in rows]
         names = [f"text {number:,}" for number in range(first, first + len(rows))]
         yield from score_texts(model, joined, names, within_word)

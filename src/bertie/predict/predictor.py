@@ -31,7 +31,7 @@ from bertie.predict.fill_mask import (
 )
 from bertie.predict.generation import Generation, generate
 from bertie.predict.likelihood import TextScore, score_stream
-from bertie.predict.refused import with_nan
+from bertie.predict.refused_texts import with_nan
 from bertie.predict.sentence_pairs import next_sentence
 from bertie.predict.token_model import TokenModel
 from bertie.predict.vectors import WordPooling, WordVectors, cosines, text_vectors, word_vectors

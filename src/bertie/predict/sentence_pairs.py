@@ -14,7 +14,7 @@ from bertie.errors import UsageError, UserError
 from bertie.model.heads import PooledHead
 from bertie.model.model import Model
 from bertie.predict.checkpoint_task import run_settings
-from bertie.predict.refused import with_nan
+from bertie.predict.refused_texts import with_nan
 from bertie.tasks.encoding import softmax
 from bertie.tasks.inference import infer, require_finite
 from bertie.text import truncation

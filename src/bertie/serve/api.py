@@ -23,7 +23,7 @@ from bertie.serve.exchange import Call, Handler, json_response
 from bertie.serve.inputs import characters, encode_inputs, read_inputs, texts_in
 from bertie.serve.limits import Refused, Where, check_count, check_sizes, items_of, too_large
 from bertie.serve.operations import MAX_TOP_K, Operation, ServedModel
-from bertie.serve.queue import Job
+from bertie.serve.queue import QueuedJob
 from bertie.tasks.relevance import relevance
 
 MAX_CANDIDATES = 200_000  # predicted tokens in an answer: about 20 MB of JSON
@@ -227,13 +227,13 @@ def _candidates(model: ServedModel, results: list[Any], top_k: int) -> list[list
 
 async def _embed(
     call: Call, model: ServedModel, texts: list[str], truncate: bool, param: str, where: Where | None = None
-) -> Job:
+) -> QueuedJob:
     sizes = list(map(len, texts))
     check_sizes(sizes, call.service.limits, param, where=where)
     return await _run(call, model, "embed", model.encode_texts, texts, sizes, truncate, where or items_of(param))
 
 
-async def _embed_ids(call: Call, model: ServedModel, lists: list[list[int]], truncate: bool) -> Job:
+async def _embed_ids(call: Call, model: ServedModel, lists: list[list[int]], truncate: bool) -> QueuedJob:
     sizes = list(map(len, lists))
     check_sizes(sizes, call.service.limits, "input", "token ids")
     encode = _each(model.encode_ids, "input")
@@ -258,7 +258,7 @@ def _each(encode: Callable[[Any], Sequence], param: str) -> Callable[[list[tuple
 
 async def _predict(
     call: Call, model: ServedModel, inputs: list[m.Example], truncate: bool, param: str
-) -> tuple[Job, list[Any]]:
+) -> tuple[QueuedJob, list[Any]]:
     """Return predictions for inputs, with the job that computed them."""
     sizes = [characters(value) for value in inputs]
     check_sizes(sizes, call.service.limits, param)
@@ -280,7 +280,7 @@ async def _run(
     sizes: list[int],
     truncate: bool = True,
     where: Where = items_of("inputs"),
-) -> Job:
+) -> QueuedJob:
     """Tokenize values and compute their sequences.
 
     Args:

@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from bertie.errors import UserError
 from bertie.serve.limits import Refused, too_large
+from bertie.serve.logs import places
 from bertie.serve.messages import Error, ErrorResponse
 from bertie.serve.service import ClientGone, Service
 from bertie.tasks.data.rows import shorten
@@ -248,8 +249,4 @@ def complete(call: Call, name: str, response: Response, reason: str) -> None:
 
 
 def _log_bug(service: Service, call: Call, error: Exception) -> None:
-    trace, places = error.__traceback__, []
-    while trace is not None:
-        places.append(f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}")
-        trace = trace.tb_next
-    service.log.event("bug", "error", id=call.id, error=type(error).__qualname__, where=places[-8:])
+    service.log.event("bug", "error", id=call.id, error=type(error).__qualname__, where=places(error)[-8:])

@@ -6,6 +6,7 @@ import queue
 import sys
 import threading
 import time
+import traceback
 from contextlib import suppress
 from typing import Any
 
@@ -52,3 +53,11 @@ class JsonLog:
                 sys.stderr.write(self._encode(line).decode() + "\n")
                 sys.stderr.flush()
             self._written += 1
+
+
+def places(error: Exception) -> list[str]:
+    """Return the lines through which a raised exception passed, FILE:NUMBER, the first cause last.
+
+    Its message is not logged: it could contain a text.
+    """
+    return [f"{frame.f_code.co_filename}:{line}" for frame, line in traceback.walk_tb(error.__traceback__)]

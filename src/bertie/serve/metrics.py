@@ -16,8 +16,8 @@ from prometheus_client import (
     generate_latest,
 )
 
-from bertie.serve.queue import Share
-from bertie.serve.worker import Measured
+from bertie.serve.queue import QueueShare
+from bertie.serve.worker import ComputedBatch
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 TOKENS = (16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
@@ -26,7 +26,7 @@ TOKENS = (16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 class Metrics:
     """All metrics of one server."""
 
-    def __init__(self, shares: Iterable[Share]):
+    def __init__(self, shares: Iterable[QueueShare]):
         """Create them. shares: those of the models."""
         disable_created_metrics()
         self.registry = CollectorRegistry()
@@ -79,7 +79,7 @@ class Metrics:
         if count:
             self._truncated.labels(model).inc(count)
 
-    def batch(self, batch: Measured) -> None:
+    def batch(self, batch: ComputedBatch) -> None:
         """Count a computed batch."""
         self._batch_seconds.labels(batch.model).observe(batch.seconds)
         self._batch_tokens.labels(batch.model).observe(batch.tokens)

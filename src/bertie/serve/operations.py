@@ -21,7 +21,7 @@ from bertie.predict import vectors
 from bertie.predict.fill_mask import MaskPrediction, encode_masked, mask_predictions
 from bertie.predict.predictor import Predictor
 from bertie.predict.token_model import TokenModel
-from bertie.serve.queue import Lane, Share
+from bertie.serve.queue import Lane, QueueShare
 from bertie.serve.worker import Health
 from bertie.storage import is_unicode
 from bertie.tasks import Task
@@ -44,7 +44,7 @@ class ServedModel:
     """Name in requests."""
     predictor: Predictor
     """The model."""
-    share: Share
+    share: QueueShare
     """Its share of the queue."""
     lanes: dict[Operation, Lane]
     """The operations that it offers."""
@@ -177,7 +177,7 @@ def serve_model(name: str, predictor: Predictor, capacity: int) -> ServedModel:
     if wrong := [label for label in labels if not is_unicode(label)]:
         problem = f"the label {wrong[0]!a} holds half of a surrogate pair, which is not a character"
         raise UserError(f"{predictor.folder}: {problem}: correct it in task.json and config.json")
-    share = Share(name, capacity)
+    share = QueueShare(name, capacity)
     how = predictor.text_embedding
     embed = partial(vectors.sequence_vectors, predictor.model, pooling=how.pooling, normalize=how.normalize)
     compute: dict[Operation, Callable[[list[Sequence]], list[Any]]] = {"embed": embed}

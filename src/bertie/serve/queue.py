@@ -29,7 +29,7 @@ class QueueFull(Exception):  # noqa: N818
 
 
 @dataclass(eq=False)
-class Job:
+class QueuedJob:
     """The sequences of one request. The queue changes the fields below `waiter` under its lock."""
 
     sequences: list[Sequence]
@@ -67,9 +67,9 @@ class Lane:
 
     compute: Callable[[list[Sequence]], list[Any]]
     """Computes the results of sequences, in order."""
-    owner: Share
+    owner: QueueShare
     """The model's share of the queue."""
-    jobs: list[tuple[int, int, Job]] = field(default_factory=list)
+    jobs: list[tuple[int, int, QueuedJob]] = field(default_factory=list)
     """Jobs with sequences to take, cancelled ones among them: a heap by the time of their next turn, then by order."""
     tokens: int = 0
     """Tokens that wait."""
@@ -80,7 +80,7 @@ class Lane:
 
 
 @dataclass(eq=False)
-class Share:
+class QueueShare:
     """The part of the queue that belongs to one model."""
 
     name: str
@@ -96,7 +96,7 @@ class Share:
 class Slice(NamedTuple):
     """Some sequences of a job, in a batch."""
 
-    job: Job
+    job: QueuedJob
     first: int
     last: int
 
@@ -105,7 +105,7 @@ class Slice(NamedTuple):
         return self.job.sequences[self.first : self.last]
 
 
-class Batch(NamedTuple):
+class LaneBatch(NamedTuple):
     """What the worker takes."""
 
     lane: Lane
@@ -127,7 +127,7 @@ class TokenQueue:
         self._lanes: deque[Lane] = deque()  # those with jobs; the next to serve is first
         self._closed = False
 
-    def add(self, job: Job) -> None:
+    def add(self, job: QueuedJob) -> None:
         """Add a job, if all of it fits.
 
         Raises:
@@ -147,7 +147,7 @@ class TokenQueue:
             heapq.heappush(job.lane.jobs, (job.lane.clock, job.lane.added, job))
             self._changed.notify()
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: QueuedJob) -> None:
         """Remove what the worker has not taken of a job. It will not be notified."""
         with self._changed:
             if not job.cancelled and job.missing:
@@ -157,7 +157,7 @@ class TokenQueue:
                 job.missing -= waiting
                 job.taken = len(job.sequences)
 
-    def take(self, timeout: float) -> Batch | None:
+    def take(self, timeout: float) -> LaneBatch | None:
         """Wait for a batch. Returns None after `timeout` seconds without one, or if the queue is closed and empty."""
         end = time.monotonic() + timeout
         with self._changed:
@@ -173,7 +173,7 @@ class TokenQueue:
                     return None
                 self._changed.wait(min(ready, end) - now)
 
-    def finish(self, batch: Batch, results: list[Any]) -> list[Job]:
+    def finish(self, batch: LaneBatch, results: list[Any]) -> list[QueuedJob]:
         """Store the results of a batch. Returns the jobs that are now complete and wanted."""
         complete, position, now = [], 0, time.monotonic()
         with self._changed:
@@ -198,7 +198,7 @@ class TokenQueue:
         """Whether new jobs are refused."""
         return self._closed
 
-    def _release(self, job: Job, sequences: list[Sequence]) -> int:
+    def _release(self, job: QueuedJob, sequences: list[Sequence]) -> int:
         """Give the room of sequences back. Returns their tokens."""
         tokens = sum(map(len, sequences))
         job.lane.owner.tokens -= tokens
@@ -227,7 +227,7 @@ class TokenQueue:
             return 0.0
         return min(job.admitted for *_, job in lane.jobs) + self.max_wait
 
-    def _next_batch(self, now: float) -> Batch:
+    def _next_batch(self, now: float) -> LaneBatch:
         """Take a batch from the first lane, which then is the last one."""
         lane = self._lanes.popleft()
         slices: list[Slice] = []
@@ -249,9 +249,9 @@ class TokenQueue:
         lane.tokens -= self.batch_tokens - room
         if lane.jobs:
             self._lanes.append(lane)
-        return Batch(lane, slices)
+        return LaneBatch(lane, slices)
 
-    def _take_turn(self, job: Job, room: int, alone: bool) -> int:
+    def _take_turn(self, job: QueuedJob, room: int, alone: bool) -> int:
         """Take sequences of a job for its turn. Returns their tokens.
 
         Args:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import torch
@@ -16,11 +17,12 @@ import torch
 from bertie.contracts import Sequence
 from bertie.serve.keys import ApiKeys
 from bertie.serve.limits import Limits, Refused, too_large
-from bertie.serve.logs import JsonLog
+from bertie.serve.logs import JsonLog, places
 from bertie.serve.metrics import Metrics
 from bertie.serve.operations import Operation, ServedModel
-from bertie.serve.queue import Job, Lane, QueueFull, Share, TokenQueue
-from bertie.serve.worker import Failure, Measured, Worker
+from bertie.serve.queue import Lane, QueuedJob, QueueFull, QueueShare, TokenQueue
+from bertie.serve.worker import ComputedBatch, Failure, Worker
+from bertie.text.batching import batches
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -166,16 +168,16 @@ class Service:
         Raises:
             Refused: The time is over.
         """
-        parts = list(_parts(values, sizes))
-        if len(parts) == 1 and parts[0][1] <= INLINE:
+        parts = list(batches(list(zip(values, sizes, strict=True)), AT_ONCE, itemgetter(1)))
+        if len(parts) == 1 and sum(size for _, size in parts[0]) <= INLINE:
             return encode(values)
         loop = asyncio.get_running_loop()
         found: list[Sequence] = []
         before = 0
         try:
             async with asyncio.timeout(max(timeout, 0)):
-                for part, _ in parts:
-                    done = await loop.run_in_executor(self._tokenizers, encode, part)
+                for part in parts:
+                    done = await loop.run_in_executor(self._tokenizers, encode, [value for value, _ in part])
                     found += done if not before else (_renumbered(sequence, before) for sequence in done)
                     before += len(part)
         except TimeoutError:
@@ -184,7 +186,7 @@ class Service:
 
     async def compute(
         self, lane: Lane, sequences: list[Sequence], gone: Callable[[], Awaitable[object]], timeout: float
-    ) -> Job:
+    ) -> QueuedJob:
         """Compute sequences, in turns with other requests.
 
         Args:
@@ -199,7 +201,7 @@ class Service:
         """
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
-        job = Job(sequences, lane, waiter)
+        job = QueuedJob(sequences, lane, waiter)
         self._admit(job)
         watch = asyncio.ensure_future(gone())
         watch.add_done_callback(lambda _: _fail(waiter, ClientGone()))
@@ -219,7 +221,7 @@ class Service:
         seconds = self.limits.timeout
         return Refused(504, "timeout", f"no result after {seconds:g} s: send fewer or shorter texts, or try later")
 
-    def _admit(self, job: Job) -> None:
+    def _admit(self, job: QueuedJob) -> None:
         capacity = job.lane.owner.capacity
         if job.tokens > capacity:
             raise too_large("tokens in the request", job.tokens, capacity, "split it", "--queue-tokens")
@@ -236,22 +238,22 @@ class Service:
         except QueueFull:
             raise self._overloaded(job.lane.owner) from None
 
-    def _too_long(self, share: Share, tokens: int) -> bool:
+    def _too_long(self, share: QueueShare, tokens: int) -> bool:
         """Whether what waits, and some more tokens, take too long. Otherwise all requests of an overload would time out."""
         seconds = self.models[share.name].health.seconds(share.tokens + tokens)
         return share.tokens > 0 and seconds > WAIT_SHARE * self.limits.timeout
 
-    def _overloaded(self, share: Share) -> Refused:
+    def _overloaded(self, share: QueueShare) -> Refused:
         seconds = math.ceil(self.models[share.name].health.seconds(share.tokens))
         wait = min(max(seconds, 1), MAX_RETRY_AFTER)
         return Refused(429, "queue", f"too much work waits: try again in {wait} s", retry_after=wait)
 
-    def _deliver(self, jobs: list[Job]) -> None:
+    def _deliver(self, jobs: list[QueuedJob]) -> None:
         if jobs and self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended, and so has whoever waited
                 self._loop.call_soon_threadsafe(_wake, jobs)
 
-    def _measure(self, batch: Measured) -> None:
+    def _measure(self, batch: ComputedBatch) -> None:
         self.metrics.batch(batch)
         if batch.error is not None:
             name = f"{type(batch.error).__module__}.{type(batch.error).__qualname__}"
@@ -262,7 +264,7 @@ class Service:
                 error=name,
                 sequences=batch.failures,
                 of=batch.sequences,
-                where=_place(batch.error),
+                where=places(batch.error)[-1],
             )
 
 
@@ -276,29 +278,7 @@ def _fail(waiter: asyncio.Future[None], error: Exception) -> None:
         waiter.set_exception(error)
 
 
-def _wake(jobs: list[Job]) -> None:
+def _wake(jobs: list[QueuedJob]) -> None:
     for job in jobs:
         if not job.waiter.done():
             job.waiter.set_result(None)
-
-
-def _place(error: Exception) -> str:
-    """Return where an exception was raised. Its message is not logged: it could contain a text."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
-
-
-def _parts(values: list[T], sizes: Iterable[int]) -> Iterator[tuple[list[T], int]]:
-    """Split values into parts of about `AT_ONCE` characters. Yields each part with its size."""
-    part: list[T] = []
-    total = 0
-    for value, size in zip(values, sizes, strict=True):
-        part.append(value)
-        total += size
-        if total >= AT_ONCE:
-            yield part, total
-            part, total = [], 0
-    if part:
-        yield part, total

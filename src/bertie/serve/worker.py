@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from bertie import runtime
 from bertie.contracts import Sequence
-from bertie.serve.queue import Batch, Job, TokenQueue
+from bertie.serve.queue import LaneBatch, QueuedJob, TokenQueue
 
 MAX_FAILURES = 3  # consecutive failures after which a model counts as broken
 AVERAGED_TOKENS = 40_000  # over which the speed of a model is averaged
@@ -29,7 +29,7 @@ class Failure(NamedTuple):
     error: Exception
 
 
-class Measured(NamedTuple):
+class ComputedBatch(NamedTuple):
     """A computed batch, for metrics and logs."""
 
     model: str
@@ -94,9 +94,9 @@ class Worker:
     """The queue."""
     health: dict[str, Health]
     """By the name of the model."""
-    deliver: Callable[[list[Job]], None]
+    deliver: Callable[[list[QueuedJob]], None]
     """Called in the thread with the jobs that a batch has completed."""
-    measure: Callable[[Measured], None] = lambda _: None
+    measure: Callable[[ComputedBatch], None] = lambda _: None
     """Called in the thread after every batch."""
     hang_timeout: float = 60.0
     """Seconds after which a batch counts as hanging."""
@@ -148,7 +148,7 @@ class Worker:
                 self._probe()
                 probed = time.monotonic()
 
-    def _work(self, batch: Batch) -> None:
+    def _work(self, batch: LaneBatch) -> None:
         health = self.health[batch.lane.owner.name]
         sequences = [sequence for part in batch.slices for sequence in part.sequences]
         self.busy_since = started = time.monotonic()
@@ -165,7 +165,7 @@ class Worker:
         if not failed:
             health.count(tokens, seconds)
         error = failed[0].error if failed else None
-        self.measure(Measured(batch.lane.owner.name, len(sequences), tokens, seconds, len(failed), error))
+        self.measure(ComputedBatch(batch.lane.owner.name, len(sequences), tokens, seconds, len(failed), error))
 
     def _probe(self) -> None:
         """Try to compute something with each broken model."""

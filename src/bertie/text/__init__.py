@@ -2,13 +2,15 @@
 
 Start with the three public functions, then follow their imports:
 
-1. `vocabulary` (`train_tokenizer`, `extend_tokenizer`): `readers` yields documents, `word_counts` counts their words,
-   `wordpiece` and `merges` build the vocabulary, `coverage` reports how well it covers the text.
-2. `tokenizer` (`Tokenizer`): text to token ids and back. `word_cache` does the same faster on running text.
-   `truncation` turns texts of any length into model inputs of at most `max_length` tokens.
-3. `prepare` (`prepare`): `blocks` (read and filter documents), `duplicates`, `encode` (`sentences`, then ids),
-   `shards` (the file format, for writing and reading), `statistics` (report.html). `executors` runs the stages in
-   parallel.
+1. vocabulary.py (`train_tokenizer`, `extend_tokenizer`): readers.py yields documents, word_counts.py counts their words,
+   wordpiece.py, bpe.py and merges.py build the vocabulary, coverage.py reports how well it covers the text.
+2. tokenizer.py (`Tokenizer`): text to token ids and back, by wordpiece_backend.py or bpe_backend.py, with the roles of
+   special_tokens.py. word_cache.py does the same faster on running text, in the portions of batching.py. truncation.py turns
+   texts of any length into model inputs of at most `max_length` tokens. valid_texts.py refuses what is no text.
+3. prepare.py (`prepare`): document_blocks.py (read and filter documents), duplicates.py, encode.py (sentences.py, then ids),
+   shard_writer.py, statistics.py (report.html). executors.py runs the stages in parallel.
+4. shards.py opens the result, in the format of shard_format.py.
 
-`cooccurrence` computes initial token embeddings from finished shards. `read_counts` counts skipped records.
+cooccurrence.py computes initial token embeddings from finished shards. spelling.py spells tokens for models that read
+characters. read_counts.py counts skipped records.
 """

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import add
 
 import numpy as np
 
-from bertie import console
 from bertie.errors import UsageError, UserError
 from bertie.text.bpe_backend import BYTE_CHARACTERS, BYTE_ORDER, ROBERTA_ORDER
-from bertie.text.merges import PAIR_BASE, FrequencyQueue, SegmentedWords
+from bertie.text.merges import PAIR_BASE, FrequencyQueue, SegmentedWords, merge_pieces, require_full
 
 
 def train(
@@ -45,13 +45,10 @@ def train(
             )
     if not counts:
         raise UserError("the text is empty: give text to train a vocabulary on")
-    merges = _merge(pieces, _segment_words(counts, len(pieces) - 256, vocab_size), vocab_size, min_frequency)
-    if exact and len(pieces) < vocab_size:
-        lower = f", or lower --min-frequency (now {min_frequency})" if min_frequency > 1 else ""
-        raise UserError(
-            f"the text fills a vocabulary of only {len(pieces)} entries: "
-            f"use --vocab-size {len(pieces)} or give more text{lower}"
-        )
+    words = _segment_words(counts, len(pieces) - 256, vocab_size)
+    merges = merge_pieces(pieces, words, FrequencyQueue(words, min_frequency), vocab_size, add)
+    if exact:
+        require_full(pieces, vocab_size, min_frequency)
     return pieces, merges
 
 
@@ -63,19 +60,3 @@ def _segment_words(counts: Mapping[str, int], first: int, vocab_size: int) -> Se
     piece = id_of_byte[np.frombuffer(b"".join(encoded), np.uint8)]
     lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
     return SegmentedWords(piece, lengths, np.fromiter(counts.values(), np.int64, len(counts)), vocab_size)
-
-
-def _merge(pieces: list[str], words: SegmentedWords, vocab_size: int, min_frequency: int) -> list[tuple[str, str]]:
-    """Merge pairs and append the new pieces to `pieces`, until there are `vocab_size` or no pair is left."""
-    ids = {piece: index for index, piece in enumerate(pieces)}
-    queue, merges = FrequencyQueue(words, min_frequency), []
-    with console.progress("merge pieces", vocab_size, "entries", done=len(pieces)) as bar:
-        while len(pieces) < vocab_size and (pair := queue.pop()) is not None:
-            left, right = pieces[pair // PAIR_BASE], pieces[pair % PAIR_BASE]
-            merges.append((left, right))
-            if left + right not in ids:  # another pair may have given the same piece before
-                ids[left + right] = len(pieces)
-                pieces.append(left + right)
-                bar.advance()
-            queue.update(words.merge(pair, ids[left + right]), pair)
-    return merges

@@ -21,7 +21,14 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from bertie import storage
 from bertie.errors import UserError
-from bertie.text.special_tokens import LINE_BREAK, SpecialTokens, without_automatic_changes
+from bertie.text.special_tokens import (
+    LINE_BREAK,
+    SpecialTokens,
+    add_user_tokens,
+    read_engine,
+    require_ids_without_gaps,
+    without_automatic_changes,
+)
 
 ROBERTA = SpecialTokens(cls="<s>", sep="</s>", pad="<pad>", unk="<unk>", mask="<mask>")
 ROBERTA_ORDER = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # of their ids in a new vocabulary
@@ -189,8 +196,7 @@ def build(
     names = dict.fromkeys(special.names().values())
     # Hugging Face's <mask> takes the space before it, as in "Paris is <mask>."
     engine.add_special_tokens([AddedToken(name, lstrip=name == special.mask, normalized=False) for name in names])
-    added = [token if isinstance(token, AddedToken) else AddedToken(token, normalized=False) for token in user_tokens]
-    engine.add_tokens(added)
+    add_user_tokens(engine, user_tokens)
     return BPEBackend(without_automatic_changes(engine), special)
 
 
@@ -214,10 +220,7 @@ def load_json(path: Path) -> BPEBackend:
     Raises:
         UserError: The file is damaged, or is not a byte-level BPE like those of GPT-2, RoBERTa and ModernBERT.
     """
-    try:
-        engine = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing narrower
-        raise UserError(f"{path} is damaged or is not a tokenizer: {error}") from error
+    engine = read_engine(path)
     splitter, model = engine.pre_tokenizer, engine.model
     unusual = {
         "a normalizer other than NFC": not isinstance(engine.normalizer, normalizers.NFC | None),
@@ -232,8 +235,7 @@ def load_json(path: Path) -> BPEBackend:
             f"{path} is not byte-level BPE like those of GPT-2, RoBERTa and ModernBERT: it has {', '.join(found)}"
         )
     vocabulary = engine.get_vocab(with_added_tokens=True)
-    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
-        raise UserError(f"{path}: the ids of its {len(vocabulary)} tokens do not run from 0 to {len(vocabulary) - 1}")
+    require_ids_without_gaps(path, vocabulary)
     special = _read_roles(path.parent, vocabulary)
     trimmed = _offsets_without_spaces(splitter.add_prefix_space)  # the files of GPT-2 and ModernBERT keep the spaces
     if isinstance(engine.post_processor, processors.ByteLevel | None):

@@ -18,23 +18,24 @@ from typing import Any
 import numpy as np
 
 from bertie import storage
-from bertie.text import blocks, duplicates, shards
+from bertie.text import document_blocks, duplicates, shards
+from bertie.text.batching import batches
 from bertie.text.sentences import split_sentences
 from bertie.text.shard_writer import TokenizedDocuments, write_shard
 from bertie.text.special_tokens import LINE_BREAK
 from bertie.text.tokenizer import Tokenizer
-from bertie.text.word_cache import WordCache, batches
+from bertie.text.word_cache import WordCache
 
 FOLDER = "encoded"
 LOWEST = 9  # hashes per block in its counts: enough to suggest an --eval-share that holds out up to 8 documents
 
 
 @dataclass(frozen=True)
-class Block:
+class DocumentBlock:
     """Work item of this stage: a block of documents, and how to tokenize and split it."""
 
     work: Path  # the hidden work folder of `prepare`
-    name: str  # file name of the block, see `blocks`
+    name: str  # file name of the block, see `document_blocks`
     number: int  # index among all blocks
     language: str
     languages: tuple[str, ...]  # of the translations of a document; () if documents have one text each
@@ -43,7 +44,7 @@ class Block:
     fingerprint: str  # of the tokenizer in `work`
 
 
-def encode_block(block: Block) -> dict[str, Any]:
+def encode_block(block: DocumentBlock) -> dict[str, Any]:
     """Write the shards of a block, unless that is already done.
 
     Returns:
@@ -52,7 +53,7 @@ def encode_block(block: Block) -> dict[str, Any]:
         "train": `_split_counts`, "eval": `_split_counts`}.
     """
     path = block.work / FOLDER / f"{block.number:05d}.json"
-    return blocks.run_once(path, lambda: _encode(block))
+    return document_blocks.run_once(path, lambda: _encode(block))
 
 
 @lru_cache(1)
@@ -63,7 +64,7 @@ def _word_cache(folder: Path, fingerprint: str) -> WordCache:
     return cache
 
 
-def _encode(block: Block) -> dict[str, Any]:
+def _encode(block: DocumentBlock) -> dict[str, Any]:
     cache = _word_cache(block.work / shards.TOKENIZER, block.fingerprint)
     texts = _FilteredDocuments(block)
     documents, nonempty = tokenize_documents(texts, cache, block.language, block.languages)
@@ -88,7 +89,7 @@ class _FilteredDocuments:
     After the iteration, `hashes` holds a number from 0 to 1 per text, and `dropped` the count and bytes of duplicates by kind.
     """
 
-    def __init__(self, block: Block):
+    def __init__(self, block: DocumentBlock):
         self.block = block
         self.hashes: list[float] = []
         self.dropped = {kind: {"count": 0, "bytes": 0} for kind in duplicates.kinds(block.duplicates)}
@@ -97,7 +98,7 @@ class _FilteredDocuments:
         block = self.block
         repeated = {kind: duplicates.duplicates_in_block(block.work, kind, block.number) for kind in self.dropped}
         first = 0  # number of the document's first paragraph in the block
-        for index, raw in enumerate(blocks.load_block(block.work, block.name, len(block.languages) or 1)):
+        for index, raw in enumerate(document_blocks.load_block(block.work, block.name, len(block.languages) or 1)):
             text = raw.decode()
             paragraphs = duplicates.split_paragraphs(text) if "paragraphs" in repeated else []
             numbers, first = range(first, first + len(paragraphs)), first + len(paragraphs)

@@ -20,14 +20,14 @@ from bertie import threads
 from bertie.errors import MachineError, UsageError, UserError
 
 Item = TypeVar("Item")
-Result = TypeVar("Result")
+ItemResult = TypeVar("ItemResult")
 ITEMS_PER_WORKER = 2  # running or queued
 
 
 class Executor(Protocol):
     """Something that applies a function to work items: `LocalExecutor` or `RayExecutor`."""
 
-    def run(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Generator[Result]:
+    def run(self, function: Callable[[Item], ItemResult], items: Sequence[Item]) -> Generator[ItemResult]:
         """Yield `function(item)` for each item, in order.
 
         Raises:
@@ -49,7 +49,7 @@ class LocalExecutor:
 
     workers: int = 0
 
-    def run(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Generator[Result]:
+    def run(self, function: Callable[[Item], ItemResult], items: Sequence[Item]) -> Generator[ItemResult]:
         workers = min(self.workers or threads.cpu_quota(), len(items))
         if workers <= 1:
             yield from map(function, items)
@@ -80,12 +80,8 @@ class RayExecutor:
     address: str = "local"
     workers: int = 0
 
-    def run(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Generator[Result]:
-        try:
-            import ray
-            import ray.exceptions
-        except ImportError as error:
-            raise UsageError("--executor ray needs Ray: pip install 'bertie[ray]'") from error
+    def run(self, function: Callable[[Item], ItemResult], items: Sequence[Item]) -> Generator[ItemResult]:
+        ray = import_ray()
         owns_cluster = connect_ray(self.address, self.workers or threads.cpu_quota())
         try:
             # A cluster may have more processors than `workers`: never submit more items than that.
@@ -102,6 +98,16 @@ class RayExecutor:
                 ray.shutdown()
 
 
+def import_ray() -> Any:
+    """Return the library. Raises UsageError if it is not installed."""
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError as error:
+        raise UsageError("--executor ray needs Ray: pip install 'bertie[ray]'") from error
+    return ray
+
+
 def connect_ray(address: str, cpus: int) -> bool:
     """Connect this process to a Ray cluster.
 
@@ -115,8 +121,7 @@ def connect_ray(address: str, cpus: int) -> bool:
     Raises:
         UserError: There is no such cluster.
     """
-    import ray
-
+    ray = import_ray()
     _require_reachable(address)
     if ray.is_initialized():
         return False
@@ -148,12 +153,14 @@ def _run_single_threaded(function: Callable[[Any], Any], item: Any) -> Any:
     return function(item)
 
 
-def _in_order(submit: Callable[[Item], Callable[[], Result]], items: Sequence[Item], ahead: int) -> Generator[Result]:
+def _in_order(
+    submit: Callable[[Item], Callable[[], ItemResult]], items: Sequence[Item], ahead: int
+) -> Generator[ItemResult]:
     """Yield results in the order of the items, with up to `ahead` items submitted before a result is awaited.
 
     submit: starts an item and returns a function that waits for its result.
     """
-    submitted: deque[Callable[[], Result]] = deque()
+    submitted: deque[Callable[[], ItemResult]] = deque()
     for item in items:
         submitted.append(submit(item))
         if len(submitted) >= ahead:

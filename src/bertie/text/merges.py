@@ -10,10 +10,14 @@ million words take seconds.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Literal, Protocol
 
 import numpy as np
+
+from bertie import console
+from bertie.errors import UserError
 
 Criterion = Literal["frequency", "likelihood"]
 PAIR_BASE = 1 << 31
@@ -275,3 +279,43 @@ QUEUES: dict[Criterion, type[FrequencyQueue] | type[LikelihoodQueue]] = {
     "frequency": FrequencyQueue,
     "likelihood": LikelihoodQueue,
 }
+
+
+def merge_pieces(
+    pieces: list[str], words: SegmentedWords, queue: PairQueue, vocab_size: int, join: Callable[[str, str], str]
+) -> list[tuple[str, str]]:
+    """Merge pairs and append the new pieces to `pieces`, until there are `vocab_size` or no pair is left.
+
+    Args:
+        pieces: The entries so far, in id order.
+        words: The words, segmented into these pieces.
+        queue: The pairs in the order in which they are merged.
+        vocab_size: Number of entries to reach.
+        join: Returns the piece of a merged pair.
+
+    Returns:
+        The pairs merged, in order.
+    """
+    ids = {piece: index for index, piece in enumerate(pieces)}
+    merges = []
+    with console.progress("merge pieces", vocab_size, "entries", done=len(pieces)) as bar:
+        while len(pieces) < vocab_size and (pair := queue.pop()) is not None:
+            left, right = pieces[pair // PAIR_BASE], pieces[pair % PAIR_BASE]
+            merges.append((left, right))
+            merged = join(left, right)
+            if merged not in ids:  # another pair may have given the same piece before
+                ids[merged] = len(pieces)
+                pieces.append(merged)
+                bar.advance()
+            queue.update(words.merge(pair, ids[merged]), pair)
+    return merges
+
+
+def require_full(pieces: list[str], vocab_size: int, min_frequency: int) -> None:
+    """Raise UserError if the text was too small to fill the vocabulary."""
+    if len(pieces) < vocab_size:
+        lower = f", or lower --min-frequency (now {min_frequency})" if min_frequency > 1 else ""
+        raise UserError(
+            f"the text fills a vocabulary of only {len(pieces)} entries: "
+            f"use --vocab-size {len(pieces)} or give more text{lower}"
+        )

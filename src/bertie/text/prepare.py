@@ -25,9 +25,9 @@ from bertie import __version__, console, storage
 from bertie.errors import UsageError
 from bertie.files import sources
 from bertie.files.sources import Source
-from bertie.text import blocks, duplicates, encode, shard_format, shard_writer, statistics
-from bertie.text.blocks import FileGroup, Filters
-from bertie.text.encode import Block
+from bertie.text import document_blocks, duplicates, encode, shard_format, shard_writer, statistics
+from bertie.text.document_blocks import FileGroup, Filters
+from bertie.text.encode import DocumentBlock
 from bertie.text.executors import Executor, LocalExecutor
 from bertie.text.readers import ReaderOptions
 from bertie.text.statistics import CorpusStatistics
@@ -159,7 +159,7 @@ def _run_stages(job: _Job, work: Path, files: list[Source], corpus: CorpusStatis
     _find_duplicates(job, work, names)
     languages = job.reader_options.languages
     common = (job.language, languages, job.eval_share, job.filters.duplicates, job.tokenizer.fingerprint)
-    items = [Block(work, name, number, *common) for number, name in enumerate(names)]
+    items = [DocumentBlock(work, name, number, *common) for number, name in enumerate(names)]
     encoded = list(_run(job.executor, encode.encode_block, items, "encode", "blocks"))
     corpus.add_blocks(encoded)
     for line in corpus.lines():
@@ -188,8 +188,8 @@ def _read(job: _Job, work: Path, files: list[Source], corpus: CorpusStatistics) 
     names: list[str] = []
     with (
         console.progress("read", sum(sizes), "MB") as bar,
-        console.status(bar, lambda: f"{blocks.bytes_written(work) / 1e6:,.0f} MB of text"),
-        closing(job.executor.run(blocks.read_group, groups)) as results,
+        console.status(bar, lambda: f"{document_blocks.bytes_written(work) / 1e6:,.0f} MB of text"),
+        closing(job.executor.run(document_blocks.read_group, groups)) as results,
     ):
         for size, result in zip(sizes, results, strict=True):
             corpus.add_group(result)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import tokenizers
+from tokenizers import AddedToken
+
+from bertie.errors import UserError
 
 # The entry of a line break, in vocabularies that have one. It is a user token, so no other text becomes this entry.
 LINE_BREAK = "\n"
@@ -46,3 +51,22 @@ def without_automatic_changes(engine: tokenizers.Tokenizer) -> Any:
     engine.no_padding()
     engine.encode_special_tokens = True
     return engine
+
+
+def add_user_tokens(engine: tokenizers.Tokenizer, user_tokens: Sequence[str | AddedToken]) -> None:
+    """Add entries that the engine matches in the raw text."""
+    engine.add_tokens([t if isinstance(t, AddedToken) else AddedToken(t, normalized=False) for t in user_tokens])
+
+
+def read_engine(path: Path) -> Any:
+    """Read tokenizer.json. Raises UserError if it is damaged."""
+    try:
+        return tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing narrower
+        raise UserError(f"{path} is damaged or is not a tokenizer: {error}") from error
+
+
+def require_ids_without_gaps(path: Path, vocabulary: dict[str, int]) -> None:
+    """Raise UserError if the ids of a tokenizer.json do not run from 0."""
+    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
+        raise UserError(f"{path}: the ids of its {len(vocabulary)} tokens do not run from 0 to {len(vocabulary) - 1}")

@@ -43,7 +43,7 @@ class CorpusStatistics:
     most_frequent: list[list[Any]] = field(default_factory=list)  # [token, occurrences in the training set]
 
     def add_group(self, result: dict[str, Any]) -> None:
-        """Add the result of `blocks.read_group`."""
+        """Add the result of `document_blocks.read_group`."""
         self.documents += result["documents"]
         self.bytes += result["bytes"]
         for reason, count in result["filtered"].items():

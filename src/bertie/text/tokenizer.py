@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from functools import cached_property
@@ -307,12 +307,7 @@ class Tokenizer:
         Raises:
             UserError: A text is not a valid string.
         """
-        try:
-            if any(isinstance(text, list | tuple) for text in texts):  # the library would take it for a pair
-                raise TypeError
-            encodings = self.backend.engine.encode_batch_fast(texts, add_special_tokens=False)
-        except TypeError as error:
-            raise invalid_text(texts) from error
+        encodings = self._encode(self.backend.engine.encode_batch_fast, texts)
         return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
     def encode_with_offsets(self, texts: list[str]) -> list[Encoding]:
@@ -328,10 +323,13 @@ class Tokenizer:
         Raises:
             UserError: A text is not a valid string.
         """
+        return self._encode(self.backend.engine.encode_batch, texts)
+
+    def _encode(self, encode_batch: Callable[..., list[Encoding]], texts: list[str]) -> list[Encoding]:
         try:
             if any(isinstance(text, list | tuple) for text in texts):  # the library would take it for a pair
                 raise TypeError
-            return self.backend.engine.encode_batch(texts, add_special_tokens=False)
+            return encode_batch(texts, add_special_tokens=False)
         except TypeError as error:
             raise invalid_text(texts) from error
 

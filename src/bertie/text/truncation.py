@@ -13,9 +13,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from bertie.contracts import Sequence
+from bertie.text.batching import batches
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.valid_texts import require_texts
-from bertie.text.word_cache import WordCache, batches
+from bertie.text.word_cache import WordCache
 
 Truncation = Literal["head", "tail", "head_tail", "windows"]
 HEAD_SHARE = 0.25  # share of the tokens that "head_tail" takes from the start: 128 of 510, best in Sun et al. (2019)

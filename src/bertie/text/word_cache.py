@@ -6,7 +6,6 @@ text between two spaces; for byte-level BPE, it includes the space before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -16,7 +15,6 @@ from bertie.errors import UserError
 from bertie.text.bpe_backend import split_at_spaces
 from bertie.text.tokenizer import ByteLevel, Tokenizer
 
-BATCH_CHARACTERS = 1 << 20  # characters of text to tokenize at a time
 BATCH_TEXTS = 1000  # new words to tokenize as one text: every text costs about 10 microseconds
 MAX_CACHED_WORDS = 500_000  # about 80 MB
 
@@ -148,20 +146,6 @@ class WordCache:
         self.ids, self.offsets = np.concatenate([self.ids, *ids]), np.concatenate([self.offsets, *offsets])
         counts = [np.zeros(0, np.int64), *counts]
         self.starts = np.concatenate([self.starts, self.starts[-1] + np.cumsum(np.concatenate(counts))])
-
-
-def batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Yield lists of texts. The text that brings a list to BATCH_CHARACTERS ends it."""
-    batch: list[str] = []
-    size = 0
-    for text in texts:
-        batch.append(text)
-        size += len(text)
-        if size >= BATCH_CHARACTERS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def _tokens_per_text(split: list[list[str]], lengths: np.ndarray) -> np.ndarray:

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from bertie import console
 from bertie.errors import UsageError, UserError
-from bertie.text.merges import PAIR_BASE, QUEUES, Criterion, SegmentedWords
+from bertie.text.merges import PAIR_BASE, QUEUES, Criterion, SegmentedWords, merge_pieces, require_full
 from bertie.text.tokenizer import CONTINUATION, SPECIAL_TOKENS
 
 
@@ -56,13 +55,10 @@ def train(
             f"and {len(fixed)} special tokens take {len(pieces)}: give at least that, or lower --alphabet-limit"
         )
     words = _segment_words(counts, alphabet, len(fixed), vocab_size)
-    _merge(pieces, words, vocab_size, criterion, min_frequency)
-    if exact and len(pieces) < vocab_size:
-        lower = f", or lower --min-frequency (now {min_frequency})" if min_frequency > 1 else ""
-        raise UserError(
-            f"the text fills a vocabulary of only {len(pieces)} entries: "
-            f"use --vocab-size {len(pieces)} or give more text{lower}"
-        )
+    queue = QUEUES[criterion](words, min_frequency)
+    merge_pieces(pieces, words, queue, vocab_size, lambda left, right: left + right.removeprefix(CONTINUATION))
+    if exact:
+        require_full(pieces, vocab_size, min_frequency)
     return pieces
 
 
@@ -99,17 +95,3 @@ def _columns(counts: Mapping[str, int]) -> tuple[Iterable[str], np.ndarray, np.n
 def _code_points(words: Iterable[str]) -> np.ndarray:
     """Return the code points of all characters, end to end, uint32."""
     return np.frombuffer("".join(words).encode("utf-32-le"), np.uint32)
-
-
-def _merge(pieces: list[str], words: SegmentedWords, vocab_size: int, criterion: Criterion, min_frequency: int) -> None:
-    """Merge pairs and append the new pieces to `pieces`, until there are `vocab_size` or no pair is left."""
-    ids = {piece: index for index, piece in enumerate(pieces)}
-    queue = QUEUES[criterion](words, min_frequency)
-    with console.progress("merge pieces", vocab_size, "entries", done=len(pieces)) as bar:
-        while len(pieces) < vocab_size and (pair := queue.pop()) is not None:
-            merged = pieces[pair // PAIR_BASE] + pieces[pair % PAIR_BASE].removeprefix(CONTINUATION)
-            if merged not in ids:  # another pair may have given the same piece before
-                ids[merged] = len(pieces)
-                pieces.append(merged)
-                bar.advance()
-            queue.update(words.merge(pair, ids[merged]), pair)

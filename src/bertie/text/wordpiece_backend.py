@@ -14,7 +14,15 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from bertie import storage
 from bertie.errors import UserError
-from bertie.text.special_tokens import LINE_BREAK, SpecialTokens, printable, without_automatic_changes
+from bertie.text.special_tokens import (
+    LINE_BREAK,
+    SpecialTokens,
+    add_user_tokens,
+    printable,
+    read_engine,
+    require_ids_without_gaps,
+    without_automatic_changes,
+)
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION = "##"
@@ -166,8 +174,7 @@ def build(
         special_tokens=[(CLS, vocabulary[CLS]), (SEP, vocabulary[SEP])],
     )
     backend.add_special_tokens(list(SPECIAL_TOKENS))
-    added = [token if isinstance(token, AddedToken) else AddedToken(token, normalized=False) for token in user_tokens]
-    backend.add_tokens(added)
+    add_user_tokens(backend, user_tokens)
     return WordPieceBackend(without_automatic_changes(backend))
 
 
@@ -177,10 +184,7 @@ def load_json(path: Path) -> WordPieceBackend:
     Raises:
         UserError: The file is damaged, or is not BERT's tokenizer.
     """
-    try:
-        backend = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing narrower
-        raise UserError(f"{path} is damaged or is not a tokenizer: {error}") from error
+    backend = read_engine(path)
     parts = (backend.model, backend.normalizer, backend.pre_tokenizer)
     splitter = pre_tokenizers.Sequence if _drops_punctuation(backend) else pre_tokenizers.BertPreTokenizer
     kinds = (models.WordPiece, normalizers.BertNormalizer, splitter)
@@ -195,8 +199,7 @@ def load_json(path: Path) -> WordPieceBackend:
         )
     vocabulary = backend.get_vocab(with_added_tokens=True)
     _require_special(vocabulary, str(path.parent))
-    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
-        raise UserError(f"{path}: the ids of its {len(vocabulary)} tokens do not run from 0 to {len(vocabulary) - 1}")
+    require_ids_without_gaps(path, vocabulary)
     return WordPieceBackend(without_automatic_changes(backend))
 
 

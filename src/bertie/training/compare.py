@@ -10,7 +10,7 @@ from typing import Any
 from bertie import config, storage
 from bertie.errors import UsageError
 from bertie.report import Numbers, Page
-from bertie.training.run_folder import flatten, read_metrics
+from bertie.training.run_folder import flatten, read_metrics, short_names
 from bertie.training.run_report import HEAD_NAMES, best_evaluation, describe_machine, smoothed, unit
 
 Records = list[dict[str, Any]]
@@ -31,8 +31,8 @@ def compare(runs: Sequence[str | Path], out: str | Path = "compare.html") -> dic
         "differences": {dotted key of a setting: [its value in each run]}}.
 
     Raises:
-        UsageError: For fewer than two runs, a folder that is not a run or has no training step yet, runs that have no
-            loss in common, or an `out` that exists and is no HTML page.
+        UsageError: For fewer than two runs, a folder that is not a run or has no training step yet, the same run twice,
+            runs that have no loss in common, or an `out` that exists and is no HTML page.
         UserError: If metrics.jsonl of a run is damaged.
     """
     folders = [Path(run) for run in runs]
@@ -54,7 +54,7 @@ def compare(runs: Sequence[str | Path], out: str | Path = "compare.html") -> dic
     differences = {key: values for key, values in differences.items() if any(value != values[0] for value in values)}
     summaries = [_summary(*parts) for parts in zip(folders, train, held_out, strict=True)]
     machines = [describe_machine(folder) for folder in folders]
-    page = _page(_names(folders), train, held_out, measures, summaries, differences, machines)
+    page = _page(short_names(folders), train, held_out, measures, summaries, differences, machines)
     storage.write_atomic(Path(out), page.html())
     return {"page": str(out), "runs": summaries, "differences": differences}
 
@@ -69,16 +69,6 @@ def _require_page(out: Path) -> None:
             start = file.read(len(_HTML))
     if out.exists() and start.lower() != _HTML:
         raise UsageError(f"{out} already exists and is not an HTML page: choose another --out")
-
-
-def _names(folders: list[Path]) -> list[str]:
-    """Return the shortest trailing parts of the paths that are distinct."""
-    parts = [folder.absolute().parts for folder in folders]
-    for count in range(1, max(map(len, parts))):
-        names = ["/".join(path[-count:]) for path in parts]
-        if len(set(names)) == len(names):
-            return names
-    return [str(folder) for folder in folders]
 
 
 def _common_measures(folders: list[Path], records: Records) -> list[str]:

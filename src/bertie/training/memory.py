@@ -122,14 +122,8 @@ def rows_that_fit(
     reserved = 0 if optimizer.state else 2 * weights
     reserved += weights if ranks.count > 1 else 0
     room = int(USABLE_SHARE * (free + torch.cuda.memory_allocated(device))) - reserved
-    fitting = []
-    for sample in samples:
-
-        def peak(rows: int, sample: Callable[[int], MicroBatch] = sample) -> int:
-            return _peak_bytes(model, sample(rows), precision)
-
-        fitting.append(largest_fitting(peak, room))
-    return min(fitting, default=1)
+    peaks = (lambda rows, sample=sample: _peak_bytes(model, sample(rows), precision) for sample in samples)
+    return min((largest_fitting(peak, room) for peak in peaks), default=1)
 
 
 def largest_fitting(peak: Callable[[int], int], room: int) -> int:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from bertie.errors import require_range
 from bertie.model.layers import Layer
 from bertie.model.xlnet import XlnetLayer
-from bertie.training.parameter_groups import check, parameter_groups
+from bertie.training.parameter_groups import check, parameter_groups, replace_unless
 
 # Coefficients of the iteration x ← a x + b x³ + c x⁵ of the singular values, as published by Jordan et al. Five iterations
 # bring values between 0.01 and 1 to between 0.7 and 1.2, which is close enough to 1.
@@ -104,16 +104,14 @@ class _Muon(torch.optim.Optimizer):
             assert parameter.grad is not None
             mean = before.lerp(parameter.grad, 1 - group["momentum"])
             directions.append(parameter.grad.lerp(mean, group["momentum"]))  # as in Nesterov's momentum
-            self._keep(before, mean)
+            replace_unless(self.found_inf, before, mean)
         stacked = torch.stack(directions).unflatten(1, (group["parts"], -1)).flatten(0, 1)
         scale = RMS_OF_ADAM * max(stacked.shape[1:]) ** 0.5
         updates = orthogonalized(stacked, group["iterations"]).unflatten(0, (len(parameters), -1)).flatten(1, 2)
         for parameter, update in zip(parameters, updates, strict=True):
             decayed = parameter * (1 - group["lr"] * group["weight_decay"])
-            self._keep(parameter, decayed - group["lr"] * scale * update.to(parameter.dtype))
-
-    def _keep(self, old: Tensor, new: Tensor) -> None:
-        old.copy_(new if self.found_inf is None else torch.where(self.found_inf > 0, old, new))
+            updated = decayed - group["lr"] * scale * update.to(parameter.dtype)
+            replace_unless(self.found_inf, parameter, updated)
 
 
 def orthogonalized(x_MRC: Float[Tensor, "M R C"], iterations: int) -> Float[Tensor, "M R C"]:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from bertie.training.muon import Muon
-from bertie.training.parameter_groups import check, parameter_groups
+from bertie.training.parameter_groups import check, parameter_groups, replace_unless
 
 # Bias correction divides by 1 − β^step. From this step on, that is exactly 1 in fp32; and adding 1 to the step count is
 # still exact in fp32.
@@ -129,7 +129,7 @@ class _Lamb(torch.optim.Optimizer):
                     update *= torch.where((norm > 0) & (update_norm > 0), norm / update_norm, 1.0)
                 updated = parameter - group["lr"] * update
                 for old, new in ((step, new_step), (mean, new_mean), (square, new_square), (parameter, updated)):
-                    old.copy_(new if self.found_inf is None else torch.where(self.found_inf > 0, old, new))
+                    replace_unless(self.found_inf, old, new)
 
     def _state(self, parameter: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         state = self.state[parameter]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from bertie.errors import UsageError, require_range
 
@@ -49,3 +50,8 @@ def _depth(name: str, model: nn.Module) -> int:
     if match := _LAYER.match(name):
         return len(layers) - int(match[1])
     return len(layers) + 1 if name.startswith("encoder.") else 0
+
+
+def replace_unless(skipped: Tensor | None, old: Tensor, new: Tensor) -> None:
+    """Overwrite a tensor in place, unless `skipped` is 1: the `found_inf` of an optimizer, which the loop sets."""
+    old.copy_(new if skipped is None else torch.where(skipped > 0, old, new))

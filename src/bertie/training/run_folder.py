@@ -8,7 +8,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -291,3 +291,17 @@ def run_threads(run: Path, asked: int) -> int:
         effect = "results will differ in rounding and, on a CPU, in the dropout masks"
         console.warn(f"{run} began with {console.plural(saved, 'thread')} and resumes with {asked}: {effect}")
     return runtime.use_threads(asked or saved)
+
+
+def short_names(paths: Sequence[str | Path]) -> list[str]:
+    """Return the last parts of paths, such as those of runs: as few as tell them apart.
+
+    Raises:
+        UsageError: Two paths are the same.
+    """
+    parts = [Path(path).absolute().parts for path in paths]
+    for path, found in zip(paths[1:], parts[1:], strict=True):
+        if parts.count(found) > 1:
+            raise UsageError(f"{path} is given twice: compare different ones")
+    count = next(n for n in range(1, 1 + max(map(len, parts))) if len({part[-n:] for part in parts}) == len(parts))
+    return [str(Path(*part[-count:])) for part in parts]

@@ -10,7 +10,7 @@ from bertie.errors import UsageError, require_range
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearDecay:
     """Linear warmup, then linear decay to 0 after the last step (Devlin et al. 2018)."""
 
     kind: Literal["linear"] = "linear"
@@ -102,7 +102,7 @@ class InverseSquareRoot:
         return _warmup_factor(self.warmup, step, steps) or math.sqrt(steps_to_peak / (step + 1))
 
 
-Schedule = Linear | Cosine | SlantedTriangular | WarmupStableDecay | InverseSquareRoot
+Schedule = LinearDecay | Cosine | SlantedTriangular | WarmupStableDecay | InverseSquareRoot
 
 
 def _warmup_factor(warmup: float, step: int, steps: int) -> float:

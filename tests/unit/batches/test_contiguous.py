@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertie.batches import contiguous
-from bertie.batches.contiguous import ContiguousEpoch, DocSentences, FullSentences, TextSpan
+from bertie.batches.contiguous import ContiguousEpoch, ContiguousSpan, DocSentences, FullSentences
 from bertie.batches.loader import Loader, Position, StepShape
 from bertie.errors import UsageError
 from bertie.text.shards import Corpus, Shards, open_shards
@@ -39,11 +39,11 @@ def corpus_of(documents: list[list[int]], word_starts: np.ndarray | None = None)
     )
 
 
-def spans_of(epoch: ContiguousEpoch) -> list[TextSpan]:
+def spans_of(epoch: ContiguousEpoch) -> list[ContiguousSpan]:
     return [span for window in range(epoch.windows) for span in epoch.window(window)]
 
 
-def in_order(epoch: ContiguousEpoch) -> list[TextSpan]:
+def in_order(epoch: ContiguousEpoch) -> list[ContiguousSpan]:
     return sorted(spans_of(epoch), key=lambda span: span.parts)
 
 

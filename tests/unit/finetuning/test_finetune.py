@@ -25,10 +25,10 @@ from bertie.tasks.regress import Regress
 from bertie.tasks.span import Span
 from bertie.training import trainer
 from bertie.training.optimizers import AdamW
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 TRAINING = FinetuneTraining(epochs=2, batch_size=8, learning_rate=3e-3, precision="fp32")
-CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(warmup=0.1), TRAINING, max_length=24)
+CONFIG = FinetuneConfig(Classify(), AdamW(), LinearDecay(warmup=0.1), TRAINING, max_length=24)
 
 
 def finetune(config: FinetuneConfig, rows: Any, start: Any, out: Path | None = None) -> Finetuned:

@@ -16,16 +16,16 @@ from bertie.errors import UsageError, UserError
 from bertie.finetuning import finetune as finetuning
 from bertie.finetuning import frozen
 from bertie.finetuning.finetune import Finetuned
-from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining, Grid
+from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining, GridSearch
 from bertie.model.layer_selection import Layers
 from bertie.model.transformer import TransformerEncoder
 from bertie.tasks import Classify, Embed, Tag
 from bertie.training import trainer
 from bertie.training.optimizers import AdamW, BertAdam
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 TRAINING = FinetuneTraining(epochs=3, batch_size=8, learning_rate=1e-2, precision="fp32")
-CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(warmup=0.1), TRAINING, max_length=24, frozen=True)
+CONFIG = FinetuneConfig(Classify(), AdamW(), LinearDecay(warmup=0.1), TRAINING, max_length=24, frozen=True)
 PLAIN = replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 LAYERS = [layers for layers in get_args(Layers) if not layers.endswith("last_4")]  # the small model has two
 
@@ -121,7 +121,7 @@ def test_grid_runs_the_frozen_encoder_once(
         return original(self, batch, *rest, **named)
 
     monkeypatch.setattr(TransformerEncoder, "forward", counted)
-    grid = Grid(learning_rate=(1e-3, 1e-2), epochs=(1, 2))
+    grid = GridSearch(learning_rate=(1e-3, 1e-2), epochs=(1, 2))
     found = finetune(replace(CONFIG, grid=grid, restarts=2), rows, start, tmp_path / "run")
     assert found.sweep is not None
     assert len(found.sweep.results) == 8

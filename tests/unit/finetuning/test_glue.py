@@ -25,12 +25,12 @@ from bertie.finetuning.glue_tasks import SUBMISSION, TASKS
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.tasks import Classify, Regress, Span
 from bertie.training.optimizers import AdamW
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 CONFIG = FinetuneConfig(
     Classify(),
     AdamW(),
-    Linear(warmup=0.1),
+    LinearDecay(warmup=0.1),
     FinetuneTraining(epochs=1, batch_size=8, learning_rate=3e-3, precision="fp32"),
     max_length=24,
 )

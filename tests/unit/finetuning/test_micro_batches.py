@@ -15,7 +15,7 @@ from bertie.finetuning import single_run
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.tasks import AnyTask, Choose, Classify, Embed, Regress, Span, Tag
 from bertie.training.optimizers import AdamW
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 Rows = list[dict[str, Any]]
 
@@ -64,7 +64,7 @@ def test_padded_micro_batches_have_the_same_losses(
         config = FinetuneConfig(
             task,
             AdamW(),
-            Linear(warmup=0.1),
+            LinearDecay(warmup=0.1),
             replace(TRAINING, precision=precision),
             max_length=24,
             lstm_hidden_size=lstm_hidden_size,
@@ -91,6 +91,6 @@ def test_last_dev_pair_joins_the_batch_before_it(start: Path, tmp_path: Path, mo
     seen: list[MicroBatch] = []
     watch(seen, monkeypatch)
     training = replace(TRAINING, batch_size=4, precision="fp32")
-    config = FinetuneConfig(Embed(), AdamW(), Linear(warmup=0.1), training, max_length=24)
+    config = FinetuneConfig(Embed(), AdamW(), LinearDecay(warmup=0.1), training, max_length=24)
     bertie.finetune(config, pairs[:8], pairs, start, tmp_path / "run", threads=1)
     assert [len(micro.targets["embed"].weight) for micro in seen] == [4, 4, 4, 5]

@@ -31,11 +31,11 @@ from bertie.tasks import Choose, Classify, PooledTask, Regress
 from bertie.text import bpe, word_counts
 from bertie.text.tokenizer import ByteLevel, Tokenizer
 from bertie.training.optimizers import AdamW
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 TRAINING = FinetuneTraining(epochs=4, batch_size=8, learning_rate=1e-2, precision="fp32")
 CONFIG = FinetuneConfig(
-    Classify(), AdamW(), Linear(warmup=0.1), TRAINING, max_length=32, lstm_hidden_size=6, hidden_dropout_prob=0.0
+    Classify(), AdamW(), LinearDecay(warmup=0.1), TRAINING, max_length=32, lstm_hidden_size=6, hidden_dropout_prob=0.0
 )  # fmt: skip
 TASKS = {"classify": Classify(), "regress": Regress(), "choose": Choose()}
 POOLINGS: list[TextPooling] = ["mean", "max", "attention"]

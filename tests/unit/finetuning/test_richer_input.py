@@ -30,10 +30,10 @@ from bertie.text.special_tokens import LINE_BREAK
 from bertie.text.tokenizer import NormalizerOptions, Tokenizer
 from bertie.text.vocabulary import train_tokenizer
 from bertie.training.optimizers import AdamW
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 TRAINING = FinetuneTraining(epochs=12, batch_size=8, learning_rate=3e-3, precision="fp32")
-CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(warmup=0.1), TRAINING, max_length=24)
+CONFIG = FinetuneConfig(Classify(), AdamW(), LinearDecay(warmup=0.1), TRAINING, max_length=24)
 
 
 @pytest.fixture(scope="module")

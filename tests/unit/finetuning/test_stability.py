@@ -22,10 +22,10 @@ from bertie.tasks.tag import Tag
 from bertie.training import loop, trainer
 from bertie.training.optimizers import AdamW, BertAdam, Lamb
 from bertie.training.run_folder import read_metrics
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 TRAINING = FinetuneTraining(epochs=4, batch_size=8, learning_rate=3e-3, precision="fp32")
-CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(warmup=0.1), TRAINING, max_length=24)
+CONFIG = FinetuneConfig(Classify(), AdamW(), LinearDecay(warmup=0.1), TRAINING, max_length=24)
 EARLY_STOPPING = replace(TRAINING, epochs=40, learning_rate=2e-2, eval_every=3, patience=4)
 
 

@@ -19,7 +19,7 @@ from bertie.errors import UsageError, UserError
 from bertie.finetuning import sweep as sweeping
 from bertie.finetuning.data import load_task_data
 from bertie.finetuning.finetune import Finetuned
-from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining, Grid
+from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining, GridSearch
 from bertie.finetuning.sweep import RunResult, Sweep, expand_grid
 from bertie.model.model import Model
 from bertie.tasks.classify import Classify
@@ -27,10 +27,10 @@ from bertie.tasks.data.texts import Example
 from bertie.tasks.predictions import NumberPrediction
 from bertie.tasks.regress import Regress
 from bertie.training.optimizers import AdamW
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 TRAINING = FinetuneTraining(epochs=2, batch_size=8, learning_rate=3e-3, precision="fp32")
-CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(warmup=0.1), TRAINING, restarts=3, max_length=24)
+CONFIG = FinetuneConfig(Classify(), AdamW(), LinearDecay(warmup=0.1), TRAINING, restarts=3, max_length=24)
 
 
 def finetune(config: FinetuneConfig, rows: Any, start: Path, out: Path | None = None) -> Finetuned:
@@ -47,12 +47,12 @@ def without_time(found: Sweep) -> list[RunResult]:
 
 
 def test_expand_grid_combines_all_values_and_seeds() -> None:
-    grid = Grid(learning_rate=(1e-5, 2e-5), epochs=(1, 3))
+    grid = GridSearch(learning_rate=(1e-5, 2e-5), epochs=(1, 3))
     found = expand_grid(replace(CONFIG, grid=grid, seed=7))
     assert len(found) == 2 * 2 * 3
     places = {(c.training.learning_rate, c.training.batch_size, c.training.epochs, c.seed) for c in found.values()}
     assert places == {(rate, 8, epochs, seed) for rate in (1e-5, 2e-5) for epochs in (1, 3) for seed in (7, 8, 9)}
-    assert all(cell.restarts == 1 and cell.grid == Grid() for cell in found.values())
+    assert all(cell.restarts == 1 and cell.grid == GridSearch() for cell in found.values())
 
 
 def test_restart_equals_a_single_run_with_its_seed(rows: list[dict[str, str]], start: Path) -> None:
@@ -132,7 +132,7 @@ def test_diverged_run_counts_as_failed(
     rows: list[dict[str, str]], start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     long = replace(TRAINING, epochs=10)
-    config = replace(CONFIG, grid=Grid(learning_rate=(3e-3, 2e9)), restarts=1, training=long)
+    config = replace(CONFIG, grid=GridSearch(learning_rate=(3e-3, 2e9)), restarts=1, training=long)
     found = done(finetune(config, rows, start, tmp_path / "run"))
     normal, diverged = found.results
     assert (normal.failed, diverged.failed, diverged.scores) == (False, True, {})
@@ -140,7 +140,7 @@ def test_diverged_run_counts_as_failed(
     assert found.settings[1].mean is None
     assert "1 of 2 runs failed: no better" in capsys.readouterr().err
     with pytest.raises(UserError, match="all of 2 runs diverged"):
-        finetune(replace(config, grid=Grid(learning_rate=(1e9, 2e9))), rows, start)
+        finetune(replace(config, grid=GridSearch(learning_rate=(1e9, 2e9))), rows, start)
 
 
 @pytest.mark.parametrize("name", ["classify", "regress"])
@@ -155,7 +155,12 @@ def test_run_that_diverges_in_its_last_steps_is_not_selected(
     task, examples = tasks[name]
     short = replace(TRAINING, epochs=1)
     config = replace(
-        CONFIG, task=task, schedule=Linear(warmup=0.0), restarts=1, training=short, grid=Grid(learning_rate=(2e9, 3e-3))
+        CONFIG,
+        task=task,
+        schedule=LinearDecay(warmup=0.0),
+        restarts=1,
+        training=short,
+        grid=GridSearch(learning_rate=(2e9, 3e-3)),
     )
     for out in (None, tmp_path / "run"):
         found = done(finetune(config, examples, start, out))
@@ -209,7 +214,7 @@ def test_run_that_learns_nothing_has_failed(
 )
 def test_invalid_grids_are_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        Grid(**values)
+        GridSearch(**values)
 
 
 def test_invalid_selection_and_contradictions_are_refused(rows: list[dict[str, str]], start: Path) -> None:
@@ -218,7 +223,7 @@ def test_invalid_selection_and_contradictions_are_refused(rows: list[dict[str, s
     with pytest.raises(UserError, match="selecting the best of several runs needs at least 2 dev examples"):
         bertie.finetune(CONFIG, rows[:40], rows[40:41], start)
     with pytest.raises(UsageError, match=r"training\.steps and grid\.epochs both set the length of a run"):
-        replace(CONFIG, grid=Grid(epochs=(1, 2)), training=replace(TRAINING, steps=3))
+        replace(CONFIG, grid=GridSearch(epochs=(1, 2)), training=replace(TRAINING, steps=3))
     with pytest.raises(UsageError, match=r"set training\.eval_every"):
         replace(TRAINING, patience=2)
 

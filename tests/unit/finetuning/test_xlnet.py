@@ -21,7 +21,7 @@ from bertie.objectives import NextSentence, PermutationLM
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tasks.classify import Classify
 from bertie.training.optimizers import AdamW
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 SIZE = XlnetConfig(2, 32, 4, 64, max_position_embeddings=64)
 PRETRAINING = PretrainConfig(
@@ -29,11 +29,11 @@ PRETRAINING = PretrainConfig(
     SentencePairs(max_length=48),
     (PermutationLM(),),
     AdamW(),
-    Linear(warmup=0.1),
+    LinearDecay(warmup=0.1),
     PretrainTraining(steps=6, batch_size=16, learning_rate=3e-3, row_tokens=256, checkpoint_every=3, precision="fp32"),
 )
 TRAINING = FinetuneTraining(epochs=6, batch_size=8, learning_rate=3e-3, precision="fp32")
-CONFIG = FinetuneConfig(Classify(), AdamW(), Linear(warmup=0.1), TRAINING, max_length=24)
+CONFIG = FinetuneConfig(Classify(), AdamW(), LinearDecay(warmup=0.1), TRAINING, max_length=24)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from bertie.inspect.antecedents import RULES
 from bertie.inspect.attention import observed, read_attention, require_transformer
 from bertie.inspect.coreference import Coreference
 from bertie.inspect.mention_windows import encode_mentions
-from bertie.inspect.mentions import Mention, MentionText, Question
+from bertie.inspect.mentions import AntecedentQuestion, Mention, MentionText
 from bertie.inspect.tables import Table
 from bertie.model.model import Model
 from bertie.predict.load import load
@@ -48,7 +48,7 @@ def text_of(words: str, heads: list[int], mention: int, antecedent: int) -> Ment
     mentions = tuple(Mention(head, head, "pronoun" if forms[head] in ("she", "he") else "other") for head in heads)
     candidates = tuple(number for number in range(len(heads)) if number != mention)
     right = tuple(number == antecedent for number in candidates)
-    return MentionText(forms, mentions, (Question(mention, candidates, right, closed=True),), "test")
+    return MentionText(forms, mentions, (AntecedentQuestion(mention, candidates, right, closed=True),), "test")
 
 
 TEXTS = [
@@ -105,7 +105,7 @@ def test_accuracies_match_a_slow_loop(pretrained: Path, max_length: int) -> None
         entity = rng.integers(0, 2, 5)
         mentions = tuple(Mention(head, head, "nominal" if number % 2 else "proper noun") for head in heads)
         questions = [
-            Question(m, tuple(range(m)), tuple(bool(entity[c] == entity[m]) for c in range(m)), closed=False)
+            AntecedentQuestion(m, tuple(range(m)), tuple(bool(entity[c] == entity[m]) for c in range(m)), closed=False)
             for m in range(1, 5)
             if entity[m] in entity[:m]
         ]

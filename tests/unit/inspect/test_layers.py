@@ -13,8 +13,8 @@ from torch import Tensor
 from bertie.batches.collate import collate
 from bertie.contracts import Hidden, Sequence
 from bertie.errors import UserError
-from bertie.inspect.attention import Group
-from bertie.inspect.layers import LayerStates, Sample, anisotropy_table, cka_rows, cka_table, read_hidden
+from bertie.inspect.attention import Group, read_hidden
+from bertie.inspect.layers import LayerStates, Sample, anisotropy_table, cka_rows, cka_table
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.text import truncation

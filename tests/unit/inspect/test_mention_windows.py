@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bertie.inspect.mention_windows import MentionWindows, encode_mentions
-from bertie.inspect.mentions import Mention, MentionText, Question
+from bertie.inspect.mentions import AntecedentQuestion, Mention, MentionText
 from bertie.text import bpe, word_counts
 from bertie.text.tokenizer import ByteLevel, NormalizerOptions, Tokenizer
 
@@ -19,7 +19,9 @@ def text_of(words: tuple[str, ...], heads: list[int], right: dict[int, list[int]
     questions = []
     for mention, antecedents in right.items():
         candidates = tuple(other for other in range(len(heads)) if other != mention and (closed or other < mention))
-        questions.append(Question(mention, candidates, tuple(other in antecedents for other in candidates), closed))
+        questions.append(
+            AntecedentQuestion(mention, candidates, tuple(other in antecedents for other in candidates), closed)
+        )
     return MentionText(words, mentions, tuple(questions), "test")
 
 
@@ -62,7 +64,7 @@ def test_candidates_with_the_same_head_word_are_one(word_tokenizer: Tokenizer) -
         Mention(2, 2, "nominal"),
         Mention(3, 3, "pronoun"),
     )
-    text = MentionText(words, mentions, (Question(3, (0, 1, 2), (False, False, True), closed=False),), "test")
+    text = MentionText(words, mentions, (AntecedentQuestion(3, (0, 1, 2), (False, False, True), closed=False),), "test")
     (question,) = encode_mentions(word_tokenizer, [text], 64).questions
     assert (question.candidates, question.right) == ((0, 2), (False, True))
     assert question.baselines == (True, False, True)
@@ -106,7 +108,7 @@ def test_a_closed_question_needs_all_of_its_candidates(word_tokenizer: Tokenizer
 
 def test_a_closed_question_about_one_head_word_is_not_asked(word_tokenizer: Tokenizer) -> None:
     mentions = (Mention(0, 1, "proper noun"), Mention(1, 1, "proper noun"), Mention(2, 2, "pronoun"))
-    question = Question(2, (0, 1), (True, False), closed=True)
+    question = AntecedentQuestion(2, (0, 1), (True, False), closed=True)
     windows = encode_mentions(word_tokenizer, [MentionText(("the", "cat", "she"), mentions, (question,), "test")], 64)
     assert (windows.questions, windows.outside) == ([], 1)
 
@@ -146,7 +148,7 @@ def test_a_raw_text_is_tokenized_as_it_is() -> None:
     )
     words = tuple(raw[start:end] for start, end in spans.tolist())
     mentions = (Mention(0, 0, "proper noun"), Mention(5, 5, "proper noun"), Mention(8, 8, "pronoun"))
-    question = Question(2, (0, 1), (True, False), closed=True)
+    question = AntecedentQuestion(2, (0, 1), (True, False), closed=True)
     text = MentionText(words, mentions, (question,), "test", raw, spans)
     (sequence,) = encode_mentions(tokenizer, [text], 64).sequences
     assert sequence.input_ids[1:-1].tolist() == tokenizer.encode([raw])[0].tolist()

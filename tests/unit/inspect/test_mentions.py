@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bertie.errors import UsageError, UserError
-from bertie.inspect.mentions import GAP_COLUMNS, Mention, MentionText, Question, read_coreference
+from bertie.inspect.mentions import GAP_COLUMNS, AntecedentQuestion, Mention, MentionText, read_coreference
 
 TEXT = "Anna Lee (left) met Paul; he likes her."
 
@@ -44,7 +44,7 @@ def test_gap_has_a_pronoun_and_two_names(tmp_path: Path) -> None:
     assert first.words == ("Anna", "Lee", "(", "left", ")", "met", "Paul", ";", "he", "likes", "her", ".")
     anna, paul = Mention(0, 1, "proper noun"), Mention(6, 6, "proper noun")
     assert first.mentions == (anna, paul, Mention(10, 10, "pronoun"))
-    assert first.questions == (Question(2, (0, 1), (True, False), closed=True),)
+    assert first.questions == (AntecedentQuestion(2, (0, 1), (True, False), closed=True),)
     assert (first.text, first.source) == (TEXT, "gap.tsv:2")
     assert first.spans is not None
     assert [TEXT[start:end] for start, end in first.spans.tolist()] == list(first.words)
@@ -60,7 +60,7 @@ def test_a_pronoun_may_come_first_and_b_before_a(tmp_path: Path) -> None:
     (text,) = read_coreference(write_gap(tmp_path / "gap.tsv", line))
     assert isinstance(text, MentionText)
     assert [mention.kind for mention in text.mentions] == ["pronoun", "proper noun", "proper noun"]
-    assert text.questions == (Question(0, (1, 2), (False, True), closed=True),)
+    assert text.questions == (AntecedentQuestion(0, (1, 2), (False, True), closed=True),)
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ def test_conll_mentions_nest_and_are_asked_about_if_an_antecedent_precedes(tmp_p
         Mention(8, 8, "pronoun"),
     )
     assert first.questions == (
-        Question(3, (0, 1), (True, False), closed=False),  # not "the Lees", which has the same head word
-        Question(4, (0, 1, 2, 3), (True, False, False, True), closed=False),
-        Question(5, (0, 1, 2, 3, 4), (False, False, True, False, False), closed=False),
+        AntecedentQuestion(3, (0, 1), (True, False), closed=False),  # not "the Lees", which has the same head word
+        AntecedentQuestion(4, (0, 1, 2, 3), (True, False, False, True), closed=False),
+        AntecedentQuestion(5, (0, 1, 2, 3, 4), (False, False, True, False, False), closed=False),
     )
     assert first.text is None
 
@@ -142,7 +142,7 @@ def test_columns_may_be_between_tabs_and_parts_of_speech_may_be_missing(tmp_path
     assert isinstance(text, MentionText)
     assert text.words == ("Anna", "sees", "her", "dog")
     assert text.mentions == (Mention(0, 0, "other"), Mention(2, 2, "pronoun"))
-    assert text.questions == (Question(1, (0,), (True,), closed=False),)
+    assert text.questions == (AntecedentQuestion(1, (0,), (True,), closed=False),)
 
 
 @pytest.mark.parametrize(

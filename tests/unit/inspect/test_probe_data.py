@@ -14,7 +14,7 @@ import torch
 from bertie.batches.collate import collate
 from bertie.errors import UserError
 from bertie.inspect.attention import observed, require_transformer
-from bertie.inspect.probe_data import EncodedTreebank, StateScale, WordReader, WordVectors, places_of, universal
+from bertie.inspect.probe_data import EncodedTreebank, StateScale, TreebankVectors, WordReader, places_of, universal
 from bertie.inspect.treebank import ParsedSentence
 from bertie.model.characters import Characters
 from bertie.model.encoder import build_encoder
@@ -43,7 +43,7 @@ def predictor(pretrained: Path) -> Predictor:
 @pytest.fixture(scope="module")
 def reader(predictor: Predictor) -> WordReader:
     treebank = EncodedTreebank.of([sentence(text) for text in TEXTS], predictor.tokenizer, 64)
-    return WordReader(predictor.model, treebank, WordVectors(predictor.model, treebank))
+    return WordReader(predictor.model, treebank, TreebankVectors(predictor.model, treebank))
 
 
 def test_words_have_the_states_attention_and_vectors_of_their_tokens(predictor: Predictor, reader: WordReader) -> None:
@@ -125,7 +125,7 @@ def test_vectors_of_another_model_have_its_tokens(predictor: Predictor, reader: 
     torch.manual_seed(0)
     encoder = build_encoder(replace(require_transformer(predictor.model.encoder).config, vocab_size=tokenizer.size))
     treebank = EncodedTreebank.of(reader.treebank.sentences, tokenizer, 1 << 30)
-    vectors = WordVectors(Model(encoder, {}), treebank)
+    vectors = TreebankVectors(Model(encoder, {}), treebank)
     found = WordReader(predictor.model, reader.treebank, vectors).read([1])
     torch.testing.assert_close(found.states, reader.read([1]).states)
     table = encoder.embeddings.word.weight.detach()
@@ -136,7 +136,7 @@ def test_vectors_of_another_model_have_its_tokens(predictor: Predictor, reader: 
 def test_vectors_from_characters_are_refused(reader: WordReader) -> None:
     config = LstmConfig(num_hidden_layers=1, hidden_size=8, cell_size=8, vocab_size=500, input=Characters())
     with pytest.raises(UserError, match="from characters"):
-        WordVectors(Model(build_encoder(config), {}), reader.treebank)
+        TreebankVectors(Model(build_encoder(config), {}), reader.treebank)
 
 
 def test_relations_without_subtypes() -> None:

@@ -10,8 +10,8 @@ import torch
 
 from bertie.errors import UsageError, UserError
 from bertie.inspect.dependency_probes import ATTENTION, VECTORS
+from bertie.inspect.findings import InputFindings
 from bertie.inspect.head_baselines import RIGHT
-from bertie.inspect.part import Part
 from bertie.inspect.probe_training import split
 from bertie.inspect.probes import ProbeSettings, inspect_probes, untrained
 from bertie.inspect.structural_probe import CHAIN
@@ -53,7 +53,7 @@ def treebanks(small_texts: list[str], tmp_path_factory: pytest.TempPathFactory) 
     return train, write_treebank(folder / "test.conllu", small_texts[50:], 12, 1)
 
 
-def content(part: Part) -> dict[str, dict[str, list[object]]]:
+def content(part: InputFindings) -> dict[str, dict[str, list[object]]]:
     return {table.name: table.plain() for table in part.tables}
 
 

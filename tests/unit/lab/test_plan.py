@@ -17,7 +17,7 @@ from bertie.errors import UsageError, UserError
 from bertie.lab.checks import check
 from bertie.lab.config import LabConfig
 from bertie.lab.plan import Plan, make_plan, read_step, save_plan
-from bertie.lab.steps import FinetuneStep, GloveStep, MeasureStep, PretrainStep, Workplace
+from bertie.lab.steps import FinetuneStep, GloveStep, MeasureStep, PretrainStep, Workplace, needs
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM
 from bertie.pretraining.initial_weights import new_model
@@ -69,7 +69,7 @@ def test_needs_come_first(lab_file: File, lab_data: Path) -> None:
     plan = planned(lab_file, lab_data)
     names = list(plan.steps)
     for name, step in plan.steps.items():
-        assert all(names.index(need) < names.index(name) for need in step.needs)
+        assert all(names.index(need) < names.index(name) for need in needs(step))
 
 
 def test_variants_are_merged_like_files_that_extend_others(lab_file: File, lab_data: Path) -> None:
@@ -204,7 +204,7 @@ def test_steps_are_described_by_their_first_cell(lab_file: File, lab_data: Path)
     cell = plan.cells[1]
     assert plan.describe(cell.model) == f"pre-training of no NSP, seed 0 ({cell.model})"
     assert plan.describe(cell.tasks["and"]) == f"and of no NSP, seed 0 ({cell.tasks['and']})"
-    shards = plan.steps[cell.model].needs[0]
+    shards = needs(plan.steps[cell.model])[0]
     assert plan.describe(shards) == shards
 
 

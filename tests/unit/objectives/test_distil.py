@@ -32,7 +32,7 @@ from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
 from bertie.training.optimizers import AdamW
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 OBJECTIVES = (MaskedLM(), Distillation(initialization="random"))
@@ -230,7 +230,7 @@ def recipe(size: TransformerConfig, pretrained: Path) -> PretrainConfig:
     model = replace(size, vocab_size=0, hidden_dropout_prob=0.1)
     objectives = (MaskedLM(), Distillation(teacher=str(pretrained)))
     return PretrainConfig(
-        model, FullSentences(max_length=32), objectives, AdamW(), Linear(), replace(training, max_eval_tokens=2048)
+        model, FullSentences(max_length=32), objectives, AdamW(), LinearDecay(), replace(training, max_eval_tokens=2048)
     )
 
 

@@ -44,7 +44,7 @@ from bertie.pretraining.recipe import PretrainConfig
 from bertie.text.shards import Shards, open_shards
 from bertie.training.loop import LoopSettings, StepResult, train_steps
 from bertie.training.optimizers import AdamW
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -279,7 +279,7 @@ def train(
     optimizer.register_step_pre_hook(record)
     settings = LoopSettings(steps, rate, max_grad_norm=1e9, seed=0, precision="fp32", loss_weights=weights)
     stream = repeat(Step(micro_batches, Position(), Position()))
-    return list(train_steps(model, stream, optimizer, Linear(), settings)), gradients
+    return list(train_steps(model, stream, optimizer, LinearDecay(), settings)), gradients
 
 
 def learn_by_heart(case: Case, batch: Batch, targets: dict[str, Any]) -> tuple[dict[str, Loss], dict[str, Loss]]:

@@ -33,7 +33,7 @@ from bertie.training.memory import one_pass
 from bertie.training.muon import Muon
 from bertie.training.optimizers import AdamW, BertAdam, Lamb, Optimizer
 from bertie.training.run_folder import RunFolder
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 WITH_PATTERNS = MaskedLM(initialization="patterns")
 MODERN = TransformerConfig(
@@ -180,7 +180,7 @@ def test_a_short_run_learns_more(small_shards: Path, tmp_path: Path) -> None:
     for name in ("cooccurrence", "patterns"):
         objective = MaskedLM(initialization=name)  # pyright: ignore[reportArgumentType]
         size = replace(MODERN, vocab_size=0)
-        recipe = PretrainConfig(size, DocSentences(max_length=32), (objective,), AdamW(), Linear(0.1), training)
+        recipe = PretrainConfig(size, DocSentences(max_length=32), (objective,), AdamW(), LinearDecay(0.1), training)
         losses[name] = bertie.pretrain(recipe, small_shards, tmp_path / name, threads=1)["eval"]["mlm_loss"]
     assert losses["patterns"] < losses["cooccurrence"] - 0.05
 
@@ -199,7 +199,7 @@ def test_wide_models_begin_with_no_higher_loss(small_shards: Path, tmp_path: Pat
 def recipe_of(steps: int, optimizer: Optimizer = AdamW(), objective: MaskedLM = WITH_PATTERNS) -> PretrainConfig:
     training = PretrainTraining(steps, 8, 3e-3, row_tokens=128, precision="fp32", eval_every=0, checkpoint_every=2)
     size = replace(MODERN, vocab_size=0)
-    return PretrainConfig(size, DocSentences(max_length=32), (objective,), optimizer, Linear(0.1), training)
+    return PretrainConfig(size, DocSentences(max_length=32), (objective,), optimizer, LinearDecay(0.1), training)
 
 
 def first_layer(weights: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:

@@ -37,7 +37,7 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
 from bertie.training.loop import evaluate
 from bertie.training.optimizers import AdamW
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 OBJECTIVES = (MaskedLM(random_replace_prob=0.0), ReplacedToken(generator_size=0.5))
@@ -293,7 +293,7 @@ def recipe(config: TransformerConfig) -> PretrainConfig:
     )
     training = replace(training, max_eval_tokens=2048)
     size = replace(config, vocab_size=0, hidden_dropout_prob=0.1)
-    return PretrainConfig(size, FullSentences(max_length=32), OBJECTIVES, AdamW(), Linear(), training)
+    return PretrainConfig(size, FullSentences(max_length=32), OBJECTIVES, AdamW(), LinearDecay(), training)
 
 
 @pytest.fixture(scope="module")
@@ -351,7 +351,7 @@ def test_fill_mask_asks_the_generator(run: Path, capsys: pytest.CaptureFixture[s
 
 def test_fine_tuning_drops_the_generator(run: Path, small_texts: list[str], tmp_path: Path) -> None:
     training = FinetuneTraining(steps=2, batch_size=8, learning_rate=1e-3, precision="fp32")
-    config = FinetuneConfig(Classify(), AdamW(), Linear(), training, max_length=32)
+    config = FinetuneConfig(Classify(), AdamW(), LinearDecay(), training, max_length=32)
     rows = [{"text": text[:60], "label": "ab"[i % 2]} for i, text in enumerate(small_texts[:24])]
     tuned = bertie.finetune(config, rows[:16], rows[16:], run, tmp_path / "tuned", threads=1)
     assert tuned.model.generator is None

@@ -17,10 +17,10 @@ from bertie.errors import UsageError, UserError
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.predict import export_checks
 from bertie.predict.engines import cpu, files
-from bertie.predict.export import Target, convert
+from bertie.predict.export import ExportTarget, convert
 from bertie.tasks import AnyTask, Classify, Span, Tag
 from bertie.training.optimizers import AdamW
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 needs_int8 = pytest.mark.skipif(not cpu.has(cpu.INT8), reason="needs a processor with int8 instructions")
 
@@ -32,7 +32,7 @@ def sentences(small_texts: list[str]) -> list[str]:
 
 def tuned(task: AnyTask, rows: list[Any], pretrained: Path, out: Path) -> Path:
     training = FinetuneTraining(steps=12, batch_size=8, learning_rate=3e-3, precision="fp32")
-    config = FinetuneConfig(task, AdamW(), Linear(), training, max_length=48, hidden_dropout_prob=0.0)
+    config = FinetuneConfig(task, AdamW(), LinearDecay(), training, max_length=48, hidden_dropout_prob=0.0)
     bertie.finetune(config, rows, rows, pretrained, out, threads=1)
     return out
 
@@ -56,7 +56,7 @@ def library(target: str) -> None:
 
 @pytest.mark.parametrize("target", ["torch", "onnx", "openvino", "hf", "sentence-transformers"])
 def test_a_classifier_predicts_the_same(
-    target: Target, classifier: tuple[Path, Path], sentences: list[str], tmp_path: Path
+    target: ExportTarget, classifier: tuple[Path, Path], sentences: list[str], tmp_path: Path
 ) -> None:
     library(target)
     if target == "hf":
@@ -117,7 +117,7 @@ def test_an_onnx_file_runs_without_bertie(classifier: tuple[Path, Path], sentenc
 
 @needs_int8
 @pytest.mark.parametrize("target", ["torch", "onnx", "openvino"])
-def test_int8_is_scored_and_loads_again(target: Target, classifier: tuple[Path, Path], tmp_path: Path) -> None:
+def test_int8_is_scored_and_loads_again(target: ExportTarget, classifier: tuple[Path, Path], tmp_path: Path) -> None:
     library(target)
     if target == "openvino":
         pytest.importorskip("nncf", reason="needs the package openvino")
@@ -191,7 +191,7 @@ def test_other_heads_are_exported(kind: str, sentences: list[str], pretrained: P
 
 @pytest.mark.parametrize("target", ["onnx", "openvino"])
 def test_a_head_that_reads_the_mean_of_all_tokens_is_exported(
-    target: Target, sentences: list[str], pretrained: Path, tmp_path: Path
+    target: ExportTarget, sentences: list[str], pretrained: Path, tmp_path: Path
 ) -> None:
     library(target)
     rows = [{"text": text, "label": "long" if len(text) > 50 else "short"} for text in sentences]

@@ -25,7 +25,7 @@ from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.pretraining.repetition import warn_of_overfitting
 from bertie.training import clock, trainer
 from bertie.training.optimizers import AdamW
-from bertie.training.schedules import InverseSquareRoot, Linear
+from bertie.training.schedules import InverseSquareRoot, LinearDecay
 
 TRAINING = PretrainTraining(
     steps=1, batch_size=16, learning_rate=1e-2, row_tokens=512, precision="fp32", eval_every=10, checkpoint_every=10
@@ -37,7 +37,7 @@ def config(tiny_config: TransformerConfig) -> PretrainConfig:
     phases = (Phase(0.5), Phase(0.5, max_length=64, batch_size=4))
     model = replace(tiny_config, vocab_size=0)
     return PretrainConfig(
-        model, DocSentences(max_length=32), (MaskedLM(),), AdamW(), Linear(0.1), TRAINING, phases, budget="4s"
+        model, DocSentences(max_length=32), (MaskedLM(),), AdamW(), LinearDecay(0.1), TRAINING, phases, budget="4s"
     )
 
 

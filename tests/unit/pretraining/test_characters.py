@@ -28,7 +28,7 @@ from bertie.text.spelling import spelling_table
 from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
 from bertie.training.optimizers import AdamW
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 TRAINING = PretrainTraining(
     steps=8, batch_size=8, learning_rate=1e-2, row_tokens=256, precision="fp32", checkpoint_every=1
@@ -36,7 +36,7 @@ TRAINING = PretrainTraining(
 INPUT = Characters(filters=(4, 4, 8), character_size=4, max_characters=12)
 MODEL = LstmConfig(2, 16, 12, max_position_embeddings=64, initializer_range=0.3, input=INPUT)
 CONFIG = PretrainConfig(
-    MODEL, DocSentences(max_length=32), (BidirectionalLM(),), AdamW(), Linear(warmup=0.1), TRAINING
+    MODEL, DocSentences(max_length=32), (BidirectionalLM(),), AdamW(), LinearDecay(warmup=0.1), TRAINING
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from bertie.pretraining.dry_run import dry_run
 from bertie.pretraining.phases import Phase
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.training.optimizers import AdamW
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def config(tiny_config: TransformerConfig) -> PretrainConfig:
     )
     size = replace(tiny_config, vocab_size=0)
     objectives = (MaskedLM(initialization="unigram"), NextSentence())
-    return PretrainConfig(size, SentencePairs(max_length=32), objectives, AdamW(), Linear(warmup=0.1), training)
+    return PretrainConfig(size, SentencePairs(max_length=32), objectives, AdamW(), LinearDecay(warmup=0.1), training)
 
 
 def test_steps_are_the_first_of_the_run_and_nothing_is_written(

@@ -25,7 +25,7 @@ from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.text.prepare import prepare
 from bertie.text.tokenizer import NormalizerOptions, Tokenizer
 from bertie.training.optimizers import NO_BIAS_CORRECTION, AdamW, BertAdam
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 OBJECTIVES = (MaskedLM(), NextSentence())
 TRAINING = PretrainTraining(
@@ -37,7 +37,7 @@ NEW = ["thean", "##inthe", "☃☃"]
 @pytest.fixture(scope="module")
 def config(tiny_config: TransformerConfig) -> PretrainConfig:
     size = replace(tiny_config, vocab_size=0)
-    return PretrainConfig(size, SentencePairs(max_length=32), OBJECTIVES, AdamW(), Linear(warmup=0.1), TRAINING)
+    return PretrainConfig(size, SentencePairs(max_length=32), OBJECTIVES, AdamW(), LinearDecay(warmup=0.1), TRAINING)
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ from bertie.text.readers import ReaderOptions
 from bertie.text.shards import open_shards
 from bertie.training.distributed import SINGLE_PROCESS
 from bertie.training.optimizers import AdamW
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 TRAINING = PretrainTraining(steps=8, batch_size=16, learning_rate=1e-2, row_tokens=512, precision="fp32")
 
@@ -47,7 +47,7 @@ def config(tiny_config: TransformerConfig) -> PretrainConfig:
         type_vocab_size=0,
         mlm_transform=False,
     )
-    return PretrainConfig(size, Translations(max_length=48), (MaskedLM(),), AdamW(), Linear(warmup=0.1), TRAINING)
+    return PretrainConfig(size, Translations(max_length=48), (MaskedLM(),), AdamW(), LinearDecay(warmup=0.1), TRAINING)
 
 
 @pytest.fixture(scope="module")

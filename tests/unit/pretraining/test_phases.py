@@ -20,7 +20,7 @@ from bertie.text.shards import Shards, open_shards
 from bertie.training.distributed import SINGLE_PROCESS
 from bertie.training.optimizers import AdamW
 from bertie.training.run_folder import read_metrics
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 LAYOUT = SentencePairs(max_length=32)
 TWO = (Phase(0.75), Phase(0.25, max_length=64, batch_size=4))
@@ -92,7 +92,7 @@ def test_run_of_two_phases_changes_length_and_batch(
 ) -> None:
     training = PretrainTraining(12, 16, 1e-2, row_tokens=512, precision="fp32", eval_every=4, checkpoint_every=3)
     size = replace(tiny_config, vocab_size=0)
-    config = PretrainConfig(size, LAYOUT, (MaskedLM(), NextSentence()), AdamW(), Linear(warmup=0.1), training, TWO)
+    config = PretrainConfig(size, LAYOUT, (MaskedLM(), NextSentence()), AdamW(), LinearDecay(warmup=0.1), training, TWO)
     bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
     tokens = [record["tokens"] for record in read_metrics(tmp_path / "run", "train")]
     steps = [after - before for before, after in zip([0, *tokens], tokens, strict=False)]
@@ -104,7 +104,7 @@ def test_run_of_two_phases_changes_length_and_batch(
 def test_static_epochs_repeat_the_masks(tiny_config: TransformerConfig, shards: Shards) -> None:
     def inputs(static_epochs: int, epoch: int) -> list[int]:
         training = PretrainTraining(12, 16, 1e-2, row_tokens=512, static_epochs=static_epochs)
-        config = PretrainConfig(tiny_config, LAYOUT, (MaskedLM(), NextSentence()), AdamW(), Linear(), training)
+        config = PretrainConfig(tiny_config, LAYOUT, (MaskedLM(), NextSentence()), AdamW(), LinearDecay(), training)
         feed = Feed(config.resolved_phases, shards, config.objectives, 0, 1, 0, SINGLE_PROCESS)
         with closing(feed.steps(0, Position(epoch, 3))) as steps:
             return next(steps).micro_batches[0].batch.input_ids.tolist()

@@ -37,7 +37,7 @@ from bertie.training import trainer
 from bertie.training.optimizers import AdamW, Lamb, Muon, Optimizer
 from bertie.training.run_folder import read_metrics
 from bertie.training.run_report import describe_machine
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 TRAINING = PretrainTraining(
     steps=30, batch_size=16, learning_rate=1e-2, row_tokens=512, precision="fp32", eval_every=10
@@ -48,7 +48,7 @@ TRAINING = PretrainTraining(
 def config(tiny_config: TransformerConfig) -> PretrainConfig:
     size = replace(tiny_config, vocab_size=0)
     return PretrainConfig(
-        size, SentencePairs(max_length=32), (MaskedLM(), NextSentence()), AdamW(), Linear(warmup=0.1), TRAINING
+        size, SentencePairs(max_length=32), (MaskedLM(), NextSentence()), AdamW(), LinearDecay(warmup=0.1), TRAINING
     )
 
 
@@ -72,7 +72,7 @@ def test_run_writes_metrics_checkpoint_and_report(config: PretrainConfig, small_
     assert held_out[-1]["mlm_loss"] < 4.5
     assert held_out[-1]["loss"] == pytest.approx(held_out[-1]["mlm_loss"] + held_out[-1]["nsp_loss"], rel=1e-5)
     for record in train:
-        assert record["lr"] == pytest.approx(1e-2 * Linear(warmup=0.1).factor(record["step"] - 1, 30), rel=1e-6)
+        assert record["lr"] == pytest.approx(1e-2 * LinearDecay(warmup=0.1).factor(record["step"] - 1, 30), rel=1e-6)
         assert {"epoch", "tokens", "seconds", "grad_norm", "tokens_per_second", "nsp_accuracy"} <= record.keys()
     assert {record["epoch"] for record in [*train, *held_out] if record["tokens"] <= train[0]["tokens"]} == {0}
     assert train[-1]["epoch"] == held_out[-1]["epoch"]

@@ -22,7 +22,7 @@ from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.text.shards import open_shards
 from bertie.training import trainer
 from bertie.training.optimizers import AdamW
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 TRAINING = PretrainTraining(
     steps=24, batch_size=128, learning_rate=1e-2, row_tokens=512, precision="fp32", eval_every=10, checkpoint_every=1
@@ -35,7 +35,7 @@ def config(tiny_config: TransformerConfig) -> PretrainConfig:
     size = replace(tiny_config, vocab_size=0, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     phases = (Phase(0.9), Phase(0.1, max_length=64, batch_size=16))
     return PretrainConfig(
-        size, SentencePairs(max_length=32), (MaskedLM(), NextSentence()), AdamW(), Linear(), TRAINING, phases
+        size, SentencePairs(max_length=32), (MaskedLM(), NextSentence()), AdamW(), LinearDecay(), TRAINING, phases
     )
 
 

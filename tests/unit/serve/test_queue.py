@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertie.contracts import Sequence
-from bertie.serve.queue import Job, Lane, QueueFull, Share, TokenQueue
-from bertie.serve.worker import MAX_FAILURES, Failure, Health, Measured, Worker
+from bertie.serve.queue import Lane, QueuedJob, QueueFull, QueueShare, TokenQueue
+from bertie.serve.worker import MAX_FAILURES, ComputedBatch, Failure, Health, Worker
 
 
 def sequence(tokens: int) -> Sequence:
@@ -22,11 +22,11 @@ def sequence(tokens: int) -> Sequence:
 
 
 def lane(capacity: int = 10**6, name: str = "m") -> Lane:
-    return Lane(lambda sequences: [len(each) for each in sequences], Share(name, capacity))
+    return Lane(lambda sequences: [len(each) for each in sequences], QueueShare(name, capacity))
 
 
-def job(where: Lane, *lengths: int) -> Job:
-    return Job([sequence(tokens) for tokens in lengths], where)
+def job(where: Lane, *lengths: int) -> QueuedJob:
+    return QueuedJob([sequence(tokens) for tokens in lengths], where)
 
 
 def lengths(queue: TokenQueue) -> list[int]:
@@ -190,7 +190,7 @@ def test_every_sequence_is_computed_once_and_all_room_is_given_back(
     for each in jobs:
         queue.add(each)
     cancelled = [each for each, (_, _, gone) in zip(jobs, requests, strict=True) if gone]
-    complete: Counter[Job] = Counter()
+    complete: Counter[QueuedJob] = Counter()
     for number in range(10**4):
         if number == 2:
             for each in cancelled:
@@ -231,9 +231,9 @@ class Running:
 
     def __init__(self, hang_timeout: float = 60) -> None:
         self.engine, self.queue = Engine(), TokenQueue(100)
-        self.lane = Lane(self.engine.compute, Share("m", 10**6))
+        self.lane = Lane(self.engine.compute, QueueShare("m", 10**6))
         self.health = Health(lambda: self.engine.compute([sequence(1)]), 1)
-        self.measured: list[Measured] = []
+        self.measured: list[ComputedBatch] = []
         self.done = threading.Semaphore(0)
         self.worker = Worker(
             self.queue,

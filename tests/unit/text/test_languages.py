@@ -18,7 +18,7 @@ from bertie.contracts import Document
 from bertie.errors import UsageError, UserError
 from bertie.files import sources
 from bertie.text import duplicates, readers, shard_format, word_counts, wordpiece
-from bertie.text.blocks import Filters
+from bertie.text.document_blocks import Filters
 from bertie.text.executors import LocalExecutor
 from bertie.text.prepare import prepare
 from bertie.text.read_counts import ReadCounts

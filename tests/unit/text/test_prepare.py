@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from bertie import storage
 from bertie.errors import MachineError, UsageError, UserError
 from bertie.files import sources
-from bertie.text import blocks, bpe, duplicates, encode, word_counts, wordpiece
+from bertie.text import bpe, document_blocks, duplicates, encode, word_counts, wordpiece
 from bertie.text import prepare as module
-from bertie.text.blocks import Filters
+from bertie.text.document_blocks import Filters
 from bertie.text.executors import LocalExecutor
 from bertie.text.prepare import prepare
 from bertie.text.readers import ReaderOptions
@@ -258,9 +258,12 @@ def test_killed_run_resumes_with_the_same_bytes(
     monkeypatch.setattr(duplicates, "PART_BYTES", 500)
     choices = {"eval_share": 0.2, "shard_bytes": 2_000, "executor": LocalExecutor(1)}
     prepare([many_files], tokenizer, tmp_path / "undisturbed", **choices)
-    owner = {"read_group": blocks, "find_duplicates": duplicates, "encode_block": encode, "_assemble": module}.get(
-        stage
-    )
+    owner = {
+        "read_group": document_blocks,
+        "find_duplicates": duplicates,
+        "encode_block": encode,
+        "_assemble": module,
+    }.get(stage)
     owner = owner or {"write_manifest": module.shard_writer, "publish": storage}[stage]
     work, calls = getattr(owner, stage), []
 
@@ -282,7 +285,7 @@ def test_killed_run_resumes_with_the_same_bytes(
     if not out.exists():
         before = {path.name for path in (tmp_path / "left" / "blocks").glob("*")} if stage != "read_group" else set()
         monkeypatch.setattr(
-            blocks, "_read_group", None if before else blocks._read_group
+            document_blocks, "_read_group", None if before else document_blocks._read_group
         )  # the files are not read again
         prepare([many_files], tokenizer, out, **choices)
     assert contents(out) == contents(tmp_path / "undisturbed")
@@ -417,16 +420,16 @@ def test_existing_folder_is_left_alone(tmp_path: Path, tokenizer: Tokenizer) -> 
 
 def start(texts: list[Path | str], tokenizer: Tokenizer, out: Path, groups: int) -> None:
     """Start to prepare, and stop as if killed once so many groups of files are read. Each file is a group."""
-    read_group, done = blocks.read_group, []
+    read_group, done = document_blocks.read_group, []
 
-    def interrupted(group: blocks.FileGroup) -> dict[str, object]:
+    def interrupted(group: document_blocks.FileGroup) -> dict[str, object]:
         if len(done) == groups:
             raise KeyboardInterrupt
         done.append(group)
         return read_group(group)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "read_group", interrupted)
+        patch.setattr(document_blocks, "read_group", interrupted)
         with pytest.raises(KeyboardInterrupt):
             prepare(texts, tokenizer, out, eval_share=0.1, executor=LocalExecutor(1))
 

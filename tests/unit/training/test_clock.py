@@ -11,7 +11,7 @@ from bertie.errors import UsageError, UserError
 from bertie.training import clock as clock_module
 from bertie.training.clock import PARTS, Clock, parse_duration
 from bertie.training.loop import LoopSettings
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 
 class Time:
@@ -232,7 +232,7 @@ def test_the_schedule_follows_the_clock(machine: Time) -> None:
     settings = LoopSettings(7, 1e-3, 1.0, 0, "fp32", {"mlm": 1.0}, clock)
     machine.now += 5.0
     clock.tick(0.1)
-    assert settings.learning_rate_at(3, Linear(warmup=0.0)) == pytest.approx(5e-4)
+    assert settings.learning_rate_at(3, LinearDecay(warmup=0.0)) == pytest.approx(5e-4)
     assert not settings.is_over(100)
     machine.now += 5.0
     clock.tick(0.1)

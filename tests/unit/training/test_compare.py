@@ -12,6 +12,7 @@ from bertie import storage
 from bertie.cli import main
 from bertie.errors import UsageError, UserError
 from bertie.training.compare import compare
+from bertie.training.run_folder import short_names
 
 
 def a_run(folder: Path, steps: int, evals: int, rate: float, bad: int = 0) -> Path:
@@ -59,6 +60,13 @@ def test_runs_of_equal_names_and_settings_are_told_apart_by_their_folders(tmp_pa
     assert ">b/run<" in html
 
 
+def test_names_are_as_short_as_possible() -> None:
+    assert short_names([Path("runs/mini"), "runs/sst2"]) == ["mini", "sst2"]
+    checkpoints = [f"{run}/checkpoints/step-00000100" for run in ("a", "b")]
+    assert short_names(["/x/b", *checkpoints]) == ["/x/b", *checkpoints]
+    assert short_names(checkpoints) == checkpoints
+
+
 def test_invalid_runs_are_refused(tmp_path: Path) -> None:
     run = a_run(tmp_path / "run", 10, 2, 0.25)
     (tmp_path / "empty").mkdir()
@@ -67,6 +75,7 @@ def test_invalid_runs_are_refused(tmp_path: Path) -> None:
         ([run], "two or more runs"),
         ([run, tmp_path / "empty"], "empty is not a run"),
         ([run, without_steps], "contains no training step yet"),
+        ([run, run], "is given twice"),
     ):
         with pytest.raises(UsageError, match=message):
             compare(runs, tmp_path / "page.html")

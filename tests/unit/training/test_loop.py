@@ -21,7 +21,7 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.training.loop import LoopSettings, StepResult, evaluate, train_steps
 from bertie.training.optimizers import AdamW, BertAdam, Lamb, Optimizer
 from bertie.training.records import loss_metrics
-from bertie.training.schedules import Linear
+from bertie.training.schedules import LinearDecay
 
 OBJECTIVES = (MaskedLM(), NextSentence())
 SETTINGS = LoopSettings(5, 1e-3, 1.0, seed=0, precision="fp32", loss_weights={"mlm": 1.0, "nsp": 0.5})
@@ -47,7 +47,7 @@ def step_of(*batches: MicroBatch) -> Step:
 
 
 def train(model: Model, stream: Iterator[Step], settings: LoopSettings, first: int = 0) -> list[StepResult]:
-    return list(train_steps(model, stream, AdamW().build(model), Linear(), settings, first))
+    return list(train_steps(model, stream, AdamW().build(model), LinearDecay(), settings, first))
 
 
 def split(micro: MicroBatch) -> list[MicroBatch]:
@@ -134,7 +134,7 @@ def test_loss_falls_and_steps_are_counted(micro: MicroBatch, tiny_config: Transf
     mlm = [float(p.losses["mlm"].total / p.losses["mlm"].count) for p in progress]
     assert mlm[0] == pytest.approx(np.log(500), abs=0.1)
     assert mlm[-1] < 0.5 * mlm[0]
-    assert [p.learning_rate for p in progress] == [1e-2 * Linear().factor(step, 60) for step in range(60)]
+    assert [p.learning_rate for p in progress] == [1e-2 * LinearDecay().factor(step, 60) for step in range(60)]
 
 
 def test_dropout_is_reproducible_and_resumes(micro: MicroBatch, tiny_config: TransformerConfig) -> None:
@@ -220,7 +220,7 @@ def test_the_optimizer_computes_in_the_precision_of_the_run(
 
     model = new_model(tiny_config, OBJECTIVES, 0)
     settings = replace(SETTINGS, precision=precision, steps=2)
-    list(train_steps(model, repeat(step_of(micro)), Recorder(model.parameters()), Linear(), settings))
+    list(train_steps(model, repeat(step_of(micro)), Recorder(model.parameters()), LinearDecay(), settings))
     assert seen == [precision == "bf16"] * 2
 
 
@@ -238,7 +238,7 @@ def test_step_with_infinite_gradient_changes_nothing(
 
     model.encoder.layers[0].up.weight.register_hook(poison)
     states = []
-    for progress in train_steps(model, repeat(step_of(micro)), optimizer, Linear(), replace(SETTINGS, steps=4)):
+    for progress in train_steps(model, repeat(step_of(micro)), optimizer, LinearDecay(), replace(SETTINGS, steps=4)):
         state = [value.clone() for p in model.parameters() for value in optimizer.state[p].values()]
         states.append([*(parameter.detach().clone() for parameter in model.parameters()), *state])
         assert bool(progress.skipped) == (progress.step == first)

@@ -8,7 +8,7 @@ from bertie.errors import UsageError
 from bertie.training.schedules import (
     Cosine,
     InverseSquareRoot,
-    Linear,
+    LinearDecay,
     Schedule,
     SlantedTriangular,
     WarmupStableDecay,
@@ -20,7 +20,7 @@ def curve(schedule: Schedule, steps: int) -> list[float]:
 
 
 def factors(warmup: float, steps: int) -> list[float]:
-    return curve(Linear(warmup=warmup), steps)
+    return curve(LinearDecay(warmup=warmup), steps)
 
 
 def test_linear_matches_values_computed_by_hand() -> None:
@@ -69,7 +69,7 @@ def test_inverse_square_root_matches_values_computed_by_hand() -> None:
 
 
 @given(
-    st.sampled_from([Cosine, Linear, SlantedTriangular, WarmupStableDecay, InverseSquareRoot]),
+    st.sampled_from([Cosine, LinearDecay, SlantedTriangular, WarmupStableDecay, InverseSquareRoot]),
     st.floats(0, 0.9),
     st.integers(1, 300),
 )

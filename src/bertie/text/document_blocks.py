@@ -19,6 +19,7 @@ from bertie import storage
 from bertie.errors import UsageError
 from bertie.files.sources import Source
 from bertie.text import duplicates
+from bertie.text.batching import batches
 from bertie.text.duplicates import BLOCKS
 from bertie.text.read_counts import ReadCounts
 from bertie.text.readers import ReaderOptions, read_sources
@@ -95,7 +96,7 @@ def _read_group(group: FileGroup, folder: Path) -> dict[str, Any]:
         "filtered": {},
         "languages": [0] * len(languages),
     }
-    for block in _blocks(group, read_counts, result["filtered"]):
+    for block in batches(_documents(group, read_counts, result["filtered"]), group.block_bytes):
         name = f"{group.number:05d}-{len(result['blocks']):05d}"
         storage.write_atomic(folder / f"{name}.txt", SEPARATOR.join(block))
         duplicates.write_hashes(folder / name, block, group.filters.duplicates)
@@ -108,25 +109,16 @@ def _read_group(group: FileGroup, folder: Path) -> dict[str, Any]:
     return {**result, **read_counts.as_json()}
 
 
-def _blocks(group: FileGroup, read_counts: ReadCounts, filtered: dict[str, int]) -> Iterator[list[bytes]]:
-    """Yield lists of UTF-8 documents. The document that brings a list to `block_bytes` ends it."""
-    block: list[bytes] = []
-    size = 0
+def _documents(group: FileGroup, read_counts: ReadCounts, filtered: dict[str, int]) -> Iterator[bytes]:
+    """Yield the documents that pass the filters, as UTF-8, and count the others."""
     minimum, maximum = group.filters.min_characters, group.filters.max_characters
     for document in read_sources(list(group.files), group.reader_options, read_counts):
         length = len(document.text)
         if length < minimum or (maximum and length > maximum):
             reason = f"under {minimum:,} characters" if length < minimum else f"over {maximum:,} characters"
             filtered[reason] = filtered.get(reason, 0) + 1
-            continue
-        raw = SEPARATOR.join(text.encode() for text in document.translations or (document.text,))
-        block.append(raw)
-        size += len(raw)
-        if size >= group.block_bytes:
-            yield block
-            block, size = [], 0
-    if block:
-        yield block
+        else:
+            yield SEPARATOR.join(text.encode() for text in document.translations or (document.text,))
 
 
 def bytes_written(work: Path) -> int:

@@ -25,7 +25,7 @@ class AttentionAnalysis(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class InputFindings:
     """What the analyses of one input found."""
 
     name: str
