@@ -13,7 +13,7 @@ import torch
 
 import bertie
 from bertie.checkpoints.folder import write_model
-from bertie.checkpoints.huggingface import loads_in_transformers
+from bertie.checkpoints.huggingface import transformers_heads
 from bertie.errors import UsageError, UserError
 from bertie.finetuning import finetune as finetuning
 from bertie.finetuning.finetune import Finetuned
@@ -27,7 +27,7 @@ from bertie.model.static import StaticConfig
 from bertie.model.text_pooling import TaskPooling, TextPooling
 from bertie.objectives import MaskedLM
 from bertie.pretraining.initial_weights import new_model
-from bertie.tasks import Choose, Classify, PooledTask, Regress
+from bertie.tasks import Choose, Classify, Regress
 from bertie.text import bpe, word_counts
 from bertie.text.tokenizer import ByteLevel, Tokenizer
 from bertie.training.optimizers import AdamW
@@ -80,7 +80,9 @@ def finetune(config: FinetuneConfig, rows: Any, model: Path, out: Path | None = 
     return bertie.finetune(config, rows[:32], rows[32:], model, out, threads=1)
 
 
-def with_task(config: FinetuneConfig, task: PooledTask, pooling: TextPooling, **changes: Any) -> FinetuneConfig:
+def with_task(
+    config: FinetuneConfig, task: Classify | Regress | Choose, pooling: TextPooling, **changes: Any
+) -> FinetuneConfig:
     return replace(config, task=replace(task, pooling=pooling), **changes)
 
 
@@ -221,7 +223,7 @@ def test_a_bert_that_pools_the_mean_keeps_its_format(pairs: list[dict[str, Any]]
     """No class of transformers has its head. AutoModel loads its encoder."""
     finetune(with_task(CONFIG, Classify(), "mean", lstm_hidden_size=0), pairs, start, tmp_path / "run")
     assert json.loads((tmp_path / "run" / "config.json").read_text())["model_type"] == "bert"
-    assert not loads_in_transformers(bertie.load(tmp_path / "run").model)
+    assert transformers_heads(bertie.load(tmp_path / "run").model) is None
     assert "Only bertie loads the layers above it" in (tmp_path / "run" / "README.md").read_text()
 
 

@@ -25,5 +25,5 @@ CASES = [
 
 @pytest.mark.parametrize(("head", "task"), CASES)
 def test_at_most_one_task_takes_over_a_head(head: ForeignHead, task: AnyTask | None) -> None:
-    found = [task for kind in get_args(AnyTask) if (task := kind.from_head(head)) is not None]
+    found = [each for kind in get_args(AnyTask) if (each := kind.from_head(head)) is not None]
     assert found == ([] if task is None else [task])
