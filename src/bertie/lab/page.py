@@ -9,7 +9,7 @@ from bertie.lab.bootstrap import Estimate
 from bertie.lab.config import MEAN, LabConfig
 from bertie.lab.results import MeasureSummary, Results, VariantRow
 from bertie.report import Page
-from bertie.training.run_report import HEAD_NAMES
+from bertie.training.run_report import head_name
 
 METHOD = (
     "The first row is the reference. A difference is the mean over the seeds minus that of the reference, with a 95 % "
@@ -122,7 +122,7 @@ def label(measure: str, results: Results) -> str:
     if measure == MEAN:
         return MEAN
     head, kind = measure.rsplit("_", 1)
-    return f"{HEAD_NAMES.get(head, head)}, {'loss (nats)' if kind == 'loss' else kind}"
+    return f"{head_name(head)}, {'loss (nats)' if kind == 'loss' else kind}"
 
 
 def _score(row: VariantRow, name: str) -> str:

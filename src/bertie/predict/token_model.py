@@ -78,8 +78,8 @@ class TokenModel:
         """
         if (found := filling_head(model)) is None:
             raise UserError(
-                f"{folder} has no masked-LM head: use a model that was pre-trained with masks (such as the objective mlm) "
-                "and not fine-tuned"
+                f"{folder} has no masked-LM head: use a model that was pre-trained with masks, such as with the "
+                "objective mlm, and not fine-tuned"
             )
         return cls(folder, tokenizer, model, max_length, *found)
 
@@ -95,8 +95,8 @@ class TokenModel:
         found = _causal_head(model) or filling_head(model)
         if found is None:
             raise UserError(
-                f"{folder} has no masked-LM or causal-LM head: use a model that was pre-trained to predict tokens (such as "
-                "with the objective mlm or clm) and not fine-tuned"
+                f"{folder} has no masked-LM or causal-LM head: use a model that was pre-trained with an objective "
+                "that predicts tokens, such as mlm or clm, and not fine-tuned"
             )
         return cls(folder, tokenizer, model, max_length, *found)
 

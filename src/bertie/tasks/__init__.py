@@ -6,7 +6,8 @@ Read `task.py` first: its `Task` protocol is the contract that every task fulfil
 - `data/` reads the files of examples and of predictions.
 - `encoding.py` and `word_alignment.py` turn examples into sequences; `inference.py` runs the model on them.
 - `predictions.py` holds the prediction types; `metrics.py`, `entities.py` and `squad_metrics.py` score them, `scoring.py`
-  and `score_rows.py` also from files.
+  and `score_rows.py` also from files. `example_sums.py` has the scores as sums, for a bootstrap. `relevance.py` says how
+  relevant texts are to a query.
 - `evaluation/` makes scores.json, predictions.jsonl and report.html.
 - `task_json.py` reads and writes the task.json of a fine-tuned model.
 

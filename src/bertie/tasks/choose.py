@@ -22,14 +22,14 @@ from bertie.model.text_pooling import SEPARATE, TaskPooling, TextPooling
 from bertie.tasks.data.choices import ChoiceColumns, ChoiceExample, ChoiceReader
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import parse_index
-from bertie.tasks.encoding import by_example, pooled_position, softmax
+from bertie.tasks.encoding import by_example, every_sequence, pooled_position, softmax
 from bertie.tasks.evaluation.choose import evaluate_choices
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.example_sums import ExampleSums, mean_sums
 from bertie.tasks.predictions import ChoicePrediction
 from bertie.tasks.relevance import no_relevance
 from bertie.tasks.score_rows import read_rows, score_in_order
-from bertie.tasks.task import EXAMPLE, ForeignHead, every_sequence
+from bertie.tasks.task import EXAMPLE, ForeignHead
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 

@@ -22,6 +22,7 @@ from bertie.tasks.encoding import (
     by_example,
     cls_targets,
     encode_texts,
+    every_sequence,
     pooled_position,
     require_pairs_to_attend,
     softmax,
@@ -34,7 +35,7 @@ from bertie.tasks.metrics import classification_scores
 from bertie.tasks.predictions import ClassPrediction
 from bertie.tasks.relevance import relevant_class
 from bertie.tasks.score_rows import labels_in, read_rows, score_in_order
-from bertie.tasks.task import SEQUENCE, ForeignHead, Scoring, every_sequence
+from bertie.tasks.task import SEQUENCE, ForeignHead, Scoring
 from bertie.text.truncation import Truncation
 
 

@@ -20,7 +20,7 @@ from bertie.model.pooling import Pooling, pool
 from bertie.tasks.data.prediction_files import answer_of, require_number
 from bertie.tasks.data.rows import describe_bad_number, parse_label_number, shorten
 from bertie.tasks.data.texts import CLASSES, SCORES, Example, TextColumns, TextReader
-from bertie.tasks.encoding import pooled_position
+from bertie.tasks.encoding import every_sequence, pooled_position, same_task
 from bertie.tasks.evaluation.embed import evaluate_retrieval, evaluate_scored_pairs, partner_ranks
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.example_sums import ExampleSums, number_sums
@@ -28,7 +28,7 @@ from bertie.tasks.metrics import regression_scores
 from bertie.tasks.predictions import SimilarityPrediction
 from bertie.tasks.relevance import no_relevance
 from bertie.tasks.score_rows import read_rows, score_in_order
-from bertie.tasks.task import BATCH, EXAMPLE, ForeignHead, Unit, every_sequence, same_task
+from bertie.tasks.task import BATCH, EXAMPLE, ForeignHead, Unit
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 

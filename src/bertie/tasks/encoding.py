@@ -10,7 +10,7 @@ import numpy as np
 from bertie.contracts import Sequence, Targets
 from bertie.errors import UsageError, UserError
 from bertie.model.config import PooledToken
-from bertie.model.text_pooling import SEPARATE, TaskPooling
+from bertie.model.text_pooling import SEPARATE, TaskPooling, TextPooling
 from bertie.tasks.data.texts import Example
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
@@ -110,3 +110,13 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     """Return the softmax over the last axis, float64."""
     exponentials = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True))
     return exponentials / exponentials.sum(-1, keepdims=True)
+
+
+def every_sequence(task: Any, sequences: list[Sequence]) -> list[Sequence]:  # noqa: ARG001
+    """Return all sequences: `Task.training_sequences` of most tasks."""
+    return sequences
+
+
+def same_task(task: Any, pooling: TextPooling, paired: bool | None) -> Any:  # noqa: ARG001
+    """Return the task: `Task.with_pooling` of a task whose head reads tokens."""
+    return task

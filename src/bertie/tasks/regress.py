@@ -23,6 +23,7 @@ from bertie.tasks.encoding import (
     by_example,
     cls_targets,
     encode_texts,
+    every_sequence,
     pooled_position,
     require_pairs_to_attend,
     text_input_form,
@@ -34,7 +35,7 @@ from bertie.tasks.metrics import regression_scores
 from bertie.tasks.predictions import NumberPrediction
 from bertie.tasks.relevance import no_relevance
 from bertie.tasks.score_rows import read_rows, score_in_order
-from bertie.tasks.task import SEQUENCE, ForeignHead, every_sequence
+from bertie.tasks.task import SEQUENCE, ForeignHead
 from bertie.text.truncation import Truncation
 
 

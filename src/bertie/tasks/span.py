@@ -22,7 +22,7 @@ from bertie.model.heads import PAIR_SIZE, ConditionalSpanHead, TokenHead
 from bertie.model.losses import grouped_cross_entropy
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.squad import Question, QuestionColumns, SquadReader, placed
-from bertie.tasks.encoding import by_example, softmax
+from bertie.tasks.encoding import by_example, same_task, softmax
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.evaluation.span import evaluate_answers
 from bertie.tasks.example_sums import ExampleSums, mean_sums
@@ -30,7 +30,7 @@ from bertie.tasks.predictions import SpanCandidate, SpanPrediction
 from bertie.tasks.relevance import no_relevance
 from bertie.tasks.score_rows import read_rows, score_answers
 from bertie.tasks.squad_metrics import best_threshold, score_answer, squad_scores
-from bertie.tasks.task import SEQUENCE, ForeignHead, same_task
+from bertie.tasks.task import SEQUENCE, ForeignHead
 from bertie.tasks.word_alignment import with_combining_marks
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer

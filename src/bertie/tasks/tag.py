@@ -23,7 +23,7 @@ from bertie.tasks import word_alignment
 from bertie.tasks.data.conll import ConllReader, TagColumns, TaggedSentence
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import Row, join_names, shorten
-from bertie.tasks.encoding import softmax
+from bertie.tasks.encoding import same_task, softmax
 from bertie.tasks.entities import entity_scores, names_entities
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.evaluation.tag import evaluate_tags
@@ -31,7 +31,7 @@ from bertie.tasks.example_sums import ExampleSums, tag_sums
 from bertie.tasks.predictions import TagPrediction
 from bertie.tasks.relevance import no_relevance
 from bertie.tasks.score_rows import read_rows, score_in_order
-from bertie.tasks.task import SEQUENCE, ForeignHead, Scoring, same_task
+from bertie.tasks.task import SEQUENCE, ForeignHead, Scoring
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.truncation import Truncation

@@ -395,13 +395,3 @@ class Calibratable(Protocol):
 def build_head(task: Task, config: EncoderConfig, width: int) -> nn.Module:
     """Build the head of a task, with its facts. Arguments as of `Task.head`."""
     return with_facts(task.head(config, width), task.facts)
-
-
-def every_sequence(task: Task, sequences: list[Sequence]) -> list[Sequence]:  # noqa: ARG001
-    """Return all sequences: `Task.training_sequences` of most tasks."""
-    return sequences
-
-
-def same_task(task: Any, pooling: TextPooling, paired: bool | None) -> Any:  # noqa: ARG001
-    """Return the task: `Task.with_pooling` of a task whose head reads tokens."""
-    return task

@@ -11,7 +11,7 @@ from bertie import config, storage
 from bertie.errors import UsageError
 from bertie.report import Numbers, Page
 from bertie.training.run_folder import flatten, read_metrics, short_names
-from bertie.training.run_report import HEAD_NAMES, best_evaluation, describe_machine, smoothed, unit
+from bertie.training.run_report import best_evaluation, describe_machine, head_name, smoothed, unit
 
 Records = list[dict[str, Any]]
 _HTML = b"<!doctype html>"
@@ -159,4 +159,4 @@ def _curves(
 
 def _label(measure: str, record: dict[str, Any]) -> str:
     head, kind = measure.rsplit("_", 1)
-    return f"{HEAD_NAMES.get(head, head)}, {unit(record, head) if kind == 'loss' else 'accuracy'}"
+    return f"{head_name(head)}, {unit(record, head) if kind == 'loss' else 'accuracy'}"

@@ -5,32 +5,24 @@ from __future__ import annotations
 from operator import itemgetter
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import Any, get_args
 
 from bertie import config as configuration
 from bertie import storage
 from bertie.console import percent
+from bertie.objectives import AnyObjective
 from bertie.report import Page
+from bertie.tasks import AnyTask
 from bertie.tasks.evaluation.folder import PAGE
 from bertie.training.run_folder import read_metrics
 
 DEV = "dev"  # subfolder of a fine-tuning run: the evaluation on the dev set
-HEAD_NAMES = {
-    "mlm": "masked LM",
-    "nsp": "next sentence prediction",
-    "clm": "causal LM",
-    "bilm": "LM in both directions",
-    "plm": "permutation LM",
-    "sbo": "span boundary",
-    "rtd": "replaced token detection",
-    "distil": "distillation",
-    "classify": "classification",
-    "regress": "regression",
-    "choose": "multiple choice",
-    "tag": "tagging",
-    "span": "question answering",
-    "embed": "sentence embeddings",
-}
+
+
+def head_name(kind: str) -> str:
+    """Return the name of an objective or a task, for people."""
+    known: tuple[Any, ...] = (*get_args(AnyObjective), *get_args(AnyTask))
+    return next((each().facts.name for each in known if each.kind == kind), kind)
 
 
 def run_page(run: Path, about: str, lines: dict[str, float]) -> Page:
@@ -66,9 +58,9 @@ def learning_section(page: Page, run: Path, lines: dict[str, float], title: str 
             f"{last['step']:,}. The model has the weights of step {best['step']:,}."
         )
     for kind in kinds:
-        label = f"Loss, {HEAD_NAMES.get(kind, kind)}, {unit(last, kind)}"
+        label = f"Loss, {head_name(kind)}, {unit(last, kind)}"
         loss_chart(page, run, f"{kind}_loss", label, lines if kind == kinds[0] else {})
-    rows = [[f"{HEAD_NAMES.get(kind, kind)}, {unit(last, kind)}", best[f"{kind}_loss"]] for kind in kinds]
+    rows = [[f"{head_name(kind)}, {unit(last, kind)}", best[f"{kind}_loss"]] for kind in kinds]
     header = [f"After step {best['step']:,}, held out", "Loss"]
     if any(f"{kind}_accuracy" in best for kind in kinds):
         header.append("Accuracy")

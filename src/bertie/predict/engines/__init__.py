@@ -1,7 +1,7 @@
 """Engines: what computes the encoder in prediction. The heads always run in torch.
 
 - choose.py: the engine that the user names, or the fastest one. cpu.py: what this machine has.
-- torch_engine.py: on a CPU. layers.py and linears.py have its layers, calibration.py the ranges of its int8 precision.
+- torch_engine.py: on a CPU. parts.py and linears.py have its parts of a layer, calibration.py the ranges of its int8 precision.
 - cuda.py: on a GPU.
 - onnx.py, openvino.py: with other libraries, from the graph of graph.py, on the padded inputs of grids.py.
 - files.py: engine.json of a converted model.
