@@ -2,7 +2,7 @@
 
     bertie tokenizer train simplewiki.jsonl.xz gutenberg.jsonl.xz --vocab-size 30000 --out tokenizer
     bertie prepare simplewiki.jsonl.xz gutenberg.jsonl.xz --tokenizer tokenizer --out shards
-    python benchmarks/equal_minutes.py shards --data DATA --work FOLDER --out FILE.json
+    python benchmarks/equal_minutes.py shards --work FOLDER --out FILE.json --data DATA
         [--recipes modern-base base] [--minutes 10] [--tasks SST-2 MRPC STS-B QNLI MNLI SQuAD] [--seeds 0]
         [--learning-rates 5e-5 1e-4 3e-4] [--pairs PAIRS.jsonl] [--held-out SHARDS] [--batch-size 256] [--workers 2] [--jobs 1]
 
@@ -46,7 +46,9 @@ METRICS = {"classify": "accuracy", "regress": "spearman", "span": "f1"}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shards", type=Path)
-    parser.add_argument("--data", type=Path, required=True, help="the folder with the files of the lab `modern`")
+    parser.add_argument(
+        "--data", type=Path, help="the folder with the files of the lab `modern`, unless --tasks is empty"
+    )
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--recipes", nargs="+", default=["modern-base", "base"])
@@ -65,6 +67,8 @@ def main() -> None:
     tasks = {task.name: task for task in config.load(LabConfig, "modern", "lab").tasks if task.name in args.tasks}
     if unknown := set(args.tasks) - set(tasks):
         parser.error(f"the lab `modern` has no task {', '.join(sorted(unknown))}")
+    if tasks and args.data is None:
+        parser.error("needs --data, or --tasks without names")
     args.work.mkdir(parents=True, exist_ok=True)
     runs = {(recipe, seed): pretrained(recipe, seed, args) for recipe in args.recipes for seed in args.seeds}
     rows, threads = list[dict[str, Any]](), runtime.use_threads()
