@@ -116,18 +116,18 @@ def build(kind: Any, value: Any, where: str) -> Any:
         return _build_dataclass(kind, value, where)
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            raise UsageError(f"{where}: expected an array, found {_shown(value)}")
+            raise UsageError(f"{where}: expected an array, found {shown(value)}")
         return tuple(build(typing.get_args(kind)[0], item, f"{where}.{i}") for i, item in enumerate(value))
     if origin is dict:
         if not isinstance(value, dict):
-            raise UsageError(f"{where}: expected a table, found {_shown(value)}")
+            raise UsageError(f"{where}: expected a table, found {shown(value)}")
         return {key: build(typing.get_args(kind)[1], item, f"{where}.{key}") for key, item in value.items()}
     if origin is Literal:
         return _choose(value, list(typing.get_args(kind)), where)
     if kind is float and type(value) is int and abs(value) < 1 << 1000:
         return float(value)
     if type(value) is not kind:
-        raise UsageError(f"{where}: expected {TYPE_NAMES[kind]}, found {_shown(value)}")
+        raise UsageError(f"{where}: expected {TYPE_NAMES[kind]}, found {shown(value)}")
     return value
 
 
@@ -183,7 +183,7 @@ def _resolve_extends(
     inherited: dict[str, Any] = {}
     for name in names if isinstance(names, list | tuple) else [names]:
         if not isinstance(name, str):
-            raise UsageError(f"{where}: extends {_shown(name)}: give a file or a name in quotes, or an array of them")
+            raise UsageError(f"{where}: extends {shown(name)}: give a file or a name in quotes, or an array of them")
         parent = _find(folder / name, group)
         if not parent.is_file():
             known = ", ".join(shipped(group))
@@ -219,7 +219,7 @@ def _kind_of(item: Any) -> str:
 
 def _build_dataclass(kind: Any, value: Any, where: str) -> Any:
     if not isinstance(value, dict):
-        raise UsageError(f"{where}: expected a table, found {_shown(value)}")
+        raise UsageError(f"{where}: expected a table, found {shown(value)}")
     fields = defaults(kind)
     for key in value:
         if key not in fields:
@@ -234,7 +234,7 @@ def _build_union(union: Any, value: Any, where: str) -> Any:
     if types.NoneType in (choices := typing.get_args(union)) and len(choices) == 2:
         return build(next(choice for choice in choices if choice is not types.NoneType), value, where)
     if not isinstance(value, dict) or "kind" not in value:
-        raise UsageError(f"{where}: expected a table with a kind, found {_shown(value)}")
+        raise UsageError(f"{where}: expected a table with a kind, found {shown(value)}")
     known = kinds(union)
     return build(known[_choose(value["kind"], list(known), f"{where}.kind")], value, where)
 
@@ -242,7 +242,7 @@ def _build_union(union: Any, value: Any, where: str) -> Any:
 def _choose(value: Any, choices: list[Any], where: str) -> Any:
     if value in choices:
         return value
-    raise UsageError(f"{where}: {_shown(value)} is not known; {_hint(str(value), choices)}")
+    raise UsageError(f"{where}: {shown(value)} is not known; {_hint(str(value), choices)}")
 
 
 def _hint(given: str, choices: list[Any]) -> str:
@@ -250,12 +250,12 @@ def _hint(given: str, choices: list[Any]) -> str:
     return f"did you mean {close!r}?" if close else f"choose from {', '.join(map(str, choices))}"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """Return a value as a TOML file spells it, shortened."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):
-        text = f"{{{', '.join(f'{key} = {_shown(item)}' for key, item in value.items())}}}"
+        text = f"{{{', '.join(f'{key} = {shown(item)}' for key, item in value.items())}}}"
     else:
-        text = f"[{', '.join(map(_shown, value))}]" if isinstance(value, list | tuple) else repr(value)
+        text = f"[{', '.join(map(shown, value))}]" if isinstance(value, list | tuple) else repr(value)
     return text if len(text) <= 80 else f"{text[:80]}…"

@@ -34,12 +34,12 @@ def parse(verb: str, argv: list[str]) -> Any:
     command, usual = importlib.import_module(module(verb)), USUAL.get(verb)
     word, argv = _first_word(verb, argv)
     if _asks_for_help(argv):
-        print(help_text(verb, word))
+        print(help_text(verb, word or ""))
         return None
-    if usual and usual.name and not word:
+    if usual and usual.name and word is None:
         example = f", such as {usual.word}" * bool(usual.word)
         raise UsageError(f"bertie {verb} lacks {usual.name}, the first argument{example}")
-    given = command.defaults(word or usual.word) if usual else {}
+    given = command.defaults(usual.word if word is None else word) if usual else {}
     known = arguments(verb, given)
     try:
         found = _values(known, argv)
@@ -52,17 +52,17 @@ def parse(verb: str, argv: list[str]) -> Any:
     return command.Args(**_replaced(values, {path: value for path, value in found.items() if path[0] in values}))
 
 
-def _first_word(verb: str, argv: list[str]) -> tuple[str, list[str]]:
-    """Return the word on which the flags depend, or "", and the arguments with this word in first place."""
+def _first_word(verb: str, argv: list[str]) -> tuple[str | None, list[str]]:
+    """Return the word on which the flags depend, or None, and the arguments with this word in first place."""
     usual = USUAL.get(verb)
     if usual is None:
-        return "", argv
+        return None, argv
     flag = usual.flag
     argv = [part for word in argv for part in (word.split("=", 1) if flag and word.startswith(f"{flag}=") else [word])]
-    if flag in argv[:-1]:
+    if flag and flag in argv[:-1]:
         at = argv.index(flag)
         return argv[at + 1], [argv[at + 1], *argv[:at], *argv[at + 2 :]] if usual.name else argv
-    return (argv[0] if usual.name and argv and not _is_flag(argv[0]) else ""), argv
+    return (argv[0] if usual.name and argv and not _is_flag(argv[0]) else None), argv
 
 
 def _values(known: list[Argument], argv: list[str]) -> Changes:
@@ -125,11 +125,11 @@ def _converted_word(argument: Argument, word: str) -> Any:
             if is_kind(argument)
             else did_you_mean(word, argument.choices)
         )
-        raise UsageError(f"{argument.name}: expected {expected}, found {word!r}{remedy}")
+        raise UsageError(f"{argument.name}: expected {expected}, found {config.shown(word)}{remedy}")
     try:
         return argument.item(word)
     except ValueError as error:
-        raise UsageError(f"{argument.name}: expected {NUMBERS[argument.item]}, found {word!r}") from error
+        raise UsageError(f"{argument.name}: expected {NUMBERS[argument.item]}, found {config.shown(word)}") from error
 
 
 def _replaced(value: Any, changes: Changes) -> Any:
