@@ -233,12 +233,15 @@ def test_a_suffix_names_the_format_of_stdin(monkeypatch: pytest.MonkeyPatch, tmp
     device = write(tmp_path / "typed", '{"question": "Who?", "context": "Keats."}\n')
     monkeypatch.setattr("bertie.tasks.data.rows.STDIN_DEVICE", device)
     [question] = SquadReader().stream(Path("-.jsonl"))
-    assert (question.text, question.context) == ("Who?", "Keats.")
+    assert isinstance(question, Question)
+    assert (question.question, question.context) == ("Who?", "Keats.")
     device.write_text("text,text_pair\na,b\n")
     [example] = TextReader().stream(Path("-.csv"))
+    assert isinstance(example, Example)
     assert (example.text, example.text_pair) == ("a", "b")
     device.write_text("context\tending0\tending1\nc\td\te\n")
     [choice] = ChoiceReader().stream(Path("-.tsv"))
+    assert isinstance(choice, ChoiceExample)
     assert (choice.context, choice.endings) == ("c", ("d", "e"))
 
 
