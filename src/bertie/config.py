@@ -80,7 +80,8 @@ def _missing(given: str, group: str) -> str:
 @functools.cache
 def hints(owner: type, include_extras: bool = False) -> dict[str, Any]:
     """Return the types of the fields of a dataclass."""
-    return typing.get_type_hints(owner, include_extras=include_extras)
+    found = typing.get_type_hints(owner, include_extras=include_extras)
+    return {field.name: found[field.name] for field in dataclasses.fields(owner)}
 
 
 def defaults(owner: type) -> dict[str, Any]:
