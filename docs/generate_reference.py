@@ -19,9 +19,9 @@ from typing import Any
 
 import bertie
 from bertie import config
-from bertie.commands import USUAL, VERBS
-from bertie.commands.common import Output
-from bertie.commands.flags import REQUIRED, Argument, field_docs, variants
+from bertie.commands import VERBS, module
+from bertie.commands.flags import Argument, Output, field_docs, kind_of, tables, variants
+from bertie.config import REQUIRED
 from bertie.lab.config import Axis, Budget, LabConfig, LabTask, LabText, Variant
 from bertie.serve.openapi import openapi
 from reference_markdown import cell, code, prose, shown, slug, table, type_name
@@ -64,66 +64,43 @@ def command_line() -> str:
 
 def verb_section(verb: str, listed: dict[tuple[str, type], str]) -> Iterator[str]:
     """One verb. listed: the groups of dotted flags that a verb before it has listed, and which verb that is."""
-    args = importlib.import_module(VERBS[verb]).Args
     every = variants(verb)
-    usual = USUAL.get(verb, ("", ""))[1] or next(iter(every))
+    usual = next(iter(every))
     own = [argument for argument in every[usual] if "." not in argument.key and argument.group is not Output]
     yield f"## bertie {verb}"
-    yield prose(args)
-    yield f"```console\n$ {usage(verb, own)}\n```"
-    rows = [[label(verb, a), value_type(a), default(a), meaning(a)] for a in own]
-    yield table(["Argument", "Value", "Default", "Meaning"], rows)
+    yield prose(importlib.import_module(module(verb)).Args)
+    words = [
+        a.label if a.positional else f"{a.name} {a.name[2:].upper()}"
+        for a in own
+        if a.positional or a.default is REQUIRED
+    ]
+    yield f"```console\n$ {' '.join(['bertie', verb, *words, '[OPTIONS]'])}\n```"
+    yield flag_table("Argument", own)
     elsewhere: dict[str, dict[str, None]] = {}
-    for key, (word, members) in dotted({usual: every[usual], **every}).items():
+    for key, (word, members) in tables(every).items():
         if key in listed:
             elsewhere.setdefault(listed[key], {})[f"`--{key[0]}.…`"] = None
             continue
         listed[key] = verb
         yield f"**`--{key[0]}.…`**{kind_of(key[1])}" + (f", defaults of `{word}`" if word else "")
-        rows = [[code(a.name), value_type(a), default(a), meaning(a)] for a in members]
-        yield table(["Flag", "Value", "Default", "Meaning"], rows)
+        yield flag_table("Flag", members)
     for other, names in elsewhere.items():
         yield f"{', '.join(names)}: see [`bertie {other}`](#{slug(f'bertie {other}')})."
 
 
-def dotted(every: dict[str, list[Argument]]) -> dict[tuple[str, type], tuple[str, list[Argument]]]:
-    """The flags of a recipe's tables, by table, with the first variant of the verb that has the table."""
-    groups: dict[tuple[str, type], tuple[str, list[Argument]]] = {}
-    for word, arguments in every.items():
-        for argument in arguments:
-            if "." in argument.key:
-                first, members = groups.setdefault((argument.key.rpartition(".")[0], argument.group), (word, []))
-                members += [argument] if word == first else []
-    return groups
-
-
-def usage(verb: str, arguments: list[Argument]) -> str:
-    words = [label(verb, a).strip("`") for a in arguments if a.positional]
-    required = [f"{a.name} {a.name[2:].upper()}" for a in arguments if not a.positional and a.default is REQUIRED]
-    return " ".join(["bertie", verb, *words, *required, "[OPTIONS]"])
-
-
-def label(verb: str, argument: Argument) -> str:
-    """An argument as the usage line names it: RUN, TEXT…, --flag."""
-    if not argument.positional:
-        return code(argument.name)
-    name = USUAL.get(verb, ("", ""))[0] if argument.name in ("config", "run", "kind") else ""
-    word = (name or argument.name).upper()
-    return code(f"[{word}…]" if several(argument.type) else word)
+def flag_table(title: str, arguments: list[Argument]) -> str:
+    rows = [[code(a.label if a.positional else a.name), value_type(a), default(a), meaning(a)] for a in arguments]
+    return table([title, "Value", "Default", "Meaning"], rows)
 
 
 def value_type(argument: Argument) -> str:
-    return "" if argument.switch else type_name(argument.type).removeprefix("array of ") + " …" * several(argument.type)
-
-
-def several(hint: Any) -> bool:
-    return any(typing.get_origin(part) in (list, tuple) for part in (hint, *typing.get_args(hint)))
+    return "" if argument.switch else type_name(argument.item) + " …" * argument.several
 
 
 def default(argument: Argument) -> str:
     if argument.switch:
         return "off"
-    if argument.positional and several(argument.type):
+    if argument.positional and argument.several:
         return "none"
     value = argument.default
     return code(" ".join(map(str, value))) if isinstance(value, tuple) and value else shown(value)
@@ -142,11 +119,11 @@ def recipes() -> str:
     parts = [RECIPES]
     described: dict[type, str] = {}
     for title, group in (("Pre-training", "pretrain"), ("Fine-tuning", "finetune")):
-        recipe = typing.get_type_hints(importlib.import_module(VERBS[group]).Args)["recipe"]
+        recipe = config.hints(importlib.import_module(module(group)).Args)["recipe"]
         names = ", ".join(code(name) for name in config.shipped(group))
         parts += [f"## {title}", f"Shipped recipes: {names}.", key_table(recipe, title)]
-        for field, hint in typing.get_type_hints(recipe).items():
-            if members := tables(hint):
+        for field, hint in config.hints(recipe).items():
+            if members := classes(hint):
                 parts += list(table_section(title, field, hint, members, described))
     parts += ["## Lab files", f"Shipped files: {', '.join(code(name) for name in config.shipped('lab'))}."]
     parts.append(key_table(LabConfig, "Lab"))
@@ -175,58 +152,47 @@ def table_section(title: str, key: str, hint: Any, members: list[type], describe
         yield prose(member)
         yield key_table(member, title, f"{key}.")
     for member in members:
-        for field, inner in typing.get_type_hints(member).items():
-            if nested := tables(inner):
+        for field, inner in config.hints(member).items():
+            if nested := classes(inner):
                 yield from table_section(title, f"{key}.{field}", inner, nested, described)
 
 
 def key_table(owner: type, title: str, prefix: str = "") -> str:
     """The keys of one table. Tables inside it have a section of their own. prefix: the dotted key of the table."""
-    hints, docs = typing.get_type_hints(owner), field_docs(owner)
+    hints, docs = config.hints(owner), field_docs(owner)
     rows = []
-    for field in dataclasses.fields(owner):  # type: ignore[arg-type]
-        nested = tables(hints[field.name])
+    for field, value in config.defaults(owner).items():
+        nested = classes(hints[field])
         if nested:
-            name = prefix + field.name
-            head = f"[[{name}]]" if typing.get_origin(hints[field.name]) is tuple else f"[{name}]"
+            name = prefix + field
+            head = f"[[{name}]]" if typing.get_origin(hints[field]) is tuple else f"[{name}]"
             kind = f"[{'tables' if head.startswith('[[') else 'table'}](#{slug(f'{title}: {head}')})"
         else:
-            kind = type_name(hints[field.name])
-        value = field_default(field)
+            kind = type_name(hints[field])
         told = "its defaults" if dataclasses.is_dataclass(value) else shown(value)
         if len(nested) > 1 and dataclasses.is_dataclass(value):
             told = f"kind {code(kind_name(type(value)))}"
-        rows.append([code(field.name), kind, told, cell(docs.get(field.name, ""))])
+        rows.append([code(field), kind, told, cell(docs.get(field, ""))])
     return table(["Key", "Type", "Default", "Meaning"], rows)
 
 
-def tables(hint: Any) -> list[type]:
+def classes(hint: Any) -> list[type]:
     """The dataclasses among a type's members."""
     if dataclasses.is_dataclass(hint):
         return [typing.cast(type, hint)]
-    return [member for part in typing.get_args(hint) for member in tables(part)]
+    return [member for part in typing.get_args(hint) for member in classes(part)]
 
 
 def tables_within(owner: type) -> Iterator[type]:
     """A dataclass, and all dataclasses among the types of its fields and of theirs."""
     yield owner
-    for hint in typing.get_type_hints(owner).values():
-        for member in tables(hint):
+    for hint in config.hints(owner).values():
+        for member in classes(hint):
             yield from tables_within(member)
 
 
-def field_default(field: dataclasses.Field[Any]) -> Any:
-    if field.default is not dataclasses.MISSING:
-        return field.default
-    return REQUIRED if field.default_factory is dataclasses.MISSING else field.default_factory()
-
-
 def kind_name(owner: type) -> str:
-    return typing.get_args(typing.get_type_hints(owner)["kind"])[0]
-
-
-def kind_of(owner: type) -> str:
-    return f" of kind `{kind_name(owner)}`" if "kind" in typing.get_type_hints(owner) else ""
+    return typing.get_args(config.hints(owner)["kind"])[0]
 
 
 # The Python API
@@ -244,7 +210,7 @@ def python() -> str:
     parts += ["## Errors", *(f"::: {paths[name]}" for name in errors), "## Configuration", CONFIGURATION]
     seen: dict[type, None] = {}
     for group in ("pretrain", "finetune"):
-        recipe = typing.get_type_hints(importlib.import_module(VERBS[group]).Args)["recipe"]
+        recipe = config.hints(importlib.import_module(module(group)).Args)["recipe"]
         seen |= dict.fromkeys(tables_within(recipe))
     for owner in seen:
         members = ", ".join(field.name for field in dataclasses.fields(owner))  # type: ignore[arg-type]
@@ -351,7 +317,7 @@ steps = 10_000
 
 A table is merged with the inherited table, key by key. If its `kind` differs, it replaces the inherited table. An array
 replaces the inherited array. If the items of the array are tables with a `kind`, each item is merged with the inherited
-item of the same kind.
+item of the same kind. `extends = ["mini", "mine.toml"]` merges several recipes from left to right; a later one overrides.
 
 Most keys are also flags: `steps` in `[training]` is `--training.steps`. Flags override the recipe."""
 

@@ -8,7 +8,7 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from bertie.commands.flags import REQUIRED, literals
+from bertie.config import REQUIRED
 
 TYPES = {dict[str, Any]: "table", int: "integer", float: "float", str: "string", bool: "boolean", Path: "path"}
 
@@ -21,9 +21,8 @@ def prose(owner: type) -> str:
 
 def type_name(hint: Any) -> str:
     """A type in words: choices, array of integer, float or none."""
-    if values := literals(hint):
-        wrapped = "array of " if typing.get_origin(hint) in (list, tuple) else ""
-        return wrapped + ", ".join(code(str(value)) for value in values)
+    if typing.get_origin(hint) is typing.Literal:
+        return ", ".join(code(str(value)) for value in typing.get_args(hint))
     if typing.get_origin(hint) in (list, tuple):
         return f"array of {type_name(typing.get_args(hint)[0])}"
     if typing.get_origin(hint) in (typing.Union, types.UnionType):

@@ -2,8 +2,9 @@
 
 An unknown key, a wrong type or a misspelled `kind` is an error that names the key.
 
-A file can extend one other file: `extends = "other.toml"` (relative to the file) or `extends = "mini"` (shipped with
-bertie). It merges with its parent as follows:
+A file can extend another file: `extends = "other.toml"` (relative to the file) or `extends = "mini"` (shipped with
+bertie). `extends = ["mini", "other.toml"]` merges both, from left to right: the later one overrides. The file then merges
+with its parents as follows:
 
 - Tables merge key by key.
 - A table with another `kind` than the parent's table replaces it completely, because the keys of one kind have no meaning
@@ -15,16 +16,22 @@ bertie). It merges with its parent as follows:
 from __future__ import annotations
 
 import dataclasses
-import difflib
+import functools
 import tomllib
 import types
 import typing
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union
+from typing import Annotated, Any, Literal, TypeVar, Union
 
-from bertie.errors import UsageError
+from bertie.errors import UsageError, nearest
 
 C = TypeVar("C")
+UNIONS = (Union, types.UnionType)
+TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
+REQUIRED = dataclasses.MISSING
+FIXED = "fixed"
+Fixed = Annotated[C, FIXED]
+"""Type of a field that no flag sets, because the program determines it."""
 SHIPPED = Path(__file__).parent / "configs"
 
 
@@ -65,10 +72,28 @@ def _missing(given: str, group: str) -> str:
     if given.endswith(".toml"):
         name = Path(given).stem
         return f"no such file: {given}" + (f"; the {what} of the package is {name!r}" if name in names else "")
-    beside = [file] if Path(file := f"{given}.toml").is_file() else []
-    close = beside or difflib.get_close_matches(given, names, n=1)
-    guess = f"did you mean {close[0]!r}? Or " if close else ""
+    close = file if Path(file := f"{given}.toml").is_file() else nearest(given, names)
+    guess = f"did you mean {close!r}? Or " if close else ""
     return f"no {what} {given!r}: {guess}give a .toml file or one of {', '.join(names)}"
+
+
+@functools.cache
+def hints(owner: type, include_extras: bool = False) -> dict[str, Any]:
+    """Return the types of the fields of a dataclass."""
+    found = typing.get_type_hints(owner, include_extras=include_extras)
+    return {field.name: found[field.name] for field in dataclasses.fields(owner)}
+
+
+def defaults(owner: type) -> dict[str, Any]:
+    """Return the default of each field of a dataclass, or `REQUIRED`."""
+    fields = dataclasses.fields(owner)
+    return {f.name: f.default if f.default_factory is REQUIRED else f.default_factory() for f in fields}
+
+
+def kinds(union: Any) -> dict[str, type]:
+    """Return the dataclasses of a closed union by their `kind`."""
+    members = typing.get_args(union) if typing.get_origin(union) in UNIONS else (union,)
+    return {typing.get_args(hints(member)["kind"])[0]: member for member in members if member is not types.NoneType}
 
 
 def build(kind: Any, value: Any, where: str) -> Any:
@@ -86,24 +111,24 @@ def build(kind: Any, value: Any, where: str) -> Any:
     if kind is Any:
         return value
     origin = typing.get_origin(kind)
-    if origin in (Union, types.UnionType):
-        return _build_union([choice for choice in typing.get_args(kind) if choice is not type(None)], value, where)
+    if origin in UNIONS:
+        return _build_union(kind, value, where)
     if dataclasses.is_dataclass(kind):
         return _build_dataclass(kind, value, where)
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            raise UsageError(f"{where}: expected an array, got {value!r}")
+            raise UsageError(f"{where}: expected an array, found {shown(value)}")
         return tuple(build(typing.get_args(kind)[0], item, f"{where}.{i}") for i, item in enumerate(value))
     if origin is dict:
         if not isinstance(value, dict):
-            raise UsageError(f"{where}: expected a table, got {value!r}")
+            raise UsageError(f"{where}: expected a table, found {shown(value)}")
         return {key: build(typing.get_args(kind)[1], item, f"{where}.{key}") for key, item in value.items()}
     if origin is Literal:
         return _choose(value, list(typing.get_args(kind)), where)
     if kind is float and type(value) is int and abs(value) < 1 << 1000:
         return float(value)
     if type(value) is not kind:
-        raise UsageError(f"{where}: expected {kind.__name__}, got {value!r}")
+        raise UsageError(f"{where}: expected {TYPE_NAMES[kind]}, found {shown(value)}")
     return value
 
 
@@ -155,18 +180,21 @@ def _resolve_extends(
         group: Folder of the shipped configurations.
         chain: Files that were read before, each extending the next, to detect a cycle.
     """
-    if "extends" not in values:
-        return values
-    name = values["extends"]
-    parent = _find(folder / str(name), group)
-    if not isinstance(name, str) or not parent.is_file():
-        known = ", ".join(shipped(group))
-        raise UsageError(
-            f"{where}: extends {name!r}, but there is no file {folder / str(name)}: give a .toml file or one of {known}"
-        )
-    if parent.resolve() in chain:
-        raise UsageError(f"{where}: extends {name!r}, which extends this file in turn: remove one of the two")
-    inherited = _resolve_extends(read(parent), parent.parent, str(parent), group, (*chain, parent.resolve()))
+    names = values.get("extends", [])
+    inherited: dict[str, Any] = {}
+    for name in names if isinstance(names, list | tuple) else [names]:
+        if not isinstance(name, str):
+            raise UsageError(f"{where}: extends {shown(name)}: give a file or a name in quotes, or an array of them")
+        parent = _find(folder / name, group)
+        if not parent.is_file():
+            known = ", ".join(shipped(group))
+            raise UsageError(
+                f"{where}: extends {name!r}, but there is no file {folder / name}: give a .toml file or one of {known}"
+            )
+        if parent.resolve() in chain:
+            raise UsageError(f"{where}: extends {name!r}, which extends this file in turn: remove one of the two")
+        table = _resolve_extends(read(parent), parent.parent, str(parent), group, (*chain, parent.resolve()))
+        inherited = merge(inherited, table)
     return merge(inherited, {key: value for key, value in values.items() if key != "extends"})
 
 
@@ -192,34 +220,43 @@ def _kind_of(item: Any) -> str:
 
 def _build_dataclass(kind: Any, value: Any, where: str) -> Any:
     if not isinstance(value, dict):
-        raise UsageError(f"{where}: expected a table, got {value!r}")
-    hints = typing.get_type_hints(kind)
-    fields = {field.name: field for field in dataclasses.fields(kind)}
+        raise UsageError(f"{where}: expected a table, found {shown(value)}")
+    fields = defaults(kind)
     for key in value:
         if key not in fields:
             raise UsageError(f"{f'{where}.{key}'.lstrip('.')} is not known; {_hint(str(key), list(fields))}")
-    for name, field in fields.items():
-        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if required and name not in value:
+    for name, default in fields.items():
+        if default is REQUIRED and name not in value:
             raise UsageError(f"{where or 'top level'}: {name} is missing")
-    return kind(**{key: build(hints[key], item, f"{where}.{key}".lstrip(".")) for key, item in value.items()})
+    return kind(**{key: build(hints(kind)[key], item, f"{where}.{key}".lstrip(".")) for key, item in value.items()})
 
 
-def _build_union(choices: list[Any], value: Any, where: str) -> Any:
-    if len(choices) == 1:
-        return build(choices[0], value, where)
+def _build_union(union: Any, value: Any, where: str) -> Any:
+    if types.NoneType in (choices := typing.get_args(union)) and len(choices) == 2:
+        return build(next(choice for choice in choices if choice is not types.NoneType), value, where)
     if not isinstance(value, dict) or "kind" not in value:
-        raise UsageError(f"{where}: expected a table with a kind, got {value!r}")
-    kinds = {typing.get_args(typing.get_type_hints(choice)["kind"])[0]: choice for choice in choices}
-    return build(kinds[_choose(value["kind"], list(kinds), f"{where}.kind")], value, where)
+        raise UsageError(f"{where}: expected a table with a kind, found {shown(value)}")
+    known = kinds(union)
+    return build(known[_choose(value["kind"], list(known), f"{where}.kind")], value, where)
 
 
 def _choose(value: Any, choices: list[Any], where: str) -> Any:
     if value in choices:
         return value
-    raise UsageError(f"{where}: {value!r} is not known; {_hint(str(value), choices)}")
+    raise UsageError(f"{where}: {shown(value)} is not known; {_hint(str(value), choices)}")
 
 
 def _hint(given: str, choices: list[Any]) -> str:
-    close = difflib.get_close_matches(given, [str(choice) for choice in choices], n=1)
-    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(map(str, choices))}"
+    close = nearest(given, choices)
+    return f"did you mean {close!r}?" if close else f"choose from {', '.join(map(str, choices))}"
+
+
+def shown(value: Any) -> str:
+    """Return a value as a TOML file spells it, shortened."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        text = f"{{{', '.join(f'{key} = {shown(item)}' for key, item in value.items())}}}"
+    else:
+        text = f"[{', '.join(map(shown, value))}]" if isinstance(value, list | tuple) else repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"

@@ -3,6 +3,12 @@
 Any other exception is a bug in bertie and keeps its traceback.
 """
 
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
 MAX_INT32 = 2**31 - 1
 """Default upper limit of a setting."""
 
@@ -12,15 +18,16 @@ class UserError(Exception):
 
     exit_code = 1
 
-    def __init__(self, problem: str = "", remedy: str = ""):
+    def __init__(self, problem: str = "", remedy: str = "", result: dict[str, Any] | None = None):
         """Create an error.
 
         Args:
             problem: What is wrong, and where. What to do too, if everybody can do it.
             remedy: What to do on the command line, as a sentence of its own. A server leaves it out.
+            result: What was done nevertheless, for `--json`.
         """
         super().__init__(f"{problem}. {remedy}" if remedy else problem)
-        self.problem, self.remedy = problem, remedy
+        self.problem, self.remedy, self.result = problem, remedy, result or {}
 
 
 class MachineError(UserError):
@@ -59,3 +66,21 @@ def require_range(
             least = "more than" if above else "at least"
             most = "" if high == MAX_INT32 and not value > MAX_INT32 else f", at most {high:,}"
             raise UsageError(f"{f'{where}.{name}'.lstrip('.')} is {value}: give {least} {low:g}{most}")
+
+
+def install(extra: str) -> str:
+    """Return the command that installs an optional extra, for messages."""
+    return f"pip install '.[{extra}]' in a checkout of bertie"
+
+
+def nearest(given: str, choices: Iterable[object]) -> str:
+    """Return the choice that a misspelled word most likely means, whatever its case; "" if none is near."""
+    names = {str(choice).lower(): str(choice) for choice in choices}
+    close = difflib.get_close_matches(given.lower(), names, n=1)
+    return names[close[0]] if close else ""
+
+
+def did_you_mean(given: str, choices: Iterable[object]) -> str:
+    """Return the end of a message about a misspelled word: ": did you mean 'mlm'?"; "" if no choice is near."""
+    found = nearest(given, choices)
+    return f": did you mean {found!r}?" if found else ""

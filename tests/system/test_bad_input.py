@@ -258,10 +258,10 @@ TOMLS: list[tuple[str, str]] = [
     ("[" * 100_000, "is not TOML"),
     ("extends = 'tiny.toml'\n[training]\nstesp = 3", "training.stesp is not known; did you mean 'steps'?"),
     ("extends = 'tiny.toml'\n[traning]\nsteps = 3", "traning is not known; did you mean 'training'?"),
-    ("extends = 'tiny.toml'\nseed = '0'", "seed: expected int, got '0'"),
-    ("extends = 'tiny.toml'\nseed = true", "seed: expected int, got True"),
-    ("extends = 'tiny.toml'\nmodel = 3", "model: expected a table with a kind, got 3"),
-    ("extends = 'tiny.toml'\nobjectives = [3]", "objectives.0: expected a table with a kind, got 3"),
+    ("extends = 'tiny.toml'\nseed = '0'", "seed: expected an integer, found '0'"),
+    ("extends = 'tiny.toml'\nseed = true", "seed: expected an integer, found true"),
+    ("extends = 'tiny.toml'\nmodel = 3", "model: expected a table with a kind, found 3"),
+    ("extends = 'tiny.toml'\nobjectives = [3]", "objectives.0: expected a table with a kind, found 3"),
     ("extends = 'tiny.toml'\nobjectives = []", "objectives is []"),
     ("extends = 'tiny.toml'\n[[objectives]]\nkind = 'mlm'\n[[objectives]]\nkind = 'mlm'", "each of a different kind"),
     (
@@ -271,9 +271,9 @@ TOMLS: list[tuple[str, str]] = [
     ("extends = 'tiny.toml'\n[schedule]\nkind = 'steps'", "schedule.kind: 'steps' is not known; choose from linear"),
     (
         "extends = 'tiny.toml'\n[optimizer]\nkind = 'adamw'\nbetas = [0.9, 'x']",
-        "optimizer.betas.1: expected float, got 'x'",
+        "optimizer.betas.1: expected a number, found 'x'",
     ),
-    ("extends = 'tiny.toml'\n[training]\nlearning_rate = 1" + "0" * 400, "training.learning_rate: expected float"),
+    ("extends = 'tiny.toml'\n[training]\nlearning_rate = 1" + "0" * 400, "training.learning_rate: expected a number"),
     ("seed = " + "1" * 5000, "is not TOML"),
     ("extends = 'nosuch.toml'", "extends 'nosuch.toml', but there is no file"),
     ("extends = 'tiny.toml'\n[[phases]]\nshare = 0.5", "phases: the shares sum to 0.5: they must sum to 1"),
@@ -282,7 +282,7 @@ TOMLS: list[tuple[str, str]] = [
         "phases: max_length 600 is more than model.max_pos",
     ),
     ("extends = 'huge'", "extends 'huge', but there is no file"),
-    ("extends = 3", "extends 3, but there is no file"),
+    ("extends = 3", "extends 3: give a file or a name in quotes, or an array of them"),
     ("extends = 'bad.toml'", "extends 'bad.toml', which extends this file in turn"),
     ("extends = '.'", "extends '.', but there is no file"),
 ]
@@ -292,8 +292,7 @@ TOMLS: list[tuple[str, str]] = [
 def test_configurations(refuse: Refuse, small_shards: Path, tmp_path: Path, out: Path, text: str, words: str) -> None:
     from bertie.config import SHIPPED
 
-    for name in ("tiny.toml", "tiny-paper.toml"):
-        shutil.copy(SHIPPED / "pretrain" / name, tmp_path)
+    shutil.copytree(SHIPPED / "pretrain", tmp_path, dirs_exist_ok=True)
     (tmp_path / "bad.toml").write_text(text)
     refuse(pretrain(small_shards, out, config=str(tmp_path / "bad.toml")), 2, words)
 

@@ -172,8 +172,8 @@ def test_an_unreachable_hub_gives_one_line(where: str, tmp_path: Path) -> None:
 
 
 CONFIGS: list[tuple[dict[str, Any], str]] = [
-    ({"hidden_size": "16"}, "hidden_size: expected int, got '16'"),
-    ({"hidden_size": 16.5}, "hidden_size: expected int, got 16.5"),
+    ({"hidden_size": "16"}, "hidden_size: expected an integer, found '16'"),
+    ({"hidden_size": 16.5}, "hidden_size: expected an integer, found 16.5"),
     ({"hidden_size": -16}, "model.hidden_size is -16"),
     ({"num_attention_heads": 0}, "model.num_attention_heads is 0"),
     ({"num_attention_heads": 3}, "not a multiple of 3 heads"),
@@ -182,7 +182,7 @@ CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"num_hidden_layers": 3}, "encoder.layers.2.attention.qkv.weight should be (48, 16), the checkpoint has nothing"),
     ({"vocab_size": 30}, "encoder.embeddings.word.weight should be (30, 16), the checkpoint has shape (500, 16)"),
     ({"max_position_embeddings": 8}, "encoder.embeddings.position.weight should be (8, 16)"),
-    ({"layer_norm_eps": "small"}, "layer_norm_eps: expected float, got 'small'"),
+    ({"layer_norm_eps": "small"}, "layer_norm_eps: expected a number, found 'small'"),
     ({"hidden_act": ["gelu"]}, "hidden_act"),
     ({"hidden_act": "mish"}, "hidden_act 'mish' is not supported: give one of gelu"),
     ({"model_type": "t5"}, "model_type is 't5'; bertie reads roberta, bert"),

@@ -26,7 +26,7 @@ from bertie.checkpoints.huggingface import (
     transformers_heads,
 )
 from bertie.checkpoints.model_card import model_card
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, nearest
 from bertie.model.characters import Characters
 from bertie.model.config import TransformerConfig
 from bertie.model.electra import GENERATOR_HEAD, build_generator, generator_config, generator_sizes
@@ -296,11 +296,16 @@ def find_model_folder(source: str | Path) -> Path:
     if (folder / "model.safetensors").is_file():
         problem = "holds no config.json beside its model.safetensors"
         raise UsageError(f"{source} {problem}: restore it, or take another checkpoint")
-    if folder.exists() or str(source).count("/") > 1 or str(source).startswith((".", "/", "~")):
+    remedy = ": give a run, a checkpoint folder or a hub id"
+    if folder.exists():
         is_run = (folder / "config.toml").is_file()
-        lacks = "is a run without a checkpoint yet" if is_run else "holds no config.json"
-        problem = lacks if folder.exists() else "does not exist"
-        raise UsageError(f"{source} {problem}: give a run, a checkpoint folder or a hub id")
+        raise UsageError(
+            f"{source} {'is a run without a checkpoint yet' if is_run else 'holds no config.json'}{remedy}"
+        )
+    beside = folder.parent.is_dir() and "/" in str(source)
+    if beside or str(source).count("/") > 1 or str(source).startswith((".", "/", "~")):
+        near = nearest(folder.name, [path.name for path in folder.parent.glob("*/")])
+        raise UsageError(f"{source} does not exist" + (f": did you mean {folder.parent / near}?" if near else remedy))
     return _from_hub(str(source))
 
 

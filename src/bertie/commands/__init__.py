@@ -3,47 +3,81 @@
 Each verb has a file with `Args`, its arguments, and `run`, which calls the public function and returns the JSON result.
 The file is imported only when the verb is used, so `bertie --help` starts without PyTorch.
 
-`parser.py` parses the arguments, `flags.py` lists them as data, `completion.py` prints scripts for shells, and `common.py`
-has what several commands share. VERBS names the files of the verbs.
+`flags.py` derives the arguments from `Args`, `parser.py` parses them, `completion.py` prints scripts for shells, and
+`common.py` has what several commands share. `VERBS` has the verbs with their summaries.
 """
 
-VERBS = {
-    "demo": "bertie.commands.demo",
-    "tokenizer train": "bertie.commands.tokenizer_train",
-    "tokenizer extend": "bertie.commands.tokenizer_extend",
-    "tokenizer inspect": "bertie.commands.tokenizer_inspect",
-    "tokenizer encode": "bertie.commands.tokenizer_encode",
-    "tokenizer decode": "bertie.commands.tokenizer_decode",
-    "prepare": "bertie.commands.prepare",
-    "plan": "bertie.commands.plan",
-    "pretrain": "bertie.commands.pretrain",
-    "glove": "bertie.commands.glove",
-    "finetune": "bertie.commands.finetune",
-    "glue": "bertie.commands.glue",
-    "lab": "bertie.commands.lab",
-    "evaluate": "bertie.commands.evaluate",
-    "score": "bertie.commands.score",
-    "predict": "bertie.commands.predict",
-    "embed": "bertie.commands.embed",
-    "fill-mask": "bertie.commands.fill_mask",
-    "convert": "bertie.commands.convert",
-    "inspect": "bertie.commands.inspect",
-    "likelihood": "bertie.commands.likelihood",
-    "minimal-pairs": "bertie.commands.minimal_pairs",
-    "next-sentence": "bertie.commands.next_sentence",
-    "similarity": "bertie.commands.similarity",
-    "generate": "bertie.commands.generate",
-    "serve": "bertie.commands.serve",
-    "prune-heads": "bertie.commands.prune_heads",
-    "runs compare": "bertie.commands.runs_compare",
-    "completion": "bertie.commands.completion",
+from __future__ import annotations
+
+from typing import NamedTuple
+
+GROUPS = {
+    "Try it": {"demo": "Train and fine-tune a small BERT on text that comes with Python."},
+    "Prepare text": {
+        "tokenizer train": "Train a WordPiece vocabulary.",
+        "tokenizer extend": "Add the words of a new domain to a vocabulary.",
+        "tokenizer inspect": "Show how a vocabulary covers a text; compare two.",
+        "tokenizer encode": "Turn text into token ids.",
+        "tokenizer decode": "Turn token ids into text.",
+        "prepare": "Turn text into token shards for pre-training.",
+    },
+    "Train": {
+        "plan": "Find the size to pre-train in a given time.",
+        "pretrain": "Pre-train a BERT on token shards.",
+        "glove": "Train static GloVe vectors on token shards, as a baseline.",
+        "finetune": "Fine-tune a BERT on labeled examples.",
+        "glue": "Fine-tune a BERT on the tasks of GLUE and score them.",
+        "lab": "Compare variants of pre-training on your text and tasks.",
+    },
+    "Use a model": {
+        "evaluate": "Score a fine-tuned model on labeled examples.",
+        "score": "Score a file of predictions, without a model.",
+        "predict": "Predict with a fine-tuned model, one JSON object per line.",
+        "embed": "Write the vectors of texts or of their words to a file.",
+        "fill-mask": "Predict the tokens or words at [MASK].",
+        "likelihood": "Score texts: how probable are they for a model?",
+        "minimal-pairs": "Test a model's grammar with pairs of sentences.",
+        "next-sentence": "Predict whether one text follows another.",
+        "similarity": "Compare texts by the cosines of their vectors.",
+        "generate": "Generate text (slow; poor with a masked language model).",
+    },
+    "Put it into production": {
+        "serve": "Serve models over HTTP.",
+        "convert": "Convert a model for a faster engine or another library.",
+    },
+    "Look inside a model": {
+        "inspect": "Show what its heads attend to, and which ones it needs.",
+        "prune-heads": "Write a model with some heads disabled.",
+    },
+    "Other": {
+        "runs compare": "Compare the learning curves and settings of runs.",
+        "completion": "Print a completion script for bash, zsh or fish.",
+    },
 }
-# Verbs whose flags depend on their first word: the name of that word, and the value whose flags `--help` shows
-# when it is missing ("": any).
+VERBS = {verb: summary for group in GROUPS.values() for verb, summary in group.items()}
+
+
+class FirstWord(NamedTuple):
+    """The word that determines the flags of a verb, because it names their defaults."""
+
+    name: str
+    """Its name in messages; empty: it is no positional argument, and only `flag` gives it."""
+    word: str
+    """The word whose flags `--help` lists first if it is missing; empty: any."""
+    flag: str = ""
+    """A flag that gives the word instead."""
+
+
 USUAL = {
-    "pretrain": ("CONFIG", "mini"),
-    "finetune": ("CONFIG", "classify"),
-    "evaluate": ("RUN", ""),
-    "score": ("KIND", "classify"),
-    "predict": ("RUN", ""),
+    "pretrain": FirstWord("CONFIG", "mini"),
+    "finetune": FirstWord("CONFIG", "classify", "--task"),
+    "glue": FirstWord("", "classify", "--config"),
+    "evaluate": FirstWord("RUN", ""),
+    "score": FirstWord("KIND", "classify", "--task"),
+    "predict": FirstWord("RUN", ""),
 }
+
+
+def module(verb: str) -> str:
+    """Return the module of a verb."""
+    return f"bertie.commands.{verb.replace(' ', '_').replace('-', '_')}"

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tyro.conf import Positional
-
 from bertie import __version__
-from bertie.commands import VERBS
-from bertie.commands.common import Output, OutputFlags
-from bertie.commands.flags import Argument, variants
+from bertie.commands import USUAL, VERBS
+from bertie.commands.flags import Argument, Positional, variants
 
 Shell = Literal["bash", "zsh", "fish"]
 
@@ -25,7 +21,6 @@ class Args:
     shell: Positional[Shell]
     """The shell. Save the script where the shell looks for it: ~/.local/share/bash-completion/completions/bertie for
     bash, _bertie in a folder of $fpath for zsh, ~/.config/fish/completions/bertie.fish for fish."""
-    output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:
@@ -56,7 +51,6 @@ def script(shell: Shell) -> str:
 
 def _verb(name: str) -> Verb:
     """Collect the flags of all variants of a verb."""
-    command = importlib.import_module(VERBS[name])
     every = variants(name)
     arguments = {argument.name: argument for found in every.values() for argument in found}
     flags = [argument for argument in arguments.values() if not argument.positional]
@@ -64,14 +58,14 @@ def _verb(name: str) -> Verb:
     first = leading.choices if leading else ()
     if leading and leading.name in ("config", "kind"):
         first = tuple(every)
-    if name in ("finetune", "score"):  # --task KIND replaces the first word
-        flags.append(Argument("--task", "task", "Kind of the task.", Literal[tuple(every)], "", command.Args))
-    return Verb(name, _sentence(command.Args.__doc__), first, tuple(flags))
+    if (usual := USUAL.get(name)) and usual.name and usual.flag:  # it replaces the first word
+        flags.append(Argument(usual.flag, "", "Kind of the task.", Literal[tuple(every)], "", Verb, (), False))
+    return Verb(name, _sentence(VERBS[name]), first, tuple(flags))
 
 
-def _sentence(text: str | None) -> str:
+def _sentence(text: str) -> str:
     """Return the first sentence, without characters that a shell interprets."""
-    start = re.split(r"[.;](?:\s|$)", " ".join((text or "").split()))[0]
+    start = re.split(r"\.(?:\s|$)", text)[0]
     return re.sub(r"[`\"'$\\]", "", start)
 
 

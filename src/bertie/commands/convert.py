@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tyro.conf import Positional
-
 from bertie import console
-from bertie.commands.common import Output, OutputFlags
+from bertie.commands.flags import Positional
 from bertie.predict.export import ExportPrecision, ExportTarget, convert
 
 
@@ -33,7 +31,6 @@ class Args:
     max_loss: float = 0.005
     """Largest allowed loss of the metric of the task (such as accuracy), from 0 to 1. If it loses more, nothing is
     written."""
-    output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:

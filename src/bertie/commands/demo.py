@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie.commands.common import Output, OutputFlags
 from bertie.demo.main import demo
 
 
@@ -21,7 +20,6 @@ class Args:
     its subfolder if there are more than 20 files. Each class needs at least 4 documents and 50 sentences."""
     scale: float = 1.0
     """Factor on the numbers of steps, epochs and seeds, such as 0.05 for a quick test."""
-    output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:

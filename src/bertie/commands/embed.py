@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from tyro.conf import Positional
+from typing import Any, Literal
 
 from bertie import console
-from bertie.commands.common import Flat, Output, OutputFlags
+from bertie.commands.flags import Flat, Positional
 from bertie.errors import UsageError
 from bertie.model.layer_selection import Fixed
 from bertie.model.pooling import Pooling
@@ -34,7 +32,7 @@ class Args:
     input: Path | None = None
     """Input file of any size: .txt (one text per line), .tsv, .csv, .jsonl, .parquet, or one word per line (.conllu
     and other CoNLL formats). -: stdin, one text per line, held in memory."""
-    source: Annotated[UnlabeledReader, Flat] = UnlabeledReader()
+    source: Flat[UnlabeledReader] = UnlabeledReader()
     unit: Literal["text", "word"] = "text"
     """text: one vector per text. word: one vector per word."""
     pooling: Pooling | None = None
@@ -52,7 +50,6 @@ class Args:
     """Fail at the first unreadable row, instead of writing NaN (.parquet: null) for it."""
     engine: EngineName | None = None
     """What computes the encoder; by default the engine that a converted model was made for, or else plain."""
-    output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:

@@ -6,15 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tyro
-from tyro.conf import Positional
-
 from bertie import console
-from bertie.commands.common import Output, OutputFlags
+from bertie.commands.flags import Positional
 from bertie.predict.checkpoint_task import read_task
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
-from bertie.tasks import AnyTask, Classify
+from bertie.tasks import AnyTask
 from bertie.tasks.evaluation.folder import PAGE
 
 
@@ -35,12 +32,11 @@ class Args:
     """Fail at the first unreadable row, instead of skipping it."""
     engine: EngineName | None = None
     """What computes the encoder; by default the engine that a converted model was made for, or else plain."""
-    output: OutputFlags = Output()
 
 
-def defaults(run: str) -> Args:
-    """Return the flags with the task of the run as defaults."""
-    return Args(run=tyro.MISSING, data=tyro.MISSING, task=read_task(run) if run else Classify())
+def defaults(run: str) -> dict[str, Any]:
+    """Return the defaults that a run determines: its task."""
+    return {"task": read_task(run)}
 
 
 def run(args: Args) -> dict[str, Any]:

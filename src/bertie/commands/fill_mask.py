@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tyro.conf import Positional
-
 from bertie import console
-from bertie.commands.common import Output, OutputFlags
+from bertie.commands.flags import Positional
 from bertie.errors import UsageError
 from bertie.predict.fill_mask import Filling, WordSearch
 from bertie.predict.load import load
@@ -48,7 +46,6 @@ class Args:
     """Fillings that the beam search keeps after each piece (default: 20). Needs --whole-words or --joint."""
     language: str = ""
     """Language of the text, for a model with language embeddings; empty: the first one that the model knows."""
-    output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-import tyro
-from tyro.conf import Positional
+from typing import Any
 
 from bertie import config, console
-from bertie.commands.common import Flat, Output, OutputFlags
+from bertie.commands.flags import Flat, Positional
 from bertie.finetuning.finetune import finetune
 from bertie.finetuning.recipe import FinetuneConfig
 
@@ -31,17 +28,14 @@ class Args:
     """Model to start from: a run, a checkpoint folder or a hub id."""
     out: Path
     """Output: the run folder."""
-    recipe: Annotated[FinetuneConfig, Flat]
+    recipe: Flat[FinetuneConfig]
     threads: int = 0
     """Number of CPU threads; 0: as before in a resumed run, otherwise all that this process may use."""
-    output: OutputFlags = Output()
 
 
-def defaults(name: str) -> Args:
-    """Return the flags with the values of recipe `name` as defaults."""
-    recipe = config.load(FinetuneConfig, name, "finetune")
-    required = tyro.MISSING
-    return Args(config=required, train=required, dev=required, model=required, out=required, recipe=recipe)
+def defaults(name: str) -> dict[str, Any]:
+    """Return the defaults that a recipe determines."""
+    return {"recipe": config.load(FinetuneConfig, name, "finetune")}
 
 
 def run(args: Args) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""The arguments of each verb as data, for shell completion and the reference documentation.
+"""The arguments of each verb, derived from the fields of its `Args` and of the dataclasses in it.
 
-`parser` builds the parser from the same dataclasses with tyro. A test compares the two.
+`parser` parses them and prints the help, `completion` writes scripts for shells, docs/generate_reference.py the reference.
 """
 
 from __future__ import annotations
@@ -16,25 +16,26 @@ import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union
-
-import tyro
-from tyro.conf import Fixed, Positional
+from typing import Annotated, Any, Literal, TypeVar
 
 from bertie import config
-from bertie.commands import USUAL, VERBS
+from bertie.commands import USUAL, module
+from bertie.config import FIXED
 
-REQUIRED = tyro.MISSING
-MARKERS = {"positional": typing.get_args(Positional[str])[1], "fixed": typing.get_args(Fixed[str])[1]}
-# Fields that a verb's parser accepts but its help does not list, by dataclass: the verb refuses them with a message.
-HIDDEN = {
-    "glue": {
-        "FinetuneConfig.metric",
-        *(f"Classify.{name}" for name in ("text", "text_pair", "label", "labels", "paired")),
-        *(f"Regress.{name}" for name in ("text", "text_pair", "label", "paired")),
-    }
-}
-VALUE_NAMES = {Path: "PATH", int: "INT", float: "FLOAT", str: "STR", bool: "{True,False}"}
+T = TypeVar("T")
+Positional = Annotated[T, "positional"]  # an argument without a flag
+Flat = Annotated[T, "flat"]  # a group of flags without a prefix
+VALUE_NAMES = {Path: "PATH", int: "INT", float: "FLOAT", str: "STR"}
+
+
+@dataclass(frozen=True)
+class Output:
+    """Flags that every verb has."""
+
+    json: bool = False
+    """Print the result, or the error, as one JSON object on the last line of stdout."""
+    debug: bool = False
+    """Show the traceback if the command fails."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,15 @@ class Argument:
     help: str
     """The docstring of the field, on one line."""
     type: Any
-    """The type of the value, without annotations."""
+    """The type of the value, without annotations and without None."""
     default: Any
     """The default value, or `REQUIRED`."""
     group: type
     """The dataclass that declares the field."""
+    path: tuple[str | int, ...]
+    """The attributes and indices that lead to the field from `Args`."""
+    optional: bool
+    """Whether the value can be None."""
 
     @property
     def positional(self) -> bool:
@@ -64,63 +69,125 @@ class Argument:
         return self.type is bool
 
     @property
+    def several(self) -> bool:
+        """Whether this argument takes any number of values."""
+        return typing.get_origin(self.type) in (list, tuple)
+
+    @property
+    def item(self) -> Any:
+        """The type of one value."""
+        return typing.get_args(self.type)[0] if self.several else self.type
+
+    @property
     def choices(self) -> tuple[str, ...]:
         """The allowed values, if the type lists them."""
-        return tuple(str(value) for value in literals(self.type))
+        return typing.get_args(self.item) if typing.get_origin(self.item) is Literal else ()
+
+    @property
+    def label(self) -> str:
+        """The argument with its value, as in the usage line: `RUN`, `[TEXT…]`, `--training.steps INT`."""
+        if self.positional:
+            return f"[{self.name.upper()}…]" if self.several else self.name.upper()
+        listed = f"{{{','.join(self.choices)}}}" if len(str(self.choices)) < 60 else "CHOICE"
+        value = listed if self.choices else VALUE_NAMES.get(self.item, "")
+        return f"{self.name} {value}{'…' * self.several}".rstrip()
+
+
+def arguments(verb: str, given: dict[str, Any]) -> list[Argument]:
+    """List all arguments of a verb. given: the defaults that depend on its first word."""
+    owner = importlib.import_module(module(verb)).Args
+    return [*_walk(owner, config.defaults(owner) | given), *_walk(Output, config.defaults(Output))]
+
+
+def listed(verb: str, given: dict[str, Any]) -> list[Argument]:
+    """List the arguments of a verb without those that it accepts only to refuse them with a message."""
+    hidden = getattr(importlib.import_module(module(verb)), "HIDDEN", ())
+    return [
+        argument
+        for argument in arguments(verb, given)
+        if not is_kind(argument) and f"{argument.group.__name__}.{argument.path[-1]}" not in hidden
+    ]
+
+
+def is_kind(argument: Argument) -> bool:
+    """Whether this is the kind of a table, which only a TOML file can change."""
+    return len(argument.path) > 1 and argument.path[-1] == "kind"
 
 
 def variants(verb: str) -> dict[str, list[Argument]]:
     """List the arguments of a verb.
 
     Returns:
-        The arguments by the verb's first word, if they depend on it (a recipe or a kind of task); else under "".
+        The arguments by the verb's first word, if they depend on it (a recipe or a kind of task); else under "". The word
+        in `USUAL` is the first one.
     """
-    hidden = HIDDEN.get(verb, set())
-    return {
-        word: [a for a in arguments if f"{a.group.__name__}.{a.key.rpartition('.')[2]}" not in hidden]
-        for word, arguments in _variants(verb).items()
-    }
+    command = importlib.import_module(module(verb))
+    usual = USUAL.get(verb)
+    if "task" in (hints := config.hints(command.Args)):  # evaluate and predict read the kind of the task from a run
+        return {kind: listed(verb, {"task": task()}) for kind, task in config.kinds(hints["task"]).items()}
+    if usual and usual.name:
+        names = dict.fromkeys([usual.word, *config.shipped(verb)])
+        return {name: listed(verb, command.defaults(name)) for name in names}
+    return {"": listed(verb, command.defaults(usual.word) if usual else {})}
 
 
-def _variants(verb: str) -> dict[str, list[Argument]]:
-    command = importlib.import_module(VERBS[verb])
-    hints = typing.get_type_hints(command.Args)
-    if "task" in hints:  # the verb reads the kind of its task from a run
-        defaults = command.defaults(USUAL[verb][1])
-        tasks = {kind: config.build(hints["task"], {"kind": kind}, "task") for kind in kinds(hints["task"])}
-        return {kind: list(walk(dataclasses.replace(defaults, task=task))) for kind, task in tasks.items()}
-    if verb in USUAL:
-        return {name: list(walk(command.defaults(name))) for name in config.shipped(verb)}
-    defaults = command.defaults(command.Args.config) if hasattr(command, "defaults") else None
-    return {"": list(walk(defaults or command.Args))}
+def tables(every: dict[str, list[Argument]]) -> dict[tuple[str, type], tuple[str, list[Argument]]]:
+    """Group dotted flags by the key and the dataclass of their table.
+
+    Args:
+        every: The arguments by the first word, as from `variants`.
+
+    Returns:
+        For each table, the first word that has it, and the flags with the defaults of this word.
+    """
+    groups: dict[tuple[str, type], tuple[str, list[Argument]]] = {}
+    for word, found in every.items():
+        for argument in found:
+            if "." in argument.key:
+                first, members = groups.setdefault((argument.key.rpartition(".")[0], argument.group), (word, []))
+                members += [argument] if word == first else []
+    return groups
 
 
-def walk(args: Any, prefix: str = "") -> Iterator[Argument]:
+def kind_of(owner: type) -> str:
+    """Return " of kind `adamw`" for a dataclass with a kind, else nothing."""
+    hint = config.hints(owner).get("kind")
+    return f" of kind `{typing.get_args(hint)[0]}`" if hint else ""
+
+
+def _walk(
+    owner: type, values: dict[str, Any], prefix: str = "", path: tuple[str | int, ...] = ()
+) -> Iterator[Argument]:
     """Yield every argument of a dataclass and of the dataclasses in it.
 
     Args:
-        args: A dataclass, or an instance of one, whose values are then the defaults.
-        prefix: Dotted key of this dataclass, with a dot at its end.
+        owner: The dataclass.
+        values: The values of its fields, which are the defaults.
+        prefix: Dotted key of the dataclass, with a dot at its end.
+        path: The attributes that lead to it.
     """
-    owner = args if isinstance(args, type) else type(args)
-    hints = typing.get_type_hints(owner, include_extras=True)
     docs = field_docs(owner)
-    for field in dataclasses.fields(owner):
-        hint, extras = unwrap(hints[field.name])
-        default = field_default(field) if args is owner else getattr(args, field.name)
-        if MARKERS["fixed"] in extras:
+    for name, annotated in config.hints(owner, include_extras=True).items():
+        hint, *extras = typing.get_args(annotated) if typing.get_origin(annotated) is Annotated else (annotated,)
+        default, here = values[name], (*path, name)
+        if FIXED in extras:
             continue
-        nested = prefix if any(getattr(extra, "name", None) == "" for extra in extras) else f"{prefix}{field.name}."
-        items = default if isinstance(default, tuple) and default else ()
         if dataclasses.is_dataclass(default):
-            yield from walk(default, nested)
-        elif items and all(map(dataclasses.is_dataclass, items)):
-            for number, item in enumerate(items):
-                yield from walk(item, f"{nested}{number}.")
-        elif not holds_tables(hint) and not (field.name == "kind" and prefix):  # no flag changes a kind
-            positional = MARKERS["positional"] in extras
-            name = field.name if positional else _flag(prefix, field.name, hint is bool and default is True)
-            yield Argument(name, prefix + field.name, docs.get(field.name, ""), hint, default, owner)
+            yield from _walk(type(default), vars(default), prefix if "flat" in extras else f"{prefix}{name}.", here)
+        elif isinstance(default, tuple) and default and dataclasses.is_dataclass(default[0]):
+            for number, item in enumerate(default):
+                yield from _walk(type(item), vars(item), f"{prefix}{name}.{number}.", (*here, number))
+        elif not _holds_tables(hint):
+            optional = types.NoneType in typing.get_args(hint)
+            bare = next(part for part in typing.get_args(hint) if part is not types.NoneType) if optional else hint
+            negation = "no_" if bare is bool and default is True else ""
+            flag = name if "positional" in extras else f"--{prefix}{negation}{name}".replace("_", "-")
+            yield Argument(flag, prefix + name, docs.get(name, ""), bare, default, owner, here, optional)
+
+
+def _holds_tables(hint: Any) -> bool:
+    """Whether the values are tables of a TOML file. A flag cannot set those."""
+    return dataclasses.is_dataclass(hint) or any(map(_holds_tables, typing.get_args(hint)))
 
 
 def field_docs(owner: type) -> dict[str, str]:
@@ -129,9 +196,9 @@ def field_docs(owner: type) -> dict[str, str]:
 
 
 @functools.cache
-def _field_docs(module: types.ModuleType) -> dict[str, dict[str, str]]:
+def _field_docs(source: types.ModuleType) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
-    for node in ast.parse(inspect.getsource(module)).body:
+    for node in ast.parse(inspect.getsource(source)).body:
         if isinstance(node, ast.ClassDef):
             pairs = zip(node.body, node.body[1:], strict=False)
             found[node.name] = {
@@ -142,60 +209,3 @@ def _field_docs(module: types.ModuleType) -> dict[str, dict[str, str]]:
                 if isinstance(below.value.value, str)
             }
     return found
-
-
-def literals(hint: Any) -> list[Any]:
-    """Return the values of every Literal in a type."""
-    if typing.get_origin(hint) is Literal:
-        return list(typing.get_args(hint))
-    return [value for part in typing.get_args(hint) for value in literals(part)]
-
-
-def kinds(union: Any) -> dict[str, type]:
-    """Return the dataclasses of a closed union by their `kind`."""
-    members = typing.get_args(union) if typing.get_origin(union) in (Union, types.UnionType) else (union,)
-    return {typing.get_args(typing.get_type_hints(member)["kind"])[0]: member for member in members}
-
-
-def unwrap(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Split a type into the type without annotations and its annotations."""
-    if typing.get_origin(hint) is Annotated:
-        inner, *extras = typing.get_args(hint)
-        return inner, tuple(extras)
-    return hint, ()
-
-
-def holds_tables(hint: Any) -> bool:
-    """Whether the values are tables of a TOML file. A flag cannot set those."""
-    return dataclasses.is_dataclass(hint) or any(map(holds_tables, typing.get_args(hint)))
-
-
-def field_default(field: dataclasses.Field[Any]) -> Any:
-    """Return the default of a dataclass field, or `REQUIRED`."""
-    if field.default is not dataclasses.MISSING:
-        return field.default
-    return REQUIRED if field.default_factory is dataclasses.MISSING else field.default_factory()
-
-
-def value_name(hint: Any, name: str = "") -> str:
-    """Return the placeholder for a value in the help: `INT`, `PATH…`, `{a,b}`.
-
-    Args:
-        hint: The type of the value.
-        name: Name of a positional argument. It replaces the type.
-    """
-    origin = typing.get_origin(hint)
-    members = [part for part in typing.get_args(hint) if part not in (types.NoneType, ...)]
-    if origin is tuple and len(members) > 1:
-        return " ".join(map(value_name, members))
-    if origin in (list, tuple):
-        return f"{value_name(members[0], name)}…"
-    if name:
-        return name.upper()
-    if origin is Literal:
-        return f"{{{','.join(map(str, members))}}}"
-    return "|".join(map(value_name, members)) if members else VALUE_NAMES[hint]
-
-
-def _flag(prefix: str, name: str, negated: bool) -> str:
-    return f"--{prefix}{'no_' if negated else ''}{name}".replace("_", "-")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-from tyro.conf import Positional
-
-from bertie.commands.common import Flat, Output, OutputFlags
+from bertie.commands.flags import Flat, Positional
 from bertie.predict.generation import Generation
 from bertie.predict.load import load
 from bertie.predict.token_model import tell_generator
@@ -26,10 +24,9 @@ class Args:
     """A pre-trained run, or a model's folder or hub id."""
     prompt: Positional[str] = ""
     """Start of the text; default: none. Special tokens in it are plain text."""
-    how: Annotated[Generation, Flat] = Generation()
+    how: Flat[Generation] = Generation()
     language: str = ""
     """Language of the text, for a model with language embeddings; empty: the first one that the model knows."""
-    output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:

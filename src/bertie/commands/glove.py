@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from bertie.commands.common import Flat, Output, OutputFlags
+from bertie.commands.flags import Flat
 from bertie.pretraining.glove import GloveConfig, glove
 
 
@@ -18,10 +18,9 @@ class Args:
     """Token shards: the output of `bertie prepare`."""
     out: Path
     """Output: the model folder."""
-    settings: Annotated[GloveConfig, Flat] = GloveConfig()
+    settings: Flat[GloveConfig] = GloveConfig()
     threads: int = 0
     """Number of CPU threads; 0: all that this process may use."""
-    output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-import tyro
-from tyro.conf import Positional
+from typing import Any
 
 from bertie import config
-from bertie.commands.common import Flat, Output, OutputFlags
+from bertie.commands.flags import Flat, Positional
 from bertie.finetuning.glue import glue
 from bertie.finetuning.recipe import FinetuneConfig
+
+# Fields that the help does not list: the verb refuses them with a message.
+HIDDEN = {
+    "FinetuneConfig.metric",
+    *(f"Classify.{name}" for name in ("text", "text_pair", "label", "labels", "paired")),
+    *(f"Regress.{name}" for name in ("text", "text_pair", "label", "paired")),
+}
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Args:
     """Model to start from: a run, a checkpoint folder or a hub id."""
     out: Path
     """Output folder: one run per task, scores.json and submission.zip."""
-    recipe: Annotated[FinetuneConfig, Flat]
+    recipe: Flat[FinetuneConfig]
     tasks: tuple[str, ...] = ()
     """Tasks to run: any of cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli; by default all. mnli includes the
     diagnostic set."""
@@ -39,14 +43,11 @@ class Args:
     """TOML file that extends classify. It applies to all tasks."""
     threads: int = 0
     """Number of CPU threads; 0: as before in a resumed run, otherwise all that this process may use."""
-    output: OutputFlags = Output()
 
 
-def defaults(name: str) -> Args:
-    """Return the flags with the values of recipe `name` as defaults."""
-    recipe = config.load(FinetuneConfig, name, "finetune")
-    required = tyro.MISSING
-    return Args(folder=required, model=required, out=required, recipe=recipe)
+def defaults(name: str) -> dict[str, Any]:
+    """Return the defaults that a recipe determines."""
+    return {"recipe": config.load(FinetuneConfig, name, "finetune")}
 
 
 def run(args: Args) -> dict[str, Any]:

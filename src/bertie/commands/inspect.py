@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-from tyro.conf import Positional
+from typing import Any
 
 from bertie import console
-from bertie.commands.common import Flat, Output, OutputFlags
+from bertie.commands.flags import Flat, Positional
 from bertie.inspect.inspect import PAGE, Inspection, inspect_model
 
 
@@ -22,10 +20,9 @@ class Args:
     out: Path
     """Output folder: inspect.html (to look at), inspect.json (the numbers) and tables/ (.parquet and .csv). Replaces an earlier
     inspection."""
-    inspection: Annotated[Inspection, Flat] = Inspection()
+    inspection: Flat[Inspection] = Inspection()
     language: str = ""
     """Language of the texts, for a model with language embeddings; empty: that of fine-tuning, or else the first one."""
-    output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-from tyro.conf import Positional
+from typing import Any
 
 from bertie import console
-from bertie.commands.common import Flat, Output, OutputFlags
+from bertie.commands.flags import Flat, Positional
 from bertie.errors import UserError
 from bertie.lab.lab import run_lab
 from bertie.lab.launchers import Work
@@ -36,8 +33,7 @@ class Args:
     """Random seeds, in place of those of the lab file."""
     dry_run: bool = False
     """Prepare the text, time a few training steps, and print the cells and the estimated time. Nothing is trained."""
-    work: Annotated[Work, Flat] = Work()
-    output: OutputFlags = Output()
+    work: Flat[Work] = Work()
 
 
 def run(args: Args) -> dict[str, Any]:
@@ -45,10 +41,9 @@ def run(args: Args) -> dict[str, Any]:
         args.config, args.data, args.out, seeds=args.seeds, work=args.work, steps=args.steps or "", dry=args.dry_run
     )
     if failed := result.get("failed"):
-        if args.output.json:  # the results of the other steps
-            print(json.dumps(result))
         raise UserError(
             f"{console.plural(failed, 'step')} failed; the same command repeats them. If a file of a step is damaged, remove "
-            "the folder of that step first"
+            "the folder of that step first",
+            result=result,
         )
     return result

@@ -8,12 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated, Any
-
-from tyro.conf import Positional
+from typing import IO, Any
 
 from bertie import console, storage
-from bertie.commands.common import Flat, Output, OutputFlags
+from bertie.commands.flags import Flat, Positional
 from bertie.errors import UsageError, UserError
 from bertie.predict.likelihood import TextScore, perplexity
 from bertie.predict.load import load
@@ -37,7 +35,7 @@ class Args:
     input: Path | None = None
     """Input file of any size: .txt (one text per line), .tsv, .csv, .jsonl, .parquet, or one word per line (.conllu
     and other CoNLL formats). -: stdin, one text per line."""
-    source: Annotated[UnlabeledReader, Flat] = UnlabeledReader()
+    source: Flat[UnlabeledReader] = UnlabeledReader()
     out: Path | None = None
     """Output file .jsonl, in place of stdout."""
     within_word: bool = False
@@ -49,7 +47,6 @@ class Args:
     """Language of the texts, for a model with language embeddings; empty: the first one that the model knows."""
     strict: bool = False
     """Fail at the first text that cannot be scored, instead of printing {"error": …} for it."""
-    output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:

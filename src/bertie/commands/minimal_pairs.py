@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tyro.conf import Positional
-
 from bertie import console
-from bertie.commands.common import Output, OutputFlags
+from bertie.commands.flags import Positional
 from bertie.console import percent
 from bertie.predict.minimal_pairs import minimal_pairs
 
@@ -33,7 +31,6 @@ class Args:
     other (Kauf and Ivanova 2023)."""
     language: str = ""
     """Language of the texts, for a model with language embeddings; empty: the first one that the model knows."""
-    output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tyro.conf import Positional
-
 from bertie import console
-from bertie.commands.common import Output, OutputFlags
+from bertie.commands.flags import Positional
 from bertie.predict.load import load
 from bertie.predict.sentence_pairs import pair_objective
 
@@ -29,7 +27,6 @@ class Args:
     """The first text."""
     b: Positional[str]
     """The second text."""
-    output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:

@@ -1,141 +1,176 @@
-"""Parse the arguments of a verb with tyro. The help of each flag is the docstring below its field."""
+"""Parse the arguments of a verb, and print its help. The help of each flag is the docstring below its field."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import difflib
-import io
+import importlib
+import inspect
 import re
-import sys
+import shutil
+import textwrap
 import typing
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
-from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
+from bertie import config
+from bertie.commands import USUAL, module
+from bertie.commands.flags import Argument, arguments, is_kind, kind_of, listed, tables, variants
+from bertie.config import REQUIRED
+from bertie.errors import UsageError, did_you_mean
 
-from bertie.commands.flags import HIDDEN, MARKERS, REQUIRED, field_default, field_docs, holds_tables, unwrap, value_name
-from bertie.errors import UsageError
-
-CONFIG = (tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff, tyro.conf.SuppressFixed)
-NOT_SHOWN = ("", "None", "''", "False", "True")  # defaults of switches, and of values that are not set
-
-
-def _choices(found: re.Match[str]) -> str:
-    """Say which values are possible. tyro lists them in no order, and None among those of an optional argument."""
-    given, argument, listed = found.groups()
-    names = sorted(set(re.findall(r"'([^']*)'", listed)) - {"None"})
-    near = difflib.get_close_matches(given.strip("'"), names, n=1)
-    hint = f": did you mean {near[0]!r}?" if near else ""
-    return f"{argument}: expected {', '.join(map(repr, names))}, found {given}{hint}"
+INDENT = 30  # columns of the names of the flags in the help
+NUMBERS: dict[Any, str] = {int: "an integer", float: "a number"}
+Changes = dict[tuple[str | int, ...], Any]
 
 
-PHRASES = (  # of tyro, and what bertie says instead
-    (r"Error parsing (\S+): invalid literal for int\(\) with base 10: ", r"\1: expected an integer, found "),
-    (r"Error parsing (\S+): could not convert string to float: ", r"\1: expected a number, found "),
-    (r"invalid choice ('.*') for argument '(\S+)'. Expected one of \((.*?),?\)\s*\.?", _choices),
-    (r"Error parsing (\S+): Could not find valid parse for arguments: ", r"\1: cannot parse "),
-    (r"Unrecognized options: (\S+?),? ", r"unknown argument \1 "),
-    (r"Unrecognized options: ", r"unknown argument "),
-)
-
-
-def parse(verb: str, args_type: type, argv: list[str], default: Any) -> Any:
+def parse(verb: str, argv: list[str]) -> Any:
     """Parse the arguments after a verb.
 
-    Args:
-        verb: The verb, for the usage line and for error messages.
-        args_type: The verb's `Args` dataclass.
-        argv: The arguments after the verb.
-        default: An instance of `args_type` whose values are the defaults; None: the defaults of the dataclass.
-
     Returns:
-        An instance of `args_type`.
+        An instance of the verb's `Args`. None: the arguments ask for `--help`, which is now on stdout.
 
     Raises:
         UsageError: An argument is unknown, missing or malformed.
-        SystemExit: The arguments ask for `--help`, which is now on stdout.
     """
-    errors = io.StringIO()
-    # In `bertie finetune span --help`, tyro has already taken the first word and leaves it out of the usage line.
-    recipe = [argv[0]] if default is not None and {"-h", "--help"} & set(argv) and argv[0][0] != "-" else []
-    stdout = contextlib.redirect_stdout(sys.stdout or io.StringIO())
+    command, usual = importlib.import_module(module(verb)), USUAL.get(verb)
+    word, argv = _first_word(verb, argv)
+    if _asks_for_help(argv):
+        print(help_text(verb, word or ""))
+        return None
+    if usual and usual.name and word is None:
+        example = f", such as {usual.word}" * bool(usual.word)
+        raise UsageError(f"bertie {verb} lacks {usual.name}, the first argument{example}")
+    given = command.defaults(usual.word if word is None else word) if usual else {}
+    known = arguments(verb, given)
     try:
-        with _registry(HIDDEN.get(verb, set())), contextlib.redirect_stderr(errors), stdout:
-            return tyro.cli(
-                args_type, args=argv, default=default, config=CONFIG, prog=" ".join(["bertie", verb, *recipe])
-            )
-    except SystemExit as stop:
-        if stop.code in (0, None):
-            raise
-        message = _one_line(errors.getvalue())
-        hint = "set a kind in a TOML file that extends this recipe; " if ".kind" in message else ""
-        raise UsageError(f"{message} ({hint}see bertie {verb} --help)") from stop
+        found = _values(known, argv)
+        if lacks := [a.label for a in known if a.default is REQUIRED and not a.several and a.path not in found]:
+            raise UsageError(f"bertie {verb} lacks {', '.join(lacks)}")
+    except UsageError as error:
+        raise UsageError(f"{error} (see bertie {verb} --help)") from error
+    empty = {a.path[0]: typing.get_origin(a.type)() for a in known if a.several and a.default is REQUIRED}
+    values = config.defaults(command.Args) | given | empty
+    return command.Args(**_replaced(values, {path: value for path, value in found.items() if path[0] in values}))
 
 
-def _registry(hidden: set[str]) -> ConstructorRegistry:
-    """tyro's rule for dataclasses, with bertie's help texts, value names and defaults."""
-    registry = ConstructorRegistry()
-
-    @registry.struct_rule
-    def describe_fields(info: StructTypeInfo) -> StructConstructorSpec | None:
-        if not dataclasses.is_dataclass(info.type):
-            return None
-        hints, docs = typing.get_type_hints(info.type, include_extras=True), field_docs(info.type)
-        fields = []
-        for field in dataclasses.fields(info.type):
-            default = _default(field, info.default)
-            hint: Any = hints[field.name]
-            if not holds_tables(unwrap(hint)[0]):
-                hint = Annotated[hint, _presentation(field.name, hint, docs.get(field.name, ""), default)]
-            if f"{info.type.__name__}.{field.name}" in hidden:
-                hint = Annotated[hint, tyro.conf.Suppress]
-            fields.append(StructFieldSpec(name=field.name, type=hint, default=default))
-        return StructConstructorSpec(instantiate=info.type, fields=tuple(fields))
-
-    return registry
+def _first_word(verb: str, argv: list[str]) -> tuple[str | None, list[str]]:
+    """Return the word on which the flags depend, or None, and the arguments with this word in first place."""
+    usual = USUAL.get(verb)
+    if usual is None:
+        return None, argv
+    flag = usual.flag
+    argv = [part for word in argv for part in (word.split("=", 1) if flag and word.startswith(f"{flag}=") else [word])]
+    if flag and flag in argv[:-1]:
+        at = argv.index(flag)
+        return argv[at + 1], [argv[at + 1], *argv[:at], *argv[at + 2 :]] if usual.name else argv
+    return (argv[0] if usual.name and argv and not _is_flag(argv[0]) else None), argv
 
 
-def _default(field: dataclasses.Field[Any], instance: Any) -> Any:
-    if instance is tyro.MISSING:
-        return tyro.MISSING
-    if dataclasses.is_dataclass(instance) and hasattr(instance, field.name):
-        return getattr(instance, field.name)
-    default = field_default(field)
-    return tyro.constructors.MISSING_NONPROP if default is REQUIRED else default
+def _values(known: list[Argument], argv: list[str]) -> Changes:
+    """Convert the arguments to values, by the paths of their fields. Raises UsageError."""
+    flags = {argument.name: argument for argument in known if not argument.positional}
+    found: Changes = {}
+    free: list[str] = []
+    rest = list(argv)
+    while rest:
+        word = rest.pop(0)
+        if word == "--":  # what follows are no flags
+            free += rest
+            break
+        if not _is_flag(word):
+            free.append(word)
+            continue
+        name, equals, value = word.partition("=")
+        argument = flags.get(name.replace("_", "-"))
+        if argument is None:
+            raise UsageError(f"unknown argument {name}" + did_you_mean(name, flags))
+        words = [value] if equals else []
+        while not equals and not argument.switch and rest and not _is_flag(rest[0]) and (argument.several or not words):
+            words.append(rest.pop(0))
+        if argument.switch and equals:
+            raise UsageError(f"{name} takes no value, found {value!r}")
+        if not argument.switch and not argument.several and not words:
+            raise UsageError(f"{argument.label} lacks its value")
+        found[argument.path] = argument.default is not True if argument.switch else _converted(argument, words)
+    for argument in known:
+        if argument.positional and free:
+            words, free = (free, []) if argument.several else (free[:1], free[1:])
+            found[argument.path] = _converted(argument, words)
+    if free:
+        raise UsageError(f"unknown argument {free[0]}")
+    return found
 
 
-def _presentation(name: str, hint: Any, doc: str, default: Any) -> Any:
-    """How the help shows a flag or a positional argument."""
-    bare, extras = unwrap(hint)
-    switch = bare is bool
-    if switch and default is True:
-        doc = f"Turn off: {doc}"
-    if name == "kind" and not doc:
-        doc = "Only a TOML file can change it."
-    return tyro.conf.arg(
-        help=doc or None,
-        metavar=None if switch else value_name(bare, name if MARKERS["positional"] in extras else ""),
-        help_behavior_hint=lambda label: "" if label in NOT_SHOWN else f"(default: {label})",
-    )
+def _is_flag(word: str) -> bool:
+    """Whether a word is a flag: not a text that begins with a dash, and not a negative number."""
+    return re.match(r"--[A-Za-z][^\s=]*(=|$)|-[A-Za-z]$|--$", word) is not None
 
 
-def _one_line(message: str) -> str:
-    """Turn a framed error message of tyro into one line, without its hints and help texts."""
-    lines = [re.sub(r"[│╭╮╰╯─]+|-{5,}", "", line).rstrip() for line in message.splitlines()[1:]]
-    paragraphs = re.split(r"\n{2,}", "\n".join(lines))
-    parts = []
-    for paragraph in paragraphs:
-        text = paragraph.strip()
-        # Under these two, each argument is indented, and its help deeper.
-        head, *names = [line.strip() for line in paragraph.strip("\n").splitlines() if not line.startswith(" " * 9)]
-        if head.startswith("Missing from"):
-            parts.append(f"{head.removeprefix('Missing from ').rstrip(':')} lacks {', '.join(names)}")
-        elif head.startswith("Perhaps you meant"):
-            parts.append(f"did you mean {' or '.join(name.split()[0] for name in names if name.startswith('-'))}?")
-        elif text and not text.startswith(("For full helptext", "Argument helptext")):
-            parts.append(" ".join(text.split()))
-    line = "; ".join(parts)
-    for pattern, replacement in PHRASES:
-        line = re.sub(pattern, replacement, line)
-    return line
+def _asks_for_help(argv: list[str]) -> bool:
+    return bool({"-h", "--help"} & set(argv[: argv.index("--")] if "--" in argv else argv))
+
+
+def _converted(argument: Argument, words: list[str]) -> Any:
+    if argument.several:
+        return typing.get_origin(argument.type)(_converted_word(argument, word) for word in words)
+    return None if argument.optional and words == ["None"] else _converted_word(argument, words[0])
+
+
+def _converted_word(argument: Argument, word: str) -> Any:
+    if argument.choices:
+        if word in argument.choices:
+            return word
+        expected = ", ".join(map(repr, argument.choices))
+        remedy = (
+            ": set a kind in a TOML file that extends this recipe"
+            if is_kind(argument)
+            else did_you_mean(word, argument.choices)
+        )
+        raise UsageError(f"{argument.name}: expected {expected}, found {config.shown(word)}{remedy}")
+    try:
+        return argument.item(word)
+    except ValueError as error:
+        raise UsageError(f"{argument.name}: expected {NUMBERS[argument.item]}, found {config.shown(word)}") from error
+
+
+def _replaced(value: Any, changes: Changes) -> Any:
+    """Return a dataclass, tuple or dict with other values at some paths."""
+    parts: dict[Any, Changes] = {}
+    for (first, *rest), new in changes.items():
+        parts.setdefault(first, {})[tuple(rest)] = new
+    old = dict(enumerate(value)) if isinstance(value, tuple) else value if isinstance(value, dict) else vars(value)
+    new = {name: inner[()] if () in inner else _replaced(old[name], inner) for name, inner in parts.items()}
+    if isinstance(value, tuple):
+        return tuple((old | new).values())
+    return old | new if isinstance(value, dict) else dataclasses.replace(value, **new)
+
+
+def help_text(verb: str, word: str) -> str:
+    """Return the help of a verb. word: its first word, whose values are the defaults; "": any."""
+    command = importlib.import_module(module(verb))
+    every = {word: listed(verb, command.defaults(word))} if word else variants(verb)
+    own = [argument for argument in next(iter(every.values())) if "." not in argument.key]
+    width = shutil.get_terminal_size().columns
+    words = ["usage: bertie", verb, *(a.label for a in own if a.positional or a.default is REQUIRED), "[OPTIONS]"]
+    blocks = [textwrap.fill(" ".join(words), width, subsequent_indent=" " * 8, break_on_hyphens=False)]
+    blocks += [textwrap.fill(part, width) for part in inspect.cleandoc(command.Args.__doc__).split("\n\n")]
+    blocks.append("\n".join(_entry(argument, width) for argument in own))
+    for (key, owner), (name, members) in tables(every).items():
+        defaults = f" (defaults of {name})" * (name != word and f"`{name}`" not in kind_of(owner))
+        blocks.append(
+            "\n".join([f"--{key}.…{kind_of(owner)}{defaults}:", *(_entry(argument, width) for argument in members)])
+        )
+    return "\n\n".join(blocks)
+
+
+def _entry(argument: Argument, width: int) -> str:
+    """Return the lines of the help on an argument."""
+    text = "Turn off: " * (argument.switch and argument.default is True) + argument.help
+    if argument.choices and argument.choices[0] not in argument.label:
+        text += f" One of {', '.join(argument.choices)}."
+    if not argument.switch and argument.default not in (REQUIRED, None, "", (), []):
+        value = argument.default
+        text += f" (default: {' '.join(map(str, value)) if isinstance(value, tuple) else value})"
+    head, indent = f"  {argument.label}", " " * INDENT
+    if len(head) < INDENT - 1:
+        return textwrap.fill(text, width, initial_indent=head.ljust(INDENT), subsequent_indent=indent) or head
+    return f"{head}\n{textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent)}".rstrip()

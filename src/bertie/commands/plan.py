@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie.commands.common import Output, OutputFlags
 from bertie.pretraining.budget_plan import Device, plan
 
 
@@ -24,7 +23,6 @@ class Args:
     """Part of the peak rate of a GPU elsewhere that the training is assumed to reach, up to 1; 0: 0.3."""
     threads: int = 0
     """Number of CPU threads; 0: all that this process may use. For this machine only."""
-    output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:

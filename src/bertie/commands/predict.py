@@ -8,16 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tyro
-from tyro.conf import Positional
-
 from bertie import console
-from bertie.commands.common import Output, OutputFlags
+from bertie.commands.flags import Positional
 from bertie.errors import UsageError, UserError
 from bertie.predict.checkpoint_task import read_task
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
-from bertie.tasks import AnyTask, Classify
+from bertie.tasks import AnyTask
 from bertie.tasks.predictions import prediction_to_json
 
 
@@ -28,33 +25,38 @@ class Args:
     run: Positional[str]
     """A fine-tuned run, or a fine-tuned model's folder or hub id."""
     text: Positional[list[str]]
-    """Texts; each argument is one text. Use --input for pairs, questions and choices."""
+    """Texts; each argument is one text, or with --one-example a part of the only example."""
     task: AnyTask
+    one_example: bool = False
+    """The texts are the parts of one example: a pair of texts, a question and its context, a context and its endings, or the
+    words of a sentence."""
     input: Path | None = None
     """File with examples, of any size, in a format that `bertie finetune` reads; labels are not needed. -: stdin, one
-    text per line."""
+    text per line; -.jsonl, -.csv or -.tsv: rows from stdin."""
     language: str = ""
     """Language of the texts, for a model with language embeddings; empty: that of fine-tuning."""
     strict: bool = False
     """Fail at the first unreadable row, instead of printing {"error": …} for it."""
     engine: EngineName | None = None
     """What computes the encoder; by default the engine that a converted model was made for, or else plain."""
-    output: OutputFlags = Output()
 
 
-def defaults(run: str) -> Args:
-    """Return the flags with the task of the run as defaults."""
-    return Args(run=tyro.MISSING, text=[], task=read_task(run) if run else Classify())
+def defaults(run: str) -> dict[str, Any]:
+    """Return the defaults that a run determines: its task."""
+    return {"task": read_task(run)}
 
 
 def run(args: Args) -> dict[str, Any]:
     if bool(args.text) == bool(args.input):
         raise UsageError("give either texts or --input FILE")
+    if args.one_example and not args.text:
+        raise UsageError("--one-example applies to texts: remove it, or --input")
     if sys.stdout is None:
         raise UsageError("stdout is closed, and predictions are written there: redirect it to a file")
     model = load(args.run, task=args.task, language=args.language, engine=args.engine)
     count = bad = 0
-    for prediction in model.predict_file(args.input) if args.input else model.predict_stream(args.text):
+    inputs = [args.text] if args.one_example else args.text
+    for prediction in model.predict_file(args.input) if args.input else model.predict_stream(inputs):
         count += 1
         if not isinstance(prediction, UserError):
             print(json.dumps(prediction_to_json(prediction), ensure_ascii=False))

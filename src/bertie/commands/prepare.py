@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-from tyro.conf import Positional
+from typing import Any
 
 from bertie import console
-from bertie.commands.common import ExecutorFlags, ExecutorOptions, Flat, Output, OutputFlags, ReaderFlags, ReaderOptions
+from bertie.commands.common import ExecutorOptions
+from bertie.commands.flags import Flat, Positional
 from bertie.errors import UsageError, UserError
 from bertie.text.document_blocks import Filters
 from bertie.text.prepare import prepare
+from bertie.text.readers import ReaderOptions
 from bertie.text.shard_format import unlisted_files
 from bertie.text.shards import open_shards
 from bertie.text.tokenizer import Tokenizer
@@ -35,15 +35,14 @@ class Args:
     """Share of the documents to hold out, 0 to 1; duplicates are held out together."""
     language: str = "en"
     """Language of the text for sentence splitting, a two-letter code. For text in several languages: --languages."""
-    filters: Annotated[Filters, Flat] = Filters()
-    reading: ReaderFlags = ReaderOptions()
-    work: ExecutorFlags = ExecutorOptions()
-    output: OutputFlags = Output()
+    filters: Flat[Filters] = Filters()
+    reading: Flat[ReaderOptions] = ReaderOptions()
+    work: Flat[ExecutorOptions] = ExecutorOptions()
 
 
 def run(args: Args) -> dict[str, Any]:
     if args.check:
-        if args != Args(check=args.check, output=args.output):
+        if args != Args(check=args.check):
             raise UsageError("--check reads existing shards: remove the other arguments")
         manifest = open_shards(args.check).manifest
         if others := unlisted_files(args.check, manifest):

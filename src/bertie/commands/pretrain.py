@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-import tyro
-from tyro.conf import Positional
+from typing import Any
 
 from bertie import config, console
-from bertie.commands.common import Flat, Output, OutputFlags
-from bertie.pretraining.dry_run import dry_run
-from bertie.pretraining.pretrain import pretrain
+from bertie.commands.flags import Flat, Positional
 from bertie.pretraining.recipe import PretrainConfig
 
 
@@ -27,21 +22,22 @@ class Args:
     """Token shards: the output of `bertie prepare`."""
     out: Path
     """Output: the run folder."""
-    recipe: Annotated[PretrainConfig, Flat]
+    recipe: Flat[PretrainConfig]
     dry_run: bool = False
     """Estimate time and memory from three training steps, without writing anything."""
     threads: int = 0
     """Number of CPU threads; 0: as before in a resumed run, otherwise all that this process may use."""
-    output: OutputFlags = Output()
 
 
-def defaults(name: str) -> Args:
-    """Return the flags with the values of recipe `name` as defaults."""
-    recipe = config.load(PretrainConfig, name, "pretrain")
-    return Args(tyro.MISSING, tyro.MISSING, tyro.MISSING, recipe)
+def defaults(name: str) -> dict[str, Any]:
+    """Return the defaults that a recipe determines."""
+    return {"recipe": config.load(PretrainConfig, name, "pretrain")}
 
 
 def run(args: Args) -> dict[str, Any]:
+    from bertie.pretraining.dry_run import dry_run  # here, so that --help is quick
+    from bertie.pretraining.pretrain import pretrain
+
     if args.dry_run:
         return dry_run(args.recipe, args.data, args.out, threads=args.threads)
     result = pretrain(args.recipe, args.data, args.out, threads=args.threads)

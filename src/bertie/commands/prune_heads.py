@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tyro.conf import Positional
-
 from bertie import console
-from bertie.commands.common import Output, OutputFlags
+from bertie.commands.flags import Positional
 from bertie.inspect.prune import parse_heads, prune_heads
 
 
@@ -40,7 +38,6 @@ class Args:
     """Tokens on which the loss is measured: the first of --text, or a sample of --task-data."""
     seed: int = 0
     """Random seed of the masks and of the sample."""
-    output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tyro.conf import Positional
-
 from bertie import console
-from bertie.commands.common import Output, OutputFlags
+from bertie.commands.flags import Positional
 from bertie.training.compare import compare
 
 
@@ -21,7 +19,6 @@ class Args:
     """Run folders, finished or not."""
     out: Path = Path("compare.html")
     """Output file, an HTML page."""
-    output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:

@@ -6,11 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tyro
-from tyro.conf import Positional
-
 from bertie import config, console
-from bertie.commands.common import Output, OutputFlags
+from bertie.commands.flags import Positional
 from bertie.tasks import AnyTask
 from bertie.tasks.scoring import score
 
@@ -35,13 +32,11 @@ class Args:
     strict: bool = False
     """Fail at the first unreadable row of the data, and at a question of SQuAD 1.1 without a prediction. By default the
     row is skipped, and the question counts as 0."""
-    output: OutputFlags = Output()
 
 
-def defaults(kind: str) -> Args:
-    """Return the flags of a kind of task."""
-    required, task = tyro.MISSING, config.build(AnyTask, {"kind": kind}, "task")
-    return Args(kind=required, data=required, predictions=required, task=task)
+def defaults(kind: str) -> dict[str, Any]:
+    """Return the defaults that a kind of task determines."""
+    return {"task": config.build(AnyTask, {"kind": kind}, "task")}
 
 
 def run(args: Args) -> dict[str, Any]:

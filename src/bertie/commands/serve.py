@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-from tyro.conf import Positional
+from typing import Any
 
 from bertie import console
-from bertie.commands.common import Flat, Output, OutputFlags
-from bertie.errors import UsageError
+from bertie.commands.flags import Flat, Positional
+from bertie.errors import UsageError, install
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
 from bertie.serve.limits import Limits
@@ -45,8 +43,7 @@ class Args:
     """Serve the API alone, without the page at / that tries the models in a browser."""
     no_access_log: bool = False
     """Log no requests, only what happens to the server."""
-    limits: Annotated[Limits, Flat] = Limits()
-    output: OutputFlags = Output()
+    limits: Flat[Limits] = Limits()
 
 
 def run(args: Args) -> dict[str, Any]:
@@ -57,7 +54,7 @@ def run(args: Args) -> dict[str, Any]:
         from bertie.serve.server import announce, listen, serve
         from bertie.serve.service import Service
     except ImportError as error:
-        raise UsageError(f"bertie serve needs {error.name}: pip install 'bertie[serve]'") from error
+        raise UsageError(f"bertie serve needs {error.name}: {install('serve')}") from error
     if not 0 <= args.port <= 65_535:
         raise UsageError(f"--port {args.port}: give at most 65535")
     keys = ApiKeys.read(args.api_keys) if args.api_keys else ApiKeys()

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tyro.conf import Positional
-
 from bertie import console
-from bertie.commands.common import Output, OutputFlags
+from bertie.commands.flags import Positional
 from bertie.errors import UsageError, UserError
 from bertie.model.layer_selection import Fixed
 from bertie.model.pooling import Pooling
@@ -45,7 +43,6 @@ class Args:
     """Language of the texts, for a model with language embeddings; empty: that of fine-tuning, or else the first one."""
     engine: EngineName | None = None
     """What computes the encoder; by default the engine that a converted model was made for, or else plain."""
-    output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:

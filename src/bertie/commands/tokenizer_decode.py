@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tyro.conf import Positional
-
-from bertie.commands.common import Output, OutputFlags
+from bertie.commands.flags import Positional
 from bertie.errors import UsageError
 from bertie.text.tokenizer import Tokenizer
 
@@ -21,7 +19,6 @@ class Args:
     """Folder of a tokenizer or of a model."""
     ids: Positional[list[int]]
     """Token ids."""
-    output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:
@@ -29,6 +26,5 @@ def run(args: Args) -> dict[str, Any]:
         raise UsageError("bertie tokenizer decode lacks IDS: give at least one id after the tokenizer")
     tokenizer = Tokenizer.load(args.tokenizer)
     text = tokenizer.decode(args.ids)
-    if not args.output.json:
-        print(text)
+    print(text)
     return {"text": text, "tokens": tokenizer.tokens(args.ids)}

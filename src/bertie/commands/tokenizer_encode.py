@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tyro.conf import Positional
-
-from bertie.commands.common import Output, OutputFlags
+from bertie.commands.flags import Positional
 from bertie.errors import UsageError
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.truncation import encode
@@ -23,7 +21,6 @@ class Args:
     """Folder of a tokenizer or of a model."""
     text: Positional[list[str]]
     """Texts; each argument is one text."""
-    output: OutputFlags = Output()
 
 
 def run(args: Args) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tyro.conf import Positional
-
-from bertie.commands.common import ExecutorFlags, ExecutorOptions, Output, OutputFlags, ReaderFlags, ReaderOptions
+from bertie.commands.common import ExecutorOptions
+from bertie.commands.flags import Flat, Positional
 from bertie.commands.tokenizer_train import report_tokenizer
+from bertie.text.readers import ReaderOptions
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import extend_tokenizer
 
@@ -28,9 +28,8 @@ class Args:
     """Largest number of words to add. bertie picks those that save the most pieces."""
     min_frequency: int = 5
     """Smallest number of occurrences of a word to add."""
-    reading: ReaderFlags = ReaderOptions()
-    work: ExecutorFlags = ExecutorOptions()
-    output: OutputFlags = Output()
+    reading: Flat[ReaderOptions] = ReaderOptions()
+    work: Flat[ExecutorOptions] = ExecutorOptions()
 
 
 def run(args: Args) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tyro.conf import Positional
-
 from bertie import console
-from bertie.commands.common import ExecutorFlags, ExecutorOptions, Output, OutputFlags, ReaderFlags, ReaderOptions
+from bertie.commands.common import ExecutorOptions
+from bertie.commands.flags import Flat, Positional
 from bertie.errors import UsageError, UserError
 from bertie.text import coverage
+from bertie.text.readers import ReaderOptions
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import count_words
 
@@ -25,9 +25,8 @@ class Args:
     """Folders of one or two tokenizers or models."""
     text: tuple[str, ...] = ()
     """Text to measure the coverage on: files, folders, patterns, URLs, hf:DATASET; by default no coverage."""
-    reading: ReaderFlags = ReaderOptions()
-    work: ExecutorFlags = ExecutorOptions()
-    output: OutputFlags = Output()
+    reading: Flat[ReaderOptions] = ReaderOptions()
+    work: Flat[ExecutorOptions] = ExecutorOptions()
 
 
 ROWS = {  # title of a row: key and format of the value

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tyro.conf import Positional
-
 from bertie import console, storage
-from bertie.commands.common import ExecutorFlags, ExecutorOptions, Output, OutputFlags, ReaderFlags, ReaderOptions
+from bertie.commands.common import ExecutorOptions
+from bertie.commands.flags import Flat, Positional
+from bertie.text.readers import ReaderOptions
 from bertie.text.special_tokens import LINE_BREAK
 from bertie.text.tokenizer import NormalizerOptions
 from bertie.text.vocabulary import REPORT, train_tokenizer
@@ -50,9 +50,8 @@ class Args:
     """Number of reserved entries: [unused0], [unused1] …"""
     max_unique_words: int = MAX_UNIQUE_WORDS
     """Maximum number of distinct words to count; beyond it, the rarest are dropped. 2 million take about 1.5 GB."""
-    reading: ReaderFlags = ReaderOptions()
-    work: ExecutorFlags = ExecutorOptions()
-    output: OutputFlags = Output()
+    reading: Flat[ReaderOptions] = ReaderOptions()
+    work: Flat[ExecutorOptions] = ExecutorOptions()
 
 
 def run(args: Args) -> dict[str, Any]:

@@ -66,8 +66,8 @@ def glue(
     """
     folder, out = Path(folder), Path(out)
     config = config if isinstance(config, FinetuneConfig) else configuration.load(FinetuneConfig, config, "finetune")
-    checkpoint = model if isinstance(model, Checkpoint) else read_checkpoint(model)
     found = available_tasks(folder, tasks, config)
+    checkpoint = model if isinstance(model, Checkpoint) else read_checkpoint(model)
     if config.metric:
         raise UsageError(f"metric is {config.metric!r}, but each task of GLUE has its own: remove it")
     if from_mnli:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, nearest
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.tasks.classify import Classify
 from bertie.tasks.data.prediction_files import index_of, require_once
@@ -150,7 +150,13 @@ def _select(names: Sequence[str]) -> list[GlueTask]:
     known = {task.name: task for task in TASKS}
     for name in names:
         if name not in known:
-            raise UsageError(f"there is no GLUE task {name!r}: choose from {', '.join(known)} (AX comes with mnli)")
+            near = nearest(name, [*known, *(task.folder for task in TASKS)])
+            guess = next(
+                (f"did you mean {of.name} ({of.folder})? Or " for of in TASKS if near in (of.name, of.folder)), ""
+            )
+            raise UsageError(
+                f"there is no GLUE task {name!r}: {guess}choose from {', '.join(known)} (AX comes with mnli)"
+            )
         if list(names).count(name) > 1:
             raise UsageError(f"the task {name} is named twice")
     return [task for task in TASKS if not names or task.name in names]

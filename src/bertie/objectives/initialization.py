@@ -14,7 +14,6 @@ from bertie.model.config import TransformerConfig
 from bertie.model.initial_attention import CONSTANT, Special, set_initial_attention
 from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead
-from bertie.text.cooccurrence import cooccurrence_vectors
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
 
@@ -77,6 +76,8 @@ def set_pattern_weights(encoder: TransformerEncoder, head: MaskedLMHead, tokeniz
 
 def set_cooccurrence_vectors(embeddings: nn.Embedding, corpus: Corpus) -> None:
     """Set word embeddings in place to co-occurrence vectors of the corpus. Entries that do not occur keep theirs."""
+    from bertie.text.cooccurrence import cooccurrence_vectors  # here, because SciPy loads slowly
+
     console.info("counting co-occurrences for the initial word embeddings")
     words = embeddings.weight.data
     vectors = torch.from_numpy(cooccurrence_vectors(corpus, *words.shape, threads=torch.get_num_threads()))

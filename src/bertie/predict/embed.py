@@ -21,7 +21,7 @@ from bertie.predict.predictor import Predictor
 from bertie.predict.text_blocks import TextRows, text_blocks
 from bertie.predict.vector_files import Columns, Dtype, require_free, vector_file
 from bertie.predict.vectors import WordPooling
-from bertie.tasks.data.rows import SHOWN, STDIN, first_few, require_list
+from bertie.tasks.data.rows import SHOWN, first_few, is_stdin, require_list
 from bertie.tasks.data.unlabeled import Text, UnlabeledReader
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
 from bertie.text.valid_texts import require_texts
@@ -145,8 +145,8 @@ def embed(
 def _inputs(texts: str | Path | Iterable[Any], source: UnlabeledReader) -> Path | list[Any]:
     """Return the file, or the texts in memory. Raises UsageError or UserError if these are no texts."""
     inputs = Path(texts) if isinstance(texts, str | Path) else list(require_list(texts))
-    if inputs == STDIN:  # it can be read only once
-        return list(source.stream(STDIN))
+    if isinstance(inputs, Path) and is_stdin(inputs):  # it can be read only once
+        return list(source.stream(inputs))
     if isinstance(inputs, list):
         require_texts(word for text in inputs for word in (text if isinstance(text, list | tuple) else [text]))
     return inputs

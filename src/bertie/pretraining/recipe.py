@@ -63,7 +63,7 @@ class PretrainTraining:
     activation_checkpointing: bool = False
     """Keep only the inputs of each layer and recompute the rest: far less memory, a third more computation."""
     tensorboard: bool = False
-    """Also write TensorBoard files to RUN/tensorboard (pip install bertie[track])."""
+    """Also write TensorBoard files to RUN/tensorboard (pip install '.[track]')."""
     workers: int = 0
     """Number of processes that prepare batches in advance; 0: none."""
 

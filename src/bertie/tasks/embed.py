@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
-from tyro.conf import Fixed
 
+from bertie.config import Fixed
 from bertie.contracts import Batch, PairTargets, Sequence
 from bertie.errors import UserError, require_range
 from bertie.model.config import PooledToken

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
-from tyro.conf import Fixed
 
+from bertie.config import Fixed
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UserError, require_range
 from bertie.model.encoder import EncoderConfig

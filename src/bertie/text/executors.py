@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from bertie import threads
-from bertie.errors import MachineError, UsageError, UserError
+from bertie.errors import MachineError, UsageError, UserError, install
 
 Item = TypeVar("Item")
 ItemResult = TypeVar("ItemResult")
@@ -104,7 +104,7 @@ def import_ray() -> Any:
         import ray
         import ray.exceptions
     except ImportError as error:
-        raise UsageError("--executor ray needs Ray: pip install 'bertie[ray]'") from error
+        raise UsageError(f"--executor ray needs Ray: {install('ray')}") from error
     return ray
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
+from bertie.errors import install
 
 
 class TensorBoardLog:
@@ -40,4 +41,4 @@ class TensorBoardLog:
     def _give_up(self, error: Exception) -> None:
         self._writer = None
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        console.warn(f"cannot write TensorBoard files: {reason} (pip install bertie[track]); the run continues without")
+        console.warn(f"cannot write TensorBoard files: {reason} ({install('track')}); the run continues without")

@@ -372,6 +372,22 @@ def test_a_finished_run_without_its_config_json_is_refused(folder: Path) -> None
     assert str(folder) in str(raised.value)
 
 
+def test_a_misspelled_folder_is_not_looked_for_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def download(*_: object, **__: object) -> str:
+        raise AssertionError
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    (tmp_path / "runs" / "mini").mkdir(parents=True)
+    (tmp_path / "runs" / "mini.txt").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"^runs/mnii does not exist: did you mean runs/mini\?$"):
+        read_checkpoint("runs/mnii")
+    with pytest.raises(
+        UsageError, match=r"^runs/quite-another does not exist: give a run, a checkpoint folder or a hub id$"
+    ):
+        read_checkpoint("runs/quite-another")
+
+
 def test_a_failed_download_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
 

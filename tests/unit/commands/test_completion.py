@@ -92,5 +92,7 @@ def test_completion_prints_the_script(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_help_imports_no_parser() -> None:
-    code = "import sys; from bertie.cli import main; main(['--help']); sys.exit('tyro' in sys.modules)"
+    code = (
+        "import sys; from bertie.cli import main; main(['--help']); sys.exit('bertie.commands.parser' in sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -1,4 +1,4 @@
-"""The arguments as data are the arguments of the parser."""
+"""The arguments of the verbs, derived from dataclasses."""
 
 from __future__ import annotations
 
@@ -6,31 +6,45 @@ import re
 
 import pytest
 
-from bertie.cli import main
+from bertie import config
 from bertie.commands import VERBS
-from bertie.commands.flags import REQUIRED, Argument, variants
-from bertie.tasks import Classify
-
-
-def help_text(argv: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("COLUMNS", "100")  # wide enough for two columns
-    with pytest.raises(SystemExit):
-        main([*argv, "--help"])
-    return capsys.readouterr().out
+from bertie.commands.flags import Argument, tables, variants
+from bertie.commands.parser import help_text
+from bertie.config import REQUIRED
+from bertie.tasks import AnyTask
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_variants_list_every_flag_of_the_parser(
-    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for word, arguments in variants(verb).items():
-        for name in ("evaluate", "predict"):  # their flags depend on the task of the run
-            task = next((a.group() for a in arguments if a.key.startswith("task.")), Classify())
-            monkeypatch.setattr(f"bertie.commands.{name}.read_task", lambda _, task=task: task)
-        text = help_text([*verb.split(), *([word] if word else [])], capsys, monkeypatch)
-        parsed = set(re.findall(r"^│ (--\S+)", text, re.MULTILINE))
-        found = {argument.name for argument in arguments if not argument.positional}
-        assert {name for name in parsed if not name.endswith(".kind")} == found, (verb, word)
+def test_the_help_lists_every_flag(verb: str) -> None:
+    """With a first word those of its recipe or task, and without one those of all."""
+    every = variants(verb)
+    text = help_text(verb, "")
+    for word, arguments in every.items():
+        flags = {argument.name for argument in arguments if not argument.positional}
+        listed = {name.replace("no-", "") for name in listed_flags(text)}  # a switch may be on in one recipe only
+        assert {name.replace("no-", "") for name in flags} <= listed, (verb, word)
+        if word and verb not in ("evaluate", "predict"):  # these take a run instead
+            assert listed_flags(help_text(verb, word)) == [a.name for a in sort_tables(arguments)], (verb, word)
+
+
+def listed_flags(text: str) -> list[str]:
+    return re.findall(r"^  (--\S+)", text, re.MULTILINE)
+
+
+def sort_tables(arguments: list[Argument]) -> list[Argument]:
+    """The flags without a table first, then table by table."""
+    members = [member for _, found in tables({"": arguments}).values() for member in found]
+    return [a for a in arguments if "." not in a.key and not a.positional] + members
+
+
+@pytest.mark.parametrize("kind", ["classify", "regress", "choose", "span", "tag", "embed"])
+def test_the_help_of_a_run_lists_the_flags_of_its_task(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = config.build(AnyTask, {"kind": kind}, "task")
+    for verb in ("evaluate", "predict"):
+        monkeypatch.setattr(f"bertie.commands.{verb}.read_task", lambda _: task)
+        wanted = [argument.name for argument in sort_tables(variants(verb)[kind])]
+        assert listed_flags(help_text(verb, "runs/some")) == wanted
+        assert f"--task.… of kind `{kind}`:" in help_text(verb, "")
 
 
 def arguments_of(verb: str, word: str = "") -> dict[str, Argument]:

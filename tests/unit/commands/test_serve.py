@@ -36,7 +36,7 @@ def test_names_are_unique() -> None:
 )
 def test_origins_have_a_scheme_and_a_host(origin: str) -> None:
     with pytest.raises(UsageError, match=f"--cors {origin}: give a scheme, a host and maybe a port"):
-        run(Args(("runs/mini",), cors=("https://good.example:8443", origin)))
+        run(Args(["runs/mini"], cors=("https://good.example:8443", origin)))
 
 
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "a" * 64, "\udcff", "a..b", "256.0.0.1"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bertie.commands import predict
-from bertie.errors import UserError
+from bertie.errors import UsageError, UserError
 from bertie.tasks import Classify
 from bertie.tasks.predictions import ClassPrediction
 
@@ -44,6 +44,18 @@ def test_predict_fails_if_no_row_can_be_read(
     captured = capsys.readouterr()
     assert [json.loads(line) for line in captured.out.splitlines()] == [{"error": str(BAD)}] * count
     assert not captured.err
+
+
+def test_the_texts_can_be_the_parts_of_one_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Model:
+        def predict_stream(self, inputs: list[Any]) -> Iterator[ClassPrediction]:
+            assert inputs == [["who?", "Keats."]]
+            return iter([GOOD])
+
+    monkeypatch.setattr(predict, "load", lambda *_, **__: Model())
+    assert predict.run(predict.Args("run", ["who?", "Keats."], Classify(), one_example=True))["examples"] == 1
+    with pytest.raises(UsageError, match="--one-example applies to texts"):
+        predict.run(predict.Args("run", [], Classify(), one_example=True, input=Path("a.txt")))
 
 
 def test_predict_fails_on_an_empty_file(monkeypatch: pytest.MonkeyPatch) -> None:

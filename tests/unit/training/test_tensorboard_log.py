@@ -40,7 +40,7 @@ def test_missing_tensorboard_does_not_stop_the_run(
     board = TensorBoardLog(tmp_path, 0)
     board.write(record(1, 2.0))
     board.flush()
-    assert "pip install bertie[track]" in capsys.readouterr().err
+    assert "pip install '.[track]' in a checkout of bertie" in capsys.readouterr().err
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bertie.errors import UsageError
+from bertie.errors import UsageError, install
 
 BF16 = ("amx_bf16", "avx512_bf16", "bf16")
 """Instructions for bf16. Without them, torch emulates bf16 slowly."""
@@ -50,4 +50,4 @@ def require_packages(engine: str, extra: str, *packages: str) -> None:
         UsageError: One is missing.
     """
     if missing := [package for package in packages if importlib.util.find_spec(package) is None]:
-        raise UsageError(f"the engine {engine} needs {' and '.join(missing)}: pip install 'bertie[{extra}]'")
+        raise UsageError(f"the engine {engine} needs {' and '.join(missing)}: {install(extra)}")

@@ -115,8 +115,10 @@ class ChoiceReader:
             elif isinstance(value, list | tuple):
                 value = _from_list(value, place)
             elif not isinstance(value, ChoiceExample):
-                expected = 'expected {"context": …, "endings": […]} or [context, ending, ending …]'
-                raise UserError(f"{place}: {expected}, got {type(value).__name__}", "For a file, use --input")
+                expected = 'a context needs endings: give [context, ending, ending …] or {"context": …, "endings": […]}'
+                raise UserError(
+                    f"{place}: {expected}", "On the command line: --one-example CONTEXT ENDING ENDING…, or --input FILE"
+                )
             yield value
 
     def _rows(self, path: Path, labeled: bool) -> Iterator[Row | UserError]:

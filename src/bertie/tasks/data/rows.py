@@ -44,6 +44,11 @@ class Row(NamedTuple):
     place: str
 
 
+def is_stdin(path: Path | str) -> bool:
+    """Whether a name on the command line means stdin: "-" is .txt, "-.jsonl", "-.csv" and "-.tsv" name the format."""
+    return str(path) in ("-", "-.jsonl", "-.csv", "-.tsv")
+
+
 def file_format(path: Path) -> str:
     """Return the format that a file name states, such as "jsonl" for a.jsonl.gz; "txt" for stdin, "" for none."""
     return "txt" if path == STDIN else split_suffix(path.name)[0].removeprefix(".")
@@ -53,7 +58,7 @@ def read_rows(path: Path, headerless: NamesOfHeaderless | None = None) -> Iterat
     """Read the rows of a .txt, .jsonl, .csv, .tsv or .parquet file, lazily; all but .parquet may be compressed.
 
     Args:
-        path: The file. "-" is stdin, read as .txt, where each line is a row with the column "text".
+        path: The file. "-" is stdin, read as .txt, where each line is a row with the column "text"; see `is_stdin`.
         headerless: Recognizes .csv and .tsv files without a header; see `NamesOfHeaderless`.
 
     Returns:
@@ -63,11 +68,11 @@ def read_rows(path: Path, headerless: NamesOfHeaderless | None = None) -> Iterat
         UsageError: if the file does not exist or has no known format.
         UserError: while reading, if the file as a whole cannot be read.
     """
-    if path != STDIN:
+    if not is_stdin(path):
         require_file(path)
         if not path.name.lower().endswith(SUFFIXES):
             raise UsageError(f"{path}: examples are read from files of these formats: {KNOWN}")
-    return _read_rows(STDIN_DEVICE if path == STDIN else path, cast(Format, file_format(path)), headerless)
+    return _read_rows(STDIN_DEVICE if is_stdin(path) else path, cast(Format, file_format(path)), headerless)
 
 
 def _read_rows(path: Path, format: Format, headerless: NamesOfHeaderless | None) -> Iterator[Row | UserError]:
@@ -114,7 +119,7 @@ def require_file(path: Path) -> None:
         raise UsageError(f"no such file: {path}")
     if not path.is_file():
         raise UsageError(
-            f"{path} is not a regular file: give one (texts to predict can be piped, one per line: --input -)"
+            f"{path} is not a regular file: give one (rows can be piped: --input -.jsonl, or texts, one per line: --input -)"
         )
 
 

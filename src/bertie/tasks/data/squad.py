@@ -13,6 +13,7 @@ from bertie.tasks.data.rows import (
     STDIN,
     Row,
     file_format,
+    is_stdin,
     join_names,
     parse_index,
     read_rows,
@@ -114,14 +115,19 @@ class SquadReader:
             if isinstance(value, dict):
                 value = _to_question(row_from_python(value, place), str(number), columns)
             elif not isinstance(value, Question):
-                expected = 'expected {"question": …, "context": …}, a pair of both or a Question'
-                raise UserError(f"{place}: {expected}, got {type(value).__name__}", "For a file, use --input")
+                expected = 'a question needs a context: give the pair of both, or {"question": …, "context": …}'
+                raise UserError(
+                    f"{place}: {expected}", "On the command line: --one-example QUESTION CONTEXT, or --input FILE"
+                )
             yield value
 
     def _read(self, path: Path, answered: bool) -> Iterator[Question | UserError]:
         if path == STDIN:
-            raise UsageError("a line of stdin is a text, and a question needs a context: give a .json or .jsonl file")
-        require_file(path)
+            raise UsageError(
+                "a line of stdin is a text, and a question needs a context: pipe rows, with --input -.jsonl"
+            )
+        if not is_stdin(path):
+            require_file(path)
         is_json = path.suffix == ".json"
         columns = QuestionColumns() if is_json else self.columns
         for number, row in enumerate(_read_squad_json(path) if is_json else _read_table(path), 1):

@@ -21,6 +21,7 @@ from bertie.tasks.data.rows import valid_examples
 from bertie.tasks.data.squad import Answer, Question, QuestionColumns, SquadReader
 from bertie.tasks.data.texts import Example, TextColumns, TextReader
 from bertie.tasks.data.unlabeled import UnlabeledReader
+from bertie.tasks.task import Reader
 
 SWAG = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n"
 
@@ -226,6 +227,35 @@ def test_a_line_of_stdin_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert all(isinstance(item, UserError) for item in ConllReader().read(Path("-")))
     with pytest.raises(UsageError, match="a line of stdin is a text, and a question needs a context"):
         list(SquadReader().stream(Path("-")))
+
+
+def test_a_suffix_names_the_format_of_stdin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    device = write(tmp_path / "typed", '{"question": "Who?", "context": "Keats."}\n')
+    monkeypatch.setattr("bertie.tasks.data.rows.STDIN_DEVICE", device)
+    [question] = SquadReader().stream(Path("-.jsonl"))
+    assert isinstance(question, Question)
+    assert (question.question, question.context) == ("Who?", "Keats.")
+    device.write_text("text,text_pair\na,b\n")
+    [example] = TextReader().stream(Path("-.csv"))
+    assert isinstance(example, Example)
+    assert (example.text, example.text_pair) == ("a", "b")
+    device.write_text("context\tending0\tending1\nc\td\te\n")
+    [choice] = ChoiceReader().stream(Path("-.tsv"))
+    assert isinstance(choice, ChoiceExample)
+    assert (choice.context, choice.endings) == ("c", ("d", "e"))
+
+
+@pytest.mark.parametrize(
+    ("reader", "message"),
+    [
+        (SquadReader(), "example 1: a question needs a context: .*--one-example QUESTION CONTEXT, or --input FILE"),
+        (ChoiceReader(), "example 1: a context needs endings: .*--one-example CONTEXT ENDING ENDING…, or --input FILE"),
+    ],
+)
+def test_a_lone_text_is_refused_without_words_of_python(reader: Reader, message: str) -> None:
+    with pytest.raises(UserError, match=message) as raised:
+        list(reader.values(["who?"]))
+    assert "str" not in str(raised.value)
 
 
 def test_an_id_that_is_not_unicode_is_an_error(tmp_path: Path) -> None:
