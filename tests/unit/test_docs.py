@@ -282,6 +282,7 @@ PLACEHOLDERS = {"NAME"}
 GUIDES = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs" / "explanation").glob("*.md"))]
 
 
+@functools.cache
 def python_files() -> set[str]:
     folders = (SOURCE, *(ROOT / name for name in ("tests", "benchmarks", "docs", "packaging")))
     return {path.name for folder in folders for path in folder.rglob("*.py")}
@@ -359,40 +360,46 @@ def docstrings(path: Path) -> str:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-@each_page
-def test_files_and_names_in_the_pages_exist(page: Path) -> None:
-    if page.name == "CHANGELOG.md" or page.parent.name == "log":
-        return
-    text = page.read_text(encoding="utf-8")
-    assert not missing_files(text, page.parent)
-    dotted = set(re.findall(r"(?<![\w/.])bertie(?:\.[a-zA-Z]\w*)+", text)) - {"bertie.fish"}
-    assert not {name for name in dotted if not is_importable(name)}
+def test_files_and_names_in_the_pages_exist() -> None:
+    missing = []
+    for page in PAGES:
+        if page.name == "CHANGELOG.md" or page.parent.name == "log":
+            continue
+        text = page.read_text(encoding="utf-8")
+        dotted = set(re.findall(r"(?<![\w/.])bertie(?:\.[a-zA-Z]\w*)+", text)) - {"bertie.fish"}
+        names = missing_files(text, page.parent) | {name for name in dotted if not is_importable(name)}
+        missing += [f"{page.relative_to(ROOT)}: {name}" for name in sorted(names)]
+    assert missing == []
 
 
-@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
-def test_constants_in_the_guides_exist(page: Path) -> None:
+def test_constants_in_the_guides_exist() -> None:
     code = set().union(*(names_in(path) for path in (*CODE, *sorted((ROOT / "tests").rglob("*.py")))))
-    assert set(re.findall(r"`([A-Z][A-Z_]{3,})`", page.read_text(encoding="utf-8"))) <= code
+    named = {page: set(re.findall(r"`([A-Z][A-Z_]{3,})`", page.read_text(encoding="utf-8"))) for page in GUIDES}
+    assert [f"{page.relative_to(ROOT)}: {name}" for page in GUIDES for name in sorted(named[page] - code)] == []
 
 
-@pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_files_and_names_in_docstrings_exist(path: Path) -> None:
-    text = docstrings(path)
-    assert not missing_files(text, path.parent)
-    assert not missing_members(text)
+def test_files_and_names_in_docstrings_exist() -> None:
+    missing = []
+    for path in CODE:
+        text = docstrings(path)
+        names = missing_files(text, path.parent) | missing_members(text)
+        missing += [f"{path.relative_to(ROOT)}: {name}" for name in sorted(names)]
+    assert missing == []
 
 
-@pytest.mark.parametrize("room", ROOMS, ids=lambda path: str(path.parent.relative_to(SOURCE)))
-def test_a_room_names_all_of_its_files(room: Path) -> None:
+def test_a_room_names_all_of_its_files() -> None:
     """The table VERBS names the files of the commands."""
-    text = ast.get_docstring(ast.parse(room.read_text(encoding="utf-8"))) or ""
-    named = set(re.findall(r"\b(\w+)\.py\b", text)) | {
-        name.rpartition(".")[2] for name in VERBS.values() if room.parent.name == "commands"
-    }
-    files = {path.stem for path in room.parent.glob("*.py")} - {"__init__"}
-    folders = {path.parent.name for path in room.parent.glob("*/__init__.py")}
-    assert files - named == set()
-    assert {name for name in folders if f"{name}/" not in text} == set()
+    missing = []
+    for room in ROOMS:
+        text = ast.get_docstring(ast.parse(room.read_text(encoding="utf-8"))) or ""
+        named = set(re.findall(r"\b(\w+)\.py\b", text)) | {
+            name.rpartition(".")[2] for name in VERBS.values() if room.parent.name == "commands"
+        }
+        files = {path.stem for path in room.parent.glob("*.py")} - {"__init__"}
+        folders = {path.parent.name for path in room.parent.glob("*/__init__.py")}
+        names = (files - named) | {name for name in folders if f"{name}/" not in text}
+        missing += [f"{room.relative_to(ROOT)}: {name}" for name in sorted(names)]
+    assert missing == []
 
 
 def test_missing_names_are_found() -> None:
