@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertie.contracts import Sequence
-from bertie.serve.queue import Lane, LaneBatch, QueueFull, QueueShare, QueuedJob, TokenQueue
+from bertie.serve.queue import Lane, LaneBatch, QueuedJob, QueueFull, QueueShare, TokenQueue
 from bertie.serve.worker import MAX_FAILURES, ComputedBatch, Failure, Health, Worker
 
 
