@@ -26,11 +26,11 @@ def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[killing.Nurser
 
 @pytest.fixture(scope="session")
 def shards(small_texts: list[str], small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Shards of so little text that an epoch has about ten steps."""
+    """Shards of so little text that an epoch has about seven steps."""
     from bertie.text.prepare import prepare
 
     folder = tmp_path_factory.mktemp("few")
-    lines = [json.dumps({"text": text}) + "\n" for text in small_texts[:60]]
+    lines = [json.dumps({"text": text}) + "\n" for text in small_texts[:40]]
     (folder / "text.jsonl").write_text("".join(lines))
     prepare([folder / "text.jsonl"], small_tokenizer, folder / "shards", eval_share=0.2)
     return folder / "shards"

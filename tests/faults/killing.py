@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-STEPS = 30  # of the pre-training that most tests disturb
+STEPS = 18  # of the pre-training that most tests disturb: more than two epochs
 TIMING = ("seconds", "tokens_per_second", "utilization", "metrics_bytes", "metrics_sha256")
 TINY = (
     "--model.hidden-size 32 --model.num-attention-heads 2 --model.intermediate-size 64 --model.hidden-dropout-prob 0.1 "
@@ -59,7 +59,7 @@ class Victim:
                 return True
             if not self.alive():
                 return bool(true())
-            time.sleep(0.0005)
+            time.sleep(0.002)
         raise TimeoutError(f"nothing happened: {self.text}")
 
     def alive(self) -> bool:
@@ -199,7 +199,7 @@ def wait_for(place: Path, process: subprocess.Popen[str]) -> None:
     while not place.exists():
         assert process.poll() is None, "it ended before"
         assert time.monotonic() < until, "it hangs"
-        time.sleep(0.001)
+        time.sleep(0.01)
 
 
 def half_written(run: Path) -> set[str]:

@@ -44,11 +44,11 @@ def undisturbed_out(
     ("what", "number"),
     [
         ("write_atomic /stsb/config.toml", 1),  # between two tasks
-        ("write_atomic .stsb.tmp config.toml", 1),
+        pytest.param("write_atomic .stsb.tmp config.toml", 1, marks=pytest.mark.slow),
         ("save_file /stsb/.model", 1),
         ("write_atomic /submission/SST-2.tsv", 1),
-        ("replace /submission/.SST-2.tsv", 1),
-        ("write_atomic /sst2/glue.json", 1),
+        pytest.param("replace /submission/.SST-2.tsv", 1, marks=pytest.mark.slow),
+        pytest.param("write_atomic /sst2/glue.json", 1, marks=pytest.mark.slow),
         ("replace /out/.scores.json", 1),
     ],
 )

@@ -37,19 +37,20 @@ def finish(nursery: Nursery, command: list[str], run: Path) -> None:
     assert not list(run.rglob("*.tmp-*"))
 
 
+@pytest.mark.parametrize("kills", [4, pytest.param(22, marks=pytest.mark.slow)])
 def test_pretraining_killed_often_gives_the_same_bytes(
-    nursery: Nursery, shards: Path, undisturbed: Path, tmp_path: Path
+    nursery: Nursery, shards: Path, undisturbed: Path, tmp_path: Path, kills: int
 ) -> None:
     rng, total = random.Random(0), Toll()
-    while total.kills < 22:  # if a run finishes earlier, compare it and begin another one
+    while total.kills < kills:  # if a run finishes earlier, compare it and begin another one
         run = tmp_path / f"run{total.kills}"
         command = pretrain_command(shards, run)
-        toll = disturb(nursery, command, run, rng, 22 - total.kills)
+        toll = disturb(nursery, command, run, rng, kills - total.kills)
         finish(nursery, command, run)
         assert differences(run, undisturbed) == []
         total.kills += toll.kills
         total.in_saves += toll.in_saves
-    assert total.in_saves >= 6
+    assert total.in_saves >= kills // 4
 
 
 def test_killed_fine_tuning_gives_the_same_bytes(
@@ -58,7 +59,7 @@ def test_killed_fine_tuning_gives_the_same_bytes(
     alone, run = tmp_path / "alone", tmp_path / "killed"
     finish(nursery, finetune_command(examples, undisturbed, alone), alone)
     command = finetune_command(examples, undisturbed, run)
-    toll = disturb(nursery, command, run, random.Random(1), 6, steps=3)
+    toll = disturb(nursery, command, run, random.Random(1), 4, steps=3)
     finish(nursery, command, run)
     assert differences(run, alone) == []
     assert "scores.json" in content(run)
@@ -157,7 +158,7 @@ def test_interrupt_at_any_moment_saves_and_resumes(
 ) -> None:
     run, rng = tmp_path / "run", random.Random(2)
     command = pretrain_command(shards, run)
-    for turn in range(5):
+    for turn in range(2):  # in a step, and in the writing of a checkpoint
         victim = nursery.start_held(command, *(in_save(rng, torn=False) if turn % 2 else in_training(command, rng, 4)))
         assert victim.alive(), victim.text
         assert bool(half_written(run)) == bool(turn % 2)

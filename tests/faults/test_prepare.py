@@ -69,7 +69,7 @@ def whole(command: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[
     return contents(out)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_killed_again_and_again(
     command: list[str], whole: dict[str, bytes], tmp_path: Path, how: signal.Signals
 ) -> None:
@@ -80,7 +80,7 @@ def test_killed_again_and_again(
         with child(command, out, point=point) as process:
             wait_for(held, process)
             process.send_signal(how)
-            code = process.wait(60)
+            code = process.wait(300)
         assert code == (130 if how == signal.SIGTERM else -how), point
         assert not out.exists()
         held.unlink()

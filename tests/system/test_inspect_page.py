@@ -40,6 +40,7 @@ def inspection(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 def page(browser: Browser, inspection: Path) -> Iterator[Page]:
     """The page, without a network. Errors of its scripts fail the test."""
     context = browser.new_context(viewport={"width": 1300, "height": 900}, offline=True, accept_downloads=True)
+    context.set_default_timeout(300_000)  # milliseconds that a busy machine may take
     page, errors = context.new_page(), list[str]()
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)

@@ -59,7 +59,7 @@ class Process:
 
     def wait(self) -> int:
         code = self.popen.wait(300)
-        self._reader.join(20)
+        self._reader.join(300)
         assert self.popen.stdout is not None
         if not self.popen.stdout.closed:
             self.stdout = self.popen.stdout.read()
@@ -77,11 +77,11 @@ class Process:
 
     def waiting_tokens(self) -> float:
         """Return the tokens in the queue."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=300) as response:
             return sum(float(line.split()[1]) for line in response if line.startswith(b"bertie_queue_tokens{"))
 
     def get(self, path: str) -> int:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         try:
             connection.request("GET", path)
             return connection.getresponse().status
@@ -153,11 +153,12 @@ def test_sigterm_under_load_loses_no_admitted_request(pretrained: Path, small_te
     assert set(unanswered) <= closed
 
 
+@pytest.mark.slow
 def test_three_minutes_of_all_kinds_of_requests_and_overload(pretrained: Path) -> None:
     """The script checks every answer, the deadline of admitted requests, and that memory stays."""
     script = Path(__file__).parents[2] / "benchmarks/serve.py"
     command = [sys.executable, str(script), "soak", str(pretrained), "--seconds", "180", "--threads", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all answered" in done.stdout
 
@@ -174,18 +175,22 @@ def test_the_server_answers_while_a_load_balancer_learns_that_it_drains(pretrain
 
 
 def test_a_request_that_does_not_end_cannot_stop_the_stop(pretrained: Path) -> None:
-    with process(str(pretrained), "--drain-timeout", "1", "--read-timeout", "60") as server:
-        client = socket.create_connection(("127.0.0.1", server.port))
-        client.sendall(b"POST /v1/embeddings HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{")
-        time.sleep(0.3)
-        started = time.monotonic()
+    with process(str(pretrained), "--drain-timeout", "1", "--read-timeout", "3600") as server:
+        client = begin_request(server)
         assert server.stop() == 0
-        assert time.monotonic() - started < 20
         client.close()
 
 
-def unfinished(server: Process, texts: list[str], *signals: signal.Signals) -> tuple[Counter[int], float, list[Any]]:
-    """Fill the queue for more than a minute, and send signals. Returns statuses, seconds and the server's events."""
+def begin_request(server: Process) -> socket.socket:
+    """Send all but the end of a request, which the server has read on return."""
+    client = socket.create_connection(("127.0.0.1", server.port))
+    client.sendall(b"POST /v1/embeddings HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{")
+    assert server.get("/livez") == 200  # it answers in order
+    return client
+
+
+def unfinished(server: Process, texts: list[str], *signals: signal.Signals) -> tuple[Counter[int], list[Any]]:
+    """Fill the queue for more than a minute, and send signals. Returns statuses and the server's events."""
     found: list[int] = []
     threads = [
         threading.Thread(target=lambda: found.append(server.post({"input": texts * 4})[0]), daemon=True)
@@ -195,38 +200,30 @@ def unfinished(server: Process, texts: list[str], *signals: signal.Signals) -> t
         thread.start()
     while server.waiting_tokens() < 15_000:
         time.sleep(0.01)
-    started = time.monotonic()
     for each in signals:
         server.popen.send_signal(each)
-        time.sleep(0.5)
-    code = server.wait()
-    seconds = time.monotonic() - started
-    assert code == 0
+        server.event("draining")  # a second signal before the first is handled would be the same one
+    assert server.wait() == 0
     for thread in threads:
-        thread.join(20)
-    return Counter(found), seconds, server.events
+        thread.join(300)
+    return Counter(found), server.events
 
 
 def test_a_second_signal_does_not_wait(pretrained: Path, small_texts: list[str]) -> None:
     slow = ("--batch-tokens", "1", "--timeout", "600", "--drain-timeout", "600")
     with process(str(pretrained), *slow) as server:
-        statuses, seconds, events = unfinished(server, small_texts, signal.SIGTERM, signal.SIGTERM)
-    assert seconds < 20
-    assert 500 not in statuses
+        statuses, events = unfinished(server, small_texts, signal.SIGTERM, signal.SIGTERM)
+    assert not {200, 500} & set(statuses)  # it does not compute what waits
     assert not [event for event in events if event["event"] == "bug"]
 
 
 def test_a_second_signal_ends_an_idle_server_at_once(pretrained: Path) -> None:
-    """Although one client does not complete its request, and a load balancer would need a minute. Nothing is wrong."""
-    with process(str(pretrained), "--drain-delay", "60", "--drain-timeout", "60", "--json") as server:
-        client = socket.create_connection(("127.0.0.1", server.port))
-        client.sendall(b"POST /v1/embeddings HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{")
-        time.sleep(0.3)
-        started = time.monotonic()
+    """Although one client does not complete its request, and a load balancer would need an hour. Nothing is wrong."""
+    with process(str(pretrained), "--drain-delay", "3600", "--drain-timeout", "3600", "--json") as server:
+        client = begin_request(server)
         server.popen.send_signal(signal.SIGINT)
-        time.sleep(0.5)
+        server.event("draining")
         assert server.stop(signal.SIGINT) == 0
-        assert time.monotonic() - started < 20
         assert server.events[-1]["worker_ended"]
         assert server.events[-1]["level"] == "info"
         assert json.loads(server.stdout) == {"models": [pretrained.name]}
@@ -236,8 +233,7 @@ def test_a_second_signal_ends_an_idle_server_at_once(pretrained: Path) -> None:
 def test_requests_that_cannot_be_completed_in_time_get_503(pretrained: Path, small_texts: list[str]) -> None:
     slow = ("--batch-tokens", "1", "--timeout", "600", "--drain-timeout", "2")
     with process(str(pretrained), *slow) as server:
-        statuses, seconds, events = unfinished(server, small_texts, signal.SIGTERM)
-    assert seconds < 30
+        statuses, events = unfinished(server, small_texts, signal.SIGTERM)
     assert 503 in statuses
     assert set(statuses) <= {429, 503}
     logged = Counter(event["status"] for event in events if event.get("path") == "/v1/embeddings")

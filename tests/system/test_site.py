@@ -12,6 +12,7 @@ import pytest
 
 import bertie
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 
 

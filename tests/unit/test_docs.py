@@ -8,9 +8,9 @@ import functools
 import importlib
 import importlib.util
 import re
+import runpy
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 import tomllib
@@ -41,7 +41,6 @@ GENERATED = [page for page in PAGES if page.parent.name == "reference"]  # their
 WIDTH = 120
 RECIPES = {"pretrain": PretrainArgs, "finetune": FinetuneArgs}
 EVERYWHERE = {"--help", "--version"}
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,8 @@ class Block:
 @functools.cache
 def parsed(page: Path) -> tuple[list[tuple[int, str]], list[Block]]:
     """Split a page into numbered lines of prose and fenced blocks."""
-    prose: list[tuple[int, str]] = []
-    blocks: list[Block] = []
+    lines: list[tuple[int, str]] = []
+    fenced: list[Block] = []
     fence: re.Match[str] | None = None
     inside: list[str] = []
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
@@ -66,55 +65,74 @@ def parsed(page: Path) -> tuple[list[tuple[int, str]], list[Block]]:
         if fence is None and found:
             fence, inside = found, []
         elif fence is not None and found and found.group(1) == fence.group(1) and not found.group(2):
-            blocks.append(Block(fence.group(2), number - len(inside), "\n".join(inside)))
+            fenced.append(Block(fence.group(2), number - len(inside), "\n".join(inside)))
             fence = None
         elif fence is not None:
             inside.append(line)
         else:
-            prose.append((number, line))
+            lines.append((number, line))
     assert fence is None, f"{page}: a fenced block does not end"
-    return prose, blocks
+    return lines, fenced
 
 
-def blocks_of(page: Path, *languages: str) -> list[Block]:
-    return [block for block in parsed(page)[1] if block.language in languages]
+def prose() -> Iterator[tuple[Path, int, str]]:
+    """Yield the lines of prose of all pages."""
+    for page in PAGES:
+        for number, line in parsed(page)[0]:
+            yield page, number, line
+
+
+def blocks(*languages: str) -> Iterator[tuple[str, Block]]:
+    """Yield the blocks of all pages in one of the languages, and their places."""
+    for page in PAGES:
+        for block in parsed(page)[1]:
+            if block.language in languages:
+                yield place(page, block.line), block
+
+
+def place(page: Path, line: int) -> str:
+    return f"{page.relative_to(ROOT)}:{line}"
 
 
 # Links
 
 
+@functools.cache
 def anchors(page: Path) -> set[str]:
     """Return the anchors of the headings, as GitHub and the site make them."""
     headings = (re.match(r"#{1,6} (.*)", line) for _, line in parsed(page)[0])
     return {re.sub(r"[^\w\- ]", "", found.group(1).strip().lower()).replace(" ", "-") for found in headings if found}
 
 
-def links(page: Path) -> Iterator[tuple[int, str]]:
-    for number, line in parsed(page)[0]:
+def links() -> Iterator[tuple[Path, int, str]]:
+    for page, number, line in prose():
         for target in re.findall(r"\]\(([^()\s]+)\)", re.sub(r"(?<!\[)`[^`]*`(?!\])", "", line)):
-            yield number, target
+            yield page, number, target
 
 
-@each_page
-def test_links_lead_to_files_and_headings(page: Path) -> None:
+def test_links_lead_to_files_and_headings() -> None:
     broken = []
-    for number, target in links(page):
+    for page, number, target in links():
         if re.match(r"[a-z]+:", target):
             continue
         path, _, anchor = target.partition("#")
         target_page = (page.parent / path).resolve() if path else page
         if not target_page.exists() or (anchor and anchor not in anchors(target_page)):
-            broken.append(f"{page.relative_to(ROOT)}:{number}: {target}")
-    assert not broken
+            broken.append(f"{place(page, number)}: {target}")
+    assert broken == []
 
 
 # Examples
 
 
-@each_page
-def test_python_examples_compile(page: Path) -> None:
-    for block in blocks_of(page, "python"):
-        compile(block.text, f"{page}:{block.line}", "exec")
+def test_python_examples_compile() -> None:
+    refused = []
+    for where, block in blocks("python"):
+        try:
+            compile(block.text, where, "exec")
+        except SyntaxError as error:
+            refused.append(f"{where}: {error}")
+    assert refused == []
 
 
 def load_recipe(values: dict[str, Any]) -> list[str]:
@@ -149,11 +167,14 @@ def plan_with_any_files(lab: LabConfig) -> None:
         make_plan(lab, Path(folder))
 
 
-@each_page
-def test_toml_examples_load(page: Path) -> None:
-    for block in blocks_of(page, "toml"):
-        refusals = load_recipe(tomllib.loads(block.text))
-        assert not refusals, f"{page.relative_to(ROOT)}:{block.line}"
+def test_toml_examples_load() -> None:
+    refused = []
+    for where, block in blocks("toml"):
+        try:
+            refused += [f"{where}: {refusal}" for refusal in load_recipe(tomllib.loads(block.text))]
+        except (tomllib.TOMLDecodeError, UsageError) as error:
+            refused.append(f"{where}: {error}")
+    assert refused == []
 
 
 @functools.cache
@@ -192,29 +213,38 @@ def commands(text: str, prompt: bool) -> Iterator[list[str]]:
                 yield words[words.index("bertie") + 1 :]
 
 
-@each_page
-def test_shell_examples_use_commands_and_flags_that_exist(page: Path) -> None:
-    for block in blocks_of(page, "sh", "bash", "shell", "console"):
+def test_shell_examples_use_commands_and_flags_that_exist() -> None:
+    wrong = []
+    for where, block in blocks("sh", "bash", "shell", "console"):
         for words in commands(block.text, block.language == "console"):
-            assert usage_error(words) is None, f"{page.relative_to(ROOT)}:{block.line}: {' '.join(words)}"
+            if error := usage_error(words):
+                wrong.append(f"{where}: {' '.join(words)}: {error}")
+    assert wrong == []
 
 
-@each_page
-def test_commands_and_flags_in_the_text_exist(page: Path) -> None:
+def test_commands_and_flags_in_the_text_exist() -> None:
     """Check code in backticks: `bertie …`, and flags with a dot, which no other program has.
 
     The log and the changelog describe earlier versions.
     """
-    if page.name == "CHANGELOG.md" or page.parent.name == "log":
-        return
     every = {flag for verb in VERBS for found in flags(verb).values() for flag in found}
-    text = "\n".join(line for _, line in parsed(page)[0])
-    for span in re.findall(r"`([^`]+)`", text):
-        words = span.split()
-        if words[0] == "bertie":
-            assert usage_error(words[1:]) is None, span
-        elif re.fullmatch(r"--[a-z0-9-]+(\.[a-z0-9-]+)+(=.*)?", words[0]):
-            assert words[0].split("=")[0] in every, span
+    wrong = []
+    for page in PAGES:
+        if page.name == "CHANGELOG.md" or page.parent.name == "log":
+            continue
+        numbers, lines = zip(*parsed(page)[0], strict=True)
+        text = "\n".join(lines)
+        for span in re.finditer(r"`([^`]+)`", text):
+            words = span[1].split()
+            if words[0] == "bertie":
+                error = usage_error(words[1:])
+            elif re.fullmatch(r"--[a-z0-9-]+(\.[a-z0-9-]+)+(=.*)?", words[0]):
+                error = None if words[0].split("=")[0] in every else "no command has this flag"
+            else:
+                continue
+            if error:
+                wrong.append(f"{place(page, numbers[text.count(chr(10), 0, span.start())])}: {span[1]}: {error}")
+    assert wrong == []
 
 
 def test_wrong_usage_is_found() -> None:
@@ -252,6 +282,7 @@ PLACEHOLDERS = {"NAME"}
 GUIDES = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs" / "explanation").glob("*.md"))]
 
 
+@functools.cache
 def python_files() -> set[str]:
     folders = (SOURCE, *(ROOT / name for name in ("tests", "benchmarks", "docs", "packaging")))
     return {path.name for folder in folders for path in folder.rglob("*.py")}
@@ -329,40 +360,46 @@ def docstrings(path: Path) -> str:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-@each_page
-def test_files_and_names_in_the_pages_exist(page: Path) -> None:
-    if page.name == "CHANGELOG.md" or page.parent.name == "log":
-        return
-    text = page.read_text(encoding="utf-8")
-    assert not missing_files(text, page.parent)
-    dotted = set(re.findall(r"(?<![\w/.])bertie(?:\.[a-zA-Z]\w*)+", text)) - {"bertie.fish"}
-    assert not {name for name in dotted if not is_importable(name)}
+def test_files_and_names_in_the_pages_exist() -> None:
+    missing = []
+    for page in PAGES:
+        if page.name == "CHANGELOG.md" or page.parent.name == "log":
+            continue
+        text = page.read_text(encoding="utf-8")
+        dotted = set(re.findall(r"(?<![\w/.])bertie(?:\.[a-zA-Z]\w*)+", text)) - {"bertie.fish"}
+        names = missing_files(text, page.parent) | {name for name in dotted if not is_importable(name)}
+        missing += [f"{page.relative_to(ROOT)}: {name}" for name in sorted(names)]
+    assert missing == []
 
 
-@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
-def test_constants_in_the_guides_exist(page: Path) -> None:
+def test_constants_in_the_guides_exist() -> None:
     code = set().union(*(names_in(path) for path in (*CODE, *sorted((ROOT / "tests").rglob("*.py")))))
-    assert set(re.findall(r"`([A-Z][A-Z_]{3,})`", page.read_text(encoding="utf-8"))) <= code
+    named = {page: set(re.findall(r"`([A-Z][A-Z_]{3,})`", page.read_text(encoding="utf-8"))) for page in GUIDES}
+    assert [f"{page.relative_to(ROOT)}: {name}" for page in GUIDES for name in sorted(named[page] - code)] == []
 
 
-@pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_files_and_names_in_docstrings_exist(path: Path) -> None:
-    text = docstrings(path)
-    assert not missing_files(text, path.parent)
-    assert not missing_members(text)
+def test_files_and_names_in_docstrings_exist() -> None:
+    missing = []
+    for path in CODE:
+        text = docstrings(path)
+        names = missing_files(text, path.parent) | missing_members(text)
+        missing += [f"{path.relative_to(ROOT)}: {name}" for name in sorted(names)]
+    assert missing == []
 
 
-@pytest.mark.parametrize("room", ROOMS, ids=lambda path: str(path.parent.relative_to(SOURCE)))
-def test_a_room_names_all_of_its_files(room: Path) -> None:
+def test_a_room_names_all_of_its_files() -> None:
     """The table VERBS names the files of the commands."""
-    text = ast.get_docstring(ast.parse(room.read_text(encoding="utf-8"))) or ""
-    named = set(re.findall(r"\b(\w+)\.py\b", text)) | {
-        name.rpartition(".")[2] for name in VERBS.values() if room.parent.name == "commands"
-    }
-    files = {path.stem for path in room.parent.glob("*.py")} - {"__init__"}
-    folders = {path.parent.name for path in room.parent.glob("*/__init__.py")}
-    assert files - named == set()
-    assert {name for name in folders if f"{name}/" not in text} == set()
+    missing = []
+    for room in ROOMS:
+        text = ast.get_docstring(ast.parse(room.read_text(encoding="utf-8"))) or ""
+        named = set(re.findall(r"\b(\w+)\.py\b", text)) | {
+            name.rpartition(".")[2] for name in VERBS.values() if room.parent.name == "commands"
+        }
+        files = {path.stem for path in room.parent.glob("*.py")} - {"__init__"}
+        folders = {path.parent.name for path in room.parent.glob("*/__init__.py")}
+        names = (files - named) | {name for name in folders if f"{name}/" not in text}
+        missing += [f"{room.relative_to(ROOT)}: {name}" for name in sorted(names)]
+    assert missing == []
 
 
 def test_missing_names_are_found() -> None:
@@ -380,14 +417,14 @@ def test_missing_names_are_found() -> None:
 # Form
 
 
-@each_page
-def test_prose_is_wrapped(page: Path) -> None:
+def test_prose_is_wrapped() -> None:
     long = []
-    for number, line in parsed(page)[0] if page not in GENERATED else ():
+    for page, number, line in prose():
         without_links = re.sub(r"\]\([^)]*\)", "]", line)
-        if len(without_links) > WIDTH and not line.lstrip("> ").startswith(("|", "<picture")):
-            long.append(f"{page.name}:{number}: {len(without_links)} characters")
-    assert not long
+        if page in GENERATED or len(without_links) <= WIDTH or line.lstrip("> ").startswith(("|", "<picture")):
+            continue
+        long.append(f"{place(page, number)}: {len(without_links)} characters")
+    assert long == []
 
 
 # The reference
@@ -408,15 +445,23 @@ def test_reference_is_up_to_date() -> None:
     assert generator().out_of_date() == [], "run python docs/generate_reference.py"
 
 
-def test_check_fails_if_a_page_is_out_of_date(tmp_path: Path) -> None:
+def test_check_fails_if_a_page_is_out_of_date(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     for each in (ROOT / "docs").glob("*.py"):
         shutil.copy(each, tmp_path)
-    script = tmp_path / "generate_reference.py"
-    done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "command-line.md: out of date" in done.stderr
-    subprocess.run([sys.executable, str(script)], check=True)
-    subprocess.run([sys.executable, str(script), "--check"], check=True)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def run(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["generate_reference.py", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(tmp_path / "generate_reference.py"), run_name="__main__")
+        return int(str(ended.value.code or 0))
+
+    assert run("--check") == 1
+    assert "command-line.md: out of date" in capsys.readouterr().err
+    assert run() == 0
+    assert run("--check") == 0
 
 
 def test_reference_has_every_key_and_every_flag() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -48,66 +49,100 @@ def room(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def imports(tree: ast.AST, only_at_top: bool = False) -> Iterator[str]:
-    """Yield the dotted names of a file's imports. `from a import b` gives a.b."""
-    for node in ast.iter_child_nodes(tree) if only_at_top else ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_room_imports_only_rooms_above_it(path: Path) -> None:
-    if path == SOURCE / "__init__.py":  # the lazy table of public names
+def imported(node: ast.AST) -> list[str]:
+    """The dotted names that a statement imports. `from a import b` gives a.b."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module:
+        return [f"{node.module}.{alias.name}" for alias in node.names]
+    return []
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """Yield the dotted names of a file's imports."""
+    for node in ast.walk(tree):
+        yield from imported(node)
+
+
+Found = Iterator[tuple[int, str]]  # lines, and what is wrong there
+
+
+def imports_from_below(own: str, tree: ast.Module) -> Found:
+    if own == "__init__":  # the lazy table of public names
         return
-    own = RANK[room(path)]
-    for name in imports(ast.parse(path.read_text(encoding="utf-8"))):
-        parts = name.split(".")
-        if parts[0] == "bertie" and len(parts) > 1 and parts[1] != "__version__":
-            other = parts[1]
-            allowed = other == room(path) or RANK[other] < own
-            assert allowed, f"{room(path)} imports {name}: it is not above it"
+    for node in ast.walk(tree):
+        for name in imported(node):
+            parts = name.split(".")
+            other = parts[1] if parts[0] == "bertie" and len(parts) > 1 else own
+            if other not in ("__version__", own) and RANK[other] >= RANK[own]:
+                yield node.lineno, f"{own} imports {name}: it is not above it"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_files_and_functions_stay_small(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert text.count("\n") <= 400, "look for the missing room"
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert node.end_lineno - node.lineno < 60, f"{node.name} is too long"
+def size(_: str, tree: ast.Module) -> Found:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno - node.lineno >= 60:
+            yield node.lineno, f"{node.name} is too long"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_only_runtime_reads_the_environment_and_nothing_pickles(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    assert not {"pickle", "random"} & set(imports(tree))
-    attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    if room(path) not in ("runtime", "threads"):
-        assert not {"environ", "getenv"} & attributes
+def environment_and_pickles(own: str, tree: ast.Module) -> Found:
+    """Only runtime.py and threads.py read the environment, and nothing pickles."""
+    for node in ast.walk(tree):
+        for name in {"pickle", "random"} & set(imported(node)):
+            yield node.lineno, f"imports {name}"
+        if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv") and own not in ("runtime", "threads"):
+            yield node.lineno, f"reads the environment by {node.attr}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_no_file_uses_numpys_global_generator(path: Path) -> None:
+def numpys_global_generator(own: str, tree: ast.Module) -> Found:
     """Its numbers depend on all earlier draws, so a resumed run would draw other numbers."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr == "random":
-            allowed = {"Generator"} | ({"default_rng", "SeedSequence"} if room(path) == "seeding" else set())
-            assert node.attr in allowed, f"np.random.{node.attr}: take a generator of bertie.seeding"
+    allowed = {"Generator"} | ({"default_rng", "SeedSequence"} if own == "seeding" else set())
+    for node in ast.walk(tree):
+        of_random = (
+            isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr == "random"
+        )
+        if of_random and node.attr not in allowed:
+            yield node.lineno, f"np.random.{node.attr}: take a generator of bertie.seeding"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_light_rooms_start_without_torch(path: Path) -> None:
-    if room(path) in LIGHT:
-        names = {name.split(".")[0] for name in imports(ast.parse(path.read_text(encoding="utf-8")), only_at_top=True)}
-        assert "torch" not in names
+def torch_in_light_rooms(own: str, tree: ast.Module) -> Found:
+    """Light rooms start without torch."""
+    for node in tree.body:
+        if own in LIGHT and any(name.split(".")[0] == "torch" for name in imported(node)):
+            yield node.lineno, "a light room imports torch at the top"
+
+
+RULES = (imports_from_below, size, environment_and_pickles, numpys_global_generator, torch_in_light_rooms)
+each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+
+
+@each_rule
+def test_no_file_breaks_a_rule(rule: Callable[[str, ast.Module], Found]) -> None:
+    assert [f"{path}:{line}: {what}" for path in FILES for line, what in rule(room(path), parsed(path))] == []
+
+
+@each_rule
+def test_a_broken_rule_is_found(rule: Callable[[str, ast.Module], Found]) -> None:
+    """Each line from the second on breaks one rule."""
+    lines = ["import torch", "from bertie.lab import lab", "import pickle", "os.environ", "np.random.default_rng(0)"]
+    tree = ast.parse("\n".join([*lines, "def long():", *["    pass"] * 60]))
+    broken = {imports_from_below: [2], size: [6], environment_and_pickles: [3, 4], numpys_global_generator: [5]}
+    assert [line for line, _ in rule("text", tree)] == broken.get(rule, [1])
+
+
+def test_files_stay_small() -> None:
+    long = [f"{path}: {lines} lines" for path in FILES if (lines := path.read_bytes().count(b"\n")) > 400]
+    assert long == [], "look for the missing room"
 
 
 def imported_files(path: Path, root: Path, package: str) -> set[Path]:
     """Return the files below `root` that a file imports. `package`: dotted name of that folder, "" for scripts."""
     found = set()
-    for name in imports(ast.parse(path.read_text(encoding="utf-8"))):
+    for name in imports(parsed(path)):
         parts = name.removeprefix(f"{package}.").split(".") if name.startswith(package) else []
         while parts:
             for target in (root.joinpath(*parts).with_suffix(".py"), root.joinpath(*parts, "__init__.py")):

@@ -73,9 +73,9 @@ def test_frozen_changes_the_head_and_not_the_encoder(
     assert all(float(head.bias.detach().abs().min()) > 0 for head in _linears(found.model.heads))  # they start at 0
 
 
-@pytest.mark.parametrize("is_frozen", [True, False])
 @pytest.mark.parametrize(
-    ("layers", "lstm_hidden_size"), [(each, 0) for each in LAYERS] + [("last", 4), ("scalar_mix", 4)]
+    ("layers", "lstm_hidden_size", "is_frozen"),
+    [*((each, 0, True) for each in LAYERS), ("last", 4, True), ("last", 0, False), ("scalar_mix", 4, False)],
 )
 def test_run_is_read_back_unchanged(
     rows: list[dict[str, str]], start: Path, tmp_path: Path, layers: Layers, lstm_hidden_size: int, is_frozen: bool

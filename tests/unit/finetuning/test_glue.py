@@ -228,7 +228,9 @@ def test_second_call_trains_nothing(
     assert written(out) == written(done[0])
 
 
-@pytest.mark.parametrize(("what", "number"), [("finetune", 2), ("predictions", 2), ("predictions", 6)])
+@pytest.mark.parametrize(
+    ("what", "number"), [("finetune", 2), pytest.param("predictions", 2, marks=pytest.mark.slow), ("predictions", 6)]
+)
 def test_interrupted_glue_resumes_to_the_same_result(
     done: tuple[Path, dict[str, Any]],
     whole: Path,

@@ -146,11 +146,11 @@ def test_a_stopped_lab_resumes_and_ends_with_the_same_scores(
         time.sleep(0.05)
     done = states(out / "steps")
     process.send_signal(stop)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=600)
     assert process.returncode == (130 if stop == signal.SIGTERM else -signal.SIGKILL)
     assert (b"run the same command again" in errors) == (stop == signal.SIGTERM)
     assert not workers_of(out)
-    again = subprocess.run(command(lab_data, out, file), capture_output=True, timeout=200, check=True)
+    again = subprocess.run(command(lab_data, out, file), capture_output=True, timeout=600, check=True)
     assert json.loads(again.stdout)["failed"] == 0
     assert done.items() <= states(out / "steps").items()
     assert results(out) == [row for row in results(finished) if row["variants"] != ["frozen"]][:2]
@@ -181,8 +181,8 @@ def stand_in_for_srun(folder: Path) -> None:
 
 
 def workers_of(out: Path) -> list[str]:
-    """Processes of steps that still run, a minute after their parent has ended. One that still imports torch ends later."""
-    for _ in range(600):
+    """Processes of steps that still run, five minutes after their parent has ended. One that still imports torch ends later."""
+    for _ in range(3000):
         listed = subprocess.run(["ps", "-wweo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
         running = [line for line in listed if "bertie.lab.worker" in line and str(out) in line]
         if not running:
@@ -310,9 +310,9 @@ def test_two_processes_cannot_run_the_same_lab(finished: Path, lab_data: Path) -
 @pytest.mark.parametrize(
     ("pattern", "damage"),
     [
-        ("pretrain-*/result.json", '{"a": 1'),
         ("finetune-*/result.json", "{}"),
-        ("finetune-*/sums.npy", "\x93NUMPY"),
+        pytest.param("pretrain-*/result.json", '{"a": 1', marks=pytest.mark.slow),
+        pytest.param("finetune-*/sums.npy", "\x93NUMPY", marks=pytest.mark.slow),
     ],
 )
 def test_damaged_results_are_made_again(

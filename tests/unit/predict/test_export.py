@@ -54,9 +54,30 @@ def library(target: str) -> None:
         pytest.importorskip("openvino", reason="needs the package openvino")
 
 
+@pytest.fixture(scope="module")
+def onnx_folder(classifier: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The classifier as an ONNX file, and what its conversion returned."""
+    library("onnx")
+    run, data = classifier
+    out = tmp_path_factory.mktemp("onnx") / "out"
+    return out, convert(run, out, "onnx", data=data, threads=1)
+
+
+@pytest.fixture(scope="module")
+def converted(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pre-trained model for the engine torch. Copy it to change it."""
+    out = tmp_path_factory.mktemp("converted") / "out"
+    convert(pretrained, out, "torch", threads=1)
+    return out
+
+
 @pytest.mark.parametrize("target", ["torch", "onnx", "openvino", "hf", "sentence-transformers"])
 def test_a_classifier_predicts_the_same(
-    target: ExportTarget, classifier: tuple[Path, Path], sentences: list[str], tmp_path: Path
+    target: ExportTarget,
+    classifier: tuple[Path, Path],
+    sentences: list[str],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     library(target)
     if target == "hf":
@@ -64,11 +85,15 @@ def test_a_classifier_predicts_the_same(
     if target == "sentence-transformers":
         pytest.importorskip("sentence_transformers", reason="needs the package sentence-transformers")
     run, data = classifier
-    result = convert(run, tmp_path / "out", target, data=data, threads=1)
+    out = tmp_path / "out"
+    if target == "onnx":
+        out, result = request.getfixturevalue("onnx_folder")
+    else:
+        result = convert(run, out, target, data=data, threads=1)
     assert result["difference"] < 1e-4
     assert result["scores"] == result["source_scores"]
     assert result["loss"] == 0
-    source, found = (bertie.load(folder, threads=1) for folder in (run, tmp_path / "out"))
+    source, found = (bertie.load(folder, threads=1) for folder in (run, out))
     assert found.engine == result["engine"] or (found.engine == "plain" and result["engine"] is None)
     assert found.max_length == source.max_length == 48
     ours, theirs = source.predict(sentences), found.predict(sentences)
@@ -76,18 +101,19 @@ def test_a_classifier_predicts_the_same(
     assert len({each.label for each in ours}) == 2
     pairs = [[each.probabilities["long"] for each in predicted] for predicted in (ours, theirs)]
     np.testing.assert_allclose(*pairs, atol=1e-5)
-    assert read_checkpoint(tmp_path / "out").task == read_checkpoint(run).task
+    assert read_checkpoint(out).task == read_checkpoint(run).task
 
 
-def test_an_onnx_file_runs_without_bertie(classifier: tuple[Path, Path], sentences: list[str], tmp_path: Path) -> None:
-    library("onnx")
+def test_an_onnx_file_runs_without_bertie(
+    onnx_folder: tuple[Path, dict[str, Any]], classifier: tuple[Path, Path], sentences: list[str]
+) -> None:
     import onnx
     import onnxruntime
 
     run, data = classifier
-    result = convert(run, tmp_path / "out", "onnx", threads=1)
+    out, result = onnx_folder
     assert set(result["outputs"]) == {"last_hidden_state", "logits"}
-    [path] = (tmp_path / "out" / "onnx").iterdir()
+    [path] = (out / "onnx").iterdir()
     model = onnx.load(path, load_external_data=False)
     assert [each.version for each in model.opset_import if each.domain in ("", "ai.onnx")] == [18]
     assert not any(tensor.external_data for tensor in model.graph.initializer)
@@ -235,10 +261,9 @@ def test_the_pooling_is_readable_by_old_and_new_readers(minilm: Path, tmp_path: 
     ],
 )
 def test_a_damaged_description_of_the_engine_is_refused(
-    change: dict[str, Any], pretrained: Path, tmp_path: Path
+    change: dict[str, Any], converted: Path, tmp_path: Path
 ) -> None:
-    out = tmp_path / "out"
-    convert(pretrained, out, "torch", threads=1)
+    out = shutil.copytree(converted, tmp_path / "out")
     engine = json.loads((out / "engine.json").read_text())
     (out / "engine.json").write_text(json.dumps(engine | change))
     with pytest.raises(UserError, match=r"engine\.json|outside of the folder"):
@@ -246,9 +271,8 @@ def test_a_damaged_description_of_the_engine_is_refused(
 
 
 @pytest.mark.parametrize("damage", ["json", "file", "version"])
-def test_damaged_folders_are_refused(damage: str, pretrained: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    convert(pretrained, out, "torch", threads=1)
+def test_damaged_folders_are_refused(damage: str, converted: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(converted, tmp_path / "out")
     graph = out / "graph.bin"
     graph.write_bytes(b"right")
     files.write(files.Exported(out, "torch", files=("graph.bin",)))

@@ -71,7 +71,7 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def request(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
@@ -108,18 +108,18 @@ def serving(service: Service, origins: tuple[str, ...] = (), page: bool = True) 
 
     thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
     thread.start()
-    assert started.wait(30)
+    assert started.wait(300)
     try:
         yield Server(listener.getsockname()[1], service, servers[0].server_state.connections)
     finally:
         servers[0].should_exit = True
-        thread.join(40)
+        thread.join(300)
         service.stop(5)
         service.log.close()
         assert not thread.is_alive()
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 300) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"

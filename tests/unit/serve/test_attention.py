@@ -189,7 +189,7 @@ def test_attention_waits_in_the_queue_like_other_work(make_service: Build) -> No
         wait_until(lambda: bool(threads))
         assert threads == {"worker"}
         assert server.post("/v1/embeddings", {"input": "a"}).status == 504  # it waits for the worker, too
-        first.join(20)
+        first.join(300)
         assert statuses == [504]
         go.set()
         wait_until(lambda: server.post("/v1/attention", {"text": "go"}).status == 200)
@@ -207,7 +207,7 @@ def test_answers_of_all_requests_together_are_bounded(make_service: Build) -> No
         assert answer.status == 429
         assert answer.headers["retry-after"] == "1"
         go.set()
-        first.join(20)
+        first.join(300)
         assert statuses == [200]
         assert server.post("/v1/attention", {"text": "gogo"}).status == 200
         assert server.service.buffered == 0

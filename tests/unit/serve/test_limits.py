@@ -6,7 +6,6 @@ import http.client
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -72,7 +71,7 @@ def test_what_is_too_large_is_refused(path: str, message: dict[str, Any], text: 
 
 
 def test_a_body_without_a_length_is_limited_too(small: Server) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", small.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", small.port, timeout=300)
     body = (b'"' + b"a" * 500 for _ in range(10))
     connection.request("POST", "/v1/embeddings", body, {"Content-Type": "application/json"}, encode_chunked=True)
     response = connection.getresponse()
@@ -110,7 +109,7 @@ def test_a_full_queue_refuses_one_text_and_a_list_alike(given: Any, make_service
     gate = Gate(service)
     with serving(service) as server:
         first = in_thread(lambda: server.post("/v1/embeddings", {"input": [[7] * 10, [7] * 10]}))
-        assert gate.entered.wait(20)
+        assert gate.entered.wait(300)
         wait_until(lambda: service.models["mlm"].share.tokens == 24)
         second = in_thread(lambda: server.post("/v1/embeddings", {"input": [[7] * 4]}))
         wait_until(lambda: service.models["mlm"].share.tokens == 30)
@@ -119,8 +118,8 @@ def test_a_full_queue_refuses_one_text_and_a_list_alike(given: Any, make_service
         assert 1 <= int(answer.headers["retry-after"]) <= 60
         assert server.get("/readyz").status == 200  # overload is no reason to restart
         gate.opened.set()
-        first.join(30)
-        second.join(30)
+        first.join(300)
+        second.join(300)
         assert server.post("/v1/embeddings", {"input": given}).status == 200
 
 
@@ -142,11 +141,11 @@ def test_a_queue_that_would_take_too_long_is_full(make_service: Build) -> None:
     with serving(service) as server:
         service.models["mlm"].health.tokens_per_second = 10  # so 100 tokens take half of the timeout
         first = in_thread(lambda: server.post("/v1/embeddings", {"input": [[7] * 28] * 4}))  # alone, it may be larger
-        assert gate.entered.wait(20)
+        assert gate.entered.wait(300)
         answer = server.post("/v1/embeddings", {"input": "a"})
         assert (answer.status, answer.headers["retry-after"]) == (429, "12")
         gate.opened.set()
-        first.join(30)
+        first.join(300)
         assert server.post("/v1/embeddings", {"input": "a"}).status == 200
 
 
@@ -166,17 +165,19 @@ def test_a_request_that_takes_too_long_leaves_the_queue(make_service: Build) -> 
         gate.opened.set()
         wait_until(lambda: service.models["mlm"].share.tokens == 0)
         assert gate.sequences < 10  # the batch that was being computed, and no more
-        assert server.post("/v1/embeddings", {"input": "a"}).status == 200
+        wait_until(
+            lambda: server.post("/v1/embeddings", {"input": "a"}).status == 200
+        )  # also if others load the machine
 
 
 def test_the_work_of_a_client_that_went_away_is_dropped(make_service: Build) -> None:
     service = make_service("mlm", batch_tokens=16)
     gate = Gate(service)
     with serving(service) as server:
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=300)
         body = json.dumps({"input": ["ban the kopa"] * 50})
         connection.request("POST", "/v1/embeddings", body, {"Content-Type": "application/json"})
-        assert gate.entered.wait(20)
+        assert gate.entered.wait(300)
         wait_until(lambda: service.models["mlm"].share.sequences == 50)
         connection.close()
         wait_until(lambda: service.models["mlm"].share.sequences < 10)
@@ -230,7 +231,7 @@ def test_a_hanging_model_makes_the_server_not_live(make_service: Build) -> None:
         assert "more than 0.2 s" in server.get("/readyz").json["reasons"][0]
         assert server.post("/v1/embeddings", {"input": "a"}).status == 503
         gate.opened.set()
-        hanging.join(30)
+        hanging.join(300)
         wait_until(lambda: server.get("/livez").status == 200)
 
 
@@ -297,11 +298,11 @@ def test_the_memory_of_bodies_is_bounded(make_service: Build) -> None:
     gate = Gate(service)
     with serving(service) as server:
         first = in_thread(lambda: server.post("/v1/embeddings", {"input": "a " * 300}))
-        assert gate.entered.wait(20)
+        assert gate.entered.wait(300)
         answer = server.post("/v1/embeddings", {"input": "a " * 300})
         assert (answer.status, answer.error["code"]) == (429, "buffer")
         gate.opened.set()
-        first.join(30)
+        first.join(300)
         assert server.post("/v1/embeddings", {"input": "a " * 300}).status == 200
 
 
@@ -315,7 +316,7 @@ def test_the_memory_of_answers_that_nobody_reads_is_bounded(make_service: Build)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(("127.0.0.1", server.port))
         client.sendall(head + body)
-        wait_until(lambda: 8_000_000 < service.buffered < 20_000_000, 60)
+        wait_until(lambda: 8_000_000 < service.buffered < 20_000_000)
         answer = server.post("/v1/similarity", message)
         assert (answer.status, answer.error["code"]) == (429, "buffer")
         client.close()
@@ -330,7 +331,6 @@ def test_logs_have_one_line_per_request_and_no_texts(make_service: Build, capfd:
         found = server.post("/v1/embeddings", {"input": ["my secret text"]})
         server.post("/v1/embeddings", {"input": ["my secret text"], "secret field": 1})
         server.get("/livez")
-        time.sleep(0.01)
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
     good, bad = [line for line in lines if line["event"] == "request"]
     assert good["id"] == found.headers["x-request-id"]
@@ -342,7 +342,7 @@ def test_logs_have_one_line_per_request_and_no_texts(make_service: Build, capfd:
 
 def test_too_many_connections_get_503_and_probes_an_answer(make_service: Build) -> None:
     with serving(make_service("mlm", max_connections=3)) as server:
-        held = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=30) for _ in range(3)]
+        held = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=300) for _ in range(3)]
         for connection in held:
             connection.request("GET", "/livez")
             assert connection.getresponse().read()
@@ -358,8 +358,10 @@ def test_slow_tokenization_times_out(make_service: Build) -> None:
     service = make_service("mlm", timeout=0.3)
     go = threading.Event()
     with serving(service) as server:
-        service._tokenizers.submit(go.wait, 30)
+        service._tokenizers.submit(go.wait, 300)
         assert server.post("/v1/embeddings", {"input": "a " * 1000}).status == 504
-        assert server.post("/v1/embeddings", {"input": "a"}).status == 200  # short texts do not wait for it
+        wait_until(
+            lambda: server.post("/v1/embeddings", {"input": "a"}).status == 200
+        )  # short texts do not wait for it
         go.set()
-        assert server.post("/v1/embeddings", {"input": "a " * 1000}).status == 200
+        wait_until(lambda: server.post("/v1/embeddings", {"input": "a " * 1000}).status == 200)
