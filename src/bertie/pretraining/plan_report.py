@@ -65,8 +65,8 @@ def report(outlooks: list[Outlook], left_out: dict[str, str], best: Outlook, sha
         "\nParameters are those of the layers, without embeddings. Losses are in nats, with BERT's masks (15 % of the "
         "tokens), on\nthe Simple English Wikipedia (30,000 vocabulary entries; counting its words gives a held-out loss of "
         f"{scaling.UNIGRAM_LOSS:.2f}).\nYours has {shards.tokenizer.size:,} entries and "
-        f"{shards.unigram_loss:.2f}: the more these differ, the less the losses apply. `bertie pretrain` "
-        "reports the loss with the masks of the\nrecipe (30 %), which is higher."
+        f"{shards.unigram_loss:.2f}: the more these differ, the less the losses apply.\n`bertie pretrain` "
+        "reports the loss with the masks of the recipe (30 %), which is higher."
     )
     if best.tokens > longest:
         console.info(

@@ -18,23 +18,21 @@ def train(
     vocab_size: int,
     min_frequency: int = 2,
     reserved: Sequence[str] = (),
-    exact: bool = True,
 ) -> tuple[list[str], list[tuple[str, str]]]:
     """Train a vocabulary on word counts. The same counts give the same vocabulary.
 
     Args:
         counts: word -> occurrences, from `word_counts.count_words` with `ByteLevel`.
-        vocab_size: Number of entries.
+        vocab_size: Number of entries; fewer if the text is too small to fill them.
         min_frequency: Pairs with fewer occurrences are not merged.
         reserved: Entries that follow the special tokens.
-        exact: Raise an error if the text is too small to fill `vocab_size`.
 
     Returns:
         The entries in id order (special tokens, `reserved`, the 256 bytes, merges), and the pairs merged, in order.
 
     Raises:
         UsageError: An argument is out of range, or `vocab_size` cannot hold the bytes.
-        UserError: The text is empty or, with `exact`, too small to fill `vocab_size`.
+        UserError: The text is empty.
     """
     pieces = [*ROBERTA_ORDER, *reserved, *BYTE_CHARACTERS]
     for flag, value, least in (("--vocab-size", vocab_size, len(pieces)), ("--min-frequency", min_frequency, 1)):
@@ -46,12 +44,6 @@ def train(
     if not counts:
         raise UserError("the text is empty: give text to train a vocabulary on")
     merges = _merge(pieces, _segment_words(counts, len(pieces) - 256, vocab_size), vocab_size, min_frequency)
-    if exact and len(pieces) < vocab_size:
-        lower = f", or lower --min-frequency (now {min_frequency})" if min_frequency > 1 else ""
-        raise UserError(
-            f"the text fills a vocabulary of only {len(pieces)} entries: "
-            f"use --vocab-size {len(pieces)} or give more text{lower}"
-        )
     return pieces, merges
 
 

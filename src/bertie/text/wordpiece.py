@@ -20,26 +20,24 @@ def train(
     alphabet_limit: int = 1000,
     min_frequency: int = 2,
     reserved: Sequence[str] = (),
-    exact: bool = True,
 ) -> list[str]:
     """Train a vocabulary on word counts. The same counts give the same vocabulary.
 
     Args:
         counts: word -> occurrences, from `word_counts.count_words`.
-        vocab_size: Number of entries.
+        vocab_size: Number of entries; fewer if the text is too small to fill them.
         criterion: Which pair of pieces to merge next, see `merges`.
         alphabet_limit: Number of characters to keep, the most frequent. Words with other characters, which the
             tokenizer turns into [UNK], are left out.
         min_frequency: Pairs with fewer occurrences are not merged.
         reserved: Entries that follow the special tokens.
-        exact: Raise an error if the text is too small to fill `vocab_size`.
 
     Returns:
         The entries in id order: special tokens, `reserved`, the alphabet, its "##" forms, merges.
 
     Raises:
         UsageError: An argument is out of range, or `vocab_size` cannot hold the alphabet.
-        UserError: The text is empty or, with `exact`, too small to fill `vocab_size`.
+        UserError: The text is empty.
     """
     flags = {"--vocab-size": vocab_size, "--alphabet-limit": alphabet_limit, "--min-frequency": min_frequency}
     for flag, value in flags.items():
@@ -57,12 +55,6 @@ def train(
         )
     words = _segment_words(counts, alphabet, len(fixed), vocab_size)
     _merge(pieces, words, vocab_size, criterion, min_frequency)
-    if exact and len(pieces) < vocab_size:
-        lower = f", or lower --min-frequency (now {min_frequency})" if min_frequency > 1 else ""
-        raise UserError(
-            f"the text fills a vocabulary of only {len(pieces)} entries: "
-            f"use --vocab-size {len(pieces)} or give more text{lower}"
-        )
     return pieces
 
 
