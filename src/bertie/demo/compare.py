@@ -95,8 +95,8 @@ def compare(data: DemoData, bert: Path, epochs: int, seeds: int, results: Path) 
     done: dict[str, list[bool]] = storage.read_json(results) if results.is_file() else {}
     checkpoint = read_checkpoint(bert)
     train, held_back = _hold_back(data.train)
-    base = configuration.load(FinetuneConfig, "classify", "finetune")
-    base = replace(base, training=replace(base.training, epochs=epochs))
+    settings = {"extends": "classify", "task": {"pooling": "mean"}, "training": {"epochs": epochs}}
+    base = configuration.load(FinetuneConfig, settings, "finetune")
 
     def right(scratch: bool, rate: float, seed: int) -> list[bool]:
         name = f"{START[scratch]}, rate {rate:g}, seed {seed}"
