@@ -31,10 +31,10 @@ from bertie.batches.loader import Position, Step
 from bertie.batches.packing import pack
 from bertie.checkpoints.families import family_of
 from bertie.checkpoints.families.family import to_huggingface
-from bertie.checkpoints.huggingface import to_config_json
+from bertie.checkpoints.huggingface import shapes_of, to_config_json, transformers_heads
 from bertie.contracts import FILLER, Batch, MicroBatch, Ragged, Sequence
 from bertie.model.attention import automatic, eager
-from bertie.model.attention_pattern import Pattern
+from bertie.model.attention_window import Pattern
 from bertie.model.config import TransformerConfig
 from bertie.pretraining.feed import label_row, rows_per_pass
 from bertie.pretraining.initial_weights import new_model
@@ -174,12 +174,12 @@ class Bench:
     def _build_peer(self) -> None:
         """Build the model of transformers, load bertie's weights, and lower `per_pass` until a padded step fits."""
         size = self.recipe.model
-        heads, family = frozenset(each.kind for each in self.recipe.objectives), family_of(size)
-        values = to_config_json(size, heads, (), 0)
+        heads, family = transformers_heads(self.model) or {}, family_of(size)
+        values = to_config_json(size, heads.values(), (), 0)
         kind = getattr(transformers, values["architectures"][0])
         with torch.device(self.device):
             self.peer = kind(kind.config_class(**values)).train()
-        weights = to_huggingface(family, self.model.state_dict() | family.derived(size), heads)
+        weights = to_huggingface(family, self.model.state_dict() | family.derived(size), shapes_of(self.model))
         found = self.peer.load_state_dict(family.write(size, weights), strict=False)
         tied = ("position_ids", "decoder.weight", "decoder.bias")
         if left := [name for name in found.missing_keys if not name.endswith(tied)]:

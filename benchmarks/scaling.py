@@ -77,7 +77,7 @@ def measure(run: Run, folder: Path, work: Path, threads: int) -> None:
     parameters = scaling.layer_parameters(recipe.model)
     storage.write_json(
         work / f"{name}.json",
-        {**run._asdict(), "parameters": parameters, "loss": loss, "entropy": shards.eval.unigram_entropy},
+        {**run._asdict(), "parameters": parameters, "loss": loss, "unigram_loss": shards.unigram_loss},
     )
     print(name, loss, result["eval"], flush=True)
 

@@ -108,8 +108,7 @@ def run(shards: Path, recipe: str, seed: int, budget: str, every: int, work: Pat
         points.append({"seconds": seconds, "step": counters["step"], "tokens": counters["tokens"], **scores})
         print(points[-1], flush=True)
     found = {"environment": environment(runtime.use_threads()), "recipe": recipe, "seed": seed, "budget": budget}
-    entropy = opened.eval.unigram_entropy
-    storage.write_json(result, {**found, "entropy": entropy, "points": points})
+    storage.write_json(result, {**found, "unigram_loss": opened.unigram_loss, "points": points})
 
 
 def held_out_loss(folder: Path, shards: Shards, name: str) -> float:

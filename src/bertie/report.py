@@ -166,32 +166,37 @@ class Page:
         """Add a chart that compares scores: one row per name, with the mean, its confidence interval and the single runs.
 
         `scores` has name -> (mean, half-width of the 95 % confidence interval, or NaN if there is none); `dots` has name ->
-        scores of the single runs.
+        scores of the single runs. The axis ends at 1, the largest score. Two runs say too little for an interval, which is
+        left out.
         """
 
         def draw(axes: Axes, theme: str) -> None:
             for row, (name, (mean, half_width)) in enumerate(scores.items()):
-                has_interval = not math.isnan(half_width)
                 runs = (dots or {}).get(name, [])
+                has_interval = not math.isnan(half_width) and len(runs) != 2
                 axes.plot(runs, [row] * len(runs), "|", markersize=11, color=_INK[theme][1])
                 axes.plot(mean, row, "o", markersize=7, color=SERIES[theme][0])
                 if has_interval:
                     axes.plot([mean - half_width, mean + half_width], [row, row], linewidth=2.2, color=SERIES[theme][0])
-                note = f"{name}\u2003{mean:.3f}" + (f" ± {half_width:.3f}" if has_interval else "")
+                note = f"{name}\u2003{mean:.3f}" + (
+                    f" ± {half_width:.3f}" if has_interval else " (2 runs: no interval)" * (len(runs) == 2)
+                )
                 position = {"xy": (0, row), "xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
                 axes.annotate(note, xytext=(0, 9), ha="left", va="bottom", fontsize=11, **position)
             axes.margins(x=0.08)
             low, high = axes.get_xlim()
             # The axis spans at least 5 % of the scores, so that tiny differences do not look large.
             margin = max(0.0, 0.05 * max(abs(low), abs(high)) - (high - low)) / 2
-            axes.set_xlim(low - margin, high + margin)
+            axes.set_xlim(low - margin, min(high + margin, 1.0))
             axes.set_ylim(len(scores) - 0.5, -0.8)
             axes.set_yticks(range(len(scores)), [""] * len(scores))
             axes.grid(axis="y")
             axes.locator_params(axis="x", nbins=6)
 
         description = "; ".join(f"{name} {mean:.3f}" for name, (mean, _) in scores.items())
-        keys = ["bars: 95 % confidence interval of the mean"] * any(half == half for _, half in scores.values())
+        keys = ["bars: 95 % confidence interval of the mean"] * any(
+            half == half and len((dots or {}).get(name, [])) != 2 for name, (_, half) in scores.items()
+        )
         keys += ["strokes: single runs"] * any((dots or {}).values())
         caption = "; ".join([label, *keys])
         self.picture(draw, caption, f"{label}: {description}", height=0.5 + 0.6 * len(scores))

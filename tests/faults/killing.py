@@ -72,7 +72,7 @@ class Victim:
     def started(self, run: Path) -> bool:
         """Whether it said that it is training, or that it goes on where it stood."""
         resumes = any((run / "checkpoints").glob("step-*"))
-        return any(word in self.text for word in (["resuming"] if resumes else ["unigram entropy", "starting from"]))
+        return any(word in self.text for word in (["resuming"] if resumes else ["unigram model", "starting from"]))
 
     def kill(self, how: int = signal.SIGKILL) -> int:
         """Returns the exit code: another one than -9 where it had ended before."""

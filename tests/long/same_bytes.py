@@ -33,7 +33,7 @@ sources.MIN_GROUP_BYTES = duplicates.PART_BYTES = 100_000
 out, kind, workers, criterion, *texts = sys.argv[1:]
 executor = make_executor(kind, int(workers), "local")
 if not Path(out, "tokenizer").exists():
-    train_tokenizer(texts, Path(out, "tokenizer"), vocab_size=8000, exact=False, criterion=criterion, executor=executor)
+    train_tokenizer(texts, Path(out, "tokenizer"), vocab_size=8000, criterion=criterion, executor=executor)
 tokenizer = Tokenizer.load(Path(out, "tokenizer"))
 prepare(texts, tokenizer, Path(out, "shards"), shard_bytes=1_000_000, eval_share=0.05, executor=executor)
 """

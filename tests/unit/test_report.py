@@ -108,14 +108,14 @@ def test_a_table_row_of_another_length_is_refused():
 
 def test_the_name_of_a_baseline_is_in_the_legend_and_hides_no_curve():
     page = Page("Report")
-    page.line_chart({"train": ([1, 2], [3.0, 2.0])}, "step", "loss (nats)", lines={"unigram entropy 2.50": 2.5})
-    assert page.html().count("unigram entropy 2.50</text>") == 2  # in the light and the dark chart
+    page.line_chart({"train": ([1, 2], [3.0, 2.0])}, "step", "loss (nats)", lines={"unigram model 2.50": 2.5})
+    assert page.html().count("unigram model 2.50</text>") == 2  # in the light and the dark chart
     assert "#fcfbf8" not in page.parts[0]  # the color of the paper
 
 
 @pytest.mark.parametrize(
     ("names", "columns"),
-    [(["training", "held out", "unigram entropy 7.02"], 3), (["a" * 19] * 3, 2), (["a" * 30] * 3, 1)],
+    [(["training", "held out", "unigram model 7.02"], 3), (["a" * 19] * 3, 2), (["a" * 30] * 3, 1)],
 )
 def test_a_legend_has_the_columns_that_fit(names, columns):
     assert _legend_columns(names) == columns
@@ -127,6 +127,18 @@ def test_a_score_chart_shows_mean_and_interval():
     assert "ours\u20030.612 ± 0.021" in page.html()
     assert "once\u20030.500<" in page.html()
     assert "nan" not in re.sub(r"<style>.*?</style>", "", page.html(), flags=re.DOTALL)
+
+
+def test_an_axis_of_scores_ends_at_one_and_two_runs_have_no_interval():
+    page = Page("t")
+    page.score_chart({"two": (0.833, 0.604)}, "accuracy", {"two": [0.75, 0.916]})
+    assert "two\u20030.833 (2 runs: no interval)" in page.html()
+    assert "±" not in page.html()
+    assert "95 %" not in page.html()
+    page.score_chart({"three": (0.95, 0.2)}, "accuracy", {"three": [0.9, 0.95, 1.0]})
+    assert "three\u20030.950 ± 0.200" in page.html()
+    ticks = [float(text) for text in re.findall(r">(\d\.\d+)</text>", page.html())]
+    assert 0.8 < max(ticks) <= 1.0
 
 
 def test_bars_of_mask_predictions_are_proportional_to_probabilities():

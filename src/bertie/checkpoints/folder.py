@@ -33,7 +33,6 @@ from bertie.model.electra import GENERATOR_HEAD, build_generator, generator_conf
 from bertie.model.encoder import EncoderConfig, build_encoder, spell_entries
 from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
-from bertie.model.xlnet import XlnetConfig
 from bertie.text.tokenizer import Tokenizer
 
 MANIFEST = "manifest.json"
@@ -118,11 +117,7 @@ def write_model(
     weights = to_huggingface(family, state | family.derived(model.encoder.config), shapes_of(model), tokenizer.pad_id)
     save_tensors(family.write(model.encoder.config, weights), folder / "model.safetensors")
     tokenizer.save(folder, model.encoder.config.max_position_embeddings)
-    config = model.encoder.config
-    with_segments = isinstance(config, XlnetConfig) or (
-        isinstance(config, TransformerConfig) and config.type_vocab_size > 1
-    )
-    if not with_segments:
+    if model.encoder.config.type_vocab_size < 2:
         _omit_segments(folder / "tokenizer_config.json")
     storage.write_atomic(folder / "README.md", model_card(model, labels, about))
     if task:

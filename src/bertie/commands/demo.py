@@ -17,7 +17,8 @@ class Args:
     """Output folder."""
     corpus: list[Path] | None = None
     """Your own files or folders, instead of Python's documentation. The classifier predicts the file of a sentence, or
-    its subfolder if there are more than 20 files. Each class needs at least 4 documents and 50 sentences."""
+    its subfolder if there are more than 20 files. Each class needs at least 4 documents and 50 sentences. In .txt files,
+    a blank line ends a document."""
     scale: float = 1.0
     """Factor on the numbers of steps, epochs and seeds, such as 0.05 for a quick test."""
 

@@ -27,7 +27,7 @@ class Args:
     algorithm: Literal["wordpiece", "bpe"] = "wordpiece"
     """BERT's WordPiece, or byte-level BPE as in RoBERTa, which keeps text as it is and has no [UNK]."""
     vocab_size: int = 30_000
-    """Number of entries, special tokens included."""
+    """Number of entries, special tokens included. A small text may fill fewer."""
     criterion: Literal["frequency", "likelihood"] = "frequency"
     """Pair of pieces to merge next: the most frequent, or the one that most increases the likelihood of the text."""
     cased: bool = False

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
+
+import numpy as np
 
 from bertie import config as configuration
 from bertie import console, storage
@@ -15,10 +19,11 @@ from bertie.demo.corpus import DemoData
 from bertie.finetuning.finetune import finetune
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.tasks.data.texts import Example
-from bertie.tasks.metrics import classification_scores, difference, mean_and_interval
+from bertie.tasks.metrics import mean_and_interval
 
-RATES = (3e-4, 1e-3, 3e-3)  # a range in which the best rate of both starts is not at an end
+RATES = (1e-3, 3e-3)
 START = {False: "pre-trained", True: "from scratch"}
+BAG_OF_WORDS = "bag of words"
 
 
 @dataclass(frozen=True)
@@ -27,10 +32,8 @@ class Comparison:
 
     sweep: dict[str, dict[str, float]]
     """Accuracy on the selection examples, by initial weights and learning rate."""
-    accuracy: dict[str, list[float]]
-    """Accuracy on the test examples for each seed, by initial weights."""
-    bag_of_words: float
-    """Accuracy of TF-IDF and logistic regression."""
+    correct: dict[str, list[list[bool]]]
+    """Which test examples are right, [seeds][examples], by initial weights; for the bag of words, as a single seed."""
     majority: float
     """Accuracy of always predicting the most frequent class."""
     epochs: int
@@ -39,71 +42,95 @@ class Comparison:
     """Numbers of examples: train, held back (for selecting the learning rate) and test."""
 
     @property
-    def gain(self) -> tuple[float, float]:
-        """Mean accuracy pre-trained minus from scratch, and its standard error."""
-        return difference(self.accuracy[START[False]], self.accuracy[START[True]])
+    def accuracy(self) -> dict[str, list[float]]:
+        """Accuracy on the test examples for each seed, by initial weights."""
+        return {start: np.mean(self.correct[start], axis=1).tolist() for start in START.values()}
+
+    @property
+    def bag_of_words(self) -> float:
+        """Accuracy of TF-IDF and logistic regression."""
+        return float(np.mean(self.correct[BAG_OF_WORDS]))
+
+    def gain(self, baseline: str) -> tuple[float, float]:
+        """Return the mean accuracy pre-trained minus that of a baseline, and its standard error.
+
+        The error is that of other seeds and of other test sentences, for which both sides are compared sentence by
+        sentence.
+        """
+        sides = [np.array(self.correct[name], float) for name in (START[False], baseline)]
+        per_example = sides[0].mean(0) - sides[1].mean(0)
+        squares = [per_example.var(ddof=1) / len(per_example)]
+        squares += [side.mean(1).var(ddof=1) / len(side) for side in sides if len(side) > 1]
+        return float(per_example.mean()), math.sqrt(sum(squares))
 
     def table(self) -> list[list[Any]]:
         """Return rows of: initial weights or baseline, mean accuracy, accuracy per seed, learning rate."""
         rows: list[list[Any]] = []
         for start, values in self.accuracy.items():
-            mean, _, half = mean_and_interval(values)
             rate = max(self.sweep[start], key=lambda rate: self.sweep[start][rate])
-            rows.append([start, f"{mean:.3f} ± {half:.3f}", ", ".join(f"{value:.3f}" for value in values), rate])
+            rows.append([start, interval(values), ", ".join(f"{value:.3f}" for value in values), rate])
         rows.append(["bag of words (TF-IDF, logistic regression)", f"{self.bag_of_words:.3f}", "", ""])
         return [*rows, ["most frequent class", f"{self.majority:.3f}", "", ""]]
+
+
+def interval(values: list[float]) -> str:
+    """Return mean and 95 % confidence interval over seeds, or the mean alone: two seeds give no useful interval."""
+    mean, _, half = mean_and_interval(values)
+    return f"{mean:.3f} ± {half:.3f}" if len(values) > 2 else f"{mean:.3f}"
 
 
 def compare(data: DemoData, bert: Path, epochs: int, seeds: int, results: Path) -> Comparison:
     """Fine-tune the pre-trained checkpoint and the same model from scratch, and score both.
 
-    Both get the same examples, steps, learning rates and seeds. The learning rate is selected on examples held back
-    from training; the test examples select nothing.
+    Both get the same examples, steps, learning rates and seeds. The learning rate is selected with the first seed, on
+    examples held back from training; the test examples select nothing.
 
     Args:
         data: Examples to train and to test on.
         bert: The pre-trained run.
         epochs: Epochs of every fine-tuning.
         seeds: Number of seeds with the selected learning rate.
-        results: A JSON file of the accuracies so far. A second call with the same file resumes.
+        results: A JSON file of the results so far. A second call with the same file resumes.
     """
-    accuracies: dict[str, float] = storage.read_json(results) if results.is_file() else {}
-
-    def accuracy_of(name: str, *arguments: Any) -> float:
-        if name not in accuracies:
-            accuracies[name] = _accuracy(*arguments)
-            storage.write_json(results, accuracies)
-        bar.advance(1, f"{name}: {accuracies[name]:.3f}")
-        return accuracies[name]
-
+    done: dict[str, list[bool]] = storage.read_json(results) if results.is_file() else {}
     checkpoint = read_checkpoint(bert)
     train, held_back = _hold_back(data.train)
-    base = configuration.load(FinetuneConfig, "classify", "finetune")
-    base = replace(base, training=replace(base.training, epochs=epochs))
+    settings = {"extends": "classify", "task": {"pooling": "mean"}, "training": {"epochs": epochs}}
+    base = configuration.load(FinetuneConfig, settings, "finetune")
+
+    def right(scratch: bool, rate: float, seed: int) -> list[bool]:
+        name = f"{START[scratch]}, rate {rate:g}, seed {seed}"
+        if name not in done:
+            config = replace(base, from_scratch=scratch, seed=seed)
+            config = replace(config, training=replace(base.training, learning_rate=rate))
+            done[name] = _right(config, train, held_back, data.test, checkpoint)
+            storage.write_json(results, done)
+        bar.advance(1, f"{name}: {fmean(done[name][len(held_back) :]):.3f}")
+        return done[name]
+
     sweep: dict[str, dict[str, float]] = {}
-    accuracy: dict[str, list[float]] = {}
-    with console.progress("compare", len(START) * (len(RATES) + seeds), "models") as bar:
+    correct: dict[str, list[list[bool]]] = {}
+    with console.progress("compare", len(START) * (len(RATES) + seeds - 1), "models") as bar:
         for scratch, start in START.items():
-            config = replace(base, from_scratch=scratch)
-            sweep[start] = {}
-            for rate in RATES:
-                arguments = (config, rate, 0, train, held_back, checkpoint)
-                sweep[start][f"{rate:g}"] = accuracy_of(f"{start}, rate {rate:g}", *arguments)
+            first = {rate: right(scratch, rate, 0) for rate in RATES}
+            sweep[start] = {f"{rate:g}": fmean(each[: len(held_back)]) for rate, each in first.items()}
             best = max(RATES, key=lambda rate, start=start: sweep[start][f"{rate:g}"])
-            accuracy[start] = [
-                accuracy_of(f"{start}, seed {seed}", config, best, seed, train, data.test, checkpoint)
-                for seed in range(seeds)
-            ]
+            runs = [first[best], *(right(scratch, best, seed) for seed in range(1, seeds))]
+            correct[start] = [each[len(held_back) :] for each in runs]
+    correct[BAG_OF_WORDS] = [bag_of_words(train, data.test)]
     sizes = {"train": len(train), "held back": len(held_back), "test": len(data.test)}
-    return Comparison(sweep, accuracy, bag_of_words(train, data.test), _majority(train, data.test), epochs, sizes)
+    return Comparison(sweep, correct, _majority(train, data.test), epochs, sizes)
 
 
-def _accuracy(
-    config: FinetuneConfig, rate: float, seed: int, train: list[Example], dev: list[Example], checkpoint: Checkpoint
-) -> float:
-    config = replace(config, seed=seed, training=replace(config.training, learning_rate=rate))
+def _right(
+    config: FinetuneConfig, train: list[Example], held_back: list[Example], test: list[Example], checkpoint: Checkpoint
+) -> list[bool]:
+    """Fine-tune, and return which of the examples held back and to test on, in this order, the classifier gets right."""
+    examples = held_back + test
     with console.silenced():  # a run from scratch that fails is a result here: no warning
-        return finetune(config, train, dev, checkpoint).scores["accuracy"]
+        tuned = finetune(config, train, held_back, checkpoint)
+        predictions = tuned.predict([{"text": example.text} for example in examples])
+    return [each.label == example.label for each, example in zip(predictions, examples, strict=True)]
 
 
 def _hold_back(examples: list[Example]) -> tuple[list[Example], list[Example]]:
@@ -135,17 +162,16 @@ def _a_sixth(sizes: Counter[str]) -> set[str]:
     return set(chosen) or ({min(sizes, key=lambda source: (sizes[source], source))} if len(sizes) > 1 else set())
 
 
-def bag_of_words(train: list[Example], test: list[Example]) -> float:
-    """Return the accuracy of TF-IDF and logistic regression with scikit-learn's defaults."""
+def bag_of_words(train: list[Example], test: list[Example]) -> list[bool]:
+    """Return which examples TF-IDF and logistic regression get right, with scikit-learn's defaults."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
 
-    gold = [str(example.label) for example in test]
     model = make_pipeline(TfidfVectorizer(), LogisticRegression(max_iter=1000))
     model.fit([example.text for example in train], [str(example.label) for example in train])
-    predicted = [str(label) for label in model.predict([example.text for example in test])]
-    return classification_scores(gold, predicted, sorted(set(gold)))["accuracy"]
+    predicted = model.predict([example.text for example in test])
+    return [str(label) == example.label for label, example in zip(predicted, test, strict=True)]
 
 
 def _majority(train: list[Example], test: list[Example]) -> float:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bertie.console import plural
 from bertie.contracts import Document
 from bertie.errors import UserError
 from bertie.tasks.data.texts import Example
@@ -84,9 +85,15 @@ def folder_data(paths: list[Path]) -> DemoData:
     Memory holds all of the text.
 
     Raises:
-        UsageError, UserError: As in `bertie.text.readers.read`.
+        UsageError: As in `bertie.text.readers.read`.
+        UserError: As in `bertie.text.readers.read`, or there are fewer than 4 different documents.
     """
     documents = list(readers.read(paths))
+    if (count := len({document.text for document in documents})) < _MIN_DOCUMENTS:
+        raise UserError(
+            f"--corpus has {plural(count, 'document')}, and the demo needs at least {_MIN_DOCUMENTS}: give more files, or "
+            "separate the documents of a .txt file by blank lines"
+        )
     files = [Path(document.source.rpartition(":")[0]).absolute() for document in documents]
     root = Path(os.path.commonpath([file.parent for file in files])) if files else Path()
     relative = [file.relative_to(root) for file in files]

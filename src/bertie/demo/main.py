@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,20 +14,25 @@ from typing import Any
 
 from bertie import config as configuration
 from bertie import console, storage
-from bertie.demo.compare import Comparison, compare
+from bertie.console import percent
+from bertie.contracts import Document
+from bertie.demo.compare import START, Comparison, compare
 from bertie.demo.corpus import DemoData, folder_data, python_data
-from bertie.demo.page import page
+from bertie.demo.page import baselines, gains, page, seeds_phrase
 from bertie.errors import UsageError
 from bertie.files import sources
+from bertie.predict.fill_mask import MaskPrediction
 from bertie.predict.load import load
 from bertie.pretraining.pretrain import pretrain
 from bertie.pretraining.recipe import PretrainConfig
+from bertie.text.encode import split_hash
 from bertie.text.prepare import prepare
 from bertie.text.sentences import split_sentences
+from bertie.text.shards import open_shards
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import train_tokenizer
 
-VOCABULARY, EPOCHS, SEEDS = 8000, 3, 5
+VOCABULARY, EPOCHS, SEEDS = 8000, 3, 3
 SENTENCES = (
     "Return the [MASK] of the list.",
     "If the file does not [MASK], an exception is raised.",
@@ -70,11 +76,11 @@ def demo(out: str | Path, corpus: list[Path] | None = None, scale: float = 1.0) 
         text = _write_corpus(out, data, scale)
     with _timed("train the vocabulary", seconds):
         if not (out / "tokenizer").exists():
-            train_tokenizer([text], out / "tokenizer", vocab_size=VOCABULARY, exact=False)
+            train_tokenizer([text], out / "tokenizer", vocab_size=VOCABULARY)
     with _timed("prepare shards", seconds):
         if not (out / "shards").exists():
-            share = max(0.05, min(0.5, 8 / len(data.documents)))  # about 8 held-out documents at least
-            prepare([text], Tokenizer.load(out / "tokenizer"), out / "shards", eval_share=share)
+            tokenizer = Tokenizer.load(out / "tokenizer")
+            prepare([text], tokenizer, out / "shards", eval_share=_eval_share(data.documents))
     with _timed("pre-train", seconds):
         config = configuration.load(PretrainConfig, "demo", "pretrain")
         steps = max(10, round(config.training.steps * scale))
@@ -87,13 +93,19 @@ def demo(out: str | Path, corpus: list[Path] | None = None, scale: float = 1.0) 
     predictions = {text: model.fill_mask(text)[0] for text in texts}
     seconds = _add_earlier_calls(out, seconds)
     storage.write_atomic(out / "report.html", page(out, data, comparison, predictions, seconds))
-    _print_summary(out, trained["eval"], comparison)
+    _print_summary(out, data, trained["eval"], predictions, comparison)
     result = {"report": str(out / "report.html"), "run": str(out / "bert"), "seconds": round(sum(seconds.values()), 1)}
     if comparison is not None:
-        gain, error = comparison.gain
+        gain, error = comparison.gain(START[True])
         result |= {"accuracy": comparison.accuracy, "bag_of_words": comparison.bag_of_words}
         result |= {"gain": gain, "gain_error": error}
     return result | {"eval": trained["eval"]}
+
+
+def _eval_share(documents: list[Document]) -> float:
+    """Return 5 % or, for a short corpus, the share that holds out 8 documents, but at most half of them."""
+    hashes = sorted({split_hash(document.text) for document in documents})
+    return 0.05 if len(hashes) >= 160 else hashes[min(8, len(hashes) // 2)]
 
 
 def _write_corpus(out: Path, data: DemoData, scale: float) -> Path:
@@ -109,8 +121,13 @@ def _write_corpus(out: Path, data: DemoData, scale: float) -> Path:
 
 def _open_folder(out: Path, settings: dict[str, Any]) -> None:
     if (out / "demo.json").is_file():
-        if storage.read_json(out / "demo.json") != settings:
+        if storage.read_json(out / "demo.json") == settings:
+            return
+        if (out / "bert").exists():
             raise UsageError(f"{out} holds a demo of another text or scale: give another --out")
+        for part in ("tokenizer", "shards"):  # of a demo that failed before it had a model
+            shutil.rmtree(out / part, ignore_errors=True)
+        storage.write_json(out / "demo.json", settings)
         return
     with storage.atomic_folder(out) as folder:
         storage.write_json(folder / "demo.json", settings)
@@ -119,7 +136,10 @@ def _open_folder(out: Path, settings: dict[str, Any]) -> None:
 def _comparison(out: Path, data: DemoData, scale: float) -> Comparison | None:
     """Return the comparison, stored in comparison.json for later calls; None if the text does not allow a task."""
     if not data.test:
-        console.info("no classifier: it needs 2 files or subfolders with at least 4 documents and 50 sentences each")
+        console.info(
+            "no classifier: it needs 2 files or subfolders with at least 4 documents and 50 sentences each (in .txt files, "
+            "a blank line ends a document)"
+        )
         return None
     path = out / "comparison.json"
     if not path.is_file():
@@ -170,12 +190,23 @@ def _add_earlier_calls(out: Path, seconds: dict[str, float]) -> dict[str, float]
     return total
 
 
-def _print_summary(out: Path, last: dict[str, Any], comparison: Comparison | None) -> None:
-    console.info(f"held-out documents: MLM loss {last['mlm_loss']:.2f} nats, NSP accuracy {last['nsp_accuracy']:.3f}")
+def _print_summary(
+    out: Path,
+    data: DemoData,
+    last: dict[str, Any],
+    predictions: dict[str, list[MaskPrediction]],
+    comparison: Comparison | None,
+) -> None:
+    loss, accuracy = baselines(open_shards(out / "shards"))
+    console.info(
+        f"held-out documents: {percent(last['mlm_accuracy'])} of masked tokens right, loss {last['mlm_loss']:.2f} nats "
+        f"(word frequencies of the training text: {percent(accuracy)}, {loss:.2f} nats)"
+    )
+    for text, [best, *_] in predictions.items():
+        console.info(f"  {text.replace('[MASK]', f'[{best.token}]')}  {percent(best.probability)}")
     if comparison is not None:
-        console.info("test accuracy (mean over seeds ± 95 % confidence interval):")
+        console.info(f"{data.question} Test accuracy, mean of {seeds_phrase(comparison)}:")
         for name, accuracy, *_ in comparison.table():
             console.info(f"  {accuracy:>16}  {name}")
-        gain, error = comparison.gain
-        console.info(f"pre-training gains {100 * gain:.1f} points of accuracy (standard error {100 * error:.1f})")
+        console.info(gains(comparison))
     console.info(f'report: {out / "report.html"}; try the model: bertie fill-mask {out / "bert"} "… [MASK] …"')

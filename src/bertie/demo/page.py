@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bertie import storage
 from bertie.console import percent, plural
-from bertie.demo.compare import Comparison
+from bertie.demo.compare import BAG_OF_WORDS, START, Comparison
 from bertie.demo.corpus import DemoData
 from bertie.predict.fill_mask import MaskPrediction
 from bertie.report import Page
 from bertie.tasks.metrics import mean_and_interval
+from bertie.text.shards import Shards, open_shards
 from bertie.training.run_folder import read_metrics
 from bertie.training.run_report import describe_machine, loss_chart
 
@@ -25,12 +25,12 @@ def page(
 ) -> str:
     """Return the report as one HTML file: learning curve, comparison, and predictions at [MASK].
 
-    The metrics of the run and the manifest of the shards are read from `out`.
+    The metrics of the run and the shards are read from `out`.
     """
-    manifest = storage.read_json(out / "shards" / "manifest.json")
+    shards = open_shards(out / "shards")
     last = read_metrics(out / "bert", "eval")[-1]
-    report = Page("A BERT from start to finish", _intro(data, manifest, last))
-    _pretraining_section(report, out / "bert", last, manifest)
+    report = Page("A BERT from start to finish", _intro(data, shards, last))
+    _pretraining_section(report, out / "bert", last, shards)
     if comparison is not None:
         _gain_section(report, data, comparison)
     report.heading("Predictions at [MASK]")
@@ -43,43 +43,47 @@ def page(
     return report.html()
 
 
-def _intro(data: DemoData, manifest: dict[str, Any], last: dict[str, Any]) -> str:
-    train, size = manifest["splits"]["train"], manifest["tokenizer"]["size"]
+def _intro(data: DemoData, shards: Shards, last: dict[str, Any]) -> str:
     pretraining = (
-        f"bertie trained a vocabulary of {size:,} entries on {len(data.documents):,} documents, and pre-trained a small "
-        f"BERT for {last['tokens']:,} tokens (the training split has {train['tokens']:,})."
+        f"bertie trained a vocabulary of {shards.tokenizer.size:,} entries on {len(data.documents):,} documents, and "
+        f"pre-trained a small BERT for {last['tokens']:,} tokens (the training split has "
+        f"{int(shards.train.document_starts[-1]):,})."
     )
     return pretraining + f" It fine-tuned the BERT on {len(data.train):,} labeled sentences." * bool(data.train)
 
 
-def _pretraining_section(report: Page, run: Path, last: dict[str, Any], manifest: dict[str, Any]) -> None:
-    entropy = manifest["splits"]["eval"]["unigram_entropy"]
+def _pretraining_section(report: Page, run: Path, last: dict[str, Any], shards: Shards) -> None:
+    loss, accuracy = baselines(shards)
     report.heading("Pre-training")
     report.paragraph(
-        "Masked-LM loss per predicted token, in nats. The dashed line is the unigram entropy: the loss of a model that "
-        "knows the frequency of every token and ignores the context."
+        "Masked-LM loss per predicted token, in nats. The dashed line is the loss of a unigram model on the held-out "
+        "documents: it knows how often each token occurs in the training text, plus one, and ignores the context."
     )
-    loss_chart(report, run, "mlm_loss", "Masked-LM loss", {f"unigram entropy {entropy:.2f}": entropy})
+    loss_chart(report, run, "mlm_loss", "Masked-LM loss", {f"unigram model {loss:.2f}": loss})
     report.table(
-        ["On held-out documents", "Model", "Baseline without context"],
+        ["On held-out documents", "Model", "Unigram model"],
         [
-            ["masked-LM loss, nats", f"{last['mlm_loss']:.3f}", f"{entropy:.3f}"],
-            ["masked-LM accuracy", percent(last["mlm_accuracy"]), ""],
-            ["next-sentence accuracy", percent(last["nsp_accuracy"]), "50 %"],
+            ["masked-LM loss, nats", f"{last['mlm_loss']:.2f}", f"{loss:.2f}"],
+            ["masked tokens predicted right", percent(last["mlm_accuracy"]), percent(accuracy)],
         ],
     )
 
 
+def baselines(shards: Shards) -> tuple[float, float]:
+    """Return the held-out loss, in nats, and accuracy of a model that knows the token counts of the training text."""
+    train, held_out = (split.frequencies(shards.tokenizer.size) for split in (shards.train, shards.eval))
+    return shards.unigram_loss, float(held_out[train.argmax()] / held_out.sum())
+
+
 def _gain_section(report: Page, data: DemoData, comparison: Comparison) -> None:
-    gain, error = comparison.gain
-    sizes, seeds = comparison.examples, len(next(iter(comparison.accuracy.values())))
+    sizes = comparison.examples
     report.heading("The gain from pre-training")
     report.paragraph(
         f"{data.question} The classifier is fine-tuned on {sizes['train']:,} sentences for "
         f"{plural(comparison.epochs, 'epoch')}, pre-trained and from scratch. The learning rate of each is selected on "
         f"{sizes['held back']:,} other sentences of the training set. Accuracy is measured on {sizes['test']:,} "
-        f"sentences of other documents, with {seeds} seeds. Pre-training, including its initial embeddings from word "
-        f"co-occurrences, gains {100 * gain:.1f} points of accuracy (standard error {100 * error:.1f})."
+        f"sentences of other documents, with {seeds_phrase(comparison)}. From scratch means random initial weights. Pre-training "
+        f"includes the initial weights that are counted in its text. {gains(comparison)}"
     )
     scores = {}
     for start, values in comparison.accuracy.items():
@@ -88,9 +92,25 @@ def _gain_section(report: Page, data: DemoData, comparison: Comparison) -> None:
     no_interval = float("nan")
     scores["bag of words"] = (comparison.bag_of_words, no_interval)
     scores["most frequent class"] = (comparison.majority, no_interval)
-    report.score_chart(scores, "Accuracy on the test sentences")
+    report.score_chart(scores, "Accuracy on the test sentences", comparison.accuracy)
     report.table(["Initial weights or baseline", "Accuracy", "Accuracy per seed", "Learning rate"], comparison.table())
     rates = list(next(iter(comparison.sweep.values())))
     rows = [[start, *(values[rate] for rate in rates)] for start, values in comparison.sweep.items()]
     report.paragraph("Accuracy on the sentences that select the learning rate:")
     report.table(["Learning rate", *rates], rows)
+
+
+def seeds_phrase(comparison: Comparison) -> str:
+    """Return how many seeds a mean accuracy has, and whether there is an interval."""
+    seeds = len(comparison.accuracy[START[False]])
+    return f"{seeds} seeds (± 95 % confidence interval)" if seeds > 2 else f"{seeds} seeds, too few for an interval"
+
+
+def gains(comparison: Comparison) -> str:
+    """Return a sentence about the gain over both baselines, with intervals."""
+    over = []
+    for baseline in (START[True], BAG_OF_WORDS):
+        gain, error = comparison.gain(baseline)
+        low, high = 100 * (gain - 1.96 * error), 100 * (gain + 1.96 * error)
+        over.append(f"{100 * gain:.1f} points ({low:.1f} to {high:.1f}) over {baseline}")
+    return f"The pre-trained model gains {' and '.join(over)}; 95 % confidence over seeds and test sentences."

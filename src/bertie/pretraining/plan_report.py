@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bertie import console
 from bertie.pretraining import scaling
-from bertie.pretraining.repetition import FEW_EPOCHS, MANY_EPOCHS
+from bertie.pretraining.repetition import ENOUGH_EPOCHS, FEW_EPOCHS
 from bertie.text.shards import Shards
 
 CLOSE = 0.05
@@ -63,10 +63,10 @@ def report(outlooks: list[Outlook], left_out: dict[str, str], best: Outlook, sha
     _, longest = scaling.measured_tokens()
     console.info(
         "\nParameters are those of the layers, without embeddings. Losses are in nats, with BERT's masks (15 % of the "
-        "tokens), on\nthe Simple English Wikipedia (30,000 vocabulary entries, unigram entropy "
-        f"{scaling.ENTROPY:.2f} nats). Yours has {shards.tokenizer.size:,} entries and "
-        f"{shards.eval.unigram_entropy:.2f} nats:\nthe more these differ, the less the losses apply. `bertie pretrain` "
-        "reports the loss with the masks of the\nrecipe (30 %), which is higher."
+        "tokens), on\nthe Simple English Wikipedia (30,000 vocabulary entries; counting its words gives a held-out loss of "
+        f"{scaling.UNIGRAM_LOSS:.2f}).\nYours has {shards.tokenizer.size:,} entries and "
+        f"{shards.unigram_loss:.2f}: the more these differ, the less the losses apply.\n`bertie pretrain` "
+        "reports the loss with the masks of the recipe (30 %), which is higher."
     )
     if best.tokens > longest:
         console.info(
@@ -78,17 +78,19 @@ def report(outlooks: list[Outlook], left_out: dict[str, str], best: Outlook, sha
     if any(each.epochs > FEW_EPOCHS for each in outlooks):
         console.info(
             f"After more than {FEW_EPOCHS} epochs, only the lower end of the interval is shown, because no such run was "
-            "measured:\na model learns a short text by heart, and its held-out loss may even rise."
+            "measured:\nthe held-out loss of a model that reads a short text too often rises."
         )
-    if best.loss > shards.eval.unigram_entropy:
+    if best.loss > shards.unigram_loss:
         console.warn(
-            f"a loss of {best.loss:.2f} nats is more than the {shards.eval.unigram_entropy:.2f} nats of counting words in your "
-            "text, so the curve does not fit it: the text is too short, or unlike the one that was measured"
+            f"a loss of {best.loss:.2f} nats is more than the {shards.unigram_loss:.2f} nats of counting words in your "
+            "training text, so the curve does not fit it: the text is too short, or unlike the one that was measured"
         )
-    if best.epochs > MANY_EPOCHS:
+    if best.epochs > ENOUGH_EPOCHS:
+        steps = int(best.steps * ENOUGH_EPOCHS / best.epochs)
         console.warn(
-            f"{best.recipe} would read the text {best.epochs:,.0f} times. More than {MANY_EPOCHS} times teaches little: "
-            "add text, or save time"
+            f"too little text for this time: {best.recipe} would read it {best.epochs:,.0f} times, and after "
+            f"{ENOUGH_EPOCHS} times it learns little and may get worse: add text, or stop after {steps:,} steps "
+            f"(--training.steps {steps} in place of --budget)"
         )
 
 

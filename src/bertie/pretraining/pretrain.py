@@ -97,9 +97,9 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
             raise UserError(setup.out_of_memory_advice(rows)) from error
         if run is None:
             return {}
-        entropy = setup.shards.eval.unigram_entropy
-        warn_of_overfitting(setup.epochs(counters.tokens), _last_eval(run).get("mlm_loss", 0.0), entropy)
-        lines = {f"unigram entropy {entropy:.2f}": entropy} if setup.config.objectives[0].predicts_text else {}
+        baseline = setup.shards.unigram_loss
+        warn_of_overfitting(run.path, setup.epochs(counters.tokens), baseline)
+        lines = {f"unigram model {baseline:.2f}": baseline} if setup.config.objectives[0].predicts_text else {}
         about = setup.summary_sentence(_last_eval(run))
         trainer.finish(job, run, run_page(run.path, about, lines).html(), about)
         return {"run": str(out), "finished_before": False, "parameters": job.model.size, "eval": _last_eval(run)}
@@ -243,8 +243,8 @@ class Setup:
         ranks = f"{self.ranks.count} ranks, " if self.ranks.count > 1 else ""
         return (
             f"{job.model.size:,} parameters, {tokens:,} training tokens, {steps}; {job.settings.precision}, {ranks}"
-            f"{console.plural(self.threads, 'thread')}, {runtime.device()}; unigram entropy of the training text "
-            f"{self.shards.train.unigram_entropy:.2f} nats"
+            f"{console.plural(self.threads, 'thread')}, {runtime.device()}; a unigram model of the training text "
+            f"has a held-out loss of {self.shards.unigram_loss:.2f} nats"
         )
 
     @property
@@ -285,7 +285,7 @@ class Setup:
         return (
             f"Pre-trained for {console.plural(last['step'], 'step')} ({last['tokens']:,} tokens) on sequences of up to "
             f"{longest:,} tokens. On held-out documents: "
-            f"{scores} (unigram entropy of these documents {self.shards.eval.unigram_entropy:.4g} nats)."
+            f"{scores} (a unigram model of the training text with add-one smoothing: {self.shards.unigram_loss:.4g} nats)."
         )
 
 

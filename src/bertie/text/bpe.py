@@ -9,7 +9,7 @@ import numpy as np
 
 from bertie.errors import UsageError, UserError
 from bertie.text.bpe_backend import BYTE_CHARACTERS, BYTE_ORDER, ROBERTA_ORDER
-from bertie.text.merges import PAIR_BASE, FrequencyQueue, SegmentedWords, merge_pieces, require_full
+from bertie.text.merges import PAIR_BASE, FrequencyQueue, SegmentedWords, merge_pieces
 
 
 def train(
@@ -18,23 +18,21 @@ def train(
     vocab_size: int,
     min_frequency: int = 2,
     reserved: Sequence[str] = (),
-    exact: bool = True,
 ) -> tuple[list[str], list[tuple[str, str]]]:
     """Train a vocabulary on word counts. The same counts give the same vocabulary.
 
     Args:
         counts: word -> occurrences, from `word_counts.count_words` with `ByteLevel`.
-        vocab_size: Number of entries.
+        vocab_size: Number of entries; fewer if the text is too small to fill them.
         min_frequency: Pairs with fewer occurrences are not merged.
         reserved: Entries that follow the special tokens.
-        exact: Raise an error if the text is too small to fill `vocab_size`.
 
     Returns:
         The entries in id order (special tokens, `reserved`, the 256 bytes, merges), and the pairs merged, in order.
 
     Raises:
         UsageError: An argument is out of range, or `vocab_size` cannot hold the bytes.
-        UserError: The text is empty or, with `exact`, too small to fill `vocab_size`.
+        UserError: The text is empty.
     """
     pieces = [*ROBERTA_ORDER, *reserved, *BYTE_CHARACTERS]
     for flag, value, least in (("--vocab-size", vocab_size, len(pieces)), ("--min-frequency", min_frequency, 1)):
@@ -47,8 +45,6 @@ def train(
         raise UserError("the text is empty: give text to train a vocabulary on")
     words = _segment_words(counts, len(pieces) - 256, vocab_size)
     merges = merge_pieces(pieces, words, FrequencyQueue(words, min_frequency), vocab_size, add)
-    if exact:
-        require_full(pieces, vocab_size, min_frequency)
     return pieces, merges
 
 

@@ -56,6 +56,11 @@ def encode_block(block: DocumentBlock) -> dict[str, Any]:
     return document_blocks.run_once(path, lambda: _encode(block))
 
 
+def split_hash(text: str) -> float:
+    """Return the hash of a document's text, 0 to 1. An `eval_share` above it holds the document out."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) / 2**64
+
+
 @lru_cache(1)
 def _word_cache(folder: Path, fingerprint: str) -> WordCache:
     """Return the cache of this process. Sharing it is safe: the tokens of a word depend on the tokenizer alone."""
@@ -108,7 +113,7 @@ class _FilteredDocuments:
             if not repeated.get("paragraphs", set()).isdisjoint(numbers):
                 text = self._without(repeated["paragraphs"], zip(numbers, paragraphs, strict=True))
             # Hash the text after the removal of paragraphs: texts that are equal now go to the same split.
-            self.hashes.append(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) / 2**64)
+            self.hashes.append(split_hash(text))
             yield text
 
     def _without(self, repeated: set[int], paragraphs: Iterable[tuple[int, str]]) -> str:

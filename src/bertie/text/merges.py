@@ -17,7 +17,6 @@ from typing import Literal, Protocol
 import numpy as np
 
 from bertie import console
-from bertie.errors import UserError
 
 Criterion = Literal["frequency", "likelihood"]
 PAIR_BASE = 1 << 31
@@ -309,13 +308,3 @@ def merge_pieces(
                 bar.advance()
             queue.update(words.merge(pair, ids[merged]), pair)
     return merges
-
-
-def require_full(pieces: list[str], vocab_size: int, min_frequency: int) -> None:
-    """Raise UserError if the text was too small to fill the vocabulary."""
-    if len(pieces) < vocab_size:
-        lower = f", or lower --min-frequency (now {min_frequency})" if min_frequency > 1 else ""
-        raise UserError(
-            f"the text fills a vocabulary of only {len(pieces)} entries: "
-            f"use --vocab-size {len(pieces)} or give more text{lower}"
-        )

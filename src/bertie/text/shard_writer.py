@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,12 +83,6 @@ def _write(folder: Path, shard: int, arrays: tuple[np.ndarray, ...]) -> None:
         storage.write_array(folder / array_name(shard, kind), array)
 
 
-def unigram_entropy(counts: np.ndarray) -> float:
-    """Compute the entropy, in nats, of the distribution that is proportional to the counts."""
-    share = counts[counts > 0] / counts.sum()
-    return -math.fsum(share * np.log(share))
-
-
 def write_manifest(
     folder: Path, tokenizer: Tokenizer, splits: dict[str, dict[str, Any]], settings: dict[str, Any]
 ) -> dict[str, Any]:
@@ -98,7 +91,7 @@ def write_manifest(
     Args:
         folder: The folder of shards.
         tokenizer: The tokenizer of the shards.
-        splits: Split name -> counts of the split, see SPLITS. Needs "shards" and "unigram_entropy".
+        splits: Split name -> counts of the split, see SPLITS. Needs "shards".
         settings: Further entries of the manifest.
 
     Returns:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,6 @@ class Corpus:
     Attributes:
         document_starts: int64 [documents + 1], first token of each document, and the number of tokens.
         sentence_starts: int64 [sentences + 1], likewise for sentences. Every document start is also a sentence start.
-        unigram_entropy: Entropy of the split's token frequencies, in nats: the loss of a model that knows only these.
         shard_starts: int64 [shards + 1], first token of each shard, and the number of tokens.
         tokens: Token ids of each shard, uint16 or uint32.
         word_starts: For each shard, bool per token: false for tokens that continue a word.
@@ -45,7 +46,6 @@ class Corpus:
 
     document_starts: np.ndarray
     sentence_starts: np.ndarray
-    unigram_entropy: float
     shard_starts: np.ndarray
     tokens: tuple[np.ndarray, ...]
     word_starts: tuple[np.ndarray, ...]
@@ -83,6 +83,12 @@ class Shards:
     languages: tuple[str, ...] = ()
     """Names of the languages. () if the corpus has no languages."""
 
+    @cached_property
+    def unigram_loss(self) -> float:
+        """The loss on the held-out text, in nats, of a unigram model of the training text, see `unigram_loss`."""
+        train, held_out = (split.frequencies(self.tokenizer.size) for split in (self.train, self.eval))
+        return unigram_loss(train, held_out, self.tokenizer.special_ids)
+
     def with_languages(self, names: tuple[str, ...]) -> Shards:
         """Return the shards with language ids that count in another list of names, which has all of `languages`."""
         if not self.languages:
@@ -90,6 +96,21 @@ class Shards:
         ids = np.array([names.index(name) for name in self.languages], np.uint16)
         train, evaluation = (replace(split, languages=ids[split.languages]) for split in (self.train, self.eval))
         return replace(self, train=train, eval=evaluation, languages=names)
+
+
+def unigram_loss(train: np.ndarray, held_out: np.ndarray, special_ids: np.ndarray) -> float:
+    """Return the loss on held-out text, in nats per token, of a model that knows the token counts of the training text.
+
+    One is added to every count (Laplace smoothing), so that no token has the probability 0. Special tokens are left out.
+
+    Args:
+        train: int64 [V], occurrences of each vocabulary entry in the training text.
+        held_out: int64 [V], those in the held-out text.
+        special_ids: Ids of the special tokens.
+    """
+    train, held_out = (np.delete(counts, special_ids) for counts in (train, held_out))
+    nats = np.log((train + 1).sum()) - np.log(train + 1)
+    return math.fsum(held_out * nats) / max(int(held_out.sum()), 1)
 
 
 def open_shards(folder: Path) -> Shards:
@@ -140,7 +161,6 @@ def _open_split(folder: Path, counts: dict[str, Any], vocabulary_size: int, lang
     return Corpus(
         document_starts=join_starts(documents, shard_starts),
         sentence_starts=join_starts(sentences, shard_starts),
-        unigram_entropy=float(counts["unigram_entropy"]),
         shard_starts=shard_starts,
         tokens=tuple(tokens),
         word_starts=tuple(word_starts),

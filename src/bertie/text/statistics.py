@@ -12,7 +12,7 @@ import numpy as np
 from bertie.console import plural
 from bertie.errors import UserError
 from bertie.report import Page
-from bertie.text import shard_writer, shards
+from bertie.text import shards
 from bertie.text.read_counts import ReadCounts
 from bertie.text.special_tokens import printable
 from bertie.text.tokenizer import Tokenizer
@@ -40,6 +40,7 @@ class CorpusStatistics:
     language_documents: list[int] = field(default_factory=list)  # documents read that have text in each language
     splits: dict[str, dict[str, Any]] = field(default_factory=dict)  # split -> counts
     lengths: dict[str, dict[str, list[int]]] = field(default_factory=dict)  # split -> LENGTHS -> histogram (`encode`)
+    unigram_loss: float = 0.0  # on the held-out text, see `shards.unigram_loss`
     most_frequent: list[list[Any]] = field(default_factory=list)  # [token, occurrences in the training set]
 
     def add_group(self, result: dict[str, Any]) -> None:
@@ -109,13 +110,11 @@ class CorpusStatistics:
             tokenizer: The tokenizer of the shards.
         """
         for name, split_counts, number in zip(shards.SPLITS, counts, shard_counts, strict=True):
-            regular = split_counts.copy()
-            regular[tokenizer.special_ids] = 0
             self.splits[name] |= {
                 "shards": number,
                 "unknown": int(split_counts[tokenizer.unk_id]) if tokenizer.special.unk else 0,
-                "unigram_entropy": shard_writer.unigram_entropy(regular),
             }
+        self.unigram_loss = shards.unigram_loss(counts[0], counts[1], tokenizer.special_ids)
         for token in np.argsort(-counts[0], kind="stable")[:MOST_FREQUENT].tolist():
             self.most_frequent.append([tokenizer.vocabulary[token], int(counts[0, token])])
 
@@ -134,7 +133,13 @@ class CorpusStatistics:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of statistics.json."""
-        return {**self.counts(), "splits": self.splits, "lengths": self.lengths, "commonest": self.most_frequent}
+        return {
+            **self.counts(),
+            "splits": self.splits,
+            "unigram_loss": self.unigram_loss,
+            "lengths": self.lengths,
+            "commonest": self.most_frequent,
+        }
 
     def lines(self, places: bool = True) -> list[str]:
         """Return one line for each kind of text that was left out. places: whether to name the files' paths."""
@@ -183,9 +188,8 @@ def corpus_page(corpus: CorpusStatistics) -> str:
     tokens, words = max(train["tokens"], 1), max(train["words"], 1)
     page.paragraph(
         f"The training set has {train['tokens'] / words:.3f} tokens per word on average, and "
-        f"{train['unknown'] / tokens:.3%} of its tokens are [UNK]. Its unigram entropy is "
-        f"{train['unigram_entropy']:.2f} nats: the loss of a model that knows only how frequent each token is. "
-        "A model that learns more gets below it."
+        f"{train['unknown'] / tokens:.3%} of its tokens are [UNK]. A unigram model of it (token counts plus one) has a loss "
+        f"of {corpus.unigram_loss:.2f} nats on the held-out set. A model that learns more than word frequencies gets below it."
     )
     page.heading("Left out")
     if lines := corpus.lines(places=False):

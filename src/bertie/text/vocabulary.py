@@ -41,7 +41,6 @@ def train_tokenizer(
     user_tokens: Sequence[str] = (),
     unused: int = 0,
     max_unique_words: int = MAX_UNIQUE_WORDS,
-    exact: bool = True,
     reader_options: ReaderOptions = ReaderOptions(),
     executor: Executor = LocalExecutor(),
 ) -> Tokenizer:
@@ -53,7 +52,7 @@ def train_tokenizer(
         texts: .txt, .jsonl, .csv, .tsv or .parquet files, also compressed; folders, patterns, URLs, hf:DATASET.
         out: Folder to create. It must not exist.
         algorithm: "wordpiece", or "bpe" (byte-level, with RoBERTa's special tokens), which keeps text as it is.
-        vocab_size: Number of entries, special tokens included.
+        vocab_size: Number of entries, special tokens included. A small text may fill fewer, which is a warning.
         normalization: How WordPiece normalizes text: case, accents, CJK characters, punctuation.
         criterion: Pair to merge next: the most frequent one, or (WordPiece) the one with the highest likelihood.
         alphabet_limit: Number of characters WordPiece keeps, the most frequent. Words with others become [UNK].
@@ -62,7 +61,6 @@ def train_tokenizer(
             line break, "\\n", among them, `prepare` keeps line breaks, and models see lines and paragraphs.
         unused: Number of entries [unused0], [unused1], … to reserve.
         max_unique_words: Number of distinct words to count, at least 1,000. Beyond it, the rarest are dropped.
-        exact: Whether a text too small to fill `vocab_size` is an error. False: the vocabulary gets smaller.
         reader_options: How to read the files.
         executor: Where to count words: processes of this machine, or a Ray cluster.
 
@@ -71,13 +69,13 @@ def train_tokenizer(
 
     Raises:
         UsageError: An argument is invalid or does not apply to the algorithm, `out` exists, or a file is missing.
-        UserError: A file cannot be read, the text is empty, or it is too small to fill `vocab_size`.
+        UserError: A file cannot be read, or the text is empty.
         MachineError: A worker was lost.
     """
     texts, out = sources.as_list(texts), Path(out)
     _require_valid(texts, out, max_unique_words)
     reserved = _reserved_entries(user_tokens, unused, vocab_size)
-    common: Any = {"vocab_size": vocab_size, "min_frequency": min_frequency, "reserved": reserved, "exact": exact}
+    common: Any = {"vocab_size": vocab_size, "min_frequency": min_frequency, "reserved": reserved}
     rules = _bytelevel(normalization, criterion, alphabet_limit, user_tokens) if algorithm == "bpe" else normalization
     table = count_words(texts, rules, user_tokens, max_unique_words, reader_options, executor)
     if algorithm == "bpe":
@@ -85,6 +83,12 @@ def train_tokenizer(
     else:
         entries = wordpiece.train(table.counts, criterion=criterion, alphabet_limit=alphabet_limit, **common)
         tokenizer = Tokenizer.build(entries, normalization, user_tokens)
+    if tokenizer.size < vocab_size:
+        lower = f" or a --min-frequency below {min_frequency}" * (min_frequency > 1)
+        console.warn(
+            f"the text fills only {tokenizer.size:,} of {vocab_size:,} entries (--vocab-size), so the vocabulary is smaller: "
+            f"more text{lower} would fill more"
+        )
     setting = {"algorithm": algorithm} if algorithm == "bpe" else {"criterion": criterion}
     _save(tokenizer, out, table, {**setting, "min_frequency": min_frequency})
     return tokenizer

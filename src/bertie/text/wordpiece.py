@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from bertie.errors import UsageError, UserError
-from bertie.text.merges import PAIR_BASE, QUEUES, Criterion, SegmentedWords, merge_pieces, require_full
+from bertie.text.merges import PAIR_BASE, QUEUES, Criterion, SegmentedWords, merge_pieces
 from bertie.text.tokenizer import CONTINUATION, SPECIAL_TOKENS
 
 
@@ -19,26 +19,24 @@ def train(
     alphabet_limit: int = 1000,
     min_frequency: int = 2,
     reserved: Sequence[str] = (),
-    exact: bool = True,
 ) -> list[str]:
     """Train a vocabulary on word counts. The same counts give the same vocabulary.
 
     Args:
         counts: word -> occurrences, from `word_counts.count_words`.
-        vocab_size: Number of entries.
+        vocab_size: Number of entries; fewer if the text is too small to fill them.
         criterion: Which pair of pieces to merge next, see `merges`.
         alphabet_limit: Number of characters to keep, the most frequent. Words with other characters, which the
             tokenizer turns into [UNK], are left out.
         min_frequency: Pairs with fewer occurrences are not merged.
         reserved: Entries that follow the special tokens.
-        exact: Raise an error if the text is too small to fill `vocab_size`.
 
     Returns:
         The entries in id order: special tokens, `reserved`, the alphabet, its "##" forms, merges.
 
     Raises:
         UsageError: An argument is out of range, or `vocab_size` cannot hold the alphabet.
-        UserError: The text is empty or, with `exact`, too small to fill `vocab_size`.
+        UserError: The text is empty.
     """
     flags = {"--vocab-size": vocab_size, "--alphabet-limit": alphabet_limit, "--min-frequency": min_frequency}
     for flag, value in flags.items():
@@ -57,8 +55,6 @@ def train(
     words = _segment_words(counts, alphabet, len(fixed), vocab_size)
     queue = QUEUES[criterion](words, min_frequency)
     merge_pieces(pieces, words, queue, vocab_size, lambda left, right: left + right.removeprefix(CONTINUATION))
-    if exact:
-        require_full(pieces, vocab_size, min_frequency)
     return pieces
 
 

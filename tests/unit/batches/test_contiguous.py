@@ -32,7 +32,6 @@ def corpus_of(documents: list[list[int]], word_starts: np.ndarray | None = None)
     return Corpus(
         document_starts=np.cumsum([0, *map(sum, documents)]),
         sentence_starts=np.cumsum([0, *sentences]),
-        unigram_entropy=0.0,
         shard_starts=np.array([0, total]),
         tokens=((np.arange(total) % 400 + 5).astype(np.uint16),),
         word_starts=(np.ones(total, bool) if word_starts is None else word_starts,),

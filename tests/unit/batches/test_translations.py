@@ -41,7 +41,6 @@ def corpus_of(documents: Documents, word_starts: np.ndarray | None = None) -> Co
     return Corpus(
         document_starts=np.cumsum([0, *(sum(map(sum, document.values())) for document in documents)]),
         sentence_starts=np.cumsum([0, *sentences]),
-        unigram_entropy=0.0,
         shard_starts=np.array([0, total]),
         tokens=((np.arange(total) % 400 + 5).astype(np.uint16),),
         word_starts=(np.ones(total, bool) if word_starts is None else word_starts,),

@@ -6,10 +6,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bertie.demo import compare as compare_module
-from bertie.demo.compare import _hold_back, compare
+from bertie.demo.compare import START, Comparison, _hold_back, compare
 from bertie.demo.corpus import DemoData
 from bertie.tasks.data.texts import Example
 
@@ -44,21 +45,50 @@ def test_sentences_are_held_back_if_every_label_has_one_document() -> None:
 def test_compare_resumes_without_repeating_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[tuple[bool, float, int]] = []
 
-    def accuracy(config: Any, rate: float, seed: int, *_: Any) -> float:
+    def right(config: Any, _train: Any, held_back: list[Example], test: list[Example], _: Any) -> list[bool]:
         if len(runs) == stop_at:
             raise KeyboardInterrupt
+        rate, seed = config.training.learning_rate, config.seed
         runs.append((config.from_scratch, rate, seed))
-        return round(0.1 + rate + 0.01 * seed, 4)
+        selected = rate == (1e-3 if config.from_scratch else 3e-3)
+        return [selected] * len(held_back) + [number <= seed for number in range(len(test))]
 
-    monkeypatch.setattr(compare_module, "_accuracy", accuracy)
+    monkeypatch.setattr(compare_module, "_right", right)
     monkeypatch.setattr(compare_module, "read_checkpoint", lambda _: None)
     labeled = examples(*[(label, f"{label}{number}", 4) for label in "ab" for number in range(8)])
     data = DemoData([], labeled, labeled, "which?")
-    for stop_at in (5, 6, -1):
+    for stop_at in (3, 6, -1):
         if stop_at < 0:
             found = compare(data, tmp_path, 1, 3, tmp_path / "results.json")
         else:
             with pytest.raises(KeyboardInterrupt):
                 compare(data, tmp_path, 1, 3, tmp_path / "results.json")
-    assert len(runs) == 2 * (3 + 3)
-    assert found.accuracy == {start: [0.103, 0.113, 0.123] for start in ("pre-trained", "from scratch")}
+    assert runs == [
+        (scratch, rate, seed)
+        for scratch, best in ((False, 3e-3), (True, 1e-3))
+        for rate, seed in ((1e-3, 0), (3e-3, 0), (best, 1), (best, 2))
+    ]
+    count = len(labeled)
+    assert found.accuracy == {start: [1 / count, 2 / count, 3 / count] for start in ("pre-trained", "from scratch")}
+    assert found.sweep["pre-trained"] == {"0.001": 0.0, "0.003": 1.0}
+    assert found.bag_of_words > 0.9
+
+
+def comparison(pretrained: list[list[bool]], scratch: list[list[bool]], bag: list[bool]) -> Comparison:
+    correct = {"pre-trained": pretrained, "from scratch": scratch, "bag of words": [bag]}
+    return Comparison({start: {"0.001": 0.5} for start in START.values()}, correct, 0.1, 3, {"train": 9})
+
+
+def test_gains_have_the_error_of_seeds_and_of_sentences() -> None:
+    always, never, half = [True] * 8, [False] * 8, [True, False] * 4
+    same = comparison([half, half, half], [never] * 3, half)
+    assert same.gain("bag of words") == (0.0, 0.0)  # right on the same sentences
+    assert same.gain("from scratch") == pytest.approx((0.5, np.sqrt(np.var(half, ddof=1) / 8)))
+    seeds = comparison([always, never], [always, never], half)  # no sentence is easier than another, but seeds differ
+    assert seeds.gain("from scratch") == pytest.approx((0.0, np.sqrt(2 * np.var([1, 0], ddof=1) / 2)))
+
+
+def test_two_seeds_have_no_interval() -> None:
+    half, more = [True, False] * 4, [True] * 6 + [False] * 2
+    assert comparison([half, more], [half, half], half).table()[0][1] == "0.625"
+    assert comparison([half, more, more], [half, half], half).table()[0][1] == "0.667 ± 0.359"

@@ -158,6 +158,14 @@ def test_subfolders_are_the_labels_of_more_files(tmp_path: Path):
     assert_no_leak(data)
 
 
+def test_too_few_documents_are_refused_with_what_separates_documents(tmp_path: Path):
+    for topic in ("cats", "dogs"):
+        (tmp_path / topic).mkdir()
+        (tmp_path / topic / "one.txt").write_text("\n".join(words(topic, number) for number in range(100)))
+    with pytest.raises(UserError, match=r"2 documents, and the demo needs at least 4: .* by blank lines"):
+        folder_data([tmp_path])
+
+
 def test_too_few_labels_give_no_task(tmp_path: Path):
     write_documents(tmp_path / "one.txt", "cats", 100)
     write_documents(tmp_path / "two.txt", "dogs", 10)

@@ -195,12 +195,52 @@ def test_a_text_that_is_read_too_often_is_a_warning(
     assert capsys.readouterr().err.count("the run reads the text 2 times") == 1
 
 
-def test_overfitting_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
-    warn_of_overfitting(3.0, 7.0, 6.0)
-    warn_of_overfitting(9.0, 5.0, 6.0)
-    assert capsys.readouterr().err == ""
-    warn_of_overfitting(9.0, 7.0, 6.0)
-    assert "read its text 9 times and learned it by heart" in capsys.readouterr().err
+def losses(folder: Path, training: list[float], held_out: list[float]) -> Path:
+    """Write the metrics of a run with an evaluation every ten steps, the last one after the last step."""
+    folder.mkdir(exist_ok=True)
+    records = [{"split": "train", "step": step, "mlm_loss": loss} for step, loss in enumerate(training, 1)]
+    records += [{"split": "eval", "step": 10 * number, "mlm_loss": loss} for number, loss in enumerate(held_out, 1)]
+    common = {"tokens": 1, "seconds": 1.0, "tokens_per_second": 1.0}
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(common | record) + "\n" for record in records))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("epochs", "training", "held_out", "expected"),
+    [
+        (3.0, [2.0] * 20, [5.0, 7.0], []),  # read rarely
+        (9.0, [5.0] * 20, [5.5, 5.2], []),  # better than word frequencies, and still falling
+        (9.0, [7.0] * 10 + [4.9] * 10, [5.0, 5.04], []),  # no more than noise
+        (9.0, [7.0] * 18 + [2.0] * 2, [5.0, 7.0], ["9 times and learned it by heart", "training loss 2.00", "(6.00)"]),
+        (
+            9.0,
+            [7.0] * 18 + [2.0] * 2,
+            [5.0, 5.5],
+            ["learned it by heart", "after step 10 (5.00)", "stop after 10 steps"],
+        ),
+        (16.0, [6.75] * 20, [7.0, 7.79], ["16 times, which is too little", "stop after 10 steps", "(6.00)"]),
+        (
+            16.0,
+            [6.75] * 20,
+            [7.79],
+            ["which is too little", "training loss 6.75, held-out loss 7.79", "--training.eval-every"],
+        ),
+    ],
+)
+def test_too_little_text_is_a_warning_that_the_losses_show(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    epochs: float,
+    training: list[float],
+    held_out: list[float],
+    expected: list[str],
+) -> None:
+    warn_of_overfitting(losses(tmp_path / "run", training, held_out), epochs, 6.0)
+    shown = capsys.readouterr().err
+    assert all(part in shown for part in expected)
+    assert ("by heart" in shown) == any("by heart" in part for part in expected)
+    assert bool(shown) == bool(expected)
+    assert ("unigram model" in shown) == (bool(expected) and held_out[-1] > 6.0)
 
 
 def test_dry_run_labels_and_plans_as_the_first_steps(

@@ -227,7 +227,7 @@ def test_it_says_which_text_and_masks_the_losses_are_of(shards: Path, capsys: py
     bertie.plan(shards, "3m")
     shown, own = " ".join(capsys.readouterr().err.split()), open_shards(shards)
     assert "with BERT's masks (15 % of the tokens)" in shown
-    assert f"Yours has {own.tokenizer.size:,} entries and {own.eval.unigram_entropy:.2f} nats: the more" in shown
+    assert f"Yours has {own.tokenizer.size:,} entries and {own.unigram_loss:.2f}: the more" in shown
     assert "the loss with the masks of the recipe (30 %), which is higher" in shown
 
 
@@ -245,7 +245,7 @@ def test_a_loss_above_that_of_counting_words_is_a_warning(
     shards: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bertie.plan(shards, "3h", threads=1)
-    counting = open_shards(shards).eval.unigram_entropy
+    counting = open_shards(shards).unigram_loss
     assert f"more than the {counting:.2f} nats of counting words" not in capsys.readouterr().err
     monkeypatch.setattr(budget_plan.scaling, "expected_loss", lambda *_: scaling.Expected(9.0, 8.9, 9.1))
     bertie.plan(shards, "3h", threads=1)

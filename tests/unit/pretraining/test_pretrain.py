@@ -82,7 +82,7 @@ def test_run_writes_metrics_checkpoint_and_report(config: PretrainConfig, small_
     assert checkpoint.heads == {"mlm", "nsp"}
     assert checkpoint.config.vocab_size == 500
     page = (tmp_path / "run" / "report.html").read_text()
-    assert f"unigram entropy {open_shards(small_shards).eval.unigram_entropy:.2f}" in page
+    assert f"unigram model {open_shards(small_shards).unigram_loss:.2f}" in page
     assert pretrain(config, small_shards, tmp_path / "run")["finished_before"] is True
 
 

@@ -40,7 +40,7 @@ UNICODE = st.text(
 
 def trained(size: int = 420) -> Tokenizer:
     counts = word_counts.count_words(TEXTS, ByteLevel()).counts
-    return Tokenizer.build_bpe(*bpe.train(counts, vocab_size=size, exact=False))
+    return Tokenizer.build_bpe(*bpe.train(counts, vocab_size=size))
 
 
 @pytest.fixture(scope="module")

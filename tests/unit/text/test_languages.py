@@ -284,5 +284,5 @@ def test_the_command_line_prepares_and_checks_translations(tmp_path: Path, capsy
 
 def test_a_vocabulary_is_trained_on_all_languages(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", [{"en": "apple", "de": "zwetschge"}] * 50)
-    made = train_tokenizer([path], tmp_path / "out", vocab_size=60, exact=False, reader_options=OPTIONS)
+    made = train_tokenizer([path], tmp_path / "out", vocab_size=60, reader_options=OPTIONS)
     assert {"apple", "zwetschge"} <= set(made.vocabulary)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from bertie import storage
 from bertie.errors import UsageError, UserError
 from bertie.text import shard_format, shard_writer
-from bertie.text.shards import open_shards
+from bertie.text.shards import open_shards, unigram_loss
 from bertie.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 # Shards of documents of sentences of token ids: two shards of the training set, one of the evaluation set.
@@ -26,7 +27,6 @@ def write(folder: Path) -> Path:
     tokenizer.save(folder / "tokenizer")
     splits = {}
     for name, parts in (("train", TRAIN), ("eval", EVAL)):
-        counts = np.zeros(tokenizer.size, np.int64)
         for number, documents in enumerate(parts):
             sentences = [sentence for document in documents for sentence in document]
             ids = np.concatenate(sentences).astype(np.int32)
@@ -34,8 +34,7 @@ def write(folder: Path) -> Path:
                 ids, np.array(list(map(len, sentences))), np.array(list(map(len, documents)))
             )
             shard_writer.write_shard(folder / name, number, tokenized, tokenizer)
-            counts += np.bincount(ids, minlength=tokenizer.size)
-        splits[name] = {"shards": len(parts), "unigram_entropy": shard_writer.unigram_entropy(counts)}
+        splits[name] = {"shards": len(parts)}
     shard_writer.write_manifest(folder, tokenizer, splits, {})
     return folder
 
@@ -78,9 +77,15 @@ def test_token_dtype_depends_on_the_vocabulary_size() -> None:
     assert shard_format.token_dtype(65537) == np.uint32
 
 
-def test_unigram_entropy_is_in_nats() -> None:
-    assert shard_writer.unigram_entropy(np.array([3, 0, 3, 3, 3])) == pytest.approx(math.log(4))
-    assert shard_writer.unigram_entropy(np.array([0, 7])) == 0
+def test_the_unigram_model_knows_the_training_text_only(folder: Path) -> None:
+    train, held_out = np.array([9, 3, 0, 3]), np.array([5, 1, 2, 0])  # the first is a special token
+    assert unigram_loss(train, held_out, np.array([0])) == pytest.approx((math.log(9 / 4) + 2 * math.log(9)) / 3)
+    assert unigram_loss(train, np.array([5, 0, 0, 0]), np.array([0])) == 0  # nothing to predict
+    counts = Counter(token for part in TRAIN for document in part for sentence in document for token in sentence)
+    total = counts.total() + 7  # the vocabulary has 7 entries besides the special tokens
+    assert open_shards(folder).unigram_loss == pytest.approx(
+        np.mean([math.log(total / (counts[token] + 1)) for token in (6, 9, 8)])
+    )
 
 
 def test_folder_without_shards_is_an_error(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_wordpiece_entries_are_bytes_between_markers() -> None:
 
 def test_entries_of_byte_level_bpe_are_spelled_by_the_bytes_that_they_stand_for() -> None:
     counts = word_counts.count_words(["The café is  open\n東京"] * 9, ByteLevel()).counts
-    vocabulary, merges = bpe.train(counts, vocab_size=280, reserved=("<url>",), exact=False)
+    vocabulary, merges = bpe.train(counts, vocab_size=280, reserved=("<url>",))
     tokenizer = Tokenizer.build_bpe(vocabulary, merges, ["<url>"])
     assert {tokenizer.spelling(character) for character in BYTE_CHARACTERS} == {bytes([b]) for b in range(256)}
     ids = tokenizer.encode([" café 東京\t"])[0]

@@ -33,9 +33,7 @@ def domain_text(tmp_path: Path) -> Path:
 
 
 def test_written_tokenizer_equals_the_returned_one(tmp_path: Path, text: Path) -> None:
-    trained = train_tokenizer(
-        [text], tmp_path / "out", vocab_size=70, exact=False, user_tokens=["<url>", "C++"], unused=3
-    )
+    trained = train_tokenizer([text], tmp_path / "out", vocab_size=70, user_tokens=["<url>", "C++"], unused=3)
     loaded = Tokenizer.load(tmp_path / "out")
     assert loaded.fingerprint == trained.fingerprint
     assert loaded.vocabulary[:10] == [*SPECIAL_TOKENS, "<url>", "C++", "[unused0]", "[unused1]", "[unused2]"]
@@ -50,16 +48,30 @@ def test_written_tokenizer_equals_the_returned_one(tmp_path: Path, text: Path) -
     assert report["fit"]["words"] == 30 * 19
 
 
+@pytest.mark.parametrize("algorithm", ["wordpiece", "bpe"])
+def test_a_vocabulary_that_the_text_does_not_fill_is_smaller_and_a_warning(
+    tmp_path: Path, text: Path, algorithm: Algorithm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained = train_tokenizer([text], tmp_path / "out", algorithm=algorithm, vocab_size=5000)
+    assert 20 < trained.size < 5000
+    warning = f"the text fills only {trained.size:,} of 5,000 entries (--vocab-size), so the vocabulary is smaller"
+    shown = capsys.readouterr().err
+    assert warning in shown
+    assert "a --min-frequency below 2" in shown
+    train_tokenizer([text], tmp_path / "filled", algorithm=algorithm, vocab_size=trained.size)
+    assert "fills only" not in capsys.readouterr().err
+
+
 def test_transformers_agrees_on_user_tokens(tmp_path: Path, text: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="needs the package transformers")
-    trained = train_tokenizer([text], tmp_path / "out", vocab_size=70, exact=False, user_tokens=["<url>"], unused=2)
+    trained = train_tokenizer([text], tmp_path / "out", vocab_size=70, user_tokens=["<url>"], unused=2)
     huggingface = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     for example in ("the<url>cat", "a flat <url> mat", "[unused1] <URL>"):
         assert huggingface(example, add_special_tokens=False)["input_ids"] == trained.encode([example])[0].tolist()
 
 
 def test_text_and_output_may_be_single_strings(tmp_path: Path, text: Path, domain_text: Path) -> None:
-    trained = train_tokenizer(str(text), str(tmp_path / "out"), vocab_size=50, exact=False)
+    trained = train_tokenizer(str(text), str(tmp_path / "out"), vocab_size=50)
     extend_tokenizer(trained, str(domain_text), str(tmp_path / "extended"), add=2)
     assert Tokenizer.load(tmp_path / "extended").size == trained.size + 2
 
@@ -73,7 +85,7 @@ def test_invalid_user_tokens_are_an_error(tmp_path: Path, text: Path, tokens: li
 
 
 def test_extension_adds_the_words_that_save_most_pieces(tmp_path: Path, text: Path, domain_text: Path) -> None:
-    old = train_tokenizer([text], tmp_path / "old", vocab_size=60, exact=False, user_tokens=["<url>"])
+    old = train_tokenizer([text], tmp_path / "old", vocab_size=60, user_tokens=["<url>"])
     new = extend_tokenizer(old, [domain_text], tmp_path / "new", add=3)
     assert new.vocabulary[: old.size] == old.vocabulary
     assert new.vocabulary[old.size :] == ["ωmega", "endocarditis", "myocarditis"]
@@ -90,7 +102,7 @@ def test_extension_adds_the_words_that_save_most_pieces(tmp_path: Path, text: Pa
 
 
 def test_extension_adds_unknown_single_characters(tmp_path: Path, text: Path) -> None:
-    old = train_tokenizer([text], tmp_path / "old", vocab_size=60, exact=False)
+    old = train_tokenizer([text], tmp_path / "old", vocab_size=60)
     (tmp_path / "domain.txt").write_text("中国 € 中国 € 中国 € 中国 € 中国 €")
     new = extend_tokenizer(old, [tmp_path / "domain.txt"], tmp_path / "new")
     assert set(new.vocabulary[old.size :]) == {"中", "国", "€"}
@@ -148,7 +160,7 @@ def test_invalid_numbers_are_an_error(tmp_path: Path, text: Path, choice: dict[s
 @pytest.mark.parametrize("algorithm", ["wordpiece", "bpe"])
 def test_line_breaks_get_an_entry(tmp_path: Path, text: Path, domain_text: Path, algorithm: Algorithm) -> None:
     size = 70 if algorithm == "wordpiece" else 300
-    options: Any = {"vocab_size": size, "exact": False, "algorithm": algorithm, "unused": 1}
+    options: Any = {"vocab_size": size, "algorithm": algorithm, "unused": 1}
     plain = train_tokenizer([text], tmp_path / "plain", user_tokens=["<url>"], **options)
     trained = train_tokenizer([text], tmp_path / "out", user_tokens=[LINE_BREAK, "<url>"], **options)
     assert Tokenizer.load(tmp_path / "out").fingerprint == trained.fingerprint
@@ -164,7 +176,7 @@ def test_line_breaks_get_an_entry(tmp_path: Path, text: Path, domain_text: Path,
 
 def test_vocabulary_without_punctuation(tmp_path: Path, text: Path, domain_text: Path) -> None:
     normalization = NormalizerOptions(drop_punctuation=True)
-    trained = train_tokenizer([text], tmp_path / "out", vocab_size=60, exact=False, normalization=normalization)
+    trained = train_tokenizer([text], tmp_path / "out", vocab_size=60, normalization=normalization)
     assert not {",", ".", "##,", "##."} & set(trained.vocabulary)
     assert storage.read_json(tmp_path / "out" / REPORT)["fit"]["words"] == 30 * 16  # 19 with punctuation
     assert extend_tokenizer(trained, [domain_text], tmp_path / "new", add=2).normalization == normalization
