@@ -197,7 +197,7 @@ def test_sampled_states_are_those_of_the_sampled_tokens(predictor: Predictor, se
     """Through the encoder: blocks and batches do not change which tokens are sampled."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bertie.inspect.layers.SAMPLED_TOKENS", 20)
-        patch.setattr("bertie.inspect.layers.BATCH_TOKENS", 12)
+        patch.setattr("bertie.inspect.attention.BATCH_TOKENS", 12)
         short = [sequence for sequence in sequences if len(sequence) != len(sequences[1])]
         sample = Sample.draw([sequences], predictor.tokenizer, max(map(len, sequences)) - 1, 0)
         found = []
