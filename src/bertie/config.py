@@ -29,8 +29,8 @@ C = TypeVar("C")
 UNIONS = (Union, types.UnionType)
 TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
 REQUIRED = dataclasses.MISSING
-FIXED = "fixed"
-Fixed = Annotated[C, FIXED]
+NO_FLAG = "no flag"
+NoFlag = Annotated[C, NO_FLAG]
 """Type of a field that no flag sets, because the program determines it."""
 SHIPPED = Path(__file__).parent / "configs"
 

@@ -194,10 +194,7 @@ def test_every_room_is_listed() -> None:
 NAMED = {
     "tasks": {
         "__init__.py": "the public function embed",
-        "cli.py": "the example of --help",
         "commands/__init__.py": "the verb embed; what completion proposes",
-        "commands/evaluate.py": "the task whose flags --help lists",
-        "commands/predict.py": "the task whose flags --help lists",
         "commands/glue.py": "the default recipe",
         "demo/compare.py": "the recipe of the demo",
         "finetuning/glue.py": "the default recipe",

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from bertie import config
 from bertie.commands import USUAL, module
-from bertie.config import FIXED
+from bertie.config import NO_FLAG
 
 T = TypeVar("T")
 Positional = Annotated[T, "positional"]  # an argument without a flag
@@ -170,7 +170,7 @@ def _walk(
     for name, annotated in config.hints(owner, include_extras=True).items():
         hint, *extras = typing.get_args(annotated) if typing.get_origin(annotated) is Annotated else (annotated,)
         default, here = values[name], (*path, name)
-        if FIXED in extras:
+        if NO_FLAG in extras:
             continue
         if dataclasses.is_dataclass(default):
             yield from _walk(type(default), vars(default), prefix if "flat" in extras else f"{prefix}{name}.", here)

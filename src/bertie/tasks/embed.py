@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from bertie.config import Fixed
+from bertie.config import NoFlag
 from bertie.contracts import Batch, PairTargets, Sequence
 from bertie.errors import UserError, require_range
 from bertie.model.config import PooledToken
@@ -58,11 +58,11 @@ class Embed:
     """Pooling of the token vectors into the vector of the text."""
     scale: float = 20.0
     """Factor on the cosines before the softmax, 1 / temperature; only for pairs without scores."""
-    scored: Fixed[bool] = False
+    scored: NoFlag[bool] = False
     """Whether pairs have scores; set from the training examples."""
-    lowest: Fixed[float] = 0.0
+    lowest: NoFlag[float] = 0.0
     """The score that corresponds to cosine 0; set from the training examples."""
-    highest: Fixed[float] = 1.0
+    highest: NoFlag[float] = 1.0
     """The score that corresponds to cosine 1; set from the training examples."""
 
     def __post_init__(self) -> None:

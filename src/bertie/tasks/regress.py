@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from bertie.config import Fixed
+from bertie.config import NoFlag
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UserError, require_range
 from bertie.model.encoder import EncoderConfig
@@ -66,7 +66,7 @@ class Regress:
     one token ([CLS], or the last one if the model is causal). mean: the mean of all tokens. max: the maximum over all tokens; the
     texts of a pair are encoded separately and combined. attention: the same for pairs whose texts attend to each other, with a
     second BiLSTM (GLUE's baselines)."""
-    paired: Fixed[bool | None] = None
+    paired: NoFlag[bool | None] = None
     """Whether examples are pairs; set from the training examples."""
 
     def __post_init__(self) -> None:

@@ -140,7 +140,7 @@ class Task(Protocol):
     """What fine-tuning, prediction and scoring need from a task.
 
     `examples` are always what the task's reader yields, without errors. `sequences` are always what `encode` returned
-    for them, in the same order. Mark fields that `fit` determines as `config.Fixed`: they are stored in task.json
+    for them, in the same order. Mark fields that `fit` determines as `config.NoFlag`: they are stored in task.json
     but are not flags.
     """
 
