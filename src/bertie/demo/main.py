@@ -23,7 +23,7 @@ from bertie.pretraining.pretrain import pretrain
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.text.prepare import prepare
 from bertie.text.sentences import split_sentences
-from bertie.text.tokenizer import Tokenizer
+from bertie.text.tokenizer import NormalizerOptions, Tokenizer
 from bertie.text.vocabulary import train_tokenizer
 
 VOCABULARY, EPOCHS, SEEDS = 8000, 3, 5
@@ -37,7 +37,9 @@ SENTENCES = (
 )
 
 
-def demo(out: str | Path, corpus: list[Path] | None = None, scale: float = 1.0) -> dict[str, Any]:
+def demo(
+    out: str | Path, corpus: list[Path] | None = None, scale: float = 1.0, strip_accents: bool | None = None
+) -> dict[str, Any]:
     """Train a vocabulary and a small BERT, fine-tune it, compare it with baselines, and write a report.
 
     A second call with the same arguments resumes: it keeps finished stages.
@@ -46,6 +48,7 @@ def demo(out: str | Path, corpus: list[Path] | None = None, scale: float = 1.0) 
         out: Output folder.
         corpus: Your own files or folders; None: Python's documentation.
         scale: Factor on the numbers of steps, epochs and seeds.
+        strip_accents: Whether the vocabulary strips accents; None: as the text decides, see `train_tokenizer`.
 
     Returns:
         {"report", "run": paths, "seconds": duration, "eval": scores on held-out documents}, and if the text allows a
@@ -67,10 +70,11 @@ def demo(out: str | Path, corpus: list[Path] | None = None, scale: float = 1.0) 
     seconds: dict[str, float] = {}
     with _timed("read the text", seconds):
         data = folder_data(paths) if paths else python_data()
-        text = _write_corpus(out, data, scale)
+        text = _write_corpus(out, data, {"scale": scale, "strip_accents": strip_accents})
     with _timed("train the vocabulary", seconds):
         if not (out / "tokenizer").exists():
-            train_tokenizer([text], out / "tokenizer", vocab_size=VOCABULARY, exact=False)
+            rules = NormalizerOptions(strip_accents=strip_accents)
+            train_tokenizer([text], out / "tokenizer", vocab_size=VOCABULARY, normalization=rules, exact=False)
     with _timed("prepare shards", seconds):
         if not (out / "shards").exists():
             share = max(0.05, min(0.5, 8 / len(data.documents)))  # about 8 held-out documents at least
@@ -96,12 +100,12 @@ def demo(out: str | Path, corpus: list[Path] | None = None, scale: float = 1.0) 
     return result | {"eval": trained["eval"]}
 
 
-def _write_corpus(out: Path, data: DemoData, scale: float) -> Path:
+def _write_corpus(out: Path, data: DemoData, settings: dict[str, Any]) -> Path:
     """Open the output folder and write the documents to corpus.jsonl."""
     lines = [json.dumps({"text": document.text, "source": document.source}) + "\n" for document in data.documents]
     content = "".join(lines)
     fingerprinted = repr((content, data.train, data.test))
-    _open_folder(out, {"text": hashlib.sha256(fingerprinted.encode()).hexdigest(), "scale": scale})
+    _open_folder(out, {"text": hashlib.sha256(fingerprinted.encode()).hexdigest(), **settings})
     text = out / "corpus.jsonl"
     storage.write_atomic(text, content)
     return text
@@ -110,7 +114,7 @@ def _write_corpus(out: Path, data: DemoData, scale: float) -> Path:
 def _open_folder(out: Path, settings: dict[str, Any]) -> None:
     if (out / "demo.json").is_file():
         if storage.read_json(out / "demo.json") != settings:
-            raise UsageError(f"{out} holds a demo of another text or scale: give another --out")
+            raise UsageError(f"{out} holds a demo of another text, --scale or --keep-accents: give another --out")
         return
     with storage.atomic_folder(out) as folder:
         storage.write_json(folder / "demo.json", settings)

@@ -183,7 +183,7 @@ def corpus_page(corpus: CorpusStatistics) -> str:
     tokens, words = max(train["tokens"], 1), max(train["words"], 1)
     page.paragraph(
         f"The training set has {train['tokens'] / words:.3f} tokens per word on average, and "
-        f"{train['unknown'] / tokens:.3%} of its tokens are [UNK]. Its unigram entropy is "
+        f"{train['unknown'] / words:.3%} of its words are [UNK]. Its unigram entropy is "
         f"{train['unigram_entropy']:.2f} nats: the loss of a model that knows only how frequent each token is. "
         "A model that learns more gets below it."
     )

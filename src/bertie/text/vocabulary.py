@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,13 +14,21 @@ from bertie.errors import UsageError, UserError
 from bertie.files import sources
 from bertie.files.sources import Source
 from bertie.text import bpe, word_counts, wordpiece
-from bertie.text.coverage import measure_coverage
+from bertie.text.accents import decide_accents
+from bertie.text.coverage import measure_coverage, warn_of_unknown
 from bertie.text.executors import Executor, LocalExecutor
 from bertie.text.merges import Criterion
 from bertie.text.read_counts import ReadCounts
 from bertie.text.readers import ReaderOptions, read_sources
 from bertie.text.special_tokens import LINE_BREAK, printable
-from bertie.text.tokenizer import CONTINUATION, SPECIAL_TOKENS, ByteLevel, NormalizerOptions, Tokenizer
+from bertie.text.tokenizer import (
+    CONTINUATION,
+    MAX_WORD_CHARACTERS,
+    SPECIAL_TOKENS,
+    ByteLevel,
+    NormalizerOptions,
+    Tokenizer,
+)
 from bertie.text.word_counts import MAX_UNIQUE_WORDS, WordCounts
 
 Algorithm = Literal["wordpiece", "bpe"]
@@ -54,7 +62,8 @@ def train_tokenizer(
         out: Folder to create. It must not exist.
         algorithm: "wordpiece", or "bpe" (byte-level, with RoBERTa's special tokens), which keeps text as it is.
         vocab_size: Number of entries, special tokens included.
-        normalization: How WordPiece normalizes text: case, accents, CJK characters, punctuation.
+        normalization: How WordPiece normalizes text: case, accents, CJK characters, punctuation. With `lowercase` and
+            without `strip_accents`, the text decides: accents are kept if 1 % of its words or more have some.
         criterion: Pair to merge next: the most frequent one, or (WordPiece) the one with the highest likelihood.
         alphabet_limit: Number of characters WordPiece keeps, the most frequent. Words with others become [UNK].
         min_frequency: Pairs with fewer occurrences are not merged.
@@ -79,13 +88,20 @@ def train_tokenizer(
     reserved = _reserved_entries(user_tokens, unused, vocab_size)
     common: Any = {"vocab_size": vocab_size, "min_frequency": min_frequency, "reserved": reserved, "exact": exact}
     rules = _bytelevel(normalization, criterion, alphabet_limit, user_tokens) if algorithm == "bpe" else normalization
+    by_text = algorithm == "wordpiece" and normalization.lowercase and normalization.strip_accents is None
+    if by_text:
+        rules = replace(normalization, strip_accents=False)
     table = count_words(texts, rules, user_tokens, max_unique_words, reader_options, executor)
+    setting: dict[str, Any] = {}
+    if by_text:
+        table, normalization, accents = decide_accents(table, normalization)
+        setting["accents"] = asdict(accents)
     if algorithm == "bpe":
         tokenizer = Tokenizer.build_bpe(*bpe.train(table.counts, **common), user_tokens)
     else:
         entries = wordpiece.train(table.counts, criterion=criterion, alphabet_limit=alphabet_limit, **common)
         tokenizer = Tokenizer.build(entries, normalization, user_tokens)
-    setting = {"algorithm": algorithm} if algorithm == "bpe" else {"criterion": criterion}
+    setting |= {"algorithm": algorithm} if algorithm == "bpe" else {"criterion": criterion}
     _save(tokenizer, out, table, {**setting, "min_frequency": min_frequency})
     return tokenizer
 
@@ -157,7 +173,11 @@ def extend_tokenizer(
         texts, tokenizer.normalization, tokenizer.user_tokens, MAX_UNIQUE_WORDS, reader_options, executor
     )
     known = set(tokenizer.vocabulary)
-    frequent = sorted(word for word, count in table.counts.items() if count >= min_frequency and word not in known)
+    frequent = sorted(
+        word
+        for word, count in table.counts.items()
+        if count >= min_frequency and len(word) <= MAX_WORD_CHARACTERS and word not in known
+    )
     pieces_saved = {}
     for word, ids in zip(frequent, tokenizer.encode(frequent), strict=True):
         pieces = max(len(word), 2) if tokenizer.unk_id in ids else len(ids)
@@ -194,6 +214,7 @@ def _save(tokenizer: Tokenizer, out: Path, table: WordCounts, settings: dict[str
         f"{coverage.pieces_per_word:.3f} pieces per word; {coverage.whole:.1%} of words are a single entry"
         + (f", {coverage.unknown:.3%} are [UNK]" if tokenizer.algorithm == "wordpiece" else "")
     )
+    warn_of_unknown(str(out), coverage.unknown, coverage.unknown_characters)
 
 
 @dataclass(frozen=True)
