@@ -73,8 +73,7 @@ def demo(
         text = _write_corpus(out, data, {"scale": scale, "strip_accents": strip_accents})
     with _timed("train the vocabulary", seconds):
         if not (out / "tokenizer").exists():
-            rules = NormalizerOptions(strip_accents=strip_accents)
-            train_tokenizer([text], out / "tokenizer", vocab_size=VOCABULARY, normalization=rules, exact=False)
+            _train_tokenizer(text, out / "tokenizer", strip_accents)
     with _timed("prepare shards", seconds):
         if not (out / "shards").exists():
             share = max(0.05, min(0.5, 8 / len(data.documents)))  # about 8 held-out documents at least
@@ -98,6 +97,11 @@ def demo(
         result |= {"accuracy": comparison.accuracy, "bag_of_words": comparison.bag_of_words}
         result |= {"gain": gain, "gain_error": error}
     return result | {"eval": trained["eval"]}
+
+
+def _train_tokenizer(text: Path, out: Path, strip_accents: bool | None) -> None:
+    rules = NormalizerOptions(strip_accents=strip_accents)
+    train_tokenizer([text], out, vocab_size=VOCABULARY, normalization=rules, exact=False)
 
 
 def _write_corpus(out: Path, data: DemoData, settings: dict[str, Any]) -> Path:

@@ -120,9 +120,7 @@ def embed(
     out = Path(out)
     require_free(out, words=unit.kind == "word")
     inputs = inputs_of(texts, source)
-    total, errors = count_rows(
-        rows_of(inputs, source), str(inputs) if isinstance(inputs, Path) else "the texts", strict
-    )
+    total, errors = count_rows(inputs, source, strict)
     predictor = model if isinstance(model, Predictor) else load(model, language=language, engine=engine)
     width = layer_selection.selected_width(unit.layers, predictor.model.encoder.config)
     started = time.monotonic()
@@ -158,7 +156,7 @@ def rows_of(inputs: Path | list[Any], source: UnlabeledReader) -> Iterator[Text 
     return source.stream(inputs) if isinstance(inputs, Path) else iter(inputs)
 
 
-def count_rows(rows: Iterator[Text | UserError], where: str, strict: bool) -> tuple[int, int]:
+def count_rows(inputs: Path | list[Any], source: UnlabeledReader, strict: bool) -> tuple[int, int]:
     """Count the rows and the unreadable ones.
 
     Raises:
@@ -166,7 +164,7 @@ def count_rows(rows: Iterator[Text | UserError], where: str, strict: bool) -> tu
     """
     total, errors = 0, 0
     messages: list[str] = []
-    for row in rows:
+    for row in rows_of(inputs, source):
         total += 1
         if isinstance(row, UserError):
             if strict:
@@ -174,7 +172,7 @@ def count_rows(rows: Iterator[Text | UserError], where: str, strict: bool) -> tu
             errors += 1
             messages += [str(row)] * (len(messages) < SHOWN)
     if not total:
-        raise UserError(f"{where}: no texts in it")
+        raise UserError(f"{inputs if isinstance(inputs, Path) else 'the texts'}: no texts in it")
     if errors == total:
         raise UserError(messages[0])
     if errors:

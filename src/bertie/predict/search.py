@@ -73,7 +73,7 @@ def search(
         raise UsageError(f"--top-k {top_k}: give at least 1")
     require_texts([query])
     inputs = inputs_of(texts, source)
-    total, _ = count_rows(rows_of(inputs, source), str(inputs) if isinstance(inputs, Path) else "the texts", False)
+    total, _ = count_rows(inputs, source, strict=False)
     predictor = model if isinstance(model, Predictor) else load(model, language=language, engine=engine)
     target = predictor.embed([query], unit.pooling, unit.layers)
     stored = None if vectors is None else _open(Path(vectors), total, target.shape[1])

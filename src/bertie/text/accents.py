@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from bertie import console
 from bertie.text.tokenizer import NormalizerOptions
@@ -43,27 +44,39 @@ def measure_accents(counts: Mapping[str, int]) -> Accents:
     return Accents(accented / total, sum(sum(found) - max(found) for found in spellings.values()) / total)
 
 
+def counting_rules(normalization: NormalizerOptions) -> NormalizerOptions:
+    """Return how to count words: with their accents, if `normalization` strips them by default only."""
+    return replace(normalization, strip_accents=False) if _is_undecided(normalization) else normalization
+
+
 def decide_accents(
     table: WordCounts, normalization: NormalizerOptions
-) -> tuple[WordCounts, NormalizerOptions, Accents]:
+) -> tuple[WordCounts, NormalizerOptions, dict[str, Any]]:
     """Decide by the words of a text whether an uncased vocabulary keeps accents, and say so on stderr.
 
     Args:
-        table: The words, counted with their accents.
-        normalization: The other settings; its `strip_accents` is None.
+        table: The words, counted by `counting_rules`.
+        normalization: How to normalize text. If it decides about accents, nothing changes.
 
     Returns:
-        The words and the normalization of the vocabulary, and the measurement.
+        The words and the normalization of the vocabulary, and {"accents": the measurement as a dict}, or {}.
     """
+    if not _is_undecided(normalization):
+        return table, normalization, {}
     accents = measure_accents(table.counts)
+    measured = {"accents": asdict(accents)}
     if accents.share >= KEEP_FROM:
         console.info(
             f"{accents.share:.1%} of the words have accents, so the vocabulary keeps them; without, {accents.merged:.2%} "
             "of the words would become equal to another word (to strip them as BERT does: --keep-accents strip)"
         )
-        return table, replace(normalization, strip_accents=False), accents
+        return table, replace(normalization, strip_accents=False), measured
     if accents.share:
         console.info(
             f"stripped accents, as BERT does: {accents.share:.2%} of the words have some (to keep them: --keep-accents keep)"
         )
-    return replace(table, counts=normalize_words(table.counts, normalization)), normalization, accents
+    return replace(table, counts=normalize_words(table.counts, normalization)), normalization, measured
+
+
+def _is_undecided(normalization: NormalizerOptions) -> bool:
+    return normalization.lowercase and normalization.strip_accents is None

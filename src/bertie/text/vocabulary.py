@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from bertie.errors import UsageError, UserError
 from bertie.files import sources
 from bertie.files.sources import Source
 from bertie.text import bpe, word_counts, wordpiece
-from bertie.text.accents import decide_accents
+from bertie.text.accents import counting_rules, decide_accents
 from bertie.text.coverage import measure_coverage, warn_of_unknown
 from bertie.text.executors import Executor, LocalExecutor
 from bertie.text.merges import Criterion
@@ -62,8 +62,7 @@ def train_tokenizer(
         out: Folder to create. It must not exist.
         algorithm: "wordpiece", or "bpe" (byte-level, with RoBERTa's special tokens), which keeps text as it is.
         vocab_size: Number of entries, special tokens included.
-        normalization: How WordPiece normalizes text: case, accents, CJK characters, punctuation. With `lowercase` and
-            without `strip_accents`, the text decides: accents are kept if 1 % of its words or more have some.
+        normalization: How WordPiece normalizes text. Undecided accents are kept if 1 % of the words or more have some.
         criterion: Pair to merge next: the most frequent one, or (WordPiece) the one with the highest likelihood.
         alphabet_limit: Number of characters WordPiece keeps, the most frequent. Words with others become [UNK].
         min_frequency: Pairs with fewer occurrences are not merged.
@@ -75,9 +74,6 @@ def train_tokenizer(
         reader_options: How to read the files.
         executor: Where to count words: processes of this machine, or a Ray cluster.
 
-    Returns:
-        The tokenizer, as `Tokenizer.load(out)` loads it.
-
     Raises:
         UsageError: An argument is invalid or does not apply to the algorithm, `out` exists, or a file is missing.
         UserError: A file cannot be read, the text is empty, or it is too small to fill `vocab_size`.
@@ -87,22 +83,18 @@ def train_tokenizer(
     _require_valid(texts, out, max_unique_words)
     reserved = _reserved_entries(user_tokens, unused, vocab_size)
     common: Any = {"vocab_size": vocab_size, "min_frequency": min_frequency, "reserved": reserved, "exact": exact}
-    rules = _bytelevel(normalization, criterion, alphabet_limit, user_tokens) if algorithm == "bpe" else normalization
-    by_text = algorithm == "wordpiece" and normalization.lowercase and normalization.strip_accents is None
-    if by_text:
-        rules = replace(normalization, strip_accents=False)
+    own = counting_rules(normalization)
+    rules = _bytelevel(normalization, criterion, alphabet_limit, user_tokens) if algorithm == "bpe" else own
     table = count_words(texts, rules, user_tokens, max_unique_words, reader_options, executor)
-    setting: dict[str, Any] = {}
-    if by_text:
-        table, normalization, accents = decide_accents(table, normalization)
-        setting["accents"] = asdict(accents)
     if algorithm == "bpe":
+        settings: dict[str, Any] = {"algorithm": algorithm}
         tokenizer = Tokenizer.build_bpe(*bpe.train(table.counts, **common), user_tokens)
     else:
+        table, normalization, accents = decide_accents(table, normalization)
+        settings = {**accents, "criterion": criterion}
         entries = wordpiece.train(table.counts, criterion=criterion, alphabet_limit=alphabet_limit, **common)
         tokenizer = Tokenizer.build(entries, normalization, user_tokens)
-    setting |= {"algorithm": algorithm} if algorithm == "bpe" else {"criterion": criterion}
-    _save(tokenizer, out, table, {**setting, "min_frequency": min_frequency})
+    _save(tokenizer, out, table, {**settings, "min_frequency": min_frequency})
     return tokenizer
 
 
@@ -153,9 +145,6 @@ def extend_tokenizer(
         reader_options: How to read the files.
         executor: Where to count words: processes of this machine, or a Ray cluster.
 
-    Returns:
-        The extended tokenizer.
-
     Raises:
         UsageError: An argument is invalid, `out` exists, or a file is missing.
         UserError: A file cannot be read, the text has no word to add, or the tokenizer has settings that bertie cannot
@@ -173,11 +162,8 @@ def extend_tokenizer(
         texts, tokenizer.normalization, tokenizer.user_tokens, MAX_UNIQUE_WORDS, reader_options, executor
     )
     known = set(tokenizer.vocabulary)
-    frequent = sorted(
-        word
-        for word, count in table.counts.items()
-        if count >= min_frequency and len(word) <= MAX_WORD_CHARACTERS and word not in known
-    )
+    counts = {word: count for word, count in table.counts.items() if len(word) <= MAX_WORD_CHARACTERS}
+    frequent = sorted(word for word, count in counts.items() if count >= min_frequency and word not in known)
     pieces_saved = {}
     for word, ids in zip(frequent, tokenizer.encode(frequent), strict=True):
         pieces = max(len(word), 2) if tokenizer.unk_id in ids else len(ids)
