@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import transformers
+from bertie.model.attention_pattern import Pattern
 from torch import Tensor
 
 from bertie import config, runtime, seeding
@@ -34,7 +35,6 @@ from bertie.checkpoints.families.family import to_huggingface
 from bertie.checkpoints.huggingface import to_config_json
 from bertie.contracts import FILLER, Batch, MicroBatch, Ragged, Sequence
 from bertie.model.attention import automatic, eager
-from bertie.model.attention_pattern import Pattern
 from bertie.model.config import TransformerConfig
 from bertie.pretraining.feed import label_row, rows_per_pass
 from bertie.pretraining.initial_weights import new_model
