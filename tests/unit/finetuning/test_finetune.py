@@ -18,7 +18,7 @@ from bertie.checkpoints.training_state import Counters
 from bertie.errors import UsageError, UserError
 from bertie.finetuning import finetune as finetuning
 from bertie.finetuning.finetune import Finetuned
-from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining, Grid
+from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining, GridSearch
 from bertie.tasks.classify import Classify
 from bertie.tasks.data.texts import Example
 from bertie.tasks.embed import Embed
@@ -56,7 +56,7 @@ def test_finetune_learns_a_simple_task(rows: list[dict[str, str]], start: Path) 
             "(hidden size 32; 100 steps): it learns little with the learning rate 5e-05, which suits BERT",
         ),
         ({"frozen": True}, "a frozen encoder needs a higher learning rate than 5e-05: --training.learning-rate 3e-3"),
-        ({"grid": Grid(learning_rate=(5e-5,))}, ""),
+        ({"grid": GridSearch(learning_rate=(5e-5,))}, ""),
         ({"learning_rate": 3e-4}, ""),
     ],
 )
