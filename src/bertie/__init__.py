@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from bertie.predict.load import load
     from bertie.predict.minimal_pairs import minimal_pairs
     from bertie.predict.predictor import Predictor
+    from bertie.predict.search import search
     from bertie.pretraining.budget_plan import plan
     from bertie.pretraining.glove import GloveConfig
     from bertie.pretraining.glove import glove as glove
@@ -68,6 +69,7 @@ __all__ = [
     "prune_heads",
     "run_lab",
     "score",
+    "search",
     "train_tokenizer",
 ]
 
@@ -97,6 +99,7 @@ _HOMES = {
     "prune_heads": "bertie.inspect.prune",
     "run_lab": "bertie.lab.lab",
     "score": "bertie.tasks.scoring",
+    "search": "bertie.predict.search",
     "train_tokenizer": "bertie.text.vocabulary",
 }
 

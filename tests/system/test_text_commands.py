@@ -82,6 +82,36 @@ def test_inspect_compares_two_tokenizers(texts: Path, tmp_path: Path, capsys: py
     assert main(["tokenizer", "inspect", *map(str, [*folders, *folders])]) == 2
 
 
+def test_a_vocabulary_that_does_not_fit_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "text.jsonl"
+    words = [f"{'longword' * 13}{n} and word number {n}." for n in range(40)]
+    text.write_text("".join(json.dumps({"text": word}) + "\n" for word in words))
+    made, said = run_json(capsys, "tokenizer", "train", text, "--vocab-size", 50, "--out", tmp_path / "tokenizer")
+    assert made["fit"]["unknown"] == pytest.approx(1 / 6)
+    expected = f"warning: {tmp_path / 'tokenizer'}: 16.7% of the words ({made['fit']['unknown_characters']:.1%} of the"
+    assert expected in said
+    seen, said = run_json(capsys, "tokenizer", "inspect", tmp_path / "tokenizer", "--text", text)
+    assert seen["tokenizers"][0]["unknown"] == made["fit"]["unknown"]
+    assert expected in said
+    flags = ("--tokenizer", tmp_path / "tokenizer", "--eval-share", 0.2, "--out", tmp_path / "shards")
+    _, said = run_json(capsys, "prepare", text, *flags)
+    assert "warning: the training set: 16.7% of the words are [UNK]" in said
+    assert "16.667% of its words are [UNK]" in (tmp_path / "shards" / "report.html").read_text()
+
+
+def test_accents_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("Él vio el año. " * 30)
+    configs = []
+    for number, flags in enumerate([(), ("--keep-accents", "keep"), ("--keep-accents", "strip"), ("--cased",)]):
+        out = tmp_path / str(number)
+        run_json(capsys, "tokenizer", "train", text, "--vocab-size", 24, *flags, "--out", out)
+        configs.append(json.loads((out / "tokenizer_config.json").read_text())["strip_accents"])
+        normalizer = json.loads((out / "tokenizer.json").read_text())["normalizer"]
+        assert normalizer["strip_accents"] is configs[-1]
+    assert configs == [False, False, True, None]
+
+
 def test_encode_and_decode(small_tokenizer: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small_tokenizer.save(tmp_path)
     text = small_tokenizer.vocabulary[-1] + " [MASK]"

@@ -39,6 +39,7 @@ GROUPS = {
         "minimal-pairs": "Test a model's grammar with pairs of sentences.",
         "next-sentence": "Predict whether one text follows another.",
         "similarity": "Compare texts by the cosines of their vectors.",
+        "search": "Find the texts of a file that are nearest to a query.",
         "generate": "Generate text (slow; poor with a masked language model).",
     },
     "Put it into production": {

@@ -21,3 +21,7 @@ class ExecutorOptions:
 
     def build(self) -> Executor:
         return make_executor(self.executor, self.workers, self.ray_address)
+
+
+KeepAccents = Literal["strip", "keep"] | None
+STRIP_ACCENTS: dict[KeepAccents, bool | None] = {"strip": True, "keep": False, None: None}  # as in NormalizerOptions

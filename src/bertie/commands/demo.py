@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bertie.commands.common import STRIP_ACCENTS, KeepAccents
 from bertie.demo.main import demo
 
 
@@ -21,7 +22,9 @@ class Args:
     a blank line ends a document."""
     scale: float = 1.0
     """Factor on the numbers of steps, epochs and seeds, such as 0.05 for a quick test."""
+    keep_accents: KeepAccents = None
+    """Strip or keep accents. By default, the text decides, as in `bertie tokenizer train`."""
 
 
 def run(args: Args) -> dict[str, Any]:
-    return demo(args.out, args.corpus, args.scale)
+    return demo(args.out, args.corpus, args.scale, STRIP_ACCENTS[args.keep_accents])

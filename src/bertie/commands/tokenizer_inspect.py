@@ -37,6 +37,7 @@ ROWS = {  # title of a row: key and format of the value
     "pieces per word": ("pieces_per_word", ".4f"),
     "words kept whole": ("whole", ".2%"),
     "unknown words, [UNK]": ("unknown", ".4%"),
+    "characters in unknown words": ("unknown_characters", ".4%"),
 }
 
 
@@ -54,6 +55,8 @@ def run(args: Args) -> dict[str, Any]:
         if key in summaries[0]:
             _print_row(row, [format(summary[key], shape) for summary in summaries])
     for summary in summaries:
+        if counts[0]:
+            coverage.warn_of_unknown(summary["tokenizer"], summary["unknown"], summary["unknown_characters"])
         console.info(f"longest entries of {summary['tokenizer']}: {' '.join(summary['longest'])}")
     differences = []
     if len(loaded) == 2 and args.text and loaded[0].rules == loaded[1].rules:

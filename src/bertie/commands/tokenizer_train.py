@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertie import console, storage
-from bertie.commands.common import ExecutorOptions
+from bertie.commands.common import STRIP_ACCENTS, ExecutorOptions, KeepAccents
 from bertie.commands.flags import Flat, Positional
 from bertie.text.readers import ReaderOptions
 from bertie.text.special_tokens import LINE_BREAK
@@ -32,8 +32,9 @@ class Args:
     """Pair of pieces to merge next: the most frequent, or the one that most increases the likelihood of the text."""
     cased: bool = False
     """Keep case and accents."""
-    keep_accents: Literal["strip", "keep"] | None = None
-    """Strip or keep accents. By default, --cased keeps them, and otherwise they are stripped."""
+    keep_accents: KeepAccents = None
+    """Strip or keep accents. By default, --cased keeps them, and otherwise the text decides: they are kept if 1 % of its
+    words or more have some."""
     whole_chinese: bool = False
     """Do not make every CJK character a word of its own."""
     drop_punctuation: bool = False
@@ -55,7 +56,6 @@ class Args:
 
 
 def run(args: Args) -> dict[str, Any]:
-    strip = {"strip": True, "keep": False, None: None}[args.keep_accents]
     names = (
         "algorithm",
         "vocab_size",
@@ -68,7 +68,9 @@ def run(args: Args) -> dict[str, Any]:
     tokenizer = train_tokenizer(
         args.text,
         args.out,
-        normalization=NormalizerOptions(not args.cased, strip, not args.whole_chinese, args.drop_punctuation),
+        normalization=NormalizerOptions(
+            not args.cased, STRIP_ACCENTS[args.keep_accents], not args.whole_chinese, args.drop_punctuation
+        ),
         user_tokens=[*[LINE_BREAK] * args.line_breaks, *args.user_tokens],
         reader_options=args.reading,
         executor=args.work.build(),

@@ -29,7 +29,7 @@ from bertie.text.encode import split_hash
 from bertie.text.prepare import prepare
 from bertie.text.sentences import split_sentences
 from bertie.text.shards import open_shards
-from bertie.text.tokenizer import Tokenizer
+from bertie.text.tokenizer import NormalizerOptions, Tokenizer
 from bertie.text.vocabulary import train_tokenizer
 
 VOCABULARY, EPOCHS, SEEDS = 8000, 3, 3
@@ -43,7 +43,9 @@ SENTENCES = (
 )
 
 
-def demo(out: str | Path, corpus: list[Path] | None = None, scale: float = 1.0) -> dict[str, Any]:
+def demo(
+    out: str | Path, corpus: list[Path] | None = None, scale: float = 1.0, strip_accents: bool | None = None
+) -> dict[str, Any]:
     """Train a vocabulary and a small BERT, fine-tune it, compare it with baselines, and write a report.
 
     A second call with the same arguments resumes: it keeps finished stages.
@@ -52,6 +54,7 @@ def demo(out: str | Path, corpus: list[Path] | None = None, scale: float = 1.0) 
         out: Output folder.
         corpus: Your own files or folders; None: Python's documentation.
         scale: Factor on the numbers of steps, epochs and seeds.
+        strip_accents: Whether the vocabulary strips accents; None: as the text decides, see `train_tokenizer`.
 
     Returns:
         {"report", "run": paths, "seconds": duration, "eval": scores on held-out documents}, and if the text allows a
@@ -73,10 +76,11 @@ def demo(out: str | Path, corpus: list[Path] | None = None, scale: float = 1.0) 
     seconds: dict[str, float] = {}
     with _timed("read the text", seconds):
         data = folder_data(paths) if paths else python_data()
-        text = _write_corpus(out, data, scale)
+        text = _write_corpus(out, data, {"scale": scale, "strip_accents": strip_accents})
     with _timed("train the vocabulary", seconds):
         if not (out / "tokenizer").exists():
-            train_tokenizer([text], out / "tokenizer", vocab_size=VOCABULARY)
+            rules = NormalizerOptions(strip_accents=strip_accents)
+            train_tokenizer([text], out / "tokenizer", vocab_size=VOCABULARY, normalization=rules)
     with _timed("prepare shards", seconds):
         if not (out / "shards").exists():
             tokenizer = Tokenizer.load(out / "tokenizer")
@@ -108,12 +112,12 @@ def _eval_share(documents: list[Document]) -> float:
     return 0.05 if len(hashes) >= 160 else hashes[min(8, len(hashes) // 2)]
 
 
-def _write_corpus(out: Path, data: DemoData, scale: float) -> Path:
+def _write_corpus(out: Path, data: DemoData, settings: dict[str, Any]) -> Path:
     """Open the output folder and write the documents to corpus.jsonl."""
     lines = [json.dumps({"text": document.text, "source": document.source}) + "\n" for document in data.documents]
     content = "".join(lines)
     fingerprinted = repr((content, data.train, data.test))
-    _open_folder(out, {"text": hashlib.sha256(fingerprinted.encode()).hexdigest(), "scale": scale})
+    _open_folder(out, {"text": hashlib.sha256(fingerprinted.encode()).hexdigest(), **settings})
     text = out / "corpus.jsonl"
     storage.write_atomic(text, content)
     return text
@@ -124,7 +128,7 @@ def _open_folder(out: Path, settings: dict[str, Any]) -> None:
         if storage.read_json(out / "demo.json") == settings:
             return
         if (out / "bert").exists():
-            raise UsageError(f"{out} holds a demo of another text or scale: give another --out")
+            raise UsageError(f"{out} holds a demo of another text, --scale or --keep-accents: give another --out")
         for part in ("tokenizer", "shards"):  # of a demo that failed before it had a model
             shutil.rmtree(out / part, ignore_errors=True)
         storage.write_json(out / "demo.json", settings)

@@ -15,8 +15,15 @@ from bertie import console, runtime, storage
 from bertie.checkpoints.folder import TASK_FILE, Checkpoint, load_weights, read_checkpoint
 from bertie.finetuning.data import Examples, TaskData, load_task_data
 from bertie.finetuning.frozen import cache_hidden_states
-from bertie.finetuning.recipe import FinetuneConfig
-from bertie.finetuning.single_run import TrainedRun, build_model, initialized_model, require_layers, train_run
+from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
+from bertie.finetuning.single_run import (
+    TrainedRun,
+    build_model,
+    count_steps,
+    initialized_model,
+    require_layers,
+    train_run,
+)
 from bertie.finetuning.sweep import (
     Sweep,
     delete_checkpoints,
@@ -38,6 +45,10 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
 from bertie.training.run_folder import RunFolder, run_threads
 from bertie.training.run_report import DEV, run_page
+
+BASE_SIZE = 768  # hidden size of BERT-base, whose learning rates are the defaults
+SMALL_RATE = 3e-4  # for smaller models (docs/how-to/small-data.md)
+FEW_STEPS = 100  # after 48 steps, even a small model has not learned what it can (docs/how-to/small-data.md)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +135,8 @@ def finetune(
             return _finished(config, data, checkpoint, run)
         if run is not None:
             run.require_data(data.fingerprint)
+        if advice := _advice(config, data, checkpoint.config.hidden_size):
+            console.warn(advice)
         if config.frozen:
             frozen, _ = initialized_model(config, data.task, checkpoint)
             data = cache_hidden_states(data, frozen, run.path if run else None)
@@ -145,9 +158,31 @@ def _one(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, run: Ru
     return Finetuned(tuned.model, tuned.task, checkpoint.tokenizer, max_length, scores, tuned.losses, path, None)
 
 
+def _advice(config: FinetuneConfig, data: TaskData, hidden_size: int) -> str:
+    """Return what to change in a configuration whose learning rate is a task's default, chosen for BERT-base; or ""."""
+    rate = config.training.learning_rate
+    if config.grid.learning_rate or rate > FinetuneTraining.learning_rate:
+        return ""
+    if config.frozen:
+        return f"a frozen encoder needs a higher learning rate than {rate:g}: --training.learning-rate 3e-3 to 3e-2"
+    small = hidden_size < BASE_SIZE
+    steps = max(count_steps(each, data) for each in expand_grid(config).values())
+    if not small and steps >= FEW_STEPS:
+        return ""
+    few = f"{console.plural(steps, 'step')}" + " are few" * (steps < FEW_STEPS)
+    if not small:
+        return f"{few} for a learning rate of {rate:g}: try more --training.epochs (now {config.training.epochs})"
+    return (
+        f"this model is small (hidden size {hidden_size}; {few}): it learns little with the learning rate {rate:g}, which "
+        f"suits BERT-base; try --training.learning-rate {SMALL_RATE:g}"
+        + f" and more --training.epochs (now {config.training.epochs})"
+        * (steps < FEW_STEPS)
+    )
+
+
 def _failed_run_warning(config: FinetuneConfig, steps: int) -> str:
     rate = config.training.learning_rate
-    hint = "; small models need 3e-4 or more" * (rate < 3e-4)
+    hint = f"; small models need {SMALL_RATE:g} or more" * (rate < SMALL_RATE)
     return (
         "the run failed: its dev scores are no better than those of a constant prediction; try more epochs (training "
         f"took {console.plural(steps, 'step')}), another --training.learning-rate (now {rate:g}{hint}), or --restarts"

@@ -80,8 +80,6 @@ def train_run(
         DivergedError: The loss or the outputs became NaN or infinite.
     """
     model, started = initialized_model(config, data.task, checkpoint, data.encoder)
-    if run is not None:
-        console.info(started)
     asked = config.training.precision
     precision = run.precision(asked) if run else runtime.resolve_precision(asked, model.device)
     losses: list[float] = []
@@ -92,6 +90,11 @@ def train_run(
         raise UserError("training.patience: no dev example has a known gold label, so there is no dev loss to watch")
     job = _job(config, data, model, checkpoint.tokenizer, precision, dev, lambda record: losses.append(record["loss"]))
     job = replace(job, final_checkpoint=last_checkpoint)
+    if run is not None:
+        length = (
+            f"{console.plural(job.settings.steps, 'step')} of {console.plural(config.training.batch_size, 'example')}"
+        )
+        console.info(f"{started}; {length}, learning rate {config.training.learning_rate:g}")
     ended = trainer.train(job, run)
     task, head_outputs = data.task, outputs(model, data.task, data.dev_sequences)
     if not all(np.isfinite(each).all() for each in head_outputs):
@@ -193,9 +196,7 @@ def _job(
 ) -> TrainingJob:
     settings, task = config.training, data.task
     units = _units(task, data.train_sequences)
-    # A last batch of one pair has no negatives: it is left out, a different pair in each epoch.
-    drop_last = task.unit == "batch" and len(units) % settings.batch_size == 1
-    per_epoch = -(-(len(units) - drop_last) // settings.batch_size)
+    per_epoch = _steps_per_epoch(config, task, len(units))
     steps = settings.steps or settings.epochs * per_epoch
 
     def stream(_: int, position: Position) -> Generator[Step]:
@@ -228,6 +229,19 @@ def _job(
         data_fingerprint=data.fingerprint,
         on_step=on_step,
     )
+
+
+def count_steps(config: FinetuneConfig, data: TaskData) -> int:
+    """Return the number of optimizer steps of one run."""
+    per_epoch = _steps_per_epoch(config, data.task, len(_units(data.task, data.train_sequences)))
+    return config.training.steps or config.training.epochs * per_epoch
+
+
+def _steps_per_epoch(config: FinetuneConfig, task: Task, units: int) -> int:
+    size = config.training.batch_size
+    # A last batch of one pair has no negatives: it is left out, a different pair in each epoch.
+    drop_last = task.unit == "batch" and units % size == 1
+    return -(-(units - drop_last) // size)
 
 
 def _units(task: Task, sequences: list[Sequence]) -> list[list[Sequence]]:

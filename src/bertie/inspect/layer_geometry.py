@@ -146,4 +146,4 @@ def _summary(anisotropy: Table, cka: Table) -> list[str]:
 
 
 def _cosine(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.2f}"
+    return "unknown: too few texts" if value is None else f"{value:.2f}"

@@ -179,4 +179,4 @@ def _best(rows: list[dict[str, Any]], measure: str, name: str) -> str:
 
 
 def _percent(share: float | None) -> str:
-    return "unknown" if share is None else percent(share)
+    return "unknown: too few test sentences" if share is None else percent(share)

@@ -119,8 +119,8 @@ def embed(
     """
     out = Path(out)
     require_free(out, words=unit.kind == "word")
-    inputs = _inputs(texts, source)
-    total, errors = _count(_rows(inputs, source), str(inputs) if isinstance(inputs, Path) else "the texts", strict)
+    inputs = inputs_of(texts, source)
+    total, errors = count_rows(inputs, source, strict)
     predictor = model if isinstance(model, Predictor) else load(model, language=language, engine=engine)
     width = layer_selection.selected_width(unit.layers, predictor.model.encoder.config)
     started = time.monotonic()
@@ -129,7 +129,7 @@ def embed(
         vector_file(out, width, dtype, words=unit.kind == "word") as write,
         console.progress("embed", total, "texts") as bar,
     ):
-        for rows in text_blocks(_rows(inputs, source), SEQUENCES_AT_ONCE):
+        for rows in text_blocks(rows_of(inputs, source), SEQUENCES_AT_ONCE):
             columns, vectors = unit.block(predictor, rows, first, width)
             write(columns, vectors)
             first, count = first + len(rows), count + len(vectors)
@@ -142,7 +142,7 @@ def embed(
     return {"out": str(out), "texts": total, "errors": errors, "vectors": count, "width": width, "seconds": seconds}
 
 
-def _inputs(texts: str | Path | Iterable[Any], source: UnlabeledReader) -> Path | list[Any]:
+def inputs_of(texts: str | Path | Iterable[Any], source: UnlabeledReader) -> Path | list[Any]:
     """Return the file, or the texts in memory. Raises UsageError or UserError if these are no texts."""
     inputs = Path(texts) if isinstance(texts, str | Path) else list(require_list(texts))
     if isinstance(inputs, Path) and is_stdin(inputs):  # it can be read only once
@@ -152,11 +152,11 @@ def _inputs(texts: str | Path | Iterable[Any], source: UnlabeledReader) -> Path 
     return inputs
 
 
-def _rows(inputs: Path | list[Any], source: UnlabeledReader) -> Iterator[Text | UserError]:
+def rows_of(inputs: Path | list[Any], source: UnlabeledReader) -> Iterator[Text | UserError]:
     return source.stream(inputs) if isinstance(inputs, Path) else iter(inputs)
 
 
-def _count(rows: Iterator[Text | UserError], where: str, strict: bool) -> tuple[int, int]:
+def count_rows(inputs: Path | list[Any], source: UnlabeledReader, strict: bool) -> tuple[int, int]:
     """Count the rows and the unreadable ones.
 
     Raises:
@@ -164,7 +164,7 @@ def _count(rows: Iterator[Text | UserError], where: str, strict: bool) -> tuple[
     """
     total, errors = 0, 0
     messages: list[str] = []
-    for row in rows:
+    for row in rows_of(inputs, source):
         total += 1
         if isinstance(row, UserError):
             if strict:
@@ -172,7 +172,7 @@ def _count(rows: Iterator[Text | UserError], where: str, strict: bool) -> tuple[
             errors += 1
             messages += [str(row)] * (len(messages) < SHOWN)
     if not total:
-        raise UserError(f"{where}: no texts in it")
+        raise UserError(f"{inputs if isinstance(inputs, Path) else 'the texts'}: no texts in it")
     if errors == total:
         raise UserError(messages[0])
     if errors:

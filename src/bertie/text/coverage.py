@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertie.text.tokenizer import Tokenizer
+from bertie import console
+from bertie.text.tokenizer import MAX_WORD_CHARACTERS, Tokenizer
 
+MOST_UNKNOWN = 0.03  # with BERT's vocabularies, texts of their languages have up to 2 % (docs/decisions/003)
 BATCH_WORDS = 100_000  # words to encode at a time
 
 
@@ -20,7 +22,24 @@ class Coverage:
     pieces_per_word: float
     whole: float  # share of words that are a single entry other than [UNK]
     unknown: float  # share of words that are [UNK]
+    unknown_characters: float  # share of characters that these words have
     used: int  # vocabulary entries that occur in the text
+
+
+def warn_of_unknown(place: str, words: float, characters: float | None = None) -> None:
+    """Print a warning if a vocabulary does not fit a text.
+
+    Args:
+        place: The vocabulary or the text, as the message names it.
+        words: Share of the words that are [UNK], 0 to 1.
+        characters: Share of the characters that these words have; None: unknown.
+    """
+    if max(words, characters or 0.0) >= MOST_UNKNOWN:
+        also = "" if characters is None else f" ({characters:.1%} of the characters)"
+        console.warn(
+            f"{place}: {words:.1%} of the words{also} are [UNK], because a character has no entry or a word has more than "
+            f"{MAX_WORD_CHARACTERS} characters: train a vocabulary on such text (--algorithm bpe has no [UNK])"
+        )
 
 
 def measure_coverage(tokenizer: Tokenizer, counts: Mapping[str, int]) -> Coverage:
@@ -32,12 +51,14 @@ def measure_coverage(tokenizer: Tokenizer, counts: Mapping[str, int]) -> Coverag
     """
     pieces, unknown, used = count_pieces(tokenizer, list(counts))
     occurrences = np.fromiter(counts.values(), np.int64, len(counts))
+    characters = occurrences * np.fromiter(map(len, counts), np.int64, len(counts))
     total = max(int(occurrences.sum()), 1)
     return Coverage(
         int(occurrences.sum()),
         float((pieces * occurrences).sum() / total),
         float(occurrences[(pieces == 1) & ~unknown].sum() / total),
         float(occurrences[unknown].sum() / total),
+        float(characters[unknown].sum() / max(characters.sum(), 1)),
         int(used.sum()),
     )
 

@@ -26,6 +26,7 @@ from bertie.errors import UsageError
 from bertie.files import sources
 from bertie.files.sources import Source
 from bertie.text import document_blocks, duplicates, encode, shard_format, shard_writer, statistics
+from bertie.text.coverage import warn_of_unknown
 from bertie.text.document_blocks import FileGroup, Filters
 from bertie.text.encode import DocumentBlock
 from bertie.text.executors import Executor, LocalExecutor
@@ -84,6 +85,8 @@ def prepare(
         folder = _run_stages(job, work, files, corpus)
         storage.write_json(folder / statistics.FILE, corpus.to_json())
         storage.write_atomic(folder / statistics.PAGE, statistics.corpus_page(corpus))
+        train = corpus.splits["train"]
+        warn_of_unknown("the training set", train["unknown"] / max(train["words"], 1))
         manifest = shard_writer.write_manifest(folder, tokenizer, corpus.splits, {**job.settings(), **corpus.counts()})
         storage.publish(folder, out.resolve())
     return manifest

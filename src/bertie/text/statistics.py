@@ -188,7 +188,7 @@ def corpus_page(corpus: CorpusStatistics) -> str:
     tokens, words = max(train["tokens"], 1), max(train["words"], 1)
     page.paragraph(
         f"The training set has {train['tokens'] / words:.3f} tokens per word on average, and "
-        f"{train['unknown'] / tokens:.3%} of its tokens are [UNK]. A unigram model of it (token counts plus one) has a loss "
+        f"{train['unknown'] / words:.3%} of its words are [UNK]. A unigram model of it (token counts plus one) has a loss "
         f"of {corpus.unigram_loss:.2f} nats on the held-out set. A model that learns more than word frequencies gets below it."
     )
     page.heading("Left out")

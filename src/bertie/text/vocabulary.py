@@ -14,13 +14,21 @@ from bertie.errors import UsageError, UserError
 from bertie.files import sources
 from bertie.files.sources import Source
 from bertie.text import bpe, word_counts, wordpiece
-from bertie.text.coverage import measure_coverage
+from bertie.text.accents import counting_rules, decide_accents
+from bertie.text.coverage import measure_coverage, warn_of_unknown
 from bertie.text.executors import Executor, LocalExecutor
 from bertie.text.merges import Criterion
 from bertie.text.read_counts import ReadCounts
 from bertie.text.readers import ReaderOptions, read_sources
 from bertie.text.special_tokens import LINE_BREAK, printable
-from bertie.text.tokenizer import CONTINUATION, SPECIAL_TOKENS, ByteLevel, NormalizerOptions, Tokenizer
+from bertie.text.tokenizer import (
+    CONTINUATION,
+    MAX_WORD_CHARACTERS,
+    SPECIAL_TOKENS,
+    ByteLevel,
+    NormalizerOptions,
+    Tokenizer,
+)
 from bertie.text.word_counts import MAX_UNIQUE_WORDS, WordCounts
 
 Algorithm = Literal["wordpiece", "bpe"]
@@ -53,7 +61,7 @@ def train_tokenizer(
         out: Folder to create. It must not exist.
         algorithm: "wordpiece", or "bpe" (byte-level, with RoBERTa's special tokens), which keeps text as it is.
         vocab_size: Number of entries, special tokens included. A small text may fill fewer, which is a warning.
-        normalization: How WordPiece normalizes text: case, accents, CJK characters, punctuation.
+        normalization: How WordPiece normalizes text. Undecided accents are kept if 1 % of the words or more have some.
         criterion: Pair to merge next: the most frequent one, or (WordPiece) the one with the highest likelihood.
         alphabet_limit: Number of characters WordPiece keeps, the most frequent. Words with others become [UNK].
         min_frequency: Pairs with fewer occurrences are not merged.
@@ -64,9 +72,6 @@ def train_tokenizer(
         reader_options: How to read the files.
         executor: Where to count words: processes of this machine, or a Ray cluster.
 
-    Returns:
-        The tokenizer, as `Tokenizer.load(out)` loads it.
-
     Raises:
         UsageError: An argument is invalid or does not apply to the algorithm, `out` exists, or a file is missing.
         UserError: A file cannot be read, or the text is empty.
@@ -76,22 +81,29 @@ def train_tokenizer(
     _require_valid(texts, out, max_unique_words)
     reserved = _reserved_entries(user_tokens, unused, vocab_size)
     common: Any = {"vocab_size": vocab_size, "min_frequency": min_frequency, "reserved": reserved}
-    rules = _bytelevel(normalization, criterion, alphabet_limit, user_tokens) if algorithm == "bpe" else normalization
+    own = counting_rules(normalization)
+    rules = _bytelevel(normalization, criterion, alphabet_limit, user_tokens) if algorithm == "bpe" else own
     table = count_words(texts, rules, user_tokens, max_unique_words, reader_options, executor)
     if algorithm == "bpe":
+        settings: dict[str, Any] = {"algorithm": algorithm}
         tokenizer = Tokenizer.build_bpe(*bpe.train(table.counts, **common), user_tokens)
     else:
+        table, normalization, accents = decide_accents(table, normalization)
+        settings = {**accents, "criterion": criterion}
         entries = wordpiece.train(table.counts, criterion=criterion, alphabet_limit=alphabet_limit, **common)
         tokenizer = Tokenizer.build(entries, normalization, user_tokens)
     if tokenizer.size < vocab_size:
-        lower = f" or a --min-frequency below {min_frequency}" * (min_frequency > 1)
-        console.warn(
-            f"the text fills only {tokenizer.size:,} of {vocab_size:,} entries (--vocab-size), so the vocabulary is smaller: "
-            f"more text{lower} would fill more"
-        )
-    setting = {"algorithm": algorithm} if algorithm == "bpe" else {"criterion": criterion}
-    _save(tokenizer, out, table, {**setting, "min_frequency": min_frequency})
+        _warn_of_small_text(tokenizer.size, vocab_size, min_frequency)
+    _save(tokenizer, out, table, {**settings, "min_frequency": min_frequency})
     return tokenizer
+
+
+def _warn_of_small_text(size: int, vocab_size: int, min_frequency: int) -> None:
+    lower = f" or a --min-frequency below {min_frequency}" * (min_frequency > 1)
+    console.warn(
+        f"the text fills only {size:,} of {vocab_size:,} entries (--vocab-size), so the vocabulary is smaller: "
+        f"more text{lower} would fill more"
+    )
 
 
 def _bytelevel(
@@ -141,9 +153,6 @@ def extend_tokenizer(
         reader_options: How to read the files.
         executor: Where to count words: processes of this machine, or a Ray cluster.
 
-    Returns:
-        The extended tokenizer.
-
     Raises:
         UsageError: An argument is invalid, `out` exists, or a file is missing.
         UserError: A file cannot be read, the text has no word to add, or the tokenizer has settings that bertie cannot
@@ -161,7 +170,8 @@ def extend_tokenizer(
         texts, tokenizer.normalization, tokenizer.user_tokens, MAX_UNIQUE_WORDS, reader_options, executor
     )
     known = set(tokenizer.vocabulary)
-    frequent = sorted(word for word, count in table.counts.items() if count >= min_frequency and word not in known)
+    counts = {word: count for word, count in table.counts.items() if len(word) <= MAX_WORD_CHARACTERS}
+    frequent = sorted(word for word, count in counts.items() if count >= min_frequency and word not in known)
     pieces_saved = {}
     for word, ids in zip(frequent, tokenizer.encode(frequent), strict=True):
         pieces = max(len(word), 2) if tokenizer.unk_id in ids else len(ids)
@@ -198,6 +208,7 @@ def _save(tokenizer: Tokenizer, out: Path, table: WordCounts, settings: dict[str
         f"{coverage.pieces_per_word:.3f} pieces per word; {coverage.whole:.1%} of words are a single entry"
         + (f", {coverage.unknown:.3%} are [UNK]" if tokenizer.algorithm == "wordpiece" else "")
     )
+    warn_of_unknown(str(out), coverage.unknown, coverage.unknown_characters)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from bertie.text.bpe_backend import split_at_spaces
 from bertie.text.sentences import split_long_text
-from bertie.text.tokenizer import MAX_WORD_CHARACTERS, ByteLevel, NormalizerOptions
+from bertie.text.tokenizer import ByteLevel, NormalizerOptions
 
 COUNT_BATCH = 1 << 24  # characters of text to count before normalization
 NORMALIZE_BATCH = 1 << 16  # characters per call of the normalizer, which uses about 150 bytes for each
@@ -57,8 +57,7 @@ def count_words(
 ) -> WordCounts:
     """Count the words of texts: what BERT's normalizer and word splitter leave between user tokens.
 
-    Words of more than MAX_WORD_CHARACTERS, which WordPiece turns into [UNK], are left out. For byte-level BPE, words are
-    those of GPT-2's pattern, with the space before them.
+    For byte-level BPE, words are those of GPT-2's pattern, with the space before them.
 
     Args:
         texts: The texts.
@@ -75,7 +74,7 @@ def count_words(
             texts = (user_token.sub(" ", text) for text in texts)
     bytelevel = isinstance(normalization, ByteLevel)
     for strings in _count_strings(texts, split_at_spaces if bytelevel else _split_between_spaces):
-        words = _split_bytelevel(strings, normalization) if bytelevel else _normalize(strings, normalization)
+        words = _split_bytelevel(strings, normalization) if bytelevel else normalize_words(strings, normalization)
         table.add(words)
     return table
 
@@ -101,7 +100,7 @@ def _count_strings(texts: Iterable[str], split: Callable[[str], list[str]]) -> I
     yield counts
 
 
-def _normalize(strings: Counter[str], normalization: NormalizerOptions) -> Counter[str]:
+def normalize_words(strings: Counter[str], normalization: NormalizerOptions) -> Counter[str]:
     """Normalize counted strings and split them into words.
 
     Neither step looks across a space. Strings with equal counts are therefore joined and processed in one call.
@@ -115,8 +114,7 @@ def _normalize(strings: Counter[str], normalization: NormalizerOptions) -> Count
         for line in split_long_text(" ".join(with_count), NORMALIZE_BATCH):
             in_line = Counter(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(line)))
             for word, number in in_line.items():
-                if len(word) <= MAX_WORD_CHARACTERS:
-                    words[word] += number * count
+                words[word] += number * count
     return words
 
 

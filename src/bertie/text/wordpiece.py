@@ -8,7 +8,7 @@ import numpy as np
 
 from bertie.errors import UsageError, UserError
 from bertie.text.merges import PAIR_BASE, QUEUES, Criterion, SegmentedWords, merge_pieces
-from bertie.text.tokenizer import CONTINUATION, SPECIAL_TOKENS
+from bertie.text.tokenizer import CONTINUATION, MAX_WORD_CHARACTERS, SPECIAL_TOKENS
 
 
 def train(
@@ -23,7 +23,8 @@ def train(
     """Train a vocabulary on word counts. The same counts give the same vocabulary.
 
     Args:
-        counts: word -> occurrences, from `word_counts.count_words`.
+        counts: word -> occurrences, from `word_counts.count_words`. Words of more than MAX_WORD_CHARACTERS, which the
+            tokenizer turns into [UNK], are left out.
         vocab_size: Number of entries; fewer if the text is too small to fill them.
         criterion: Which pair of pieces to merge next, see `merges`.
         alphabet_limit: Number of characters to keep, the most frequent. Words with other characters, which the
@@ -42,9 +43,15 @@ def train(
     for flag, value in flags.items():
         if not 1 <= value < PAIR_BASE:
             raise UsageError(f"{flag} {value}: give a number from 1 to {PAIR_BASE - 1:,}")
-    alphabet = _alphabet(counts, alphabet_limit)
-    if not alphabet:
+    if not counts:
         raise UserError("the text is empty: give text to train a vocabulary on")
+    counts = {word: count for word, count in counts.items() if len(word) <= MAX_WORD_CHARACTERS}
+    if not counts:
+        raise UserError(
+            f"all words of the text are longer than {MAX_WORD_CHARACTERS} characters, which WordPiece does not split: "
+            "put blanks between words, or use --algorithm bpe"
+        )
+    alphabet = _alphabet(counts, alphabet_limit)
     fixed = [*SPECIAL_TOKENS, *reserved]
     pieces = [*fixed, *alphabet, *(CONTINUATION + character for character in alphabet)]
     if vocab_size < len(pieces):

@@ -16,8 +16,9 @@ from bertie.batches.loader import Position
 from bertie.checkpoints.folder import Checkpoint, read_checkpoint
 from bertie.checkpoints.training_state import Counters
 from bertie.errors import UsageError, UserError
+from bertie.finetuning import finetune as finetuning
 from bertie.finetuning.finetune import Finetuned
-from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
+from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining, GridSearch
 from bertie.tasks.classify import Classify
 from bertie.tasks.data.texts import Example
 from bertie.tasks.embed import Embed
@@ -44,6 +45,49 @@ def test_finetune_learns_a_simple_task(rows: list[dict[str, str]], start: Path) 
     assert found.losses[0] == pytest.approx(np.log(2), abs=0.2)
     assert found.losses[-1] < 0.1
     assert found.scores == {"accuracy": 1.0, "f1": 1.0, "matthews": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("change", "advice"),
+    [
+        ({}, "this model is small (hidden size 32; 14 steps are few): it learns little with the learning rate 5e-05"),
+        (
+            {"steps": 100},
+            "(hidden size 32; 100 steps): it learns little with the learning rate 5e-05, which suits BERT",
+        ),
+        ({"frozen": True}, "a frozen encoder needs a higher learning rate than 5e-05: --training.learning-rate 3e-3"),
+        ({"grid": GridSearch(learning_rate=(5e-5,))}, ""),
+        ({"learning_rate": 3e-4}, ""),
+    ],
+)
+def test_advice_about_the_learning_rate(
+    rows: list[dict[str, str]],
+    start: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    change: dict[str, Any],
+    advice: str,
+) -> None:
+    training = {"learning_rate": 5e-5, **{name: change[name] for name in change if name in ("steps", "learning_rate")}}
+    others = {name: change[name] for name in change if name not in training}
+    finetune(replace(CONFIG, training=replace(TRAINING, **training), **others), rows, start, tmp_path / "run")
+    said = capsys.readouterr().err
+    assert (advice in said) if advice else ("hidden size" not in said)
+    rate = training["learning_rate"]
+    assert f"; {training.get('steps', 14)} steps of 8 examples, learning rate {rate:g}\n" in said
+
+
+def test_a_larger_model_is_advised_if_its_steps_are_few(
+    rows: list[dict[str, str]], start: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finetuning, "BASE_SIZE", 32)
+    default = replace(TRAINING, learning_rate=5e-5)
+    finetune(replace(CONFIG, training=default), rows, start)
+    assert (
+        "14 steps are few for a learning rate of 5e-05: try more --training.epochs (now 2)" in capsys.readouterr().err
+    )
+    finetune(replace(CONFIG, training=replace(default, epochs=15)), rows, start)
+    assert "learning rate of" not in capsys.readouterr().err
 
 
 def test_runs_in_memory_and_in_a_folder_are_equal(rows: list[dict[str, str]], start: Path, tmp_path: Path) -> None:

@@ -23,9 +23,11 @@ from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining, GridSearc
 from bertie.finetuning.sweep import RunResult, Sweep, expand_grid
 from bertie.model.model import Model
 from bertie.tasks.classify import Classify
+from bertie.tasks.data.squad import Answer, Question
 from bertie.tasks.data.texts import Example
 from bertie.tasks.predictions import NumberPrediction
 from bertie.tasks.regress import Regress
+from bertie.tasks.span import Span
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 
@@ -275,6 +277,20 @@ def test_run_with_a_chance_correlation_has_failed() -> None:
     task = Regress().fit(dev)
     assert sweeping.has_failed("spearman", {"spearman": 0.19}, task, dev)
     assert not sweeping.has_failed("spearman", {"spearman": 0.21}, task, dev)
+
+
+def test_an_answer_that_ignores_the_question_has_failed() -> None:
+    contexts = [f"The {name} sat on the {name} mat all day long." for name in ("cat", "dog", "cow", "hen")]
+    dev = [Question(str(i), "Who sat?", context, (Answer(context[4:7], 4),), "x") for i, context in enumerate(contexts)]
+    task = Span()
+    never, *first = task.constant_predictions(dev)
+    assert [prediction.answer for prediction in never] == [""] * 4
+    assert [len(predictions[0].answer.split()) for predictions in first] == [1, 4, 10]
+    assert all(p.answer == dev[i].context[p.start : p.end] for predictions in first for i, p in enumerate(predictions))
+    best = max(task.score(predictions, dev)["f1"] for predictions in first)  # 4 words, without "the"
+    assert best == pytest.approx(0.5)
+    assert sweeping.has_failed("f1", {"f1": best + 0.005}, task, dev)
+    assert not sweeping.has_failed("f1", {"f1": best + 0.02}, task, dev)
 
 
 def test_report_half_does_not_influence_selection_or_stopping(rows: list[dict[str, str]], start: Path) -> None:

@@ -9,7 +9,13 @@ import pytest
 from bertie import storage
 from bertie.errors import UsageError, UserError
 from bertie.files import sources
-from bertie.text.coverage import compare_tokenizers, longest_entries, measure_coverage
+from bertie.text.coverage import (
+    MOST_UNKNOWN,
+    compare_tokenizers,
+    longest_entries,
+    measure_coverage,
+    warn_of_unknown,
+)
 from bertie.text.executors import LocalExecutor
 from bertie.text.readers import ReaderOptions
 from bertie.text.special_tokens import LINE_BREAK
@@ -142,6 +148,7 @@ def test_coverage_of_a_vocabulary() -> None:
     assert coverage.pieces_per_word == pytest.approx((6 + 6 + 3 + 2) / 12)
     assert coverage.whole == pytest.approx(6 / 12)
     assert coverage.unknown == pytest.approx(2 / 12)
+    assert coverage.unknown_characters == pytest.approx(6 / 39)
     assert longest_entries(tokenizer, 2) == ["longest", "cat"]
     other = Tokenizer.build([*SPECIAL_TOKENS, "cats", "dog", "c", "##at"])
     assert compare_tokenizers(tokenizer, other, {"cat": 6, "cats": 3, "dog": 1}) == [
@@ -149,6 +156,31 @@ def test_coverage_of_a_vocabulary() -> None:
         ("cats", 2, 1),
         ("dog", 3, 1),
     ]
+
+
+def test_words_that_are_too_long_are_unknown_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    long = ("cat" * 34, "dog" * 40)  # 102 and 120 characters
+    (tmp_path / "text.txt").write_text(f"cat dog {long[0]} cat, dog, {long[1]} " * 5)
+    made = train_tokenizer(tmp_path / "text.txt", tmp_path / "out", vocab_size=30, exact=False)
+    fit = storage.read_json(tmp_path / "out" / REPORT)["fit"]
+    assert fit["unknown"] == pytest.approx(2 / 8)
+    assert fit["unknown_characters"] == pytest.approx(222 / 236)
+    said = capsys.readouterr().err
+    assert "25.000% are [UNK]" in said
+    assert "warning: " in said
+    assert "25.0% of the words (94.1% of the characters) are [UNK]" in said
+    (tmp_path / "more.txt").write_text(f"{long[0]} {long[1]} goat goat " * 5)
+    assert extend_tokenizer(made, tmp_path / "more.txt", tmp_path / "new").vocabulary[made.size :] == ["goat"]
+
+
+def test_a_vocabulary_that_fits_gives_no_warning(
+    tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train_tokenizer(text, tmp_path / "out", vocab_size=70, exact=False)
+    warn_of_unknown("x", MOST_UNKNOWN - 0.001, MOST_UNKNOWN - 0.001)
+    assert "warning" not in capsys.readouterr().err
+    warn_of_unknown("x", MOST_UNKNOWN)
+    assert "warning: x: 3.0% of the words are [UNK]" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("choice", [{"unused": -1}, {"unused": 40_000}, {"min_frequency": 0}])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
 from bertie.text import word_counts
-from bertie.text.tokenizer import MAX_WORD_CHARACTERS, NormalizerOptions
+from bertie.text.tokenizer import NormalizerOptions
 from bertie.text.word_counts import WordCounts, count_words
 
 ODD = st.text(
@@ -29,11 +29,6 @@ def test_words_are_those_of_the_normalizer_and_splitter(texts: list[str], lowerc
         split = splitter.pre_tokenize_str(normalization.normalizer().normalize_str(text))
         expected.update(word for word, _ in split if not drop or punctuation.pre_tokenize_str(word))
     assert count_words(texts, normalization).counts == expected
-
-
-def test_words_over_the_maximum_length_are_left_out() -> None:
-    longest = "a" * MAX_WORD_CHARACTERS
-    assert count_words([f"{longest} {longest}a b"]).counts == {longest: 1, "b": 1}
 
 
 def test_user_tokens_are_not_words() -> None:

@@ -19,7 +19,7 @@ from tokenizers import models, pre_tokenizers, trainers
 from bertie.errors import UsageError, UserError
 from bertie.text import merges, word_counts, wordpiece
 from bertie.text.merges import Criterion
-from bertie.text.tokenizer import CONTINUATION, SPECIAL_TOKENS, NormalizerOptions, Tokenizer
+from bertie.text.tokenizer import CONTINUATION, MAX_WORD_CHARACTERS, SPECIAL_TOKENS, NormalizerOptions, Tokenizer
 
 CHILD = """
 import hashlib, sys
@@ -76,6 +76,15 @@ def test_words_with_a_character_outside_the_alphabet_are_ignored() -> None:
     entries = train(["aaaa bbbb"] * 5 + ["axb aby"] * 50, vocab_size=13, alphabet_limit=2)
     assert entries[5:9] == ["a", "b", "##a", "##b"]
     assert not {"ab", "##ab"} & set(entries)
+
+
+def test_words_over_the_maximum_length_are_ignored() -> None:
+    longest = "a" * MAX_WORD_CHARACTERS
+    with_longer = train([f"{longest} b {longest}a {'xy' * MAX_WORD_CHARACTERS}"] * 2, vocab_size=12, exact=False)
+    assert with_longer == train([f"{longest} b"] * 2, vocab_size=12, exact=False)
+    assert "##aa" in with_longer
+    with pytest.raises(UserError, match="all words of the text are longer than 100 characters"):
+        train([longest + "a"], vocab_size=12)
 
 
 def train_naively(counts: dict[str, int], vocab_size: int, criterion: Criterion, min_frequency: int) -> list[str]:

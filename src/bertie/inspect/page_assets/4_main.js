@@ -38,8 +38,10 @@ function updateMap() {
   const measure = byKey.get(state.measure);
   at("measure").value = state.measure;
   drawMap(at("map"), data, measure, [state.layer, state.head], select);
-  const percentages = measure.scale === "share" ? " In percent." : "";
-  const base = measure.baseline === null ? "" : ` ${measure.baseline_name}: ${shown(measure.baseline)}.`;
+  const share = measure.scale === "share";
+  const percentages = share ? " In percent." : "";
+  const baseline = share ? `${(100 * measure.baseline).toFixed(1)} %` : shown(measure.baseline);
+  const base = measure.baseline === null ? "" : ` ${measure.baseline_name}: ${baseline}.`;
   at("meaning").textContent = `${capital(measure.label)}.${percentages}${base} Rows are layers, columns are heads.`;
 }
 

@@ -1,0 +1,53 @@
+"""bertie search"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bertie import console
+from bertie.commands.flags import Flat, Positional
+from bertie.model.layer_selection import Fixed
+from bertie.model.pooling import Pooling
+from bertie.predict.embed import TextUnit
+from bertie.predict.engines.files import EngineName
+from bertie.predict.load import load
+from bertie.predict.search import search
+from bertie.tasks.data.unlabeled import UnlabeledReader
+from bertie.text.special_tokens import printable
+
+
+@dataclass(frozen=True)
+class Args:
+    """Find the texts of a file that are nearest to a query, by the cosines of their vectors."""
+
+    run: Positional[str]
+    """Model: a run, a checkpoint folder or a hub id. One that is trained for similarity finds most."""
+    file: Positional[Path]
+    """Texts of any number: .txt (one per line), .tsv, .csv, .jsonl, .parquet, or one word per line (.conllu and other
+    CoNLL formats)."""
+    query: Positional[str]
+    """Text to search for."""
+    top_k: int = 5
+    """Number of texts to print."""
+    vectors: Path | None = None
+    """Vectors of the file that `bertie embed RUN --input FILE --out X.npy` wrote, so that they are not computed again."""
+    source: Flat[UnlabeledReader] = UnlabeledReader()
+    pooling: Pooling | None = None
+    """Pooling of the token vectors into the vector of the text. By default as the model was trained, otherwise mean."""
+    layers: Fixed = "last"
+    """Layers whose hidden states to use."""
+    language: str = ""
+    """Language of the texts, for a model with language embeddings; empty: that of fine-tuning, or else the first one."""
+    engine: EngineName | None = None
+    """What computes the encoder; by default the engine that a converted model was made for, or else plain."""
+
+
+def run(args: Args) -> dict[str, Any]:
+    predictor = load(args.run, language=args.language, engine=args.engine)
+    unit = TextUnit(pooling=args.pooling, layers=args.layers)
+    found = search(predictor, args.file, args.query, args.top_k, unit, source=args.source, vectors=args.vectors)
+    for each in found:
+        console.info(f"{each.score:.4f}  {printable(each.text)}")
+    return {"query": args.query, "found": [asdict(each) for each in found]}

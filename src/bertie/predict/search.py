@@ -1,0 +1,128 @@
+"""Find the texts that are nearest to a query: an exact search over the vectors of all texts, in bounded memory."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertie import console
+from bertie.errors import UsageError, UserError
+from bertie.predict.embed import TextUnit, count_rows, inputs_of, rows_of
+from bertie.predict.engines.files import EngineName
+from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
+from bertie.predict.text_blocks import TextRows, text_blocks
+from bertie.predict.vectors import cosines
+from bertie.tasks.data.unlabeled import UnlabeledReader
+from bertie.tasks.inference import SEQUENCES_AT_ONCE
+from bertie.text.valid_texts import require_texts
+
+SAME = 0.999  # cosine of a text's vector in a file with the one that is computed now; float16 changes it by less
+
+
+@dataclass(frozen=True)
+class Found:
+    """A text that a search found."""
+
+    score: float
+    """Cosine of its vector with that of the query, −1 to 1."""
+    index: int
+    """Number of the text, from 0."""
+    text: str
+    """The text."""
+
+
+def search(
+    model: str | Path | Predictor,
+    texts: str | Path | Iterable[Any],
+    query: str,
+    top_k: int = 5,
+    unit: TextUnit = TextUnit(),
+    *,
+    source: UnlabeledReader = UnlabeledReader(),
+    vectors: str | Path | None = None,
+    language: str = "",
+    engine: EngineName | None = None,
+) -> list[Found]:
+    """Find the texts that are nearest to a query, by the cosines of their vectors.
+
+    Args:
+        model: A loaded model, or a source as in `load`.
+        texts: A file, or texts or lists of words in memory, as in `embed`.
+        query: The text to search for.
+        top_k: Number of texts to find.
+        unit: How to pool the vectors.
+        source: Which columns of the file to read.
+        vectors: X.npy that `embed` wrote for the same texts, with the same model and unit; None: compute them.
+        language: As in `load`. A loaded model has a language already.
+        engine: As in `load`. A loaded model has an engine already.
+
+    Returns:
+        The nearest texts, the nearest first; of equally near ones, the first in the file.
+
+    Raises:
+        UsageError: `top_k` is less than 1, or `vectors` is not such a file.
+        UserError: The texts cannot be read, or `vectors` is of other texts, of another model or unit.
+    """
+    if top_k < 1:
+        raise UsageError(f"--top-k {top_k}: give at least 1")
+    require_texts([query])
+    inputs = inputs_of(texts, source)
+    total, _ = count_rows(inputs, source, strict=False)
+    predictor = model if isinstance(model, Predictor) else load(model, language=language, engine=engine)
+    target = predictor.embed([query], unit.pooling, unit.layers)
+    stored = None if vectors is None else _open(Path(vectors), total, target.shape[1])
+    best: list[tuple[float, int, str]] = []  # a heap of (score, −index, text)
+    first = 0
+    with console.progress("search", total, "texts") as bar:
+        for rows in text_blocks(rows_of(inputs, source), SEQUENCES_AT_ONCE):
+            if stored is None:
+                _, block = unit.block(predictor, rows, first, target.shape[1])
+            else:
+                block = stored[first : first + len(rows)].astype(np.float32)
+                if first == 0:
+                    _require_same(predictor, unit, rows, block, str(vectors))
+            for number, (row, score) in enumerate(zip(rows, cosines(target, block)[0].tolist(), strict=True), first):
+                if not isinstance(row, UserError):
+                    add = heapq.heappush if len(best) < top_k else heapq.heappushpop
+                    add(best, (score, -number, row if isinstance(row, str) else " ".join(row)))
+            first += len(rows)
+            bar.advance(len(rows))
+    return [Found(score, -index, text) for score, index, text in sorted(best, reverse=True)]
+
+
+def _open(path: Path, texts: int, width: int) -> np.ndarray:
+    """Open a file of vectors, and check its shape."""
+    if path.suffix != ".npy":
+        raise UsageError(f"--vectors {path}: give the X.npy of bertie embed --out X.npy")
+    try:
+        stored = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError as error:
+        raise UsageError(f"--vectors {path}: there is no such file") from error
+    except (ValueError, OSError) as error:
+        raise UserError(f"{path} is damaged or is not a NumPy array: {error}") from error
+    if stored.shape != (texts, width):
+        shape = " × ".join(map(str, stored.shape))
+        raise UserError(
+            f"{path} has an array of {shape}, but there are {texts:,} texts, and the model's vectors have width {width}: "
+            "give the vectors of these texts, with the same --pooling and --layers"
+        )
+    return stored
+
+
+def _require_same(predictor: Predictor, unit: TextUnit, rows: TextRows, block: np.ndarray, path: str) -> None:
+    """Compare the first text's vector with the one in the file. Raises UserError if they differ."""
+    number = next((i for i, row in enumerate(rows) if not isinstance(row, UserError)), None)
+    if number is None:
+        return
+    _, computed = unit.block(predictor, rows[number : number + 1], 0, block.shape[1])
+    if not cosines(computed, block[number : number + 1])[0, 0] >= SAME:
+        raise UserError(
+            f"{path}: the vector of text {number + 1} is not that of this model with these --pooling and --layers: "
+            "run bertie embed again"
+        )

@@ -1,0 +1,94 @@
+"""`bertie search`: the nearest texts of a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bertie
+from bertie.cli import main
+from bertie.errors import UsageError, UserError
+from bertie.predict.embed import TextUnit
+from bertie.predict.predictor import Predictor
+from bertie.tasks.inference import SEQUENCES_AT_ONCE
+
+
+@pytest.fixture(scope="module")
+def model(pretrained: Path) -> Predictor:
+    return bertie.load(pretrained, threads=1)
+
+
+@pytest.fixture
+def texts(small_texts: list[str]) -> list[str]:
+    """More texts than one block holds, all different."""
+    return [f"{text[:30]} {i}" for i, text in enumerate((small_texts * 3)[: SEQUENCES_AT_ONCE + 76])]
+
+
+def test_the_nearest_texts_are_those_with_the_largest_cosines(model: Predictor, texts: list[str]) -> None:
+    query = texts[SEQUENCES_AT_ONCE + 3]
+    expected = model.similarity([query], texts)[0]
+    found = bertie.search(model, texts, query, top_k=20)
+    assert [each.index for each in found] == np.argsort(-expected, kind="stable")[:20].tolist()
+    assert [each.text for each in found] == [texts[each.index] for each in found]
+    np.testing.assert_allclose([each.score for each in found], np.sort(expected)[::-1][:20], atol=1e-5)
+    assert found[0].score == pytest.approx(1)
+    assert found[0].text[:20] == query[:20]
+    assert len(bertie.search(model, texts[:3], query, top_k=20)) == 3
+
+
+def test_of_equal_texts_the_first_come_first(model: Predictor) -> None:
+    found = bertie.search(model, ["b", "a", "b", "a", "a"], "a", top_k=2)
+    assert [(each.index, each.text) for each in found] == [(1, "a"), (3, "a")]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_stored_vectors_give_the_same_texts(model: Predictor, texts: list[str], tmp_path: Path, dtype: str) -> None:
+    unit = TextUnit(pooling="max", layers="second_to_last")
+    bertie.embed(model, texts, tmp_path / "x.npy", unit, dtype=dtype)  # pyright: ignore[reportArgumentType]
+    stored = bertie.search(model, texts, texts[7], unit=unit, vectors=tmp_path / "x.npy")
+    assert stored[0].index == 7
+    if dtype == "float32":
+        assert [each.index for each in stored] == [
+            each.index for each in bertie.search(model, texts, texts[7], unit=unit)
+        ]
+    with pytest.raises(UserError, match="the vector of text 1 is not that of this model with these --pooling"):
+        bertie.search(model, texts, texts[7], vectors=tmp_path / "x.npy")
+    with pytest.raises(UserError, match=r"an array of 1100 × 32, but there are 1,099 texts"):
+        bertie.search(model, texts[1:], texts[7], unit=unit, vectors=tmp_path / "x.npy")
+
+
+def test_wrong_arguments_are_refused(model: Predictor, tmp_path: Path) -> None:
+    (tmp_path / "x.npy").write_bytes(b"no array")
+    for values, error, message in (
+        ({"top_k": 0}, UsageError, "--top-k 0: give at least 1"),
+        ({"vectors": tmp_path / "x.parquet"}, UsageError, "give the X.npy"),
+        ({"vectors": tmp_path / "y.npy"}, UsageError, "there is no such file"),
+        ({"vectors": tmp_path / "x.npy"}, UserError, "is damaged or is not a NumPy array"),
+    ):
+        with pytest.raises(error, match=message):
+            bertie.search(model, ["a", "b"], "a", **values)
+    with pytest.raises(UserError, match="no texts in it"):
+        bertie.search(model, [], "a")
+
+
+def test_command(pretrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "texts.jsonl"
+    file.write_text('{"body": "the cat sat"}\n{"bad": 1}\n{"body": "a dog ran"}\n{"body": "the cat sits"}\n')
+    search = ["search", str(pretrained), str(file), "the cat sat", "--text", "body", "--top-k", "2"]
+    assert main([*search, "--json"]) == 0
+    out, said = capsys.readouterr()
+    result = json.loads(out)
+    assert result["query"] == "the cat sat"
+    assert result["found"][0] == {"score": pytest.approx(1, abs=1e-5), "index": 0, "text": "the cat sat"}
+    assert len(result["found"]) == 2
+    assert "1.0000  the cat sat\n" in said
+    assert "1 of 4 rows cannot be read" in said
+    assert (
+        main(["embed", str(pretrained), "--input", str(file), "--text", "body", "--out", str(tmp_path / "x.npy")]) == 0
+    )
+    assert main([*search, "--json", "--vectors", str(tmp_path / "x.npy")]) == 0
+    stored = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [each["index"] for each in stored["found"]] == [each["index"] for each in result["found"]]
