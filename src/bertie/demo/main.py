@@ -86,10 +86,7 @@ def demo(
             tokenizer = Tokenizer.load(out / "tokenizer")
             prepare([text], tokenizer, out / "shards", eval_share=_eval_share(data.documents))
     with _timed("pre-train", seconds):
-        config = configuration.load(PretrainConfig, "demo", "pretrain")
-        steps = max(10, round(config.training.steps * scale))
-        config = replace(config, training=replace(config.training, steps=steps))
-        trained = pretrain(config, out / "shards", out / "bert")
+        trained = pretrain(_recipe(scale), out / "shards", out / "bert")
     with _timed("fine-tune and compare", seconds):
         comparison = _comparison(out, data, scale)
     model = load(out / "bert")
@@ -104,6 +101,11 @@ def demo(
         result |= {"accuracy": comparison.accuracy, "bag_of_words": comparison.bag_of_words}
         result |= {"gain": gain, "gain_error": error}
     return result | {"eval": trained["eval"]}
+
+
+def _recipe(scale: float) -> PretrainConfig:
+    config = configuration.load(PretrainConfig, "demo", "pretrain")
+    return replace(config, training=replace(config.training, steps=max(10, round(config.training.steps * scale))))
 
 
 def _eval_share(documents: list[Document]) -> float:
