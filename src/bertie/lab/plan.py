@@ -28,7 +28,7 @@ from bertie.lab.steps import (
     VocabularyStep,
     step_id,
 )
-from bertie.objectives import Distillation
+from bertie.objectives.objective import Teaches
 from bertie.pretraining.glove import GloveConfig
 from bertie.pretraining.recipe import PretrainConfig
 
@@ -239,7 +239,7 @@ class _Cell:
 
     def _model_states(self, recipe: PretrainConfig) -> tuple[str, ...]:
         """Return the states of the weights that a recipe begins with or imitates. Models of the hub have none."""
-        teachers = [objective.teacher for objective in recipe.objectives if isinstance(objective, Distillation)]
+        teachers = [objective.teacher for objective in recipe.objectives if isinstance(objective, Teaches)]
         named = [Path(name) for name in (recipe.init_from, *teachers) if name]
         weights = [find_model_folder(path).absolute() / "model.safetensors" for path in named if path.exists()]
         return tuple(f"{path} {self.hash_file(path)}" for path in weights)

@@ -39,11 +39,12 @@ class MaskedLMHead(nn.Module):
     A configuration can omit everything before that matrix.
     """
 
-    ahead = 0
     permuted = False
 
-    def __init__(self, config: TransformerConfig, word: nn.Embedding):
+    def __init__(self, config: TransformerConfig, word: nn.Embedding, ahead: int = 0):
+        """Create the layers. ahead: positions from the row that predicts a token to the token (see `FillsMasks`)."""
         super().__init__()
+        self.ahead = ahead
         width, bias = config.embedding_width, config.head_layers.bias
         self.dense = nn.Linear(config.hidden_size, width, bias) if config.mlm_transform else None
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=bias) if config.mlm_transform else None

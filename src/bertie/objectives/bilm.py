@@ -28,6 +28,7 @@ class BidirectionalLM:
     facts: ClassVar = HeadFacts("LM in both directions", "the next word and the previous one")
     predicts_text: ClassVar = False
     reads_pairs: ClassVar = False
+    masks: ClassVar = False
     kind: Literal["bilm"] = "bilm"
     weight: float = 1.0
     """Weight of this loss in the total loss."""

@@ -27,6 +27,7 @@ class CausalLM:
     facts: ClassVar = HeadFacts("causal LM", "the next word", "text-generation", "next")
     predicts_text: ClassVar = True
     reads_pairs: ClassVar = False
+    masks: ClassVar = False
     kind: Literal["clm"] = "clm"
     weight: float = 1.0
     """Weight of this loss in the total loss."""
@@ -53,10 +54,12 @@ class CausalLM:
                 "objectives.clm predicts the next token, which a model with model.causal = false sees: set model.causal "
                 "to true, or objectives.clm.allow_bidirectional to true if that is the experiment"
             )
-        if any(getattr(other, "kind", "") == "mlm" for other in objectives):
-            raise UsageError(
-                "objectives.clm predicts the tokens of the text, and objectives.mlm masks some of them: remove one of the two"
-            )
+        for other in objectives:
+            if other.masks:
+                raise UsageError(
+                    f"objectives.clm predicts the tokens of the text, and objectives.{other.kind} masks some of them: remove "
+                    "one of the two"
+                )
 
     def label(self, batch: Batch, given: Labeling) -> Labeled:  # noqa: ARG002
         """Return the batch unchanged, and one target per token (P = T).

@@ -44,6 +44,7 @@ class Distillation:
     facts: ClassVar = HeadFacts("distillation", "what its teacher predicts")
     predicts_text: ClassVar = False
     reads_pairs: ClassVar = False
+    masks: ClassVar = False
     kind: Literal["distil"] = "distil"
     weight: float = 1.0
     """Weight of this loss in the total loss."""

@@ -18,7 +18,12 @@ from bertie.model.initial_attention import hold_equal_words
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead
-from bertie.objectives.initialization import require_patterns, set_cooccurrence_vectors, set_pattern_weights
+from bertie.objectives.initialization import (
+    require_patterns,
+    set_cooccurrence_vectors,
+    set_output_bias,
+    set_pattern_weights,
+)
 from bertie.objectives.masking import MaskedSpans, Masking, Selection, select, spans_of
 from bertie.objectives.objective import Labeled, Labeling, Objective
 from bertie.objectives.requirements import require_transformer
@@ -52,6 +57,7 @@ class MaskedLM:
     facts: ClassVar = HeadFacts("masked LM", "masked words", "fill-mask", "masked")
     predicts_text: ClassVar = True
     reads_pairs: ClassVar = False
+    masks: ClassVar = True
     kind: Literal["mlm"] = "mlm"
     weight: float = 1.0
     """Weight of this loss in the total loss."""
@@ -147,8 +153,7 @@ class MaskedLM:
         head = model.heads[self.kind]
         if not isinstance(head, MaskedLMHead) or self.initialization == "random":
             return
-        counts = torch.from_numpy(shards.train.frequencies(len(head.bias)) + 1.0)
-        head.bias.data.copy_((counts / counts.sum()).log())
+        set_output_bias(head.bias, shards.train)
         if self.initialization != "unigram":
             set_cooccurrence_vectors(head.word[0], shards.train)
         if self.initialization == "patterns" and isinstance(model.encoder, TransformerEncoder):

@@ -33,6 +33,7 @@ class NextSentence:
     )
     predicts_text: ClassVar = False
     reads_pairs: ClassVar = True
+    masks: ClassVar = False
     kind: Literal["nsp"] = "nsp"
     weight: float = 1.0
     """Weight of this loss in the total loss."""

@@ -70,6 +70,8 @@ class Objective(Protocol):
     """Whether its loss is that of tokens of the text, in nats per token, so that word frequencies are a baseline."""
     reads_pairs: ClassVar[bool]
     """Whether it learns the labels of sentence pairs, which the layout makes."""
+    masks: ClassVar[bool]
+    """Whether it replaces tokens of the row, so that another one cannot predict the text itself."""
 
     @property
     def kind(self) -> str:
@@ -159,6 +161,11 @@ class Generates(Protocol):
 @runtime_checkable
 class Teaches(Protocol):
     """An objective that brings a teacher: a model that is neither trained nor saved."""
+
+    @property
+    def teacher(self) -> str:
+        """The model that teaches: run folder, checkpoint folder or hub id."""
+        ...
 
     def read_teacher(
         self, student: EncoderConfig, longest: int, continues: bool, tokenizer: Tokenizer | None, flag: str

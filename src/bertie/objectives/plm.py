@@ -32,6 +32,7 @@ class PermutationLM:
     facts: ClassVar = HeadFacts("permutation LM", "masked words, in any order", "text-generation", "permutation")
     predicts_text: ClassVar = True
     reads_pairs: ClassVar = False
+    masks: ClassVar = False
     kind: Literal["plm"] = "plm"
     weight: float = 1.0
     """Weight of this loss in the total loss."""

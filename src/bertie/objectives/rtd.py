@@ -34,6 +34,7 @@ class ReplacedToken:
     facts: ClassVar = HeadFacts("replaced token detection", "which tokens were replaced", shape="replaced")
     predicts_text: ClassVar = False
     reads_pairs: ClassVar = False
+    masks: ClassVar = False
     kind: Literal["rtd"] = "rtd"
     weight: float = 50.0
     """Weight of this loss in the total loss."""

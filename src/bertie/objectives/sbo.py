@@ -30,6 +30,7 @@ class SpanBoundary:
     facts: ClassVar = HeadFacts("span boundary", "words from the words beside them")
     predicts_text: ClassVar = False
     reads_pairs: ClassVar = False
+    masks: ClassVar = False
     kind: Literal["sbo"] = "sbo"
     weight: float = 1.0
     """Weight of this loss in the total loss."""

@@ -11,6 +11,7 @@ import numpy as np
 from bertie.batches.sentence_pairs import IS_NEXT
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError
+from bertie.model.head_facts import facts_of
 from bertie.model.heads import PooledHead
 from bertie.model.model import Model
 from bertie.predict.checkpoint_task import run_settings
@@ -53,7 +54,8 @@ def next_sentence(
         UsageError: An item is no pair.
         UserError: The model has no head for sentence pairs, its hidden states are not finite, or every pair is refused.
     """
-    if "nsp" not in model.heads:
+    head = next((each for each in model.heads.values() if facts_of(each).shape == "pair"), None)
+    if head is None:
         raise UserError(
             f"{folder} has no head for next sentence prediction: use a model that was pre-trained with the objective nsp and "
             "not fine-tuned"
@@ -65,12 +67,11 @@ def next_sentence(
     encoded = [
         _encode(tokenizer, parts, max_length, number) for number, parts in enumerate(zip(*columns, strict=True), 1)
     ]
-    head = cast(PooledHead, model.heads["nsp"])
 
     def compute(batch: Batch, _: list[Sequence]) -> list[np.ndarray]:
         first_SD = model.encoder(batch, batch.ragged.cu_seqlens[:-1]).last
         require_finite(first_SD)
-        return list(head.logits(first_SD).float().cpu().numpy())
+        return list(cast(PooledHead, head).logits(first_SD).float().cpu().numpy())
 
     computed = iter(infer(model, [each for each in encoded if isinstance(each, Sequence)], compute))
     return with_nan(

@@ -20,7 +20,7 @@ from bertie.model.layer_selection import selected_width
 from bertie.predict import vectors
 from bertie.predict.fill_mask import MaskPrediction, encode_masked, mask_predictions
 from bertie.predict.predictor import Predictor
-from bertie.predict.token_model import TokenModel
+from bertie.predict.token_model import TokenModel, filling_head
 from bertie.serve.queue import Lane, QueueShare
 from bertie.serve.worker import Health
 from bertie.storage import is_unicode
@@ -183,7 +183,7 @@ def serve_model(name: str, predictor: Predictor, capacity: int) -> ServedModel:
     compute: dict[Operation, Callable[[list[Sequence]], list[Any]]] = {"embed": embed}
     if predictor.task is not None and predictor.task.facts.shape != "vectors":  # its outputs are those of "embed"
         compute["predict"] = partial(outputs, predictor.model, predictor.task)
-    if predictor.model.kinds & {"mlm", "plm"}:
+    if filling_head(predictor.model) is not None:
         compute["fill-mask"] = partial(_fill, predictor)
     if shows_attention(predictor.model.encoder):
         compute["attention"] = partial(attention_in, predictor.model)
