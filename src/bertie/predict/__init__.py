@@ -6,7 +6,7 @@
   sentence_pairs.py has next sentence prediction.
 - minimal_pairs.py, minimal_pairs_page.py: acceptable sentences against unacceptable ones.
 - vectors.py: vectors of texts and words. embed.py writes those of a file, in the formats of vector_files.py. similarity.py
-  compares texts.
+  compares texts, search.py finds the nearest of a file.
 - text_blocks.py, refused_texts.py: texts of a file in blocks, and NaN for those that a model cannot read.
 - export.py, export_checks.py: convert a model, and compare it with its source.
 """

@@ -3,7 +3,8 @@
 Start with the three public functions, then follow their imports:
 
 1. vocabulary.py (`train_tokenizer`, `extend_tokenizer`): readers.py yields documents, word_counts.py counts their words,
-   wordpiece.py, bpe.py and merges.py build the vocabulary, coverage.py reports how well it covers the text.
+   wordpiece.py, bpe.py and merges.py build the vocabulary, coverage.py reports how well it covers the text,
+   accents.py decides whether accents stay.
 2. tokenizer.py (`Tokenizer`): text to token ids and back, by wordpiece_backend.py or bpe_backend.py, with the roles of
    special_tokens.py. word_cache.py does the same faster on running text, in the portions of batching.py. truncation.py turns
    texts of any length into model inputs of at most `max_length` tokens. valid_texts.py refuses what is no text.
