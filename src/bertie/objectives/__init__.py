@@ -1,6 +1,7 @@
 """Pre-training objectives, one file each.
 
 - mlm.py: masked language modeling
+- mntp.py: masked next token prediction, as in GPT-BERT
 - nsp.py: next sentence prediction
 - sbo.py: span boundary objective, as in SpanBERT
 - clm.py: causal language modeling, as in GPT
@@ -22,13 +23,22 @@ from bertie.objectives.bilm import BidirectionalLM
 from bertie.objectives.clm import CausalLM
 from bertie.objectives.distil import Distillation
 from bertie.objectives.mlm import MaskedLM
+from bertie.objectives.mntp import MaskedNextToken
 from bertie.objectives.nsp import NextSentence
 from bertie.objectives.plm import PermutationLM
 from bertie.objectives.rtd import ReplacedToken
 from bertie.objectives.sbo import SpanBoundary
 
 AnyObjective = (
-    MaskedLM | NextSentence | CausalLM | BidirectionalLM | SpanBoundary | ReplacedToken | Distillation | PermutationLM
+    MaskedLM
+    | MaskedNextToken
+    | NextSentence
+    | CausalLM
+    | BidirectionalLM
+    | SpanBoundary
+    | ReplacedToken
+    | Distillation
+    | PermutationLM
 )
 
 __all__ = [
@@ -37,6 +47,7 @@ __all__ = [
     "CausalLM",
     "Distillation",
     "MaskedLM",
+    "MaskedNextToken",
     "NextSentence",
     "PermutationLM",
     "ReplacedToken",

@@ -74,6 +74,8 @@ CASES = {
     "spans-sbo": Recipe("mini-spanbert"),
     "tlm": Recipe("mini-xlm"),
     "tlm-words": Recipe("mini-xlm", {"mlm": {"masking": "words"}}),
+    "mntp": Recipe("mini-mntp"),
+    "mntp-words": Recipe("mini-mntp", {"mntp": {"masking": "words"}}),
     "clm": Recipe("mini-gpt", steps=120),
     "bilm": Recipe("mini-elmo", steps=120),
     "bilm-characters": Recipe("mini-elmo-characters", steps=200),
@@ -96,7 +98,7 @@ def load(recipe: Recipe) -> PretrainConfig:
 
 CONFIGS = {name: load(recipe) for name, recipe in CASES.items()}
 KINDS = [(name, objective.kind) for name, loaded in CONFIGS.items() for objective in loaded.objectives]
-MASKED = [name for name, loaded in CONFIGS.items() if isinstance(loaded.objectives[0], MaskedLM)]
+MASKED = [name for name, loaded in CONFIGS.items() if loaded.objectives[0].masks]
 
 
 def choices(settings: Any) -> set[tuple[str, str, Any]]:
@@ -189,7 +191,7 @@ class Case:
 
     def denser(self) -> Case:
         """Return the case with half of the tokens selected, so that a short sequence has several targets."""
-        share = {"mlm": {"mlm_probability": 0.5}, "plm": {"plm_probability": 0.5}}
+        share = {"mlm": {"mlm_probability": 0.5}, "mntp": {"mntp_probability": 0.5}, "plm": {"plm_probability": 0.5}}
         return replace(self, objectives=tuple(replace(each, **share.get(each.kind, {})) for each in self.objectives))
 
 
@@ -416,7 +418,8 @@ def test_encoders_read_no_trace_of_masked_tokens(case: Case) -> None:
     assert hidden.sum() > 300
     ids = np.where(hidden, other_token(row.input_ids), row.input_ids)
     other, changed = case.label(replace(row, input_ids=ids))
-    assert (changed["mlm"].label != targets["mlm"].label).sum() == hidden.sum()
+    kind = case.objectives[0].kind
+    assert (changed[kind].label != targets[kind].label).sum() == hidden.sum()
     encoders = [model.encoder, model.generator, model.teacher.encoder if model.teacher else None]
     for encoder in filter(None, encoders):
         encoder.register_forward_pre_hook(lambda _, given: read.append(given[0]))
@@ -469,7 +472,7 @@ def logits_by_hand(kind: str, model: Model, micro: MicroBatch) -> np.ndarray:
     head = numpy_of(model.heads[kind].state_dict())
     word = numpy_of(model.encoder.embeddings.state_dict()).get("word.weight", np.zeros(0))  # none with characters
     match kind:
-        case "mlm":
+        case "mlm" | "mntp":
             return masked_lm(head, word, x)
         case "nsp":
             return dense(head, "out", np.tanh(dense(head, "pooler", x)))

@@ -1,0 +1,107 @@
+"""Masked next token prediction, an objective of GPT-BERT (Charpentier and Samuel 2024): the row before a masked token predicts
+it.
+
+The text is masked as for masked language modeling, and the encoder sees both sides. Only the row of the prediction differs: a
+causal model predicts the next token in the same row, so one head can serve both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from bertie.batches.layouts import Layout
+from bertie.contracts import Batch
+from bertie.errors import UsageError, require_range
+from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.head_facts import HeadFacts
+from bertie.model.model import Model
+from bertie.model.vocabulary_heads import MaskedLMHead
+from bertie.objectives.initialization import Vectors, set_cooccurrence_vectors, set_output_bias
+from bertie.objectives.mlm import MaskedLM
+from bertie.objectives.objective import Labeled, Labeling, Objective
+from bertie.objectives.requirements import require_transformer
+from bertie.text.shards import Shards
+
+
+@dataclass(frozen=True)
+class MaskedNextToken:
+    """Mask tokens as in BERT, and predict each one from the row before it. The model must not be causal."""
+
+    facts: ClassVar = HeadFacts(
+        "masked next token", "masked words", "fill-mask"
+    )  # classes of transformers read other rows
+    predicts_text: ClassVar = True
+    reads_pairs: ClassVar = False
+    masks: ClassVar = True
+    kind: Literal["mntp"] = "mntp"
+    weight: float = 1.0
+    """Weight of this loss in the total loss."""
+    mntp_probability: float = 0.15
+    """Share of tokens to predict, at least one per sequence. Special tokens are never selected."""
+    mntp_probability_end: float | None = None
+    """Share of tokens to predict at the end of the run. The share changes linearly from mntp_probability. None: it is
+    constant. The evaluation set always uses mntp_probability."""
+    masking: Literal["tokens", "words"] = "tokens"
+    """Selected units. tokens: single tokens, as in BERT. words: whole words."""
+    mask_replace_prob: float = 0.8
+    """Share of the selected tokens that become [MASK]."""
+    random_replace_prob: float = 0.1
+    """Share of the selected tokens that become a random subword. The rest remain unchanged."""
+    initialization: Vectors = "random"
+    """Initial weights. random: as in BERT. cooccurrence: the output bias is the log frequency of each subword, and the word
+    embeddings (the output matrix, too) are co-occurrence vectors of the corpus."""
+
+    def __post_init__(self) -> None:
+        require_range("objectives.mntp", self, "weight", "mask_replace_prob", "random_replace_prob", low=0)
+        require_range("objectives.mntp", self, "mntp_probability", low=0, high=1, above=True)
+        if self.mntp_probability_end is not None:
+            require_range("objectives.mntp", self, "mntp_probability_end", low=0, high=1, above=True)
+        if not 0 < self.mask_replace_prob + self.random_replace_prob <= 1:
+            raise UsageError(
+                "objectives.mntp: mask_replace_prob and random_replace_prob are "
+                f"{self.mask_replace_prob + self.random_replace_prob:g} together: give more than 0 and at most 1"
+            )
+
+    def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
+        """Raise UsageError if the model is causal or no Transformer, or if another objective masks the row, too."""
+        if require_transformer(self.kind, model).causal:
+            raise UsageError(
+                "objectives.mntp predicts a token from both sides, and model.causal is true: set model.causal to false, or "
+                'train with the objective kind = "clm"'
+            )
+        for other in objectives:
+            if other.masks and other is not self:
+                raise UsageError(
+                    f"objectives.mntp and objectives.{other.kind} both mask the text: remove one of the two"
+                )
+
+    def label(self, batch: Batch, given: Labeling) -> Labeled:
+        """Mask a row as `MaskedLM.label`. The targets are at the positions before the masked tokens.
+
+        A token without one before it in its sequence weighs 0.
+        """
+        masks = MaskedLM(
+            mlm_probability=self.mntp_probability,
+            mlm_probability_end=self.mntp_probability_end,
+            masking=self.masking,
+            mask_replace_prob=self.mask_replace_prob,
+            random_replace_prob=self.random_replace_prob,
+        )
+        masked, targets, _ = masks.label(batch, given)
+        first = np.isin(targets.index, batch.ragged.cu_seqlens)
+        before = np.where(first, targets.index, targets.index - 1)
+        return Labeled(masked, replace(targets, index=before, weight=targets.weight * ~first))
+
+    def initialize(self, model: Model, shards: Shards) -> None:
+        """Set initial weights in place, as `initialization` says."""
+        head = model.heads[self.kind]
+        if isinstance(head, MaskedLMHead) and self.initialization == "cooccurrence":
+            set_output_bias(head.bias, shards.train)
+            set_cooccurrence_vectors(head.word[0], shards.train)
+
+    def head(self, config: EncoderConfig, encoder: Encoder) -> MaskedLMHead:
+        """Build BERT's masked-LM head, which here predicts the token after its row."""
+        return MaskedLMHead(require_transformer(self.kind, config), encoder.embeddings.word, ahead=1)
