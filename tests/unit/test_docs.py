@@ -119,7 +119,7 @@ def test_links_lead_to_files_and_headings() -> None:
         target_page = (page.parent / path).resolve() if path else page
         if not target_page.exists() or (anchor and anchor not in anchors(target_page)):
             broken.append(f"{place(page, number)}: {target}")
-    assert broken == []
+    assert not broken, "\n".join(broken)
 
 
 # Examples
@@ -132,7 +132,7 @@ def test_python_examples_compile() -> None:
             compile(block.text, where, "exec")
         except SyntaxError as error:
             refused.append(f"{where}: {error}")
-    assert refused == []
+    assert not refused, "\n".join(refused)
 
 
 def load_recipe(values: dict[str, Any]) -> list[str]:
@@ -174,7 +174,7 @@ def test_toml_examples_load() -> None:
             refused += [f"{where}: {refusal}" for refusal in load_recipe(tomllib.loads(block.text))]
         except (tomllib.TOMLDecodeError, UsageError) as error:
             refused.append(f"{where}: {error}")
-    assert refused == []
+    assert not refused, "\n".join(refused)
 
 
 @functools.cache
@@ -219,7 +219,7 @@ def test_shell_examples_use_commands_and_flags_that_exist() -> None:
         for words in commands(block.text, block.language == "console"):
             if error := usage_error(words):
                 wrong.append(f"{where}: {' '.join(words)}: {error}")
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)
 
 
 def test_commands_and_flags_in_the_text_exist() -> None:
@@ -244,7 +244,7 @@ def test_commands_and_flags_in_the_text_exist() -> None:
                 continue
             if error:
                 wrong.append(f"{place(page, numbers[text.count(chr(10), 0, span.start())])}: {span[1]}: {error}")
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)
 
 
 def test_wrong_usage_is_found() -> None:
@@ -369,13 +369,14 @@ def test_files_and_names_in_the_pages_exist() -> None:
         dotted = set(re.findall(r"(?<![\w/.])bertie(?:\.[a-zA-Z]\w*)+", text)) - {"bertie.fish"}
         names = missing_files(text, page.parent) | {name for name in dotted if not is_importable(name)}
         missing += [f"{page.relative_to(ROOT)}: {name}" for name in sorted(names)]
-    assert missing == []
+    assert not missing, "\n".join(missing)
 
 
 def test_constants_in_the_guides_exist() -> None:
     code = set().union(*(names_in(path) for path in (*CODE, *sorted((ROOT / "tests").rglob("*.py")))))
     named = {page: set(re.findall(r"`([A-Z][A-Z_]{3,})`", page.read_text(encoding="utf-8"))) for page in GUIDES}
-    assert [f"{page.relative_to(ROOT)}: {name}" for page in GUIDES for name in sorted(named[page] - code)] == []
+    missing = [f"{page.relative_to(ROOT)}: {name}" for page in GUIDES for name in sorted(named[page] - code)]
+    assert not missing, "\n".join(missing)
 
 
 def test_files_and_names_in_docstrings_exist() -> None:
@@ -384,7 +385,7 @@ def test_files_and_names_in_docstrings_exist() -> None:
         text = docstrings(path)
         names = missing_files(text, path.parent) | missing_members(text)
         missing += [f"{path.relative_to(ROOT)}: {name}" for name in sorted(names)]
-    assert missing == []
+    assert not missing, "\n".join(missing)
 
 
 def test_a_room_names_all_of_its_files() -> None:
@@ -399,7 +400,7 @@ def test_a_room_names_all_of_its_files() -> None:
         folders = {path.parent.name for path in room.parent.glob("*/__init__.py")}
         names = (files - named) | {name for name in folders if f"{name}/" not in text}
         missing += [f"{room.relative_to(ROOT)}: {name}" for name in sorted(names)]
-    assert missing == []
+    assert not missing, "\n".join(missing)
 
 
 def test_missing_names_are_found() -> None:
@@ -424,7 +425,7 @@ def test_prose_is_wrapped() -> None:
         if page in GENERATED or len(without_links) <= WIDTH or line.lstrip("> ").startswith(("|", "<picture")):
             continue
         long.append(f"{place(page, number)}: {len(without_links)} characters")
-    assert long == []
+    assert not long, "\n".join(long)
 
 
 # The reference
