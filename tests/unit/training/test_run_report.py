@@ -34,16 +34,16 @@ def a_run(folder: Path, steps: int) -> Path:
 
 def test_page_shows_scores_settings_and_machine(tmp_path):
     html = run_page(
-        a_run(tmp_path / "wiki & co", 200), "Pre-trained for 200 steps.", {"unigram entropy 7.14": 7.14}
+        a_run(tmp_path / "wiki & co", 200), "Pre-trained for 200 steps.", {"unigram model 7.14": 7.14}
     ).html()
-    for text in ("<h1>wiki &amp; co</h1>", "Pre-trained for 200 steps.", "6.125", "12.7 %", "unigram entropy 7.14"):
+    for text in ("<h1>wiki &amp; co</h1>", "Pre-trained for 200 steps.", "6.125", "12.7 %", "unigram model 7.14"):
         assert text in html
     assert "200,000 tokens, 20.0 minutes" in html
     assert "median speed of a step: 260 tokens per second" in html  # the median of 161 … 360
     assert "3 threads of Some &lt;CPU&gt;, in bf16; torch 9.9." in html
     assert "learning_rate = 0.25" in html
     assert (
-        html.count("unigram entropy 7.14</text>") == 2
+        html.count("unigram model 7.14</text>") == 2
     )  # in the chart of the masked-LM loss only, for light and dark mode
 
 
