@@ -33,13 +33,13 @@ from bertie.text.tokenizer import NormalizerOptions, Tokenizer
 from bertie.text.vocabulary import train_tokenizer
 
 VOCABULARY, EPOCHS, SEEDS = 8000, 3, 3
-SENTENCES = (
-    "Return the [MASK] of the list.",
+SENTENCES = (  # chosen by hand: their masks are words that this text often has
     "If the file does not [MASK], an exception is raised.",
-    "The default [MASK] of this argument is None.",
-    "Read up to n [MASK] from the stream.",
-    "This method is called when the [MASK] is closed.",
-    "Remove and [MASK] an item from the end of the list.",
+    "If the argument is not [MASK], the default value is used.",
+    "The optional [MASK] is a list of strings.",
+    "Return an [MASK] over the keys of the dictionary.",
+    "Open the [MASK] and read its contents.",
+    "A subclass may [MASK] this method.",
 )
 
 
