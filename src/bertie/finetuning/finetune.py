@@ -31,6 +31,7 @@ from bertie.finetuning.sweep import (
     has_failed,
     read_sweep,
     selection_metric,
+    split_dev,
     sweep,
 )
 from bertie.finetuning.sweep_report import sweep_page
@@ -40,6 +41,7 @@ from bertie.tasks import Task
 from bertie.tasks.evaluation.folder import evaluation_folder
 from bertie.tasks.evaluation.folder import write as write_evaluation
 from bertie.tasks.inference import predictions
+from bertie.tasks.task import Calibratable
 from bertie.tasks.task_json import task_from_json
 from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
@@ -64,7 +66,8 @@ class Finetuned:
     max_length: int
     """Most tokens of a sequence."""
     scores: dict[str, float]
-    """Scores on the dev examples, computed in fp32; for several runs, on the report half of the dev examples."""
+    """Scores on the dev examples, computed in fp32; on the report half of them for several runs, and for a task that is
+    `scored_apart`."""
     losses: list[float] = field(repr=False)
     """Training losses of the steps of this call, without those before an interruption."""
     run: Path | None
@@ -146,12 +149,16 @@ def finetune(
 def _one(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, run: RunFolder | None) -> Finetuned:
     """Fine-tune once."""
     [config] = expand_grid(config).values()
-    tuned = train_run(config, data, checkpoint, run, np.arange(len(data.dev)))
-    scores = tuned.task.score(tuned.predictions, data.dev)
-    if has_failed(selection_metric(config, tuned.task, data.dev), scores, tuned.task, data.dev):
+    apart = isinstance(data.task, Calibratable) and data.task.scored_apart
+    selection, report = split_dev(data.dev) if apart else [np.arange(len(data.dev))] * 2
+    tuned = train_run(config, data, checkpoint, run, selection)
+    dev = [data.dev[i] for i in report]
+    scores = tuned.task.score([tuned.predictions[i] for i in report], dev)
+    if has_failed(selection_metric(config, tuned.task, data.dev), scores, tuned.task, dev):
         console.warn(_failed_run_warning(config, tuned.job.settings.steps))
     if run is not None:
-        about = f"{_start(checkpoint)} {_length(config)} On {len(data.dev)} dev examples: {_format_scores(scores)}."
+        of = f"{len(dev)} of {len(data.dev)}, those that did not tune it, of the" if apart else str(len(dev))
+        about = f"{_start(checkpoint)} {_length(config)} On {of} dev examples: {_format_scores(scores)}."
         _write_dev_evaluation(tuned, data, run)
         _finish(tuned, scores, run, run_page(run.path, about, {}).html(), about)
     path, max_length = run.path if run else None, config.max_length

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections.abc
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -11,7 +12,7 @@ from bertie.contracts import Sequence, Targets
 from bertie.errors import UsageError, UserError
 from bertie.model.config import PooledToken
 from bertie.model.text_pooling import SEPARATE, TaskPooling, TextPooling
-from bertie.tasks.data.texts import Example
+from bertie.tasks.data.texts import Texts
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
@@ -28,7 +29,7 @@ class TextTask(Protocol):
     @property
     def paired(self) -> bool | None: ...
 
-    def gold(self, examples: list[Example]) -> list[Any]:
+    def gold(self, examples: list[Any]) -> list[Any]:
         """Return the target of each example, or None if it has no label."""
         ...
 
@@ -43,7 +44,7 @@ def pooled_position(task: object, sequence: Sequence, pooled: PooledToken) -> np
     return np.array([0 if pooled == "first" else len(sequence) - 1], np.int64)
 
 
-def encode_texts(task: TextTask, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
+def encode_texts(task: TextTask, examples: list[Any], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
     """Encode examples of one text or a pair, as `Task.encode`: one sequence each, or several windows.
 
     The target is that of `TextTask.gold`.
@@ -70,7 +71,7 @@ def encode_texts(task: TextTask, examples: list[Example], tokenizer: Tokenizer, 
     ]
 
 
-def require_pairs_to_attend(pooling: TaskPooling, examples: list[Example]) -> None:
+def require_pairs_to_attend(pooling: TaskPooling, examples: collections.abc.Sequence[Texts]) -> None:
     """Raise UsageError if texts should attend to each other, and the training examples have one text each."""
     if pooling == "attention" and examples[0].text_pair is None:
         raise UsageError(

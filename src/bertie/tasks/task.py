@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NewType, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, NewType, Protocol, Self, runtime_checkable
 
 import numpy as np
 from torch import nn
@@ -386,6 +386,9 @@ class Task(Protocol):
 @runtime_checkable
 class Calibratable(Protocol):
     """A task with a parameter that is tuned on dev examples after training, such as the threshold of SQuAD 2.0."""
+
+    scored_apart: ClassVar[bool]
+    """Whether also a single run is tuned on the selection half of the dev examples and scored on the report half."""
 
     def calibrate(self, predictions: list[Any], examples: list[Any]) -> Task:
         """Return the task with the parameter tuned on these predictions and their labeled examples."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.rows import (
@@ -66,6 +66,17 @@ class Example:
     source: str
 
 
+class Texts(Protocol):
+    """What all examples of one or two texts have, whatever their labels are: as in `Example`."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def text_pair(self) -> str | None: ...
+    @property
+    def source(self) -> str: ...
+
+
 @dataclass(frozen=True)
 class TextColumns:
     """The columns of a table, or keys of a .jsonl file. An empty name is found from the header."""
@@ -81,7 +92,9 @@ class TextColumns:
         require_distinct_columns(text=self.text, text_pair=self.text_pair, label=self.label)
 
 
-class _Layout(NamedTuple):
+class TextLayout(NamedTuple):
+    """The columns of the texts and of the label of a row."""
+
     text: str
     text_pair: str | None
     label: str | None
@@ -118,7 +131,7 @@ class TextReader:
             raise UsageError(
                 f"{path}: a line is a text, without labels, in .txt and stdin: give a .tsv, .csv or .jsonl"
             )
-        examples = self._from_file(path, labeled=True)
+        examples = self.examples(self.rows(path, labeled=True), str(path), labeled=True)
         return examples if self.numbers is not None else _require_numbers(examples, path)
 
     def stream(self, path: Path) -> Iterator[Example | UserError]:
@@ -128,16 +141,16 @@ class TextReader:
         "-" becomes None.
         """
         reader = replace(self, columns=TextColumns()) if file_format(path) == "txt" else self  # a line has no columns
-        return reader._from_file(path, labeled=False)
+        return reader.examples(reader.rows(path, labeled=False), str(path), labeled=False)
 
-    def _from_file(self, path: Path, labeled: bool) -> Iterator[Example | UserError]:
-        def find_columns(row: Row) -> _Layout:
+    def rows(self, path: Path, labeled: bool) -> Iterator[Row | UserError]:
+        """Read the rows of a file, with an error in place of each one before the first that has the columns."""
+
+        def find_columns(row: Row) -> TextLayout:
             return self._next_layout(tuple(row.values), None, str(path), row.place, labeled)
 
         rows = read_rows(path, cola_columns)
-        if _may_differ(str(path)):
-            rows = skip_until_columns(rows, path, find_columns)
-        return self._examples(rows, str(path), labeled)
+        return skip_until_columns(rows, path, find_columns) if _may_differ(str(path)) else rows
 
     def values(self, given: Iterable[Any]) -> Iterator[Example]:
         """Convert dicts ({"text": …, "label": …} or other known names), strings, pairs of strings, or `Example`s.
@@ -148,13 +161,14 @@ class TextReader:
             UsageError: if the columns are unclear.
             UserError: for the first bad value.
         """
-        rows = (self._value_row(value, f"example {number}") for number, value in enumerate(require_list(given), 1))
-        for example in self._examples(rows, "the examples", labeled=None):
+        rows = (self.value_row(value, f"example {number}") for number, value in enumerate(require_list(given), 1))
+        for example in self.examples(rows, "the examples", labeled=None):
             if isinstance(example, UserError):
                 raise example
             yield example
 
-    def _value_row(self, value: Any, place: str) -> Row | Example:
+    def value_row(self, value: Any, place: str) -> Row | Example:
+        """Return a Python value as a row, or as the example that it is."""
         if isinstance(value, Example):
             return value
         if isinstance(value, tuple | list):
@@ -166,12 +180,18 @@ class TextReader:
             raise UserError(f"{place}: expected a dict, a string, a pair or an Example, got {type(value).__name__}")
         return row_from_python(value if isinstance(value, dict) else {self.columns.text or "text": value}, place)
 
-    def _examples(
+    def examples(
         self, rows: Iterator[Row | Example | UserError], where: str, labeled: bool | None
     ) -> Iterator[Example | UserError]:
-        """labeled: whether labels are required; None: they may be missing, but the label column must be clear."""
-        layouts: dict[tuple[str, ...], _Layout] = {}
-        first: _Layout | None = None
+        """Convert rows, in order. If labels are not required, each gives one example or error.
+
+        Args:
+            rows: The rows, or errors or examples in their place.
+            where: The file, for messages.
+            labeled: Whether labels are required; None: they may be missing, but the label column must be clear.
+        """
+        layouts: dict[tuple[str, ...], TextLayout] = {}
+        first: TextLayout | None = None
         has_labels = False
         for row in rows:
             if not isinstance(row, Row):
@@ -208,11 +228,11 @@ class TextReader:
         return ""
 
     def _next_layout(
-        self, names: tuple[str, ...], first: _Layout | None, where: str, place: str, labeled: bool | None
-    ) -> _Layout:
+        self, names: tuple[str, ...], first: TextLayout | None, where: str, place: str, labeled: bool | None
+    ) -> TextLayout:
         """Return the layout of a row with other columns than the rows before. Only the label may be new or missing."""
         try:
-            layout = self._find_layout(names, where, labeled if labeled is None or not first else False)
+            layout = self.find_layout(names, where, labeled if labeled is None or not first else False)
         except UsageError as error:
             if not first:
                 raise
@@ -229,8 +249,8 @@ class TextReader:
             )
         return layout
 
-    def _find_layout(self, names: tuple[str, ...], where: str, labeled: bool | None) -> _Layout:
-        """Find the columns. Raises a UsageError that lists the names and the flag to choose with."""
+    def find_layout(self, names: tuple[str, ...], where: str, labeled: bool | None) -> TextLayout:
+        """Find the columns among `names`. Raises a UsageError that lists the names and the flag to choose with."""
         columns, known = self.columns, {name.lower(): name for name in names}
 
         def usage_error(problem: str, flags: str) -> UsageError:
@@ -267,7 +287,7 @@ class TextReader:
             labels = [columns.label] if columns.label in names else []
         if labeled is not False and len(labels) > 1:
             raise usage_error("more than one column could be the label", "--task.label")
-        return _Layout(text, pair, labels[0] if len(labels) == 1 else None)
+        return TextLayout(text, pair, labels[0] if len(labels) == 1 else None)
 
 
 def _may_differ(where: str) -> bool:
@@ -294,7 +314,7 @@ def cola_columns(cells: list[str]) -> list[str] | None:
     return _COLA if is_cola else None
 
 
-def _to_example(row: Row, layout: _Layout, strict_label: bool) -> Example:
+def _to_example(row: Row, layout: TextLayout, strict_label: bool) -> Example:
     """strict_label: whether a bad label is an error, instead of None."""
     values, source, place = row
     text = require_string(values[layout.text], layout.text, place)
@@ -308,5 +328,5 @@ def _to_example(row: Row, layout: _Layout, strict_label: bool) -> Example:
     return Example(text, pair, label, source)
 
 
-def _describe_texts(layout: _Layout) -> str:
+def _describe_texts(layout: TextLayout) -> str:
     return " and ".join(repr(name) for name in layout[:2] if name)
