@@ -18,7 +18,7 @@ class Args:
     """Fine-tune a BERT on labeled examples. Run the same command again to resume."""
 
     config: Positional[str]
-    """TOML file, or kind of task: classify, regress, choose, span, tag or embed. --task KIND also sets it."""
+    """TOML file, or kind of task, such as classify, tag or span. --task KIND also sets it."""
     train: Path
     """Training examples: .tsv (also in GLUE's formats), .csv, .jsonl or .parquet; .json in SQuAD's format; CoNLL
     columns. .tsv, .csv and .jsonl may be compressed."""

@@ -17,7 +17,7 @@ class Args:
     """Score a file of predictions on labeled examples, without a model."""
 
     kind: Positional[str]
-    """Kind of task: classify, regress, choose, span, tag or embed. --task KIND also sets it."""
+    """Kind of task, such as classify, tag or span. --task KIND also sets it."""
     data: Path
     """Labeled examples, in a file format that `bertie finetune` reads."""
     predictions: Path
