@@ -24,7 +24,7 @@ from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.predict.predictor import Predictor
-from bertie.tasks import AnyTask, Choose, Classify, Regress, Span, Tag
+from bertie.tasks import AnyTask, Choose, Classify, MultiLabel, Regress, Span, Tag
 from bertie.tasks.task import build_head
 from bertie.text.tokenizer import Tokenizer
 
@@ -37,6 +37,7 @@ PATIENCE = 300_000  # milliseconds that a busy machine may take
 TASKS: dict[str, AnyTask] = {
     "classifier": Classify(labels=("bad", EVIL, "good"), paired=False),
     "pairs": Classify(labels=("different", "equivalent"), paired=True),
+    "labels": MultiLabel(labels=("rude", EVIL, "kind"), paired=False),
     "regression": Regress(paired=True),
     "span": Span(),
     "tagger": Tag(labels=("O", "B-PER", "I-PER", f"B-{EVIL}")),
@@ -64,7 +65,7 @@ def models(
         model = Model(encoder, {task.kind: build_head(task, tiny_config, tiny_config.hidden_size)})
         initialize_weights(model, 0.3)
         settings: dict[str, Any] = {"labels": list(task.labels)} if task.labels else {}
-        settings |= {"paired": task.paired} if isinstance(task, Classify | Regress) else {}
+        settings |= {"paired": task.paired} if isinstance(task, Classify | MultiLabel | Regress) else {}
         settings |= {"threshold": 0.0} if isinstance(task, Span) else {}
         (folder / name).mkdir()
         write_model(folder / name, model, small_tokenizer, {"kind": task.kind, "max_length": 64, **settings})
@@ -182,6 +183,14 @@ def test_classes_have_bars(page: Page, predictors: dict[str, Predictor]) -> None
         assert found[label] == pytest.approx(100 * share, abs=0.06)
     width = page.locator(".bars i").first.evaluate("bar => bar.offsetWidth / bar.parentElement.offsetWidth")
     assert width == pytest.approx(max(expected.probabilities.values()), abs=0.02)
+
+
+def test_several_labels(page: Page, predictors: dict[str, Predictor]) -> None:
+    show(page, "labels", "Label")
+    run(page, Text="the gat go")
+    [found] = predictors["labels"].predict(["the gat go"])
+    assert page.locator(".result .answer").inner_text() == (", ".join(found.labels) or "No label")
+    assert page.locator(".result .bars >> text=✓").count() == len(found.labels)
 
 
 def test_pairs_and_numbers(page: Page, predictors: dict[str, Predictor]) -> None:

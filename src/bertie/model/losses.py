@@ -32,12 +32,18 @@ def vocabulary_loss(
     return cross_entropy(F.linear(x_PD, matrix_VD, bias_V), targets)
 
 
-def binary_cross_entropy(logits_P1: Float[Tensor, "P 1"], targets: Targets) -> Loss:
-    """Return the weighted sum of −log p(label), in nats, of two classes, from the logit of class 1, with its hits."""
-    logit_P = logits_P1[:, 0].float()
-    loss_P = F.binary_cross_entropy_with_logits(logit_P, targets.label.float(), reduction="none")
-    hits = (((logit_P.detach() > 0) == (targets.label > 0)) * targets.weight).sum()
-    return Loss((loss_P * targets.weight).sum(), targets.weight.sum(), hits)
+def binary_cross_entropy(logits_PC: Float[Tensor, "P C"], targets: Targets) -> Loss:
+    """Return the weighted sum of −log p(label), in nats, of C decisions between two classes, from the logits of class 1.
+
+    Args:
+        logits_PC: Logits of C independent decisions over the same rows. Their losses are averaged; a row is a hit if all are
+            right.
+        targets: label: [P, C], or [P] for one decision.
+    """
+    label_PC = targets.label.view_as(logits_PC)
+    loss_PC = F.binary_cross_entropy_with_logits(logits_PC.float(), label_PC.float(), reduction="none")
+    hits = (((logits_PC.detach() > 0) == (label_PC > 0)).all(1) * targets.weight).sum()
+    return Loss((loss_PC.mean(1) * targets.weight).sum(), targets.weight.sum(), hits)
 
 
 def squared_error(predicted_P1: Float[Tensor, "P 1"], targets: Targets) -> Loss:

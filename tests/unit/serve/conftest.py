@@ -31,7 +31,7 @@ from bertie.serve.logs import JsonLog
 from bertie.serve.operations import serve_model
 from bertie.serve.server import listen, start_server
 from bertie.serve.service import Service
-from bertie.tasks import AnyTask, Choose, Classify, Regress, Span, Tag
+from bertie.tasks import AnyTask, Choose, Classify, MultiLabel, Regress, Span, Tag
 from bertie.tasks.task import build_head
 from bertie.text.tokenizer import Tokenizer
 
@@ -136,6 +136,7 @@ def predictors(
     """One small model for each kind of prediction."""
     tasks: dict[str, AnyTask] = {
         "classifier": Classify(labels=("bad", "good"), paired=False),
+        "labels": MultiLabel(labels=("a", "b", "c"), paired=False),
         "cross-encoder": Regress(paired=True),
         "span": Span(),
         "tagger": Tag(labels=("O", "B-X")),
@@ -147,7 +148,7 @@ def predictors(
         torch.manual_seed(number)
         model = Model(build_encoder(tiny_config), {task.kind: build_head(task, tiny_config, tiny_config.hidden_size)})
         initialize_weights(model, 0.3)
-        paired = {"paired": task.paired} if isinstance(task, Classify | Regress) else {}
+        paired = {"paired": task.paired} if isinstance(task, Classify | MultiLabel | Regress) else {}
         labels = {"labels": list(task.labels)} if task.labels else {}
         write_model(folder, model, small_tokenizer, {"kind": task.kind, "max_length": 64, **paired, **labels})
         found[name] = bertie.load(folder, threads=1)

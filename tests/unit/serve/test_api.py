@@ -109,6 +109,7 @@ def test_rerank(name: str, server: Server, predictors: Predictors, small_texts: 
     ("name", "inputs"),
     [
         ("classifier", ["ban the kopa", {"text": ""}]),
+        ("labels", ["ban the kopa", {"text": "go"}]),
         ("cross-encoder", [["ban", "the"], {"sentence1": "kopa", "sentence2": "ban"}]),
         ("span", [["who", "ban the kopa"], {"question": "the", "context": "ban " * 200}]),
         ("tagger", [["ban", "the", "kopa"], "ban the", {"tokens": ["kopa"]}]),

@@ -6,13 +6,15 @@ from typing import get_args
 
 import pytest
 
-from bertie.tasks import AnyTask, Choose, Classify, Regress, Span, Tag
+from bertie.tasks import AnyTask, Choose, Classify, MultiLabel, Regress, Span, Tag
 from bertie.tasks.task import ForeignHead
 
 CASES = [
     (ForeignHead("text", 2, ("no", "yes"), ""), Classify(labels=("no", "yes"))),
     (ForeignHead("text", 3, (), ""), Classify(labels=("LABEL_0", "LABEL_1", "LABEL_2"))),
     (ForeignHead("text", 2, (), "single_label_classification"), Classify(labels=("LABEL_0", "LABEL_1"))),
+    (ForeignHead("text", 2, ("a", "b"), "multi_label_classification"), MultiLabel(labels=("a", "b"))),
+    (ForeignHead("text", 1, (), "multi_label_classification"), MultiLabel(labels=("LABEL_0",))),
     (ForeignHead("text", 1, ("LABEL_0",), ""), Regress()),
     (ForeignHead("text", 1, (), "regression"), Regress()),
     (ForeignHead("text", 3, (), "regression"), None),

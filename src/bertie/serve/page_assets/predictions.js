@@ -38,6 +38,29 @@ const classifyTask = {
   },
 };
 
+const multiLabelTask = {
+  id: "multi_label",
+  name: "Label",
+  path: "v1/predict",
+  about: (card) => `The model predicts any number of ${counted(card.labels.length, "label")}.`,
+  offered: predicts("multi_label"),
+  build(card) {
+    const { fields, controls, input } = textFields(card);
+    return {
+      fields,
+      controls,
+      body: () => ({ inputs: [input()] }),
+      show({ predictions: [{ labels, probabilities }] }) {
+        const entries = Object.entries(probabilities).sort(([, a], [, b]) => b - a);
+        const shownEntries = entries.map(([label, share]) => ({ label: labels.includes(label) ? `✓ ${label}` : label, share }));
+        const answer = html("p", { class: labels.length ? "answer" : "answer none", dir: "auto" }, labels.join(", ") || "No label");
+        return [answer, ...fewBars(shownEntries, 12, null)];
+      },
+      said: ({ predictions: [{ labels }] }) => labels.join(", ") || "no label",
+    };
+  },
+};
+
 const regressTask = {
   id: "regress",
   name: "Predict a number",
@@ -187,4 +210,4 @@ const tagTask = {
   },
 };
 
-const PREDICTIONS = [classifyTask, regressTask, spanTask, chooseTask, tagTask]; // in the order of the page
+const PREDICTIONS = [classifyTask, multiLabelTask, regressTask, spanTask, chooseTask, tagTask]; // in the order of the page

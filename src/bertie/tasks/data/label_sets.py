@@ -1,0 +1,253 @@
+"""Examples of one or two texts and any number of labels: lists, cells with a separator, or one column of 0 and 1 per label."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import tee
+from pathlib import Path
+from typing import Any, Literal
+
+from bertie.errors import UsageError, UserError
+from bertie.tasks.data.rows import Row, file_format, parse_label, require_list, shorten
+from bertie.tasks.data.texts import TextReader
+
+NAMES = ("labels", "label")
+"""Names of the column of labels that need no flag."""
+ONE = "none"
+"""The separator of cells with a single label."""
+_SEPARATORS = (",", ";", "|")
+_ROW_IDS = ("id", "idx", "index", "")
+_IN_NAMES = "_-.'’"  # characters that separate no labels
+Form = tuple[Literal["cell", "columns"], tuple[str, ...]]
+"""Where the labels of a row are: in the cell of one column, or in a column of 0 and 1 for each label."""
+
+
+@dataclass(frozen=True)
+class LabelSetExample:
+    """One or two texts with their labels.
+
+    Attributes:
+        text: The text.
+        text_pair: The second text; None for tasks on one text.
+        labels: The gold labels, possibly none; None if they are unknown.
+        source: The file and line ("dev.tsv:12"), for messages.
+    """
+
+    text: str
+    text_pair: str | None
+    labels: tuple[str, ...] | None
+    source: str
+
+
+@dataclass(frozen=True)
+class LabelSetReader:
+    """Reads examples of one or two texts and any number of labels.
+
+    An empty list and an empty cell say that a text has no label. null, NaN and a missing key say that the labels are
+    unknown.
+
+    Attributes:
+        texts: Reads the texts.
+        label: The column of the labels; empty: one of `NAMES`, or else one column of 0 and 1 for each label.
+        separator: What stands between the labels of a cell. `ONE`: a cell is one label. Empty: found if the data leave no
+            doubt.
+        known: All labels, if they are known.
+    """
+
+    texts: TextReader
+    label: str = ""
+    separator: str = ""
+    known: tuple[str, ...] = ()
+
+    def read(self, path: Path) -> Iterator[LabelSetExample | UserError]:
+        """Read examples with labels.
+
+        Raises:
+            UsageError: The file is missing, a .txt file or of unknown format; its columns are unclear; or a cell could be
+                one label or several.
+        """
+        if file_format(path) == "txt":
+            raise UsageError(f"{path}: a line is a text, without labels, in .txt: give a .tsv, .csv or .jsonl")
+        separator = self.separator or self._separator(path)
+        return self._examples(self.texts.rows(path, labeled=False), str(path), separator)
+
+    def stream(self, path: Path) -> Iterator[LabelSetExample | UserError]:
+        """Read examples for prediction, lazily: every row gives an example or an error, in order. Labels are not read."""
+        for example in self.texts.stream(path):
+            if isinstance(example, UserError):
+                yield example
+            else:
+                yield LabelSetExample(example.text, example.text_pair, None, example.source)
+
+    def values(self, given: Iterable[Any]) -> Iterator[LabelSetExample]:
+        """Convert dicts ({"text": …, "labels": […]}), strings, pairs of strings, or `LabelSetExample`s, lazily.
+
+        Raises:
+            UsageError: The columns are unclear.
+            UserError: For the first bad value.
+        """
+        for number, value in enumerate(require_list(given), 1):
+            if isinstance(value, LabelSetExample):
+                yield value
+                continue
+            row = self.texts.value_row(value, f"example {number}")
+            for example in self._examples(iter([row]), "the examples", self.separator):
+                if isinstance(example, UserError):
+                    raise example
+                yield example
+
+    def _examples(self, rows: Iterator[Any], where: str, separator: str) -> Iterator[LabelSetExample | UserError]:
+        forms: dict[tuple[str, ...], Form | None] = {}
+        rows, same = tee(rows)
+        for row, example in zip(same, self.texts.examples(rows, where, labeled=False), strict=True):
+            if isinstance(example, UserError):
+                yield example
+                continue
+            labels = None
+            if isinstance(row, Row):
+                names = tuple(row.values)
+                if names not in forms:
+                    forms = {names: self._form(names, where)}  # rows with the same columns follow each other
+                try:
+                    labels = self._labels(row, forms[names], separator)
+                except UsageError:
+                    raise
+                except UserError as error:
+                    yield error
+                    continue
+            yield LabelSetExample(example.text, example.text_pair, labels, example.source)
+
+    def _form(self, names: tuple[str, ...], where: str) -> Form | None:
+        """Find where the labels are. None: the row has no labels. Raises UsageError if two columns could have them."""
+        text, pair, _ = self.texts.find_layout(names, where, labeled=False)
+        others = tuple(name for name in names if name not in (text, pair))
+        named = tuple(name for name in self.known if name in others)
+        if self.label or not named:
+            cells = [name for name in others if (name == self.label if self.label else name.lower() in NAMES)]
+            if len(cells) > 1:
+                raise UsageError(f"{where}: more than one column could be the labels; choose with --task.label")
+            if cells or self.label:
+                return ("cell", (cells[0],)) if cells else None
+        columns = named or tuple(name for name in others if name.lower() not in _ROW_IDS and not self.known)
+        return ("columns", columns) if columns else None
+
+    def _labels(self, row: Row, form: Form | None, separator: str) -> tuple[str, ...] | None:
+        if form is None:
+            return None
+        kind, columns = form
+        if kind == "cell":
+            return parse_labels(row.values[columns[0]], columns[0], row.place, separator, self.known)
+        if self.known and (missing := [name for name in self.known if name not in columns]):
+            raise UserError(f"{row.place}: no column {missing[0]!r}, though other labels have one")
+        return tuple(name for name in columns if self._is_set(row, name))
+
+    def _is_set(self, row: Row, name: str) -> bool:
+        value = parse_label(row.values[name], name, row.place)
+        if value in ("0", "1", "0.0", "1.0", "false", "true"):
+            return value in ("1", "1.0", "true")
+        problem = f"{row.place}: the column {name!r} has {shorten(str(value))!r}, and a label has 0 or 1"
+        if self.known:
+            raise UserError(problem)
+        remedy = "Name the column of the labels with --task.label, or the columns of 0 and 1 with --task.labels"
+        raise UsageError(problem, remedy)  # of the file: it may be no label at all
+
+    def _separator(self, path: Path) -> str:
+        """Return the separator of a file's cells, or `ONE`. Reads the whole file if the labels are strings."""
+        cells: dict[str, str] = {}
+        for row in self.texts.rows(path, labeled=False):
+            if isinstance(row, Row):
+                form = self._form(tuple(row.values), str(path))
+                if form is None or form[0] == "columns":
+                    continue
+                value = row.values[form[1][0]]
+                if isinstance(value, str) and not value.startswith("["):
+                    cells.setdefault(value.strip(), row.place)
+        return find_separator(cells, self.known)
+
+
+def find_separator(cells: dict[str, str], known: tuple[str, ...]) -> str:
+    """Return the separator of cells, or `ONE` if each is one label.
+
+    It is certain if every part of every cell with it is also a label by itself. A name with a space, a slash or another
+    such character is one label if no part of it is a label by itself.
+
+    Args:
+        cells: The place of each cell.
+        known: All labels, if they are known.
+
+    Raises:
+        UsageError: A cell could be one label or several.
+    """
+    alone = {*known, *(cell for cell in cells if not any(character in cell for character in _SEPARATORS))}
+    doubtful = {cell: place for cell, place in cells.items() if cell not in known}
+    used = [one for one in _SEPARATORS if any(one in cell for cell in doubtful)]
+    for separator in used:
+        for cell, place in doubtful.items():
+            parts = {part.strip() for part in cell.split(separator)}
+            if separator in cell and (len(used) > 1 or not parts <= alone):
+                raise _doubt(cell, place, separator)
+    for label, place in [(part.strip(), place) for cell, place in doubtful.items() for part in _split(cell, used)]:
+        for separator in {c for c in label if not (c.isalnum() or c in _IN_NAMES)} if label not in known else ():
+            if not alone.isdisjoint(part.strip() for part in label.split(separator) if part.strip()):
+                raise _doubt(label, place, separator)
+    return used[0] if used else ONE
+
+
+def _split(cell: str, separators: list[str]) -> list[str]:
+    return cell.split(separators[0]) if separators else [cell]
+
+
+def _doubt(cell: str, place: str, separator: str) -> UsageError:
+    return UsageError(
+        f"{place}: {shorten(cell)!r} could be one label or several",
+        f"Say so with --task.separator '{separator}', or --task.separator {ONE} if a cell is one label",
+    )
+
+
+def parse_labels(
+    value: Any, name: str, place: str, separator: str, known: tuple[str, ...] = ()
+) -> tuple[str, ...] | None:
+    """Return the labels of a text; None if they are unknown.
+
+    Args:
+        value: A list, a string with a list in JSON, or a string with labels.
+        name: Its column, for messages.
+        place: Its file and line, for messages.
+        separator: What stands between labels. `ONE`: nothing, the string is one label. Empty: it may not be needed.
+        known: All labels, if they are known.
+
+    Raises:
+        UserError: A label is empty or there twice, the value has another type, or it could be one label or several.
+    """
+    if isinstance(value, str):
+        cell = value.strip()
+        if cell.startswith("["):
+            value = _json_list(cell, name, place)
+        elif not cell:
+            return ()
+        elif cell.lower() == "nan":
+            return None
+        else:
+            found = separator or find_separator({cell: place}, known)
+            value = [cell] if found == ONE or cell in known else cell.split(found)
+    if not isinstance(value, list | tuple):
+        single = parse_label(value, name, place)
+        return None if single is None else (single,)
+    labels = tuple(parse_label(item, name, place) for item in value)
+    if None in labels:
+        raise UserError(f"{place}: a label in {name!r} is empty")
+    if twice := [label for label in labels if labels.count(label) > 1]:
+        raise UserError(f"{place}: the label {shorten(str(twice[0]))!r} is there twice")
+    return tuple(str(label) for label in labels)
+
+
+def _json_list(cell: str, name: str, place: str) -> list[Any]:
+    try:
+        value = json.loads(cell)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, list):
+        raise UserError(f'{place}: {name!r} begins with a bracket and is no list in JSON, such as ["a", "b"]')
+    return value

@@ -1,0 +1,262 @@
+"""Multi-label classification of one text or a pair: for each label a sigmoid on the pooled [CLS], binary cross-entropy.
+
+A label is predicted if its probability reaches the label's threshold, which is tuned on dev examples.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from bertie.config import NoFlag
+from bertie.contracts import Batch, Sequence, Targets
+from bertie.errors import UsageError, UserError, require_range
+from bertie.model.encoder import EncoderConfig
+from bertie.model.head_facts import HeadFacts
+from bertie.model.heads import PooledHead
+from bertie.model.losses import binary_cross_entropy
+from bertie.model.text_pooling import TaskPooling, TextPooling
+from bertie.tasks.data.label_sets import LabelSetExample, LabelSetReader, parse_labels
+from bertie.tasks.data.prediction_files import answer_of
+from bertie.tasks.data.rows import Row, join_names, require_distinct_columns, shorten
+from bertie.tasks.data.texts import TextColumns, TextReader
+from bertie.tasks.encoding import (
+    by_example,
+    encode_texts,
+    every_sequence,
+    example_weights,
+    pooled_position,
+    require_pairs_to_attend,
+    text_input_form,
+)
+from bertie.tasks.evaluation.findings import Evaluation
+from bertie.tasks.evaluation.multi_label import evaluate_label_sets
+from bertie.tasks.example_sums import ExampleSums
+from bertie.tasks.label_sets import (
+    DEFAULT_THRESHOLD,
+    LabelSetPrediction,
+    indicators,
+    label_set_scores,
+    label_set_sums,
+    tuned_thresholds,
+)
+from bertie.tasks.relevance import relevant_class
+from bertie.tasks.score_rows import read_rows, score_in_order
+from bertie.tasks.task import SEQUENCE, ForeignHead, Scoring
+from bertie.text.truncation import Truncation
+
+BASELINES = 10  # constant predictions: up to this many of the most frequent labels
+
+
+@dataclass(frozen=True)
+class MultiLabel:
+    """Predict any number of labels for one text or a pair of texts."""
+
+    facts = HeadFacts(
+        "multi-label classification",
+        "any number of labels",
+        "text-classification",
+        "text",
+        "multi_label_classification",
+    )
+    prediction = LabelSetPrediction
+    scored_apart = True
+    unit, metric, untrainable = SEQUENCE, "f1", ""
+    encode, training_sequences, head_positions = encode_texts, every_sequence, pooled_position
+    prediction_rows = read_rows
+
+    kind: Literal["multi_label"] = "multi_label"
+    text: str = ""
+    """Column of the text; empty: detected from the header."""
+    text_pair: str = ""
+    """Column of the second text, for tasks on pairs; empty: detected from the header."""
+    label: str = ""
+    """Column of the labels; empty: labels or label, or else all columns but those of texts and ids, with 0 and 1."""
+    separator: str = ""
+    """What stands between the labels of a cell, such as a comma; none: a cell is one label; empty: found if the data leave no
+    doubt."""
+    labels: tuple[str, ...] = ()
+    """The labels, which may be columns of 0 and 1; empty: those of the training examples, sorted."""
+    truncation: Truncation = "head"
+    """Part to read of a text that is too long. head: the beginning. tail: the end. head_tail: both, a quarter of the
+    tokens from the beginning. windows: all of it, in overlapping windows."""
+    doc_stride: int = 0
+    """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
+    pooling: TaskPooling = "model"
+    """What the head reads. model: what the model's `classifier_pooling` says, which for BERT is always token. token: the state of
+    one token ([CLS], or the last one if the model is causal). mean: the mean of all tokens. max: the maximum over all tokens; the
+    texts of a pair are encoded separately and combined. attention: the same for pairs whose texts attend to each other, with a
+    second BiLSTM (GLUE's baselines)."""
+    paired: NoFlag[bool | None] = None
+    """Whether examples are pairs; set from the training examples."""
+    thresholds: NoFlag[tuple[float, ...]] = ()
+    """The smallest probability of each label that predicts it; empty: 0.5. Tuned on dev examples."""
+
+    def __post_init__(self) -> None:
+        require_range("task", self, "doc_stride", low=0)
+        require_distinct_columns(text=self.text, text_pair=self.text_pair, label=self.label)
+        if len(set(self.labels)) < len(self.labels):
+            raise UsageError(f"task.labels names a label twice: {join_names(self.labels)}")
+        if self.thresholds and len(self.thresholds) != len(self.labels):
+            raise UsageError(f"task.thresholds has {len(self.thresholds)} numbers for {len(self.labels)} labels")
+        if not all(0 <= threshold <= 1 for threshold in self.thresholds):
+            raise UsageError("task.thresholds: each must be from 0 to 1")
+
+    @property
+    def text_pooling(self) -> TaskPooling:
+        return self.pooling
+
+    def with_pooling(self, pooling: TextPooling, paired: bool | None) -> Self:
+        return replace(self, pooling=pooling, paired=paired)
+
+    @property
+    def input_form(self) -> str:
+        return text_input_form(self)
+
+    @property
+    def reader(self) -> LabelSetReader:
+        texts = TextReader(TextColumns(self.text, self.text_pair), labels=(), paired=self.paired)
+        return LabelSetReader(texts, self.label, self.separator, self.labels)
+
+    @classmethod
+    def from_head(cls, head: ForeignHead) -> Self | None:
+        known = head.shape == "text" and head.problem_type == cls.facts.problem_type
+        return cls(labels=head.labels) if known else None
+
+    def fit(self, examples: list[LabelSetExample]) -> MultiLabel:
+        """Return the task with the labels of the training examples, unless `labels` names them.
+
+        Raises:
+            UserError: Labels are missing or unknown, or the same for all examples.
+            UsageError: `pooling` needs pairs.
+        """
+        first = examples[0].labels
+        if first is not None and all(each.labels is not None and set(each.labels) == set(first) for each in examples):
+            names = join_names(first) or "no label"
+            raise UserError(f"every example has the same labels ({examples[0].source} …: {names}): nothing to learn")
+        require_pairs_to_attend(self.pooling, examples)
+        found = {label for example in examples for label in example.labels or ()}
+        fitted = replace(self, labels=self.labels or tuple(sorted(found)), paired=examples[0].text_pair is not None)
+        fitted.validate(examples)
+        return fitted
+
+    def validate(self, examples: list[LabelSetExample]) -> None:
+        """Check that the labels of every example are known, and among those of the task.
+
+        Raises UserError for the first example whose labels are not.
+        """
+        known = set(self.labels)
+        for example in examples:
+            if example.labels is None:
+                raise UserError(
+                    f"{example.source}: its labels are unknown; name their column with --task.label (an empty list or "
+                    "cell says that there is none)"
+                )
+            if unknown := [label for label in example.labels if label not in known]:
+                raise UserError(
+                    f"{example.source}: the label {shorten(unknown[0])!r} is none of the labels, which are "
+                    f"{join_names(self.labels)}"
+                )
+
+    def gold(self, examples: list[Any]) -> list[np.ndarray | None]:
+        """Return for each example which labels it has, float32 [C]; None if they are unknown."""
+        known = set(self.labels)
+        rows = indicators([known.intersection(each.labels or ()) for each in examples], self.labels).astype(np.float32)
+        return [
+            None if each.labels is None or not known.issuperset(each.labels) else row
+            for each, row in zip(examples, rows, strict=True)
+        ]
+
+    def head(self, config: EncoderConfig, width: int) -> PooledHead:
+        if not self.labels:
+            raise UsageError("the task has no labels yet: fit it on training examples, or set task.labels")
+        return PooledHead(width, len(self.labels), config.hidden_dropout_prob, binary_cross_entropy, config.head_layers)
+
+    def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
+        unknown = np.zeros(len(self.labels), np.float32)  # weighs nothing
+        rows = [unknown if sequence.target is None else sequence.target for sequence in sequences]
+        return Targets(index, np.stack(rows), example_weights(sequences))
+
+    def decode(
+        self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[LabelSetExample]
+    ) -> list[LabelSetPrediction]:
+        """Return the labels of each example. The logits of several windows are averaged."""
+        return [self._decode(np.concatenate(rows).mean(0)) for rows in by_example(outputs, sequences, len(examples))]
+
+    def _decode(self, logits_C: np.ndarray) -> LabelSetPrediction:
+        p_C = 0.5 * (1 + np.tanh(0.5 * logits_C.astype(np.float64)))  # the sigmoid, without overflow
+        probabilities = dict(zip(self.labels, p_C.tolist(), strict=True))
+        limits = self._thresholds()
+        found = [label for (label, p), limit in zip(probabilities.items(), limits, strict=True) if p >= limit]
+        return LabelSetPrediction(found, probabilities)
+
+    def _thresholds(self) -> tuple[float, ...]:
+        return self.thresholds or (DEFAULT_THRESHOLD,) * len(self.labels)
+
+    def calibrate(self, predictions: list[LabelSetPrediction], examples: list[LabelSetExample]) -> MultiLabel:
+        p_NC = np.array([[each.probabilities[label] for label in self.labels] for each in predictions])
+        return replace(self, thresholds=tuned_thresholds(p_NC, self._indicators(examples)))
+
+    def relevance(self, label: str) -> Callable[[LabelSetPrediction], float] | None:
+        if not label and not self.paired:
+            return None
+        relevant = relevant_class(self.labels, label)
+        return lambda prediction: prediction.probabilities[relevant]
+
+    def score_rows(self, given: Scoring) -> dict[str, float]:
+        return score_in_order(self if self.labels else replace(self, labels=self._labels_in(given)), given)
+
+    def _labels_in(self, given: Scoring) -> tuple[str, ...]:
+        """Return the labels that have a probability in the first prediction, or else those of all examples and predictions."""
+        rows = [row for row in given.rows if isinstance(row, Row)]
+        first = rows[0].values.get("probabilities") if rows else None
+        if isinstance(first, dict):
+            return tuple(first)
+        found = {label for row in rows for label in self._predicted(row.values, row.place)}
+        return tuple(sorted(found.union(*(example.labels or () for example in given.examples))))
+
+    def _predicted(self, values: dict[str, Any], place: str) -> tuple[str, ...]:
+        found = parse_labels(answer_of(values, "labels", place), "labels", place, self.separator, self.labels)
+        if found is None:
+            raise UserError(f"{place}: no prediction")
+        return found
+
+    def read_prediction(self, values: dict[str, Any], example: LabelSetExample, place: str) -> LabelSetPrediction:  # noqa: ARG002
+        predicted = self._predicted(values, place)
+        if unknown := [label for label in predicted if label not in self.labels]:
+            raise UserError(
+                f"{place}: {shorten(unknown[0])!r} is none of the labels, which are {join_names(self.labels)}; name all "
+                "labels with --task.labels"
+            )
+        return LabelSetPrediction(list(predicted), {})
+
+    def score(self, predictions: list[LabelSetPrediction], examples: list[LabelSetExample]) -> dict[str, float]:
+        """Return f1, macro_f1, sample_f1 and exact_match, as `label_set_scores`. Raises UserError as `validate`."""
+        self.validate(examples)
+        return label_set_scores(self._indicators(examples), indicators([p.labels for p in predictions], self.labels))
+
+    def _indicators(self, examples: list[LabelSetExample]) -> np.ndarray:
+        return indicators([example.labels or () for example in examples], self.labels)
+
+    def example_sums(
+        self, predictions: list[LabelSetPrediction], examples: list[LabelSetExample], metric: str
+    ) -> ExampleSums | None:
+        found_NC = indicators([each.labels for each in predictions], self.labels)
+        return label_set_sums(self._indicators(examples), found_NC, metric)
+
+    def constant_predictions(self, examples: list[LabelSetExample]) -> list[list[LabelSetPrediction]]:
+        """Return these baselines: no label, the most frequent labels, and the most frequent set of labels."""
+        counts = Counter(label for example in examples for label in example.labels or ())
+        ranked = [label for label, _ in counts.most_common(BASELINES)]
+        [(common, _)] = Counter(example.labels or () for example in examples).most_common(1)
+        sets = [*(ranked[:count] for count in range(len(ranked) + 1)), list(common)]
+        every = [LabelSetPrediction(each, {label: float(label in each) for label in self.labels}) for each in sets]
+        return [[prediction] * len(examples) for prediction in every]
+
+    def evaluate(self, predictions: list[LabelSetPrediction], examples: list[LabelSetExample]) -> Evaluation:
+        self.validate(examples)
+        return evaluate_label_sets(self.labels, self._thresholds(), predictions, examples)

@@ -1,0 +1,294 @@
+"""Multi-label classification: scores, thresholds, training, round trip, files, server, other libraries."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bertie
+from bertie import config as configuration
+from bertie.checkpoints.folder import read_checkpoint, write_model
+from bertie.contracts import Sequence, Targets
+from bertie.errors import UsageError, UserError
+from bertie.finetuning.finetune import finetune
+from bertie.finetuning.sweep import split_dev
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import build_encoder
+from bertie.model.initialization import initialize_weights
+from bertie.model.losses import binary_cross_entropy
+from bertie.model.model import Model
+from bertie.predict.checkpoint_task import checkpoint_task
+from bertie.tasks import MultiLabel
+from bertie.tasks.data.label_sets import LabelSetExample
+from bertie.tasks.example_sums import FORMULAS
+from bertie.tasks.label_sets import LabelSetPrediction, label_set_scores, tuned_thresholds
+from bertie.tasks.scoring import score
+from bertie.tasks.task import ForeignHead, build_head
+from bertie.text.tokenizer import Tokenizer
+
+LABELS = ("a", "b", "c", "never")
+
+
+def example(*labels: str, text: str = "x", source: str = "x:1") -> LabelSetExample:
+    return LabelSetExample(text, None, labels, source)
+
+
+def random_sets(seed: int, count: int = 200) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    gold, found = rng.random((count, 4)) < 0.3, rng.random((count, 4)) < 0.4
+    found = np.where(rng.random((count, 4)) < 0.6, gold, found)
+    gold[:, 3] = found[:, 3] = False  # a label without examples and predictions
+    return gold, found
+
+
+def named(rows: np.ndarray) -> list[list[str]]:
+    return [[label for label, there in zip(LABELS, row, strict=True) if there] for row in rows]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_scores_equal_those_of_scikit_learn(seed: int) -> None:
+    from sklearn.metrics import accuracy_score, f1_score
+
+    gold, found = random_sets(seed)
+    averages = {"f1": "micro", "macro_f1": "macro", "sample_f1": "samples"}
+    expected = {name: f1_score(gold, found, average=kind, zero_division=0) for name, kind in averages.items()}  # pyright: ignore
+    expected["exact_match"] = accuracy_score(gold, found)
+    task = MultiLabel(labels=LABELS)
+    predictions = [LabelSetPrediction(labels, {}) for labels in named(found)]
+    examples = [example(*labels) for labels in named(gold)]
+    scores = task.score(predictions, examples)
+    assert scores == pytest.approx(expected, abs=1e-12)
+    for metric in scores:
+        sums = task.example_sums(predictions, examples, metric)
+        assert sums is not None
+        formula, rows = sums
+        some = np.random.default_rng(1).integers(0, 5, len(rows))
+        repeated = label_set_scores(gold.repeat(some, 0), found.repeat(some, 0))
+        assert FORMULAS[formula](some[None] @ rows)[0] == pytest.approx(repeated[metric])
+    assert task.example_sums(predictions, examples, "loss") is None
+
+
+def test_constant_predictions_reach_what_no_input_can_tell() -> None:
+    task = MultiLabel(labels=LABELS)
+    examples = [example("a", "b"), example("a"), example(), example(), example()]
+    found = [constants[0].labels for constants in task.constant_predictions(examples)]
+    assert found == [[], ["a"], ["a", "b"], []]
+    assert task.score(task.constant_predictions(examples)[1], examples)["f1"] == pytest.approx(4 / 8)
+
+
+def test_a_threshold_has_the_largest_f1_of_its_label() -> None:
+    rng = np.random.default_rng(0)
+    gold = rng.random((60, 3)) < (0.5, 0.2, 0.03)
+    p = np.clip(rng.normal(np.where(gold, 0.4, 0.2), 0.15), 0, 1).round(2)  # some are equal
+    found = tuned_thresholds(p, gold)
+    for column in (0, 1):
+        every = [label_set_scores(gold[:, [column]], p[:, [column]] >= t)["f1"] for t in np.arange(-0.005, 1.01, 0.005)]
+        reached = label_set_scores(gold[:, [column]], p[:, [column]] >= found[column])["f1"]
+        assert reached == pytest.approx(max(every))
+        assert reached > label_set_scores(gold[:, [column]], p[:, [column]] >= 0.5)["f1"]
+    assert gold[:, 2].sum() < 5
+    assert found[2] == 0.5  # too rare
+    assert tuned_thresholds(np.zeros((20, 1)), np.arange(20)[:, None] % 2 == 0) == (0.0,)  # always: F1 2/3 is the best
+
+
+def test_the_loss_is_that_of_pytorch() -> None:
+    torch.manual_seed(0)
+    logits, gold = torch.randn(5, 3), (torch.rand(5, 3) < 0.5).float()
+    loss = binary_cross_entropy(logits, Targets(torch.arange(5), gold, torch.tensor([1.0, 1, 1, 1, 0])))
+    expected = torch.nn.BCEWithLogitsLoss()(logits[:4], gold[:4])  # what transformers minimizes
+    assert float(loss.total / loss.count) == pytest.approx(float(expected))
+    assert float(loss.hits) == ((logits[:4] > 0) == (gold[:4] > 0)).all(1).sum()
+
+
+def test_fit_refuses_what_cannot_be_learned() -> None:
+    unknown = LabelSetExample("x", None, None, "x:2")
+    with pytest.raises(UserError, match="x:2: its labels are unknown"):
+        MultiLabel().fit([example("a"), unknown])
+    with pytest.raises(UserError, match="nothing to learn"):
+        MultiLabel().fit([example("a", "b"), example("b", "a")])
+    with pytest.raises(UserError, match="nothing to learn"):
+        MultiLabel().fit([example(), example()])
+    with pytest.raises(UserError, match="'b' is none of the labels"):
+        MultiLabel(labels=("a",)).fit([example("a"), example("b")])
+    assert MultiLabel().fit([example("b", "a"), example()]).labels == ("a", "b")
+    with pytest.raises(UsageError, match="2 numbers for 1 labels"):
+        MultiLabel(labels=("a",), thresholds=(0.5, 0.5))
+
+
+def test_heads_of_other_libraries() -> None:
+    head = ForeignHead("text", 2, ("a", "b"), "multi_label_classification")
+    assert MultiLabel.from_head(head) == MultiLabel(labels=("a", "b"))
+    assert MultiLabel.from_head(replace(head, problem_type="")) is None
+    assert MultiLabel.from_head(replace(head, shape="tokens")) is None
+
+
+def test_files_of_predictions_are_scored(tmp_path: Path) -> None:
+    gold, found = random_sets(5, 20)
+    rows = [{"text": "x", "labels": labels} for labels in named(gold)]
+    (tmp_path / "gold.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines = [{"labels": labels, "probabilities": dict.fromkeys(LABELS, 0.5)} for labels in named(found)]
+    (tmp_path / "found.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    scores = score("multi_label", tmp_path / "gold.jsonl", tmp_path / "found.jsonl")["scores"]
+    assert scores == pytest.approx(label_set_scores(gold, found))
+    used = gold.any(0) | found.any(0)
+    plain = [{"labels": line["labels"]} for line in lines]
+    assert score("multi_label", rows, plain)["scores"] == pytest.approx(label_set_scores(gold[:, used], found[:, used]))
+    with pytest.raises(UserError, match="'x' is none of the labels"):
+        score(MultiLabel(labels=LABELS), rows[:1], [{"labels": ["x"]}])
+
+
+# A trained model
+
+
+@pytest.fixture(scope="module")
+def start(tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("start")
+    torch.manual_seed(0)
+    model = Model(build_encoder(tiny_config), {})
+    initialize_weights(model, 0.1)
+    write_model(folder, model, small_tokenizer)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def rows(small_texts: list[str]) -> list[dict[str, Any]]:
+    """The first words are the labels, which may be none."""
+    words = {"p": "and", "q": "in", "r": "the"}
+    sets = [[label for bit, label in enumerate(words) if i >> bit & 1] for i in range(8)]
+    return [
+        {"text": " ".join([*(words[label] for label in sets[i % 8]), "."]) + " " + text[:10], "labels": sets[i % 8]}
+        for i, text in enumerate(small_texts[:160])
+    ]
+
+
+@pytest.fixture(scope="module")
+def trained(start: Path, rows: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    recipe = {
+        "extends": "multi_label",
+        "max_length": 32,
+        "hidden_dropout_prob": 0.0,
+        "training": {"epochs": 12, "batch_size": 16, "learning_rate": 2e-3},
+    }
+    out = tmp_path_factory.mktemp("runs") / "run"
+    tuned = finetune(recipe, rows, rows[:80], start, out)
+    assert tuned.scores["f1"] > 0.9
+    return out
+
+
+def test_training_tunes_on_one_half_and_scores_on_the_other(trained: Path, rows: list[dict[str, Any]]) -> None:
+    predictor = bertie.load(trained, threads=1)
+    task = predictor.task
+    assert isinstance(task, MultiLabel)
+    assert task.labels == ("p", "q", "r")
+    found, examples = predictor.predict(rows[:80]), list(task.reader.values(rows[:80]))
+    selection, report = split_dev(examples)
+    assert task.calibrate([found[i] for i in selection], [examples[i] for i in selection]) == task
+    scores = task.score([found[i] for i in report], [examples[i] for i in report])
+    assert json.loads((trained / "scores.json").read_text()) == pytest.approx(scores)
+    assert [] in [each.labels for each in found]
+    for each in found:
+        reached = [p >= t for p, t in zip(each.probabilities.values(), task.thresholds, strict=True)]
+        assert each.labels == [label for label, there in zip(task.labels, reached, strict=True) if there]
+
+
+def test_the_folder_keeps_task_and_problem_type(trained: Path) -> None:
+    values, saved = (json.loads((trained / name).read_text()) for name in ("config.json", "task.json"))
+    assert values["problem_type"] == "multi_label_classification"
+    assert values["architectures"] == ["BertForSequenceClassification"]
+    assert list(values["id2label"].values()) == ["p", "q", "r"]
+    assert len(saved["thresholds"]) == 3
+    task = checkpoint_task(read_checkpoint(trained))
+    assert isinstance(task, MultiLabel)
+    assert configuration.plain(task)["thresholds"] == saved["thresholds"]
+
+
+def test_a_folder_without_task_json_is_read_by_its_problem_type(trained: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+        if (trained / name).is_file():
+            (tmp_path / name).write_bytes((trained / name).read_bytes())
+    other, own = bertie.load(tmp_path, threads=1), bertie.load(trained, threads=1)
+    assert other.task == MultiLabel(labels=("p", "q", "r"), pooling="token")
+    ours, theirs = (each.predict(["and in ."])[0].probabilities for each in (own, other))
+    assert theirs == pytest.approx(ours)
+
+
+def test_evaluation_has_a_table_of_labels(trained: Path, rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    predictor = bertie.load(trained, threads=1)
+    result = predictor.evaluate(rows, out=tmp_path / "out")
+    saved = json.loads((tmp_path / "out" / "scores.json").read_text())
+    assert saved["scores"] == result["scores"]
+    assert set(saved["labels"]) == {"p", "q", "r"}
+    for row, threshold in zip(saved["labels"].values(), predictor.task.thresholds, strict=True):
+        assert set(row) == {"precision", "recall", "f1", "threshold", "support", "found"}
+        assert (row["support"], row["threshold"]) == (80, threshold)
+    mean = np.mean([row["f1"] for row in saved["labels"].values()])
+    assert mean == pytest.approx(result["scores"]["macro_f1"])
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "By label" in page
+    assert "20 examples have no label" in page
+    first = json.loads((tmp_path / "out" / "predictions.jsonl").read_text().splitlines()[1])
+    assert first["gold"] == ["p"]
+    assert list(first["probabilities"]) == ["p", "q", "r"]
+
+
+def test_the_probabilities_are_those_of_transformers(trained: Path, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="needs the package transformers")
+    from bertie.predict.export import convert
+
+    convert(trained, tmp_path / "hf", "hf")
+    texts = ["and in .", "the .", ". nothing"]
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "hf").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    assert model.config.problem_type == "multi_label_classification"
+    with torch.inference_mode():
+        logits = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits
+    for theirs, ours in zip(logits.sigmoid().numpy(), bertie.load(trained, threads=1).predict(texts), strict=True):
+        assert list(ours.probabilities.values()) == pytest.approx(theirs.tolist(), abs=1e-5)
+    found = bertie.load(tmp_path / "hf", threads=1)
+    assert found.task == bertie.load(trained, threads=1).task  # with thresholds
+
+
+def test_onnx_gives_the_same_labels(trained: Path, rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="needs the package onnxruntime")
+    from bertie.predict.export import convert
+
+    convert(trained, tmp_path / "onnx", "onnx")
+    texts = [row["text"] for row in rows[:16]]
+    ours, theirs = (bertie.load(folder, threads=1).predict(texts) for folder in (trained, tmp_path / "onnx"))
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.labels == other.labels
+        assert other.probabilities == pytest.approx(one.probabilities, abs=1e-4)
+
+
+def test_logits_of_windows_are_averaged() -> None:
+    task = MultiLabel(labels=("a", "b"), thresholds=(0.5, 0.9))
+    sequence = Sequence(*(np.zeros(1, np.int32) for _ in range(3)), example=0)
+    outputs = [np.array([[2.0, 4.0]], np.float32), np.array([[-4.0, 0.0]], np.float32)]
+    [found] = task.decode(outputs, [sequence, sequence], [example()])
+    assert found.probabilities == pytest.approx({"a": 1 / (1 + np.e), "b": 1 / (1 + np.exp(-2))})
+    assert found.labels == []
+
+
+def test_pairs_train_from_columns_of_0_and_1(start: Path, rows: list[dict[str, Any]]) -> None:
+    columns = [
+        {"text": row["text"], "text_pair": "x", **{name: int(name in row["labels"]) for name in "pqr"}} for row in rows
+    ]
+    recipe = {"extends": "multi_label", "max_length": 40, "training": {"steps": 2, "epochs": 1, "batch_size": 4}}
+    tuned = finetune(recipe, columns[:24], columns[:16], start)
+    assert isinstance(tuned.task, MultiLabel)
+    assert (tuned.task.labels, tuned.task.paired) == (("p", "q", "r"), True)
+    relevance = tuned.task.relevance("q")
+    assert relevance is not None
+    [found] = tuned.predict([("and", "x")])
+    assert relevance(found) == found.probabilities["q"]
+
+
+def test_a_head_without_labels_is_refused(tiny_config: TransformerConfig) -> None:
+    with pytest.raises(UsageError, match="no labels yet"):
+        build_head(MultiLabel(), tiny_config, tiny_config.hidden_size)
