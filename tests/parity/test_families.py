@@ -170,6 +170,23 @@ CASES = {
         ),
         odd={"global_attn_every_n_layers": 1, "norm_eps": 1e-6, "attention_dropout": 0.2},
     ),
+    "albert": Case(
+        "Albert",
+        {**SIZES, "embedding_size": 24},
+        HEADS_OF_BERT,
+        (
+            {"inner_group_num": 2},
+            {"num_hidden_groups": 3},
+            {"num_hidden_groups": 0},
+            {"num_hidden_layers": 18, "num_hidden_groups": 14},  # transformers rounds
+            {"embedding_size": 32},
+            {"position_embedding_type": "relative_key"},
+            {"hidden_act": "mish"},
+            {"tie_word_embeddings": False},
+        ),
+        segments=True,
+        odd={"num_hidden_groups": 2, "hidden_act": "relu", "layer_norm_eps": 1e-6},
+    ),
     "xlnet": Case(
         "XLNet",
         {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48, "summary_type": "first"},
@@ -476,8 +493,9 @@ def test_an_xlnet_that_reads_the_last_token_agrees_with_padding_on_the_left(
             close(logits, theirs(**inputs).logits)
 
 
-def test_the_vocabulary_of_published_xlnet_models_is_refused(tmp_path: Path) -> None:
-    CASES["xlnet"].model("Model").save_pretrained(tmp_path)
+@pytest.mark.parametrize("family", ["albert", "xlnet"])
+def test_the_vocabulary_of_published_models_is_refused(family: str, tmp_path: Path) -> None:
+    CASES[family].model("Model").save_pretrained(tmp_path)
     (tmp_path / "spiece.model").write_bytes(b"")
     with pytest.raises(UsageError, match="holds no tokenizer"):
         read_checkpoint(tmp_path)
@@ -487,6 +505,34 @@ def test_the_vocabulary_of_published_xlnet_models_is_refused(tmp_path: Path) -> 
         UserError, match=r"tokenizer\.json is not BERT's tokenizer: it has Unigram in place of WordPiece"
     ):
         read_checkpoint(tmp_path)
+
+
+def test_masked_words_and_the_order_of_sentences_agree_with_albert(small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    case = CASES["albert"]
+    model = case.model("ForPreTraining", num_hidden_groups=2)
+    ours = bertie.load(saved(model, tmp_path / "theirs", small_tokenizer))
+    assert ours.model.kinds == {"mlm", "nsp"}
+    batch = collate(sequences(case), 64).tensors()
+    again = loaded("PreTraining", written(ours, tmp_path / "ours"))
+    assert type(again) is type(model)
+    with torch.inference_mode():
+        hidden = ours.model.encoder(batch).last
+        masked, order = ours.model.heads["mlm"], ours.model.heads["nsp"]
+        words = masked.logits(hidden)  # type: ignore[operator]
+        swapped = order.logits(hidden[batch.ragged.cu_seqlens[:-1]])  # type: ignore[operator]
+        for theirs in (model, again):
+            outputs = theirs(**padded(case, 0))
+            close(words, unpadded(outputs.prediction_logits))
+            close(swapped, outputs.sop_logits)
+
+
+def test_shared_layers_without_a_projection_are_no_albert(small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    config = TransformerConfig(**SIZES, vocab_size=500, num_hidden_groups=1)
+    ours = new_model(config, (MaskedLM(),), 0)
+    write_model(tmp_path, ours, small_tokenizer)
+    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "bertie"
+    again = bertie.load(tmp_path).model.state_dict()
+    assert all(torch.equal(tensor, again[name]) for name, tensor in ours.state_dict().items())
 
 
 @pytest.mark.parametrize("segments", [0, 1, 2])

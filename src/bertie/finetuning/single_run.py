@@ -146,6 +146,11 @@ def require_layers(config: FinetuneConfig, task: Task, size: EncoderConfig) -> N
     reinit, count = config.training.reinit_layers, size.num_hidden_layers
     if reinit > count:
         raise UsageError(f"training.reinit_layers is {reinit}, but the model has {count} layers")
+    if reinit and isinstance(size, TransformerConfig) and size.shares_layers:
+        raise UsageError(
+            f"training.reinit_layers is {reinit}, but layers of the model share their weights, so none can be initialized "
+            "alone: set it to 0"
+        )
     features_from_json(_task_json(config, task), task, size, "the configuration")
 
 
@@ -174,7 +179,9 @@ def initialized_model(
     loaded = load_weights(model, checkpoint.without_heads())
     runtime.reseed_torch(config.seed, seeding.WEIGHTS, 1)
     poolers = [head.pooler for head in model.heads.values() if isinstance(head, PooledHead) and reinit]
-    initialize_weights(nn.ModuleList([*layers[len(layers) - reinit :], *poolers]), checkpoint.config.initializer_range)
+    initialize_weights(
+        nn.ModuleList([*list(layers)[len(layers) - reinit :], *poolers]), checkpoint.config.initializer_range
+    )
     heads = f"{' and '.join(sorted(checkpoint.heads))} head{'s' * (len(checkpoint.heads) > 1)}"
     dropped = f"; dropped its {heads}" if checkpoint.heads else ""
     dropped += " and its generator" if checkpoint.generator else ""

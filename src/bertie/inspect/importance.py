@@ -183,11 +183,13 @@ def masked_losses(losses: HeadLosses) -> tuple[np.ndarray, np.ndarray, np.ndarra
 def _recorded(encoder: TransformerEncoder, states: list[Tensor]) -> Iterator[None]:
     """Append the outputs of the embeddings and of every layer but the last to `states`, while the block runs the encoder."""
 
-    def record(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> None:
-        states.append(output)
-
     parts = [encoder.embeddings, *encoder.layers][:-1]
-    hooks = [part.register_forward_hook(record) for part in parts]
+
+    def record(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> None:
+        if len(states) < len(parts):
+            states.append(output)
+
+    hooks = [part.register_forward_hook(record) for part in set(parts)]  # layers may be one module
     try:
         yield
     finally:

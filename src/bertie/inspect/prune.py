@@ -124,6 +124,11 @@ def lowest_heads(importance: np.ndarray, count: int) -> list[tuple[int, int]]:
 def _require_heads(chosen: list[tuple[int, int]], lowest: int, config: TransformerConfig) -> None:
     """Check the heads against the sizes of the model. Raises UsageError."""
     layers, heads = config.num_hidden_layers, config.num_attention_heads
+    if config.shares_layers:
+        raise UsageError(
+            f"num_hidden_groups is {config.num_hidden_groups}: layers of the model share their weights, so no head can be "
+            "disabled in one layer alone"
+        )
     if wrong := [head for head in chosen if not (1 <= head[0] <= layers and 1 <= head[1] <= heads)]:
         raise UsageError(
             f"there is no head {wrong[0][0]}.{wrong[0][1]}: the model has {layers} layers of {heads} heads"

@@ -63,6 +63,8 @@ class TransformerConfig:
     """Language of the texts in fine-tuning and prediction, unless you choose another; empty: the first of `languages`."""
     embedding_size: int = 0
     """Size of the embeddings. If it is not hidden_size, a linear layer projects them, as in ELECTRA; 0: hidden_size."""
+    num_hidden_groups: int = 0
+    """Number of groups of consecutive layers with the same weights. 0: every layer has its own weights."""
     position_embedding: PositionEmbedding = "learned"
     """How the model knows positions. learned, sinusoidal: vectors added to the word embeddings. rotary: rotation of
     queries and keys (RoPE). alibi: attention scores fall with the distance. none: not at all."""
@@ -112,6 +114,13 @@ class TransformerConfig:
         sizes = ("hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
         require_range("model", self, *sizes, low=1, high=1_000_000)
         require_range("model", self, "type_vocab_size", "embedding_size", "local_attention", low=0, high=1_000_000)
+        require_range("model", self, "num_hidden_groups", low=0, high=self.num_hidden_layers)
+        if self.shares_layers and (self.local_attention or self.norm_position == "modern"):
+            different = "local_attention" if self.local_attention else "norm_position"
+            raise UsageError(
+                f"model.num_hidden_groups is {self.num_hidden_groups}, so layers share their weights, and "
+                f"model.{different} {getattr(self, different)} makes layers differ: change one of them"
+            )
         require_range("model", self, "global_attention_every", low=1, high=1000)
         require_range("model", self, "rotary_base", "local_rotary_base", low=1, above=True)
         if self.local_attention % 2:
@@ -163,6 +172,15 @@ class TransformerConfig:
     def embedding_width(self) -> int:
         """Size of the word embeddings."""
         return self.embedding_size or self.hidden_size
+
+    @property
+    def shares_layers(self) -> bool:
+        """Whether layers have weights in common."""
+        return 0 < self.num_hidden_groups < self.num_hidden_layers
+
+    def group(self, layer: int) -> int:
+        """Return the number of the weights of a layer, both counted from 0."""
+        return layer * (self.num_hidden_groups or self.num_hidden_layers) // self.num_hidden_layers
 
     @property
     def head_layers(self) -> HeadLayers:

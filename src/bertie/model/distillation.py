@@ -59,7 +59,7 @@ class DistillationHead(nn.Module):
         """
         assert self.student is not None
         assert self.teacher is not None
-        chosen = spaced(len(self.teacher.encoder.layers), len(self.student.encoder.layers))
+        chosen = spaced(*(len(set(part.encoder.layers)) for part in (self.teacher, self.student)))
         for ours, theirs in zip(self.student, self.teacher, strict=True):
             source = theirs.state_dict()
             for name, tensor in ours.state_dict().items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -45,6 +45,31 @@ def run_layers(
     return [*outputs, x_TD]
 
 
+class Layers(nn.Module):
+    """The layers of an encoder, lowest first.
+
+    Layers that share weights are one module, whose number is that of the group. So each weight has one name, and is trained
+    and saved once.
+    """
+
+    def __init__(self, config: TransformerConfig, attention: AttentionKind):
+        super().__init__()
+        self.config = config
+        for number in range(config.num_hidden_groups or config.num_hidden_layers):
+            self.add_module(str(number), Layer(config, attention, number))
+
+    def __len__(self) -> int:
+        return self.config.num_hidden_layers
+
+    def __getitem__(self, number: int) -> Layer:
+        if number >= len(self):
+            raise IndexError(f"there is no layer {number}")
+        return self.get_submodule(str(self.config.group(number)))  # pyright: ignore[reportReturnType]
+
+    def __iter__(self) -> Iterator[Layer]:
+        return (self[number] for number in range(len(self)))
+
+
 class TransformerEncoder(nn.Module):
     """A Transformer encoder: BERT's, with the default settings."""
 
@@ -64,7 +89,7 @@ class TransformerEncoder(nn.Module):
         super().__init__()
         self.config = config
         self.embeddings = embeddings or Embeddings(config)
-        self.layers = nn.ModuleList(Layer(config, attention, number) for number in range(config.num_hidden_layers))
+        self.layers = Layers(config, attention)
         norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.use_bias)
         self.final_norm = norm if config.norm_position != "post" else None
         self.recompute = False

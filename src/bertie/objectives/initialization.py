@@ -46,6 +46,11 @@ def require_patterns(model: TransformerConfig, objectives: tuple[object, ...]) -
             f'{key} is "patterns", which takes word embeddings of the hidden size and a dense layer in the head: remove '
             f'model.{name}, or set {key} to "cooccurrence"'
         )
+    if model.shares_layers:
+        raise UsageError(
+            f'{key} is "patterns", which differ between layers, and model.num_hidden_groups is {model.num_hidden_groups}: '
+            f'set the latter to 0, or {key} to "cooccurrence"'
+        )
     if any(getattr(objective, "kind", "") == "rtd" for objective in objectives):
         raise UsageError(f'{key} is "patterns", which ELECTRA\'s generator does not support: set it to "cooccurrence"')
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bertie import runtime
 from bertie.contracts import MicroBatch
+from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig
 from bertie.model.model import Model
 from bertie.training.distributed import Ranks
@@ -57,8 +58,9 @@ def estimate_memory(
     """
     activations = _saved_bytes(build, size, micro, recompute)
     if recompute:
+        own = replace(size, num_hidden_groups=0) if isinstance(size, TransformerConfig) else size
         two_layers, one_layer = (
-            _saved_bytes(build, replace(size, num_hidden_layers=layers), micro, False) for layers in (2, 1)
+            _saved_bytes(build, replace(own, num_hidden_layers=layers), micro, False) for layers in (2, 1)
         )
         activations += two_layers - one_layer
     with torch.device("meta"):

@@ -29,7 +29,7 @@ def parameter_groups(
     """Group the trainable parameters by learning rate and weight decay.
 
     `lr_scale` of a group, a factor of the learning rate, is layer_decay to the power of its depth, for embeddings times
-    embedding_lr_scale.
+    embedding_lr_scale. Layers with the same weights count as one.
     """
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     scales = {name: 1.0 if layer_decay == 1 else layer_decay ** _depth(name, model) for name in trained}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -112,7 +113,7 @@ def test_a_gate_of_zero_removes_a_head(tiny_config: TransformerConfig) -> None:
 @pytest.mark.parametrize("half", [False, True])
 def test_a_layer_may_repeat(tiny_config: TransformerConfig, half: bool) -> None:
     torch.manual_seed(0)
-    encoder, copied = (build_encoder(tiny_config) for _ in range(2))
+    encoder, copied = (build_encoder(replace(tiny_config, num_hidden_groups=groups)) for groups in (1, 0))
     assert isinstance(encoder, TransformerEncoder)
     assert isinstance(copied, TransformerEncoder)
     for parameter in encoder.parameters():
@@ -120,7 +121,6 @@ def test_a_layer_may_repeat(tiny_config: TransformerConfig, half: bool) -> None:
     copied.embeddings = encoder.embeddings
     copied.layers[0].load_state_dict(encoder.layers[0].state_dict())
     copied.layers[1].load_state_dict(encoder.layers[0].state_dict())
-    encoder.layers[1] = encoder.layers[0]
     batch, gates = _batch([5, 9, 1]), torch.tensor([[1.0, 1, 0, 1], [0, 1, 1, 1]])
     results: list[list[torch.Tensor]] = []
     with torch.inference_mode():

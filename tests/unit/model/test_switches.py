@@ -30,6 +30,7 @@ SWITCHES = [
     {"position_embedding": "none"},
     {"type_vocab_size": 0},
     {"embedding_size": 8},
+    {"num_hidden_groups": 2},
     {"norm_position": "pre"},
     {"causal": True},
     {"use_bias": False},

@@ -128,8 +128,8 @@ def test_run_stopped_twice_resumes_to_the_same_bytes(
         assert (run / name).read_bytes() == (undisturbed / name).read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["full_sentences", "doc_sentences", "swapped", "static", "translations"])
-def test_every_layout_resumes_to_the_same_bytes(
+@pytest.mark.parametrize("kind", ["full_sentences", "doc_sentences", "swapped", "static", "translations", "shared"])
+def test_every_layout_and_shared_layers_resume_to_the_same_bytes(
     config: PretrainConfig,
     few_shards: Path,
     few_translated: Path,
@@ -142,6 +142,7 @@ def test_every_layout_resumes_to_the_same_bytes(
         "full_sentences": {"layout": FullSentences(max_length=32), "objectives": (MaskedLM(),)},
         "doc_sentences": {"layout": DocSentences(max_length=32), "objectives": (MaskedLM(),)},
         "swapped": {"layout": SentencePairs(max_length=32, negatives="swapped")},
+        "shared": {"model": replace(config.model, num_hidden_groups=1, embedding_size=24)},
         "static": {"training": replace(TRAINING, static_epochs=1)},
         "translations": {
             "layout": Translations(max_length=32),

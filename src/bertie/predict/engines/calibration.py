@@ -20,7 +20,7 @@ from bertie.predict.engines.torch_engine import PackedEncoder
 ROWS_PER_CALL = 1024
 """Rows of a layer's input that one call keeps, evenly spaced."""
 MAX_ROWS = 2048
-"""Rows that are kept in total."""
+"""Rows that are kept in total, for each layer with the same weights."""
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
 """Candidates for a range, relative to all values."""
 SMOOTHED = ("qkv", "up")
@@ -48,8 +48,14 @@ def measure(encoder: TransformerEncoder, run: Callable[[nn.Module], object]) -> 
     """
     accept_deprecation()
     seen: dict[str, Seen] = {}
-    run(PackedEncoder(encoder, lambda name, weights: _Observed(weights, _first(seen, name, weights)), torch.float32))
-    return {key: value for name, each in seen.items() for key, value in _measure(name, each).items()}
+    layers = list(encoder.layers)
+    most = MAX_ROWS * -(-len(layers) // len(set(layers)))  # so that all layers with the same weights are seen
+
+    def make(name: str, weights: Weights) -> _Observed:
+        return _Observed(weights, _first(seen, name, weights), most)
+
+    run(PackedEncoder(encoder, make, torch.float32))
+    return {key: value for name, each in seen.items() for key, value in _measure(name, each, most).items()}
 
 
 def _first(seen: dict[str, Seen], name: str, weights: Weights) -> list[Tensor]:
@@ -59,8 +65,8 @@ def _first(seen: dict[str, Seen], name: str, weights: Weights) -> list[Tensor]:
     return rows
 
 
-def _measure(name: str, seen: Seen) -> dict[str, Tensor]:
-    x_TI = torch.cat(seen.rows)[:MAX_ROWS]
+def _measure(name: str, seen: Seen, most: int = MAX_ROWS) -> dict[str, Tensor]:
+    x_TI = torch.cat(seen.rows)[:most]
     matrix, found = seen.weights.matrix, {}
     if name.split(".")[1] in SMOOTHED:
         smooth_I = (x_TI.abs().amax(0) / matrix.abs().amax(0).clamp(min=1e-5)).sqrt().clamp(min=1e-3)
@@ -84,11 +90,12 @@ def _best(x_TI: Tensor, matrix: Tensor) -> Range:
 
 
 class _Observed:
-    """A linear layer that keeps some rows of its inputs."""
+    """A linear layer that keeps some rows of its inputs, about `most`."""
 
-    def __init__(self, weights: Weights, rows: list[Tensor]):
+    def __init__(self, weights: Weights, rows: list[Tensor], most: int):
         self.linear = PlainLinear(weights)
         self.rows = rows
+        self.most = most
 
     def __call__(self, x_TI: Tensor, act: Act = "none") -> Tensor:
         self._see(x_TI)
@@ -99,5 +106,5 @@ class _Observed:
         return self.linear.add(x_TI, residual_TO)
 
     def _see(self, x_TI: Tensor) -> None:
-        if sum(map(len, self.rows)) < MAX_ROWS:
+        if sum(map(len, self.rows)) < self.most:
             self.rows.append(x_TI[:: -(-len(x_TI) // ROWS_PER_CALL)].clone())

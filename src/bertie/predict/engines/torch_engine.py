@@ -36,7 +36,7 @@ from bertie.predict.engines.linears import (
 from bertie.predict.engines.parts import BatchPart, Kernel, attention, padded, parts_of, rows_for
 
 Make = Callable[[str, Weights], FusedLinear]
-"""Builds the linear layer of a name ("0.qkv") and its weights."""
+"""Builds the linear layer of a name ("0.qkv", with the number of its weights) and its weights."""
 SeePacked = Callable[[int, Tensor], None]
 """Receives the number of a layer, and the attention probabilities of consecutive sequences of equal length, fp32 [S, N, L, L]."""
 
@@ -85,10 +85,10 @@ class PackedEncoder(nn.Module):
         self.final_norm = encoder.final_norm
         self.stream = stream
         self.kernels: list[Kernel] = [F.scaled_dot_product_attention for _ in encoder.layers]
-        last = len(encoder.layers) - 1
-        self.packed = [
-            _pack(cast(Layer, layer), str(i), make, stream, i == last) for i, layer in enumerate(encoder.layers)
-        ]
+        *_, last = layers = [cast(Layer, layer) for layer in encoder.layers]
+        distinct = enumerate(dict.fromkeys(layers))  # layers may be one module
+        parts = {layer: _pack(layer, str(i), make, stream, layer is last) for i, layer in distinct}
+        self.packed = [parts[layer] for layer in layers]
 
     def forward(self, batch: Batch, rows: Int[Tensor, " Q"] | None = None, all_layers: bool = False) -> Hidden:
         """Encode a batch, as `TransformerEncoder.forward` does. All results are fp32."""

@@ -52,6 +52,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "causal": {"causal": True, "norm_position": "pre"},
     "causal alibi": {"causal": True, "position_embedding": "alibi"},
     "electra": {"embedding_size": 16},
+    "shared": {"num_hidden_groups": 1},
 }
 
 
@@ -100,8 +101,7 @@ def test_fp32_equals_the_encoder(variant: str, tiny_config: TransformerConfig) -
 
 @torch.inference_mode()
 def test_a_layer_may_repeat(tiny_config: TransformerConfig) -> None:
-    encoder = encoder_of(tiny_config)
-    encoder.layers[1] = encoder.layers[0]
+    encoder = encoder_of(replace(tiny_config, num_hidden_groups=1))
     packed, batch = torch_engine.fp32(encoder), batch_of(7, 30, 12)
     expected = encoder(batch, all_layers=True)
     for ours, theirs in zip(packed(batch, all_layers=True).layers or (), expected.layers or (), strict=True):

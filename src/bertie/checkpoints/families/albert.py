@@ -1,0 +1,104 @@
+"""ALBERT checkpoints (Lan et al. 2020): BERT's layers with shared weights, and a projection of smaller embeddings.
+
+The published ones have a SentencePiece vocabulary, which bertie does not read: a folder must hold a WordPiece or BPE tokenizer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bertie.checkpoints.families import bert
+from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures
+from bertie.checkpoints.families.settings import has_defaults, read_activation, read_keys, require
+from bertie.errors import UsageError
+from bertie.model.config import TransformerConfig
+
+LAYER = "albert.encoder.albert_layer_groups.{n}.albert_layers.0"
+KEYS = (*bert.KEYS, "embedding_size", "num_hidden_groups")
+DEFAULTS = {
+    **{
+        "vocab_size": 30000,
+        "embedding_size": 128,
+        "hidden_size": 4096,
+        "num_hidden_layers": 12,
+        "num_hidden_groups": 1,
+    },
+    **{"num_attention_heads": 64, "intermediate_size": 16384, "hidden_act": "gelu_new"},
+    **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+}
+
+
+def fits(config: TransformerConfig) -> bool:
+    """Return whether the class computes the same. It always has a projection, and at least one group."""
+    return (
+        has_defaults(config, KEYS)
+        and config.hidden_act in bert.ACTIVATIONS
+        and config.type_vocab_size > 0
+        and config.embedding_width != config.hidden_size
+        and config.num_hidden_groups > 0
+        and _same_groups(config.num_hidden_layers, config.num_hidden_groups)
+    )
+
+
+def to_config(config: TransformerConfig) -> dict[str, Any]:
+    """Return the keys of config.json. bertie has one dropout probability for hidden states and heads."""
+    values = {name: getattr(config, name) for name in KEYS} | {"hidden_act": bert.ACTIVATIONS[config.hidden_act]}
+    return values | {"inner_group_num": 1, "classifier_dropout_prob": config.hidden_dropout_prob}
+
+
+def from_config(values: dict[str, Any]) -> dict[str, Any]:
+    require(values, position_embedding_type="absolute", inner_group_num=1, tie_word_embeddings=True)
+    known = read_keys(values, {name: name for name in KEYS}, DEFAULTS)
+    known["hidden_act"] = read_activation(known["hidden_act"], "hidden_act", bert.READ_ACTIVATIONS)
+    layers, groups = known["num_hidden_layers"], known["num_hidden_groups"]
+    if type(groups) is not int or groups < 1 or not _same_groups(layers, groups):
+        raise UsageError(
+            f"num_hidden_groups is {groups!r}; bertie supports 1 to num_hidden_layers {layers}, in groups of equal size"
+        )
+    if known["embedding_size"] == known["hidden_size"]:
+        raise UsageError(
+            f"embedding_size is {known['embedding_size']}, as hidden_size is; bertie supports a projection to another size"
+        )
+    return known
+
+
+def _same_groups(layers: int, groups: int) -> bool:
+    """Return whether transformers, which rounds, finds the same group of every layer as `TransformerConfig.group`."""
+    return all(int(layer / (layers / groups)) == layer * groups // layers for layer in range(layers))
+
+
+FAMILY = Family(
+    model_type="albert",
+    title="ALBERT",
+    base="albert.",
+    encoder=(
+        *(row.renamed("bert.", "albert.") for row in bert.FAMILY.encoder if ".embeddings." in row.ours),
+        Module("encoder.embeddings.project", "albert.encoder.embedding_hidden_mapping_in"),
+        Module(
+            "encoder.layers.{n}.attention.qkv",
+            tuple(f"{LAYER}.attention.{part}" for part in ("query", "key", "value")),
+        ),
+        Module("encoder.layers.{n}.attention.out", f"{LAYER}.attention.dense"),
+        Module("encoder.layers.{n}.attention_norm", f"{LAYER}.attention.LayerNorm"),
+        Module("encoder.layers.{n}.up", f"{LAYER}.ffn"),
+        Module("encoder.layers.{n}.down", f"{LAYER}.ffn_output"),
+        Module("encoder.layers.{n}.norm", f"{LAYER}.full_layer_layer_norm"),
+        Module("pooler", "albert.pooler"),
+    ),
+    heads={
+        "masked": (
+            Module("dense", "predictions.dense"),
+            Module("norm", "predictions.LayerNorm"),
+            Module("", "predictions"),
+        ),
+        "pair": (Module("out", "sop_classifier.classifier"),),
+        **dict.fromkeys(("text", "choice", "tokens"), (Module("out", "classifier"),)),
+        "start_end": (Module("out", "qa_outputs"),),
+    },
+    architectures=architectures("Albert", "masked", *TASK_SHAPES)
+    | {frozenset({"masked", "pair"}): "AlbertForPreTraining"},
+    fits=fits,
+    to_config=to_config,
+    from_config=from_config,
+    ignored=r"position_ids$|^predictions\.decoder\.",
+)
