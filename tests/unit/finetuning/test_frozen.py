@@ -27,7 +27,7 @@ from bertie.training.schedules import LinearDecay
 TRAINING = FinetuneTraining(epochs=3, batch_size=8, learning_rate=1e-2, precision="fp32")
 CONFIG = FinetuneConfig(Classify(), AdamW(), LinearDecay(warmup=0.1), TRAINING, max_length=24, frozen=True)
 PLAIN = replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-LAYERS = [layers for layers in get_args(Layers) if not layers.endswith("last_4")]  # the small model has two
+LAYERS = [layers for layers in get_args(LayerSelection) if not layers.endswith("last_4")]  # the small model has two
 
 
 def finetune(config: FinetuneConfig, rows: Any, start: Path, out: Path | None = None) -> Finetuned:
