@@ -71,22 +71,30 @@ def layer_output(
         angles: Angles of rotary position embeddings. None: no rotation.
     """
     x_QD = x_TD if rows is None else x_TD[rows]
-    given = parts.attention_norm(x_TD) if parts.norm_first else x_TD
-    asking = rows if parts.split is not None and parts.pattern == FULL else None  # others need all tokens as queries
-    if asking is None or parts.split is None:
-        q, k, v = parts.qkv(given).unflatten(-1, (3, parts.heads, -1)).unbind(1)
-    else:
-        q = parts.split[0](given[asking]).unflatten(-1, (parts.heads, -1))
-        k, v = parts.split[1](given).unflatten(-1, (2, parts.heads, -1)).unbind(1)
-    if angles is not None:
-        q, k = rotate(q, angles if asking is None else angles[asking]), rotate(k, angles)
-    mixed = mix(q, k, v, asking)
-    mixed = mixed if rows is asking else mixed[rows]
-    x_QD = parts.add_attention(mixed, x_QD)
+    # No name for what is not needed later: its memory, which is still in the cache, is used again.
+    x_QD = parts.add_attention(
+        _mixed(parts, mix, parts.attention_norm(x_TD) if parts.norm_first else x_TD, rows, angles), x_QD
+    )
     if parts.norm_first:
         return parts.add_narrowed(parts.widen(parts.norm(x_QD)), x_QD)
     x_QD = parts.attention_norm(x_QD)
     return parts.norm(parts.add_narrowed(parts.widen(x_QD), x_QD))
+
+
+def _mixed(
+    parts: LayerParts, mix: Mix, x_TD: Tensor, rows: Tensor | None, angles: Tensor | None
+) -> Float[Tensor, "Q D"]:
+    """Return the values, mixed by attention, before the output projection."""
+    asking = rows if parts.split is not None and parts.pattern == FULL else None  # others need all tokens as queries
+    if asking is None or parts.split is None:
+        q, k, v = parts.qkv(x_TD).unflatten(-1, (3, parts.heads, -1)).unbind(1)
+    else:
+        q = parts.split[0](x_TD[asking]).unflatten(-1, (parts.heads, -1))
+        k, v = parts.split[1](x_TD).unflatten(-1, (2, parts.heads, -1)).unbind(1)
+    if angles is not None:
+        q, k = rotate(q, angles if asking is None else angles[asking]), rotate(k, angles)
+    mixed_QD = mix(q, k, v, asking)
+    return mixed_QD if rows is asking else mixed_QD[rows]
 
 
 class SelfAttention(nn.Module):
