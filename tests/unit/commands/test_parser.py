@@ -31,7 +31,7 @@ def test_help_joins_the_lines_of_a_docstring(
     text = help_text("demo", 80, capsys, monkeypatch)
     lines = [line.strip() for line in text.split("  --corpus PATH…")[1].split("  --scale")[0].splitlines()]
     lines = [line for line in lines if line]
-    assert " ".join(lines).endswith("Each class needs at least 4 documents and 50 sentences.")
+    assert " ".join(lines).endswith("In .txt files, a blank line ends a document.")
     for line, following in pairwise(lines):
         assert len(f"{line} {following.split()[0]}") > 50
 
