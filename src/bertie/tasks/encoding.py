@@ -12,7 +12,7 @@ from bertie.contracts import Sequence, Targets
 from bertie.errors import UsageError, UserError
 from bertie.model.config import PooledToken
 from bertie.model.text_pooling import SEPARATE, TaskPooling, TextPooling
-from bertie.tasks.data.texts import Texts
+from bertie.tasks.data.texts import AnyTextExample
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
@@ -71,7 +71,7 @@ def encode_texts(task: TextTask, examples: list[Any], tokenizer: Tokenizer, max_
     ]
 
 
-def require_pairs_to_attend(pooling: TaskPooling, examples: collections.abc.Sequence[Texts]) -> None:
+def require_pairs_to_attend(pooling: TaskPooling, examples: collections.abc.Sequence[AnyTextExample]) -> None:
     """Raise UsageError if texts should attend to each other, and the training examples have one text each."""
     if pooling == "attention" and examples[0].text_pair is None:
         raise UsageError(

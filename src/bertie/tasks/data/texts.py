@@ -66,7 +66,7 @@ class Example:
     source: str
 
 
-class Texts(Protocol):
+class AnyTextExample(Protocol):
     """What all examples of one or two texts have, whatever their labels are: as in `Example`."""
 
     @property

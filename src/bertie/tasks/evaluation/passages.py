@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bertie.report import Mark, TextSpan
-from bertie.tasks.data.texts import Texts
+from bertie.tasks.data.texts import AnyTextExample
 
 CONTEXT = 120  # characters that are kept on each side of a mark
 UNMARKED = 400  # characters that are kept of a text without marks
@@ -54,6 +54,6 @@ def mark(gold: bool, predicted: bool) -> Mark:
     return "wrong" if predicted else ""
 
 
-def texts_of(example: Texts) -> list[list[TextSpan]]:
+def texts_of(example: AnyTextExample) -> list[list[TextSpan]]:
     """Return the text of an example, or both texts of a pair, shortened."""
     return [shortened([TextSpan(text)]) for text in (example.text, example.text_pair) if text is not None]
