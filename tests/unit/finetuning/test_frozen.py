@@ -17,7 +17,7 @@ from bertie.finetuning import finetune as finetuning
 from bertie.finetuning import frozen
 from bertie.finetuning.finetune import Finetuned
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining, GridSearch
-from bertie.model.layer_selection import Layers
+from bertie.model.layer_selection import LayerSelection
 from bertie.model.transformer import TransformerEncoder
 from bertie.tasks import Classify, Embed, Tag
 from bertie.training import trainer
