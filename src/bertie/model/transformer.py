@@ -62,9 +62,7 @@ class Layers(nn.Module):
         return self.config.num_hidden_layers
 
     def __getitem__(self, number: int) -> Layer:
-        if number >= len(self):
-            raise IndexError(f"there is no layer {number}")
-        return self.get_submodule(str(self.config.group(number)))  # pyright: ignore[reportReturnType]
+        return self.get_submodule(str(self.config.group(range(len(self))[number])))  # pyright: ignore[reportReturnType]
 
     def __iter__(self) -> Iterator[Layer]:
         return (self[number] for number in range(len(self)))

@@ -47,7 +47,11 @@ def encoder_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("layers", LAYERS)
 @pytest.mark.parametrize("lstm_hidden_size", [0, 5])
 def test_cached_hidden_states_give_the_same_losses(
-    rows: list[dict[str, str]], start: Path, layers: Layers, lstm_hidden_size: int, monkeypatch: pytest.MonkeyPatch
+    rows: list[dict[str, str]],
+    start: Path,
+    layers: LayerSelection,
+    lstm_hidden_size: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = replace(PLAIN, layers=layers, lstm_hidden_size=lstm_hidden_size)
     cached = finetune(config, rows, start)
@@ -78,7 +82,12 @@ def test_frozen_changes_the_head_and_not_the_encoder(
     [*((each, 0, True) for each in LAYERS), ("last", 4, True), ("last", 0, False), ("scalar_mix", 4, False)],
 )
 def test_run_is_read_back_unchanged(
-    rows: list[dict[str, str]], start: Path, tmp_path: Path, layers: Layers, lstm_hidden_size: int, is_frozen: bool
+    rows: list[dict[str, str]],
+    start: Path,
+    tmp_path: Path,
+    layers: LayerSelection,
+    lstm_hidden_size: int,
+    is_frozen: bool,
 ) -> None:
     config = replace(CONFIG, layers=layers, lstm_hidden_size=lstm_hidden_size, frozen=is_frozen)
     found = finetune(config, rows, start, tmp_path / "run")

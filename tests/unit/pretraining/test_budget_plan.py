@@ -305,7 +305,7 @@ def test_the_command_line(shards: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert sorted(shards.rglob("*")) == before
     for device in ("tpu", "cpu", "cuda"):
         assert main(["plan", "--data", str(shards), "--budget", "24h", "--device", device]) == 2
-        assert f"'rtx-4090', found '{device}'" in capsys.readouterr().err
+        assert f"'l4', found '{device}'" in capsys.readouterr().err
     assert main(["plan", "--data", str(tmp_path), "--budget", "24h"]) in (1, 2)
     assert str(tmp_path) in capsys.readouterr().err
 

@@ -73,7 +73,7 @@ def test_failed_compilation_restores_uncompiled_layers(
     model = new_model(replace(tiny_config, vocab_size=500), OBJECTIVES, 0)
     assert not compile_if_possible(model, feed, "fp32")
     assert "training continues without compilation: Failed to find C compiler." in capsys.readouterr().err
-    assert model.encoder.call is transformer._call
+    assert model.encoder.call is transformer.call_layer
 
 
 def test_out_of_memory_during_compilation_is_raised(
@@ -104,7 +104,7 @@ def test_the_generator_is_compiled_with_the_encoder(
     model = new_model(replace(tiny_config, vocab_size=500), objectives, 0)
     assert compile_if_possible(model, replace(feed, objectives=objectives), "fp32") is works
     assert widths == ([16, 16, 32, 32] * 2 if works else [16, 16, 32, 32])  # two layers each, in each of two phases
-    assert {part.call for part in model.transformers} == {call if works else transformer._call}
+    assert {part.call for part in model.transformers} == {call if works else transformer.call_layer}
 
 
 def test_a_pass_that_fails_leaves_no_gradients(

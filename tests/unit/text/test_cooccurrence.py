@@ -16,7 +16,7 @@ def make_corpus(documents: list[list[int]], shards: int = 1) -> Corpus:
     starts = np.cumsum([0, *lengths], dtype=np.int64)
     cuts = [0, *(len(documents) * (shard + 1) // shards for shard in range(shards))]
     tokens = tuple(np.array([t for document in documents[a:b] for t in document], np.uint16) for a, b in pairwise(cuts))
-    return Corpus(starts, starts, 1.0, starts[cuts], tokens, ())
+    return Corpus(starts, starts, starts[cuts], tokens, ())
 
 
 def cosine(vectors: np.ndarray, first: int, second: int) -> float:

@@ -80,8 +80,8 @@ def test_words_with_a_character_outside_the_alphabet_are_ignored() -> None:
 
 def test_words_over_the_maximum_length_are_ignored() -> None:
     longest = "a" * MAX_WORD_CHARACTERS
-    with_longer = train([f"{longest} b {longest}a {'xy' * MAX_WORD_CHARACTERS}"] * 2, vocab_size=12, exact=False)
-    assert with_longer == train([f"{longest} b"] * 2, vocab_size=12, exact=False)
+    with_longer = train([f"{longest} b {longest}a {'xy' * MAX_WORD_CHARACTERS}"] * 2, vocab_size=12)
+    assert with_longer == train([f"{longest} b"] * 2, vocab_size=12)
     assert "##aa" in with_longer
     with pytest.raises(UserError, match="all words of the text are longer than 100 characters"):
         train([longest + "a"], vocab_size=12)
