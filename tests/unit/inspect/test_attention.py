@@ -28,7 +28,7 @@ from bertie.model.encoder import Encoder, build_encoder
 from bertie.model.model import Model
 from bertie.model.static import StaticConfig, StaticEncoder
 from bertie.model.transformer import TransformerEncoder
-from bertie.predict.engines import torch_engine
+from bertie.predict.engines import cpu, torch_engine
 from bertie.predict.engines.cuda import HalfEncoder
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
@@ -164,7 +164,10 @@ def own_attention(encoder: TransformerEncoder, sequences: list[Sequence]) -> lis
     return found
 
 
-@pytest.mark.parametrize("engine", ["plain", "torch", "torch-bf16", "cuda"])
+NEEDS_BF16 = pytest.mark.skipif(not cpu.has(cpu.BF16), reason="needs a processor with bf16 instructions")
+
+
+@pytest.mark.parametrize("engine", ["plain", "torch", pytest.param("torch-bf16", marks=NEEDS_BF16), "cuda"])
 @pytest.mark.parametrize(
     "settings",
     [{}, {"causal": True}, {"position_embedding": "alibi"}, {"position_embedding": "rotary", "norm_position": "pre"}],

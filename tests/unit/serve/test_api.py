@@ -243,7 +243,13 @@ def test_every_answer_has_an_id_and_the_time_of_each_stage(server: Server) -> No
             "inputs[1]: cannot",
         ),
         ("predict", {"inputs": [{}], "model": "span"}, 422, "inputs[0]", "give a list of a question and its context"),
-        ("predict", {"inputs": ["a"], "model": "span"}, 422, "inputs[0]", 'a question needs a context: give the pair of both'),
+        (
+            "predict",
+            {"inputs": ["a"], "model": "span"},
+            422,
+            "inputs[0]",
+            "a question needs a context: give the pair of both",
+        ),
         ("predict", {"inputs": ["a"], "model": "choice"}, 422, "inputs[0]", "give a list of a context and its endings"),
         ("predict", {"inputs": [{"text": "a"}], "model": "choice"}, 422, "inputs[0]", "no endings to choose among"),
         (
