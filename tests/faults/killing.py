@@ -51,7 +51,7 @@ class Victim:
     def text(self) -> str:
         return self.texts[0]
 
-    def wait_until(self, true: Callable[[], object], seconds: float = 120) -> bool:
+    def wait_until(self, true: Callable[[], object], seconds: float = 1200) -> bool:
         """Whether it became true before the command ended."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
@@ -195,7 +195,7 @@ def holds(folder: Path, place: Path, title: str, number: int, rank: int | None =
 
 def wait_for(place: Path, process: subprocess.Popen[str]) -> None:
     """Until the process waits at the point of `holds`."""
-    until = time.monotonic() + 300
+    until = time.monotonic() + 1200
     while not place.exists():
         assert process.poll() is None, "it ended before"
         assert time.monotonic() < until, "it hangs"

@@ -45,7 +45,7 @@ class Process:
 
     def event(self, name: str) -> dict[str, Any]:
         """Wait for an event and return it."""
-        end = time.monotonic() + 300
+        end = time.monotonic() + 1200
         while time.monotonic() < end:
             if found := [event for event in self.events if event["event"] == name]:
                 return found[0]

@@ -308,7 +308,7 @@ def test_the_memory_of_bodies_is_bounded(make_service: Build) -> None:
 
 def test_the_memory_of_answers_that_nobody_reads_is_bounded(make_service: Build) -> None:
     """The answer is larger than the buffers of the connection, which has at most 4 MB on Linux."""
-    service = make_service("mlm", buffer_bytes=60_000_000, read_timeout=120, timeout=120)
+    service = make_service("mlm", buffer_bytes=60_000_000, read_timeout=3600, timeout=3600)
     message = {"texts": ["a"] * 1500}
     body = json.dumps(message).encode()
     head = b"POST /v1/similarity HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
