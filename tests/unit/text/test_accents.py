@@ -19,7 +19,7 @@ ENGLISH = "The naïve guest of the café reads a résumé.\n\n" + "No accents in
 def train(folder: Path, text: str, **choices: bool | None) -> Tokenizer:
     (folder / "text.txt").write_text(text, encoding="utf-8")
     return train_tokenizer(
-        folder / "text.txt", folder / "out", vocab_size=300, exact=False, normalization=NormalizerOptions(**choices)
+        folder / "text.txt", folder / "out", vocab_size=300, normalization=NormalizerOptions(**choices)
     )
 
 
@@ -47,7 +47,6 @@ def test_a_text_with_few_accents_loses_them_and_the_command_says_so(
         tmp_path / "text.txt",
         tmp_path / "explicit",
         vocab_size=300,
-        exact=False,
         normalization=NormalizerOptions(strip_accents=True),
     )
     assert explicit.fingerprint == tokenizer.fingerprint

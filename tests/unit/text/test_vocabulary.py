@@ -161,7 +161,7 @@ def test_coverage_of_a_vocabulary() -> None:
 def test_words_that_are_too_long_are_unknown_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     long = ("cat" * 34, "dog" * 40)  # 102 and 120 characters
     (tmp_path / "text.txt").write_text(f"cat dog {long[0]} cat, dog, {long[1]} " * 5)
-    made = train_tokenizer(tmp_path / "text.txt", tmp_path / "out", vocab_size=30, exact=False)
+    made = train_tokenizer(tmp_path / "text.txt", tmp_path / "out", vocab_size=30)
     fit = storage.read_json(tmp_path / "out" / REPORT)["fit"]
     assert fit["unknown"] == pytest.approx(2 / 8)
     assert fit["unknown_characters"] == pytest.approx(222 / 236)
@@ -176,7 +176,7 @@ def test_words_that_are_too_long_are_unknown_and_reported(tmp_path: Path, capsys
 def test_a_vocabulary_that_fits_gives_no_warning(
     tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train_tokenizer(text, tmp_path / "out", vocab_size=70, exact=False)
+    train_tokenizer(text, tmp_path / "out", vocab_size=70)
     warn_of_unknown("x", MOST_UNKNOWN - 0.001, MOST_UNKNOWN - 0.001)
     assert "warning" not in capsys.readouterr().err
     warn_of_unknown("x", MOST_UNKNOWN)
