@@ -28,7 +28,7 @@ MASKED = {
 @pytest.fixture(scope="module")
 def bpe_tokenizer(small_texts: list[str]) -> Tokenizer:
     counts = word_counts.count_words(small_texts, ByteLevel()).counts
-    return Tokenizer.build_bpe(*bpe.train(counts, vocab_size=420, exact=False))
+    return Tokenizer.build_bpe(*bpe.train(counts, vocab_size=420))
 
 
 @pytest.fixture

@@ -176,7 +176,7 @@ def test_words_that_are_too_long_are_unknown_and_reported(tmp_path: Path, capsys
 def test_a_vocabulary_that_fits_gives_no_warning(
     tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train_tokenizer(text, tmp_path / "out", vocab_size=70)
+    train_tokenizer(text, tmp_path / "out", vocab_size=50)
     warn_of_unknown("x", MOST_UNKNOWN - 0.001, MOST_UNKNOWN - 0.001)
     assert "warning" not in capsys.readouterr().err
     warn_of_unknown("x", MOST_UNKNOWN)
