@@ -134,8 +134,8 @@ def test_embeddings_move_by_their_own_learning_rate(
 
 def first_step(config: PretrainConfig, shards: Path, out: Path, **changes: Any) -> Path:
     """Train with changed settings, and return the checkpoint of the first step."""
-    training = replace(config.training, checkpoint_every=1, keep_checkpoints=100, **changes)
-    pretrain(replace(config, training=training), shards, out)
+    training = replace(config.training, steps=4, eval_every=0, checkpoint_every=1, keep_checkpoints=4, **changes)
+    pretrain(replace(config, schedule=LinearDecay(warmup=0.5), training=training), shards, out)
     return out / "checkpoints" / "step-00000001"
 
 
