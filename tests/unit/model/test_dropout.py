@@ -124,7 +124,9 @@ def test_dropout_is_applied_to_the_right_tensors(
     drop_at(1)  # the output of the attention block
     torch.testing.assert_close(layer(x, ragged), after_attention(x))
     drop_at(2)  # the output of the feed-forward block
-    mixed = layer.attention_norm(x + layer.attention.eval()(x, ragged, None, ragged, None))
+    attention = layer.attention.eval()
+    q, k, v = attention.qkv(x).unflatten(-1, (3, attention.heads, -1)).unbind(1)
+    mixed = layer.attention_norm(x + attention.out(attention.mix(ragged)(q, k, v, None)))
     layer.train()
     drop_at(2)
     torch.testing.assert_close(layer(x, ragged), layer.norm(mixed))
