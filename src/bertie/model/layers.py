@@ -9,6 +9,7 @@ T  packed tokens    Q  query rows: T, or fewer    D  hidden size    N  heads    
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -126,15 +127,13 @@ class SelfAttention(nn.Module):
     def _part(self, x_TD: Tensor, part: slice) -> Tensor:
         return F.linear(x_TD, self.qkv.weight[part], None if self.qkv.bias is None else self.qkv.bias[part])
 
-    def mix(self, ragged: Ragged) -> Mix:
-        """Return attention within each of some sequences."""
-
-        def mix(q_QNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, rows: Tensor | None) -> Float[Tensor, "Q D"]:
-            queries = ragged if rows is None else Ragged(torch.searchsorted(rows, ragged.cu_seqlens), ragged.max_seqlen)
-            dropout = self.dropout if self.training else 0.0
-            return self.attend(q_QNH, k_TNH, v_TNH, queries, ragged, dropout=dropout, pattern=self.pattern).flatten(1)
-
-        return mix
+    def mix(
+        self, ragged: Ragged, q_QNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, rows: Tensor | None
+    ) -> Float[Tensor, "Q D"]:
+        """Mix values within each sequence of `ragged`. With it, this is a `Mix`."""
+        queries = ragged if rows is None else Ragged(torch.searchsorted(rows, ragged.cu_seqlens), ragged.max_seqlen)
+        dropout = self.dropout if self.training else 0.0
+        return self.attend(q_QNH, k_TNH, v_TNH, queries, ragged, dropout=dropout, pattern=self.pattern).flatten(1)
 
 
 class Layer(nn.Module):
@@ -162,7 +161,7 @@ class Layer(nn.Module):
         angles: Float[Tensor, "T R"] | None = None,
     ) -> Float[Tensor, "Q D"]:
         """Compute `layer_output` within the sequences of `ragged`. The rows must be sorted."""
-        return layer_output(self.parts, self.attention.mix(ragged), x_TD, rows, angles)
+        return layer_output(self.parts, partial(self.attention.mix, ragged), x_TD, rows, angles)
 
     @property
     def parts(self) -> LayerParts:

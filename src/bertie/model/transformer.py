@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -107,11 +108,7 @@ class TransformerEncoder(nn.Module):
         Returns:
             Hidden states; `last` is [T, D], or [Q, D] with `rows`.
         """
-
-        def layer(number: int, x_TD: Tensor, rows: Tensor | None, angles: Tensor | None) -> Tensor:
-            return self._apply_layer(self.layers[number], x_TD, batch.ragged, rows, angles)
-
-        angles = layer_angles(self.config, batch.position_ids)
+        layer, angles = partial(self._apply_layer, batch.ragged), layer_angles(self.config, batch.position_ids)
         *below, x_QD = run_layers(layer, self.embeddings(batch), angles, rows, all_layers)
         x_QD = x_QD if self.final_norm is None else self.final_norm(x_QD)
         return Hidden(x_QD, (*below, x_QD) if all_layers else None)
@@ -133,8 +130,9 @@ class TransformerEncoder(nn.Module):
         self.call = torch.compile(call_layer, backend=backend)
 
     def _apply_layer(
-        self, layer: nn.Module, x_TD: Tensor, ragged: Ragged, rows: Tensor | None, angles: Tensor | None
+        self, ragged: Ragged, number: int, x_TD: Tensor, rows: Tensor | None, angles: Tensor | None
     ) -> Tensor:
+        layer = self.layers[number]
         if not torch.is_grad_enabled():
             return layer(x_TD, ragged, rows, angles)
         if self.call is not call_layer:

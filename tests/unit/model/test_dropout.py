@@ -126,7 +126,7 @@ def test_dropout_is_applied_to_the_right_tensors(
     drop_at(2)  # the output of the feed-forward block
     attention = layer.attention.eval()
     q, k, v = attention.qkv(x).unflatten(-1, (3, attention.heads, -1)).unbind(1)
-    mixed = layer.attention_norm(x + attention.out(attention.mix(ragged)(q, k, v, None)))
+    mixed = layer.attention_norm(x + attention.out(attention.mix(ragged, q, k, v, None)))
     layer.train()
     drop_at(2)
     torch.testing.assert_close(layer(x, ragged), layer.norm(mixed))

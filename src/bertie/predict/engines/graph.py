@@ -11,6 +11,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import partial
 from typing import cast
 
 import torch
@@ -23,7 +24,7 @@ from bertie.errors import UsageError
 from bertie.model.attention_window import FULL, Pattern
 from bertie.model.config import TransformerConfig
 from bertie.model.head_facts import facts_of
-from bertie.model.layers import Layer, Mix, layer_output
+from bertie.model.layers import Layer, layer_output
 from bertie.model.model import Model
 from bertie.model.positions import layer_angles
 from bertie.model.transformer import TransformerEncoder, run_layers
@@ -88,7 +89,7 @@ class Graph(nn.Module):
         seen = {each: _seen(self.config, each, attention_mask, x_TD) for each in {layer.pattern for layer in layers}}
 
         def run(number: int, x_TD: Tensor, rows: Tensor | None, angles: Tensor | None) -> Tensor:
-            mix = _attention(input_ids.shape, seen[layers[number].pattern])
+            mix = partial(_mix, input_ids.shape, seen[layers[number].pattern])
             return layer_output(layers[number], mix, x_TD, rows, angles)
 
         [x_TD] = run_layers(run, x_TD, layer_angles(self.config, position_ids), None, all_layers=False)
@@ -145,15 +146,13 @@ def _seen(
     return hidden if bias is None else torch.where(hidden < 0, hidden, bias)
 
 
-def _attention(shape: torch.Size, seen: Float[Tensor, "S N L L"]) -> Mix:
-    """Return attention in a grid of a shape [S, L], in which every token is a query."""
-
-    def mix(q_TNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, _: Tensor | None) -> Float[Tensor, "T D"]:
-        grids = (x.unflatten(0, shape).transpose(1, 2) for x in (q_TNH, k_TNH, v_TNH))
-        mixed_SNLH = F.scaled_dot_product_attention(*grids, attn_mask=seen)
-        return mixed_SNLH.transpose(1, 2).flatten(2).flatten(0, 1)
-
-    return mix
+def _mix(
+    shape: torch.Size, seen: Float[Tensor, "S N L L"], q_TNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, _: Tensor | None
+) -> Float[Tensor, "T D"]:
+    """Mix values in a grid of a shape [S, L], in which every token is a query."""
+    grids = (x.unflatten(0, shape).transpose(1, 2) for x in (q_TNH, k_TNH, v_TNH))
+    mixed_SNLH = F.scaled_dot_product_attention(*grids, attn_mask=seen)
+    return mixed_SNLH.transpose(1, 2).flatten(2).flatten(0, 1)
 
 
 def export(graph: Graph) -> torch.export.ExportedProgram:

@@ -22,7 +22,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bertie.model.attention_window import FULL, Pattern
-from bertie.model.layers import Mix
 
 PART_TOKENS = 2048
 Kernel = Callable[..., Tensor]
@@ -102,11 +101,16 @@ def padded(x_TD: Tensor, count: int) -> Float[Tensor, "P D"]:
     return x_TD if len(x_TD) == count else F.pad(x_TD, (0, 0, 0, count - len(x_TD)))
 
 
-def attention(part: BatchPart, pattern: Pattern, kernel: Kernel) -> Mix:
-    """Return attention within the sequences of a part. Rows that belong to no sequence are zeros."""
+@dataclass(frozen=True, eq=False)
+class PartAttention:
+    """Attention within the sequences of a part, as a `Mix`. Rows that belong to no sequence are zeros."""
 
-    def mix(q_PNH: Tensor, k_PNH: Tensor, v_PNH: Tensor, rows: Tensor | None) -> Float[Tensor, "P D"]:
-        runs, mixed = part.runs if rows is None else part.last_runs, []
+    part: BatchPart
+    pattern: Pattern
+    kernel: Kernel
+
+    def __call__(self, q_PNH: Tensor, k_PNH: Tensor, v_PNH: Tensor, rows: Tensor | None) -> Float[Tensor, "P D"]:
+        runs, mixed = self.part.runs if rows is None else self.part.last_runs, []
         for run in runs:
             if run.queries.start == run.queries.stop:
                 continue
@@ -114,14 +118,11 @@ def attention(part: BatchPart, pattern: Pattern, kernel: Kernel) -> Mix:
                 x[own].unflatten(0, (run.sequences, -1)).transpose(1, 2)
                 for x, own in ((q_PNH, run.queries), (k_PNH, run.tokens), (v_PNH, run.tokens))
             )
-            mixed.append(
-                kernel(q, k, v, attn_mask=_mask(pattern, q, k.shape[2])).transpose(1, 2).flatten(2).flatten(0, 1)
-            )
+            mixed_SNLH = self.kernel(q, k, v, attn_mask=_mask(self.pattern, q, k.shape[2]))
+            mixed.append(mixed_SNLH.transpose(1, 2).flatten(2).flatten(0, 1))
         if (rest := len(q_PNH) - runs[-1].queries.stop) > 0:
             mixed.append(mixed[0].new_zeros(rest, mixed[0].shape[1]))
         return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
-
-    return mix
 
 
 def _mask(pattern: Pattern, q_SNLH: Tensor, keys: int) -> Tensor | None:

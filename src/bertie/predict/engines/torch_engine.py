@@ -33,7 +33,7 @@ from bertie.predict.engines.linears import (
     accept_deprecation,
     has_onednn,
 )
-from bertie.predict.engines.parts import BatchPart, Kernel, attention, padded, parts_of, rows_for
+from bertie.predict.engines.parts import BatchPart, Kernel, PartAttention, padded, parts_of, rows_for
 
 Make = Callable[[str, Weights], FusedLinear]
 """Builds the linear layer of a name ("0.qkv", with the number of its weights) and its weights."""
@@ -119,7 +119,7 @@ class PackedEncoder(nn.Module):
     ) -> Tensor:
         """Compute a layer. keep: do not overwrite its input."""
         parts = self.packed[number]
-        mix = attention(part, parts.pattern, self.kernels[number])
+        mix = PartAttention(part, parts.pattern, self.kernels[number])
         return layer_output(parts, mix, x_PD.clone() if keep else x_PD, rows, angles)
 
     def observed(self, see: SeePacked) -> PackedEncoder:
