@@ -64,7 +64,7 @@ def test_every_family_is_inspected_with_its_loss(name: str, small_tokenizer: Tok
     assert result["loss"]["kind"] == ("clm" if name == "gpt2" else "mlm")
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name != "albert"])  # its layers share their heads
 def test_disabled_heads_are_masked_heads_in_transformers(name: str, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
     case = FAMILIES[name]
     kind = "Model" if name == "gpt2" else "MaskedLM"

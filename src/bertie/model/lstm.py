@@ -12,13 +12,15 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from bertie.contracts import Batch, Hidden
+from bertie.contracts import Batch, Hidden, Loss, Targets
 from bertie.errors import UsageError, require_range
 from bertie.model.bilstm import grid_of
 from bertie.model.characters import CharacterCNN, Characters, Subwords, TokenInput
+from bertie.model.chunked_loss import chunked_vocabulary_loss
 from bertie.model.config import ClassifierPooling, HeadLayers, PooledToken
 from bertie.model.dropout import drop
 
@@ -163,3 +165,32 @@ class LstmEncoder(nn.Module):
                 outputs.append(torch.cat([ahead[grid.column, grid.row], back[grid.mirrored, grid.row]], 1))
         last = outputs[-1] if rows is None else outputs[-1][rows]
         return Hidden(last, tuple(outputs) if all_layers else None)
+
+
+class BidirectionalLMHead(nn.Module):
+    """ELMo's head: logits of the next token from one half of the hidden state, and of the previous one from the other.
+
+    Both directions have the same output matrix: that of the word embeddings, or one of its own, as in ELMo.
+    """
+
+    def __init__(self, word: nn.Embedding, tied: bool = True):
+        super().__init__()
+        self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
+        self.output = None if tied else word
+
+    def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P 2 V"]:
+        return F.linear(x_PD.unflatten(1, (2, -1)), self.word[0].weight)
+
+    @property
+    def products(self) -> int:
+        """Multiplications of a prediction."""
+        return 2 * self.word[0].weight.numel()
+
+    def forward(self, hidden: Hidden, targets: Targets) -> Loss:
+        """Return the sum of both directions. targets.label and targets.weight: [P, 2]."""
+        losses = []
+        for direction, x_PE in enumerate(hidden.last[targets.index].chunk(2, 1)):
+            part = Targets(targets.index, targets.label[:, direction], targets.weight[:, direction])
+            losses.append(chunked_vocabulary_loss(x_PE, self.word[0].weight, part))
+        ahead, back = losses
+        return Loss(ahead.total + back.total, ahead.count + back.count, ahead.hits + back.hits)

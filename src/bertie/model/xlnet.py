@@ -16,11 +16,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from bertie.contracts import Batch, Hidden, Ragged
+from bertie.contracts import Batch, Hidden, Loss, Ragged, Targets
 from bertie.errors import UsageError, require_range
 from bertie.model.activation import activation
 from bertie.model.config import ClassifierPooling, HeadLayers, PooledToken
 from bertie.model.dropout import drop, drop_add
+from bertie.model.losses import vocabulary_loss
 from bertie.model.positions import relative_embeddings
 from bertie.model.relative_attention import Keys, Stream, Terms, reach_of, relative_dense
 from bertie.model.relative_groups import relative_grouped
@@ -273,3 +274,26 @@ def _selected(batch: Batch, rows: Int[Tensor, " Q"] | None) -> Stream:
     ragged = Ragged(torch.searchsorted(rows, batch.ragged.cu_seqlens), batch.ragged.max_seqlen)
     limit = torch.zeros_like(rows) if batch.order is None else (batch.order[rows] - 1).clamp(min=0)
     return Stream(ragged, batch.position_ids[rows], batch.token_type_ids[rows], limit)
+
+
+class PermutationLMHead(nn.Module):
+    """XLNet's head: logits over the vocabulary directly from the hidden states, with the word embeddings and a bias."""
+
+    ahead = 0
+    permuted = True
+
+    def __init__(self, vocab_size: int, word: nn.Embedding):
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(vocab_size))
+        self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
+
+    def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P V"]:
+        return F.linear(x_PD, self.word[0].weight, self.bias)
+
+    @property
+    def products(self) -> int:
+        """Multiplications of a prediction."""
+        return self.word[0].weight.numel()
+
+    def forward(self, hidden: Hidden, targets: Targets) -> Loss:
+        return vocabulary_loss(hidden.last[targets.index], self.word[0].weight, self.bias, targets)

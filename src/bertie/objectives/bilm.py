@@ -13,9 +13,8 @@ from bertie.contracts import FILLER, Batch, Targets
 from bertie.errors import UsageError, require_range
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
-from bertie.model.lstm import LstmEncoder
+from bertie.model.lstm import BidirectionalLMHead, LstmEncoder
 from bertie.model.model import Model
-from bertie.model.vocabulary_heads import BidirectionalLMHead
 from bertie.objectives.initialization import Vectors, set_cooccurrence_vectors
 from bertie.objectives.objective import Labeled, Labeling, Objective
 from bertie.text.shards import Shards

@@ -18,7 +18,7 @@ from bertie.contracts import Batch, Targets
 from bertie.errors import UsageError, require_range
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
-from bertie.model.vocabulary_heads import PermutationLMHead
+from bertie.model.xlnet import PermutationLMHead
 from bertie.objectives.masking import select
 from bertie.objectives.objective import Labeled, Labeling, Objective
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +25,7 @@ from bertie.text.shard_format import (
     require_listed,
 )
 from bertie.text.tokenizer import Tokenizer
+from bertie.text.unigram import unigram_loss
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,21 +96,6 @@ class Shards:
         ids = np.array([names.index(name) for name in self.languages], np.uint16)
         train, evaluation = (replace(split, languages=ids[split.languages]) for split in (self.train, self.eval))
         return replace(self, train=train, eval=evaluation, languages=names)
-
-
-def unigram_loss(train: np.ndarray, held_out: np.ndarray, special_ids: np.ndarray) -> float:
-    """Return the loss on held-out text, in nats per token, of a model that knows the token counts of the training text.
-
-    One is added to every count (Laplace smoothing), so that no token has the probability 0. Special tokens are left out.
-
-    Args:
-        train: int64 [V], occurrences of each vocabulary entry in the training text.
-        held_out: int64 [V], those in the held-out text.
-        special_ids: Ids of the special tokens.
-    """
-    train, held_out = (np.delete(counts, special_ids) for counts in (train, held_out))
-    nats = np.log((train + 1).sum()) - np.log(train + 1)
-    return math.fsum(held_out * nats) / max(int(held_out.sum()), 1)
 
 
 def open_shards(folder: Path) -> Shards:

@@ -12,7 +12,7 @@ import numpy as np
 from bertie.console import plural
 from bertie.errors import UserError
 from bertie.report import Page
-from bertie.text import shards
+from bertie.text import shards, unigram
 from bertie.text.read_counts import ReadCounts
 from bertie.text.special_tokens import printable
 from bertie.text.tokenizer import Tokenizer
@@ -40,7 +40,7 @@ class CorpusStatistics:
     language_documents: list[int] = field(default_factory=list)  # documents read that have text in each language
     splits: dict[str, dict[str, Any]] = field(default_factory=dict)  # split -> counts
     lengths: dict[str, dict[str, list[int]]] = field(default_factory=dict)  # split -> LENGTHS -> histogram (`encode`)
-    unigram_loss: float = 0.0  # on the held-out text, see `shards.unigram_loss`
+    unigram_loss: float = 0.0  # on the held-out text, see `unigram.unigram_loss`
     most_frequent: list[list[Any]] = field(default_factory=list)  # [token, occurrences in the training set]
 
     def add_group(self, result: dict[str, Any]) -> None:
@@ -114,7 +114,7 @@ class CorpusStatistics:
                 "shards": number,
                 "unknown": int(split_counts[tokenizer.unk_id]) if tokenizer.special.unk else 0,
             }
-        self.unigram_loss = shards.unigram_loss(counts[0], counts[1], tokenizer.special_ids)
+        self.unigram_loss = unigram.unigram_loss(counts[0], counts[1], tokenizer.special_ids)
         for token in np.argsort(-counts[0], kind="stable")[:MOST_FREQUENT].tolist():
             self.most_frequent.append([tokenizer.vocabulary[token], int(counts[0, token])])
 

@@ -47,5 +47,5 @@ def test_a_folder_without_a_model_begins_anew_and_one_with_a_model_is_kept(tmp_p
     assert not (out / "shards").exists()
     (out / "bert").mkdir()
     _open_folder(out, {"text": "b"})
-    with pytest.raises(UsageError, match="a demo of another text or scale"):
+    with pytest.raises(UsageError, match="a demo of another text, --scale or --keep-accents"):
         _open_folder(out, {"text": "c"})

@@ -16,8 +16,9 @@ from bertie.model.chunked_loss import chunked_vocabulary_loss
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.losses import cross_entropy
+from bertie.model.lstm import BidirectionalLMHead
 from bertie.model.model import Model
-from bertie.model.vocabulary_heads import BidirectionalLMHead, CausalLMHead
+from bertie.model.vocabulary_heads import CausalLMHead
 from bertie.objectives.bilm import BidirectionalLM
 from bertie.objectives.clm import CausalLM
 from bertie.objectives.initialization import COOCCURRENCE_NORM

@@ -13,8 +13,9 @@ import pytest
 from bertie import storage
 from bertie.errors import UsageError, UserError
 from bertie.text import shard_format, shard_writer
-from bertie.text.shards import open_shards, unigram_loss
+from bertie.text.shards import open_shards
 from bertie.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertie.text.unigram import unigram_loss
 
 # Shards of documents of sentences of token ids: two shards of the training set, one of the evaluation set.
 TRAIN = [[[[5, 6, 7], [8]], [[9, 10]]], [[[11], [5, 8]]]]
