@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from bertie.contracts import Batch
+from bertie.contracts import Batch, Targets
 from bertie.objectives.objective import Labeling
 
 Masking = Literal["tokens", "words", "spans", "ngrams"]
@@ -56,6 +56,18 @@ class MaskedSpans:
     """int64 [N]: position of the last token of each token's span."""
     capacity: int
     """Largest N of a row of this size."""
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedRow:
+    """What masked language modeling notes for the objectives after it."""
+
+    original_ids: np.ndarray
+    """int32 [T]: `input_ids` before masking."""
+    targets: Targets
+    """The targets."""
+    spans: MaskedSpans | None
+    """The spans, with `masking = "spans"`."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,23 +24,11 @@ from bertie.objectives.initialization import (
     set_output_bias,
     set_pattern_weights,
 )
-from bertie.objectives.masking import MaskedSpans, Masking, Selection, select, spans_of
+from bertie.objectives.masking import MaskedRow, Masking, Selection, select, spans_of
 from bertie.objectives.objective import Labeled, Labeling, Objective
 from bertie.objectives.requirements import require_transformer
 from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
-
-
-@dataclass(frozen=True, eq=False)
-class MaskedRow:
-    """What masked language modeling notes for the objectives after it."""
-
-    original_ids: np.ndarray
-    """int32 [T]: `input_ids` before masking."""
-    targets: Targets
-    """The targets."""
-    spans: MaskedSpans | None
-    """The spans, with `masking = "spans"`."""
 
 
 def masked_row(given: Labeling) -> MaskedRow:

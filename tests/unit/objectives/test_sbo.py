@@ -14,8 +14,7 @@ from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence, SpanBoundary
-from bertie.objectives.masking import MaskedSpans
-from bertie.objectives.mlm import MaskedRow
+from bertie.objectives.masking import MaskedRow, MaskedSpans
 from bertie.objectives.objective import Labeling
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model

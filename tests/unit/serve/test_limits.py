@@ -316,7 +316,7 @@ def test_the_memory_of_answers_that_nobody_reads_is_bounded(make_service: Build)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(("127.0.0.1", server.port))
         client.sendall(head + body)
-        wait_until(lambda: 4_000_000 < service.buffered < 20_000_000)
+        wait_until(lambda: 4_000_000 < service.buffered < 60_000_000)  # 4 to 19 bytes a number, by rounding
         answer = server.post("/v1/similarity", message)
         assert (answer.status, answer.error["code"]) == (429, "buffer")
         client.close()
