@@ -41,8 +41,8 @@ def accept_interrupts() -> None:
     ("stop", "unit"),
     [
         (signal.SIGKILL, "word"),
-        (signal.SIGINT, "text"),
-        (signal.SIGTERM, "word"),
+        pytest.param(signal.SIGINT, "text", marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, "word", marks=pytest.mark.slow),
         pytest.param(signal.SIGKILL, "text", marks=pytest.mark.slow),
         pytest.param(signal.SIGINT, "word", marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, "text", marks=pytest.mark.slow),

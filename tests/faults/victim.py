@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import holding
-import torch._dynamo  # noqa: F401 - what optimizers import when they are first made: a second
+import matplotlib.backends.backend_svg
+import scipy.sparse
+import torch._dynamo  # noqa: F401 - what optimizers import when they are first made: a second; the others: what runs import
 
-from bertie import storage
+from bertie import storage, tasks  # noqa: F401
 from bertie.checkpoints import folder as model_folder
 from bertie.checkpoints import training_state
 from bertie.cli import main

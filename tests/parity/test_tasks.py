@@ -1,7 +1,7 @@
 """Fine-tuning of every task compared with transformers and sentence-transformers: the first 20 losses, on real data.
 
-Both sides have the same initial weights, examples, order, AdamW, schedule and gradient clipping, in fp32 without
-dropout. The other libraries encode the examples with their own tokenizers.
+Both sides have the same initial weights, the first layers of a real model, examples, order, AdamW, schedule and gradient
+clipping, in fp32 without dropout. The other libraries encode the examples with their own tokenizers.
 """
 
 from __future__ import annotations
@@ -25,20 +25,28 @@ from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
-STEPS, SIZE, RATE, LENGTH = 20, 4, 5e-5, 96
+STEPS, SIZE, RATE, LENGTH = 20, 4, 5e-4, 96
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 @pytest.fixture(scope="module")
-def tokenizer(minilm: Path) -> Any:
-    return transformers.AutoTokenizer.from_pretrained(minilm)
+def two_layers(minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("two_layers")
+    transformers.BertModel.from_pretrained(minilm, num_hidden_layers=2).save_pretrained(folder)
+    transformers.AutoTokenizer.from_pretrained(minilm).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tokenizer(two_layers: Path) -> Any:
+    return transformers.AutoTokenizer.from_pretrained(two_layers)
 
 
 @pytest.fixture(autouse=True)
 def _one_thread(one_thread: None) -> None: ...
 
 
-def ours(task: AnyTask, data: list[Any], minilm: Path, **settings: Any) -> tuple[list[float], Any]:
+def ours(task: AnyTask, data: list[Any], two_layers: Path, **settings: Any) -> tuple[list[float], Any]:
     """Return the losses of bertie, and the model with the initial weights."""
     training = FinetuneTraining(
         steps=STEPS, batch_size=SIZE, learning_rate=RATE, precision="fp32", row_tokens=2 * LENGTH
@@ -53,9 +61,9 @@ def ours(task: AnyTask, data: list[Any], minilm: Path, **settings: Any) -> tuple
         **NO_DROPOUT,
         **settings,
     )
-    losses = bertie.finetune(config, data, data[:4], minilm, threads=1).losses
+    losses = bertie.finetune(config, data, data[:4], two_layers, threads=1).losses
     initial = replace(config, training=replace(training, learning_rate=0.0, steps=1))  # leaves the initial weights
-    return losses, bertie.finetune(initial, data, data[:4], minilm, threads=1).model
+    return losses, bertie.finetune(initial, data, data[:4], two_layers, threads=1).model
 
 
 def theirs(model: nn.Module, units: int, loss_of: Callable[[list[int]], Tensor]) -> list[float]:
@@ -82,8 +90,10 @@ def theirs(model: nn.Module, units: int, loss_of: Callable[[list[int]], Tensor])
     return losses
 
 
-def peer(kind: str, minilm: Path, start: Any, **choices: Any) -> Any:
-    model = getattr(transformers, kind).from_pretrained(minilm, attn_implementation="eager", **NO_DROPOUT, **choices)
+def peer(kind: str, two_layers: Path, start: Any, **choices: Any) -> Any:
+    model = getattr(transformers, kind).from_pretrained(
+        two_layers, attn_implementation="eager", **NO_DROPOUT, **choices
+    )
     lacks = model.load_state_dict(
         family.to_huggingface(bert.FAMILY, start.state_dict(), shapes_of(start)), strict=False
     ).missing_keys
@@ -93,15 +103,15 @@ def peer(kind: str, minilm: Path, start: Any, **choices: Any) -> Any:
 
 def require_equal(found: list[float], expected: list[float]) -> None:
     assert len(found) == STEPS
-    assert max(expected) - min(expected) > 0.005 * max(expected)
+    assert max(expected) - min(expected) > 0.002 * max(expected)
     # A ranking loss near 0 is log(1 + small): fp32 rounds the sum to about 1e-7, whatever the loss.
     assert found == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
-def test_losses_of_regress(minilm: Path, shared_data: Path, tokenizer: Any) -> None:
+def test_losses_of_regress(two_layers: Path, shared_data: Path, tokenizer: Any) -> None:
     data = list(Regress().reader.read(shared_data / "glue" / "STS-B" / "train.tsv"))[:200]
-    losses, start = ours(Regress(), data, minilm)
-    model = peer("AutoModelForSequenceClassification", minilm, start, num_labels=1, problem_type="regression")
+    losses, start = ours(Regress(), data, two_layers)
+    model = peer("AutoModelForSequenceClassification", two_layers, start, num_labels=1, problem_type="regression")
 
     def loss_of(chosen: list[int]) -> Tensor:
         texts = [data[i].text for i in chosen], [data[i].text_pair for i in chosen]
@@ -111,10 +121,10 @@ def test_losses_of_regress(minilm: Path, shared_data: Path, tokenizer: Any) -> N
     require_equal(losses, theirs(model, len(data), loss_of))
 
 
-def test_losses_of_choose(minilm: Path, shared_data: Path, tokenizer: Any) -> None:
+def test_losses_of_choose(two_layers: Path, shared_data: Path, tokenizer: Any) -> None:
     data = list(Choose().reader.read(shared_data / "choice" / "codah" / "full_data.tsv"))[:200]
-    losses, start = ours(Choose(), data, minilm)
-    model = peer("AutoModelForMultipleChoice", minilm, start)
+    losses, start = ours(Choose(), data, two_layers)
+    model = peer("AutoModelForMultipleChoice", two_layers, start)
 
     def loss_of(chosen: list[int]) -> Tensor:
         first = [data[i].context for i in chosen for _ in data[i].endings]
@@ -126,12 +136,12 @@ def test_losses_of_choose(minilm: Path, shared_data: Path, tokenizer: Any) -> No
     require_equal(losses, theirs(model, len(data), loss_of))
 
 
-def test_losses_of_tag(minilm: Path, shared_data: Path, tokenizer: Any) -> None:
+def test_losses_of_tag(two_layers: Path, shared_data: Path, tokenizer: Any) -> None:
     [path] = (shared_data / "ner").glob("*train*")
     data = list(Tag().reader.read(path))[:200]
-    losses, start = ours(Tag(), data, minilm)
+    losses, start = ours(Tag(), data, two_layers)
     labels = sorted({tag for sentence in data for tag in sentence.tags})
-    model = peer("AutoModelForTokenClassification", minilm, start, num_labels=len(labels))
+    model = peer("AutoModelForTokenClassification", two_layers, start, num_labels=len(labels))
 
     def loss_of(chosen: list[int]) -> Tensor:
         words = [list(data[i].words) for i in chosen]
@@ -150,11 +160,11 @@ def test_losses_of_tag(minilm: Path, shared_data: Path, tokenizer: Any) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
-def test_losses_of_span(minilm: Path, shared_data: Path, tokenizer: Any, version: str) -> None:
+def test_losses_of_span(two_layers: Path, shared_data: Path, tokenizer: Any, version: str) -> None:
     """The loss of transformers includes padding in the softmax over tokens, so each window is computed by itself."""
     data = list(Span().reader.read(shared_data / "squad" / f"train-v{version}-subset.json"))[:120]
-    losses, start = ours(Span(doc_stride=32), data, minilm)
-    model = peer("AutoModelForQuestionAnswering", minilm, start)
+    losses, start = ours(Span(doc_stride=32), data, two_layers)
+    model = peer("AutoModelForQuestionAnswering", two_layers, start)
     features = []
     for question in data:
         query = question.question
@@ -198,9 +208,16 @@ def answer_positions(question: Any, found: Any, number: int) -> tuple[int, int]:
     return first, last
 
 
-@pytest.mark.parametrize("scored", [True, False])
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-def test_losses_of_embed(minilm: Path, shared_data: Path, tokenizer: Any, scored: bool, pooling: str) -> None:
+@pytest.mark.parametrize(
+    ("pooling", "scored"),
+    [
+        ("mean", True),
+        ("cls", False),
+        ("max", True),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("mean", False), ("cls", True), ("max", False))),
+    ],
+)
+def test_losses_of_embed(two_layers: Path, shared_data: Path, tokenizer: Any, scored: bool, pooling: str) -> None:
     sentence_transformers = pytest.importorskip(
         "sentence_transformers", reason="needs the package sentence-transformers"
     )
@@ -211,8 +228,8 @@ def test_losses_of_embed(minilm: Path, shared_data: Path, tokenizer: Any, scored
     data = list(Embed().reader.read(shared_data / "glue" / "STS-B" / "train.tsv"))[:200]
     if not scored:
         data = [replace(example, label=None) for example in data]
-    losses, start = ours(Embed(pooling=pooling), data, minilm)  # pyright: ignore[reportArgumentType]
-    module = Transformer(str(minilm), model_kwargs={"attn_implementation": "eager"}, config_kwargs=NO_DROPOUT)
+    losses, start = ours(Embed(pooling=pooling), data, two_layers)  # pyright: ignore[reportArgumentType]
+    module = Transformer(str(two_layers), model_kwargs={"attn_implementation": "eager"}, config_kwargs=NO_DROPOUT)
     encoder = module.auto_model
     encoder.load_state_dict(family.to_huggingface(bert.FAMILY, start.state_dict(), shapes_of(start)), strict=False)
     pooled = Pooling(encoder.config.hidden_size, pooling_mode=pooling)

@@ -186,7 +186,7 @@ def test_every_pretraining_recipe_builds_and_round_trips(name: str) -> None:
 def test_every_small_recipe_trains(name: str, tmp_path: Path, trained_shards: Path, translated_shards: Path) -> None:
     shards = translated_shards if "xlm" in name else trained_shards
     steps = 10 if name.endswith("-paper") else 3  # the last phase of the paper is a tenth of the steps
-    flags = {"steps": str(steps), "batch-size": "4", "row-tokens": "512", "eval-every": "2"}
+    flags = {"steps": str(steps), "batch-size": "4", "row-tokens": "512", "eval-every": "2", "max-eval-tokens": "500"}
     argv = ["pretrain", name, "--data", str(shards), "--out", str(tmp_path / "run"), "--json"]
     argv += ["--objectives.1.teacher", str(untrained_mini(shards, tmp_path))] if name == "mini-distil" else []
     assert main(argv + [word for flag, value in flags.items() for word in (f"--training.{flag}", value)]) == 0

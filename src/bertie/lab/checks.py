@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from bertie.text import readers
 from bertie.text.readers import ReaderOptions
 
 Read = Callable[[str, AnyTask], list[Any]]
+Fit = Callable[[str, str, str], tuple[FinetuneConfig, AnyTask]]
 
 
 def check(plan: Plan) -> None:
@@ -40,7 +42,7 @@ def check(plan: Plan) -> None:
         UserError: A cell cannot run. The message names it. It is a UsageError if the settings are the reason.
     """
     done: set[str] = set()
-    read: Read = lru_cache(maxsize=None)(_read)
+    fit: Fit = lru_cache(maxsize=None)(partial(_fit, lru_cache(maxsize=None)(_read)))
     require_text = lru_cache(maxsize=None)(_require_text)
     for cell in plan.cells:
         try:
@@ -50,7 +52,7 @@ def check(plan: Plan) -> None:
             for name in sorted(set(cell.tasks.values()) - done):
                 step = plan.steps[name]
                 assert isinstance(step, FinetuneStep)
-                _check_finetuning(step, size, read)
+                _check_finetuning(step, size, fit)
                 done.add(name)
         except UserError as error:
             raise type(error)(f"{cell.name}: {error}") from error
@@ -115,21 +117,27 @@ def _continued(recipe: PretrainConfig, entries: int) -> PretrainConfig:
     return replace(recipe, model=replace(checkpoint.config, vocab_size=0))
 
 
-def _check_finetuning(step: FinetuneStep, size: EncoderConfig, read: Read) -> None:
-    recipe = configuration.build(FinetuneConfig, step.recipe, "")
+def _check_finetuning(step: FinetuneStep, size: EncoderConfig, fit: Fit) -> None:
+    recipe, task = fit(step.train, step.dev, json.dumps(step.recipe | {"seed": 0}))
     with_language(size, recipe.language)
     if recipe.max_length > size.max_position_embeddings:
         raise UsageError(
             f"max_length of fine-tuning is {recipe.max_length}, and the model reads at most "
             f"{size.max_position_embeddings} tokens: lower max_length, or raise model.max_position_embeddings"
         )
-    task = recipe.task.fit(read(step.train, recipe.task))
-    dev = read(step.dev, recipe.task)
-    task.validate(dev)
-    selection_metric(recipe, task, dev)
     require_layers(recipe, task, size)
     with torch.device("meta"):
         build_model(recipe, task, size)
+
+
+def _fit(read: Read, train: str, dev: str, settings: str) -> tuple[FinetuneConfig, AnyTask]:
+    """Return a recipe, given as JSON, and its task with the labels of the examples, which are checked."""
+    recipe = configuration.build(FinetuneConfig, json.loads(settings), "")
+    task = recipe.task.fit(read(train, recipe.task))
+    examples = read(dev, recipe.task)
+    task.validate(examples)
+    selection_metric(recipe, task, examples)
+    return recipe, task
 
 
 def _read(path: str, task: AnyTask) -> list[Any]:

@@ -11,6 +11,9 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +23,44 @@ import tomli_w
 import bertie
 from bertie.cli import main
 from bertie.errors import MachineError, UsageError
-from bertie.lab import dry_run
-from bertie.lab.launchers import Work
+from bertie.lab import dry_run, schedule, worker
+from bertie.lab.launchers import ProcessLauncher, Work
+from bertie.lab.steps import Workplace
 
 File = dict[str, Any]
+
+
+@dataclass
+class Ended:
+    """A step that this process has run."""
+
+    code: int
+
+    def exit_code(self) -> int:
+        return self.code
+
+    def stop(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_processes() -> Iterator[None]:
+    """Labs of this process run their steps in it, without importing torch for each. Those of `command` start processes."""
+    start = ProcessLauncher.start
+
+    def run(launcher: ProcessLauncher, arguments: Sequence[str], log: Path) -> Any:
+        if launcher.prefix:
+            return start(launcher, arguments, log)
+        plan, steps, name, threads = arguments
+        with open(log, "a") as file, redirect_stderr(file):
+            return Ended(worker.main(Path(plan), Workplace(Path(steps), name, int(threads)), parent=0))
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ProcessLauncher, "start", run)
+        patched.setattr(schedule, "POLL_SECONDS", 0)
+        yield
+    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +167,13 @@ def test_labs_share_steps(finished: Path, lab_data: Path, tmp_path: Path) -> Non
     assert len(results(tmp_path / "other")) == 1
 
 
+def prepared(finished: Path, out: Path) -> Path:
+    """A folder of a lab that has its vocabulary and its shards."""
+    trained = shutil.ignore_patterns("pretrain-*", "finetune-*")
+    shutil.copytree(finished / "steps", out / "steps", ignore=trained)
+    return out
+
+
 def command(data: Path, out: Path, file: Path) -> list[str]:
     return [sys.executable, "-m", "bertie", "lab", str(file), "--data", str(data), "--out", str(out), "--json"]
 
@@ -138,8 +182,10 @@ def command(data: Path, out: Path, file: Path) -> list[str]:
 def test_a_stopped_lab_resumes_and_ends_with_the_same_scores(
     stop: signal.Signals, finished: Path, lab_data: Path, tmp_path: Path
 ) -> None:
-    file, out = tmp_path / "lab.toml", tmp_path / "out"
-    file.write_text(tomli_w.dumps(small()))
+    file, out = tmp_path / "lab.toml", prepared(finished, tmp_path / "out")
+    lab = small()
+    lab["axes"][0]["variants"].pop()
+    file.write_text(tomli_w.dumps(lab))
     process = subprocess.Popen(command(lab_data, out, file), stderr=subprocess.PIPE, stdout=subprocess.PIPE)
     while not list((out / "steps").glob("pretrain-*/log.txt")):
         assert process.poll() is None
@@ -153,11 +199,11 @@ def test_a_stopped_lab_resumes_and_ends_with_the_same_scores(
     again = subprocess.run(command(lab_data, out, file), capture_output=True, timeout=600, check=True)
     assert json.loads(again.stdout)["failed"] == 0
     assert done.items() <= states(out / "steps").items()
-    assert results(out) == [row for row in results(finished) if row["variants"] != ["frozen"]][:2]
+    assert results(out) == results(finished)[:1]
 
 
-def test_jobs_of_slurm_end_when_the_command_is_killed(lab_data: Path, tmp_path: Path) -> None:
-    file, out = tmp_path / "lab.toml", tmp_path / "out"
+def test_jobs_of_slurm_end_when_the_command_is_killed(finished: Path, lab_data: Path, tmp_path: Path) -> None:
+    file, out = tmp_path / "lab.toml", prepared(finished, tmp_path / "out")
     file.write_text(tomli_w.dumps(small() | {"budget": {"unit": "steps", "amount": 1_000_000}}))
     stand_in_for_srun(tmp_path)
     environment = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}

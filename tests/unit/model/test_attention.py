@@ -134,7 +134,7 @@ def test_gradients_agree_with_finite_differences(
         options = {"dropout": dropout, "pattern": pattern}
         return attention(q, k, v, ragged(queries), ragged(keys), **options)
 
-    assert torch.autograd.gradcheck(attend, (q, k, v))
+    assert torch.autograd.gradcheck(attend, (q, k, v), fast_mode=True)  # in random directions
 
 
 @pytest.mark.parametrize("pattern", WINDOWS)

@@ -150,7 +150,7 @@ def test_gradients_agree_with_finite_differences(attend: Attend, dropout: float,
         whole = cut._replace(distance=torch.cat([unused, cut.distance, unused]))
         return attend(whole, given.streams, given.keys, dropout)
 
-    assert torch.autograd.gradcheck(attended, tuple(terms))
+    assert torch.autograd.gradcheck(attended, tuple(terms), fast_mode=True)  # in random directions
 
 
 @by_implementation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,49 +84,41 @@ def second_epoch_start(config: PretrainConfig, shards: Path) -> int:
     return next(number for number, step in enumerate(steps) if step.position.epoch == 1)
 
 
-@pytest.mark.parametrize(
-    ("where", "workers"),
-    [
-        ("first step", 0),
-        ("epoch end", 2),
-        ("phase change", 0),
-        ("before evaluation", 2),
-        pytest.param("first step", 2, marks=pytest.mark.slow),
-        pytest.param("epoch end", 0, marks=pytest.mark.slow),
-        pytest.param("phase change", 2, marks=pytest.mark.slow),
-        pytest.param("before evaluation", 0, marks=pytest.mark.slow),
-    ],
-)
-def test_run_stopped_twice_resumes_to_the_same_bytes(
+@pytest.mark.parametrize("workers", [0, 2])
+def test_run_stopped_at_many_steps_resumes_to_the_same_bytes(
     config: PretrainConfig,
     few_shards: Path,
     undisturbed: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     workers: int,
-    where: str,
 ) -> None:
-    edge = second_epoch_start(config, few_shards)
-    assert 3 < edge < 20  # otherwise the run would not reach it
-    step = {"first step": 1, "epoch end": edge, "phase change": 22, "before evaluation": 9}[where]
-    save, run = trainer.save_state, tmp_path / "run"
-    settings = replace(config, training=replace(TRAINING, workers=workers))
-    for stop in (step, step + 1):
-
-        def stopping(*args: Any, stop: int = stop) -> None:
-            save(*args)
-            if args[5].step == stop:
-                raise KeyboardInterrupt
-
-        with monkeypatch.context() as patch:
-            patch.setattr(trainer, "save_state", stopping)
-            with pytest.raises(KeyboardInterrupt):
+    """After the first step, before an evaluation, at the end of an epoch and of a phase, each time twice in a row."""
+    epoch_end, phase_end = second_epoch_start(config, few_shards), 22
+    assert 10 < epoch_end < 20  # otherwise the run would not reach it
+    run, settings = tmp_path / "run", replace(config, training=replace(TRAINING, workers=workers))
+    for place in (1, 9, epoch_end, phase_end):
+        for step in (place, place + 1):
+            with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+                patch.setattr(trainer, "save_state", stopping_after(step))
                 bertie.pretrain(settings, few_shards, run, threads=1)
-        assert not multiprocessing.active_children()  # the workers have ended
+            assert not multiprocessing.active_children()  # the workers have ended
     bertie.pretrain(settings, few_shards, run, threads=1)
     assert metrics(run) == metrics(undisturbed)
     for name in ("model.safetensors", "checkpoints/step-00000024/training_state/optimizer.safetensors"):
         assert (run / name).read_bytes() == (undisturbed / name).read_bytes()
+
+
+def stopping_after(step: int) -> Callable[..., None]:
+    """Return a function that saves the state, and then interrupts the run if it is after that step."""
+    save = trainer.save_state
+
+    def stopping(*args: Any) -> None:
+        save(*args)
+        if args[5].step == step:
+            raise KeyboardInterrupt
+
+    return stopping
 
 
 @pytest.mark.parametrize("kind", ["full_sentences", "doc_sentences", "swapped", "static", "translations", "shared"])
@@ -152,21 +145,14 @@ def test_every_layout_and_shared_layers_resume_to_the_same_bytes(
         },
     }
     shards = few_translated if kind == "translations" else few_shards
-    changed = replace(config, **changes[kind])
-    bertie.pretrain(changed, shards, tmp_path / "undisturbed", threads=1)
+    changed, run = replace(config, **changes[kind]), tmp_path / "run"
     step = second_epoch_start(changed, shards) + 1
     assert step < 20
-    save, run = trainer.save_state, tmp_path / "run"
-
-    def stopping(*args: Any) -> None:
-        save(*args)
-        if args[5].step == step:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(trainer, "save_state", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            bertie.pretrain(changed, shards, run, threads=1)
+    changed = replace(changed, training=replace(changed.training, checkpoint_every=step))
+    bertie.pretrain(changed, shards, tmp_path / "undisturbed", threads=1)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(trainer, "save_state", stopping_after(step))
+        bertie.pretrain(changed, shards, run, threads=1)
     bertie.pretrain(changed, shards, run, threads=1)
     assert metrics(run) == metrics(tmp_path / "undisturbed")
     assert (run / "model.safetensors").read_bytes() == (tmp_path / "undisturbed" / "model.safetensors").read_bytes()

@@ -247,7 +247,7 @@ class _KilledError(BaseException):
 @pytest.mark.parametrize(
     "stage", ["read_group", "find_duplicates", "encode_block", "_assemble", "write_manifest", "publish"]
 )
-@pytest.mark.parametrize("after", [0, 2])
+@pytest.mark.parametrize("after", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_killed_run_resumes_with_the_same_bytes(
     tmp_path: Path, many_files: Path, tokenizer: Tokenizer, stage: str, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
