@@ -119,7 +119,8 @@ def test_ranks_with_different_settings_are_refused(
     script = tmp_path / "start.sh"
     script.write_text(f'[ "$RANK" = 1 ] && set -- "$@" {flag} {value}; exec {sys.executable} -m bertie "$@"\n')
     command = pretrain_command(shards, tmp_path / "run")
-    _, text = torchrun(*command, program=("--no-python", "sh", str(script))).communicate(timeout=600)
+    program = ("--max-restarts", "0", "--no-python", "sh", str(script))
+    _, text = torchrun(*command, program=program).communicate(timeout=600)
     assert f"bertie: {key} is " in text
     assert "start every process with the same command" in text
     assert not (tmp_path / "run").exists()

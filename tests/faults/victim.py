@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import holding
-import matplotlib.backends.backend_svg
-import scipy.sparse
-import torch._dynamo  # noqa: F401 - what optimizers import when they are first made: a second; the others: what runs import
+import matplotlib.backends.backend_svg  # noqa: F401 - what runs import late, here once
+import scipy.sparse  # noqa: F401
+import torch._dynamo  # noqa: F401 - what optimizers import when they are first made: a second
 
 from bertie import storage, tasks  # noqa: F401
 from bertie.checkpoints import folder as model_folder

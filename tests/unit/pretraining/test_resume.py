@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -99,8 +100,7 @@ def test_run_stopped_at_many_steps_resumes_to_the_same_bytes(
     run, settings = tmp_path / "run", replace(config, training=replace(TRAINING, workers=workers))
     for place in (1, 9, epoch_end, phase_end):
         for step in (place, place + 1):
-            with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-                patch.setattr(trainer, "save_state", stopping_after(step))
+            with stopped_after(step, monkeypatch):
                 bertie.pretrain(settings, few_shards, run, threads=1)
             assert not multiprocessing.active_children()  # the workers have ended
     bertie.pretrain(settings, few_shards, run, threads=1)
@@ -109,8 +109,9 @@ def test_run_stopped_at_many_steps_resumes_to_the_same_bytes(
         assert (run / name).read_bytes() == (undisturbed / name).read_bytes()
 
 
-def stopping_after(step: int) -> Callable[..., None]:
-    """Return a function that saves the state, and then interrupts the run if it is after that step."""
+@contextmanager
+def stopped_after(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Expect that a run is interrupted as soon as the state after that step is saved."""
     save = trainer.save_state
 
     def stopping(*args: Any) -> None:
@@ -118,7 +119,10 @@ def stopping_after(step: int) -> Callable[..., None]:
         if args[5].step == step:
             raise KeyboardInterrupt
 
-    return stopping
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "save_state", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            yield
 
 
 @pytest.mark.parametrize("kind", ["full_sentences", "doc_sentences", "swapped", "static", "translations", "shared"])
@@ -150,8 +154,7 @@ def test_every_layout_and_shared_layers_resume_to_the_same_bytes(
     assert step < 20
     changed = replace(changed, training=replace(changed.training, checkpoint_every=step))
     bertie.pretrain(changed, shards, tmp_path / "undisturbed", threads=1)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(trainer, "save_state", stopping_after(step))
+    with stopped_after(step, monkeypatch):
         bertie.pretrain(changed, shards, run, threads=1)
     bertie.pretrain(changed, shards, run, threads=1)
     assert metrics(run) == metrics(tmp_path / "undisturbed")

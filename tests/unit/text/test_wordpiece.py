@@ -29,7 +29,7 @@ from bertie.text.executors import LocalExecutor
 from bertie.text.vocabulary import train_tokenizer
 sources.MIN_GROUP_BYTES = 1000  # every file is a work item
 executor = LocalExecutor(int(sys.argv[3]))
-train_tokenizer([sys.argv[1]], Path(sys.argv[2]), vocab_size=2500, criterion=sys.argv[4], executor=executor)
+train_tokenizer([sys.argv[1]], Path(sys.argv[2]), vocab_size=1500, criterion=sys.argv[4], executor=executor)
 print(hashlib.sha256(Path(sys.argv[2], "tokenizer.json").read_bytes()).hexdigest())
 """
 
@@ -213,7 +213,7 @@ def test_workers_threads_and_hash_seeds_do_not_change_the_tokenizer(
 ) -> None:
     (tmp_path / "texts").mkdir()
     for part in range(4):
-        (tmp_path / "texts" / f"{part}.txt").write_text("\n\n".join(lines[part::4]), encoding="utf-8")
+        (tmp_path / "texts" / f"{part}.txt").write_text("\n\n".join(lines[part:1600:4]), encoding="utf-8")
     digests = set()
     for run, workers in enumerate("124"):
         environment = {**os.environ, "RAYON_NUM_THREADS": workers, "PYTHONHASHSEED": str(run)}
