@@ -11,6 +11,7 @@ A page loads nothing from the network. The same content gives the same bytes. Al
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -26,12 +27,11 @@ if TYPE_CHECKING:
 
 Numbers = Sequence[float]
 
-# The palette of Okabe and Ito, which color-blind readers can distinguish, with lighter colors for the dark theme.
-SERIES = {
-    "light": ("#0072b2", "#d55e00", "#00805f", "#a8517f", "#8a6d00", "#4b5563"),
-    "dark": ("#5db4e8", "#f0894d", "#3ecf9f", "#e09ac0", "#e3c04f", "#aab2bf"),
-}
-_INK = {"light": ("#1f2328", "#6b7076", "#e3e1da"), "dark": ("#e8e6e1", "#9b9fa6", "#34373d")}  # text, muted, grid
+# The palette of Okabe and Ito, which color-blind readers can distinguish.
+SERIES = ("#0072b2", "#d55e00", "#00805f", "#a8517f", "#8a6d00", "#4b5563")
+_INK, QUIET, _GRID = "#1f2328", "#5f656d", "#e3e1da"
+# The variables of report.css that stand for the colors in a page: each theme has values of its own.
+_VARIABLES = {_INK: "ink", QUIET: "quiet", _GRID: "line"} | {color: f"series-{i}" for i, color in enumerate(SERIES)}
 
 Mark = Literal["", "gold", "wrong", "right"]
 
@@ -42,11 +42,6 @@ class TextSpan(NamedTuple):
     text: str
     mark: Mark = ""
     note: str = ""
-
-
-def baseline_color(theme: str) -> str:
-    """Return the color of baselines in a chart."""
-    return _INK[theme][1]
 
 
 def _is_number(value: object) -> bool:
@@ -128,11 +123,11 @@ class Page:
         names are in a legend above the chart, where they hide no curve.
         """
 
-        def draw(axes: Axes, theme: str) -> None:
-            for (name, (xs, ys)), color in zip(series.items(), _colors(theme, len(series)), strict=True):
+        def draw(axes: Axes) -> None:
+            for (name, (xs, ys)), color in zip(series.items(), itertools.cycle(SERIES)):
                 axes.plot(xs, ys, color=color, linewidth=1.8, label=name, marker="o" if len(xs) == 1 else "")
             for name, level in (lines or {}).items():
-                axes.axhline(level, color=baseline_color(theme), linewidth=1, linestyle=(0, (4, 3)), label=name)
+                axes.axhline(level, color=QUIET, linewidth=1, linestyle=(0, (4, 3)), label=name)
             axes.margins(x=0.02)
             axes.grid(axis="y")
             axes.locator_params(nbins=6)
@@ -148,8 +143,8 @@ class Page:
     def bar_chart(self, bars: Mapping[str, float], x_label: str, caption: str) -> None:
         """Add a bar chart with one bar per name, in the given order."""
 
-        def draw(axes: Axes, theme: str) -> None:
-            axes.bar(range(len(bars)), list(bars.values()), color=SERIES[theme][0], width=0.8)
+        def draw(axes: Axes) -> None:
+            axes.bar(range(len(bars)), list(bars.values()), color=SERIES[0], width=0.8)
             stride = -(-len(bars) // 8)  # at most 8 names fit below the axis
             axes.set_xticks(range(0, len(bars), stride), list(bars)[::stride], rotation=30, ha="right")
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
@@ -170,14 +165,14 @@ class Page:
         left out.
         """
 
-        def draw(axes: Axes, theme: str) -> None:
+        def draw(axes: Axes) -> None:
             for row, (name, (mean, half_width)) in enumerate(scores.items()):
                 runs = (dots or {}).get(name, [])
                 has_interval = not math.isnan(half_width) and len(runs) != 2
-                axes.plot(runs, [row] * len(runs), "|", markersize=11, color=_INK[theme][1])
-                axes.plot(mean, row, "o", markersize=7, color=SERIES[theme][0])
+                axes.plot(runs, [row] * len(runs), "|", markersize=11, color=QUIET)
+                axes.plot(mean, row, "o", markersize=7, color=SERIES[0])
                 if has_interval:
-                    axes.plot([mean - half_width, mean + half_width], [row, row], linewidth=2.2, color=SERIES[theme][0])
+                    axes.plot([mean - half_width, mean + half_width], [row, row], linewidth=2.2, color=SERIES[0])
                 note = f"{name}\u2003{mean:.3f}" + (
                     f" ± {half_width:.3f}" if has_interval else " (2 runs: no interval)" * (len(runs) == 2)
                 )
@@ -210,13 +205,15 @@ class Page:
         )
         self.parts.append(f'<div class="guesses"><p>{escape(text)}</p>\n{rows}</div>')
 
-    def picture(self, draw: Callable[[Axes, str], None], caption: str, description: str, height: float) -> None:
-        """Add a chart in both themes; the page shows the one that fits the reader's system.
+    def picture(self, draw: Callable[[Axes], object], caption: str, description: str, height: float) -> None:
+        """Add a chart, whose colors follow the theme of the page.
 
-        `draw(axes, theme)` draws on axes of 5.4 by `height` inches, for the theme "light" or "dark". `description` is for
-        readers who cannot see the chart.
+        `draw(axes)` draws on axes of 5.4 by `height` inches, in the colors SERIES and QUIET (for baselines). `description` is
+        for readers who cannot see the chart.
         """
-        self.parts.append(_figure(draw, caption, description, height))
+        self.parts.append(
+            f"<figure><figcaption>{escape(caption)}</figcaption>{_svg(draw, description, height)}</figure>"
+        )
 
     def matrix(self, labels: Sequence[str], counts: Sequence[Sequence[int]]) -> None:
         """Add a confusion matrix. The color of a cell shows its share of the row; the diagonal has its own color.
@@ -294,63 +291,50 @@ def _part(part: TextSpan) -> str:
     return text + (f'<span class="note">{escape(part.note)}</span>' if part.note else "")
 
 
-def _colors(theme: str, count: int) -> list[str]:
-    palette = SERIES[theme]
-    return [palette[index % len(palette)] for index in range(count)]
-
-
 def _legend_columns(names: Sequence[str]) -> int:
     """Return how many names fit side by side above a chart: 51 characters, and 5 of them for each line sample."""
     lengths = sorted(map(len, names), reverse=True)
     return next((columns for columns in (3, 2) if sum(lengths[:columns]) + 5 * columns <= 51), 1)
 
 
-def _figure(draw: Any, caption: str, description: str, height: float) -> str:
-    heading = f"<figcaption>{escape(caption)}</figcaption>"
-    return "\n".join(
-        f'<figure class="{theme}">{heading}{_svg(draw, theme, description, height)}</figure>'
-        for theme in ("light", "dark")
-    )
-
-
-def _svg(draw: Any, theme: str, description: str, height: float) -> str:
+def _svg(draw: Callable[[Axes], object], description: str, height: float) -> str:
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    ink, muted, grid = _INK[theme]
     style: Any = {
         "svg.fonttype": "none",  # text remains text: selectable, searchable, in the page's font
-        "svg.hashsalt": theme,  # makes ids deterministic, and different in the two themes
+        "svg.hashsalt": "bertie",  # makes ids deterministic
         "font.family": "sans-serif",
         "font.size": 11,
         "text.parse_math": False,
-        "text.color": ink,
-        "axes.edgecolor": grid,
-        "axes.labelcolor": muted,
+        "text.color": _INK,
+        "axes.edgecolor": _GRID,
+        "axes.labelcolor": QUIET,
         "axes.facecolor": "none",
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.spines.left": False,
         "axes.axisbelow": True,
-        "xtick.color": muted,
-        "ytick.color": muted,
+        "xtick.color": QUIET,
+        "ytick.color": QUIET,
         "xtick.major.size": 0,
         "xtick.major.pad": 7,  # keeps the first label clear of the lowest label of the y axis
         "ytick.major.size": 0,
-        "grid.color": grid,
+        "grid.color": _GRID,
         "grid.linewidth": 0.8,
         "legend.frameon": False,
     }
     with matplotlib.rc_context(style):
         figure = Figure(figsize=(5.4, height), layout="constrained", facecolor="none")
         FigureCanvasSVG(figure)
-        draw(figure.add_subplot(), theme)
+        draw(figure.add_subplot())
         stream = io.StringIO()
         figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     svg = stream.getvalue()
     svg = svg[svg.index("<svg") :]
     start = rf'<svg viewBox="\1" role="img"><title>{escape(description)}</title>'
     svg = re.sub(r'^<svg [^>]*?viewBox="([^"]*)"[^>]*>', start, svg)
+    svg = re.sub("|".join(_VARIABLES), lambda color: f"var(--{_VARIABLES[color[0]]})", svg)
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # all figures have the same group ids, and nothing refers to them
     return re.sub(r" font-family: [^;\"]*;?", "", svg)  # use the fonts of the page

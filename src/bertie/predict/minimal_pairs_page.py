@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bertie.console import percent
-from bertie.report import SERIES, Page, TextSpan, baseline_color
+from bertie.report import QUIET, SERIES, Page, TextSpan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,12 +67,12 @@ def _row(group: dict[str, Any]) -> tuple[Any, ...]:
 def _chart(report: Page, groups: list[dict[str, Any]]) -> None:
     """Add a chart with one row per group: accuracy and interval."""
 
-    def draw(axes: Axes, theme: str) -> None:
-        color = SERIES[theme][0]
+    def draw(axes: Axes) -> None:
+        color = SERIES[0]
         for row, group in enumerate(groups):
             axes.plot([100 * group["low"], 100 * group["high"]], [row, row], linewidth=2.2, color=color)
             axes.plot(100 * group["accuracy"], row, "o", markersize=7, color=color)
-        axes.axvline(50, color=baseline_color(theme), linewidth=1, linestyle=(0, (4, 3)))
+        axes.axvline(50, color=QUIET, linewidth=1, linestyle=(0, (4, 3)))
         axes.set_yticks(range(len(groups)), [group["name"].replace("_", " ") for group in groups])
         axes.set_ylim(len(groups) - 0.5, -0.5)
         axes.set_xlim(-4, 104)  # room for the dots at both ends

@@ -16,7 +16,7 @@ from bertie import UsageError, UserError, runtime
 from bertie import config as configuration
 from bertie.cli import main
 from bertie.pretraining import budget_plan, plan_report, pretrain, scaling, step_cost
-from bertie.pretraining.budget_plan import FILL_A_GPU, GPUS, MOST_EPOCHS, RECIPES, Gpu
+from bertie.pretraining.budget_plan import FILL_A_GPU, GPUS, MOST_EPOCHS, RECIPES, Gpu, Target
 from bertie.pretraining.pretrain import Setup, set_up
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.pretraining.step_cost import flops_per_step, seconds_per_step
@@ -44,9 +44,24 @@ def seconds(setup: Setup) -> float:
     return flops_per_step(setup) / 1e11
 
 
+MEMORY: dict[str, float] = {}
+
+
+def memory(setup: Setup, target: Target) -> float:
+    """What `_memory` says, once for each recipe: it follows all layers of a model."""
+    key = f"{setup.config} {target.gpu}"
+    if key not in MEMORY:
+        MEMORY[key] = memory_of(setup, target)
+    return MEMORY[key]
+
+
+memory_of = budget_plan._memory
+
+
 @pytest.fixture(autouse=True)
 def known_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with a known speed, so that a test does not depend on that of this machine."""
+    monkeypatch.setattr(budget_plan, "_memory", memory)
     monkeypatch.setattr(runtime, "device", lambda: torch.device("cpu"))
     monkeypatch.setattr(budget_plan, "seconds_per_step", seconds)
     monkeypatch.setattr(budget_plan, "_prepare", lambda *_: 10.0)
@@ -268,7 +283,7 @@ def test_the_plan_of_a_short_text_is_refused(
 
 
 def test_timed_steps_have_at_most_half_the_text(small_shards: Path) -> None:
-    target = budget_plan.Target("h100", GPUS["h100"], 0.3, 0, math.inf, open_shards(small_shards), 60)
+    target = Target("h100", GPUS["h100"], 0.3, 0, math.inf, open_shards(small_shards), 60)
     assert target.sizes() == (target.text // 256, 8192)
     assert replace(target, gpu=None).sizes() == (16, 2048)
 

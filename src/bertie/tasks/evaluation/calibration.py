@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertie.report import SERIES, Page, baseline_color
+from bertie.report import QUIET, SERIES, Page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,24 +75,24 @@ class Calibration:
         page.picture(self._reliability, "accuracy, by predicted probability", about, 3.4)
         page.picture(self._confidences, f"number of {self.unit}, by predicted probability", about, 2.8)
 
-    def _reliability(self, axes: Axes, theme: str) -> None:
-        axes.plot([0, 1], [0, 1], color=baseline_color(theme), linewidth=1, linestyle=(0, (4, 3)))
+    def _reliability(self, axes: Axes) -> None:
+        axes.plot([0, 1], [0, 1], color=QUIET, linewidth=1, linestyle=(0, (4, 3)))
         used = self.count > 0
         confidence, accuracy = self.confidence[used], self.accuracy[used]
-        axes.vlines(confidence, confidence, accuracy, color=SERIES[theme][1], linewidth=2, alpha=0.7)
+        axes.vlines(confidence, confidence, accuracy, color=SERIES[1], linewidth=2, alpha=0.7)
         sizes = 18 + 150 * self.count[used] / self.count.max()
-        axes.scatter(confidence, accuracy, s=sizes, color=SERIES[theme][0], zorder=3, linewidths=0)
+        axes.scatter(confidence, accuracy, s=sizes, color=SERIES[0], zorder=3, linewidths=0)
         axes.set_xlim(-0.02, 1.02)
         axes.set_ylim(-0.02, 1.05)
         axes.grid()
         axes.set_xlabel("mean probability of the bin")
 
-    def _confidences(self, axes: Axes, theme: str) -> None:
+    def _confidences(self, axes: Axes) -> None:
         middle = (np.arange(BINS) + 0.5) / BINS
         correct = np.round(self.count * self.accuracy)
         wrong = self.count - correct
-        axes.bar(middle, correct, width=0.85 / BINS, color=SERIES[theme][0], label="correct")
-        axes.bar(middle, wrong, width=0.85 / BINS, bottom=correct, color=SERIES[theme][1], label="wrong")
+        axes.bar(middle, correct, width=0.85 / BINS, color=SERIES[0], label="correct")
+        axes.bar(middle, wrong, width=0.85 / BINS, bottom=correct, color=SERIES[1], label="wrong")
         axes.set_xlim(-0.02, 1.02)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.grid(axis="y")

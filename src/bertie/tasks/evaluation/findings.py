@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from bertie.console import plural
-from bertie.report import SERIES, Page, baseline_color
+from bertie.report import QUIET, SERIES, Page
 from bertie.tasks.evaluation.passages import Passage
 
 if TYPE_CHECKING:
@@ -164,14 +164,14 @@ class Scatter:
         every = -(-len(self.gold) // MAX_POINTS)
         xs, ys = self.gold[::every], self.predicted[::every]
 
-        def draw(axes: Axes, theme: str) -> None:
+        def draw(axes: Axes) -> None:
             if self.diagonal:
                 middle = float(np.mean(xs))
-                axes.axline((middle, middle), slope=1, color=baseline_color(theme), linewidth=1, linestyle=(0, (4, 3)))
+                axes.axline((middle, middle), slope=1, color=QUIET, linewidth=1, linestyle=(0, (4, 3)))
                 ends = min(xs.min(), ys.min()), max(xs.max(), ys.max())
                 margin = 0.04 * (ends[1] - ends[0]) or 1.0
                 axes.set(xlim=(ends[0] - margin, ends[1] + margin), ylim=(ends[0] - margin, ends[1] + margin))
-            axes.scatter(xs, ys, s=14, color=SERIES[theme][0], alpha=0.45, linewidths=0)
+            axes.scatter(xs, ys, s=14, color=SERIES[0], alpha=0.45, linewidths=0)
             axes.grid()
             axes.locator_params(nbins=6)
             axes.set_xlabel(self.x_label)
