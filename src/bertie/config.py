@@ -15,8 +15,11 @@ with its parents as follows:
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
+import inspect
+import sys
 import tomllib
 import types
 import typing
@@ -82,6 +85,27 @@ def hints(owner: type, include_extras: bool = False) -> dict[str, Any]:
     """Return the types of the fields of a dataclass."""
     found = typing.get_type_hints(owner, include_extras=include_extras)
     return {field.name: found[field.name] for field in dataclasses.fields(owner)}
+
+
+def field_docs(owner: type) -> dict[str, str]:
+    """Return the docstring below each field of a dataclass, on one line."""
+    return _field_docs(sys.modules[owner.__module__]).get(owner.__name__, {})
+
+
+@functools.cache
+def _field_docs(source: types.ModuleType) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for node in ast.parse(inspect.getsource(source)).body:
+        if isinstance(node, ast.ClassDef):
+            pairs = zip(node.body, node.body[1:], strict=False)
+            found[node.name] = {
+                field.target.id: " ".join(below.value.value.split())
+                for field, below in pairs
+                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+                if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+                if isinstance(below.value.value, str)
+            }
+    return found
 
 
 def defaults(owner: type) -> dict[str, Any]:
