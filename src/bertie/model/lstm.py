@@ -33,6 +33,9 @@ class LstmConfig:
     languages: ClassVar[tuple[str, ...]] = ()
     type_vocab_size: ClassVar = 0
     classifier_pooling: ClassVar[ClassifierPooling] = "token"
+    causal: ClassVar = False  # only half of the hidden state sees no later token
+    head_layers: ClassVar = HeadLayers()
+    pooled_token: ClassVar[PooledToken] = "last"  # where the forward LSTM has read all others
     kind: Literal["lstm"] = field(default="lstm", kw_only=True)
     num_hidden_layers: int
     """Number of LSTM layers of each direction."""
@@ -62,21 +65,6 @@ class LstmConfig:
                 f"model.hidden_size is {self.hidden_size} and model.cell_size is {self.cell_size}: hidden_size must be "
                 "even, and cell_size at least half of it"
             )
-
-    @property
-    def causal(self) -> bool:
-        """Whether a token sees no later token. Only half of the hidden state does not."""
-        return False
-
-    @property
-    def head_layers(self) -> HeadLayers:
-        """Layers of the heads of tasks."""
-        return HeadLayers()
-
-    @property
-    def pooled_token(self) -> PooledToken:
-        """The token that stands for the whole sequence: the last one, where the forward LSTM has read all others."""
-        return "last"
 
     def products(self, batch: Batch, rows: np.ndarray) -> float:  # noqa: ARG002
         """Return the multiplications of a forward pass: gates and projections, without padding, and a CNN once for each

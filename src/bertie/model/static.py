@@ -23,6 +23,10 @@ class StaticConfig:
     languages: ClassVar[tuple[str, ...]] = ()
     type_vocab_size: ClassVar = 0
     classifier_pooling: ClassVar[ClassifierPooling] = "token"
+    num_hidden_layers: ClassVar = 0
+    causal: ClassVar = True  # a token sees no other token at all
+    head_layers: ClassVar = HeadLayers()
+    pooled_token: ClassVar[PooledToken] = "first"  # its own vector says nothing about the text, a BiLSTM's does
     kind: Literal["static"] = field(default="static", kw_only=True)
     hidden_size: int
     """Size of the vectors."""
@@ -40,26 +44,6 @@ class StaticConfig:
         require_range("model", self, "vocab_size", low=0)
         require_range("model", self, "initializer_range", low=0, above=True)
         require_range("model", self, "hidden_dropout_prob", low=0, high=0.99)
-
-    @property
-    def num_hidden_layers(self) -> int:
-        """Number of layers above the embeddings: none."""
-        return 0
-
-    @property
-    def causal(self) -> bool:
-        """Whether a token sees no later token. It sees no other token at all."""
-        return True
-
-    @property
-    def head_layers(self) -> HeadLayers:
-        """Layers of the heads of tasks."""
-        return HeadLayers()
-
-    @property
-    def pooled_token(self) -> PooledToken:
-        """The token that a head for whole texts reads. Its own vector says nothing about the text, a BiLSTM's does."""
-        return "first"
 
     def products(self, batch: Batch, rows: np.ndarray) -> float:  # noqa: ARG002
         """Return the multiplications of a forward pass: none."""

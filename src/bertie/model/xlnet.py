@@ -35,6 +35,8 @@ class XlnetConfig:
     languages: ClassVar[tuple[str, ...]] = ()
     type_vocab_size: ClassVar = 2  # its attention distinguishes two segments
     classifier_pooling: ClassVar[ClassifierPooling] = "token"
+    causal: ClassVar = False  # in fine-tuning and prediction, every token sees all others
+    head_layers: ClassVar = HeadLayers()
     kind: Literal["xlnet"] = field(default="xlnet", kw_only=True)
     num_hidden_layers: int
     """Number of layers."""
@@ -74,16 +76,6 @@ class XlnetConfig:
                 f"model.hidden_size is {self.hidden_size}, with {self.num_attention_heads} heads: it must be even and a "
                 "multiple of model.num_attention_heads"
             )
-
-    @property
-    def causal(self) -> bool:
-        """Whether a token sees no later token. In fine-tuning and prediction, every token sees all others."""
-        return False
-
-    @property
-    def head_layers(self) -> HeadLayers:
-        """Layers of the heads of tasks."""
-        return HeadLayers()
 
     def products(self, batch: Batch, rows: np.ndarray) -> float:
         """Return the multiplications of a forward pass, with an order those of both streams. batch: NumPy arrays.
