@@ -155,7 +155,7 @@ def _one(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, run: Ru
     dev = [data.dev[i] for i in report]
     scores = tuned.task.score([tuned.predictions[i] for i in report], dev)
     if has_failed(selection_metric(config, tuned.task, data.dev), scores, tuned.task, dev):
-        console.warn(_failed_run_warning(config, tuned.job.settings.steps))
+        console.warn(_failed_run_warning(config, tuned.job.settings.length.parts))
     if run is not None:
         of = f"{len(dev)} of {len(data.dev)}, those that did not tune it, of the" if apart else str(len(dev))
         about = f"{_start(checkpoint)} {_length(config)} On {of} dev examples: {_format_scores(scores)}."

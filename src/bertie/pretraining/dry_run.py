@@ -30,7 +30,6 @@ from bertie.training.loop import train_steps
 from bertie.training.memory import MemoryEstimate
 from bertie.training.records import loss_metrics
 from bertie.training.run_folder import run_status
-from bertie.training.trainer import position
 
 STEPS = 3
 
@@ -82,7 +81,7 @@ def _restore(setup: Setup, job: TrainingJob) -> Counters:
     if setup.ranks.first and has_checkpoint(setup.out):
         newest = list_checkpoints(setup.out)[-1]
         counters = load_state(newest, job.model, job.optimizer)
-        console.info(f"{setup.out} would resume after {position(job, counters)}")
+        console.info(f"{setup.out} would resume after {job.settings.length.position(counters.step, counters.seconds)}")
     counters = Counters(**setup.ranks.broadcast(asdict(counters)))
     setup.ranks.broadcast_state(job.model, job.optimizer)
     return counters
@@ -161,8 +160,7 @@ def _report_space(job: TrainingJob, out: Path) -> dict[str, int]:
 def _try_steps(setup: Setup, job: TrainingJob, counters: Counters) -> dict[str, Any]:
     """Run the next steps as `pretrain` would."""
     job.model.train()
-    if job.settings.clock is not None:
-        job.settings.clock.start(counters.seconds, counters.progress, counters.measured)
+    job.settings.length.start(counters.seconds, counters.progress, counters.measured)
     losses, speeds = [], []
     started = time.monotonic()
     stream = job.stream(counters.step, Position(counters.epoch, counters.epoch_step))

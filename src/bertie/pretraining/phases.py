@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from bertie.batches.layouts import Layout
-from bertie.batches.loader import Loader, Position, StepPlan, StepShape
+from bertie.batches.loader import Loader, StepShape
 from bertie.errors import UsageError, require_range
 from bertie.text.shards import Shards
 
@@ -84,27 +83,3 @@ def resolve_phases(
 def phase_index(phases: list[ResolvedPhase], step: int) -> int:
     """Return the index of the phase that a step (from 0) belongs to."""
     return next(number for number, phase in enumerate(phases) if step < phase.end_step)
-
-
-def plan_steps(
-    phases: list[ResolvedPhase], shards: Shards, seed: int, first: int, position: Position
-) -> Iterator[StepPlan]:
-    """Plan the steps of a run from step `first` on. Every phase begins with a new epoch.
-
-    Args:
-        phases: The phases of the run.
-        shards: The corpus.
-        seed: The random seed of the run.
-        first: Number of the first step, from 0.
-        position: Position of the first step in the data.
-    """
-    step = first
-    for phase in phases[phase_index(phases, first) :]:
-        for plan in phase.loader(shards, seed).steps(position):
-            progress = step / phases[-1].end_step
-            step += 1
-            ended = step == phase.end_step
-            position = Position(plan.position.epoch + 1, 0) if ended else plan.after
-            yield replace(plan, after=position, progress=progress)
-            if ended:
-                break

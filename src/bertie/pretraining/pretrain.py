@@ -40,7 +40,6 @@ from bertie.pretraining.recipe import PretrainConfig, PretrainTraining, with_lan
 from bertie.pretraining.repetition import warn_of_overfitting, warn_of_repetition
 from bertie.text.shards import Shards, open_shards
 from bertie.training import trainer
-from bertie.training.clock import PARTS, Clock
 from bertie.training.distributed import Ranks, process_group
 from bertie.training.job import TrainingJob
 from bertie.training.loop import LoopSettings, evaluate
@@ -157,10 +156,8 @@ class Setup:
         optimizer = self._optimizer(model)
         measure = partial(rows_that_fit, model, optimizer, self.feed.samples(), precision, ranks)
         rows = settings.micro_batch or (run.micro_batch(measure) if run else measure())
-        clock = None
-        if config.budget:
-            clock = Clock(config.budget_seconds, ranks, time.monotonic() if begun is None else begun)
-        feed = replace(self.feed, micro_batch=ranks.broadcast(rows), clock=clock)
+        length = config.length(ranks, time.monotonic() if begun is None else begun)
+        feed = replace(self.feed, micro_batch=ranks.broadcast(rows), length=length)
         if settings.compile and model.device.type == "cuda":
             compile_if_possible(model, feed, precision)
         # Only now: the passes above are no training, and saved weights may not be loaded yet.
@@ -178,7 +175,7 @@ class Setup:
             optimizer=optimizer,
             schedule=config.schedule,
             settings=LoopSettings(
-                settings.steps, settings.learning_rate, settings.max_grad_norm, config.seed, precision, weights, clock
+                length, settings.learning_rate, settings.max_grad_norm, config.seed, precision, weights
             ),
             stream=feed.steps,
             evaluate=evaluation,
@@ -228,10 +225,7 @@ class Setup:
     def phase_lengths(self) -> list[str]:
         """The length of each phase: "900 steps" or, with a budget, "54 minutes of steps"."""
         ends = [0, *(phase.end_step for phase in self.feed.phases)]
-        parts = [end - start for start, end in pairwise(ends)]
-        if not self.config.budget:
-            return [console.plural(steps, "step") for steps in parts]
-        return [f"{console.duration(self.config.budget_seconds * part / PARTS)} of steps" for part in parts]
+        return [self.feed.length.describe(end - start) for start, end in pairwise(ends)]
 
     def description(self, job: TrainingJob) -> str:
         """Describe in one line what is about to be trained."""
@@ -329,7 +323,8 @@ def set_up(
     if not begun:
         for phase in config.resolved_phases:  # refuses a corpus that is too small before the run folder is created
             next(phase.loader(shards, config.seed).steps(Position()))
-    feed = Feed(config.resolved_phases, shards, config.objectives, config.seed, 1, config.training.workers, ranks)
+    settings, length = config.training, config.length(ranks)
+    feed = Feed(config.resolved_phases, shards, config.objectives, config.seed, 1, settings.workers, ranks, length)
     setup = Setup(config, shards, feed, eval_sets, start, teacher, out, threads, ranks)
     if ranks.broadcast(setup.fingerprint) != setup.fingerprint:
         raise UsageError(f"{shards.folder} differs from the shards of rank 0: give every machine the same shards")

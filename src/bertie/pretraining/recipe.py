@@ -15,7 +15,9 @@ from bertie.objectives import AnyObjective
 from bertie.pretraining.phases import Phase, ResolvedPhase, resolve_phases
 from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
-from bertie.training.clock import PARTS, parse_duration
+from bertie.training.clock import PARTS, Clock, parse_duration
+from bertie.training.distributed import SINGLE_PROCESS, Ranks
+from bertie.training.length import Length, StepCount
 from bertie.training.optimizers import Optimizer
 from bertie.training.schedules import InverseSquareRoot, Schedule
 
@@ -137,6 +139,10 @@ class PretrainConfig:
     def budget_seconds(self) -> float:
         """The budget in seconds; 0: there is none. Raises UsageError if it is no duration."""
         return parse_duration(self.budget, "budget") if self.budget else 0.0
+
+    def length(self, ranks: Ranks = SINGLE_PROCESS, begun: float = 0.0) -> Length:
+        """Return how long the run trains. A budget counts from `begun`, in seconds of `time.monotonic`."""
+        return Clock(self.budget_seconds, ranks, begun) if self.budget else StepCount(self.training.steps)
 
     @property
     def minutes_between_checkpoints(self) -> float:
