@@ -16,7 +16,7 @@ from bertie.model.head_facts import HeadFacts
 from bertie.model.lstm import BidirectionalLMHead, LstmEncoder
 from bertie.model.model import Model
 from bertie.objectives.initialization import Vectors, set_cooccurrence_vectors
-from bertie.objectives.objective import Labeled, Labeling, Objective
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
 from bertie.text.shards import Shards
 
 
@@ -25,9 +25,7 @@ class BidirectionalLM:
     """Predict the next token from one half of the hidden state, and the previous token from the other half."""
 
     facts: ClassVar = HeadFacts("LM in both directions", "the next word and the previous one")
-    predicts_text: ClassVar = False
-    reads_pairs: ClassVar = False
-    masks: ClassVar = False
+    traits: ClassVar = Traits()
     kind: Literal["bilm"] = "bilm"
     weight: float = 1.0
     """Weight of this loss in the total loss."""

@@ -15,7 +15,7 @@ from bertie.model.head_facts import HeadFacts
 from bertie.model.model import Model
 from bertie.model.vocabulary_heads import CausalLMHead
 from bertie.objectives.initialization import Vectors, set_cooccurrence_vectors
-from bertie.objectives.objective import Labeled, Labeling, Objective
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
 from bertie.objectives.requirements import require_transformer
 from bertie.text.shards import Shards
 
@@ -25,9 +25,7 @@ class CausalLM:
     """Predict the next token at every position of a sequence. The model must be causal."""
 
     facts: ClassVar = HeadFacts("causal LM", "the next word", "text-generation", "next")
-    predicts_text: ClassVar = True
-    reads_pairs: ClassVar = False
-    masks: ClassVar = False
+    traits: ClassVar = Traits(predicts_text=True)
     kind: Literal["clm"] = "clm"
     weight: float = 1.0
     """Weight of this loss in the total loss."""
@@ -55,7 +53,7 @@ class CausalLM:
                 "to true, or objectives.clm.allow_bidirectional to true if that is the experiment"
             )
         for other in objectives:
-            if other.masks:
+            if other.traits.masks:
                 raise UsageError(
                     f"objectives.clm predicts the tokens of the text, and objectives.{other.kind} masks some of them: remove "
                     "one of the two"

@@ -23,7 +23,7 @@ from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.objectives.mlm import MaskedLM, masked_row
-from bertie.objectives.objective import Labeled, Labeling, Objective
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
 from bertie.objectives.requirements import require_transformer
 from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
@@ -42,9 +42,7 @@ class Distillation:
     """Imitate a teacher: its distribution over the vocabulary at each token, and its last hidden states."""
 
     facts: ClassVar = HeadFacts("distillation", "what its teacher predicts")
-    predicts_text: ClassVar = False
-    reads_pairs: ClassVar = False
-    masks: ClassVar = False
+    traits: ClassVar = Traits()
     kind: Literal["distil"] = "distil"
     weight: float = 1.0
     """Weight of this loss in the total loss."""

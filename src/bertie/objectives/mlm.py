@@ -25,7 +25,7 @@ from bertie.objectives.initialization import (
     set_pattern_weights,
 )
 from bertie.objectives.masking import MaskedRow, Masking, Selection, select, spans_of
-from bertie.objectives.objective import Labeled, Labeling, Objective
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
 from bertie.objectives.requirements import require_transformer
 from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
@@ -43,9 +43,7 @@ class MaskedLM:
     """Select random tokens of every sequence, replace most of them by [MASK], and predict the original tokens."""
 
     facts: ClassVar = HeadFacts("masked LM", "masked words", "fill-mask", "masked")
-    predicts_text: ClassVar = True
-    reads_pairs: ClassVar = False
-    masks: ClassVar = True
+    traits: ClassVar = Traits(predicts_text=True, masks=True)
     kind: Literal["mlm"] = "mlm"
     weight: float = 1.0
     """Weight of this loss in the total loss."""

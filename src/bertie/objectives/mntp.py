@@ -21,7 +21,7 @@ from bertie.model.model import Model
 from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.objectives.initialization import Vectors, set_cooccurrence_vectors, set_output_bias
 from bertie.objectives.mlm import MaskedLM
-from bertie.objectives.objective import Labeled, Labeling, Objective
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
 from bertie.objectives.requirements import require_transformer
 from bertie.text.shards import Shards
 
@@ -33,9 +33,7 @@ class MaskedNextToken:
     facts: ClassVar = HeadFacts(
         "masked next token", "masked words", "fill-mask"
     )  # classes of transformers read other rows
-    predicts_text: ClassVar = True
-    reads_pairs: ClassVar = False
-    masks: ClassVar = True
+    traits: ClassVar = Traits(predicts_text=True, masks=True)
     kind: Literal["mntp"] = "mntp"
     weight: float = 1.0
     """Weight of this loss in the total loss."""
@@ -73,7 +71,7 @@ class MaskedNextToken:
                 'train with the objective kind = "clm"'
             )
         for other in objectives:
-            if other.masks and other is not self:
+            if other.traits.masks and other is not self:
                 raise UsageError(
                     f"objectives.mntp and objectives.{other.kind} both mask the text: remove one of the two"
                 )

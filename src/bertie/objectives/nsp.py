@@ -16,7 +16,7 @@ from bertie.errors import UsageError, require_range
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
-from bertie.objectives.objective import Labeled, Labeling, Objective
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
 from bertie.objectives.requirements import require_transformer
 
 
@@ -31,9 +31,7 @@ class NextSentence:
     facts: ClassVar = HeadFacts(
         "next sentence prediction", "whether a second text follows the first", "text-classification", "pair"
     )
-    predicts_text: ClassVar = False
-    reads_pairs: ClassVar = True
-    masks: ClassVar = False
+    traits: ClassVar = Traits(reads_pairs=True)
     kind: Literal["nsp"] = "nsp"
     weight: float = 1.0
     """Weight of this loss in the total loss."""

@@ -20,7 +20,7 @@ from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.xlnet import PermutationLMHead
 from bertie.objectives.masking import select
-from bertie.objectives.objective import Labeled, Labeling, Objective
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
 
 LONGEST_SPAN = 5  # words; section 3.1
 
@@ -30,9 +30,7 @@ class PermutationLM:
     """Select random tokens of every sequence, and predict them one after the other in a random order."""
 
     facts: ClassVar = HeadFacts("permutation LM", "masked words, in any order", "text-generation", "permutation")
-    predicts_text: ClassVar = True
-    reads_pairs: ClassVar = False
-    masks: ClassVar = False
+    traits: ClassVar = Traits(predicts_text=True)
     kind: Literal["plm"] = "plm"
     weight: float = 1.0
     """Weight of this loss in the total loss."""

@@ -21,7 +21,7 @@ from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import ReplacedTokenHead
 from bertie.objectives.mlm import masked_row
-from bertie.objectives.objective import Labeled, Labeling, Objective
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
 from bertie.objectives.requirements import require_transformer
 
 PARTNERS = ("mlm", "nsp", "rtd")
@@ -32,9 +32,7 @@ class ReplacedToken:
     """Predict which tokens a generator has replaced. The objective mlm, which must come first, trains the generator."""
 
     facts: ClassVar = HeadFacts("replaced token detection", "which tokens were replaced", shape="replaced")
-    predicts_text: ClassVar = False
-    reads_pairs: ClassVar = False
-    masks: ClassVar = False
+    traits: ClassVar = Traits()
     kind: Literal["rtd"] = "rtd"
     weight: float = 50.0
     """Weight of this loss in the total loss."""

@@ -19,7 +19,7 @@ from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.span_boundary import POSITIONS, SpanBoundaryHead
 from bertie.objectives.mlm import MaskedLM, masked_row
-from bertie.objectives.objective import Labeled, Labeling, Objective
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
 from bertie.objectives.requirements import require_transformer
 
 
@@ -28,9 +28,7 @@ class SpanBoundary:
     """Predict each token of a masked span from the two tokens beside the span and its position in the span."""
 
     facts: ClassVar = HeadFacts("span boundary", "words from the words beside them")
-    predicts_text: ClassVar = False
-    reads_pairs: ClassVar = False
-    masks: ClassVar = False
+    traits: ClassVar = Traits()
     kind: Literal["sbo"] = "sbo"
     weight: float = 1.0
     """Weight of this loss in the total loss."""

@@ -30,12 +30,24 @@ class Phase:
 class ResolvedPhase:
     """A phase with its defaults filled in."""
 
+    first_step: int
+    """The first step of the phase, counted from 0 in the run."""
     end_step: int
-    """The first step of the run, from 0, after the phase."""
+    """The first step after the phase."""
     layout: Layout
     batch_size: int
     shape: StepShape
     static_epochs: int = 0
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return self.end_step - self.first_step
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a step, filler included."""
+        return self.shape.rows * self.shape.row_tokens
 
     def loader(self, shards: Shards, seed: int) -> Loader:
         """Create the loader of the phase's rows."""
@@ -64,8 +76,9 @@ def resolve_phases(
     share = 0.0
     for number, phase in enumerate(phases or (Phase(1.0),)):
         share += phase.share
+        first_step = resolved[-1].end_step if resolved else 0
         end_step = steps if number + 1 == len(phases) else round(share * steps)
-        if end_step <= (resolved[-1].end_step if resolved else 0):
+        if end_step <= first_step:
             raise UsageError(
                 f"phases.{number}: {phase.share:g} of {steps} steps is less than one step: raise share or "
                 "training.steps"
@@ -76,7 +89,7 @@ def resolve_phases(
             raise UsageError(str(error).replace("layout", f"phases.{number}")) from error
         size = phase.batch_size or batch_size
         shape = StepShape.of(size, own.max_length, row_tokens)
-        resolved.append(ResolvedPhase(end_step, own, size, shape, static_epochs))
+        resolved.append(ResolvedPhase(first_step, end_step, own, size, shape, static_epochs))
     return resolved
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -98,7 +97,7 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
             return {}
         baseline = setup.shards.unigram_loss
         warn_of_overfitting(run.path, setup.epochs(counters.tokens), baseline)
-        lines = {f"unigram model {baseline:.2f}": baseline} if setup.config.objectives[0].predicts_text else {}
+        lines = {f"unigram model {baseline:.2f}": baseline} if setup.config.objectives[0].traits.predicts_text else {}
         about = setup.summary_sentence(_last_eval(run))
         trainer.finish(job, run, run_page(run.path, about, lines).html(), about)
         return {"run": str(out), "finished_before": False, "parameters": job.model.size, "eval": _last_eval(run)}
@@ -221,18 +220,12 @@ class Setup:
             if isinstance(objective, Holds):
                 objective.hold(model, self.shards.tokenizer, optimizer)
 
-    @property
-    def phase_lengths(self) -> list[str]:
-        """The length of each phase: "900 steps" or, with a budget, "54 minutes of steps"."""
-        ends = [0, *(phase.end_step for phase in self.feed.phases)]
-        return [self.feed.length.describe(end - start) for start, end in pairwise(ends)]
-
     def description(self, job: TrainingJob) -> str:
         """Describe in one line what is about to be trained."""
         tokens = int(self.shards.train.document_starts[-1])
         steps = ", then ".join(
-            f"{length} of {phase.batch_size} × {phase.layout.max_length} tokens"
-            for length, phase in zip(self.phase_lengths, self.feed.phases, strict=True)
+            f"{self.feed.length.describe(phase.steps)} of {phase.batch_size} × {phase.layout.max_length} tokens"
+            for phase in self.feed.phases
         )
         ranks = f"{self.ranks.count} ranks, " if self.ranks.count > 1 else ""
         return (
@@ -244,9 +237,7 @@ class Setup:
     @property
     def total_tokens(self) -> int:
         """The tokens of all steps of the run, filler included."""
-        starts = [0, *(phase.end_step for phase in self.feed.phases)]
-        pairs = zip(starts, self.feed.phases, strict=False)
-        return sum((phase.end_step - start) * phase.shape.rows * phase.shape.row_tokens for start, phase in pairs)
+        return sum(phase.steps * phase.tokens for phase in self.feed.phases)
 
     def epochs(self, tokens: float) -> float:
         """Return how often the training text has this number of tokens."""

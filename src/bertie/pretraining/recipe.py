@@ -195,7 +195,7 @@ def _check_layout(layout: Layout, model: EncoderConfig, objectives: tuple[AnyObj
             'model.type_vocab_size is 1, and layout.kind is "pairs": sentence pairs have 2 segments; set '
             "model.type_vocab_size to 2, or to 0 for none"
         )
-    if layout.negatives == "swapped" and not any(objective.reads_pairs for objective in objectives):
+    if layout.negatives == "swapped" and not any(objective.traits.reads_pairs for objective in objectives):
         raise UsageError(
             'layout.negatives is "swapped", and objectives has no nsp, which learns the order: add it, or set '
             'layout.negatives to "random"'

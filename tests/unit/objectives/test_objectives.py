@@ -99,7 +99,7 @@ def load(recipe: Recipe) -> PretrainConfig:
 
 CONFIGS = {name: load(recipe) for name, recipe in CASES.items()}
 KINDS = [(name, objective.kind) for name, loaded in CONFIGS.items() for objective in loaded.objectives]
-MASKED = [name for name, loaded in CONFIGS.items() if loaded.objectives[0].masks]
+MASKED = [name for name, loaded in CONFIGS.items() if loaded.objectives[0].traits.masks]
 
 
 def choices(settings: Any) -> set[tuple[str, str, Any]]:
