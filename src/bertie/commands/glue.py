@@ -53,13 +53,7 @@ def defaults(name: str) -> dict[str, Any]:
 def run(args: Args) -> dict[str, Any]:
     started = time.monotonic()
     result = glue(
-        args.folder,
-        args.model,
-        args.out,
-        args.recipe,
-        tasks=args.tasks,
-        from_mnli=args.from_mnli,
-        threads=args.threads,
+        args.folder, args.model, args.out, args.recipe, tasks=args.tasks, from_mnli=args.from_mnli, threads=args.threads
     )
     seeds = list(range(args.recipe.seed, args.recipe.seed + args.recipe.restarts))
     seconds = round(time.monotonic() - started, 3)

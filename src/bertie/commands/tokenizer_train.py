@@ -56,15 +56,7 @@ class Args:
 
 
 def run(args: Args) -> dict[str, Any]:
-    names = (
-        "algorithm",
-        "vocab_size",
-        "criterion",
-        "alphabet_limit",
-        "min_frequency",
-        "unused",
-        "max_unique_words",
-    )
+    names = ("algorithm", "vocab_size", "criterion", "alphabet_limit", "min_frequency", "unused", "max_unique_words")
     tokenizer = train_tokenizer(
         args.text,
         args.out,

@@ -137,7 +137,7 @@ def finetune(
         if run is not None and run.finished:
             return _finished(config, data, checkpoint, run)
         if run is not None:
-            run.require_data(data.fingerprint)
+            run.require_same("data", data.fingerprint)
         if advice := _advice(config, data, checkpoint.config.hidden_size):
             console.warn(advice)
         if config.frozen:
@@ -235,7 +235,7 @@ def _finish(tuned: TrainedRun, scores: dict[str, float], run: RunFolder, page: s
 
 def _finished(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, run: RunFolder) -> Finetuned:
     """Read a finished run back."""
-    run.require_data(data.fingerprint)
+    run.require_same("data", data.fingerprint)
     console.info(f"{run.path} is finished: nothing to do")
     saved = read_checkpoint(run.path)
     task = task_from_json(saved.task, run.path / TASK_FILE)

@@ -23,7 +23,7 @@ from bertie import console
 from bertie.contracts import Batch, Hidden, Sequence
 from bertie.errors import UserError
 from bertie.model.attention import Padding, padding_of
-from bertie.model.attention_probabilities import VisibleAttention
+from bertie.model.attention_probabilities import visible_attention
 from bertie.model.attention_window import Attention, AttentionInput
 from bertie.model.encoder import Encoder
 from bertie.model.layers import Layer
@@ -181,7 +181,7 @@ def require_transformer(encoder: Encoder) -> TransformerEncoder:
 @contextmanager
 def observed(encoder: TransformerEncoder | HalfEncoder, see: Callable[[int, Tensor], None]) -> Iterator[None]:
     """Show the probabilities of every layer to `see(layer, probabilities)` while the block runs the encoder."""
-    with _attention_replaced(encoder, lambda layer, _: VisibleAttention(partial(see, layer))):
+    with _attention_replaced(encoder, lambda layer, _: partial(visible_attention, partial(see, layer))):
         yield
 
 

@@ -74,7 +74,7 @@ def _plan(x: AttentionInput) -> _Plan:
         if unseen is not None and unseen.ndim == 4:
             if (
                 no_query is not None and near is not None
-            ):  # its window may hold no key: a softmax over -inf alone is NaN
+            ):  # its window may hold no key: the softmax of -inf alone is NaN
                 unseen = unseen & ~no_query
             unseen = unseen.expand(len(rows), heads, -1, shape[2]).flatten(0, 1)
         shapes.append(shape)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -22,29 +21,23 @@ See = Callable[[Tensor], None]
 sequence. The tensor is valid only during the call."""
 
 
-@dataclass(frozen=True, eq=False)
-class VisibleAttention:
-    """An `Attention` that computes by the formula in a padded grid, and shows its probabilities.
+def visible_attention(see: See, x: AttentionInput) -> Float[Tensor, "Q N H"]:
+    """Compute attention by the formula in a padded grid, and show its probabilities. With `see`, this is an `Attention`.
 
     Every token has to be a query. On sequences of similar length it costs little more than other implementations.
     """
-
-    see: See
-    """Receives the probabilities."""
-
-    def __call__(self, x: AttentionInput) -> Float[Tensor, "Q N H"]:
-        if x.queries is not x.keys:
-            raise ValueError("the probabilities of single rows cannot be shown: compute all of them")
-        padding = padding_of(x.keys, len(x.k))
-        longest = padding.valid.shape[1]
-        scores = pad(x.q, padding) @ pad(x.k, padding).transpose(2, 3) / math.sqrt(x.q.shape[-1])
-        if (bias := x.pattern.bias(scores.shape[1], longest, longest, scores)) is not None:
-            scores = scores + bias
-        seen = padding.valid[:, None, None, :]
-        if (near := x.pattern.visible(longest, longest, scores.device)) is not None:
-            seen = seen & near
-        # A finite minimum: a padded row that sees nothing becomes uniform instead of NaN, and is then set to 0.
-        scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
-        probabilities = scores.softmax(-1) * (seen & padding.valid[:, None, :, None])
-        self.see(probabilities)
-        return unpad(drop(probabilities, x.dropout) @ pad(x.v, padding), padding)
+    if x.queries is not x.keys:
+        raise ValueError("the probabilities of single rows cannot be shown: compute all of them")
+    padding = padding_of(x.keys, len(x.k))
+    longest = padding.valid.shape[1]
+    scores = pad(x.q, padding) @ pad(x.k, padding).transpose(2, 3) / math.sqrt(x.q.shape[-1])
+    if (bias := x.pattern.bias(scores.shape[1], longest, longest, scores)) is not None:
+        scores = scores + bias
+    seen = padding.valid[:, None, None, :]
+    if (near := x.pattern.visible(longest, longest, scores.device)) is not None:
+        seen = seen & near
+    # A finite minimum: a padded row that sees nothing becomes uniform instead of NaN, and is then set to 0.
+    scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
+    probabilities = scores.softmax(-1) * (seen & padding.valid[:, None, :, None])
+    see(probabilities)
+    return unpad(drop(probabilities, x.dropout) @ pad(x.v, padding), padding)

@@ -165,14 +165,10 @@ class BidirectionalLMHead(nn.Module):
         super().__init__()
         self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
         self.output = None if tied else word
+        self.products = 2 * word.weight.numel()
 
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P 2 V"]:
         return F.linear(x_PD.unflatten(1, (2, -1)), self.word[0].weight)
-
-    @property
-    def products(self) -> int:
-        """Multiplications of a prediction."""
-        return 2 * self.word[0].weight.numel()
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
         """Return the sum of both directions. targets.label and targets.weight: [P, 2]."""

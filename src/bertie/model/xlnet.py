@@ -277,15 +277,11 @@ class PermutationLMHead(nn.Module):
     def __init__(self, vocab_size: int, word: nn.Embedding):
         super().__init__()
         self.bias = nn.Parameter(torch.zeros(vocab_size))
+        self.products = word.weight.numel()
         self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
 
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P V"]:
         return F.linear(x_PD, self.word[0].weight, self.bias)
-
-    @property
-    def products(self) -> int:
-        """Multiplications of a prediction."""
-        return self.word[0].weight.numel()
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
         return vocabulary_loss(hidden.last[targets.index], self.word[0].weight, self.bias, targets)

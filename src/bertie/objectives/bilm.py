@@ -63,9 +63,8 @@ class BidirectionalLM:
 
     def initialize(self, model: Model, shards: Shards) -> None:
         """Set the initial word embeddings in place, as `initialization` says."""
-        head = model.heads[self.kind]
-        if isinstance(head, BidirectionalLMHead) and self.initialization == "cooccurrence":
-            set_cooccurrence_vectors(head.word[0], shards.train)
+        if self.initialization == "cooccurrence":
+            set_cooccurrence_vectors(model.encoder.embeddings.word, shards.train)
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> BidirectionalLMHead:
         """Build the head. The output matrix of both directions is that of the encoder's word embeddings, if it has any."""

@@ -72,9 +72,8 @@ class CausalLM:
 
     def initialize(self, model: Model, shards: Shards) -> None:
         """Set the initial word embeddings in place, as `initialization` says."""
-        head = model.heads[self.kind]
-        if isinstance(head, CausalLMHead) and self.initialization == "cooccurrence":
-            set_cooccurrence_vectors(head.word[0], shards.train)
+        if self.initialization == "cooccurrence":
+            set_cooccurrence_vectors(model.encoder.embeddings.word, shards.train)
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> CausalLMHead:  # noqa: ARG002
         """Build the head, with the encoder's word embeddings as its output matrix."""

@@ -32,7 +32,7 @@ class MaskedNextToken:
 
     facts: ClassVar = HeadFacts(
         "masked next token", "masked words", "fill-mask"
-    )  # classes of transformers read other rows
+    )  # transformers' classes read other rows
     traits: ClassVar = Traits(predicts_text=True, masks=True)
     kind: Literal["mntp"] = "mntp"
     weight: float = 1.0

@@ -105,7 +105,7 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
 
 def _finished_result(setup: Setup, run: RunFolder) -> dict[str, Any]:
     """Verify a finished run, and return its result."""
-    run.require_data(setup.fingerprint)
+    run.require_same("data", setup.fingerprint)
     verify(run.path)
     console.info(f"{run.path} is finished: nothing to do")
     return {"run": str(run.path), "finished_before": True, "eval": _last_eval(run)}
@@ -150,7 +150,7 @@ class Setup:
         chosen = run.precision(asked) if run else runtime.resolve_precision(asked, runtime.device())
         precision: Literal["fp32", "bf16"] = ranks.broadcast(chosen)
         if run is not None and self.teacher is not None:
-            run.require_teacher(storage.sha256(self.teacher.folder / "model.safetensors"))
+            run.require_same("teacher", storage.sha256(self.teacher.folder / "model.safetensors"))
         model = self._initial_model()
         optimizer = self._optimizer(model)
         measure = partial(rows_that_fit, model, optimizer, self.feed.samples(), precision, ranks)

@@ -115,9 +115,7 @@ async def predict(call: Call, request: m.PredictRequest) -> m.PredictResponse:
     """Predict with a fine-tuned model."""
     model = call.service.model(request.model, "predict")
     job, predictions = await _predict(call, model, request.inputs, request.truncate, "inputs")
-    usage = _usage(call, model, job.sequences)
-    assert model.task is not None
-    return m.PredictResponse(model.task.kind, predictions, model.name, usage)
+    return m.PredictResponse(model.predicting.kind, predictions, model.name, _usage(call, model, job.sequences))
 
 
 async def fill_mask(call: Call, request: m.FillMaskRequest) -> m.FillMaskResponse:
@@ -262,12 +260,12 @@ async def _predict(
     """Return predictions for inputs, with the job that computed them."""
     sizes = [characters(value) for value in inputs]
     check_sizes(sizes, call.service.limits, param)
-    if model.task is not None and model.task.unit == "example":  # each text makes a sequence, with what it belongs to
+    if model.predicting.unit == "example":  # each text makes a sequence, with what it belongs to
         check_count(sum(map(texts_in, inputs)), call.service.limits, param)
     examples = await call.service.offload(sum(map(texts_in, inputs)), read_inputs, model, inputs, param)
     encode = partial(encode_inputs, model, param)
     job = await _run(call, model, "predict", encode, examples, sizes, truncate, items_of(param))
-    decode = model.decode_examples
+    decode = model.predicting.decode
     return job, await call.service.offload(len(job.sequences), decode, job.results, job.sequences, examples)
 
 

@@ -84,13 +84,9 @@ class Refused(Exception):  # noqa: N818 - not every refusal is an error of the s
     def type(self) -> ErrorType:
         """The type of the error, with the names of OpenAI's API where it has one."""
         types: dict[int, ErrorType] = {
-            401: "authentication_error",
-            404: "not_found_error",
-            408: "timeout_error",
-            429: "overloaded_error",
-            500: "server_error",
-            503: "overloaded_error",
-            504: "timeout_error",
+            **{401: "authentication_error", 404: "not_found_error", 500: "server_error"},
+            **dict.fromkeys((408, 504), "timeout_error"),
+            **dict.fromkeys((429, 503), "overloaded_error"),
         }
         return types.get(self.status, "invalid_request_error")
 

@@ -77,11 +77,6 @@ class ServedModel:
         most = isqrt(MAX_PROBABILITIES // (config.num_hidden_layers * config.num_attention_heads))
         return min(most, MAX_ATTENTION_TOKENS, self.predictor.max_length)
 
-    @property
-    def input_form(self) -> str:
-        """How an input of /v1/predict looks, for messages."""
-        return self.task.input_form if self.task is not None else "a text"
-
     def lacks(self, operation: Operation) -> str:
         """Return why it does not offer an operation, and what to do, as the end of a message."""
         if operation == "predict":
@@ -131,15 +126,15 @@ class ServedModel:
         tokenizer = self.predictor.tokenizer
         return shown_tokens(tokenizer, sequence.input_ids), special_places(tokenizer, sequence.input_ids)
 
+    @property
+    def predicting(self) -> Task:
+        """The task, of a model with the operation "predict"."""
+        assert self.task is not None
+        return self.task
+
     def encode_examples(self, examples: list[Any]) -> list[Sequence]:
         """Return the sequences of examples of the task: one or more each. Raises UserError for an unfit example."""
-        assert self.task is not None
-        return self.task.encode(examples, self.predictor.tokenizer, self.predictor.max_length)
-
-    def decode_examples(self, results: list[Any], sequences: list[Sequence], examples: list[Any]) -> list[Any]:
-        """Return one prediction per example."""
-        assert self.task is not None
-        return self.task.decode(results, sequences, examples)
+        return self.predicting.encode(examples, self.predictor.tokenizer, self.predictor.max_length)
 
     def decode_masked(self, result: tuple[np.ndarray, np.ndarray], top_k: int) -> list[list[MaskPrediction]]:
         """Return the `top_k` best tokens for every mask of a text."""

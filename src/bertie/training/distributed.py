@@ -99,10 +99,6 @@ class Ranks:
                 for tensor in (parameter.detach(), *optimizer.state[parameter].values()):
                     dist.broadcast(tensor, 0)
 
-    def loss_function(self, model: Model) -> LossFunction:
-        """Wrap a model so that its backward pass exchanges gradients between ranks."""
-        return LossFunction(model, self.count)
-
 
 class LossFunction:
     """Computes the losses of a micro-batch by head, and exchanges gradients after the last micro-batch of a step.

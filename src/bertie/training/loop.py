@@ -17,7 +17,7 @@ from bertie import runtime, seeding
 from bertie.batches.loader import Step
 from bertie.contracts import Loss, MicroBatch
 from bertie.model.model import Model
-from bertie.training.distributed import SINGLE_PROCESS, Ranks
+from bertie.training.distributed import SINGLE_PROCESS, LossFunction, Ranks
 from bertie.training.length import Length
 from bertie.training.schedules import Schedule
 
@@ -91,7 +91,7 @@ def train_steps(
     Yields:
         The result of each step, after its update.
     """
-    device, compute_losses, length = model.device, ranks.loss_function(model), settings.length
+    device, compute_losses, length = model.device, LossFunction(model, ranks.count), settings.length
     names = list(settings.loss_weights)
     if length.is_over(first_step):
         return

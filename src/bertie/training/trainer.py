@@ -26,7 +26,7 @@ import torch
 
 from bertie import console, storage
 from bertie.batches.loader import Position
-from bertie.checkpoints.folder import load_weights, read_checkpoint, write_model
+from bertie.checkpoints.folder import load_weights, read_checkpoint, write_manifest, write_model
 from bertie.checkpoints.training_state import Counters, restore_newest, save_state
 from bertie.errors import DivergedError
 from bertie.training.interrupts import deferred_interrupts
@@ -84,7 +84,7 @@ def finish(job: TrainingJob, run: RunFolder, page: str, about: str) -> None:
     """
     storage.write_atomic(run.path / "report.html", page)
     write_model(run.path, job.model, job.tokenizer, job.task, about)
-    run.finish()
+    write_manifest(run.path)
 
 
 def divergence_hint(job: TrainingJob) -> str:
@@ -160,7 +160,7 @@ class _Session:
         if (evaluates or saves) and not last:
             self.length.update()
             self.follow_length(result)
-        if self.interrupted():
+        if job.ranks.any(bool(self.interrupts)):
             self.save_and_stop()
         # Evaluation and saving do not count as time of a step. Logging does: on a GPU, it waits for the step before.
         paused = time.monotonic() - logged
@@ -274,9 +274,6 @@ class _Session:
             return False
         return self.job.ranks.any(self.run is not None and time.monotonic() - self.last_save >= 60 * minutes)
 
-    def interrupted(self) -> bool:
-        return self.job.ranks.any(bool(self.interrupts))
-
     def save_and_stop(self) -> NoReturn:
         """Save a checkpoint and raise KeyboardInterrupt."""
         self.save()
@@ -314,7 +311,7 @@ class _Session:
 
 def _restore(job: TrainingJob, run: RunFolder) -> Counters:
     """Load the newest checkpoint, if there is one, into model and optimizer. Drop the metrics logged after it."""
-    run.require_data(job.data_fingerprint)
+    run.require_same("data", job.data_fingerprint)
     saved = restore_newest(run.path, job.model, job.optimizer)
     counters = saved or Counters()
     run.truncate_metrics(counters.metrics_bytes, counters.metrics_sha256)

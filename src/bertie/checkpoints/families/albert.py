@@ -8,21 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 from bertie.checkpoints.families import bert
-from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures
+from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures, joined
 from bertie.checkpoints.families.settings import Settings
 from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 
 LAYER = "albert.encoder.albert_layer_groups.{n}.albert_layers.0"
 DEFAULTS = {
-    **{
-        "vocab_size": 30000,
-        "embedding_size": 128,
-        "hidden_size": 4096,
-        "num_hidden_layers": 12,
-        "num_hidden_groups": 1,
-    },
-    **{"num_attention_heads": 64, "intermediate_size": 16384, "hidden_act": "gelu_new"},
+    **{"vocab_size": 30000, "embedding_size": 128, "hidden_size": 4096, "intermediate_size": 16384},
+    **{"num_hidden_layers": 12, "num_hidden_groups": 1, "num_attention_heads": 64, "hidden_act": "gelu_new"},
     **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
 }
 
@@ -74,10 +68,7 @@ FAMILY = Family(
     encoder=(
         *(row.renamed("bert.", "albert.") for row in bert.FAMILY.encoder if ".embeddings." in row.ours),
         Module("encoder.embeddings.project", "albert.encoder.embedding_hidden_mapping_in"),
-        Module(
-            "encoder.layers.{n}.attention.qkv",
-            tuple(f"{LAYER}.attention.{part}" for part in ("query", "key", "value")),
-        ),
+        Module("encoder.layers.{n}.attention.qkv", joined(f"{LAYER}.attention", "query", "key", "value")),
         Module("encoder.layers.{n}.attention.out", f"{LAYER}.attention.dense"),
         Module("encoder.layers.{n}.attention_norm", f"{LAYER}.attention.LayerNorm"),
         Module("encoder.layers.{n}.up", f"{LAYER}.ffn"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures
+from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures, joined
 from bertie.checkpoints.families.settings import Settings
 
 LAYER = "bert.encoder.layer.{n}"
@@ -31,10 +31,7 @@ FAMILY = Family(
         Module("encoder.embeddings.position", "bert.embeddings.position_embeddings"),
         Module("encoder.embeddings.segment", "bert.embeddings.token_type_embeddings"),
         Module("encoder.embeddings.norm", "bert.embeddings.LayerNorm"),
-        Module(
-            "encoder.layers.{n}.attention.qkv",
-            tuple(f"{LAYER}.attention.self.{part}" for part in ("query", "key", "value")),
-        ),
+        Module("encoder.layers.{n}.attention.qkv", joined(f"{LAYER}.attention.self", "query", "key", "value")),
         Module("encoder.layers.{n}.attention.out", f"{LAYER}.attention.output.dense"),
         Module("encoder.layers.{n}.attention_norm", f"{LAYER}.attention.output.LayerNorm"),
         Module("encoder.layers.{n}.up", f"{LAYER}.intermediate.dense"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures
+from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures, joined
 from bertie.checkpoints.families.settings import Settings, sinusoidal_table, without_sinusoidal_table
 
 LAYER = "distilbert.transformer.layer.{n}"
@@ -38,10 +38,7 @@ FAMILY = Family(
         Module("encoder.embeddings.word", "distilbert.embeddings.word_embeddings"),
         Module("encoder.embeddings.position", "distilbert.embeddings.position_embeddings"),
         Module("encoder.embeddings.norm", "distilbert.embeddings.LayerNorm"),
-        Module(
-            "encoder.layers.{n}.attention.qkv",
-            tuple(f"{LAYER}.attention.{part}" for part in ("q_lin", "k_lin", "v_lin")),
-        ),
+        Module("encoder.layers.{n}.attention.qkv", joined(f"{LAYER}.attention", "q_lin", "k_lin", "v_lin")),
         Module("encoder.layers.{n}.attention.out", f"{LAYER}.attention.out_lin"),
         Module("encoder.layers.{n}.attention_norm", f"{LAYER}.sa_layer_norm"),
         Module("encoder.layers.{n}.up", f"{LAYER}.ffn.lin1"),

@@ -33,6 +33,11 @@ def architectures(prefix: str, *shapes: HeadShape) -> dict[frozenset[str], str]:
     return {frozenset(): f"{prefix}Model"} | {frozenset({shape}): prefix + CLASSES[shape] for shape in shapes}
 
 
+def joined(parent: str, *names: str) -> tuple[str, ...]:
+    """Return the names of modules that bertie joins to one."""
+    return tuple(f"{parent}.{name}" for name in names)
+
+
 class Module(NamedTuple):
     """A row of the table: a module of bertie and its counterpart. `{n}` stands for the number of a layer."""
 

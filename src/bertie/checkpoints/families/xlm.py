@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bertie.checkpoints.families.family import Family, Module, architectures
+from bertie.checkpoints.families.family import Family, Module, architectures, joined
 from bertie.checkpoints.families.settings import Settings, sinusoidal_table, without_sinusoidal_table
 from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
@@ -95,10 +95,7 @@ FAMILY = Family(
         Module("encoder.embeddings.position", "transformer.position_embeddings"),
         Module("encoder.embeddings.language", "transformer.lang_embeddings"),
         Module("encoder.embeddings.norm", "transformer.layer_norm_emb"),
-        Module(
-            "encoder.layers.{n}.attention.qkv",
-            tuple(f"transformer.attentions.{{n}}.{part}" for part in ("q_lin", "k_lin", "v_lin")),
-        ),
+        Module("encoder.layers.{n}.attention.qkv", joined("transformer.attentions.{n}", "q_lin", "k_lin", "v_lin")),
         Module("encoder.layers.{n}.attention.out", "transformer.attentions.{n}.out_lin"),
         Module("encoder.layers.{n}.attention_norm", "transformer.layer_norm1.{n}"),
         Module("encoder.layers.{n}.up", "transformer.ffns.{n}.lin1"),

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from bertie.checkpoints.families.family import Family, Module, architectures
+from bertie.checkpoints.families.family import Family, Module, architectures, joined
 from bertie.checkpoints.families.settings import Settings
 from bertie.errors import UsageError
 from bertie.model.xlnet import XlnetConfig
@@ -107,7 +107,7 @@ FAMILY = Family(
     encoder=(
         Module("encoder.embeddings.word", "transformer.word_embedding"),
         Module("encoder.embeddings.mask", "transformer.mask_emb"),
-        Module("encoder.layers.{n}.attention.qkv", tuple(f"{LAYER}.rel_attn.{part}" for part in ("q", "k", "v"))),
+        Module("encoder.layers.{n}.attention.qkv", joined(f"{LAYER}.rel_attn", "q", "k", "v")),
         Module("encoder.layers.{n}.attention.distance", f"{LAYER}.rel_attn.r"),
         Module("encoder.layers.{n}.attention.segment", f"{LAYER}.rel_attn.seg_embed"),
         Module("encoder.layers.{n}.attention.out", f"{LAYER}.rel_attn.o"),
