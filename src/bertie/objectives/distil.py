@@ -24,7 +24,7 @@ from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.objectives.mlm import MaskedLM, masked_row
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
-from bertie.objectives.requirements import require_transformer
+from bertie.objectives.requirements import before, require_partners, require_transformer
 from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
 
@@ -71,19 +71,13 @@ class Distillation:
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if there is no masked-LM head to train, or if another objective does not read masks."""
         require_transformer(self.kind, model)
-        kinds = [getattr(other, "kind", "") for other in objectives]
-        before = objectives[: kinds.index(self.kind) if self.kind in kinds else None]
-        masked = next((other for other in before if isinstance(other, MaskedLM)), None)
+        masked = next((other for other in before(self.kind, objectives) if isinstance(other, MaskedLM)), None)
         if masked is None:
             raise UsageError(
                 "objectives.distil compares the predictions of masked language modeling with a teacher's: put an objective "
                 'with kind = "mlm" before it'
             )
-        if others := [kind for kind in kinds if kind not in PARTNERS]:
-            raise UsageError(
-                f"objectives.distil lets a teacher read the same masked text, which objectives.{others[0]} is not made for: "
-                f"remove objectives.{others[0]} or objectives.distil"
-            )
+        require_partners(self.kind, objectives, PARTNERS, "lets a teacher read the same masked text")
         if self.initialization == "teacher" and masked.initialization != "random":
             raise UsageError(
                 f'objectives.mlm.initialization is "{masked.initialization}" and objectives.distil.initialization is '

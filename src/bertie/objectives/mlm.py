@@ -26,7 +26,7 @@ from bertie.objectives.initialization import (
 )
 from bertie.objectives.masking import MaskedRow, Masking, Selection, select, spans_of
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
-from bertie.objectives.requirements import require_transformer
+from bertie.objectives.requirements import require_both_sides, require_transformer
 from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
 
@@ -81,18 +81,14 @@ class MaskedLM:
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model is causal or no Transformer, or if it reads all the tokens that it predicts."""
-        if require_transformer(self.kind, model).causal:
-            raise UsageError(
-                "objectives.mlm predicts a token from both sides, and model.causal is true: set model.causal to false, or "
-                'train with the objective kind = "clm"'
-            )
+        transformer = require_both_sides(self.kind, model)
         if self.mask_replace_prob + self.random_replace_prob == 0:
             raise UsageError(
                 "objectives.mlm: mask_replace_prob and random_replace_prob are 0, so the model would read every token that "
                 "it predicts: raise one of them"
             )
         if self.initialization == "patterns":
-            require_patterns(require_transformer(self.kind, model), objectives)
+            require_patterns(transformer, objectives)
 
     def label(self, batch: Batch, given: Labeling) -> Labeled:
         """Mask a row, and return the targets with the original tokens. The notes are a `MaskedRow`.

@@ -22,7 +22,7 @@ from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.objectives.initialization import Vectors, set_cooccurrence_vectors, set_output_bias
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
-from bertie.objectives.requirements import require_transformer
+from bertie.objectives.requirements import require_both_sides, require_transformer
 from bertie.text.shards import Shards
 
 
@@ -65,11 +65,7 @@ class MaskedNextToken:
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model is causal or no Transformer, or if another objective masks the row, too."""
-        if require_transformer(self.kind, model).causal:
-            raise UsageError(
-                "objectives.mntp predicts a token from both sides, and model.causal is true: set model.causal to false, or "
-                'train with the objective kind = "clm"'
-            )
+        require_both_sides(self.kind, model)
         for other in objectives:
             if other.traits.masks and other is not self:
                 raise UsageError(

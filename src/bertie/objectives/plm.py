@@ -53,10 +53,9 @@ class PermutationLM:
             )
         for other in objectives:
             if not isinstance(other, PermutationLM):
-                kind = getattr(other, "kind", type(other).__name__)
                 raise UsageError(
-                    f"objectives.plm hides each predicted token from its own row, and objectives.{kind} needs rows that see "
-                    f"all tokens: remove objectives.{kind} or objectives.plm"
+                    f"objectives.plm hides each predicted token from its own row, and objectives.{other.kind} needs rows that "
+                    f"see all tokens: remove objectives.{other.kind} or objectives.plm"
                 )
 
     def label(self, batch: Batch, given: Labeling) -> Labeled:

@@ -22,7 +22,7 @@ from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import ReplacedTokenHead
 from bertie.objectives.mlm import masked_row
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
-from bertie.objectives.requirements import require_transformer
+from bertie.objectives.requirements import before, require_partners, require_transformer
 
 PARTNERS = ("mlm", "nsp", "rtd")
 
@@ -49,17 +49,12 @@ class ReplacedToken:
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if there is no generator to train, or if another objective needs the masks."""
         require_transformer(self.kind, model)
-        kinds = [getattr(other, "kind", "") for other in objectives]
-        if "mlm" not in kinds[: kinds.index(self.kind) if self.kind in kinds else None]:
+        if not any(other.kind == "mlm" for other in before(self.kind, objectives)):
             raise UsageError(
                 "objectives.rtd detects tokens that a generator has replaced, and objectives.mlm trains the generator: put "
                 'an objective with kind = "mlm" before it'
             )
-        if others := [kind for kind in kinds if kind not in PARTNERS]:
-            raise UsageError(
-                f"objectives.rtd lets the model read samples in place of masks, which objectives.{others[0]} is not made "
-                f"for: remove objectives.{others[0]} or objectives.rtd"
-            )
+        require_partners(self.kind, objectives, PARTNERS, "lets the model read samples in place of masks")
 
     def generator(self, config: EncoderConfig) -> TransformerConfig:
         """Return the configuration of the generator. Its heads have an even size, which rotary positions need."""

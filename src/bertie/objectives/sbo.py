@@ -20,7 +20,7 @@ from bertie.model.head_facts import HeadFacts
 from bertie.model.span_boundary import POSITIONS, SpanBoundaryHead
 from bertie.objectives.mlm import MaskedLM, masked_row
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
-from bertie.objectives.requirements import require_transformer
+from bertie.objectives.requirements import before, require_transformer
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class SpanBoundary:
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if no objective before this one masks spans."""
-        before = objectives[: objectives.index(self)] if self in objectives else objectives
-        if not any(isinstance(other, MaskedLM) and other.masking == "spans" for other in before):
+        earlier = before(self.kind, objectives)
+        if not any(isinstance(other, MaskedLM) and other.masking == "spans" for other in earlier):
             raise UsageError(
                 'objectives.sbo predicts the spans of masked language modeling: put an objective with kind = "mlm" and '
                 'masking = "spans" before it'

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +19,7 @@ from bertie import console, runtime, storage
 from bertie.batches.loader import Position
 from bertie.checkpoints.folder import MANIFEST, Checkpoint, verify
 from bertie.checkpoints.training_state import has_checkpoint
-from bertie.contracts import Loss, MicroBatch
+from bertie.contracts import MicroBatch
 from bertie.errors import UsageError, UserError
 from bertie.model.encoder import EncoderConfig, spell_entries, with_dropout
 from bertie.model.model import Model
@@ -160,11 +159,9 @@ class Setup:
         if settings.compile and model.device.type == "cuda":
             compile_if_possible(model, feed, precision)
         # Only now: the passes above are no training, and saved weights may not be loaded yet.
-        self._hold(model, optimizer)
-
-        def evaluation(step: int, should_stop: Callable[[], bool]) -> dict[str, Loss] | None:
-            return evaluate(model, self.eval_sets[feed.phase_of(step)], precision, ranks, should_stop)
-
+        for objective in config.objectives:
+            if isinstance(objective, Holds):
+                objective.hold(model, self.shards.tokenizer, optimizer)
         weights = {objective.kind: objective.weight for objective in config.objectives}
         job = TrainingJob(
             title="pretrain",
@@ -177,7 +174,7 @@ class Setup:
                 length, settings.learning_rate, settings.max_grad_norm, config.seed, precision, weights
             ),
             stream=feed.steps,
-            evaluate=evaluation,
+            evaluate=lambda step, stop: evaluate(model, self.eval_sets[feed.phase_of(step)], precision, ranks, stop),
             eval_set=feed.phase_of,
             eval_tokens=max(sum(micro.tokens for micro in batches) for batches in self.eval_sets),
             eval_every=settings.eval_every,
@@ -213,12 +210,6 @@ class Setup:
         if self.initial_checkpoint is not None and config.init_optimizer == "keep":
             console.info(load_initial_optimizer(self.initial_checkpoint, model, optimizer, config.optimizer.kind))
         return optimizer
-
-    def _hold(self, model: Model, optimizer: torch.optim.Optimizer) -> None:
-        """Keep weights as they are that the objectives do not train."""
-        for objective in self.config.objectives:
-            if isinstance(objective, Holds):
-                objective.hold(model, self.shards.tokenizer, optimizer)
 
     def description(self, job: TrainingJob) -> str:
         """Describe in one line what is about to be trained."""

@@ -132,10 +132,6 @@ class ServedModel:
         assert self.task is not None
         return self.task
 
-    def encode_examples(self, examples: list[Any]) -> list[Sequence]:
-        """Return the sequences of examples of the task: one or more each. Raises UserError for an unfit example."""
-        return self.predicting.encode(examples, self.predictor.tokenizer, self.predictor.max_length)
-
     def decode_masked(self, result: tuple[np.ndarray, np.ndarray], top_k: int) -> list[list[MaskPrediction]]:
         """Return the `top_k` best tokens for every mask of a text."""
         return mask_predictions(self._token_model(), result, top_k)

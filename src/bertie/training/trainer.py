@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import asdict
 from typing import Any, NoReturn
 
@@ -56,8 +56,9 @@ def train(job: TrainingJob, run: RunFolder | None) -> Counters:
     session = _Session(job, run)
     counters = session.counters
     job.model.train()
-    done = counters.step
-    with session.progress_bar() as bar, deferred_interrupts() as interrupts:
+    done, length = counters.step, session.length
+    units = length.total, length.unit, length.done(done, counters.seconds)
+    with console.progress(job.title, *units, passing=run is None) as bar, deferred_interrupts() as interrupts:
         session.start(bar, interrupts)
         # `closing` ends the worker processes behind the stream, also after an exception.
         with closing(job.stream(done, Position(counters.epoch, counters.epoch_step))) as stream:
@@ -111,15 +112,6 @@ class _Session:
     @property
     def length(self) -> Length:
         return self.job.settings.length
-
-    def progress_bar(self) -> AbstractContextManager[console.Progress]:
-        """Show the steps, or the seconds of a budget."""
-        total, unit, done = (
-            self.length.total,
-            self.length.unit,
-            self.length.done(self.counters.step, self.counters.seconds),
-        )
-        return console.progress(self.job.title, total, unit, done=done, passing=self.run is None)
 
     def start(self, bar: console.Progress, interrupts: list[int]) -> None:
         """Begin to count time. `interrupts`: receives the number of the first signal."""
