@@ -224,15 +224,7 @@ def complete(call: Call, name: str, response: Response, reason: str) -> None:
     if service.log.requests and call.facts.pop("logged", True):
         stages = {f"{stage}_ms": round(1000 * duration, 3) for stage, duration in call.stages.items()}
         client = call.request.client
-        facts = {**call.facts, **({"reason": reason} if reason else {}), **stages, "total_ms": round(1000 * seconds, 3)}
-        level = "error" if status == 500 else "info"
-        service.log.event(
-            "request",
-            level,
-            id=call.id,
-            client=client.host if client else None,
-            method=call.request.method,
-            path=name,
-            status=status,
-            **facts,
-        )
+        facts = {"id": call.id, "client": client.host if client else None, "method": call.request.method}
+        facts |= {"path": name, "status": status, **call.facts, **({"reason": reason} if reason else {})}
+        facts |= {**stages, "total_ms": round(1000 * seconds, 3)}
+        service.log.event("request", "error" if status == 500 else "info", **facts)
