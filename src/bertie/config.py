@@ -23,10 +23,11 @@ import sys
 import tomllib
 import types
 import typing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union
 
-from bertie.errors import UsageError, nearest
+from bertie.errors import MAX_INT32, UsageError, nearest, require_range
 
 C = TypeVar("C")
 UNIONS = (Union, types.UnionType)
@@ -106,6 +107,28 @@ def _field_docs(source: types.ModuleType) -> dict[str, dict[str, str]]:
                 if isinstance(below.value.value, str)
             }
     return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """The allowed values of a field, as its annotation: `Annotated[int, Range(1)]`. Parameters as of `require_range`."""
+
+    low: float
+    high: float = MAX_INT32
+    above: bool = False
+
+
+def check_ranges(where: str, config: object) -> None:
+    """Raise UsageError if a field of a dataclass is outside of its `Range`. where: dotted key of the dataclass."""
+    for name, hint in hints(type(config), include_extras=True).items():
+        for limits in typing.get_args(hint):
+            if isinstance(limits, Range) and getattr(config, name) is not None:
+                require_range(where, config, name, **vars(limits))
+
+
+def ranges(where: str) -> Callable[[object], None]:
+    """Return a `__post_init__` that only checks ranges."""
+    return lambda config: check_ranges(where, config)
 
 
 def defaults(owner: type) -> dict[str, Any]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from torch import nn
 
 from bertie.batches.layouts import Layout
+from bertie.config import Range, ranges
 from bertie.contracts import FILLER, Batch, Targets
-from bertie.errors import UsageError, require_range
+from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.lstm import BidirectionalLMHead, LstmEncoder
@@ -27,14 +28,13 @@ class BidirectionalLM:
     facts: ClassVar = HeadFacts("LM in both directions", "the next word and the previous one")
     traits: ClassVar = Traits()
     kind: Literal["bilm"] = "bilm"
-    weight: float = 1.0
+    weight: Annotated[float, Range(0)] = 1.0
     """Weight of this loss in the total loss."""
     initialization: Vectors = "random"
     """Initial word embeddings, which are the output matrix, too. random: as in the model's paper. cooccurrence: co-occurrence
     vectors of the corpus."""
 
-    def __post_init__(self) -> None:
-        require_range("objectives.bilm", self, "weight", low=0)
+    __post_init__ = ranges("objectives.bilm")
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model does not keep the two directions apart."""

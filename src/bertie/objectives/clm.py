@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from bertie.batches.layouts import Layout
+from bertie.config import Range, ranges
 from bertie.contracts import FILLER, Batch, Targets
-from bertie.errors import UsageError, require_range
+from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.model import Model
@@ -27,7 +28,7 @@ class CausalLM:
     facts: ClassVar = HeadFacts("causal LM", "the next word", "text-generation", "next")
     traits: ClassVar = Traits(predicts_text=True)
     kind: Literal["clm"] = "clm"
-    weight: float = 1.0
+    weight: Annotated[float, Range(0)] = 1.0
     """Weight of this loss in the total loss."""
     allow_bidirectional: bool = False
     """Allow a model that is not causal. It sees the tokens that it predicts, so its loss goes to zero and it learns
@@ -36,8 +37,7 @@ class CausalLM:
     """Initial word embeddings, which are the output matrix, too. random: as in the model's paper. cooccurrence: co-occurrence
     vectors of the corpus."""
 
-    def __post_init__(self) -> None:
-        require_range("objectives.clm", self, "weight", low=0)
+    __post_init__ = ranges("objectives.clm")
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model is not causal, or if masks replace the tokens to predict."""

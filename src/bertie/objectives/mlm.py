@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
 
 from bertie.batches.layouts import Layout
+from bertie.config import Range, check_ranges
 from bertie.contracts import Batch, Targets
-from bertie.errors import UsageError, require_range
+from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.initial_attention import hold_equal_words
@@ -45,22 +46,22 @@ class MaskedLM:
     facts: ClassVar = HeadFacts("masked LM", "masked words", "fill-mask", "masked")
     traits: ClassVar = Traits(predicts_text=True, masks=True)
     kind: Literal["mlm"] = "mlm"
-    weight: float = 1.0
+    weight: Annotated[float, Range(0)] = 1.0
     """Weight of this loss in the total loss."""
-    mlm_probability: float = 0.15
+    mlm_probability: Annotated[float, Range(0, 1, above=True)] = 0.15
     """Share of tokens to predict, at least one per sequence. Special tokens are never selected."""
-    mlm_probability_end: float | None = None
+    mlm_probability_end: Annotated[float | None, Range(0, 1, above=True)] = None
     """Share of tokens to predict at the end of the run. The share changes linearly from mlm_probability. None: it is
     constant. The evaluation set always uses mlm_probability."""
     masking: Masking = "tokens"
     """Selected units. tokens: single tokens, as in BERT. words: whole words. spans: spans of 1 to 10 words with a geometric
     distribution of lengths, replaced as a whole (SpanBERT). ngrams: 1 to 3 consecutive words, short ones more often
     (ALBERT)."""
-    mask_replace_prob: float = 0.8
+    mask_replace_prob: Annotated[float, Range(0)] = 0.8
     """Share of the selected tokens that become [MASK]."""
-    random_replace_prob: float = 0.1
+    random_replace_prob: Annotated[float, Range(0)] = 0.1
     """Share of the selected tokens that become a random subword. The rest remain unchanged."""
-    unmasked_sequences: float = 0.0
+    unmasked_sequences: Annotated[float, Range(0, 0.99)] = 0.0
     """Share of sequences without any selected token, so that the model also sees texts as fine-tuning shows them."""
     initialization: Literal["random", "unigram", "cooccurrence", "patterns"] = "random"
     """Initial weights. random: as in BERT. unigram: the output bias is the log frequency of each subword instead of 0.
@@ -69,11 +70,7 @@ class MaskedLM:
     The queries and keys of the latter are not trained. Takes rotary positions."""
 
     def __post_init__(self) -> None:
-        require_range("objectives.mlm", self, "weight", "mask_replace_prob", "random_replace_prob", low=0)
-        require_range("objectives.mlm", self, "mlm_probability", low=0, high=1, above=True)
-        if self.mlm_probability_end is not None:
-            require_range("objectives.mlm", self, "mlm_probability_end", low=0, high=1, above=True)
-        require_range("objectives.mlm", self, "unmasked_sequences", low=0, high=0.99)
+        check_ranges("objectives.mlm", self)
         if self.mask_replace_prob + self.random_replace_prob > 1:
             raise UsageError(
                 "objectives.mlm: mask_replace_prob and random_replace_prob are more than 1 together: lower one of them"

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from bertie.batches.layouts import Layout
+from bertie.config import Range, ranges
 from bertie.contracts import Batch, Targets
-from bertie.errors import UsageError, require_range
+from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.xlnet import PermutationLMHead
@@ -32,17 +33,15 @@ class PermutationLM:
     facts: ClassVar = HeadFacts("permutation LM", "masked words, in any order", "text-generation", "permutation")
     traits: ClassVar = Traits(predicts_text=True)
     kind: Literal["plm"] = "plm"
-    weight: float = 1.0
+    weight: Annotated[float, Range(0)] = 1.0
     """Weight of this loss in the total loss."""
-    plm_probability: float = 0.1667
+    plm_probability: Annotated[float, Range(0, 0.99, above=True)] = 0.1667
     """Share of tokens to predict, at least one per sequence; XLNet's is 1/6 (K = 6). Special tokens are never selected."""
     masking: Literal["spans", "tokens"] = "spans"
     """Selected units. spans: 1 to 5 consecutive words, short ones more often, as in XLNet. tokens: single tokens. The order in
     which tokens are predicted is random in both cases, also within a span."""
 
-    def __post_init__(self) -> None:
-        require_range("objectives.plm", self, "weight", low=0)
-        require_range("objectives.plm", self, "plm_probability", low=0, high=0.99, above=True)
+    __post_init__ = ranges("objectives.plm")
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model has no query stream, or if another objective would have to use it."""

@@ -8,13 +8,14 @@ each token whether it is the original one. The recipe has the objective `mlm`, w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from bertie.batches.layouts import Layout
+from bertie.config import Range, ranges
 from bertie.contracts import Batch, ReplacementTargets
-from bertie.errors import UsageError, require_range
+from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.model.electra import generator_config
 from bertie.model.encoder import Encoder, EncoderConfig
@@ -34,17 +35,15 @@ class ReplacedToken:
     facts: ClassVar = HeadFacts("replaced token detection", "which tokens were replaced", shape="replaced")
     traits: ClassVar = Traits()
     kind: Literal["rtd"] = "rtd"
-    weight: float = 50.0
+    weight: Annotated[float, Range(0)] = 50.0
     """Weight of this loss in the total loss."""
-    generator_size: float = 0.25
+    generator_size: Annotated[float, Range(0, 1, above=True)] = 0.25
     """Width of the generator, as a fraction of the model's: hidden size, attention heads and feed-forward size. The
     embeddings are those of the model."""
-    generator_layers: int = 0
+    generator_layers: Annotated[int, Range(0)] = 0
     """Number of layers of the generator; 0: as many as the model."""
 
-    def __post_init__(self) -> None:
-        require_range("objectives.rtd", self, "weight", "generator_layers", low=0)
-        require_range("objectives.rtd", self, "generator_size", low=0, high=1, above=True)
+    __post_init__ = ranges("objectives.rtd")
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if there is no generator to train, or if another objective needs the masks."""

@@ -8,13 +8,14 @@ tokens beside a span are not masked themselves.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from bertie.batches.layouts import Layout
+from bertie.config import Range, ranges
 from bertie.contracts import Batch, BoundaryTargets
-from bertie.errors import UsageError, require_range
+from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.span_boundary import POSITIONS, SpanBoundaryHead
@@ -30,11 +31,10 @@ class SpanBoundary:
     facts: ClassVar = HeadFacts("span boundary", "words from the words beside them")
     traits: ClassVar = Traits()
     kind: Literal["sbo"] = "sbo"
-    weight: float = 1.0
+    weight: Annotated[float, Range(0)] = 1.0
     """Weight of this loss in the total loss."""
 
-    def __post_init__(self) -> None:
-        require_range("objectives.sbo", self, "weight", low=0)
+    __post_init__ = ranges("objectives.sbo")
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if no objective before this one masks spans."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from bertie.batches.layouts import Layout
 from bertie.batches.loader import Loader, StepShape
-from bertie.errors import UsageError, require_range
+from bertie.config import Range, ranges
+from bertie.errors import UsageError
 from bertie.text.shards import Shards
 
 
@@ -14,16 +16,14 @@ from bertie.text.shards import Shards
 class Phase:
     """A part of the run with its own sequence length and batch size."""
 
-    share: float
+    share: Annotated[float, Range(0, 1, above=True)]
     """Fraction of all steps. The shares of all phases sum to 1."""
-    max_length: int = 0
+    max_length: Annotated[int, Range(0)] = 0
     """Longest sequence in tokens; 0: `max_length` of the layout."""
-    batch_size: int = 0
+    batch_size: Annotated[int, Range(0)] = 0
     """Sequences of full length per step; 0: `batch_size` of the training settings."""
 
-    def __post_init__(self) -> None:
-        require_range("phases", self, "share", low=0, high=1, above=True)
-        require_range("phases", self, "max_length", "batch_size", low=0)
+    __post_init__ = ranges("phases")
 
 
 @dataclass(frozen=True, eq=False)

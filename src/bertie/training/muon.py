@@ -9,13 +9,13 @@ R  rows    C  columns    M  matrices of the same shape
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bertie.errors import require_range
+from bertie.config import Range, check_ranges
 from bertie.model.layers import Layer
 from bertie.model.xlnet import XlnetLayer
 from bertie.training.parameter_groups import check, parameter_groups, replace_unless
@@ -31,9 +31,9 @@ class Muon:
     """Muon for the matrices of the encoder's layers, AdamW for embeddings, heads, biases and norms."""
 
     kind: Literal["muon"] = "muon"
-    momentum: float = 0.95
+    momentum: Annotated[float, Range(0, 0.9999)] = 0.95
     """Decay rate per step of the running sum of the gradients of matrices."""
-    iterations: int = 5
+    iterations: Annotated[int, Range(1, 20)] = 5
     """Iterations of the orthogonalization."""
     betas: tuple[float, ...] = (0.9, 0.98)
     """AdamW: decay rates per step of the running means of the gradient and of its square."""
@@ -44,8 +44,7 @@ class Muon:
 
     def __post_init__(self) -> None:
         check(self)
-        require_range("optimizer", self, "momentum", low=0, high=0.9999)
-        require_range("optimizer", self, "iterations", low=1, high=20)
+        check_ranges("optimizer", self)
 
     def build(
         self, model: nn.Module, layer_decay: float = 1.0, embedding_lr_scale: float = 1.0
