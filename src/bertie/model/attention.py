@@ -121,10 +121,8 @@ class Padding(NamedTuple):
 @lru_cache(maxsize=4)  # all layers of a forward pass need the same one or two
 def padding_of(ragged: Ragged, count: int) -> Padding:
     lengths, starts = ragged.lengths, ragged.cu_seqlens[:-1]
-    on_cpu = lengths.device.type == "cpu"  # on a GPU, reading the lengths would make the host wait
-    longest = max(int(lengths.max()), 1) if on_cpu else ragged.max_seqlen
-    columns = torch.arange(longest, device=lengths.device)
-    first_cell = torch.arange(len(starts), device=lengths.device) * longest
+    columns = torch.arange(ragged.longest, device=lengths.device)
+    first_cell = torch.arange(len(starts), device=lengths.device) * len(columns)
     shift = torch.repeat_interleave(first_cell - starts, lengths, output_size=count)
     return Padding(
         rows=(starts[:, None] + columns).clamp(max=count - 1),
