@@ -15,7 +15,9 @@ from starlette.responses import Response
 
 from bertie.contracts import Sequence
 from bertie.errors import UserError
+from bertie.inspect.sentences import shown_tokens, special_places
 from bertie.model.config import TransformerConfig
+from bertie.predict.fill_mask import mask_predictions
 from bertie.predict.vectors import cosines
 from bertie.serve import messages as m
 from bertie.serve.attention import answer_bytes, attention_response, encode_whole
@@ -147,8 +149,9 @@ async def attention(call: Call, request: m.AttentionRequest) -> Response:
         job = await _run(call, model, "attention", partial(encode_whole, model), [texts], [sum(sizes)])
         [sequence], [found] = job.sequences, job.results
         usage = _usage(call, model, job.sequences)
-        (tokens, special), (layers, heads) = model.decode_attention(sequence), found.shape[:2]
-        message = m.AttentionResponse(tokens, special, layers, heads, "", model.name, usage)
+        read = (model.predictor.tokenizer, sequence.input_ids)
+        shape = found.shape[:2]  # layers, heads
+        message = m.AttentionResponse(shown_tokens(*read), special_places(*read), *shape, "", model.name, usage)
         return await call.service.offload(found.size, attention_response, message, found, request.encoding_format)
 
 
@@ -217,7 +220,7 @@ def _candidates(model: ServedModel, results: list[Any], top_k: int) -> list[list
     return [
         [
             [m.MaskCandidate(each.token, model.reading(each.token), each.probability) for each in mask]
-            for mask in model.decode_masked(result, top_k)
+            for mask in mask_predictions(model.token_model(), result, top_k)
         ]
         for result in results
     ]

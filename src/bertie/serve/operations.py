@@ -14,11 +14,10 @@ import numpy as np
 from bertie.contracts import Sequence
 from bertie.errors import UserError
 from bertie.inspect.attention import attention_in, shows_attention
-from bertie.inspect.sentences import shown_tokens, special_places
 from bertie.model.config import TransformerConfig
 from bertie.model.layer_selection import selected_width
 from bertie.predict import vectors
-from bertie.predict.fill_mask import MaskPrediction, encode_masked, mask_predictions
+from bertie.predict.fill_mask import encode_masked
 from bertie.predict.predictor import Predictor
 from bertie.predict.token_model import TokenModel, filling_head
 from bertie.serve.queue import Lane, QueueShare
@@ -111,7 +110,7 @@ class ServedModel:
 
     def encode_masked(self, text: str) -> Sequence:
         """Return the sequence of a text with [MASK]. Raises UserError or UsageError, as `Predictor.fill_mask`."""
-        model = self._token_model()
+        model = self.token_model()
         [sequence] = model.masked_sequences([encode_masked(model, text)])
         return sequence
 
@@ -121,20 +120,11 @@ class ServedModel:
         [sequence] = truncation.encode(self.predictor.tokenizer, *columns, max_length=sys.maxsize)
         return sequence
 
-    def decode_attention(self, sequence: Sequence) -> tuple[list[str], list[int]]:
-        """Return the tokens of a sequence as they are shown, and the numbers of the special tokens."""
-        tokenizer = self.predictor.tokenizer
-        return shown_tokens(tokenizer, sequence.input_ids), special_places(tokenizer, sequence.input_ids)
-
     @property
     def predicting(self) -> Task:
         """The task, of a model with the operation "predict"."""
         assert self.task is not None
         return self.task
-
-    def decode_masked(self, result: tuple[np.ndarray, np.ndarray], top_k: int) -> list[list[MaskPrediction]]:
-        """Return the `top_k` best tokens for every mask of a text."""
-        return mask_predictions(self._token_model(), result, top_k)
 
     def reading(self, token: str) -> str:
         """Return a token as it continues a text: with a space before it if it begins a word."""
@@ -148,7 +138,8 @@ class ServedModel:
         assert isinstance(config, TransformerConfig)
         return config
 
-    def _token_model(self) -> TokenModel:
+    def token_model(self) -> TokenModel:
+        """Return its view as a model that fills masks."""
         served = self.predictor
         return TokenModel.masked(served.folder, served.tokenizer, served.model, served.max_length)
 

@@ -60,8 +60,8 @@ class Clock:
     """Into so many parts, schedules and phases divide the run."""
     unit: ClassVar = "s"
     """What the progress bar counts."""
-    budget: float
-    """Seconds of the whole run."""
+    total: float
+    """Seconds of the whole run: the budget."""
     ranks: Ranks = SINGLE_PROCESS
     begun: float = field(default_factory=time.monotonic)
     """When the run began, in seconds of `time.monotonic`."""
@@ -99,7 +99,7 @@ class Clock:
         self._share()
         if self.ranks.broadcast(progress == 0 and self._left <= 0):
             raise UserError(
-                f"the budget of {console.duration(self.budget)} is over before the first step, after "
+                f"the budget of {console.duration(self.total)} is over before the first step, after "
                 f"{console.duration(self.elapsed)} of preparation: give the run more time"
             )
         return self.begun
@@ -109,22 +109,17 @@ class Clock:
         """What `start` needs to resume, besides the elapsed seconds."""
         return self.progress, self.measured
 
-    @property
-    def total(self) -> float:
-        """Units of the progress bar."""
-        return self.budget
-
     def done(self, step: int, seconds: float) -> int:  # noqa: ARG002
         """Return the units of the progress bar that are done after `step` steps and `seconds` of training."""
         return round(seconds)
 
     def position(self, step: int, seconds: float) -> str:
         """Say how far the run is, for people."""
-        return f"step {step} and {seconds:.0f} of {self.budget:.0f} s"
+        return f"step {step} and {seconds:.0f} of {self.total:.0f} s"
 
     def describe(self, parts: int) -> str:
         """Say how long some parts of the run are, for people."""
-        return f"{console.duration(self.budget * parts / PARTS)} of steps"
+        return f"{console.duration(self.total * parts / PARTS)} of steps"
 
     @property
     def elapsed(self) -> float:
@@ -134,7 +129,7 @@ class Clock:
     @property
     def left(self) -> float:
         """Seconds for further steps, without the last evaluation and checkpoint."""
-        return self.budget - self._kept - self.elapsed
+        return self.total - self._kept - self.elapsed
 
     def _seconds(self, work: str) -> float:
         """How long some work takes: as long as the last times. A single slow one does not count, as for steps."""
@@ -185,7 +180,7 @@ class Clock:
         self._share()
 
     def _share(self) -> None:
-        self._shared[:] = (self.progress, self._left, self.begun + self.budget - self._kept)
+        self._shared[:] = (self.progress, self._left, self.begun + self.total - self._kept)
 
     @property
     def _step(self) -> float:
