@@ -138,7 +138,12 @@ class RelativeAttention(nn.Module):
         distance_WD: Float[Tensor, "W D"],
     ) -> Float[Tensor, "M D"]:
         """Return what the rows of all streams, one stream after the other, gather from the tokens."""
-        q_MNH, k_TNH, v_TNH = self._projected(x_MD, h_TD)
+        if x_MD is h_TD:
+            q_MNH, k_TNH, v_TNH = self.qkv(h_TD).unflatten(1, (3, self.heads, -1)).unbind(1)
+        else:
+            size, weight = h_TD.shape[1], self.qkv.weight
+            q_MNH = F.linear(x_MD, weight[:size]).unflatten(1, (self.heads, -1))
+            k_TNH, v_TNH = F.linear(h_TD, weight[size:]).unflatten(1, (2, self.heads, -1)).unbind(1)
         r_WNH = self.distance(distance_WD).unflatten(1, (self.heads, -1))
         same_D, other_D = self.segment.weight
         vectors = (other_D - same_D, self.content_bias, self.position_bias, self.segment_bias)
@@ -146,18 +151,6 @@ class RelativeAttention(nn.Module):
         attend = relative_grouped if x_MD.device.type == "cpu" else relative_dense
         dropout = self.dropout if self.training else 0.0
         return self.out(attend(Terms(q_MNH, k_TNH, v_TNH, r_WNH, *vectors_NH), streams, keys, dropout).flatten(1))
-
-    def _projected(
-        self, x_MD: Float[Tensor, "M D"], h_TD: Float[Tensor, "T D"]
-    ) -> tuple[Float[Tensor, "M N H"], Float[Tensor, "T N H"], Float[Tensor, "T N H"]]:
-        """Return queries, keys and values."""
-        if x_MD is h_TD:
-            q, k, v = self.qkv(h_TD).unflatten(1, (3, self.heads, -1)).unbind(1)
-        else:
-            size, weight = h_TD.shape[1], self.qkv.weight
-            q = F.linear(x_MD, weight[:size]).unflatten(1, (self.heads, -1))
-            k, v = F.linear(h_TD, weight[size:]).unflatten(1, (2, self.heads, -1)).unbind(1)
-        return q, k, v
 
 
 class XlnetLayer(nn.Module):

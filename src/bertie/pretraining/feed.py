@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -110,12 +110,6 @@ class Feed:
         """Build the first rows of a step as one micro-batch."""
         [micro] = self.micro_batches(plan, range(rows), rows)
         return micro
-
-    def samples(self) -> Iterator[Callable[[int], MicroBatch]]:
-        """For each phase with several rows per step, yield a function that builds a micro-batch of so many rows."""
-        for phase in self.phases:
-            if phase.shape.rows > 1:
-                yield partial(self.first_rows, self.first_step(phase))
 
 
 def rows_per_pass(rows: int, most: int) -> int:
