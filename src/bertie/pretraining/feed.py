@@ -67,10 +67,9 @@ class Feed:
             with closing(prefetch(partial(self._part, phase, first, position), self.workers)) as stream:
                 for step in stream:
                     position, first = step.position, first + 1
+                    # With a number of steps, `pretrain` has warned before the first one.
                     if isinstance(self.length, Clock) and position == Position(MANY_EPOCHS, 0):
-                        warn_of_repetition(
-                            MANY_EPOCHS + 1
-                        )  # of a number of steps, `pretrain` warns before the first one
+                        warn_of_repetition(MANY_EPOCHS + 1)
                     yield step
                     if self.phase_of(first) != phase or self.length.is_over(first):
                         break
