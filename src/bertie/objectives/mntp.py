@@ -31,9 +31,8 @@ from bertie.text.shards import Shards
 class MaskedNextToken:
     """Mask tokens as in BERT, and predict each one from the row before it. The model must not be causal."""
 
-    facts: ClassVar = HeadFacts(
-        "masked next token", "masked words", "fill-mask"
-    )  # transformers' classes read other rows
+    # Classes of transformers read other rows.
+    facts: ClassVar = HeadFacts("masked next token", "masked words", "fill-mask")
     traits: ClassVar = Traits(predicts_text=True, masks=True)
     kind: Literal["mntp"] = "mntp"
     weight: Annotated[float, Range(0)] = 1.0
