@@ -149,9 +149,9 @@ async def attention(call: Call, request: m.AttentionRequest) -> Response:
         job = await _run(call, model, "attention", partial(encode_whole, model), [texts], [sum(sizes)])
         [sequence], [found] = job.sequences, job.results
         usage = _usage(call, model, job.sequences)
-        read = (model.predictor.tokenizer, sequence.input_ids)
-        shape = found.shape[:2]  # layers, heads
-        message = m.AttentionResponse(shown_tokens(*read), special_places(*read), *shape, "", model.name, usage)
+        read, (layers, heads) = (model.predictor.tokenizer, sequence.input_ids), found.shape[:2]
+        tokens, special = shown_tokens(*read), special_places(*read)
+        message = m.AttentionResponse(tokens, special, layers, heads, "", model.name, usage)
         return await call.service.offload(found.size, attention_response, message, found, request.encoding_format)
 
 
